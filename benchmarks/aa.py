@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.passage import profiled
 from benchmarks.tables import Table
+from pytest_flamegate.profile.model import Frame, Profile
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.choose import PROFILERS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pytest_flamegate.profile.model import Frame, Profile
-
 
 PAIRS = 20
 PROFILED_S = 10.0

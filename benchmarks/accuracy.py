@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.known_split import PARTS, c_program, parts, python_program
 from benchmarks.tables import Table
@@ -20,10 +21,6 @@ from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.profile.profilers import callgrind
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.choose import PROFILERS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 
 ALLOWED_PP = 2.0
 RUNS = 5

@@ -13,19 +13,16 @@ import argparse
 import cProfile
 import statistics
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 from benchmarks.tables import Table, as_text
 from pytest_flamegate.bricks import BrickProfiler, brick
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 CALLS = 2_000
 KEPT = 1_000_000

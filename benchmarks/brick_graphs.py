@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from benchmarks.tables import Table, as_text
 from pytest_flamegate.bricks.record import BrickCall
@@ -20,10 +21,6 @@ from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.document import from_document, to_document
 from pytest_flamegate.graph.text import draw_dot, draw_tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 T = TypeVar("T")
 _LAYERS, _BRICKS = 32, 9

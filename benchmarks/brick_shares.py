@@ -15,21 +15,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.passage import profiled
 from benchmarks.tables import Table
+from pytest_flamegate.bricks.record import BrickTotals
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.embedded import embedded_workloads
 from pytest_flamegate.observe.observer import Observer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_flamegate.bricks.record import BrickTotals
-    from pytest_flamegate.profile.model import Stack
-
+from pytest_flamegate.profile.model import Stack
 
 FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     "ternary_gemv": ("QkvProjection", "OutputProjection", "GateUpProjection", "DownProjection"),

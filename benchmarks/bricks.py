@@ -11,14 +11,10 @@ section works, and its figures are worth nothing. How fast memory is read is mea
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from benchmarks import brick_cost, brick_graphs, brick_shares, profiles
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from benchmarks.tables import Table
+from benchmarks.tables import Table
 
 
 def _cost(brief: bool) -> Iterator[Table]:

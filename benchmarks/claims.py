@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from benchmarks.replay import clopper_pearson_upper, in_order
+from benchmarks.replay import Method, Replay, clopper_pearson_upper, in_order
+from benchmarks.streams import Cell, Pair
 from benchmarks.tables import percent
+from benchmarks.time_to_power import Needed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from benchmarks.replay import Method, Replay
-    from benchmarks.streams import Cell, Pair
-    from benchmarks.time_to_power import Needed
-
-    Replays = Mapping[Cell, Replay]
+Replays = Mapping[Cell, Replay]
 
 QUIET, MIXED = "quiet", "mixed"
 GATES = 300

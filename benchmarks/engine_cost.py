@@ -10,23 +10,18 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table
 from benchmarks.told_or_kept import order
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.served import ServedProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from pytest_flamegate.config.workload import Workload
-
 
 WARM = 4
 PROCESSES = 4

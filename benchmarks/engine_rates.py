@@ -21,24 +21,19 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Lasting
 from pytest_flamegate.observe.engine_process import RunPlace
+from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.observe.observer import Observer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pytest_flamegate.observe.observation import Run
-
 
 PROMPT = "Once upon a time"
 PROMPT_TOKENS = 4

@@ -15,16 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.replay import clopper_pearson_lower, clopper_pearson_upper
 from benchmarks.tables import Table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
 
 EFFECTS_PCT = (0, 5, 10)
 ALLOWED_PCT = 5

@@ -14,17 +14,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks import engine_cost, engine_rates, engine_slower, header
 from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines.embedded import SHIPPED_MODEL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 PAIRS = 200
 ROUNDS = 5

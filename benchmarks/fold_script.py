@@ -6,18 +6,13 @@ python -m benchmarks.fold_script PERF_SCRIPT FOLDED
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.profile.folded import fold_profile
-from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.model import Profile, Stack
 from pytest_flamegate.profile.profilers.perf_script import CHUNK_BYTES, parse_script
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.profile.model import Stack
 
 
 def profile_of(stacks: Mapping[Stack, int]) -> Profile:

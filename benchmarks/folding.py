@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from benchmarks import folders, grown, timed
-from benchmarks.timed import alternating, median
+from benchmarks.grown import Frames
+from benchmarks.tables import Table
+from benchmarks.timed import Took, alternating, median
 from pytest_flamegate.core.errors import ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from benchmarks.grown import Frames
-    from benchmarks.tables import Table
-    from benchmarks.timed import Took
-
 
 OURS = "flamegate"
 ROUNDS = 3

@@ -14,11 +14,12 @@ import argparse
 import os
 import platform
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks import claims
+from benchmarks.claims import Claim, Replays
 from benchmarks.ours import PAIRS_BUDGET_S, flamegate
 from benchmarks.peers import (
     SLOW_DRAWS,
@@ -31,20 +32,13 @@ from benchmarks.peers import (
 )
 from benchmarks.replay import CONFIDENCE, DRAWS, ENOUGH, Method, replay
 from benchmarks.shown import in_detail, loads, measured, said, to_power
-from benchmarks.streams import cells, centred, read
+from benchmarks.streams import Cell, Pair, cells, centred, read
 from benchmarks.tables import as_markdown, as_text, bullets, percent
 from benchmarks.textbook import mann_whitney_fixed, mann_whitney_peeking, welch_fixed, welch_peeking
 from benchmarks.time_to_power import DRAWS as POWER_DRAWS
 from benchmarks.time_to_power import SIZES, Needed, growing, needed
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.gate import FIRST_ANALYSES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from benchmarks.claims import Claim, Replays
-    from benchmarks.streams import Cell, Pair
-
 
 DATA = Path(__file__).parent / "data"
 OURS = (5.0, 2.0)

@@ -11,18 +11,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.profilers.perf import EVENT
 from pytest_flamegate.profile.profilers.perf_data import INSTALL, perf_environment
 from pytest_flamegate.profile.profilers.perf_script import FIELDS
 from pytest_flamegate.profile.profilers.tools import find_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 RATE_HZ = 499
 TOKENS = 500

@@ -14,7 +14,6 @@ import random
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table, as_text
 from pytest_flamegate.config.thresholds import Thresholds
@@ -25,17 +24,13 @@ from pytest_flamegate.gate.judge import SHARE_ANALYSES
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES, pair_differences, trimmed_mean
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.observe.pairs import PairObserver
+from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
 from pytest_flamegate.run.schedule import PAIRS_PROFILED_S
 from pytest_flamegate.run.seal import compose
-from pytest_flamegate.run.stages import Measured, Prepared
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.run.stages import Role
-
+from pytest_flamegate.run.stages import Measured, Prepared, Role
 
 SLOWED = 0.10
 ROUNDS = 12_000

@@ -20,15 +20,12 @@ import sys
 import time
 import tokenize
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table, as_markdown, as_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "pytest_flamegate"

@@ -15,15 +15,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.tables import Table, as_text
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    Record = dict[str, Any]
+Record = dict[str, Any]
 
 ROOT = Path(__file__).parents[1]
 BUDGET_S = 10.0

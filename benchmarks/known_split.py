@@ -9,14 +9,10 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from pytest_flamegate.profile.model import Stack
-
+from pytest_flamegate.profile.model import Stack
 
 PARTS = {"sixty": 0.6, "thirty": 0.3, "ten": 0.1}
 _TENTHS = {name: round(10 * part) for name, part in PARTS.items()}

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from benchmarks.replay import Method, Outcome
+from benchmarks.streams import Pair
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
 from pytest_flamegate.gate.signals import log_time_of_drop
 from pytest_flamegate.run.schedule import PAIRS_SHARE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.streams import Pair
-
 
 PAIRS_BUDGET_S = COMPARE_BUDGET_S * PAIRS_SHARE
 """Seconds that a comparison spends on pairs by default, if it also profiles."""

@@ -10,23 +10,16 @@ from __future__ import annotations
 import random
 import statistics
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.passage import passage
 from benchmarks.tables import Table
-from pytest_flamegate.core.clocks import sum_intervals
-from pytest_flamegate.profile.profilers.base import Profiler, Setup
+from pytest_flamegate.core.clocks import Interval, sum_intervals
+from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.choose import PROFILERS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_flamegate.core.clocks import Interval
-    from pytest_flamegate.observe.served import ServedProcess
-    from pytest_flamegate.profile.profilers.base import Probe
-
 
 PAIRS = 24
 PAIRS_IN_A_PROCESS = 4

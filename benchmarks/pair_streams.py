@@ -17,24 +17,19 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_flamegate.observe.observation import Run
-
 
 EFFECTS_PCT = (0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
 LOADS = ("quiet", "same core", "other core", "mixed")

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.embedded import embedded_workloads
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import perf_data
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.choose import PROFILERS
 from pytest_flamegate.profile.stacks import trim_stacks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_flamegate.profile.model import Profile
 
 
 @contextmanager

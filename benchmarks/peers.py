@@ -14,19 +14,14 @@ The last two are no dependencies: `pip install pytest-perfguard inference-doctor
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.replay import Method, Outcome
-from benchmarks.streams import apart
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.replay import Decision
-    from benchmarks.streams import Pair, Process
+from benchmarks.replay import Decision, Method, Outcome
+from benchmarks.streams import Pair, Process, apart
 
 CHUNK = 16
 WARM_UP = 2

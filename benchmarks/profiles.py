@@ -14,15 +14,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from benchmarks import aa, accuracy, folding, overhead, rendering
 from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.core.errors import FlamegateError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
 
 SECTIONS: dict[str, Callable[[bool], Iterable[Table]]] = {
     "folding": folding.tables,

@@ -6,22 +6,17 @@ import os
 import random
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks import folders
 from benchmarks.folding import MILLION, OURS
 from benchmarks.passage import profiled
+from benchmarks.tables import Table
 from benchmarks.timed import alternating, table
 from pytest_flamegate.profile.folded import fold_profile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from benchmarks.tables import Table
-    from pytest_flamegate.profile.model import Profile
-
+from pytest_flamegate.profile.model import Profile
 
 ROUNDS = 5
 DISTINCT = 100_000

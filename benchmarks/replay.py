@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from benchmarks.streams import Pair
 from pytest_flamegate.gate import statistics as gate_statistics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from benchmarks.streams import Pair
-
 
 Decision = Literal["regressed", "pass", "improved", "inconclusive"]
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
+from benchmarks.claims import Replays
 from benchmarks.peers import Missing
+from benchmarks.streams import Cell, Pair
 from benchmarks.tables import Table, percent, span
+from benchmarks.time_to_power import Needed
 from pytest_flamegate.gate.pairs import trimmed_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from benchmarks.claims import Replays
-    from benchmarks.streams import Cell, Pair
-    from benchmarks.time_to_power import Needed
 
 
 def loads(found: Mapping[Cell, object]) -> list[str]:

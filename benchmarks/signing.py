@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table, as_text
 from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.receipt import Grade, keys, verify_receipt
 from pytest_flamegate.receipt.sign import check_signature, sign_files
 from tests.made import CREATED, bundle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 RECEIPTS = 10_000
 DISTINCT = 200

@@ -9,14 +9,11 @@ import hashlib
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_flamegate.child.llama_cpp import load_engine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 ROUNDS = 0
 PIECE = bytes(1024)

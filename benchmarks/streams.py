@@ -5,16 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pytest_flamegate.core.errors import UsageError, system_errors
 from pytest_flamegate.gate.pairs import trimmed_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
 
 Cell = tuple[str, float]
 """A load and the extra work beside it, in percent of the whole."""

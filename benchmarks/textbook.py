@@ -12,19 +12,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 from benchmarks.replay import Method, Outcome
-from benchmarks.streams import apart
+from benchmarks.streams import Pair, apart
 from pytest_flamegate.gate.statistics import student_t_sf, welch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from benchmarks.streams import Pair
-
 
 ALPHA = 0.01
 FIRST = 3

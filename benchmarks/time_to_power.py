@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from benchmarks.ours import flamegate_up_to
 from benchmarks.peers import Missing, inference_doctor
-from benchmarks.replay import Method, by_draws, clopper_pearson_lower
+from benchmarks.replay import Method, Replay, by_draws, clopper_pearson_lower
+from benchmarks.streams import Pair
 from benchmarks.textbook import (
     mann_whitney_fixed,
     mann_whitney_peeking,
     welch_fixed,
     welch_peeking,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from benchmarks.replay import Replay
-    from benchmarks.streams import Pair
 
 POWER = 0.95
 ALLOWED = 0.01

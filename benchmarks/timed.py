@@ -7,13 +7,10 @@ import random
 import statistics
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from benchmarks.tables import Table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # A child begins with the memory of who started it, and that counts: this one is small.
 _STARTER = """

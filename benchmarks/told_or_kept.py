@@ -11,16 +11,11 @@ from __future__ import annotations
 import importlib
 import random
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pytest_flamegate.child.serve import measured_sequences
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_flamegate.child.serve import Generate
-
+from pytest_flamegate.child.serve import Generate, measured_sequences
 
 SOURCE = "bare loop"
 

@@ -14,11 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jsonschema import Draft202012Validator
 
@@ -26,10 +27,6 @@ from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.documents import load_schema
 from tests.made import bundle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 
 COUNTS = (1_000, 3_000, 10_000)
 DISTINCT = 300

@@ -11,16 +11,12 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import FlamegateError, system_errors
 from pytest_flamegate.core.progress import Terminated, terminable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _COMMANDS = (
     "run",

@@ -6,6 +6,7 @@ Nothing heavy is imported here. The working plugin, ``gatekeeper``, is woken by
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,6 @@ from pytest_flamegate.config.marker import (
 from pytest_flamegate.config.options import OPTIONS, is_enabled
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from pytest_flamegate.config.options import Option
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
@@ -31,11 +33,6 @@ from pytest_flamegate.receipt.types import (
     ProfileRecord,
     Receipt,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
 
 CREATED = "2025-10-13T12:00:00Z"
 MODEL_SHA256 = hashlib.sha256(b"model").hexdigest()

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_flamegate.child.embedded.kernels import (
     BLOCK,
+    FloatArray,
     TernaryMatrix,
     attention,
     quantize,
@@ -24,8 +25,6 @@ from pytest_flamegate.child.embedded.weights import unpack_tq2_0
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
-
-    from pytest_flamegate.child.embedded.kernels import FloatArray
 
 
 DROP = "15%"

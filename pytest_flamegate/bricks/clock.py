@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from heapq import heappop, heappush
 from threading import Lock, RLock
 from time import perf_counter_ns
@@ -32,8 +33,6 @@ from pytest_flamegate.bricks.totals import CallBuffer, CallSums, check_counts
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_flamegate.bricks.record import Category, Phase, Provenance, Sync
     from pytest_flamegate.bricks.threads import BrickKey, Locator, Owner
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from pytest_flamegate.bricks.threads import end_out_of_order
 from pytest_flamegate.core.errors import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_flamegate.bricks.record import Provenance, Sync
     from pytest_flamegate.bricks.threads import CallLog, ThreadClock
 

@@ -8,6 +8,7 @@ its block. Everything rare (extra arguments, ends out of order) is a function of
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import wraps
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
@@ -15,8 +16,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from pytest_flamegate.bricks.record import Category
 
 

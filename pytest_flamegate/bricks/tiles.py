@@ -11,6 +11,7 @@ A tile is a brick with the name of its level, so ``BrickProfiler`` records it li
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -18,8 +19,6 @@ from pytest_flamegate.bricks import BrickProfiler, brick, marks
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from pytest_flamegate.bricks.record import Provenance, Recorded
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from array import array
 from collections import Counter
 from itertools import count
 from struct import Struct
@@ -15,8 +16,6 @@ from pytest_flamegate.bricks.marks import invalid_count_error
 from pytest_flamegate.bricks.record import MAX_COUNT, BrickCall, BrickTotals, find_bucket
 
 if TYPE_CHECKING:
-    from array import array
-
     from numpy.typing import NDArray
 
     from pytest_flamegate.bricks.record import Category, Phase, Provenance

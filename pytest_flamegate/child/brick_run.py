@@ -6,6 +6,7 @@ Imported when the observer commands such a run, so that no other process loads a
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,6 @@ from pytest_flamegate.bricks import BrickProfiler
 from pytest_flamegate.bricks.record import MAX_TOKEN_CALLS, BrickReport, encode_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from pytest_flamegate.bricks.record import BrickCall
 
 

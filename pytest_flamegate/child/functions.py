@@ -6,14 +6,10 @@ import difflib
 import gc
 import importlib
 import sysconfig
+from collections.abc import Iterable, Sequence
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 _SUGGESTIONS = 5
 _SIMILARITY = 0.5

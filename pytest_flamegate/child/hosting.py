@@ -12,8 +12,9 @@ import inspect
 import os
 import sys
 import time
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -22,9 +23,6 @@ from pytest_flamegate.config.marker import HOSTED
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
-    from typing import NoReturn
-
     from pytest_flamegate.child.serve import Serving
 
 

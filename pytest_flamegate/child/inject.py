@@ -11,6 +11,7 @@ import inspect
 import sys
 import time
 from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 from math import inf
@@ -23,8 +24,6 @@ from pytest_flamegate.config.workload import injected_share
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
-
     Meter = tuple[Callable[["Account"], int], Callable[["Account", int], None]]
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import re
+from collections.abc import Callable, Iterator, Mapping
 from statistics import median_low
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from pytest_flamegate.core.errors import ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from types import ModuleType
-
 
 _LOG_PREFIX = re.compile(r"^[\d.]+ [A-Z] ")
 _LOAD_ERROR = re.compile(r"error loading model: *(.+)")

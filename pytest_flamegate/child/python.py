@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterable
 from itertools import chain, count
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.core.errors import ToolError
@@ -13,9 +15,6 @@ from pytest_flamegate.engines.python import KERNEL_TRACE, TRACERS
 from pytest_flamegate.engines.tokens import tokens_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import ModuleType
-
     from pytest_flamegate.child.serve import Generate
 
 

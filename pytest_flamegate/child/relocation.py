@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -23,16 +24,11 @@ from importlib.machinery import (
 )
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from pytest_flamegate.child.sides import TreePair
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import real_path
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
-
 
 _FILE_LOADERS = (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader)
 _LAYOUTS = ("", "src", "python", "lib")

@@ -16,16 +16,13 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.child import wire
 from pytest_flamegate.engines.tokens import tokens_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
 
 if TYPE_CHECKING:
     Generate = Callable[[str, int], Iterable[Any]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
@@ -11,9 +13,6 @@ from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS
 
 if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
-
     from pytest_flamegate.receipt.artifacts import ArtifactStore
     from pytest_flamegate.receipt.types import Evidence
 

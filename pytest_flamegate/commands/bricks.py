@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +11,6 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from pytest_flamegate.graph.graph import ExecutionGraph
 
 

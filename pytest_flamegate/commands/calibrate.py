@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.gate.shares import ShareSpread
     from pytest_flamegate.gate.statistics import Count

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +16,6 @@ from pytest_flamegate.config.options import OPTIONS
 from pytest_flamegate.config.settings import Settings, resolve_path
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
     from pytest_flamegate.config.workload import Workload
 
 

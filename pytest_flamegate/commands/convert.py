@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +14,6 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
-
     from pytest_flamegate.profile.model import Profile
     from pytest_flamegate.receipt.imports import ImportFormat
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +15,6 @@ from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageErro
 from pytest_flamegate.core.files import is_file
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
     from pytest_flamegate.profile.difference import ProfileDifference
     from pytest_flamegate.receipt.imports.imported import ImportedMetric
 

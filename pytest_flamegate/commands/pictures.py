@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import tempfile
@@ -15,8 +16,6 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.observe.scratch import scratch_prefix
 
 if TYPE_CHECKING:
-    import argparse
-
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.run.publish import Outcome

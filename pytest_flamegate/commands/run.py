@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
@@ -10,9 +12,6 @@ from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import suggest
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.run.publish import Outcome

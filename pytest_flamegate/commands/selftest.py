@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,9 +16,6 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
     from pytest_flamegate.run.selftest import Asked, Bench

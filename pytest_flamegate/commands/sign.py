@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +15,6 @@ from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.files import read_bounded
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
     from pytest_flamegate.receipt import Grade
     from pytest_flamegate.receipt.keys import PrivateKey
     from pytest_flamegate.receipt.sources import Sources

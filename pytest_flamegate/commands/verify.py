@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import re
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +22,6 @@ from pytest_flamegate.core.errors import (
 )
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator
-
     from pytest_flamegate.receipt import Verification
     from pytest_flamegate.receipt.rules.replay import Replayed
     from pytest_flamegate.receipt.sources import Sources

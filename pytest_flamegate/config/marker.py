@@ -5,12 +5,11 @@ The plugin imports this module even if nothing is gated, so it imports nothing o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     import pytest
 
     Work = int | Callable[..., int] | None

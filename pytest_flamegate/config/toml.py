@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from pathlib import Path
-
 
 MAX_BYTES = 4 << 20
 _MAX_SHOWN = 80

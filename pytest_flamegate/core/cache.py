@@ -6,15 +6,11 @@ import os
 import re
 import stat
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.files import real_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _WRITE_TRACKING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"})

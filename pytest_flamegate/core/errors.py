@@ -6,11 +6,9 @@ The exit code follows from the class.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import ClassVar
 
 
 class FlamegateError(Exception):

@@ -6,16 +6,13 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 _WRITE_REMEDIES = {
     errno.ENOSPC: "Free some space, or write elsewhere (--flamegate-dir).",

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import Count, NonEmpty
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.core.process import CompletedCommand
-
+from pytest_flamegate.core.process import CompletedCommand
 
 ARTIFACTS = ".flamegate"
 """The directory of this package's own files: never part of the code, committed or not."""

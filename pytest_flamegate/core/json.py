@@ -18,10 +18,9 @@ from __future__ import annotations
 import json
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     TypeVar,
@@ -42,9 +41,6 @@ from pytest_flamegate.core.json_parser import SMALL_LIMITS as SMALL_LIMITS
 from pytest_flamegate.core.json_parser import Limits as Limits
 from pytest_flamegate.core.json_parser import parse_json as parse_json
 from pytest_flamegate.core.text import quote
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 T = TypeVar("T")
 

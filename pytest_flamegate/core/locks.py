@@ -8,16 +8,12 @@ import os
 import stat
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import close, make_directory, write_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _FIRST_POLL_S, _POLL_S = 0.001, 0.02
 _PID_DIGITS = 16

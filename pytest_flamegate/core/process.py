@@ -18,8 +18,10 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from resource import struct_rusage
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process_setup import (
@@ -39,12 +41,6 @@ from pytest_flamegate.core.process_tree import (
     kill,
     release_subreaper,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from pathlib import Path
-    from resource import struct_rusage
-
 
 OUTPUT_LIMIT_BYTES = 64 << 20
 """The most that a process may write, because it goes to a disk."""

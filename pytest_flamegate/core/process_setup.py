@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import select
 import signal
 import tempfile
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
 
 TAIL_BYTES = 4000
 

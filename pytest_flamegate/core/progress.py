@@ -5,13 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import TextIO
-
+from typing import NoReturn, TextIO
 
 LOG_EVERY_S = 10.0
 _BAR_WIDTH = 14

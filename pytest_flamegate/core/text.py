@@ -6,13 +6,9 @@ import hashlib
 import json
 import math
 import unicodedata
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
 
 NAME_BYTES = 128
 """The longest kernel id in a receipt; a frame may be claimed as one."""

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.figure_sources import NO_SOURCES, SourceSelection
 from pytest_flamegate.models.discover import find_model, find_tokenizer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.config.workload import Workload
-
 
 UNIT = "engine"
 """The token unit of a program whose own count of tokens is used."""

@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from pytest_flamegate.config.workload import BENCHMARK_ENGINE
+from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.base import ROUND, Plan, Served
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from pytest_flamegate.config.workload import Workload
-
 
 WORK = ("elements", "bytes", "flops")
 """The options that declare the work of one call."""

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import base
 from pytest_flamegate.engines.base import PLACEHOLDER, Lasting, Plan, Streamed
 from pytest_flamegate.engines.figure_sources import check_sources, select_sources
 from pytest_flamegate.engines.tokens import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_flamegate.config.workload import Workload
-
 
 PLACEHOLDERS = ("model", "tokenizer", "prompt", "max_tokens", "seed", "threads")
 TOKEN_UNITS = ("byte", "word", "line", "tokenizer", base.UNIT)

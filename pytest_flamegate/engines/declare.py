@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pytest_flamegate.config.thresholds import DEFAULT_THRESHOLDS, parse_thresholds
+from pytest_flamegate.config.thresholds import DEFAULT_THRESHOLDS, Thresholds, parse_thresholds
 from pytest_flamegate.config.toml import (
     format_value,
     parse_toml,
@@ -18,6 +20,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file
 from pytest_flamegate.engines import OPTIONS, engine
+from pytest_flamegate.engines.base import Engine
 from pytest_flamegate.engines.keys import (
     FIELDS,
     REQUIRED,
@@ -28,14 +31,6 @@ from pytest_flamegate.engines.keys import (
     check_system_texts,
     convert_values,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.config.thresholds import Thresholds
-    from pytest_flamegate.engines.base import Engine
-
 
 FILE_NAME = "flamegate.toml"
 PROJECT_NAME = "pyproject.toml"

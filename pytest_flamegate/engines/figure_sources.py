@@ -7,26 +7,24 @@ import re
 import statistics
 import sys
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.engines.figures import (
     FIGURES,
     PHASES,
+    ProgramOutput,
+    Source,
+    SourceReport,
     figure_error,
     make_source_report,
     parse_figure,
     source_error,
 )
 from pytest_flamegate.engines.program_receipts import ProgramReceipt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.figures import ProgramOutput, Source, SourceReport
 
 
 class LlamaCppLines:

@@ -7,18 +7,14 @@ be compared they have to agree: ``check_agreement``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import Annotated, Protocol
 
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _MAX_NAME = 256
 _MAX_ENTRIES = 4096

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from pytest_flamegate.config.toml import format_value, freeze, require_known_keys
 from pytest_flamegate.config.workload import CALL_GRAPHS, Sampling, Workload, is_call_graph
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.engines import ENGINES, OPTIONS
-from pytest_flamegate.engines.base import ENGINE_KEYS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.engines.base import Engine
-
+from pytest_flamegate.engines.base import ENGINE_KEYS, Engine
 
 FIELDS = {"timeout": "timeout_s", "profile": "sampling"}
 """The keys whose field of ``Workload`` has another name."""

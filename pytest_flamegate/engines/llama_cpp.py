@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypedDict
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.models.discover import find_model
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_flamegate.config.workload import Workload
-
 
 _FACTORY = "pytest_flamegate.child.llama_cpp:load_engine"
 _PROFILERS = ("perf", "callgrind")

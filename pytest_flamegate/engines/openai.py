@@ -6,17 +6,14 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import base
 from pytest_flamegate.engines.base import Endpoint, Plan
-
-if TYPE_CHECKING:
-    from pytest_flamegate.config.workload import Workload
-
 
 PLACEHOLDERS = ("model", "tokenizer", "seed", "threads", "host", "port")
 _RESERVED_FIELDS = frozenset(

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.engines.figures import make_source_report, parse_figure, source_error
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_flamegate.engines.figures import ProgramOutput, SourceReport
-
+from pytest_flamegate.engines.figures import (
+    ProgramOutput,
+    SourceReport,
+    make_source_report,
+    parse_figure,
+    source_error,
+)
 
 MAX_RECEIPT_BYTES = 1 << 20
 _REMEDY = "Have the program write a receipt of schema 1.0.0, or remove the option receipt."

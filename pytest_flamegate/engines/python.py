@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from pathlib import Path
+from typing import Any, Literal, TypedDict
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.models.discover import find_model
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_flamegate.config.workload import Workload
-
 
 TRACERS = ("torch", "target")
 """Who writes the trace of the kernels: torch.profiler around the target, or the target itself."""

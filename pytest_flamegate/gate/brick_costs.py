@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_flamegate.bricks.record import (
+    BrickRun,
+    BrickTotals,
     compute_bucket_middle_ns,
     compute_quantile_ns,
     parse_durations,
@@ -21,12 +24,6 @@ from pytest_flamegate.config.thresholds import MIN_BRICK_COVERAGE, MIN_BRICK_PAS
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import impossible_figure, repeated_samples
 from pytest_flamegate.gate.statistics import mean
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_flamegate.bricks.record import BrickRun, BrickTotals
-
 
 Window = Literal["decode", "all"]
 """The calls that count: those of decode if every run separates them, else all."""

@@ -10,15 +10,16 @@ upper bound is not.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from pytest_flamegate.bricks.record import resolve_alias
-from pytest_flamegate.config.thresholds import BrickBudget
+from pytest_flamegate.bricks.record import BrickRun, resolve_alias
+from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.brick_costs import (
     BrickCost,
     LayerGrowth,
+    Window,
     brick_costs,
     check_alike,
     check_brick_runs,
@@ -26,21 +27,11 @@ from pytest_flamegate.gate.brick_costs import (
     find_grown_layer,
 )
 from pytest_flamegate.gate.measurement import MORE_TIME
-from pytest_flamegate.gate.rule import decide, detectable_change
-from pytest_flamegate.gate.signals import Reason, Signal, describe_us
+from pytest_flamegate.gate.rule import ErrorRates, decide, detectable_change
+from pytest_flamegate.gate.signals import Decision, Helper, Reason, Signal, describe_us
 from pytest_flamegate.gate.statistics import Estimate, combine, mean, variance, welch
 from pytest_flamegate.gate.throughput import BATCH_DRIFT_SD_WITHOUT_REFERENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_flamegate.bricks.record import BrickRun
-    from pytest_flamegate.config.thresholds import Thresholds
-    from pytest_flamegate.gate.brick_costs import Window
-    from pytest_flamegate.gate.rule import ErrorRates
-    from pytest_flamegate.gate.signals import Decision, Helper
-    from pytest_flamegate.receipt.types import Evidence
-
+from pytest_flamegate.receipt.types import Evidence
 
 PER_TOKEN, PER_CALL = "us/token", "us/call"
 EVERY_OTHER = "*"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import repeated_samples
@@ -18,9 +18,6 @@ from pytest_flamegate.gate.pairs import due_analyses, interim_analyses, pair_rat
 from pytest_flamegate.gate.rule import RateDecision, decide
 from pytest_flamegate.gate.signals import log_time_of_drop, rate_change_pct
 from pytest_flamegate.gate.statistics import Count, Estimate, mean, median, pct, variance
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ explain.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.comparability import REFERENCE_LIMIT, machine_differences, machine_id
-from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate.measurement import Measurement, TimedProcess, read_measurement
 from pytest_flamegate.gate.pairs import trimmed_mean
 from pytest_flamegate.gate.statistics import Estimate, combine, mean
 from pytest_flamegate.gate.throughput import (
@@ -29,16 +29,10 @@ from pytest_flamegate.gate.throughput import (
     REFERENCE_LEAK,
     reference_shift,
 )
+from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.metrics import rate_of
 from pytest_flamegate.receipt.rules.replay import RateAgain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pytest_flamegate.gate.measurement import Measurement, TimedProcess
-    from pytest_flamegate.observe.observation import Run
-    from pytest_flamegate.receipt.types import Evidence
-
+from pytest_flamegate.receipt.types import Evidence
 
 INSIDE_TAIL = 0.005
 """Probability, at either end, that the truth lies outside of the interval."""

@@ -5,22 +5,16 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.config.thresholds import MAX_CPU_PRESSURE_PCT
+from pytest_flamegate.gate.measurement import Measurement
 from pytest_flamegate.gate.signals import Comparability, FieldDifference, Reason
 from pytest_flamegate.gate.statistics import mean
 from pytest_flamegate.gate.throughput import reference_shift
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_flamegate.gate.measurement import Measurement
-    from pytest_flamegate.observe.observation import Block
-    from pytest_flamegate.receipt.types import Evidence
-
+from pytest_flamegate.observe.observation import Block
+from pytest_flamegate.receipt.types import Evidence
 
 ABSENT = "absent"
 

@@ -7,25 +7,18 @@ row of its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.pairs import pair_differences, trimmed_mean
-from pytest_flamegate.gate.rule import FALSE_ALARM_RATE
+from pytest_flamegate.gate.rule import FALSE_ALARM_RATE, ErrorRates
+from pytest_flamegate.gate.shares import ShareChange
 from pytest_flamegate.gate.statistics import Estimate, combine, holm, mean, student_t_upper, welch
 from pytest_flamegate.gate.throughput import view_change
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.gate.measurement import Measurement
-    from pytest_flamegate.gate.rule import ErrorRates
-    from pytest_flamegate.gate.shares import ShareChange
-    from pytest_flamegate.receipt.types import Evidence
-
+from pytest_flamegate.receipt.types import Evidence
 
 WAITING = "(waiting)"
 """The row of time off the CPU: sleeps, locks, input and output."""

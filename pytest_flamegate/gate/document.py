@@ -8,21 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pytest_flamegate.core.json import Count, NonEmpty, NonNegative, Positive, Share, decode_json
+from pytest_flamegate.gate.brick_costs import BrickCost
+from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.headline import headline
+from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.pairs import PhaseChange
 from pytest_flamegate.gate.signals import Decision, FieldDifference, Reason, Signal
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt.types import Direction, VerdictName
-
-if TYPE_CHECKING:
-    from pytest_flamegate.gate.brick_costs import BrickCost
-    from pytest_flamegate.gate.bricks import BrickChange
-    from pytest_flamegate.gate.hotspots import HotspotChange
-
 
 T = TypeVar("T")
 

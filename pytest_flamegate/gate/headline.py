@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.text import significant
-from pytest_flamegate.gate.costs import WAITING
+from pytest_flamegate.gate.costs import WAITING, CostChange
+from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.shares import OTHER
 from pytest_flamegate.gate.signals import (
+    Signal,
     describe_interval,
     describe_range,
     describe_rate_change,
 )
-
-if TYPE_CHECKING:
-    from pytest_flamegate.gate.costs import CostChange
-    from pytest_flamegate.gate.hotspots import HotspotChange
-    from pytest_flamegate.gate.signals import Signal
-    from pytest_flamegate.gate.verdict import Verdict
-
+from pytest_flamegate.gate.verdict import Verdict
 
 ALL_OF_IT = 0.9
 MOST_OF_IT = 0.5

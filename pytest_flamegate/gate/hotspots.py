@@ -8,21 +8,16 @@ if the whole certainly got faster, unless drift is strict. A drift that no evide
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from pytest_flamegate.config.thresholds import MIN_PROCESSES
+from pytest_flamegate.config.thresholds import MIN_PROCESSES, Thresholds
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.costs import CostChange, cost_changes
-from pytest_flamegate.gate.measurement import MORE_TIME
+from pytest_flamegate.gate.measurement import MORE_TIME, Measurement
+from pytest_flamegate.gate.rule import ErrorRates, RateVerdict
 from pytest_flamegate.gate.shares import OTHER, ShareChange, observed_frames, share_changes
 from pytest_flamegate.gate.signals import Decision, Helper, Reason, Signal
-
-if TYPE_CHECKING:
-    from pytest_flamegate.config.thresholds import Thresholds
-    from pytest_flamegate.gate.measurement import Measurement
-    from pytest_flamegate.gate.rule import ErrorRates, RateVerdict
-    from pytest_flamegate.gate.statistics import Estimate
-
+from pytest_flamegate.gate.statistics import Estimate
 
 ShareDrift = Literal["cost", "strict"]
 """``cost`` excuses a drift if the cost did not rise while the whole got faster."""

@@ -6,10 +6,10 @@ the change of tokens per second is estimated in another way, and with it the err
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from pytest_flamegate.config.thresholds import MIN_PROCESSES
+from pytest_flamegate.config.thresholds import MIN_PROCESSES, Thresholds
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.bricks import judge_bricks
 from pytest_flamegate.gate.comparability import (
@@ -18,25 +18,39 @@ from pytest_flamegate.gate.comparability import (
     difference_reasons,
 )
 from pytest_flamegate.gate.costs import explaining_functions
-from pytest_flamegate.gate.hotspots import judge_shares
-from pytest_flamegate.gate.measurement import MORE_TIME, read_measurement, repeated_samples
+from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares
+from pytest_flamegate.gate.measurement import (
+    MORE_TIME,
+    Measurement,
+    read_measurement,
+    repeated_samples,
+)
 from pytest_flamegate.gate.pairs import (
     FIRST_ANALYSES,
+    PhaseChange,
     last_analysis,
     pair_differences,
     pair_rates,
     phase_changes,
     trimmed_mean,
 )
-from pytest_flamegate.gate.rule import ErrorRates, nominal_rates, pair_error_rates
+from pytest_flamegate.gate.rule import (
+    ErrorRates,
+    RateVerdict,
+    ReportedRates,
+    nominal_rates,
+    pair_error_rates,
+)
 from pytest_flamegate.gate.signals import (
     COMPARABLE,
     Comparability,
+    Decision,
     FieldDifference,
     Reason,
     Signal,
     rate_change_pct,
 )
+from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.throughput import (
     BATCH_DRIFT_SD_WITHOUT_REFERENCE,
     judge_throughput,
@@ -45,18 +59,7 @@ from pytest_flamegate.gate.throughput import (
 )
 from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signal
 from pytest_flamegate.gate.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_flamegate.config.thresholds import Thresholds
-    from pytest_flamegate.gate.hotspots import ShareDrift
-    from pytest_flamegate.gate.measurement import Measurement
-    from pytest_flamegate.gate.pairs import PhaseChange
-    from pytest_flamegate.gate.rule import RateVerdict, ReportedRates
-    from pytest_flamegate.gate.signals import Decision
-    from pytest_flamegate.gate.statistics import Estimate
-    from pytest_flamegate.receipt.types import Batch, Evidence, VerdictName
+from pytest_flamegate.receipt.types import Batch, Evidence, VerdictName
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.statistics import mean, median
-from pytest_flamegate.observe.observation import uses_running_server
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.core.clocks import Interval
-    from pytest_flamegate.observe.observation import Block, Run
-    from pytest_flamegate.receipt.types import Evidence, ProcessProfile
-
+from pytest_flamegate.observe.observation import Block, Run, uses_running_server
+from pytest_flamegate.receipt.types import Evidence, ProcessProfile
 
 REFERENCE_FOLLOWS = frozenset({"embedded"})
 """Engines whose ratio to the reference kernel was measured to hold still.

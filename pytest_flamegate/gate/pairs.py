@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.rule import ErrorRates, RateVerdict, decide
 from pytest_flamegate.gate.signals import log_time_of_drop, rate_change_pct
 from pytest_flamegate.gate.statistics import Estimate, mean, variance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pytest_flamegate.observe.observation import Block, Run
-
+from pytest_flamegate.observe.observation import Block, Run
 
 FIRST_ANALYSES = (5, 7, 10, 14, 20, 28)
 """Numbers of pairs at which a decision is allowed; each further one waits for 40 % more."""

@@ -20,16 +20,11 @@ planned analyses, and code that is slower by τ is `pass` with at most ``miss``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from pytest_flamegate.gate.statistics import clopper_pearson_upper, student_t_upper
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.gate.statistics import Estimate
-
+from pytest_flamegate.gate.statistics import Estimate, clopper_pearson_upper, student_t_upper
 
 FALSE_ALARM_RATE = 0.01
 """Probability of an alarm if nothing changed, over all analyses of one gate."""

@@ -8,8 +8,9 @@ Holm's correction over all hotspots and the bucket of the rest.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_flamegate.gate.rule import POWER
 from pytest_flamegate.gate.statistics import (
@@ -22,12 +23,7 @@ from pytest_flamegate.gate.statistics import (
     student_t_upper,
     variance,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_flamegate.receipt.types import ProcessProfile
-
+from pytest_flamegate.receipt.types import ProcessProfile
 
 OTHER = "(other)"
 """The bucket of all functions too small to be judged one by one."""

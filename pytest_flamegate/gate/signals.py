@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.receipt.types import Direction
-
-if TYPE_CHECKING:
-    from pytest_flamegate.core.errors import FlamegateError
-
 
 TOKENS_PER_SECOND = "tokens_per_second"
 

@@ -13,15 +13,16 @@ measured once and is assumed, until six batches of the same code show their own 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import repeated_samples
-from pytest_flamegate.gate.rule import RateVerdict, decide
+from pytest_flamegate.gate.measurement import Measurement, TimedProcess, repeated_samples
+from pytest_flamegate.gate.rule import ErrorRates, RateDecision, RateVerdict, decide
 from pytest_flamegate.gate.signals import (
     TOKENS_PER_SECOND,
+    Decision,
     Reason,
     Signal,
     describe_range,
@@ -30,15 +31,7 @@ from pytest_flamegate.gate.signals import (
     rate_change_pct,
 )
 from pytest_flamegate.gate.statistics import Estimate, combine, mean, variance, welch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pytest_flamegate.gate.measurement import Measurement, TimedProcess
-    from pytest_flamegate.gate.rule import ErrorRates, RateDecision
-    from pytest_flamegate.gate.signals import Decision
-    from pytest_flamegate.receipt.types import Batch
-
+from pytest_flamegate.receipt.types import Batch
 
 BATCH_DRIFT_SD = 0.0042
 """Drift of log(CPU / reference kernel) between batches, measured over 40 minutes."""

@@ -6,18 +6,12 @@ Wall tokens per second, instructions per token, and notes on how the run was obs
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from pytest_flamegate.gate.comparability import engine_differences
-from pytest_flamegate.gate.measurement import impossible_figure
+from pytest_flamegate.gate.measurement import Measurement, impossible_figure
 from pytest_flamegate.gate.signals import Reason, Signal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_flamegate.gate.measurement import Measurement
-    from pytest_flamegate.receipt.types import Evidence
-
+from pytest_flamegate.receipt.types import Evidence
 
 WALL_TOKENS_PER_SECOND = "tokens_per_second_wall"
 INSTRUCTIONS_PER_TOKEN = "instructions_per_token"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.costs import CostChange
@@ -19,10 +20,6 @@ from pytest_flamegate.gate.signals import (
     Signal,
 )
 from pytest_flamegate.receipt.types import VerdictName
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 EXIT_CODES: Mapping[VerdictName, int] = MappingProxyType(
     {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.graph.graph import (
     DIRECTIONS,
@@ -17,12 +18,6 @@ from pytest_flamegate.graph.graph import (
     Layer,
     Transfer,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_flamegate.bricks.record import BrickCall
-
 
 _NUMBER = r"([1-9][0-9]{0,9})"
 _THREE = rf"\({_NUMBER},{_NUMBER},{_NUMBER}\)"

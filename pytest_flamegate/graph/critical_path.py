@@ -13,16 +13,11 @@ more waits. The critical path is the longest path through the segments.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.graph.graph import Layer, get_node_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.graph.graph import ExecutionGraph
+from pytest_flamegate.graph.graph import ExecutionGraph, Layer, get_node_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from pytest_flamegate.core.errors import UndecidedError, UsageError
-
-if TYPE_CHECKING:
-    from pytest_flamegate.graph.tensors import Digests, TensorDigest, TensorKey
-
+from pytest_flamegate.graph.tensors import Digests, TensorDigest, TensorKey
 
 _NAMED = 3
 

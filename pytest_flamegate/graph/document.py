@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.graph.graph import MAX_EDGES, MAX_NODES, NODE_TYPES, ExecutionGraph
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.graph.graph import Node
-
+from pytest_flamegate.graph.graph import MAX_EDGES, MAX_NODES, NODE_TYPES, ExecutionGraph, Node
 
 KIND = "execution-graph"
 SCHEMA_VERSION = "1.0.0"

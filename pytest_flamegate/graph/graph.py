@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, get_args
+from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
 from pytest_flamegate.core.errors import UndecidedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
 
 Direction = Literal["H2D", "D2H", "D2D"]
 """From host to device, back, or from device to device."""

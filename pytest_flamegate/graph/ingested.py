@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -26,10 +27,6 @@ from pytest_flamegate.core.text import decode_name, escape_name
 from pytest_flamegate.engines.figure_sources import QuantDispatch, read_phases
 from pytest_flamegate.engines.figures import ProgramOutput
 from pytest_flamegate.profile.formats.traces import TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 MAX_NAMES = 10_000
 """Different bricks of one file."""

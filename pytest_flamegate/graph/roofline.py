@@ -9,19 +9,14 @@ in ``missing``; none is taken as 0.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.observe.machine import format_threads
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.observe.machine import Bandwidth
-    from pytest_flamegate.receipt.types import Evidence
-
+from pytest_flamegate.observe.machine import Bandwidth, format_threads
+from pytest_flamegate.receipt.types import Evidence
 
 # Facts that an engine may report, as whole numbers: it may read other bytes than its file has.
 WEIGHTS_FACT = "weights_bytes_per_token"

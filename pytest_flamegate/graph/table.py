@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from pytest_flamegate.bricks.record import (
     CATEGORIES,
+    BrickRun,
+    BrickTotals,
     Category,
     Provenance,
     Sync,
@@ -15,12 +18,6 @@ from pytest_flamegate.bricks.record import (
     parse_durations,
 )
 from pytest_flamegate.core.errors import UndecidedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_flamegate.bricks.record import BrickRun, BrickTotals
-
 
 DEFAULT_ROWS = 20
 _BY_STRENGTH: tuple[Provenance, ...] = get_args(Provenance)

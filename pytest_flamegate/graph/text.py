@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.text import INVISIBLE, escape_character
 from pytest_flamegate.graph.calls import build_graph
-from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by_name
-from pytest_flamegate.graph.graph import Brick, Kernel, Layer, get_node_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_flamegate.bricks.record import BrickCall
-    from pytest_flamegate.graph.critical_path import CriticalPath
-    from pytest_flamegate.graph.graph import EdgeKind, ExecutionGraph, Node
-
+from pytest_flamegate.graph.critical_path import CriticalPath, find_critical_path, sum_path_by_name
+from pytest_flamegate.graph.graph import (
+    Brick,
+    EdgeKind,
+    ExecutionGraph,
+    Kernel,
+    Layer,
+    Node,
+    get_node_name,
+)
 
 MAX_CHARACTERS = 200
 """Characters of a name that are shown."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pytest_flamegate.bricks.record import (
     BrickCall,
@@ -36,8 +37,10 @@ from pytest_flamegate.profile.formats.traces import (
     ON_GPU,
     ONNX_TRACE_SOURCE,
     TORCH_TRACE_SOURCE,
+    NestedEvents,
     TraceError,
     TraceEvent,
+    Track,
     is_onnx_trace,
     is_torch_trace,
     make_torch_frame,
@@ -48,12 +51,6 @@ from pytest_flamegate.profile.formats.traces import (
     read_onnx_events,
     read_torch_events,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pytest_flamegate.profile.formats.traces import NestedEvents, Track
-
 
 MAX_CALLS = 100_000
 """Calls that are kept; of more there are only the totals."""

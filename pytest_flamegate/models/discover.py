@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.files import is_file, path_text, real_path
 from pytest_flamegate.models.facts import read_model
 from pytest_flamegate.models.files import model_files, parse_part_name
 from pytest_flamegate.models.gguf import read_header
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _MOST_REVISION_BYTES = 256
 

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.files import path_text, real_path
 from pytest_flamegate.models.files import model_files, model_sha256, read_stamps
-from pytest_flamegate.models.gguf import GGML_TYPES, read_header
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.models.gguf import ModelHeader, TensorInfo, Value
-
+from pytest_flamegate.models.gguf import GGML_TYPES, ModelHeader, TensorInfo, Value, read_header
 
 _NAME_LENGTH = 200
 _I2_S_TAIL_BYTES = 32

@@ -7,19 +7,15 @@ import os
 import re
 import stat
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pytest_flamegate.core import cache
 from pytest_flamegate.core.cache import tracks_all_writes
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import path_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
 
 _FILE = "model-sha256-1"
 _MOST_FILES = 64

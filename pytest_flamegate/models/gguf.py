@@ -11,18 +11,15 @@ import itertools
 import math
 import mmap
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import path_text
 from pytest_flamegate.models.files import read_stamp, unreadable_error
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
 
 MAX_ARRAY_LENGTH = 16
 MAX_STRING_BYTES = 1 << 20

@@ -5,28 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.json import Count, NonEmpty, Sha256
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import NeedsFacts, Served
+from pytest_flamegate.engines.base import NeedsFacts, Plan, Served
 from pytest_flamegate.observe.environment import make_environment
 from pytest_flamegate.observe.redact import redact_environment
 from pytest_flamegate.observe.served import ServedProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Plan
-
 
 SKIP = "FLAMEGATE_SKIP_BUILD"
 _TIMEOUT_S = 3600.0

@@ -6,31 +6,25 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
-from pytest_flamegate.engines.figures import make_report
+from pytest_flamegate.engines.base import Endpoint
+from pytest_flamegate.engines.figures import Report, make_report
+from pytest_flamegate.engines.openai import Origin
 from pytest_flamegate.observe.engine_process import timeout_error
 from pytest_flamegate.observe.http import (
     BrokenError,
     Connection,
     Deadline,
     EventParser,
+    Response,
     TooLongError,
     find_tls_problem,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Endpoint
-    from pytest_flamegate.engines.figures import Report
-    from pytest_flamegate.engines.openai import Origin
-    from pytest_flamegate.observe.http import Response
-
 
 DROPPABLE = ("cache_prompt", "stream_options", "seed")
 """Fields that a strict server may reject; the request is repeated without those it names."""

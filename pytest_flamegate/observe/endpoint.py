@@ -7,15 +7,18 @@ clocks are read then. Each token is timed when its piece of the stream is read.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, listeners, process, process_tree
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.engines.figures import make_report
+from pytest_flamegate.engines.base import Endpoint
+from pytest_flamegate.engines.figures import Report, make_report
 from pytest_flamegate.engines.openai import Origin
 from pytest_flamegate.observe.completions import (
     GET_TIMEOUT_S,
+    Completion,
     CompletionClient,
     RejectedFieldsError,
     choose_path,
@@ -31,15 +34,6 @@ from pytest_flamegate.observe.engine_process import (
 )
 from pytest_flamegate.observe.http import BrokenError, find_free_port
 from pytest_flamegate.observe.observation import Block
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Endpoint
-    from pytest_flamegate.engines.figures import Report
-    from pytest_flamegate.observe.completions import Completion
-
 
 HOST = "127.0.0.1"
 HEALTH_PATHS = ("/health", "/v1/models")

@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core import process
+from pytest_flamegate.core.clocks import ProcessCounters
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.core import process
-    from pytest_flamegate.core.clocks import ProcessCounters
-    from pytest_flamegate.engines.figures import Report
-    from pytest_flamegate.observe.observation import Block
-
+from pytest_flamegate.engines.figures import Report
+from pytest_flamegate.observe.observation import Block
 
 WARM_TOKENS = 32
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.process_setup import FILLER
 from pytest_flamegate.observe.redact import redact_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.config.workload import Workload
-
 
 _PROGRAMS = frozenset({"command", "openai"})
 _PYTHONS = frozenset({"embedded", "python", "llama-cpp", "benchmark"})

@@ -9,19 +9,16 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
 from pytest_flamegate.core.json import Count, NonEmpty, Positive
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _MAX_DEVICES = 1024
 _CONTROL = "nvidiactl"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import psutil
 
@@ -20,12 +21,7 @@ from pytest_flamegate.observe.gpu import (
     RunDevices,
     import_nvml,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from pytest_flamegate.observe.observation import Run
-
+from pytest_flamegate.observe.observation import Run
 
 INTERVAL_S = 0.2
 """Between two inspections of a program; each takes some milliseconds of one of our cores."""

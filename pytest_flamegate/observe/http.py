@@ -10,17 +10,13 @@ import io
 import socket
 import ssl
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from pytest_flamegate.core.process_setup import wait_readable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pytest_flamegate.engines.openai import Origin
-
+from pytest_flamegate.engines.openai import Origin
 
 READ_BYTES = 65536
 BODY_LIMIT_BYTES = 1 << 20

@@ -13,21 +13,17 @@ import platform
 import re
 import statistics
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import psutil
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.cache import read_cached, write_cached
 from pytest_flamegate.core.errors import ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
 
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _INSTRUCTIONS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON", "neon": "NEON"}

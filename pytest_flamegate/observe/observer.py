@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from pytest_flamegate.bricks.record import BrickRun
+from pytest_flamegate.bricks.record import BrickRun, Recorded
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.clocks import sum_intervals
+from pytest_flamegate.core.clocks import ProcessCounters, sum_intervals
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.engines.base import Endpoint, Lasting
+from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Streamed
+from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.engines.tokens import Sameness, token_digest
 from pytest_flamegate.observe import environment, streamed
 from pytest_flamegate.observe.engine_process import (
     ALONE,
+    EngineProcess,
     ProcessTime,
     RunPlace,
+    Window,
     engine_changed_error,
     measure_sequence_s,
     no_bricks_error,
@@ -28,18 +33,7 @@ from pytest_flamegate.observe.engine_process import (
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.observation import Block, Observation, Role, Run
 from pytest_flamegate.observe.served import ServedProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pytest_flamegate.bricks.record import Recorded
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.core.clocks import ProcessCounters
-    from pytest_flamegate.engines.base import Plan, Streamed
-    from pytest_flamegate.engines.figures import Report
-    from pytest_flamegate.observe.engine_process import EngineProcess, Window
-    from pytest_flamegate.observe.streamed import CleanOutput, ProgramRun
-
+from pytest_flamegate.observe.streamed import CleanOutput, ProgramRun
 
 BLOCKS = 6
 REFERENCE_TIMES = 15

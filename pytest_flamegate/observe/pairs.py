@@ -11,19 +11,13 @@ import random
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.process_setup import choose_cpu
 from pytest_flamegate.engines.base import Lasting
-from pytest_flamegate.observe.engine_process import WARM_TOKENS, RunPlace
-from pytest_flamegate.observe.served import ServedProcess
-
-if TYPE_CHECKING:
-    from pytest_flamegate.observe.engine_process import EngineProcess
-    from pytest_flamegate.observe.observation import Block
-    from pytest_flamegate.observe.observer import Observer
-    from pytest_flamegate.observe.served import SequenceParts
-
+from pytest_flamegate.observe.engine_process import WARM_TOKENS, EngineProcess, RunPlace
+from pytest_flamegate.observe.observation import Block
+from pytest_flamegate.observe.observer import Observer
+from pytest_flamegate.observe.served import SequenceParts, ServedProcess
 
 TURN_S = 0.005
 """The length of a turn, if a sequence can be paused."""

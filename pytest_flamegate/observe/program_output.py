@@ -7,15 +7,11 @@ and ``(" three", 1)``.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Generic, TypeVar
 
+from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.tokens import Tokenized
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.engines.base import Streamed
-
 
 MAX_OWN_LINES_BYTES = 16 << 20
 """No report of one run is longer."""

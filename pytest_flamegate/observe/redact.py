@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
+from typing import Any, NamedTuple, TypeVar
 
 Span = tuple[int, int]
 

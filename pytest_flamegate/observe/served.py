@@ -7,16 +7,20 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
+from pytest_flamegate.bricks.record import BrickReport
 from pytest_flamegate.child import serve, wire
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import Interval, sum_intervals
+from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_setup import wait_readable
-from pytest_flamegate.engines.base import ROUND
-from pytest_flamegate.engines.figures import read_facts, read_report
+from pytest_flamegate.engines.base import ROUND, Served
+from pytest_flamegate.engines.figures import Report, read_facts, read_report
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.engine_process import (
     check_output_size,
@@ -27,16 +31,6 @@ from pytest_flamegate.observe.engine_process import (
     timeout_error,
 )
 from pytest_flamegate.observe.observation import Block
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pytest_flamegate.bricks.record import BrickReport
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.core.errors import ToolError
-    from pytest_flamegate.engines.base import Served
-    from pytest_flamegate.engines.figures import Report
-
 
 _PACKAGE = Path(serve.__file__).parents[1]
 _OTHER_PYTHON = f"""\

@@ -7,17 +7,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile, pairwise
-from typing import TYPE_CHECKING
+from resource import struct_rusage
 
 import psutil
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import ClockReading, Interval
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_setup import wait_readable
 from pytest_flamegate.engines import base, figures, program_receipts
-from pytest_flamegate.engines.figures import ProgramOutput
+from pytest_flamegate.engines.base import Streamed
+from pytest_flamegate.engines.figures import ProgramOutput, Report
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.engine_process import (
     check_output_size,
@@ -28,14 +30,6 @@ from pytest_flamegate.observe.engine_process import (
 )
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.program_output import TAIL_BYTES, AnswerReader
-
-if TYPE_CHECKING:
-    from resource import struct_rusage
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Streamed
-    from pytest_flamegate.engines.figures import Report
-
 
 CleanOutput = Callable[[bytes], bytes]
 TimedToken = tuple[str, ClockReading]

@@ -6,12 +6,13 @@ import contextlib
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.child.sides import TreePair
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.files import is_file, real_path
@@ -22,12 +23,6 @@ from pytest_flamegate.observe.scratch import (
     remove_tree,
     scratch_prefix,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_flamegate.config.workload import Workload
-
 
 _QUERY_S = 60.0
 _CHECKOUT_S = 1800.0

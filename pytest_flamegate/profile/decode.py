@@ -14,16 +14,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError, UndecidedError
 from pytest_flamegate.profile.difference import SPREAD
 from pytest_flamegate.profile.hotspots import no_samples_error, rank_hotspots
-from pytest_flamegate.profile.model import Hotspot, find_mismatches
-
-if TYPE_CHECKING:
-    from pytest_flamegate.profile.model import FrameKind, Profile, Stack
-
+from pytest_flamegate.profile.model import FrameKind, Hotspot, Profile, Stack, find_mismatches
 
 FORMULA = "(c_N*p_N-c_n*p_n)/(N-n)"
 PHI = SPREAD**2

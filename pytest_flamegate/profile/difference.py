@@ -14,19 +14,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_flamegate.profile.hotspots import no_samples_error
-from pytest_flamegate.profile.model import CallNode, build_call_tree, find_mismatches
+from pytest_flamegate.profile.model import (
+    CallNode,
+    Frame,
+    Mismatch,
+    Profile,
+    Stack,
+    build_call_tree,
+    find_mismatches,
+)
 from pytest_flamegate.profile.stacks import align_stacks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pytest_flamegate.profile.model import Frame, Mismatch, Profile, Stack
-
 
 Measure = Literal["cost", "share", "count"]
 State = Literal["new", "vanished", "up", "down", "unchanged"]

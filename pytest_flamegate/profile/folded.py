@@ -7,17 +7,13 @@ equal profiles are equal bytes, and it reads back to the very same frames.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import is_clean
 from pytest_flamegate.profile.frames import KERNEL
 from pytest_flamegate.profile.model import Frame, FrameKind, Profile, Stack
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 CODE = "E_PROFILE_FILE"
 _COUNT_DIGITS = 15

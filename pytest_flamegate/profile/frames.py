@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest_flamegate
 from pytest_flamegate.core.text import escape_character, escape_name
 from pytest_flamegate.profile.model import Frame
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 KERNEL = "kernel"
 UNKNOWN = Frame("[unknown]", "unknown", "native")

@@ -5,20 +5,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.profile.model import Hotspot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_flamegate.profile.model import Frame, Profile
-
+from pytest_flamegate.profile.model import Frame, Hotspot, Profile
 
 _QUALIFIER = re.compile(r"^.*(?:::|\.)(?=[^:.]+$)")
 

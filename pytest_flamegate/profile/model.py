@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import Count, NonNegative, Share
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 FrameKind = Literal["python", "native", "system"]
 Covers = Literal["sequence", "decode", "process"]

@@ -7,18 +7,12 @@ recurse to another depth: none of that is a new function.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.profile.model import Frame
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.profile.model import Profile, Stack
-
+from pytest_flamegate.profile.model import Frame, Profile, Stack
 
 WORKLOAD_ROOT = "measured_sequences"
 """The function of ``child/serve.py`` below which everything is measured."""

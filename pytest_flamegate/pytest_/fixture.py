@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -15,14 +16,8 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines.declare import NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import NoReturn
-
-    from pytest_flamegate.pytest_.items import Gating
-    from pytest_flamegate.receipt.types import Receipt
-
+from pytest_flamegate.pytest_.items import Gating
+from pytest_flamegate.receipt.types import Receipt
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 90

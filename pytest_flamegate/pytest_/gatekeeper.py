@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Generator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,13 +22,14 @@ from pytest_flamegate.config.marker import (
     takes_fixture,
 )
 from pytest_flamegate.config.settings import Settings
-from pytest_flamegate.config.workload import BENCHMARK_ENGINE
+from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.progress import LogProgress, Progress, TerminalProgress
 from pytest_flamegate.pytest_.fixture import Gate
 from pytest_flamegate.pytest_.items import EmbeddedWorkloads, WorkloadFile, WorkloadItem
 from pytest_flamegate.pytest_.kernel_benchmarks import gate_benchmark
 from pytest_flamegate.pytest_.selection import select_workloads
+from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.run.hints import relative
 from pytest_flamegate.run.present import (
     ResultView,
@@ -40,17 +43,9 @@ from pytest_flamegate.run.present import (
     workflow_commands,
     write_report,
 )
+from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from pathlib import Path
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.report.flame import Drawn
-    from pytest_flamegate.run.publish import Outcome
-    from pytest_flamegate.run.stages import Call
-
+from pytest_flamegate.run.stages import Call
 
 _RESULTS = pytest.StashKey[list[ResultView]]()
 _IS_GATED = pytest.StashKey[bool]()

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
 from pytest_flamegate.config.marker import MARKER, is_marked
+from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.files import is_file
-from pytest_flamegate.engines.declare import find_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.engines.declare import InvalidWorkload
-    from pytest_flamegate.pytest_.selection import Selection
-    from pytest_flamegate.run.publish import Outcome
-    from pytest_flamegate.run.stages import Call
+from pytest_flamegate.engines.declare import InvalidWorkload, find_line
+from pytest_flamegate.pytest_.selection import Selection
+from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.stages import Call
 
 
 class Gating(Protocol):

@@ -7,7 +7,7 @@ import operator
 import os
 import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,10 +17,7 @@ from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.benchmark import WORK
 from pytest_flamegate.pytest_.fixture import name_of_test
-
-if TYPE_CHECKING:
-    from pytest_flamegate.pytest_.items import Gating
-
+from pytest_flamegate.pytest_.items import Gating
 
 _HEAVY = {"hypothesispytest": "hypothesis", "anyio": "anyio"}
 """Plugins that take long to import in every process, and the prefix of their names."""

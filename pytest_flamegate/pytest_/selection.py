@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_flamegate.config.marker import embedded_arguments
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.text import suggest
@@ -19,10 +20,6 @@ from pytest_flamegate.engines.declare import (
     read_declarations,
 )
 from pytest_flamegate.engines.embedded import embedded_workloads
-
-if TYPE_CHECKING:
-    from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.config.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from pathlib import Path
+from typing import Generic, Literal, TypeVar
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.files import read_bounded, require_confined
@@ -32,16 +33,8 @@ from pytest_flamegate.core.json import (
     parse_json,
 )
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.baseline import RECORD, encode_record, read_baseline
-from pytest_flamegate.receipt.types import VerdictName
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from pytest_flamegate.receipt.baseline import Baseline
-    from pytest_flamegate.receipt.types import Batch
-
+from pytest_flamegate.receipt.baseline import RECORD, Baseline, encode_record, read_baseline
+from pytest_flamegate.receipt.types import Batch, VerdictName
 
 _HISTORY_MAX_BYTES = 256 << 20
 _MAX_WARNINGS = 8

@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotations
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -36,11 +37,6 @@ from pytest_flamegate.receipt.sources import (
     RECEIPT_NAME,
 )
 from pytest_flamegate.receipt.types import Batch, Evidence
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 RECEIPT, EVIDENCE, FOLDED = RECEIPT_NAME, EVIDENCE_NAME, FOLDED_NAME
 ATTESTATION = ATTESTATION_NAME

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pytest_flamegate.bricks.record import BrickRun
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import utc_now
+from pytest_flamegate.core.git import Commit
+from pytest_flamegate.models.files import FileStamp
+from pytest_flamegate.observe.build import InspectedProgram
+from pytest_flamegate.observe.gpu import ObservedDevices
+from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import redact_environment
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.profile.hotspots import rank_hotspots
+from pytest_flamegate.profile.model import Hotspot, Profile
 from pytest_flamegate.receipt.metrics import cost_of, kernel_rates, metrics, tokens_per_second
 from pytest_flamegate.receipt.policies import policy_of_engine
 from pytest_flamegate.receipt.reported import claimed_kernels, engine_kernels
 from pytest_flamegate.receipt.types import (
     Evidence,
     KernelSighting,
+    Metric,
     ProcessProfile,
     ProfileRecord,
     Receipt,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_flamegate.bricks.record import BrickRun
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.core.git import Commit
-    from pytest_flamegate.models.files import FileStamp
-    from pytest_flamegate.observe.build import InspectedProgram
-    from pytest_flamegate.observe.gpu import ObservedDevices
-    from pytest_flamegate.observe.observation import Observation
-    from pytest_flamegate.profile.model import Hotspot, Profile
-    from pytest_flamegate.receipt.types import Metric
 
 
 def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -34,8 +34,6 @@ from pytest_flamegate.core.text import Refusal, quote
 from pytest_flamegate.receipt.types import SCHEMA_VERSION, Evidence, Receipt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 

@@ -6,15 +6,12 @@ by itself. Two figures are comparable by name only if formula, unit, clock and d
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_flamegate.receipt.types import Metric
-
+from pytest_flamegate.receipt.types import Metric
 
 Field = Literal["direction", "formula", "unit", "clock"]
 

@@ -10,15 +10,10 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.text import Refusal
-from pytest_flamegate.receipt.sources import read_source
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.sources import Source
-
+from pytest_flamegate.receipt.sources import Source, read_source
 
 try:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm

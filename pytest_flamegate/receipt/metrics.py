@@ -10,21 +10,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.observe.observation import Block, ClockScope, Observation, Role, Run
 from pytest_flamegate.profile.difference import SPREAD
+from pytest_flamegate.profile.model import Covers
 from pytest_flamegate.receipt.reported import engine_metrics
-from pytest_flamegate.receipt.types import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pytest_flamegate.observe.observation import Block, ClockScope, Observation, Role, Run
-    from pytest_flamegate.profile.model import Covers
-    from pytest_flamegate.receipt.types import ProcessProfile
-
+from pytest_flamegate.receipt.types import Metric, ProcessProfile
 
 _KERNEL_RATES = (
     ("kernel_calls_per_second", "calls*rounds/total", None, "calls/s", 1.0),

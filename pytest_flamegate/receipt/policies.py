@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import quote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 POLICY_NAMES = ("bitnet", "embedded", "ggml", "torch", "generic")
 DEFAULT_POLICY = "bitnet"

@@ -5,20 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pytest_flamegate.core.text import find_hidden_character
-from pytest_flamegate.receipt.types import KernelSighting, Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from pytest_flamegate.engines.figures import Report
-    from pytest_flamegate.observe.observation import Run
-    from pytest_flamegate.receipt.policies import Policy
-    from pytest_flamegate.receipt.types import Direction
-
+from pytest_flamegate.engines.figures import Report
+from pytest_flamegate.observe.observation import Run
+from pytest_flamegate.receipt.policies import Policy
+from pytest_flamegate.receipt.types import Direction, KernelSighting, Metric
 
 PREFIX = "engine_"
 MIN_REPORTS = 3

@@ -6,12 +6,13 @@ value that was redacted matches any value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pytest_flamegate.config.toml import require_known_keys
-from pytest_flamegate.config.workload import parse_injection
+from pytest_flamegate.config.workload import Workload, parse_injection
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.json import encode_plain
 from pytest_flamegate.engines import OPTIONS, engine
@@ -19,13 +20,6 @@ from pytest_flamegate.engines.base import ENGINE_KEYS
 from pytest_flamegate.engines.declare import from_table
 from pytest_flamegate.observe.redact import REDACTED
 from pytest_flamegate.receipt.compose import recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.config.workload import Workload
-
 
 RUNS = (
     *("engine", "command", "target", "build", "env", "prompt", "max_tokens", "seed", "threads"),

@@ -6,6 +6,7 @@ never parsed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from pytest_flamegate.receipt.attestation import (
     STATEMENT_TYPE,
     Envelope,
     Signature,
+    Statement,
     encode_envelope,
     encode_message,
     encode_predicate,
@@ -29,15 +31,11 @@ from pytest_flamegate.receipt.attestation import (
     read_envelope,
     read_statement,
 )
-from pytest_flamegate.receipt.sources import read_source
+from pytest_flamegate.receipt.sources import Source, read_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_flamegate.receipt.attestation import Statement
+    # cryptography is an extra: importing it here would fail without it.
     from pytest_flamegate.receipt.keys import PrivateKey, PublicKey
-    from pytest_flamegate.receipt.sources import Source
-
 
 OTHER_FILES = "E_SIGNATURE_SUBJECT"
 """A trusted key signed other files than these, so they were changed. All other codes only mean

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.files import OpenDirectory, open_directory, read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, RECEIPT_LIMITS
 from pytest_flamegate.core.text import Refusal, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 RECEIPT_NAME = "receipt.json"
 EVIDENCE_NAME = "evidence.json"

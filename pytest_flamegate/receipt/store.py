@@ -17,10 +17,12 @@ import re
 import secrets
 import shutil
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import (
@@ -34,11 +36,6 @@ from pytest_flamegate.core.files import (
     write_synced,
 )
 from pytest_flamegate.core.locks import lock_directory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
 
 LOCK_TIMEOUT_S = 30.0
 _AT_FDCWD = -100

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.json import RECEIPT_LIMITS, parse_json
 from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.receipt.documents import decode_evidence, find_faults
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.policies import DEFAULT_POLICY, policy_for, policy_of_engine
+from pytest_flamegate.receipt.policies import DEFAULT_POLICY, Policy, policy_for, policy_of_engine
 from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS, replay
 from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS, Candidate
+from pytest_flamegate.receipt.rules.replay import Replayed
+from pytest_flamegate.receipt.rules.rule import Breach, Rulebook
 from pytest_flamegate.receipt.rules.subject import Claim, Submission, read_folded
 from pytest_flamegate.receipt.sign import OTHER_FILES, check_signature
-from pytest_flamegate.receipt.sources import Sources, read_sources
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.receipt.policies import Policy
-    from pytest_flamegate.receipt.rules.replay import Replayed
-    from pytest_flamegate.receipt.rules.rule import Breach, Rulebook
-    from pytest_flamegate.receipt.sources import Source
-    from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.receipt.sources import Source, Sources, read_sources
+from pytest_flamegate.receipt.types import Evidence
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from pytest_flamegate.core.text import significant
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.text import Notice, Refusal, significant
+from pytest_flamegate.profile.difference import Change, ProfileDifference, ProfileSide
+from pytest_flamegate.receipt.imports.imported import ImportComparison, Imported, ImportedMetric
 from pytest_flamegate.receipt.rules.replay import describe_rates
+from pytest_flamegate.receipt.verify import Verification
 from pytest_flamegate.report import text
 from pytest_flamegate.report.difference import (
     SHARES_ONLY,
@@ -17,16 +21,6 @@ from pytest_flamegate.report.difference import (
 )
 from pytest_flamegate.report.terminal import GREEN, RED, YELLOW
 from pytest_flamegate.report.text import clip, columns, paint, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_flamegate.core.errors import FlamegateError
-    from pytest_flamegate.core.text import Notice, Refusal
-    from pytest_flamegate.profile.difference import Change, ProfileDifference, ProfileSide
-    from pytest_flamegate.receipt.imports.imported import ImportComparison, Imported, ImportedMetric
-    from pytest_flamegate.receipt.verify import Verification
-
 
 _TOKENS = {"E_REPLAY_TOKENS": "differ", "W_REPLAY_NOT_DETERMINISTIC": "not compared"}
 _LONG = 1000

@@ -5,15 +5,17 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.bricks.record import Category, Provenance
 from pytest_flamegate.core.text import significant
-from pytest_flamegate.graph.critical_path import sum_path_by_name
-from pytest_flamegate.graph.table import BrickTable
+from pytest_flamegate.graph.critical_path import CriticalPath, sum_path_by_name
+from pytest_flamegate.graph.graph import ExecutionGraph
+from pytest_flamegate.graph.table import BrickRow, BrickTable
 from pytest_flamegate.graph.text import draw_tree, escape_label, format_microseconds
 from pytest_flamegate.report import text
 from pytest_flamegate.report.sections import (
     NONE,
+    Cell,
     Code,
     Items,
     Listing,
@@ -27,14 +29,6 @@ from pytest_flamegate.report.sections import (
     make_table,
 )
 from pytest_flamegate.report.text import clip, columns, visible, wrap
-
-if TYPE_CHECKING:
-    from pytest_flamegate.bricks.record import Category, Provenance
-    from pytest_flamegate.graph.critical_path import CriticalPath
-    from pytest_flamegate.graph.graph import ExecutionGraph
-    from pytest_flamegate.graph.table import BrickRow
-    from pytest_flamegate.report.sections import Cell
-
 
 TREE_LINES, PAGE_TREE_LINES = 25, 400
 """Lines of the tree in a terminal, and on a page, which folds it."""

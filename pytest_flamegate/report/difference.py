@@ -7,27 +7,23 @@ solid and removed cost is an empty outline, so that neither depends on colour al
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pytest_flamegate.profile.difference import (
+    Change,
+    FunctionChange,
+    Measure,
+    PathChange,
+    ProfileDifference,
+    State,
+)
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import SHORTEST_CHAIN, Placed, chain_frame, place
 from pytest_flamegate.report.svg import FLOOR, Shade
 from pytest_flamegate.report.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_flamegate.profile.difference import (
-        Change,
-        FunctionChange,
-        Measure,
-        PathChange,
-        ProfileDifference,
-        State,
-    )
-
 
 STEPS = (0.01, 0.03)
 """Parts of the whole at which a tint gets stronger."""

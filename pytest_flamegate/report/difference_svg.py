@@ -7,14 +7,17 @@ callees changed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.profile.difference import Change, PathChange, ProfileDifference
 from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.difference import (
     SHADES,
     SHARES_ONLY,
     STEPS,
+    ChangeRow,
+    DifferenceLayout,
     Scale,
     change_rows,
     change_shade,
@@ -27,6 +30,7 @@ from pytest_flamegate.report.difference import (
     unchanged_shade,
     unit_of,
 )
+from pytest_flamegate.report.flame import Placed
 from pytest_flamegate.report.flame_svg import profile_notes
 from pytest_flamegate.report.svg import (
     INNER,
@@ -46,14 +50,6 @@ from pytest_flamegate.report.svg import (
     xml_text,
 )
 from pytest_flamegate.report.text import clip, visible, wrap
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pytest_flamegate.profile.difference import Change, PathChange, ProfileDifference
-    from pytest_flamegate.report.difference import ChangeRow, DifferenceLayout
-    from pytest_flamegate.report.flame import Placed
-
 
 _ROW = 19.0
 _COLUMNS = (

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.engines.tokens import generated
+from pytest_flamegate.observe.build import Program
 from pytest_flamegate.receipt.formulas import meaning_of
 from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, value_of
 from pytest_flamegate.receipt.reported import observed_as, of_engine, source_of
+from pytest_flamegate.receipt.types import Evidence, Metric, Receipt
 from pytest_flamegate.report import text
 from pytest_flamegate.report.sections import (
     NONE,
@@ -24,13 +25,6 @@ from pytest_flamegate.report.sections import (
     table_of_facts,
 )
 from pytest_flamegate.report.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_flamegate.observe.build import Program
-    from pytest_flamegate.receipt.types import Evidence, Metric, Receipt
-
 
 # Short notes
 

@@ -7,22 +7,17 @@ coloured by module. A chain of callers that do no work themselves is one box.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
+from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.hotspots import categorize_frame
-from pytest_flamegate.profile.model import Frame
+from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.report.svg import FLOOR, Shade
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pytest_flamegate.profile.difference import ProfileDifference
-    from pytest_flamegate.profile.model import Profile, Stack
-
 
 _DARK = "#14171A"
 _WHITE = "#FFFFFF"

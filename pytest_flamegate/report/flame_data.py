@@ -6,10 +6,12 @@ numbers a path keep the page of a hundred thousand stacks small.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from pytest_flamegate.profile.model import Frame
+from pytest_flamegate.profile.difference import PathChange, ProfileDifference, State
+from pytest_flamegate.profile.model import Frame, Hotspot, Profile
 from pytest_flamegate.report.difference import (
     STEPS,
     collapse_chains,
@@ -17,16 +19,8 @@ from pytest_flamegate.report.difference import (
     state_word,
     unchanged_shade,
 )
-from pytest_flamegate.report.flame import enter, split
+from pytest_flamegate.report.flame import Colouring, Drawn, Group, enter, split
 from pytest_flamegate.report.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pytest_flamegate.profile.difference import PathChange, ProfileDifference, State
-    from pytest_flamegate.profile.model import Hotspot, Profile
-    from pytest_flamegate.report.flame import Colouring, Drawn, Group
-
 
 T = TypeVar("T")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.profile.difference import FunctionChange, ProfileDifference, State
 from pytest_flamegate.profile.hotspots import no_samples_error, rank_hotspots
-from pytest_flamegate.profile.model import Frame
+from pytest_flamegate.profile.model import Frame, Hotspot
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.difference import (
     SHARES_ONLY,
@@ -18,19 +19,11 @@ from pytest_flamegate.report.difference import (
     state_word,
     z_text,
 )
-from pytest_flamegate.report.flame import choose_colours, self_shares
+from pytest_flamegate.report.flame import Colouring, Drawn, choose_colours, self_shares
 from pytest_flamegate.report.flame_data import flame_data
 from pytest_flamegate.report.flame_svg import profile_notes
 from pytest_flamegate.report.hotspots import category_shares
 from pytest_flamegate.report.text import require_cost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_flamegate.profile.difference import FunctionChange, ProfileDifference, State
-    from pytest_flamegate.profile.model import Hotspot
-    from pytest_flamegate.report.flame import Colouring, Drawn
-
 
 TABLE_ROWS = 200
 """Functions in a table at most; the search finds all that have a box."""

@@ -7,12 +7,21 @@ shows the rest when the pointer is over it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.profile.hotspots import categorize_frame
+from pytest_flamegate.profile.model import Frame, Profile, Unit
 from pytest_flamegate.report import text
-from pytest_flamegate.report.flame import choose_colours, layout, self_shares, shades
+from pytest_flamegate.report.flame import (
+    Box,
+    Colouring,
+    Layout,
+    choose_colours,
+    layout,
+    self_shares,
+    shades,
+)
 from pytest_flamegate.report.svg import (
     INNER,
     MARGIN,
@@ -20,6 +29,7 @@ from pytest_flamegate.report.svg import (
     SANS_EM,
     TEXT,
     Boxes,
+    Shade,
     Sheet,
     Words,
     attributes,
@@ -29,14 +39,6 @@ from pytest_flamegate.report.svg import (
     xml_text,
 )
 from pytest_flamegate.report.text import clip, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pytest_flamegate.profile.model import Frame, Profile, Unit
-    from pytest_flamegate.report.flame import Box, Colouring, Layout
-    from pytest_flamegate.report.svg import Shade
-
 
 _LEGEND_COLUMNS = 8
 _LEGEND_ROW = 38.0

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import App
 from textual.widgets import Footer, Static, Tree
 
+from pytest_flamegate.graph.critical_path import CriticalPath
+from pytest_flamegate.graph.graph import ExecutionGraph
 from pytest_flamegate.graph.text import format_microseconds, format_node
 from pytest_flamegate.report.bricks import path_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.widgets.tree import TreeNode
-
-    from pytest_flamegate.graph.critical_path import CriticalPath
-    from pytest_flamegate.graph.graph import ExecutionGraph
 
 
 _MANY = 1000

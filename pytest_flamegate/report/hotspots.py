@@ -6,10 +6,13 @@ A finding is written only if its figures are known and worth a reader's time.
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from pytest_flamegate.core.text import significant
+from pytest_flamegate.profile.decode import DecodeProfile
+from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.metrics import value_of
+from pytest_flamegate.receipt.types import Evidence, ProfileRecord
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.sections import (
@@ -24,14 +27,6 @@ from pytest_flamegate.report.sections import (
     make_section,
     make_table,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_flamegate.profile.decode import DecodeProfile
-    from pytest_flamegate.profile.model import Hotspot
-    from pytest_flamegate.receipt.types import Evidence, ProfileRecord
-
 
 HOTTEST = 3
 """Functions that a row of a table names."""

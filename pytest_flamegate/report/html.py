@@ -9,20 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.report.difference import SHADES
 from pytest_flamegate.report.flame import shades
-from pytest_flamegate.report.svg import xml_text
+from pytest_flamegate.report.svg import Shade, xml_text
 from pytest_flamegate.report.text import MAX_SHOWN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_flamegate.report.svg import Shade
-
 
 SCRIPTS = (
     "dom.js",

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pytest_flamegate.report.bricks import brick_summary_section
 from pytest_flamegate.report.evidence import machine_note, workload_notes
 from pytest_flamegate.report.flame import PALETTE
-from pytest_flamegate.report.run_report import run_sections, variant_sections
+from pytest_flamegate.report.run_report import RunReport, run_sections, variant_sections
 from pytest_flamegate.report.sections import (
     NONE,
+    Block,
+    Cell,
     Code,
     Items,
     Listing,
     Paragraph,
     Picture,
+    Section,
     Table,
     cell_text,
     join_line,
 )
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.report.verdict import signal_cells
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.report.run_report import RunReport
-    from pytest_flamegate.report.sections import Block, Cell, Section
-
 
 # Anywhere in a line; at its start; and the parts that hosts turn into links by themselves.
 _INLINE = re.compile(r"[\\`*_{}\[\]<>|~$&!]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.evidence import (
@@ -13,14 +13,18 @@ from pytest_flamegate.report.evidence import (
     speed_cells,
 )
 from pytest_flamegate.report.flame_html import flame, named
-from pytest_flamegate.report.run_report import run_sections, variant_sections
+from pytest_flamegate.report.run_report import RunReport, run_sections, variant_sections
 from pytest_flamegate.report.sections import (
     NONE,
+    Block,
+    Cell,
     Code,
     Items,
+    Line,
     Listing,
     Paragraph,
     Picture,
+    Section,
     Share,
     Table,
     join_line,
@@ -28,13 +32,6 @@ from pytest_flamegate.report.sections import (
 from pytest_flamegate.report.svg import number
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.report.verdict import signal_cells
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.report.run_report import RunReport
-    from pytest_flamegate.report.sections import Block, Cell, Line, Section
-
 
 _GOOD, _BAD = frozenset({"pass", "improved"}), frozenset({"regressed", "dishonest", "error"})
 _LONG = 4000

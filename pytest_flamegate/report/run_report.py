@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.profile.decode import DecodeProfile
+from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.metrics import value_of
+from pytest_flamegate.receipt.types import Evidence, Receipt
 from pytest_flamegate.report import text
-from pytest_flamegate.report.bricks import brick_section
+from pytest_flamegate.report.bricks import BrickView, brick_section
 from pytest_flamegate.report.evidence import (
     engine_section,
     metric_section,
@@ -15,6 +19,7 @@ from pytest_flamegate.report.evidence import (
     rate_cells,
     run_section,
 )
+from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.hotspots import (
     category_shares,
     decode_section,
@@ -24,12 +29,14 @@ from pytest_flamegate.report.hotspots import (
 )
 from pytest_flamegate.report.sections import (
     NONE,
+    Cell,
     Code,
     Items,
     Listing,
     Paragraph,
     Picture,
     Section,
+    Table,
     keep_filled,
     make_section,
     make_table,
@@ -43,17 +50,6 @@ from pytest_flamegate.report.verdict import (
     signal_section,
     sureness_section,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_flamegate.gate.verdict import Verdict
-    from pytest_flamegate.profile.decode import DecodeProfile
-    from pytest_flamegate.profile.model import Hotspot
-    from pytest_flamegate.receipt.types import Evidence, Receipt
-    from pytest_flamegate.report.bricks import BrickView
-    from pytest_flamegate.report.flame import Drawn
-    from pytest_flamegate.report.sections import Cell, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,11 @@ HTML (``page``). Strings are foreign text until a renderer has escaped them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.report import text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from pytest_flamegate.report.flame import Drawn
-
+from pytest_flamegate.report.flame import Drawn
 
 NONE = "–"
 """A cell without a value."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from pytest_flamegate.report.text import MAX_SHOWN, cells, clip, visible, wrap
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 MONO_CELL = 0.62
 """Widest advance of a common monospace face, in em: a text measured with it fits."""

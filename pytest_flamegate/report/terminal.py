@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.headline import headline
+from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report import text
 from pytest_flamegate.report.evidence import (
     engine_lines,
@@ -15,8 +18,16 @@ from pytest_flamegate.report.evidence import (
     speed_cells,
 )
 from pytest_flamegate.report.hotspots import find_hottest
-from pytest_flamegate.report.run_report import variant_sections
-from pytest_flamegate.report.sections import Items, Paragraph, Table, cell_text, join_line
+from pytest_flamegate.report.run_report import RunReport, variant_sections
+from pytest_flamegate.report.sections import (
+    Items,
+    Line,
+    Paragraph,
+    Section,
+    Table,
+    cell_text,
+    join_line,
+)
 from pytest_flamegate.report.text import cells, clip, clip_front, columns, paint, visible, wrap
 from pytest_flamegate.report.verdict import (
     cost_section,
@@ -27,14 +38,7 @@ from pytest_flamegate.report.verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.text import Text
-
-    from pytest_flamegate.gate.verdict import Verdict
-    from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.report.run_report import RunReport
-    from pytest_flamegate.report.sections import Line, Section
 
 
 GREEN, RED, YELLOW = "green", "red", "yellow"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import IMPLAUSIBLE, escape_character, significant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.text import Text
 
 

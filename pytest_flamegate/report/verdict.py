@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from pytest_flamegate.core.text import significant
-from pytest_flamegate.gate.costs import MOST
+from pytest_flamegate.gate.costs import MOST, CostChange
 from pytest_flamegate.gate.headline import MOST_OF_IT
 from pytest_flamegate.gate.signals import (
     TOKENS_PER_SECOND,
+    Signal,
     describe_interval,
     describe_rate_change,
 )
 from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.report import text
 from pytest_flamegate.report.sections import (
     NONE,
+    Cell,
     Code,
     Items,
     Paragraph,
@@ -26,15 +29,6 @@ from pytest_flamegate.report.sections import (
     make_table,
 )
 from pytest_flamegate.report.svg import draw_pairs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_flamegate.gate.costs import CostChange
-    from pytest_flamegate.gate.signals import Signal
-    from pytest_flamegate.gate.verdict import Verdict
-    from pytest_flamegate.report.sections import Cell
-
 
 _SHARE_UNIT = "share_pct"
 _SHARE, _BRICK = "share:", "brick:"

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pytest_flamegate.child.sides import UNDER_TEST, TreePair
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.files import is_file, real_path
-from pytest_flamegate.engines.base import Served
-from pytest_flamegate.observe.build import build_workload, inspect_program
+from pytest_flamegate.engines.base import Plan, Served
+from pytest_flamegate.observe.build import Build, InspectedProgram, build_workload, inspect_program
 from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Plan
-    from pytest_flamegate.observe.build import Build, InspectedProgram
 
 
 @dataclass

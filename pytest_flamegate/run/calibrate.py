@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__, clocks
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.core.json import encode_plain
+from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import machine_id
 from pytest_flamegate.gate.calibration import (
@@ -21,24 +23,16 @@ from pytest_flamegate.gate.calibration import (
     ResampledPairs,
 )
 from pytest_flamegate.gate.pairs import pair_differences
-from pytest_flamegate.gate.shares import share_spreads
+from pytest_flamegate.gate.shares import ShareSpread, share_spreads
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.pairs import PairObserver
+from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.receipt.compose import process_profile
 from pytest_flamegate.run.calibration import Calibration, plan_for, recipe_sha256
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
 from pytest_flamegate.run.schedule import PAIRS_PROFILED_S, PAIRS_SHARE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.core.progress import Progress
-    from pytest_flamegate.gate.shares import ShareSpread
-    from pytest_flamegate.profile.profilers.base import Profiler
-    from pytest_flamegate.run.stages import PreparedSide
-
+from pytest_flamegate.run.stages import PreparedSide
 
 PAIRS = 40
 BUDGET_S = 180.0

@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.files import read_beneath
 from pytest_flamegate.core.json import (
@@ -25,6 +26,7 @@ from pytest_flamegate.core.json import (
 )
 from pytest_flamegate.gate.calibration import (
     DRAWS,
+    AaGate,
     AnalysisPlan,
     LedgerLine,
     Pool,
@@ -35,17 +37,9 @@ from pytest_flamegate.gate.calibration import (
 from pytest_flamegate.gate.rule import ReportedRates
 from pytest_flamegate.gate.shares import ShareSpread
 from pytest_flamegate.receipt import artifacts as artifact_files
+from pytest_flamegate.receipt.artifacts import ArtifactStore, HistoryLines, StoredPath
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.run.schedule import plan_pair_counts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.gate.calibration import AaGate
-    from pytest_flamegate.receipt.artifacts import ArtifactStore, HistoryLines, StoredPath
-
 
 SCHEMA_VERSION = "1.0.0"
 _MAX_BYTES = 16 << 20

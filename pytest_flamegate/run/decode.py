@@ -8,32 +8,27 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError, system_errors
 from pytest_flamegate.core.json import encode_json, encode_plain
+from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines.command import with_max_tokens
 from pytest_flamegate.gate import Reason
+from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.profile.decode import (
     FORMULA,
     DecodeProfile,
     SequenceProfile,
     subtract_prefill,
 )
+from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt.compose import process_profile
 from pytest_flamegate.receipt.metrics import spread_of
+from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run.processes import MAX_FOR_SAMPLES, MIN_PROFILED, Budget, SideProcesses
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.core.progress import Progress
-    from pytest_flamegate.observe.observation import Observation
-    from pytest_flamegate.profile.model import Profile
-    from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.run.stages import Measured, MeasuredSide
-
+from pytest_flamegate.run.stages import Measured, MeasuredSide
 
 FEW = 1
 """Tokens of a short sequence."""

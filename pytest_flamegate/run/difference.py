@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pytest_flamegate.core.files import is_file
+from pytest_flamegate.gate import Verdict
 from pytest_flamegate.gate.costs import estimate_cpu_cost
 from pytest_flamegate.profile.difference import (
     SPREAD,
@@ -17,13 +18,7 @@ from pytest_flamegate.receipt.baseline import BASE_FOLDED, DIFFERENCE, FOLDED
 from pytest_flamegate.receipt.metrics import cost_of, spread_of
 from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.run.open import OpenedProfile, open_profile
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_flamegate.gate import Verdict
-    from pytest_flamegate.run.seal import ComposedRun, ComposedSide
-
+from pytest_flamegate.run.seal import ComposedRun, ComposedSide
 
 _NOTHING_TO_COMPARE = frozenset({"not_comparable", "dishonest", "error"})
 """The cost of a token on another machine, or by a false claim, is no difference of the code."""

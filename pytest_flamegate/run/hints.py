@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.gate import Verdict
-
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.gate import Verdict
 
 NOT_ACCEPTABLE = frozenset({"dishonest", "error"})
 """Verdicts of runs that cannot become a baseline."""

@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.config.workload import Sampling, Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import ChecksProfiler, Served
-from pytest_flamegate.engines.figures import make_report
+from pytest_flamegate.engines.base import ChecksProfiler, Plan, Served
+from pytest_flamegate.engines.figures import Report, make_report
 from pytest_flamegate.gate import Reason
 from pytest_flamegate.gate.ungated import INSTRUCTIONS_PER_TOKEN
 from pytest_flamegate.observe import environment
+from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.formats.registry import read_file, unpack
 from pytest_flamegate.profile.formats.traces import (
+    KernelCounts,
     count_onnx_kernels,
     count_torch_kernels,
     is_onnx_trace,
     is_torch_trace,
 )
-from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.choose import choose_profiler, explain_fallbacks
-from pytest_flamegate.profile.profilers.instructions import count_instructions
+from pytest_flamegate.profile.profilers.instructions import InstructionCount, count_instructions
 from pytest_flamegate.receipt.types import Metric
 from pytest_flamegate.report.terminal import preamble
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pytest_flamegate.config.workload import Sampling, Workload
-    from pytest_flamegate.engines.base import Plan
-    from pytest_flamegate.engines.figures import Report
-    from pytest_flamegate.observe.observer import Observer
-    from pytest_flamegate.profile.formats.traces import KernelCounts
-    from pytest_flamegate.profile.profilers.base import Probe, Profiler
-    from pytest_flamegate.profile.profilers.instructions import InstructionCount
-
 
 COUNTER = "callgrind"
 """The profiler name that asks for a count of instructions, in addition to one that samples."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import FlamegateError, NoBaselineError, system_errors
+from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import MoreProcesses, Reason, last_analysis
+from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.run.decode import decode_of
@@ -28,15 +30,7 @@ from pytest_flamegate.run.schedule import (
     schedule_alone,
     schedule_pairs,
 )
-from pytest_flamegate.run.stages import Measured
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_flamegate.core.progress import Progress
-    from pytest_flamegate.observe.engine_process import ProcessTime
-    from pytest_flamegate.run.stages import Prepared
-
+from pytest_flamegate.run.stages import Measured, Prepared
 
 INTERIM_ANALYSES = 2
 """How often one side is judged at most; the error rates are spent over them."""

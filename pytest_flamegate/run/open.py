@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
@@ -18,11 +19,13 @@ from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_plain, parse_json
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.document import from_document, is_document
-from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
+from pytest_flamegate.graph.graph import ExecutionGraph
+from pytest_flamegate.graph.ingested import IngestedTrace
+from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
 from pytest_flamegate.profile.folded import fold_profile, parse_folded
 from pytest_flamegate.profile.formats.registry import parse_profile, read_file, unpack
-from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.model import Profile, Unit
 from pytest_flamegate.receipt.baseline import (
     BASE_EVIDENCE,
     BASE_FOLDED,
@@ -37,17 +40,7 @@ from pytest_flamegate.receipt.baseline import (
 )
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.metrics import cost_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.graph.graph import ExecutionGraph
-    from pytest_flamegate.graph.ingested import IngestedTrace
-    from pytest_flamegate.graph.table import BrickTable
-    from pytest_flamegate.profile.model import Unit
-    from pytest_flamegate.receipt.types import Evidence, ProfileRecord
-
+from pytest_flamegate.receipt.types import Evidence, ProfileRecord
 
 _EVIDENCE_OF = {FOLDED: EVIDENCE, BASE_FOLDED: BASE_EVIDENCE}
 _UNITS: dict[str, Unit] = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core import files
@@ -13,11 +14,12 @@ from pytest_flamegate.core.errors import FlamegateError, ReceiptError, system_er
 from pytest_flamegate.core.files import is_file
 from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS
-from pytest_flamegate.gate import headline
+from pytest_flamegate.gate import Verdict, headline
 from pytest_flamegate.graph.roofline import compute_roofline, describe_roofline
 from pytest_flamegate.graph.table import DEFAULT_ROWS, tabulate_runs
 from pytest_flamegate.graph.text import summarize_token
-from pytest_flamegate.observe.machine import find_instruction_set, find_known_bandwidth
+from pytest_flamegate.observe.machine import Bandwidth, find_instruction_set, find_known_bandwidth
+from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.folded import fold_profile
 from pytest_flamegate.receipt.baseline import (
     BASE_EVIDENCE,
@@ -37,6 +39,7 @@ from pytest_flamegate.receipt.baseline import (
     PICTURE,
 )
 from pytest_flamegate.receipt.metrics import cost_of
+from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.bricks import BrickView
 from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.evidence import machine_note, picture_subtitle, workload_notes
@@ -48,16 +51,7 @@ from pytest_flamegate.report.markdown import run_markdown
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.run.decode import document
 from pytest_flamegate.run.difference import difference_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.gate import Verdict
-    from pytest_flamegate.observe.machine import Bandwidth
-    from pytest_flamegate.profile.difference import ProfileDifference
-    from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.run.seal import ComposedRun, Sealed
+from pytest_flamegate.run.seal import ComposedRun, Sealed
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.git import Commit, code_digest, read_commit
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import Served
-from pytest_flamegate.gate import Reason, machine_id
+from pytest_flamegate.engines.base import Plan, Served
+from pytest_flamegate.gate import Reason, ReportedRates, machine_id
 from pytest_flamegate.models.facts import read_model_facts
 from pytest_flamegate.models.files import read_stamps
-from pytest_flamegate.observe.build import build_workload, inspect_program, settle_workload
+from pytest_flamegate.observe.build import (
+    Build,
+    InspectedProgram,
+    build_workload,
+    inspect_program,
+    settle_workload,
+)
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.observe.worktree import Checkout, plan_base
+from pytest_flamegate.profile.profilers.base import Profiler
+from pytest_flamegate.profile.profilers.instructions import InstructionCount
 from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run.base_side import (
     Checkouts,
@@ -36,20 +48,6 @@ from pytest_flamegate.run.instruments import Instruments, counted_metrics
 from pytest_flamegate.run.publish import RunStore
 from pytest_flamegate.run.schedule import PAIRS_SHARE, plan_pair_counts
 from pytest_flamegate.run.stages import Prepared, PreparedSide, Role, Task
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Plan
-    from pytest_flamegate.gate import ReportedRates
-    from pytest_flamegate.observe.build import Build, InspectedProgram
-    from pytest_flamegate.profile.profilers.base import Profiler
-    from pytest_flamegate.profile.profilers.instructions import InstructionCount
-    from pytest_flamegate.receipt.baseline import Baseline
-
 
 INJECTABLE = frozenset({"embedded", "python"})
 """Engines whose functions can be made to do more work."""

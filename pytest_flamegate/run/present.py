@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
 from pytest_flamegate.core.files import is_file
@@ -27,6 +29,7 @@ from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.signals import rate_change_pct
 from pytest_flamegate.graph.table import DEFAULT_ROWS
+from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.baseline import (
@@ -51,13 +54,7 @@ from pytest_flamegate.run.difference import read_difference
 from pytest_flamegate.run.hints import NOT_ACCEPTABLE, Hints, relative
 from pytest_flamegate.run.open import open_profile
 from pytest_flamegate.run.pictures import bricks_in, opens_compared
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.profile.difference import ProfileDifference
-    from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.publish import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.bricks.record import BrickRun, Recorded
 from pytest_flamegate.config.thresholds import MIN_BRICK_PASSES, SAMPLE_FLOOR
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.observe.engine_process import NO_BRICKS_CODES, bricks_not_served_error
+from pytest_flamegate.observe.observation import Observation, Role
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
-from pytest_flamegate.profile.model import merge_profiles
+from pytest_flamegate.profile.model import Profile, merge_profiles
+from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
 from pytest_flamegate.receipt.metrics import overhead_pct
-from pytest_flamegate.run.stages import MeasuredSide
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_flamegate.bricks.record import BrickRun, Recorded
-    from pytest_flamegate.observe.observation import Observation, Role
-    from pytest_flamegate.profile.model import Profile
-    from pytest_flamegate.profile.profilers.base import Profiler
-    from pytest_flamegate.run.stages import PreparedSide
-
+from pytest_flamegate.run.stages import MeasuredSide, PreparedSide
 
 MIN_PROFILED = 3
 MAX_FOR_SAMPLES = 200

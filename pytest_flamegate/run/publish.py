@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import (
     FlamegateError,
@@ -19,7 +22,7 @@ from pytest_flamegate.gate import Reason, Verdict, compare, read_measurement, ve
 from pytest_flamegate.gate.statistics import mean
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.receipt import verify_receipt
-from pytest_flamegate.receipt.artifacts import RunLine
+from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine, StoredPath
 from pytest_flamegate.receipt.baseline import (
     BASELINE_FILES,
     EVIDENCE,
@@ -29,20 +32,10 @@ from pytest_flamegate.receipt.baseline import (
     Baseline,
 )
 from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.receipt.types import Batch
+from pytest_flamegate.receipt.types import Batch, Evidence, Receipt
 from pytest_flamegate.run.hints import NOT_ACCEPTABLE
 from pytest_flamegate.run.pictures import Pictures
-from pytest_flamegate.run.seal import require_no_secret
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.receipt.artifacts import ArtifactStore, StoredPath
-    from pytest_flamegate.receipt.types import Evidence, Receipt
-    from pytest_flamegate.run.seal import ComposedRun, Sealed
-
+from pytest_flamegate.run.seal import ComposedRun, Sealed, require_no_secret
 
 MAX_BATCHES = 24
 """Older batches leave the baseline: a machine changes over the years."""

@@ -9,13 +9,17 @@ it. Nothing is written: neither artifacts nor history, and no baseline.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import UndecidedError, UsageError, system_errors
 from pytest_flamegate.core.files import is_file, real_path
+from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.locks import machine_lock
+from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
@@ -34,20 +38,10 @@ from pytest_flamegate.receipt.rerun import (
     parse_recipe,
 )
 from pytest_flamegate.receipt.rules.replay import Replayed
+from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import prepare_side
-from pytest_flamegate.run.stages import Prepared
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.core.git import Commit
-    from pytest_flamegate.core.progress import Progress
-    from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.run.stages import Measured
-
+from pytest_flamegate.run.stages import Measured, Prepared
 
 ALLOW = "--replay-untrusted"
 _EMBEDDED = "embedded"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.thresholds import SAMPLE_FLOOR
 from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
+from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.pairs import PAIR_S
 from pytest_flamegate.run.processes import (
     BRICKS_PART,
@@ -19,13 +20,7 @@ from pytest_flamegate.run.processes import (
     SHOWN_BRICK_RUNS,
     Budget,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_flamegate.observe.engine_process import ProcessTime
-    from pytest_flamegate.run.stages import Prepared
-
+from pytest_flamegate.run.stages import Prepared
 
 TIMED_SHARE, PROFILED_SHARE = 0.45, 0.4
 MIN_TIMED, MAX_TIMED = 5, 40

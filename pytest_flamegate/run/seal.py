@@ -9,32 +9,28 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.bricks.record import Recorded
 from pytest_flamegate.config.thresholds import STACK_FLOOR
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import encode_json
+from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.engines.tokens import generated
 from pytest_flamegate.gate import Reason
 from pytest_flamegate.models.files import require_unchanged
+from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.stacks import require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.baseline import BRICKS, EVIDENCE, FOLDED, RECEIPT
 from pytest_flamegate.receipt.compose import compose as compose_claim
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pytest_flamegate.bricks.record import Recorded
-    from pytest_flamegate.engines.figures import Report
-    from pytest_flamegate.observe.observation import Observation
-    from pytest_flamegate.profile.model import Frame, Profile, Stack
-    from pytest_flamegate.receipt.types import Evidence, Receipt
-    from pytest_flamegate.run.stages import Measured, MeasuredSide
+from pytest_flamegate.receipt.types import Evidence, Receipt
+from pytest_flamegate.run.stages import Measured, MeasuredSide
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from pytest_flamegate.config.workload import Injection, parse_injection
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Injection, Workload, parse_injection
 from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
 from pytest_flamegate.core.locks import machine_lock
+from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate import GatePolicy, MoreProcesses, Reason, Verdict, machine_id
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.observe.scratch import scratch_prefix
+from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import INJECTABLE, prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
 from pytest_flamegate.run.publish import RunStore
 from pytest_flamegate.run.schedule import plan_pair_counts
-from pytest_flamegate.run.seal import compose, seal
+from pytest_flamegate.run.seal import SealedSide, compose, seal
 from pytest_flamegate.run.session import judge_run, wanted_processes
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide, Role
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.core.progress import Progress
-    from pytest_flamegate.profile.profilers.base import Profiler
-    from pytest_flamegate.run.seal import SealedSide
-
 
 Need = Literal["injection", "other", "profile"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import UndecidedError
@@ -17,6 +18,7 @@ from pytest_flamegate.gate import (
     GatePolicy,
     PairedBase,
     StoredBaseline,
+    Verdict,
     headline,
     judge,
 )
@@ -25,14 +27,8 @@ from pytest_flamegate.gate.signals import describe_rate_change
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.baseline import FOLDED
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
+from pytest_flamegate.receipt.types import Evidence, Receipt, VerdictName
 from pytest_flamegate.run.selftest import Bench, Need, find_share, is_called_by, is_same_function
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pytest_flamegate.gate import Verdict
-    from pytest_flamegate.receipt.types import Evidence, Receipt, VerdictName
-
 
 Result = Literal["ok", "differs", "undecided", "left out"]
 """``undecided``: noise or too little work; ``left out``: not possible here."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError, system_errors
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress, clock_time, terminable
@@ -28,14 +30,7 @@ from pytest_flamegate.run.pictures import draw
 from pytest_flamegate.run.prepare import Workbench
 from pytest_flamegate.run.publish import Outcome, outcome_of_error, publish, publish_error
 from pytest_flamegate.run.seal import ComposedRun, Sealed, compose, seal
-from pytest_flamegate.run.stages import Task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.run.stages import Call, Measured
+from pytest_flamegate.run.stages import Call, Measured, Task
 
 
 @dataclass

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-    from typing import Any
+from pytest_flamegate.bricks.record import BrickRun, Recorded
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.engines.base import Plan
+from pytest_flamegate.gate import Reason, ReportedRates
+from pytest_flamegate.observe.machine import Bandwidth
+from pytest_flamegate.observe.observation import Observation
+from pytest_flamegate.profile.decode import DecodeProfile
+from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.profilers.base import Profiler
+from pytest_flamegate.profile.profilers.instructions import InstructionCount
+from pytest_flamegate.receipt.baseline import Baseline
+from pytest_flamegate.receipt.compose import Subject
 
-    from pytest_flamegate.bricks.record import BrickRun, Recorded
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Plan
-    from pytest_flamegate.gate import Reason, ReportedRates
-    from pytest_flamegate.observe.machine import Bandwidth
-    from pytest_flamegate.observe.observation import Observation
-    from pytest_flamegate.profile.decode import DecodeProfile
-    from pytest_flamegate.profile.model import Profile
-    from pytest_flamegate.profile.profilers.base import Profiler
-    from pytest_flamegate.profile.profilers.instructions import InstructionCount
-    from pytest_flamegate.receipt.baseline import Baseline
-    from pytest_flamegate.receipt.compose import Subject
-
-
-if TYPE_CHECKING:
-    Call = Callable[[str, int], Iterable[Any]]
+Call = Callable[[str, int], Iterable[Any]]
 
 Role = Literal["base", "head"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from pytest_flamegate.bricks.record import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_flamegate.bricks.record import Phase
 
 

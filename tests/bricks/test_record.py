@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import statistics
 from collections import Counter
+from collections.abc import Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,9 +34,6 @@ from pytest_flamegate.bricks.record import (
     resolve_alias,
 )
 from pytest_flamegate.core.errors import ToolError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_fifteen_known_bricks_in_four_categories() -> None:

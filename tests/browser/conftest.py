@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from tests.browser.watched import ARGUMENTS, Watched
 from tests.tools import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from playwright.sync_api import Browser
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,14 +20,10 @@ from tests.browser.watched import Watched
 from tests.report import factory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from playwright.sync_api import Page
 
 
-if TYPE_CHECKING:
-    Draw = Callable[[tuple[str, ...]], str]
+Draw = Callable[[tuple[str, ...]], str]
 
 HOSTILE = (
     "<script>window.hacked = 1; document.title = 'hacked'</script>",

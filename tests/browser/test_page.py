@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pytest_flamegate.report.page import run_page
+from tests.browser.watched import Watched
 from tests.report import verdicts
 from tests.report.test_page import report
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.browser.watched import Watched
 
 
 def test_two_workloads(watched: Watched, tmp_path: Path) -> None:

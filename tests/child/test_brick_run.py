@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,6 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.observer import Observer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
 
 TOKENS = 3
 WORKLOAD = Workload("toy", "python", "go on", TOKENS, "test", directory=Path())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -16,10 +16,6 @@ from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.build import settle_workload
 from pytest_flamegate.observe.served import ServedProcess
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 TESTS = """\
 import os

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,6 @@ from pytest_flamegate.config.settings import Settings, is_ci
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 ROOT = Path("/home/of/project")
 

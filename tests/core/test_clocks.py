@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.clocks import Interval
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports ticks since boot")

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tests.doors.project import Project
 from tests.workload.repositories import git
-
-if TYPE_CHECKING:
-    from tests.doors.project import Project
 
 KERNEL = "from toy import hash_round\n\n\ndef kernel(x):\n    return hash_round(x, {rounds})\n"
 MARK = 'throughput="10%", elements=lambda start: 100 * start, bytes=800'

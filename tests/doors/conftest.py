@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 # Every test here gets back the modules it found: these are slow, or can be loaded once only.
 import jsonschema.validators  # noqa: F401
@@ -15,12 +15,8 @@ import pytest_flamegate.report.terminal  # noqa: F401
 from pytest_flamegate.core.locks import LOCK_DIRECTORY
 from tests.doors.project import Project, write_toy
 from tests.run import fakes
+from tests.run.fakes import World
 from tests.tools import require
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.run.fakes import World
 
 _FOREIGN = (
     *("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "BUILD_NUMBER"),

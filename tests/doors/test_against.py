@@ -9,22 +9,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.profile.folded import parse_folded
-from tests.doors.project import TOY, workload
+from tests.doors.project import TOY, Project, workload
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.run import fakes
+from tests.run.fakes import World
 from tests.workload.repositories import git, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.doors.project import Project
-    from tests.run.fakes import World
-
 
 ON = "--flamegate"
 UNPROFILED = (ON, "--flamegate-profiler=none", "--flamegate-budget=20")

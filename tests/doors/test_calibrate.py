@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +18,7 @@ from pytest_flamegate.gate.calibration import LedgerLine
 from pytest_flamegate.observe.engine_process import ProcessTime
 from tests.doors.project import Project, workload
 from tests.run import fakes
-
-if TYPE_CHECKING:
-    from tests.run.fakes import World
+from tests.run.fakes import World
 
 Printed = pytest.CaptureFixture[str]
 QUICK = ("calibrate", "--pairs=10", "--budget=120")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.doors.project import SEEN, refused, workload
-
-if TYPE_CHECKING:
-    from tests.doors.project import Project
+from tests.doors.project import SEEN, Project, refused, workload
 
 INJECT = ("--flamegate", "--flamegate-inject=hash_round:+10%")
 

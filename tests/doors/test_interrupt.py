@@ -8,20 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.doors.project import workload
+from tests.doors.project import Project, workload
 from tests.workload.repositories import git
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tests.doors.project import Project
-
 
 pytestmark = pytest.mark.measures
 _TIMEOUT_S = 60.0

@@ -6,16 +6,12 @@ The effects are far larger than any noise, so that no test depends on a quiet ma
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.doors.benchmarked import BRIEF, KERNEL, NAME, PLAIN, UNPROFILED, repository
-from tests.doors.project import JUDGED
+from tests.doors.project import JUDGED, Project
 from tests.workload.repositories import git
-
-if TYPE_CHECKING:
-    from tests.doors.project import Project
 
 pytestmark = pytest.mark.measures
 

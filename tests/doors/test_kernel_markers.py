@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from pytest_flamegate.core.errors import ToolError
 from tests.doors.benchmarked import BRIEF, PLAIN, TEST, UNPROFILED, repository
-from tests.doors.project import refused
-
-if TYPE_CHECKING:
-    from tests.doors.project import Project
-    from tests.run.fakes import World
+from tests.doors.project import Project, refused
+from tests.run.fakes import World
 
 
 @pytest.fixture

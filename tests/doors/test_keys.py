@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from pytest_flamegate.gate import judge
 from pytest_flamegate.run import session
 from tests.doors.project import Project, workload
 from tests.run import fakes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 KEYS: Mapping[str, object] = {
     "flamegate": True,

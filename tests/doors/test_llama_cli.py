@@ -6,17 +6,14 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.choose import make_profilers
+from tests.doors.project import Project
 from tests.tools import require, smollm2
-
-if TYPE_CHECKING:
-    from tests.doors.project import Project
-
 
 pytestmark = pytest.mark.measures
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,13 +13,9 @@ from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.choose import make_profilers
 from pytest_flamegate.receipt import verify_receipt
-from tests.doors.project import JUDGED
+from tests.doors.project import JUDGED, Project
 from tests.tools import require, smollm2
 from tests.workload.repositories import git
-
-if TYPE_CHECKING:
-    from tests.doors.project import Project
-
 
 pytestmark = pytest.mark.measures
 

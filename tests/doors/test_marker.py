@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
 from pytest_flamegate.config.marker import MarkerOptions, check_marker, is_marked, takes_fixture
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 MARK = "import pytest\n@pytest.mark.flamegate({})\ndef test_it({}): pass\n"
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.doors.project import QUICK, Project
 from tests.tools import require
 from tests.workload.repositories import git
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.measures
 

@@ -6,17 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from tests.doors.project import workload
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.doors.project import Project
-
+from tests.doors.project import Project, workload
 
 GATED = """
 import unittest

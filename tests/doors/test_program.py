@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.choose import make_profilers
+from tests.doors.project import Project
 from tests.tools import require
-
-if TYPE_CHECKING:
-    from tests.doors.project import Project
-
 
 pytestmark = pytest.mark.measures
 

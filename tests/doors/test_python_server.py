@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.doors.project import SEEN
-
-if TYPE_CHECKING:
-    from tests.doors.project import Project
+from tests.doors.project import SEEN, Project
 
 pytestmark = pytest.mark.measures
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
@@ -17,9 +16,7 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.run.instruments import Instruments
 from tests.doors.project import Project, workload
 from tests.run import fakes
-
-if TYPE_CHECKING:
-    from tests.run.fakes import World
+from tests.run.fakes import World
 
 ON = ("--flamegate",)
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.run import instruments
-from tests.doors.project import workload
+from tests.doors.project import Project, workload
 from tests.doors.test_interrupt import CLI
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.doors.project import Project
-    from tests.run.fakes import World
+from tests.run.fakes import World
 
 Printed = pytest.CaptureFixture[str]
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.pytest_.gatekeeper import Gatekeeper
-from tests.doors.project import workload
-
-if TYPE_CHECKING:
-    from tests.doors.project import Project
-
+from tests.doors.project import Project, workload
 
 KEYS = "[pytest]\nflamegate_tokens_per_second = 7%\nflamegate_hotspots = a=1pp, *=4pp\n"
 OF_THE_PROJECT = Thresholds(7.0, {"a": 1.0, "*": 4.0})

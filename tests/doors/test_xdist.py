@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.doors.project import workload
-
-if TYPE_CHECKING:
-    from tests.doors.project import Project
+from tests.doors.project import Project, workload
 
 pytest.importorskip("xdist")
 

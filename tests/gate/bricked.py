@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pytest_flamegate.bricks.record import BrickRun, BrickTotals, ThreadTotals
+from pytest_flamegate.bricks.record import BrickRun, BrickTotals, Phase, ThreadTotals
 from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
 from tests.bricks.factory import make_totals
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_flamegate.bricks.record import Phase
-
 
 TOKENS, CALLS = 101, 400
 """Tokens of a run, a hundred of them in decode, and calls of each row: four a token."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
@@ -21,15 +23,8 @@ from pytest_flamegate.gate import (
 )
 from pytest_flamegate.gate.measurement import TimedProcess
 from pytest_flamegate.observe.observation import Block, Run
-from pytest_flamegate.receipt.types import Evidence, ProcessProfile, ProfileRecord
+from pytest_flamegate.receipt.types import Batch, Evidence, ProcessProfile, ProfileRecord
 from tests import made
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from random import Random
-
-    from pytest_flamegate.receipt.types import Batch
-
 
 MACHINE = MappingProxyType(
     {

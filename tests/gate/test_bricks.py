@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from pytest_flamegate.bricks.record import ThreadTotals
+from pytest_flamegate.bricks.record import BrickRun, ThreadTotals
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import encode_json
@@ -50,12 +51,6 @@ from tests.gate.factory import (
     shifted,
     sides,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.bricks.record import BrickRun
-
 
 COSTS = {"RmsNorm": 2.0, "LmHead": 50.0}
 OLD, NEW = brick_runs(COSTS, first_pid=800), brick_runs(COSTS, drawn(Random(1), 0.01))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,11 +13,8 @@ from pytest_flamegate.gate import read_measurement
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.pairs import trimmed_mean
 from pytest_flamegate.gate.statistics import Estimate, combine
+from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import MACHINE, QUIET, WORKLOAD, baseline, evidence, run, scaled
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.types import Evidence
-
 
 CLAIM = 1000.0
 

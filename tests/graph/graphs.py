@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
@@ -14,9 +14,6 @@ from pytest_flamegate.graph.graph import (
     Layer,
     Transfer,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def call(

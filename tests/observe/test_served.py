@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
@@ -17,10 +18,6 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe import served
 from pytest_flamegate.observe.served import ServedProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 WORKLOAD = Workload("toy", "python", "go on", 2, "test", directory=Path())
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,6 @@ from pytest_flamegate.receipt.rerun import (
     find_redacted,
     parse_recipe,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 DECLARED = """
 [workloads.short]

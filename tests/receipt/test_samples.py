@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from pytest_flamegate.receipt import Grade, verify_receipt
 from tests.receipt.documents import INVALID, VALID
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 EXPECTED = {
     "f01_zero_tps_baseline": "E_TPS",

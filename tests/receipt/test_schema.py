@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.receipt import documents
 from pytest_flamegate.receipt.documents import find_faults, load_schema
 from tests.receipt.documents import document
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def parts(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

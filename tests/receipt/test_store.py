@@ -7,9 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,6 @@ from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.receipt import crowd
 from tests.receipt.crowd import NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 OLD = {"receipt.json": b"old receipt", "evidence.json": b"old evidence", "flamegraph.svg": b"old"}
 NEW = {"receipt.json": b"new receipt", "evidence.json": b"new evidence", "verdict.json": b"new"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -13,10 +13,6 @@ from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.receipt import Grade, Verification, documents, verify, verify_receipt
 from tests.made import bundle
 from tests.receipt.documents import VALID, encoded
-
-if TYPE_CHECKING:
-    pass
-
 
 NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
@@ -17,10 +17,6 @@ from pytest_flamegate.receipt.types import (
     ProfileRecord,
     Receipt,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 CATEGORIES = {
     "ternary_gemv": "matmul",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_flamegate.observe.build import Program
 from pytest_flamegate.receipt.metrics import kernel_rates
+from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.evidence import (
     call_cells,
     engine_lines,
@@ -21,15 +21,10 @@ from pytest_flamegate.report.evidence import (
     run_section,
     speed_cells,
 )
-from pytest_flamegate.report.sections import Table, cell_text
+from pytest_flamegate.report.sections import Section, Table, cell_text
 from tests.made import bundle
 from tests.receipt.test_metrics import RATE, RECIPE
 from tests.report import factory
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.report.sections import Section
-
 
 REPORTING = bundle().with_reports(kernels={"MUL_MAT": 9}, sample_us=12.0)
 SILENT = bundle()

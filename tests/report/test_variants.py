@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.markdown import step_summary
 from pytest_flamegate.report.run_report import RunReport, variant_sections
 from pytest_flamegate.report.sections import Items, Table, cell_text
 from pytest_flamegate.report.terminal import summary
 from tests.report import factory, verdicts
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.types import Evidence
 
 
 def outcome(variant: str, evidence: Evidence | None, family: str = "decode") -> RunReport:

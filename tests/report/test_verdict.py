@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict
-from pytest_flamegate.report.sections import Picture, cell_text
+from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.report.sections import Picture, Section, cell_text
 from pytest_flamegate.report.terminal import failure_section
 from pytest_flamegate.report.verdict import cost_section, pair_section, signal_section
 from tests.report import factory, verdicts
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.types import Evidence
-    from pytest_flamegate.report.sections import Section
-
 
 NODE = 'pytest "flamegate.toml::decode" --flamegate'
 

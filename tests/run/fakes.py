@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,15 +16,17 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_flamegate.config.settings import Settings
-from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.observation import Observation, Run
 from pytest_flamegate.observe.redact import Redactor
-from pytest_flamegate.profile.profilers.base import Probe
+from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.receipt import verify_receipt
+from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run import calibrate, instruments, measure, processes
 from pytest_flamegate.run.open import recorded_profile
@@ -33,14 +36,7 @@ from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared, Prepar
 from tests import made
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import pytest
-
-    from pytest_flamegate.config.workload import Injection
-    from pytest_flamegate.profile.model import Profile
-    from pytest_flamegate.profile.profilers.base import Setup
-    from pytest_flamegate.receipt.baseline import Baseline
 
 
 TOKEN_NS = 1_950_000

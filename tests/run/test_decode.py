@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
-from pytest_flamegate.profile.model import Profile, Stack
+from pytest_flamegate.profile.model import Covers, Profile, Stack
 from pytest_flamegate.profile.profilers.base import (
     Probe,
     Recording,
@@ -27,12 +28,6 @@ from pytest_flamegate.run.processes import Budget, SideProcesses
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
 from tests.profile.profiles import profile, python
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.profile.model import Covers
-
 
 pytestmark = pytest.mark.measures
 

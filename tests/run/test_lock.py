@@ -7,8 +7,8 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,10 +17,6 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.locks import LOCK_DIRECTORY, machine_lock
 from pytest_flamegate.run import session
 from tests.run import fakes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 HOLDS = """
 import sys, time

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,9 +24,6 @@ from pytest_flamegate.run.present import (
 from pytest_flamegate.run.publish import Outcome
 from tests.made import bundle
 from tests.report import bricks, verdicts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def full() -> Verdict:

@@ -6,6 +6,7 @@ replaced only within ``mark_kernels``, so profiles of other processes have no ad
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,8 +16,6 @@ from pytest_flamegate.child.embedded import kernels
 from pytest_flamegate.child.embedded.transformer import Transformer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pytest_flamegate.bricks.record import Category
     from pytest_flamegate.child.embedded.weights import Weights
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,6 @@ from pytest_flamegate.config.workload import Injection, injected_share
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
-
     from pytest_flamegate.child.embedded.weights import Weights
 
 

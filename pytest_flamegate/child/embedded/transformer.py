@@ -6,7 +6,9 @@ NumPy reads it once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +18,6 @@ from pytest_flamegate.child.embedded.weights import EOS, encode, read_weights
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from pytest_flamegate.child.embedded.kernels import FloatArray
     from pytest_flamegate.child.embedded.weights import Config, LayerWeights, Weights
 

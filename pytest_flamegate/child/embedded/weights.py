@@ -10,6 +10,7 @@ memory, which every token reads.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,6 @@ from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.models.gguf import read_header
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_flamegate.child.embedded.kernels import FloatArray
     from pytest_flamegate.models.gguf import ModelHeader
 

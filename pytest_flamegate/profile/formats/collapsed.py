@@ -8,21 +8,15 @@ native function.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.profile.folded import CODE
 from pytest_flamegate.profile.formats.imported import WeightedStacks, make_foreign_profile
 from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame, make_python_frame
-from pytest_flamegate.profile.model import Frame
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pytest_flamegate.profile.model import Profile
-
+from pytest_flamegate.profile.model import Frame, Profile
 
 _KALLSYMS, _JIT_MAP = "[kernel.kallsyms]", "/perf-0.map"
 _SUFFIXES = {"_[k]": _KALLSYMS, "_[j]": _JIT_MAP, "_[i]": ""}

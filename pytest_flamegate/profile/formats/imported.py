@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
-from pytest_flamegate.profile.model import Profile
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.profile.model import Stack, Unit
-
+from pytest_flamegate.profile.model import Profile, Stack, Unit
 
 MAX_DEPTH = 2048
 """Frames of one stack; Python itself ends recursion at about a thousand."""

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import gzip
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.profile.folded import format_frame
 from pytest_flamegate.profile.formats.imported import UNKNOWN_TEXT
-
-if TYPE_CHECKING:
-    from pytest_flamegate.profile.model import Frame, Profile, Unit
-
+from pytest_flamegate.profile.model import Frame, Profile, Unit
 
 PACKAGE = "perftools.profiles"
 _FIELDS: dict[str, dict[str, tuple[int, str]]] = {

@@ -9,8 +9,10 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from collections.abc import Callable, Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.files import read_error
@@ -30,13 +32,7 @@ from pytest_flamegate.profile.formats.traces import (
     read_onnx_trace,
     read_torch_trace,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.profile.model import Profile
-
+from pytest_flamegate.profile.model import Profile
 
 MAX_BYTES = 256 << 20
 """Limit of a file, and of the content of a compressed one."""

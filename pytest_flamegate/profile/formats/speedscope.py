@@ -7,8 +7,9 @@ file, ``count_paths`` that its frame numbers, weights and events make sense.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -17,10 +18,6 @@ from pytest_flamegate.core.json import Limits, decode_json
 from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.profile.folded import CODE
 from pytest_flamegate.profile.formats.imported import MAX_DEPTH, MAX_FRAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 SUBJECT = "The speedscope file"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -20,19 +21,16 @@ from pytest_flamegate.profile.formats.imported import (
 from pytest_flamegate.profile.formats.speedscope import (
     SCHEMA,
     SUBJECT,
+    Number,
     SpeedscopeError,
+    SpeedscopeFile,
+    Track,
     count_paths,
     parse_speedscope,
 )
 from pytest_flamegate.profile.frames import UNKNOWN
 from pytest_flamegate.profile.model import Covers, Frame, FrameKind, Profile, Unit
 from pytest_flamegate.profile.profilers.pyspy import NAME, count_samples
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_flamegate.profile.formats.speedscope import Number, SpeedscopeFile, Track
-
 
 EXPORTER = "pytest-flamegate"
 MAX_FIGURE = 10**18

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape_name
@@ -22,13 +23,7 @@ from pytest_flamegate.profile.formats.imported import (
     make_foreign_profile,
 )
 from pytest_flamegate.profile.frames import make_python_frame, shorten_symbol
-from pytest_flamegate.profile.model import Frame
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pytest_flamegate.profile.model import Profile, Stack
-
+from pytest_flamegate.profile.model import Frame, Profile, Stack
 
 CODE = "E_TRACE"
 _SHOWN = 200

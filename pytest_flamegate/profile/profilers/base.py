@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.model import Profile
 
 
 @dataclass(frozen=True, slots=True)

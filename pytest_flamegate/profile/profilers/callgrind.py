@@ -14,14 +14,16 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
+from pytest_flamegate.core.process import CompletedCommand
 from pytest_flamegate.observe.scratch import scratch_prefix
+from pytest_flamegate.profile.model import Stack
 from pytest_flamegate.profile.profilers.base import Probe
 from pytest_flamegate.profile.profilers.callgrind_file import CALLERS, EVENT, NAME, parse_callgrind
 from pytest_flamegate.profile.profilers.errors import (
@@ -37,13 +39,6 @@ from pytest_flamegate.profile.profilers.tools import (
     make_failed_probe,
     tool_version,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_flamegate.core.process import CompletedCommand
-    from pytest_flamegate.profile.model import Stack
-
 
 DIED = "E_ENGINE_DIED"
 INSTALL = install_hint("valgrind")

@@ -7,17 +7,12 @@ one. A cost line after ``calls=`` holds the cost of the callee, which is counted
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame
+from pytest_flamegate.profile.model import Frame, Stack
 from pytest_flamegate.profile.profilers.errors import output_error
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pytest_flamegate.profile.model import Frame, Stack
-
 
 NAME = "callgrind"
 EVENT = "Ir"

@@ -7,18 +7,13 @@ profilers cannot be pooled.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, MutableMapping
 
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.text import suggest
+from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.perf import make_perf
 from pytest_flamegate.profile.profilers.pyspy import make_pyspy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
-
-    from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
-
 
 AUTO, NONE = "auto", "none"
 PROFILERS: dict[str, Callable[[Setup], Profiler]] = {"py-spy": make_pyspy, "perf": make_perf}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.text import decode_name, escape_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 PROC = Path("/proc")
 CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38}

@@ -9,33 +9,26 @@ from __future__ import annotations
 import json
 import platform
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.child import serve, wire
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.engines import base
-from pytest_flamegate.engines.base import Endpoint, Served, Streamed
+from pytest_flamegate.engines.base import Endpoint, Plan, Served, Streamed
 from pytest_flamegate.engines.command import replace_max_tokens
 from pytest_flamegate.observe import served
 from pytest_flamegate.observe.engine_process import check_token_count, read_child_error
 from pytest_flamegate.observe.program_output import AnswerReader
 from pytest_flamegate.observe.scratch import scratch_prefix
-from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers.callgrind import DIED, CountedRun, count_program
 from pytest_flamegate.profile.profilers.callgrind_file import CALLERS, EVENT, NAME
 from pytest_flamegate.profile.profilers.errors import output_error
 from pytest_flamegate.profile.profilers.tools import tool_version
 from pytest_flamegate.profile.stacks import trim_stacks
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.engines.base import Plan
-    from pytest_flamegate.profile.model import Frame, Stack
-
 
 FEW, MANY = 1, 9
 """Tokens of the two runs. A count repeats to 0.01 %, so eight tokens are plenty."""

@@ -17,12 +17,14 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pytest_flamegate.config.workload import CALL_GRAPHS, is_call_graph
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.core.process import Child
 from pytest_flamegate.core.process_setup import wait_readable
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import no_samples_error
@@ -55,13 +57,6 @@ from pytest_flamegate.profile.profilers.perf_data import (
 )
 from pytest_flamegate.profile.profilers.perf_script import NAME
 from pytest_flamegate.profile.profilers.tools import find_program, tool_version, try_profiler
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.core.process import Child
-
 
 EVENT = "cpu-clock"
 RATE_HZ = 99

@@ -11,11 +11,12 @@ import os
 import re
 import struct
 import time
+from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
+from pytest_flamegate.core.process import CompletedCommand
 from pytest_flamegate.core.process_setup import wait_readable
 from pytest_flamegate.profile.profilers.errors import (
     DISK_FULL,
@@ -34,12 +35,6 @@ from pytest_flamegate.profile.profilers.perf_script import (
     parse_script,
 )
 from pytest_flamegate.profile.profilers.tools import install_hint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_flamegate.core.process import CompletedCommand
-
 
 DIRECTORY = Path("/tmp")  # noqa: S108 - CPython has this path built in
 _JITDUMP_MAGIC = 0x4A695444

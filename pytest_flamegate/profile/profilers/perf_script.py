@@ -12,17 +12,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_flamegate.core.text import decode_name, escape_name
 from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame
+from pytest_flamegate.profile.model import Frame, Stack
 from pytest_flamegate.profile.profilers.errors import ProfilerError, output_error
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pytest_flamegate.profile.model import Frame, Stack
-
 
 NAME = "perf"
 FIELDS = "pid,tid,time,event,ip,sym,dso"

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UsageError
-from pytest_flamegate.profile.formats.speedscope import count_paths, parse_speedscope
+from pytest_flamegate.core.process import Child
+from pytest_flamegate.profile.formats.speedscope import (
+    SpeedscopeFile,
+    SpeedscopeFrame,
+    count_paths,
+    parse_speedscope,
+)
 from pytest_flamegate.profile.frames import (
     UNKNOWN,
     make_native_frame,
@@ -23,7 +30,7 @@ from pytest_flamegate.profile.frames import (
     path_prefixes,
 )
 from pytest_flamegate.profile.hotspots import no_samples_error
-from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers.base import (
     Probe,
     Profiler,
@@ -44,15 +51,6 @@ from pytest_flamegate.profile.profilers.errors import (
     timeout_error,
 )
 from pytest_flamegate.profile.profilers.tools import find_program, tool_version, try_profiler
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from pytest_flamegate.core.process import Child
-    from pytest_flamegate.profile.formats.speedscope import SpeedscopeFile, SpeedscopeFrame
-    from pytest_flamegate.profile.model import Frame, Stack
-
 
 NAME = "py-spy"
 RATE_HZ = 100

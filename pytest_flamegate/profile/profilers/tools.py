@@ -9,21 +9,15 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, system_errors
-from pytest_flamegate.profile.profilers.base import Probe
+from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.profilers.base import Probe, Profiler
 from pytest_flamegate.profile.profilers.errors import TRY_BY_HAND, ProfilerError, timeout_error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_flamegate.profile.model import Profile
-    from pytest_flamegate.profile.profilers.base import Profiler
-
 
 INSTALLERS = {
     "debian": "apt install",

@@ -7,6 +7,7 @@ SELF_REPORTED. A new format is one module and one line in ``FORMATS``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_flamegate.receipt.imports import (
@@ -18,8 +19,6 @@ from pytest_flamegate.receipt.imports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_flamegate.receipt.imports.imported import Imported
 
 

@@ -11,10 +11,10 @@ CSV and AIPerf's differ only in headings, and have two decimals.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from pytest_flamegate.core.text import quote
-from pytest_flamegate.receipt.imports.imported import unit_of
+from pytest_flamegate.receipt.imports.imported import Imported, Setting, unit_of
 from pytest_flamegate.receipt.imports.mapping import (
     Collector,
     FieldTable,
@@ -36,12 +36,6 @@ from pytest_flamegate.receipt.imports.reading import (
     read_rows,
     split_header,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.receipt.imports.imported import Imported, Setting
-
 
 _TABLE = FieldTable(
     times=(

@@ -10,9 +10,10 @@ events over the run's duration, are imported. The CSV and YAML of the same run a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.receipt.imports.imported import Imported
 from pytest_flamegate.receipt.imports.mapping import (
     Collector,
     FieldTable,
@@ -31,12 +32,6 @@ from pytest_flamegate.receipt.imports.reading import (
     read_documents,
     unique_names,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.receipt.imports.imported import Imported
-
 
 TOOL = "GuideLLM"
 _TABLE = FieldTable(

@@ -6,7 +6,7 @@ other files it has next to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence  # noqa: TC003 - msgspec reads the annotations
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, cast
 

@@ -11,8 +11,7 @@ states neither the tool's version nor the model.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pytest_flamegate.receipt.imports.imported import Imported
 from pytest_flamegate.receipt.imports.mapping import (
     Collector,
     FieldTable,
@@ -24,10 +23,6 @@ from pytest_flamegate.receipt.imports.mapping import (
     require_object,
 )
 from pytest_flamegate.receipt.imports.reading import contains, read_documents
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.imports.imported import Imported
-
 
 TOOL = "inference-perf"
 # A request that did not stream has no token times, so only two figures are of all requests.

@@ -12,9 +12,10 @@ from __future__ import annotations
 import io
 import math
 import re
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from pytest_flamegate.receipt.imports.imported import Imported
 from pytest_flamegate.receipt.imports.mapping import (
     Collector,
     Figure,
@@ -35,12 +36,6 @@ from pytest_flamegate.receipt.imports.reading import (
     split_header,
     unique_names,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pytest_flamegate.receipt.imports.imported import Imported
-
 
 TOOL = "llama-bench"
 _PROMPT = Figure("avg_ts", "prefill_tokens_per_second", "prompt-tokens/prefill-time")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from pytest_flamegate.core.text import quote
-from pytest_flamegate.receipt.imports.imported import Imported, ImportedMetric, LeftOut, unit_of
+from pytest_flamegate.receipt.imports.imported import (
+    Imported,
+    ImportedMetric,
+    LeftOut,
+    Name,
+    Setting,
+    Statistic,
+    unit_of,
+)
 from pytest_flamegate.receipt.imports.reading import malformed_error, no_results_error
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pytest_flamegate.receipt.imports.imported import Name, Setting, Statistic
-
 
 MAX_TEXT = 200
 """Characters of a setting or a name that are stored."""

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
 from pytest_flamegate.core.json import Limits, parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 MAX_BYTES = 64 << 20
 """A report that lists every request of a long run has some ten million bytes."""

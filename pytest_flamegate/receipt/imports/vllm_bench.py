@@ -11,8 +11,9 @@ if its text is empty; the latency ends with the last chunk. If nothing was timed
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from pytest_flamegate.receipt.imports.imported import Imported
 from pytest_flamegate.receipt.imports.mapping import (
     Collector,
     FieldTable,
@@ -29,12 +30,6 @@ from pytest_flamegate.receipt.imports.reading import (
     read_documents,
     unique_names,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_flamegate.receipt.imports.imported import Imported
-
 
 TOOL = "vLLM bench"
 _SERVE = FieldTable(

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from pytest_flamegate.bricks.record import (
     KNOWN_BRICKS,
+    BrickRun,
+    BrickTotals,
+    Provenance,
+    Sync,
     compute_bucket_bounds_ns,
     find_bucket,
     parse_bucket,
     resolve_alias,
 )
 from pytest_flamegate.core.text import quote
+from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.rule import Rulebook
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pytest_flamegate.bricks.record import BrickRun, BrickTotals, Provenance, Sync
-    from pytest_flamegate.observe.observation import Run
-    from pytest_flamegate.receipt.rules.subject import Submission
-
+from pytest_flamegate.receipt.rules.subject import Submission
 
 THREAD_SLACK = 0.01
 """The bricks of a thread and the sequences are read from one clock, some calls apart."""

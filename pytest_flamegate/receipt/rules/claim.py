@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from pytest_flamegate.core.text import find_control_character, quote
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.rule import Rulebook
-from pytest_flamegate.receipt.rules.subject import Claim, duration, number, objects, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from pytest_flamegate.receipt.rules.subject import Duration
-
+from pytest_flamegate.receipt.rules.subject import Claim, Duration, duration, number, objects, table
 
 RULES: Rulebook[Claim] = Rulebook(protects=Grade.CONSISTENT)
 

@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pytest_flamegate.observe.observation import Run
-
+from pytest_flamegate.observe.observation import Run
 
 SHORTEST_NS = 20_000
 """Shorter times of a process are equal by chance."""

@@ -8,8 +8,8 @@ speaks against comparing with the receipt and not against its honesty.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.config.thresholds import (
     MAX_CPU_PRESSURE_PCT,
@@ -21,11 +21,7 @@ from pytest_flamegate.config.thresholds import (
 from pytest_flamegate.core.text import Notice, quote
 from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
 from pytest_flamegate.receipt.rules.rule import Rulebook
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_flamegate.receipt.rules.subject import Submission
+from pytest_flamegate.receipt.rules.subject import Submission
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,15 @@ The kernel policy gives the meaning of names.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from pytest_flamegate.core.text import find_hidden_character, quote
+from pytest_flamegate.observe.gpu import ObservedDevices
 from pytest_flamegate.receipt.compose import active_runs
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.claim import READ_NAME
 from pytest_flamegate.receipt.rules.rule import Rulebook
-from pytest_flamegate.receipt.rules.subject import Claim, number, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_flamegate.observe.gpu import ObservedDevices
-    from pytest_flamegate.receipt.rules.subject import Submission
-
+from pytest_flamegate.receipt.rules.subject import Claim, Submission, number, table
 
 RULES: Rulebook[Claim] = Rulebook(protects=Grade.CONSISTENT)
 NOTICES: Rulebook[Claim] = Rulebook()

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.core.text import quote
+from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.rule import Rulebook
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_flamegate.observe.observation import Run
-    from pytest_flamegate.receipt.rules.subject import Submission
-
+from pytest_flamegate.receipt.rules.subject import Submission
 
 CLOCK_SET_S = 300
 """A wall clock may be set during a run. Durations come from another clock."""

@@ -7,7 +7,7 @@ all three must state the same.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.receipt.grades import Grade
@@ -15,12 +15,7 @@ from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.rules.figures import FIGURE_AGREEMENT
 from pytest_flamegate.receipt.rules.rule import Rulebook
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_flamegate.receipt.rules.subject import Folded, Submission
-
+from pytest_flamegate.receipt.rules.subject import Folded, Submission
 
 RATE_SLACK = 1.2
 COUNTED_EVENT = "Ir"

@@ -6,20 +6,16 @@ could not compare everything says why, and the grade stays as it was.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
 from pytest_flamegate.receipt.rules.rule import Rulebook
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_flamegate.receipt.rules.subject import Submission
-
+from pytest_flamegate.receipt.rules.subject import Submission
 
 RateAnswer = Literal["inside", "claim_faster", "claim_slower", "other_machine", "unknown"]
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from pytest_flamegate.core.text import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from pytest_flamegate.receipt.grades import Grade
-
+from pytest_flamegate.receipt.grades import Grade
 
 SubjectT = TypeVar("SubjectT")
 REMEASURE = "Measure again. Receipt, evidence and profile come from one run and must not be edited."

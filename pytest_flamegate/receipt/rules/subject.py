@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import parse_timestamp
-from pytest_flamegate.observe.observation import uses_running_server
-from pytest_flamegate.receipt.metrics import figures, kernel_rates, rate_of, value_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from pytest_flamegate.observe.observation import Block, Run
-    from pytest_flamegate.receipt.metrics import Rate
-    from pytest_flamegate.receipt.policies import Policy
-    from pytest_flamegate.receipt.types import Evidence, Metric
-
+from pytest_flamegate.observe.observation import Block, Run, uses_running_server
+from pytest_flamegate.receipt.metrics import Rate, figures, kernel_rates, rate_of, value_of
+from pytest_flamegate.receipt.policies import Policy
+from pytest_flamegate.receipt.types import Evidence, Metric
 
 _PREFILL = "prefill_tokens_per_second"
 

@@ -7,16 +7,11 @@ the runs were not observed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.rule import Rulebook
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_flamegate.receipt.rules.subject import Submission
-
+from pytest_flamegate.receipt.rules.subject import Submission
 
 ENOUGH_GAPS = 20
 ROUND_NS = 10_000

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,6 @@ from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.book import verify
 from tests.receipt.forgeries.bricks import clock
 from tests.receipt.forgeries.draft import Draft, load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 NAME = "embedded-10tok"
 

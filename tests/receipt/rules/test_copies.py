@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.rules.copies import find_repetitions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 Sequence = tuple[int, ...]
 

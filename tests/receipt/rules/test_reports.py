@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from time import process_time
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -13,14 +13,10 @@ from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.receipt import Grade
 from pytest_flamegate.receipt.rules.figures import CHECKS
-from pytest_flamegate.receipt.rules.subject import Submission
+from pytest_flamegate.receipt.rules.subject import Claim, Submission
 from pytest_flamegate.receipt.types import KernelSighting
 from tests.made import Bundle, bundle
 from tests.receipt.rules.changes import Make, codes, refusals, verify, with_metric
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.rules.subject import Claim
-
 
 INVENTED = KernelSighting("i2s_gemv", "engine", 9, "llama.cpp:perf")
 
