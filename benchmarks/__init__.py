@@ -1,1 +1,1 @@
-"""What the figures in the documentation were measured with."""
+"""Programs that measure the figures in the documentation."""

@@ -54,7 +54,7 @@ def itself(profile: Profile) -> Counted:
 
 
 def inclusive(profile: Profile) -> Counted:
-    """Count the samples in each frame or in what it calls, once where it calls itself."""
+    """Count the samples in each frame or its callees, once if it calls itself."""
     counts: Counter[Frame] = Counter()
     for stack, samples in profile.stacks.items():
         counts.update(dict.fromkeys(stack, samples))
@@ -89,7 +89,7 @@ def allowed(errors: float) -> float:
 def row(
     name: str, pairs: Sequence[tuple[Profile, Profile]], count: Callable[[Profile], Counted]
 ) -> tuple[str, ...]:
-    """Return what the pairs showed, and what theory allows where frames are independent."""
+    """Return the measured rates, and the rates that theory allows if frames are independent."""
     found = [z for one, other in pairs for z in deviates(count(one), count(other))]
     samples = fmean(profile.samples for pair in pairs for profile in pair)
     if not found:

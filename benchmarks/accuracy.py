@@ -30,7 +30,7 @@ TIMEOUT_S = 600.0
 
 
 class Reading(NamedTuple):
-    """What was read once: how much was sampled or counted, and each function's part of it."""
+    """One reading: the total that was sampled or counted, and each function's part of it."""
 
     total: int
     parts: dict[str, float]
@@ -47,7 +47,7 @@ def tables(brief: bool) -> Iterator[Table]:
 
 
 def readings(directory: Path, scale: int) -> dict[str, Callable[[], Reading]]:
-    """Return what reads the split once, by profiler and program; shorter by ``scale``."""
+    """Return functions that read the split once, by profiler and program; shorter by ``scale``."""
     python, native = python_program(directory), c_program(directory)
     found: dict[str, Callable[[], Reading]] = {
         f"{name}, Python": partial(
@@ -65,7 +65,7 @@ def readings(directory: Path, scale: int) -> dict[str, Callable[[], Reading]]:
 def sampled(
     name: str, program: Sequence[str], turns: int, directory: Path, *, python: bool
 ) -> Reading:
-    """Sample a whole run. Raises ``ToolError`` where the profiler cannot see the functions."""
+    """Sample a whole run. Raises ``ToolError`` if the profiler cannot see the functions."""
     profiler = PROFILERS[name](Setup(python_engine=python))
     probe = profiler.probe()
     if not probe.usable:

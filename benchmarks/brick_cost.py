@@ -1,4 +1,4 @@
-"""What a brick costs, beside other tools that time calls of the same function.
+"""The cost of a brick, next to other tools that time calls of the same function.
 
     python -m benchmarks.brick_cost [--rounds 60]
 
@@ -79,14 +79,14 @@ Variant = tuple["Callable[[], None]", "Callable[[], AbstractContextManager[Any]]
 
 
 def added_ns(base: Variant, other: Variant, rounds: int) -> tuple[float, float]:
-    """Return what ``other`` takes longer than ``base`` for each call: median, cheapest."""
+    """Return the extra time of ``other`` over ``base`` for each call: median, cheapest."""
     pairs = [(_timed(*base), _timed(*other)) for _ in range(rounds)]
     cheapest = min(pair[1] for pair in pairs) - min(pair[0] for pair in pairs)
     return statistics.median(b - a for a, b in pairs) / CALLS, cheapest / CALLS
 
 
 def peers() -> dict[str, Variant | None]:
-    """Return what times each call of ``work`` by other tools, None where one is not installed."""
+    """Return functions that time each call of ``work`` by other tools, None if not installed."""
     return {
         "flamegate brick": (marked_calls, BrickProfiler),
         "cProfile": (calls, cProfile.Profile),
@@ -116,7 +116,7 @@ def _viztracer() -> Variant:
 
 
 class _Switched:
-    """What is turned on and off, and writes nothing."""
+    """A recorder that can be turned on and off, and writes nothing."""
 
     def __init__(self, on: Callable[[], Any], off: Callable[[], Any]) -> None:
         self.on, self.off = on, off
@@ -191,7 +191,7 @@ def memory_table() -> Table:
 
 
 def decode_table(rounds: int) -> Table:
-    """Return what marks and cProfile add to a sequence of the embedded engine, in percent."""
+    """Return the cost of marks and of cProfile for a sequence of the embedded engine, in percent."""
     from pytest_flamegate.child.embedded.serving import load_engine
     from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 

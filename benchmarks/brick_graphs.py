@@ -1,4 +1,4 @@
-"""What an execution graph costs: built, measured along its critical path, shown, kept.
+"""The cost of an execution graph: built, measured along its critical path, shown, kept.
 
     python -m benchmarks.brick_graphs [--calls 10000 100000] [--rounds 5]
 
@@ -55,11 +55,11 @@ def calls(count: int) -> list[BrickCall]:
 
 
 def row(count: int, rounds: int) -> tuple[str, ...]:
-    """Return what a graph of ``count`` calls took."""
+    """Return the times of a graph of ``count`` calls."""
     recorded = calls(count)
     graph, built_s = timed(lambda: build_graph(recorded), rounds)
     _, path_s = timed(lambda: find_critical_path(graph), rounds)
-    document, told_s = timed(lambda: to_document(graph), rounds)
+    document, document_s = timed(lambda: to_document(graph), rounds)
     others = [
         timed(make, rounds)[1]
         for make in (
@@ -69,12 +69,12 @@ def row(count: int, rounds: int) -> tuple[str, ...]:
         )
     ]
     size = len(graph.nodes) + len(graph.edges)
-    took = [f"{1e3 * each:,.0f}" for each in (built_s, path_s, *others[:2], told_s, others[2])]
+    took = [f"{1e3 * each:,.0f}" for each in (built_s, path_s, *others[:2], document_s, others[2])]
     return (f"{len(graph.nodes):,}", f"{len(graph.edges):,}", *took, f"{1e6 * path_s / size:.2f}")
 
 
 def timed(make: Callable[[], T], rounds: int) -> tuple[T, float]:
-    """Return what is made, and the least CPU seconds that it took."""
+    """Return the result, and the least CPU seconds that it took."""
     least = float("inf")
     for _ in range(rounds):
         began = time.thread_time()

@@ -1,13 +1,13 @@
-"""Shares that the engine's own clocks tell beside shares that py-spy samples, of one workload.
+"""Shares from the engine's own clocks next to shares that py-spy samples, of one workload.
 
 The embedded passage runs in fresh processes in turn: one with its bricks clocked, one sampled. A
 sample belongs to the innermost of the engine's functions on its stack, as a brick's own time is
 without the bricks within; the bricks of one function are summed (``ternary_gemv`` is four). The
-own time of the two blocks that hold a layer's kernels holds what the clock itself costs too, so
+own time of the two blocks that hold a layer's kernels includes the clock's own cost, so
 kernels are compared among themselves.
 
 ``sampling error`` is one standard error of so many independent samples, were the bricks' share
-true; ``all errors`` is one of the rounds' differences, and holds what processes differ by as well.
+true; ``all errors`` is one of the rounds' differences, which include those between processes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """The bricks that are calls of each kernel."""
 BLOCKS = {"_attention_block": ("AttentionBlock",), "_feed_forward": ("FeedForward",)}
-"""What holds the kernels: its samples and its own time stand in no share."""
+"""Blocks around the kernels: their samples and own time count in no share."""
 ROUNDS, SECONDS = 14, 6.0
 
 Shares = dict[str, float]
@@ -89,7 +89,7 @@ def samples(stacks: Mapping[Stack, int]) -> Counter[str]:
 
 
 def shares(spent: Mapping[str, int]) -> Shares:
-    """Return each function's part of the whole; ``ValueError`` where there is no whole."""
+    """Return each function's part of the whole; ``ValueError`` if the whole is zero."""
     whole = sum(spent.values())
     if not whole:
         raise ValueError("no time was spent in kernels")

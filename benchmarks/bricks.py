@@ -1,4 +1,4 @@
-"""All that was measured of bricks: what they cost, and whether they tell the truth.
+"""All benchmarks of bricks: their cost, and whether their figures are true.
 
     python -m benchmarks.bricks [SECTION ...] [--brief] [--markdown]
 

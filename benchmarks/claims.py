@@ -1,4 +1,4 @@
-"""The figures that were promised, and what the replay found of each."""
+"""The promised figures, and the replay's result for each."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def median_time(
 
 
 def sooner(load: str, effect_pct: float, needs: Sequence[Needed]) -> Claim:
-    """95 % power in at most a fifth of what the best peer that keeps to 1 % alarms needs."""
+    """95 % power in at most a fifth of the processes that the best peer with ≤ 1 % alarms needs."""
     text = f"{effect_pct:g} %, {load}: time to 95 % power ≤ 1/{FASTER:g} of the best peer's"
     if not needs:
         return Claim(text, None, "no such pairs")

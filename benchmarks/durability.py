@@ -1,4 +1,4 @@
-"""What survives: kills and errors at every system call, crowds of writers, hung trees.
+"""Durability: kills and errors at every system call, crowds of writers, hung trees.
 
 ``python -m benchmarks.durability [SECTION...]``, all sections by default; ``--part 0.1``
 takes a seeded tenth of the points of a section. ``kills`` and ``errors`` need strace and the

@@ -1,8 +1,8 @@
-"""What flamegate adds to an engine's own loop: two sequences of one process in random order.
+"""The cost that flamegate adds to an engine's own loop: sequences of one process in random order.
 
-Two processes of one engine differ by more than what is looked for, so both loops run in the
-same one (``told_or_kept.py``). What flamegate clocks is all of a block: the command, each
-token told, and the end. Judged is the quiet clock: wall time less the time in which the
+Two processes of one engine differ by more than this cost, so both loops run in the
+same one (``paired_loops.py``). Flamegate clocks the whole block: the command, each
+token reported, and the end. The quiet clock is compared: wall time less the time in which the
 process could have run and got no core.
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.paired_loops import order
 from benchmarks.tables import Table
-from benchmarks.told_or_kept import order
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.engines import engine
@@ -32,7 +32,7 @@ _ROOT = Path(__file__).parents[1]
 class Pair:
     """One sequence through flamegate, one in the engine's own loop, and the tokens of each."""
 
-    told: Interval
+    reported: Interval
     bare: Interval
     tokens: int
 
@@ -51,7 +51,7 @@ def _of_one(workload: Workload, pairs: int, seed: int, cpu: int) -> list[Pair]:
     plan = chosen.plan(workload, chosen.model(workload))
     assert isinstance(plan, Served)
     load = {
-        "factory": "benchmarks.told_or_kept:load_engine",
+        "factory": "benchmarks.paired_loops:load_engine",
         "inner": plan.load,
         "seed": seed,
         "warm": WARM,
@@ -63,10 +63,10 @@ def _of_one(workload: Workload, pairs: int, seed: int, cpu: int) -> list[Pair]:
             process.block(1)
         seen: dict[bool, list[Interval]] = {True: [], False: []}
         tokens = 0
-        for told in order(seed, pairs):
+        for reported in order(seed, pairs):
             block = process.block(1)
             tokens = block.tokens
-            if told:
+            if reported:
                 seen[True].append(block.interval)
             else:
                 said = process.reports()[-1].figures
@@ -84,19 +84,19 @@ CLOCKS: dict[str, Callable[[Interval], int]] = {
 
 
 def row(name: str, pairs: Sequence[Pair]) -> tuple[str, ...]:
-    """Return medians of one engine: tokens a second on both sides, and what flamegate adds."""
+    """Return medians of one engine: tokens a second on both sides, and flamegate's cost."""
     tokens = pairs[0].tokens
     rates = (
         f"{tokens / (statistics.median(side) / 1e9):,.1f}"
-        for side in ([p.told.quiet_ns for p in pairs], [p.bare.quiet_ns for p in pairs])
+        for side in ([p.reported.quiet_ns for p in pairs], [p.bare.quiet_ns for p in pairs])
     )
-    added = [added_pct([of(p.told) / of(p.bare) for p in pairs]) for of in CLOCKS.values()]
-    us = statistics.median((p.told.quiet_ns - p.bare.quiet_ns) / tokens / 1e3 for p in pairs)
+    added = [added_pct([of(p.reported) / of(p.bare) for p in pairs]) for of in CLOCKS.values()]
+    us = statistics.median((p.reported.quiet_ns - p.bare.quiet_ns) / tokens / 1e3 for p in pairs)
     return (name, *rates, *added, f"{us:+.1f}", str(len(pairs)))
 
 
 def added_pct(ratios: Sequence[float]) -> str:
-    """Return what was added in percent: the median, and a 95 % interval of it by order."""
+    """Return the added cost in percent: the median, and a 95 % interval of it by order."""
     ordered = sorted(ratios)
     half = 0.98 * len(ordered) ** 0.5
     low = ordered[max(0, int(len(ordered) / 2 - half))]
@@ -106,7 +106,7 @@ def added_pct(ratios: Sequence[float]) -> str:
 
 
 def table(workloads: Iterable[Workload], pairs: int) -> Table:
-    """Return what flamegate costs each engine that is here."""
+    """Return flamegate's cost for each installed engine."""
     return Table(
         "Tokens a second (quiet clock) through flamegate and in the engine's own loop; added, %",
         ("engine", "flamegate", "own loop", *CLOCKS, "µs a token", "pairs"),

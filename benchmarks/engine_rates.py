@@ -1,12 +1,12 @@
-"""Tokens a second of one model by several engines: as clocked here, and as each says itself.
+"""Tokens a second of one model by several engines: as clocked here, and as each reports itself.
 
 All generate on one core, a fresh process of each a round, in random order. The same name
 hides several formulas, so each column is one:
 
 - all: n tokens over the time from the request (of a program: from its start) to the last.
 - decode: n - 1 tokens over the time from the first to the last one seen.
-- own: what the engine clocks itself; the tokens made in its decode time, over that time.
-- as printed: where llama.cpp's server divides all n tokens by the time of n - 1 of them.
+- own: the engine's own clock; the tokens made in its decode time, over that time.
+- as printed: llama.cpp's server divides all n tokens by the time of n - 1 of them.
 
 llama-bench makes n tokens after as many of an empty prompt as the others have of a real one,
 without sampling or text; its rate is n over the time of all n, for a prompt gave it none.
@@ -50,7 +50,7 @@ _COMPLETION_ARGUMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Tokens a second of one sequence, by the formulas above; None where nothing tells."""
+    """Tokens a second of one sequence, by the formulas above; None if not reported."""
 
     all: float | None = None
     decode: float | None = None
@@ -59,11 +59,11 @@ class Rates:
 
 
 def rates(run: Run) -> list[Rates]:
-    """Return what was clocked of each sequence of ``run``, and what the engine said of it."""
+    """Return the clocks of each sequence of ``run``, and the engine's own report of it."""
     sequences = [gaps for block in run.blocks for gaps in block.sequences_ns]
-    told = [report.figures for report in run.reported if "decode_tokens" in report.figures]
+    reported = [report.figures for report in run.reported if "decode_tokens" in report.figures]
     # A block of one sequence has one report.
-    return [_of_one(*each) for each in zip(sequences, told, strict=True)]
+    return [_of_one(*each) for each in zip(sequences, reported, strict=True)]
 
 
 def _of_one(gaps_ns: Sequence[int], said: Mapping[str, float]) -> Rates:
@@ -91,9 +91,9 @@ def observed(workload: Workload, cpu: int) -> list[Rates]:
 
 def llama_bench(program: str, model: Path, cpu: int) -> list[Rates]:
     """Ask llama-bench for its rate of each repetition."""
-    told = f"-m {model} -p 0 -n {TOKENS} -d {PROMPT_TOKENS} -t 1 -r {SEQUENCES} -o json"
+    options = f"-m {model} -p 0 -n {TOKENS} -d {PROMPT_TOKENS} -t 1 -r {SEQUENCES} -o json"
     done = subprocess.run(
-        ["taskset", "-c", str(cpu), program, *told.split()],
+        ["taskset", "-c", str(cpu), program, *options.split()],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         check=True,
@@ -102,7 +102,7 @@ def llama_bench(program: str, model: Path, cpu: int) -> list[Rates]:
 
 
 def sources(model: Path, bench: str | None, completion: str | None) -> dict[str, Workload | str]:
-    """Return what is here to be measured, by name; llama-bench as its program."""
+    """Return the installed engines, by name; llama-bench as its program."""
     found: dict[str, Workload | str] = {}
 
     def add(name: str, kind: str, **more: object) -> None:

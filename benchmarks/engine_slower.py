@@ -95,7 +95,7 @@ class Repository:
 
 
 def read_gate(verdict: Mapping[str, object], took_s: float) -> Gate:
-    """Read ``verdict.json``; how much slower is told of the rate, negative where it is faster."""
+    """Read ``verdict.json``; the slowdown is that of the rate, negative if it is faster."""
     signals = verdict["signals"]
     assert isinstance(signals, list)
     rate = next(each for each in signals if each["name"] == "tokens_per_second")
@@ -136,7 +136,7 @@ def row(effect_pct: int, found: Sequence[Gate]) -> tuple[str, ...]:
 
 
 def table(found: Mapping[int, Sequence[Gate]]) -> Table:
-    """Return what the gates said."""
+    """Return the verdicts of the gates."""
     head: Iterable[str] = (
         "extra work",
         "gates",

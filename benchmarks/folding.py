@@ -1,4 +1,4 @@
-"""How fast what ``perf script`` prints is folded: ours and others', from file to file."""
+"""The speed of folding the output of ``perf script``: ours and others', from file to file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tables(brief: bool) -> Iterator[Table]:
 
 
 def inputs(scale: int) -> Iterator[Input]:
-    """Yield what is folded, recorded on the spot, smaller by ``scale``."""
+    """Yield the inputs, recorded on the spot, smaller by ``scale``."""
     shallow = grown.recorded("fp")
     million = MILLION // scale
     yield Input("frame pointers", shallow, million)
@@ -69,7 +69,7 @@ def compared(given: Input, directory: Path, rounds: int) -> Table:
 
 
 def require_all(folded: Path, count: int) -> None:
-    """Raise ``ToolError`` where folded stacks do not hold ``count`` samples: no one may skip."""
+    """Raise ``ToolError`` if folded stacks do not hold ``count`` samples: no one may skip."""
     with folded.open(encoding="utf-8", errors="surrogateescape") as lines:
         held = sum(int(line.rpartition(" ")[2]) for line in lines)
     if held != count:

@@ -4,8 +4,8 @@
 
 FILE holds pairs kept by `pair_streams.py`, packed or not; without one, those beside this
 program are taken. Nothing is measured: the same files give the same tables, in about a minute.
-With few pairs a cell, what they show of the injected work is off by chance, and so are all
-figures that are drawn from them: `--centred` takes that out, and leaves the spread.
+With few pairs a cell, the measured effect of the injected work is off by chance, and so are all
+figures drawn from it: `--centred` removes that error, and leaves the spread.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ OURS = (5.0, 2.0)
 POWER_AT = 3.0
 """The slowdown, in percent, by which the time to 95 % power is compared."""
 TEXTBOOK = 10
-"""Processes a side of the tests that look once: what benchstat asks for at least."""
+"""Processes a side of the tests without interim analyses: benchstat's minimum."""
 
 
 def methods() -> tuple[list[Method], list[Missing]]:
-    """Return what is replayed, ours first, and which peers are not installed."""
+    """Return the replayed methods, ours first, and which peers are not installed."""
     return installed(
         *map(flamegate, OURS),
         pytest_benchmark("mean:5%"),
@@ -67,7 +67,7 @@ def methods() -> tuple[list[Method], list[Missing]]:
 def power_streams(
     found: Mapping[Cell, Sequence[Pair]],
 ) -> Iterator[tuple[str, Sequence[Pair], Sequence[Pair]]]:
-    """Yield where power is compared: the name, unchanged pairs, and those slowed by 3 %.
+    """Yield the cells of the comparison: the name, unchanged pairs, and pairs slowed by 3 %.
 
     Last come the most pairs of unchanged code, followed without a break, with head's times
     multiplied: not real work, but nearest to processes that are started one after the other.
@@ -94,7 +94,7 @@ def promised(
     replays: Mapping[str, Replays],
     needs: Mapping[str, Sequence[Needed | Missing]],
 ) -> list[Claim]:
-    """Return every promise with what became of it."""
+    """Return every promise with its result."""
     five, two = map(flamegate, OURS)
     wide, narrow = replays[five.name], replays[two.name]
     above = [effect for _, effect in found if effect >= 2.0]
@@ -114,7 +114,7 @@ def promised(
 
 
 def notes(pairs: Sequence[Pair], *, moved: bool) -> list[str]:
-    """Return what a reader must know: when, where, and how."""
+    """Return the date, machine and method of the measurement."""
     first, last = (
         datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
         for at_s in (min(p.at_s for p in pairs), max(p.at_s for p in pairs))
@@ -155,7 +155,7 @@ def cpu() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print all tables; return 2 where the files cannot be replayed."""
+    """Print all tables; return 2 if the files cannot be replayed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE")
     parser.add_argument("--markdown", action="store_true", help="for the documentation")

@@ -1,6 +1,6 @@
-"""What perf prints of the embedded engine, grown to as many samples as are wanted.
+"""perf's output for the embedded engine, repeated to any number of samples.
 
-The stacks stay what was recorded; each sample has a time of its own, its leaf an address of
+The stacks stay as recorded; each sample has a time of its own, its leaf an address of
 its own, and its callers the addresses of one of many layouts of the address space.
 """
 
@@ -28,7 +28,7 @@ _PID = 16592
 _AT_ONCE = 1000
 
 Frames = tuple[bytes, ...]
-"""What follows the address in each line of a sample, leaf first."""
+"""The text after the address in each line of a sample, leaf first."""
 
 
 def recorded(call_graph: str, runs: int = RUNS) -> list[Frames]:

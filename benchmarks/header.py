@@ -1,12 +1,12 @@
-"""What a model's header costs to read: time and memory, beside gguf-py.
+"""The cost of reading a model's header: time and memory, beside gguf-py.
 
     pip install gguf
     python -m benchmarks.engines header [--rounds 5]
 
 Two files: the shape of a large model (2 GB of weights as a hole; 128,256 tokens with scores
-and types, 280,000 merges) and the shipped one. Each reading is a process of its own; what
-starting Python and the imports cost is measured as well, and taken off. sha256 is read once
-over the large file and once asked of the digests kept.
+and types, 280,000 merges) and the shipped one. Each reading is a process of its own; the
+cost of starting Python and of the imports is measured as well, and subtracted. sha256 is read once
+over the large file and once taken from the cache of digests.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def row(name: str, file: str, figures: list[tuple[float, ...]]) -> tuple[str, ..
 
 
 def table(rounds: int) -> Table:
-    """Return what each reader took, medians over the rounds."""
+    """Return the cost of each reader, medians over the rounds."""
     with tempfile.TemporaryDirectory() as name:
         os.environ["XDG_CACHE_HOME"] = name
         large = Path(name, "large.gguf")

@@ -1,4 +1,4 @@
-"""The structure and the language of the project in figures, and what it costs to be installed.
+"""The structure and the language of the project in figures, and the cost of having it installed.
 
 ``python -m benchmarks.house [--timed] [--markdown]``. The tables stand in docs/architecture.md.
 
@@ -185,7 +185,7 @@ def language() -> Table:
 
 
 def import_cost_ms(runs: int = 15) -> float:
-    """Return the median of what the plugin's own modules cost to import while it is off."""
+    """Return the median import time of the plugin's own modules while it is off."""
     argv = [sys.executable, "-X", "importtime", "-c", "import pytest, pytest_flamegate.plugin"]
     costs = []
     for _ in range(runs):
@@ -206,7 +206,7 @@ def help_ms(runs: int = 15) -> float:
 
 
 def timed() -> Table:
-    """Measure what depends on the machine."""
+    """Measure the figures that depend on the machine."""
     from benchmarks.signing import table
 
     rows = [

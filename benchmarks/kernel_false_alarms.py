@@ -1,4 +1,4 @@
-"""How often the kernel benchmarks raise an alarm where nothing changed.
+"""How often the kernel benchmarks raise an alarm if nothing changed.
 
 ``python -m benchmarks.kernel_false_alarms FILE --runs 20`` clones this repository, commits
 nothing on top, and gates ``benchmarks/kernels`` against the parent, whose code is the same. Each
@@ -30,7 +30,7 @@ GIT = ("git", "-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
 
 
 def clone(directory: Path) -> Path:
-    """Return a clone of what is committed here, with an empty commit on top."""
+    """Return a clone of the committed files, with an empty commit on top."""
     repository = directory / "repository"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(repository)], check=True)
     nothing = ("commit", "-q", "--allow-empty", "-m", "Nothing")
@@ -58,14 +58,14 @@ def run(repository: Path, budget_s: float) -> Record:
         "seconds": round(time.monotonic() - began_s, 1),
         "exit_status": done.returncode,
         "budget_s": budget_s,
-        "kernels": {path.parent.name: _told(json.loads(path.read_text())) for path in found},
+        "kernels": {path.parent.name: _summary(json.loads(path.read_text())) for path in found},
     }
 
 
-def _told(verdict: Record) -> Record:
+def _summary(verdict: Record) -> Record:
     rates = [each for each in verdict["signals"] if each["name"] == "tokens_per_second"]
-    told = {"verdict": verdict["verdict"], "code": verdict["reasons"][0]["code"]}
-    return {**told, **{key: rates[0][key] for key in ("change_pct", "ci_low_pct") if rates}}
+    words = {"verdict": verdict["verdict"], "code": verdict["reasons"][0]["code"]}
+    return {**words, **{key: rates[0][key] for key in ("change_pct", "ci_low_pct") if rates}}
 
 
 def records(path: Path) -> list[Record]:
@@ -80,7 +80,7 @@ def table(runs: Sequence[Record]) -> Table:
     """Return the verdicts by kernel, and how far the estimates lay from nothing."""
     names = sorted({name for each in runs for name in each["kernels"]})
     rows = [_row(name.rpartition(".")[2], [_kernel(each, name) for each in runs]) for name in names]
-    every = [told for each in runs for told in each["kernels"].values()]
+    every = [verdict for each in runs for verdict in each["kernels"].values()]
     rows.append(_row("all", every))
     minutes = sum(each["seconds"] for each in runs) / 60.0
     head = ("kernel", "gates", "pass", "improved", "regressed", "undecided", "error", "±% at most")
@@ -90,17 +90,17 @@ def table(runs: Sequence[Record]) -> Table:
 
 
 def _kernel(run: Record, name: str) -> Record:
-    told: Record = run["kernels"].get(name, {"verdict": "error"})
-    return told
+    verdict: Record = run["kernels"].get(name, {"verdict": "error"})
+    return verdict
 
 
-def _row(name: str, told: Sequence[Record]) -> tuple[str, ...]:
-    counted = Counter(each["verdict"] for each in told)
+def _row(name: str, verdicts: Sequence[Record]) -> tuple[str, ...]:
+    counted = Counter(each["verdict"] for each in verdicts)
     undecided = sum(counted.pop(each, 0) for each in UNDECIDED)
     known = [counted.pop(each, 0) for each in ("pass", "improved", "regressed")]
-    changes = [abs(each["change_pct"]) for each in told if each.get("change_pct") is not None]
+    changes = [abs(each["change_pct"]) for each in verdicts if each.get("change_pct") is not None]
     furthest = f"{max(changes):.1f}" if changes else "–"
-    counts = (len(told), *known, undecided, sum(counted.values()))
+    counts = (len(verdicts), *known, undecided, sum(counted.values()))
     return (name, *map(str, counts), furthest)
 
 

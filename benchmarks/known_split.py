@@ -51,14 +51,14 @@ __attribute__((noinline)) static unsigned {name}(int length) {{
 
 
 def python_program(directory: Path) -> list[str]:
-    """Write the Python program; return what runs it, but for the number of turns."""
+    """Write the Python program; return the command that runs it, without the number of turns."""
     path = directory / "known_split_of_time.py"
     path.write_text(_source(_PYTHON, _PYTHON_FUNCTION))
     return [sys.executable, str(path)]
 
 
 def c_program(directory: Path) -> list[str] | None:
-    """Compile the C program; None where there is no compiler."""
+    """Compile the C program; None if there is no compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -69,7 +69,7 @@ def c_program(directory: Path) -> list[str] | None:
 
 
 def parts(stacks: Mapping[Stack, int]) -> dict[str, float]:
-    """Return which part (0 to 1) of what the three functions took each of them took."""
+    """Return each function's part (0 to 1) of the time of all three."""
     counts: Counter[str] = Counter(dict.fromkeys(PARTS, 0))
     for stack, samples in stacks.items():
         for frame in stack:

@@ -1,9 +1,9 @@
-"""What the plugin costs where it is installed and off: pytest start-up, in pairs.
+"""The plugin's cost when installed and off: pytest start-up, in pairs.
 
     python benchmarks/off.py [--pairs 20]
 
 Each pair runs `pytest --collect-only` on one trivial test twice, in random order: with
-the plugin registered, and with `-p no:flamegate`. Neighbours stand beside it, each
+the plugin registered, and with `-p no:flamegate`. Other plugins are measured too, each
 against its own `-p no:`, with the others off. The paired differences of CPU time are
 printed in ms, and the difference between the cheapest run of either side: noise only
 ever adds. Wall time is shown beside them.

@@ -1,4 +1,4 @@
-"""What profiling costs the profiled process, by profiler, rate and call graph.
+"""The cost of profiling to the profiled process, by profiler, rate and call graph.
 
 Each pair runs the embedded passage in one and the same process, with the profiler attached
 and without it, in random order: two processes differ by more than a profiler costs, one
@@ -88,7 +88,7 @@ def in_a_process(profiler: Profiler, rng: random.Random) -> list[Cost]:
 
 
 def spent(served: ServedProcess, profiler: Profiler | None) -> Interval:
-    """Return what some sequences took, with ``profiler`` attached if there is one."""
+    """Return the times of some sequences, with ``profiler`` attached if there is one."""
     if profiler is None:
         return sum_intervals([served.profile_block(1).interval for _ in range(SEQUENCES)])
     with tempfile.TemporaryDirectory() as name:
@@ -101,7 +101,7 @@ def spent(served: ServedProcess, profiler: Profiler | None) -> Interval:
 
 
 def cost(profiled: Interval, untouched: Interval) -> Cost:
-    """Return what profiling adds to the same work."""
+    """Return the cost that profiling adds to the same work."""
     return Cost(profiled.cpu_ns / untouched.cpu_ns, profiled.wall_ns / untouched.wall_ns)
 
 
@@ -125,6 +125,6 @@ def table(costs: Mapping[Setting, Sequence[Cost]], unusable: Mapping[str, Probe]
 
 
 def quartiles(ratios: Sequence[float]) -> str:
-    """Return what was added, in percent: the median, and the quartiles in brackets."""
+    """Return the added cost, in percent: the median, and the quartiles in brackets."""
     low, middle, high = (100.0 * (each - 1.0) for each in statistics.quantiles(ratios, n=4))
     return f"{middle:+.1f} ({low:+.1f} … {high:+.1f})"

@@ -35,7 +35,7 @@ EFFECTS_PCT = (0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
 LOADS = ("quiet", "same core", "other core", "mixed")
 FRAME = "ternary_gemv"
 SHARE = 0.8
-"""Share of FRAME in the passage's CPU time: what it takes to make the whole slower by 1 %."""
+"""Share of FRAME in the passage's CPU time: 1 % of the whole is 1 / SHARE % of it."""
 CHUNK = 16
 
 
@@ -89,7 +89,7 @@ def load(name: str) -> Iterator[None]:
 
 
 def observer(extra_pct: float) -> PairObserver:
-    """Return what measures the passage against itself with ``extra_pct`` % more work in all."""
+    """Return an observer of the passage against itself with ``extra_pct`` % more work in all."""
     passage = next(w for w in embedded_workloads(Path()) if w.name == "passage")
     embedded = engine("embedded")
     head = passage
@@ -102,7 +102,7 @@ def observer(extra_pct: float) -> PairObserver:
 
 
 def side(run: Run) -> dict[str, object]:
-    """Return what the replays need of one process."""
+    """Return the figures of one process that the replays need."""
     tokens = sum(block.judged_tokens for block in run.blocks)
     gaps = [gap for block in run.blocks for sequence in block.sequences_ns for gap in sequence]
     return {

@@ -37,13 +37,13 @@ def passage(python_flags: Sequence[str] = ()) -> Iterator[ServedProcess]:
             pid = served.pid
     perf_data.remove_jit_files(
         pid
-    )  # what -X perf_jit wrote is whole only once its process has ended
+    )  # the file of -X perf_jit is complete only after its process has ended
 
 
 def profiled(name: str, seconds: float, rate_hz: int | None = None) -> Profile:
     """Return the profile of one process of its own, sampled for so long.
 
-    At the profiler's default rate where none is given. Raises ``ToolError``.
+    At the profiler's default rate if none is given. Raises ``ToolError``.
     """
     profiler = PROFILERS[name](Setup(rate_hz=rate_hz))
     with tempfile.TemporaryDirectory() as directory:

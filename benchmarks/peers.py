@@ -1,6 +1,6 @@
 """How the neighbours decide, by their own code, on processes measured as they would.
 
-What is given to each is the kindest that its practice allows:
+Each gets the most favourable conditions that its practice allows:
 
 * pytest-benchmark: one process a side, its rounds the wall seconds of each 16 tokens
   after a warm-up. The base is stored, so it is the pair before's, and costs nothing.

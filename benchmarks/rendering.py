@@ -77,5 +77,5 @@ def drawn(what: str, folded: Path, rounds: int) -> Table:
         alternating({name: argv}, 1, dict(os.environ))
         sizes[name] = pictures[name != OURS].stat().st_size
     took = alternating(installed, rounds, dict(os.environ))
-    told = {name: f"{size / 1e3:,.0f}" for name, size in sizes.items()}
-    return table(f"Drawing {what}", "SVG kB", told, list(programs), took)
+    units = {name: f"{size / 1e3:,.0f}" for name, size in sizes.items()}
+    return table(f"Drawing {what}", "SVG kB", units, list(programs), took)

@@ -1,4 +1,4 @@
-"""Replay a way of deciding on measured pairs: how often it says what, and after how long."""
+"""Replay a way of deciding on measured pairs: how often it gives each answer, and when."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pytest_flamegate.gate import statistics as gate_statistics
 Decision = Literal["regressed", "pass", "improved", "inconclusive"]
 
 ENOUGH = 100
-"""Gates that share no pair; where a cell gives fewer, its pairs are drawn in blocks instead."""
+"""Gates that share no pair; if a cell gives fewer, its pairs are drawn in blocks instead."""
 DRAWS = 1000
 BLOCK = 5
-"""Pairs drawn together: what wanders over seconds stays in the draws."""
+"""Pairs drawn together, so that drift over seconds stays in the draws."""
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one gate said, on how many measured pairs, and the seconds its processes took."""
+    """One gate's answer, on how many measured pairs, and the seconds its processes took."""
 
     decision: Decision
     pairs: int
@@ -35,7 +35,7 @@ class Outcome:
 class Method:
     """A way of deciding. ``judge`` gets ``most`` pairs in order and may use fewer.
 
-    ``draws`` is how many gates are drawn where they cannot be had without sharing pairs.
+    ``draws`` is how many gates are drawn if they cannot be had without sharing pairs.
     ``part`` is how much of each pair it measures: a half where it takes one process of each.
     """
 
@@ -48,7 +48,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a method said on one cell. ``drawn``: from drawn blocks, not from gates in order."""
+    """A method's answers on one cell. ``drawn``: from drawn blocks, not from gates in order."""
 
     outcomes: tuple[Outcome, ...]
     drawn: bool
@@ -76,7 +76,7 @@ class Replay:
 def in_order(method: Method, pairs: Sequence[Pair]) -> tuple[Outcome, ...]:
     """Return the gates that follow each other through ``pairs`` and share none.
 
-    The last pairs are left out where they might not suffice: a gate that ended early because
+    The last pairs are left out if they might not suffice: a gate that ended early because
     they did would count too often.
     """
     found: list[Outcome] = []
@@ -90,7 +90,7 @@ def in_order(method: Method, pairs: Sequence[Pair]) -> tuple[Outcome, ...]:
 def drawn(pairs: Sequence[Pair], size: int, count: int) -> Iterator[list[Pair]]:
     """Yield ``count`` seeded samples of ``size`` pairs, drawn in blocks that wrap around.
 
-    Where both sides are the same code each pair's sides are exchanged at random: no chance
+    If both sides are the same code, each pair's sides are exchanged at random: no chance
     difference between the sides of these few pairs shall pass for a real one.
     """
     rng = random.Random(f"{len(pairs)} {size}")
@@ -107,14 +107,14 @@ def drawn(pairs: Sequence[Pair], size: int, count: int) -> Iterator[list[Pair]]:
 
 
 def replay(method: Method, pairs: Sequence[Pair]) -> Replay:
-    """Return what ``method`` says on the pairs of a cell: in order where they are enough."""
+    """Return the answers of ``method`` on the pairs of a cell: in order if they are enough."""
     if len(pairs) >= ENOUGH and len(found := in_order(method, pairs)) >= ENOUGH:
         return Replay(found, drawn=False)
     return by_draws(method, pairs, method.draws)
 
 
 def by_draws(method: Method, pairs: Sequence[Pair], count: int) -> Replay:
-    """Return what ``method`` says on ``count`` samples drawn from the pairs of a cell."""
+    """Return the answers of ``method`` on ``count`` samples drawn from the pairs of a cell."""
     samples = drawn(pairs, method.most, count)
     return Replay(tuple(method.judge(sample) for sample in samples), drawn=True)
 
@@ -122,9 +122,9 @@ def by_draws(method: Method, pairs: Sequence[Pair], count: int) -> Replay:
 def clopper_pearson_upper(hits: int, trials: int, confidence: float = CONFIDENCE) -> float:
     """Return the one-sided upper bound (0 to 1) of a probability seen ``hits`` in ``trials``.
 
-    ValueError where there are no trials or more hits than trials.
+    ValueError if there are no trials or more hits than trials.
     """
-    # The package knows nothing of what was never tried, and says 1; a table here would show it.
+    # The package answers 1 for zero trials; a table here would show it.
     if not 0 <= hits <= trials or trials == 0:
         raise ValueError(f"a bound needs 0 <= hits <= trials and trials, got {hits}, {trials}")
     return gate_statistics.clopper_pearson_upper(hits, trials, confidence)

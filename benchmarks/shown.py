@@ -1,4 +1,4 @@
-"""The tables of a replay: what was measured, what each method said, and what power costs."""
+"""The tables of a replay: the measured pairs, each method's answers, and the cost of power."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def measured(found: Mapping[Cell, Sequence[Pair]]) -> Table:
 
 
 def said(load: str, replays: Mapping[str, Replays], absent: Sequence[Missing]) -> Table:
-    """Return what each method said of each effect under one load."""
+    """Return each method's answers to each effect under one load."""
     effects = sorted({effect for each in replays.values() for at, effect in each if at == load})
 
     def row(name: str, of: Replays) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def in_detail(name: str, replays: Replays) -> Table:
 
 
 def to_power(name: str, effect_pct: float, needs: Sequence[Needed | Missing]) -> Table:
-    """Return what each method needs to find a slowdown 95 times in 100."""
+    """Return the pairs that each method needs to find a slowdown 95 times in 100."""
 
     def row(need: Needed | Missing) -> tuple[str, ...]:
         if isinstance(need, Missing):

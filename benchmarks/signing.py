@@ -1,4 +1,4 @@
-"""What a signature adds to the verification of a receipt: ``python -m benchmarks.signing``."""
+"""The time that a signature adds to verifying a receipt: ``python -m benchmarks.signing``."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Process:
 class Pair:
     """Two fresh processes that took turns: without and with ``effect_pct`` % more work.
 
-    ``at_s`` is when they ended (seconds since 1970), ``took_s`` what both took together.
+    ``at_s`` is when they ended (seconds since 1970), ``took_s`` the duration of both together.
     """
 
     effect_pct: float
@@ -46,7 +46,7 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """How much longer head took per token, as natural logarithm: what the gate judges."""
+        """How much longer head took per token, as natural logarithm: the gate's input."""
         return math.log(self.head.quiet_s / self.base.quiet_s)
 
     def swapped(self) -> Pair:
@@ -63,7 +63,7 @@ def read(paths: Iterable[Path]) -> list[Pair]:
     """Return all pairs of some files (JSON lines, packed with gzip or not), in their order.
 
     Raises UsageError ``E_BAD_STREAM`` for a line that is no pair and for no pairs at all,
-    ToolError where a file cannot be read.
+    ToolError if a file cannot be read.
     """
     pairs: list[Pair] = []
     for path in paths:
@@ -92,8 +92,8 @@ def cells(pairs: Iterable[Pair]) -> dict[Cell, list[Pair]]:
 def apart(pairs: Sequence[Pair]) -> tuple[list[Process], list[Process]]:
     """Return the base of every first pair and the head of every second: a process at a time.
 
-    Who does not measure in pairs gets such ones: the two of a pair took turns, so that much
-    of what hindered one hindered the other. Two pairs give one process a side, and each of
+    For methods that do not measure in pairs: the two of a pair took turns, so most of the
+    load on one was a load on the other. Two pairs give one process a side, and each of
     them costs half a pair.
     """
     return [pair.base for pair in pairs[::2]], [pair.head for pair in pairs[1::2]]
@@ -113,14 +113,14 @@ def centred(pairs: Sequence[Pair]) -> list[Pair]:
 
 def _pair(line: str, where: str) -> Pair:
     try:
-        told = json.loads(line)
+        record = json.loads(line)
         pair = Pair(
-            float(told["effect_pct"]),
-            str(told["load"]),
-            float(told["at"]),
-            float(told["took_s"]),
-            _process(told["base"]),
-            _process(told["head"]),
+            float(record["effect_pct"]),
+            str(record["load"]),
+            float(record["at"]),
+            float(record["took_s"]),
+            _process(record["base"]),
+            _process(record["head"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _bad(f"{where} is no pair ({type(error).__name__}: {error}).") from error
@@ -134,12 +134,12 @@ def _pair(line: str, where: str) -> Pair:
     return pair
 
 
-def _process(told: Mapping[str, object]) -> Process:
-    wall_s = told["wall_s"]
+def _process(record: Mapping[str, object]) -> Process:
+    wall_s = record["wall_s"]
     if not isinstance(wall_s, list):
         raise TypeError("wall_s is no list")
     return Process(
-        float(str(told["quiet_s"])), float(str(told["cpu_s"])), tuple(float(n) for n in wall_s)
+        float(str(record["quiet_s"])), float(str(record["cpu_s"])), tuple(float(n) for n in wall_s)
     )
 
 

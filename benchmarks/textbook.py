@@ -1,10 +1,10 @@
 """Textbook tests on fresh processes of both sides: Welch's t and Mann–Whitney, on CPU time.
 
 Each process gives one number, its CPU seconds per token, and the two sides alternate, a
-process at a time. ("Of our pairs": as if the processes of our pairs had been those, to see
-what the tests alone would make of them.) The tests ask at 1 %, one-sided, whether head is
+process at a time. ("Of our pairs": the processes of our pairs are used instead, which isolates
+the effect of the test.) The tests ask at 1 %, one-sided, whether head is
 slower: yes fails the change, no passes it. They know no threshold and no third answer.
-Used as they mostly are, someone looks after each further process and stops at the first
+In common use, the test is repeated after each further process until the first
 yes ("peeking"), at the same 1 % each time.
 """
 
@@ -22,7 +22,7 @@ from pytest_flamegate.gate.statistics import student_t_sf, welch
 
 ALPHA = 0.01
 FIRST = 3
-"""Processes a side before which nobody looks."""
+"""Processes a side before the first test."""
 EXACT_UP_TO = 20
 """Processes a side up to which the ranks' distribution is counted out, not approximated."""
 
@@ -158,7 +158,7 @@ def _least_u(count: int) -> float:
     """Return the least U of two sides of ``count`` that chance exceeds or meets in ≤ 1 %.
 
     The number of orders that give U = u is the coefficient of q^u in the Gaussian binomial
-    of (2 count) over count. Infinite where no U is as rare as that.
+    of (2 count) over count. Infinite if no U is as rare as that.
     """
     ways = [1] + [0] * (count * count)
     for i in range(1, count + 1):

@@ -46,10 +46,10 @@ class Growing:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What a method needs to 95 % power: ``size`` and ``seconds``; None where none tried do.
+    """The cost of 95 % power: ``size`` and ``seconds``; None if no tried size suffices.
 
     A size counts pairs, or processes a side. ``found`` and ``alarms`` (0 to 1) are power and
-    false alarms where it may have ``most``, which take ``most_s`` seconds. ``honest``: its
+    false alarms with ``most`` pairs, which take ``most_s`` seconds. ``honest``: its
     false alarms may be 1 % or less, for all that so many draws can say.
     """
 
@@ -67,7 +67,7 @@ class Needed:
 def growing(drop_pct: float) -> tuple[Growing, ...]:
     """Return all methods that find more the more they measure.
 
-    inference-doctor fails a change only where it is certainly as slow as its threshold, so it
+    inference-doctor fails a change only if it is certainly as slow as its threshold, so it
     is asked at ``drop_pct``, and at the half from which our rule, too, may call a regression.
     """
 
@@ -91,7 +91,7 @@ def growing(drop_pct: float) -> tuple[Growing, ...]:
 
 
 def needed(method: Growing, same: Sequence[Pair], slower: Sequence[Pair]) -> Needed | Missing:
-    """Return what ``method`` needs to find what was done to ``slower``.
+    """Return the cost at which ``method`` finds the slowdown of ``slower``.
 
     ``same`` are pairs of unchanged code under the same load, for the false alarms.
     """

@@ -1,4 +1,4 @@
-"""What a program takes: time, CPU time and memory of it and of what it starts."""
+"""Time, CPU time and memory of a program and its children."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Took:
 
 
 def timed(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> Took:
-    """Run a program to its end. Raises ``SystemExit`` where it fails."""
+    """Run a program to its end. Raises ``SystemExit`` if it fails."""
     ended = subprocess.run(
         [sys.executable, "-IS", "-c", _STARTER, *argv],
         env=environment,
@@ -80,11 +80,11 @@ def times_slower(theirs: Sequence[Took], ours: Sequence[Took]) -> float:
 def table(
     title: str,
     column: str,
-    told: Mapping[str, str],
+    units: Mapping[str, str],
     names: Sequence[str],
     took: Mapping[str, Sequence[Took]],
 ) -> Table:
-    """Return medians over the rounds, ``told`` of each in ``column``, and times over the first.
+    """Return medians over the rounds, ``unit`` of each in ``column``, and times over the first.
 
     ``names`` without a figure are not installed.
     """
@@ -95,7 +95,7 @@ def table(
         middle = median(took[name])
         return (
             name,
-            told[name],
+            units[name],
             f"{middle.wall_s:.2f}",
             f"{middle.user_s:.2f}",
             f"{middle.peak_bytes / 2**20:,.0f}",

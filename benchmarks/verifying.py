@@ -1,8 +1,8 @@
-"""How fast receipts are verified, alone and with their evidence, and what parts of it cost.
+"""How fast receipts are verified, alone and with their evidence, and the cost of its parts.
 
-``python -m benchmarks.verifying [--brief] [--markdown]``. What others do stands beside it, over
-the very same bytes and in the same run: the standard parser alone, and plain ``jsonschema`` or
-``jsonschema-rs``, which only check the form. Nobody else holds evidence against a receipt.
+``python -m benchmarks.verifying [--brief] [--markdown]``. Other tools run over the
+same bytes in the same run: the standard parser alone, and plain ``jsonschema`` or
+``jsonschema-rs``, which only check the form. No other tool compares evidence with a receipt.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def made(count: int, **wanted: Any) -> list[Files]:
 
 
 def measured() -> list[Files]:
-    """Run the embedded workloads once each; return what they wrote."""
+    """Run the embedded workloads once each; return their files."""
     with tempfile.TemporaryDirectory() as name:
         subprocess.run(
             [Path(sys.executable).with_name("flamegate"), "run", *WORKLOADS],
@@ -117,7 +117,7 @@ def with_evidence(files: Files) -> None:
 
 
 def peers() -> dict[str, Callable[[Files], object]]:
-    """Return what else can be done to the same bytes, by name."""
+    """Return the other tools for the same bytes, by name."""
     plain = {kind: Draft202012Validator(load_schema(kind)) for kind in ("receipt", "evidence")}
     found: dict[str, Callable[[Files], object]] = {
         "the standard parser alone": lambda f: (json.loads(f.receipt), json.loads(f.evidence)),
@@ -181,7 +181,7 @@ def sized() -> Table:
 
 
 def compared(what: str, files: Sequence[Files], count: int) -> Table:
-    """Hold it against what others do to the same bytes; rounds alternate, the least counts."""
+    """Compare with other tools on the same bytes; rounds alternate, the least counts."""
     remedy = {"flamegate, all of it": with_evidence, **peers()}
     best = dict.fromkeys(remedy, float("inf"))
     for _ in range(5):

@@ -1,6 +1,6 @@
 """The embedded engine's kernels, gated: ``pytest benchmarks/kernels --flamegate``.
 
-Each declares what one call works on: elements of its result or input, the bytes that it reads
+Each declares the work of one call: elements of its result or input, the bytes that it reads
 and writes at least, and its floating-point operations (a product and a sum count as two).
 """
 
@@ -70,7 +70,7 @@ def test_quantize(benchmark: BenchmarkFixture) -> None:
 )
 @pytest.mark.parametrize("rows", [128])
 def test_dequantize(benchmark: BenchmarkFixture, rows: int) -> None:
-    """TQ2_0 as it stands in a model file, unpacked: every code is 1, which is zero."""
+    """TQ2_0 as in a model file, unpacked: every code is 1, which is zero."""
     packed = np.full((rows, WIDTH // BLOCK, TQ2_BLOCK_BYTES), 0b01010101, np.uint8)
     packed[:, :, -2:] = np.array([1.0], "<f2").view(np.uint8)
     matrix = benchmark(unpack_tq2_0, packed.reshape(-1), rows)

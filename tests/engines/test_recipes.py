@@ -58,7 +58,7 @@ def test_a_recipe_yields_the_same_tokens_in_two_processes(
 ) -> None:
     pytest.importorskip(
         MODULES.get(name, name.replace("-", "_")),
-        reason=f"{name} is not here: python tools/try_recipe.py {name} DIR",
+        reason=f"{name} is not here: python docs/recipes/try_recipe.py {name} DIR",
     )
     if MODELS[name] not in os.environ:
         pytest.skip(f"{MODELS[name]} names no model")

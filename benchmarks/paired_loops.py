@@ -1,9 +1,9 @@
-"""An engine that is told about in turns: through flamegate's pipe, and in its own bare loop.
+"""An engine that alternates between flamegate's pipe and its own bare loop.
 
-Loaded in the child as ``benchmarks.told_or_kept:load_engine``. ``load["inner"]`` is what the
-real factory is given. A sequence for which ``told`` is drawn runs as any. For another the
-child clocks a loop that keeps the tokens and nothing else, reports wall and CPU time of it,
-and tells the tokens when the clocks stand.
+Loaded in the child as ``benchmarks.paired_loops:load_engine``. ``load["inner"]`` is passed to the
+real factory. A sequence that is drawn as ``reported`` runs as usual. For another the
+child clocks a loop that only collects the tokens, reports its wall and CPU time,
+and reports the tokens after the clocks have stopped.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SOURCE = "bare loop"
 
 
 def order(seed: int, pairs: int) -> list[bool]:
-    """Return which sequences are told: one of each two, in random order."""
+    """Return which sequences are reported as they run: one of each two, in random order."""
     rng = random.Random(seed)
-    return [told for _ in range(pairs) for told in rng.sample((True, False), 2)]
+    return [reported for _ in range(pairs) for reported in rng.sample((True, False), 2)]
 
 
 def load_engine(load: dict[str, Any]) -> TakesTurns:
@@ -36,9 +36,9 @@ def load_engine(load: dict[str, Any]) -> TakesTurns:
 class TakesTurns:
     """Generates as the engine in it does."""
 
-    def __init__(self, generate: Generate, told: list[bool]) -> None:
+    def __init__(self, generate: Generate, reported: list[bool]) -> None:
         self._generate = generate
-        self._told = iter(told)
+        self._told = iter(reported)
         self._reports: list[dict[str, Any]] = []
 
     def __call__(self, prompt: str, max_tokens: int) -> Iterator[Any]:
@@ -48,7 +48,7 @@ class TakesTurns:
         return iter(tokens)
 
     def stream(self, prompt: str, max_tokens: int, token: Callable[[Any], None]) -> None:
-        """Generate one sequence, and tell its tokens as they come or at its end."""
+        """Generate one sequence, and report its tokens as they come or at its end."""
         if next(self._told):
             self._sequence(prompt, max_tokens, token)
             return
@@ -62,7 +62,7 @@ class TakesTurns:
             token(each)
 
     def reports(self) -> list[dict[str, Any]]:
-        """Return the clocks of the sequences that were not told; the engine's own are dropped."""
+        """Return the clocks of the collected sequences; the engine's own are dropped."""
         getattr(self._generate, "reports", list)()
         reports, self._reports = self._reports, []
         return reports

@@ -1,6 +1,6 @@
 """Draw the pictures that the documents show: a flame graph of the embedded model, and a difference.
 
-    python tools/draw_pictures.py [DIRECTORY]        (default: docs)
+    python docs/draw_pictures.py [DIRECTORY]        (default: docs)
 
 The difference is real: the working tree with ``EXTRA`` more work in ``FRAME`` is compared with
 HEAD in interleaved pairs. Nothing is drawn by hand; run it again after a change to the pictures.

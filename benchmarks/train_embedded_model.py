@@ -1,7 +1,7 @@
 """Train and export the embedded model: a ternary (b1.58) byte-level transformer.
 
     pip install torch==2.13.0 numpy gguf
-    python tools/train_embedded_model.py pytest_flamegate/embedded/model.gguf
+    python benchmarks/train_embedded_model.py pytest_flamegate/child/embedded/model.gguf
 
 The model memorises three things and nothing else: the one hundred single-digit
 sums in two notations, and one passage of text. It exists to give the gate a real
@@ -154,7 +154,7 @@ def sums() -> list[tuple[str, str]]:
 
 
 def row(prompt: str, answer: str) -> tuple[list[int], list[int]]:
-    """Inputs and targets of one example; -100 where the prompt itself need not be predicted."""
+    """Inputs and targets of one example; -100 for the prompt, which need not be predicted."""
     tokens = [BOS, *prompt.encode(), *answer.encode(), EOS]
     targets = tokens[1:]
     asked = len(prompt.encode())
