@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_flamegate.graph.graph import ExecutionGraph
@@ -31,7 +29,6 @@ def add(subparsers: common.Subparsers) -> None:
         ("dot", "the graph for Graphviz: pipe it to dot -Tsvg"),
         ("json", "the graph as JSON, which this command reads again"),
         ("table", "the sum of each brick over all calls, also of traces that hold only sums"),
-        ("view", "browse the tree in the terminal (pip install 'pytest-flamegate[viewer]')"),
     ):
         shape.add_argument(f"--{name}", dest="shape", action="store_const", const=name, help=words)
     parser.add_argument(
@@ -45,8 +42,6 @@ def run(parsed: argparse.Namespace) -> int:
     from pytest_flamegate.receipt import store
     from pytest_flamegate.run.open import open_graph
 
-    if parsed.shape == "view":
-        return _view(parsed)
     if parsed.shape == "table":
         text = _sums(parsed.path)
     else:
@@ -88,31 +83,3 @@ def _sums(path: Path) -> str:
         medians_us=found.medians_us,
         width=common.terminal_width(),
     )
-
-
-def _view(parsed: argparse.Namespace) -> int:
-    """Browse the tree until the user quits."""
-    from pytest_flamegate.graph.critical_path import find_critical_path
-    from pytest_flamegate.run.open import open_graph
-
-    if parsed.output is not None:
-        raise UsageError("E_CANNOT_VIEW", "--view writes no file.", "Leave out -o, or use --tree.")
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError(
-            "E_CANNOT_VIEW",
-            "--view needs a terminal for its input and output.",
-            "Leave it out to print the tree as text.",
-        )
-    try:
-        import textual  # noqa: F401 - an extra
-    except ImportError:
-        raise UsageError(
-            "E_CANNOT_VIEW",
-            "The tree viewer needs textual, which is not installed.",
-            "Run: pip install 'pytest-flamegate[viewer]'",
-        ) from None
-    from pytest_flamegate.report.graph_viewer import Viewer
-
-    graph = open_graph(parsed.path)
-    Viewer(graph, find_critical_path(graph)).run()
-    return 0

@@ -272,22 +272,16 @@ _MOST_PATH_ROWS = 10
 
 def graph_text(graph: ExecutionGraph, path: CriticalPath) -> str:
     """Return the tree and, below it, the critical path with its share and its costliest bricks."""
-    return "\n".join([draw_tree(graph), "", *path_lines(graph, path)])
-
-
-def path_lines(graph: ExecutionGraph, path: CriticalPath) -> list[str]:
-    """Return the critical path's length and share, and the names that it spends most in."""
-    spent = sum_path_by_name(graph, path)
     head = (
         f"critical path {format_microseconds(path.length_ns)}, {text.share(path.share)} of "
         f"the wall time of {format_microseconds(path.wall_ns)}"
     )
-    if not spent:
-        return [head]
+    spent = sum_path_by_name(graph, path)
     rows = [
         (format_microseconds(self_ns), text.share(share), escape_label(name))
         for name, self_ns, share in spent[:_MOST_PATH_ROWS]
     ]
     left = len(spent) - len(rows)
     more = [f"  and {text.plural(left, 'other name')}"] if left else []
-    return [f"{head}; most of it in:", *columns(rows, right=(0, 1), indent=2), *more]
+    head += "; most of it in:" if rows else ""
+    return "\n".join([draw_tree(graph), "", head, *columns(rows, right=(0, 1), indent=2), *more])

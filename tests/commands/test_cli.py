@@ -68,8 +68,6 @@ def test_an_unknown_command_line_prints_the_usage(arguments: list[str], capsys: 
         (["verify-receipt", "x", "--max-age=24"], ("E_BAD_OPTION", "'24'", "24h")),
         (["verify-receipt", "x", "--max-age=-1h"], ("E_BAD_OPTION", "'-1h'")),
         (["verify-receipt", "x", "--require-grade=GOOD"], ("E_UNKNOWN_GRADE", "OBSERVED")),
-        (["bricks", "x", "--view", "-o", "y"], ("E_CANNOT_VIEW",)),
-        (["bricks", "x", "--view"], ("E_CANNOT_VIEW",)),
     ],
 )
 def test_a_usage_error_names_the_value_and_changes_nothing(

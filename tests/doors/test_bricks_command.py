@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,38 +110,3 @@ def test_a_hostile_name_steers_no_terminal(run: Path, capsys: Told) -> None:
     for shape in ([], ["--tree"], ["--dot"], ["--json"]):
         assert main(["bricks", str(run), *shape]) == 0
         assert not {*capsys.readouterr().out} & {"\x1b", "\x07", "\u202e"}
-
-
-class _Terminal:
-    def isatty(self) -> bool:
-        return True
-
-
-def test_the_viewer_needs_a_terminal(run: Path, capsys: Told) -> None:
-    assert main(["bricks", str(run), "--view"]) == 2
-    assert "E_CANNOT_VIEW" in capsys.readouterr().err
-    assert main(["bricks", str(run), "--view", "-o", "x"]) == 2
-    assert "E_CANNOT_VIEW" in capsys.readouterr().err
-
-
-def test_the_viewer_says_what_to_install(
-    run: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "textual", None)
-    monkeypatch.setattr(sys, "stdin", _Terminal())
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert main(["bricks", str(run), "--view"]) == 2
-    told = capsys.readouterr().err
-    assert "E_CANNOT_VIEW" in told
-    assert "pip install 'pytest-flamegate[viewer]'" in told
-
-
-def test_the_viewer_is_shown(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_flamegate.report.graph_viewer import Viewer
-
-    shown: list[int] = []
-    monkeypatch.setattr(Viewer, "run", lambda app: shown.append(len(app.graph.nodes)))
-    monkeypatch.setattr(sys, "stdin", _Terminal())
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert main(["bricks", str(run), "--view"]) == 0
-    assert shown == [4]

@@ -12,6 +12,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from pytest_flamegate.bricks.record import ThreadTotals
+from pytest_flamegate.graph.calls import build_graph
+from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from pytest_flamegate.report import markdown, page
 from pytest_flamegate.report.bricks import (
@@ -19,12 +21,14 @@ from pytest_flamegate.report.bricks import (
     brick_lines,
     brick_section,
     brick_summary_section,
+    graph_text,
     provenance_notes,
 )
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.sections import Table, cell_text
 from pytest_flamegate.report.text import cells
 from tests.bricks.factory import make_run, make_totals
+from tests.graph.graphs import calls_in_a_row
 from tests.report import verdicts
 from tests.report.bricks import TREE, shown
 from tests.report.test_hostile import TAGS, evil_names
@@ -153,6 +157,25 @@ def test_what_was_ingested_is_called_so() -> None:
         [replace(make_totals("RmsNorm", [9]), provenance="ingested")], wall_ns=0
     )
     assert provenance_notes(table) == ["reported by the engine, ingested and never gated"]
+
+
+# The text of a graph
+
+
+def text_of(*calls_ns: int) -> list[str]:
+    graph = build_graph(calls_in_a_row(list(calls_ns)))
+    return graph_text(graph, find_critical_path(graph)).splitlines()
+
+
+def test_a_graph_is_its_tree_and_the_costliest_names_of_the_critical_path() -> None:
+    assert text_of(50_000, 200_000, 100_000)[5:] == [
+        "critical path 350.0µs, 100.0 % of the wall time of 350.0µs; most of it in:",
+        "  200.0µs   57.1 %   Brick1",
+        "  100.0µs   28.6 %   Brick2",
+        "   50.0µs   14.3 %   Brick0",
+    ]
+    assert text_of(*[1000] * 12)[-1] == "  and 2 other names"
+    assert text_of(0)[-1] == "critical path 0.0µs, 0.0 % of the wall time of 0.0µs"
 
 
 # Pages
