@@ -191,7 +191,7 @@ def memory_table() -> Table:
 
 
 def decode_table(rounds: int) -> Table:
-    """Return the cost of marks and of cProfile for a sequence of the embedded engine, in percent."""
+    """Return the cost of marks and of cProfile for a sequence of the embedded engine, in %."""
     from pytest_flamegate.child.embedded.serving import load_engine
     from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 

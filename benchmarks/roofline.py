@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.tables import Table, as_markdown
-from pytest_flamegate.child.machine import Read, Slice, read_slice, time_passes
+from pytest_flamegate.child.machine import read_slice, time_passes
 from pytest_flamegate.observe.machine import (
     ASSUMED_CACHE_BYTES,
     CACHE_MULTIPLE,
@@ -26,6 +26,9 @@ from pytest_flamegate.observe.machine import (
     find_instruction_set,
     format_threads,
 )
+
+if TYPE_CHECKING:
+    from pytest_flamegate.child.machine import Read, Slice
 
 ROUNDS = 3
 

@@ -19,16 +19,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_flamegate.child import wire
 from pytest_flamegate.engines.tokens import tokens_of
 
-if TYPE_CHECKING:
-    Generate = Callable[[str, int], Iterable[Any]]
-    Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
-    Recorder = Callable[[Run, int, Generate, Callable[[], None], Callable[[Any], None]], str]
-    Serving = Callable[[Generate], None]
+Generate = Callable[[str, int], Iterable[Any]]
+Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
+Recorder = Callable[[Run, int, Generate, Callable[[], None], Callable[[Any], None]], str]
+Serving = Callable[[Generate], None]
 
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = -1
