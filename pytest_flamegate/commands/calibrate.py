@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
+from pytest_flamegate.core.errors import UndecidedError, UsageError
 
 if TYPE_CHECKING:
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.gate.shares import ShareSpread
     from pytest_flamegate.gate.statistics import Count
-    from pytest_flamegate.profile.profilers.base import Profiler
     from pytest_flamegate.run.calibrate import Supported
     from pytest_flamegate.run.calibration import Calibration
     from pytest_flamegate.run.session import Session
@@ -85,24 +82,20 @@ def _calibrate(
     from pytest_flamegate.run.hints import relative
     from pytest_flamegate.run.schedule import PAIRS_SHARE
 
-    profiler = _profiler(session, workload)
     with machine_lock(session.progress.announce):
-        calibration, notes = calibrate(
+        calibration = calibrate(
             workload,
-            profiler,
             session.bench.machine,
             session.progress,
             pairs=pairs,
             budget_s=budget_s,
         )
-    for note in notes:
-        session.progress.announce(note)
     drop_pct = workload.thresholds.tokens_per_second_pct
     found = supported(
         calibration,
         drop_pct,
         session.settings.compare_budget_s,
-        PAIRS_SHARE if profiler is not None else 1.0,
+        1.0 if session.settings.profiler == "none" else PAIRS_SHARE,
     )
     artifacts = session.bench.store.artifacts
     stored = store(artifacts, calibration, **document(found))
@@ -117,7 +110,6 @@ def _calibrate(
         *_describe_noise(calibration),
         *_tabulate_budgets(found, calibration.pair_s),
         *_describe_rates(found),
-        *_describe_hotspots(calibration.spreads),
         _row("ledger", f"{describe_alarms(bound)} at {drop_pct:g} %"),
         _row("stored in", relative(stored.path, session.settings.root)),
     ]
@@ -125,36 +117,16 @@ def _calibrate(
     return refusal(workload.name, found)
 
 
-def _profiler(session: Session, workload: Workload) -> Profiler | None:
-    """Return the profiler; None if none works here and none was named."""
-    from pytest_flamegate.run.instruments import COUNTER
-
-    try:
-        return session.bench.instruments.profiler(workload)
-    except ToolError as error:
-        if session.settings.profiler not in ("auto", COUNTER):
-            raise
-        session.progress.announce(f"hotspots are not calibrated: {error.code}: {error.problem}")
-        return None
-
-
 def _describe_noise(calibration: Calibration) -> list[str]:
     from pytest_flamegate.gate.calibration import FEW_POOL
+    from pytest_flamegate.gate.statistics import variance
 
-    pool = calibration.pool
-    few = f"; {FEW_POOL} or more say it better (--pairs)" if pool.count < FEW_POOL else ""
-    outliers = "1 outlier" if pool.outliers == 1 else f"{pool.outliers} outliers"
-    alike = (
-        "" if pool.independent else "; adjacent pairs are correlated, so the rates are optimistic"
-    )
+    pool = calibration.differences
+    few = f"; {FEW_POOL} or more say it better (--pairs)" if len(pool) < FEW_POOL else ""
+    sd_pct, largest_pct = 100 * math.sqrt(variance(pool)), 100 * max(map(abs, pool))
     return [
-        _row("pairs", f"{pool.count} of the same code, {calibration.pair_s:.2f} s each{few}"),
-        _row(
-            "noise",
-            f"sd {100 * pool.sd:.2f} % a pair, excess kurtosis {pool.excess_kurtosis:.1f}, lag-1 "
-            f"autocorrelation {pool.autocorrelation:.2f}, {outliers}, largest "
-            f"{100 * pool.largest:.1f} %{alike}",
-        ),
+        _row("pairs", f"{len(pool)} of the same code, {calibration.pair_s:.2f} s each{few}"),
+        _row("noise", f"sd {sd_pct:.2f} % a pair, largest {largest_pct:.1f} %"),
     ]
 
 
@@ -189,16 +161,6 @@ def _describe_rates(found: Supported) -> list[str]:
             f"{part(rates.inconclusive_at_threshold)} of drops of {drop}, "
             f"{part(rates.inconclusive_twice)} of drops twice as large",
         ),
-    ]
-
-
-def _describe_hotspots(spreads: Sequence[ShareSpread]) -> list[str]:
-    if not spreads:
-        return []
-    head = _row("hotspots", "share    φ, the variance of a share over processes ÷ of samples alone")
-    return [
-        head,
-        *(_row("", f"{100 * each.share:5.1f} %  {each.phi:.1f}  {each.name}") for each in spreads),
     ]
 
 

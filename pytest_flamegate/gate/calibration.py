@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import repeated_samples
+from pytest_flamegate.gate.measurement import impossible_figure, repeated_samples
 from pytest_flamegate.gate.pairs import due_analyses, interim_analyses, pair_rates, trimmed_mean
 from pytest_flamegate.gate.rule import RateDecision, decide
 from pytest_flamegate.gate.signals import log_time_of_drop, rate_change_pct
-from pytest_flamegate.gate.statistics import Count, Estimate, mean, median, pct, variance
+from pytest_flamegate.gate.statistics import Count, Estimate, pct
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,89 +124,27 @@ FEW_POOL = 30
 """Fewer pairs seldom hold a bad spell of the machine, and rates drawn from them flatter it."""
 BLOCK = 3
 """Neighbouring pairs are drawn together: a bad spell lasts longer than one."""
-_OUTLYING = 5.0
-_MAD_TO_SD = 1.4826
-_CHANCE = 2.576
 _INDEX_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Differences of A/A pairs in the order of measuring, as log time per token."""
+def check_pool(differences: Sequence[float]) -> tuple[float, ...]:
+    """Return the differences of A/A pairs (log time per token) if rates can be replayed from them.
 
-    differences: tuple[float, ...]
-
-    @classmethod
-    def check(cls, differences: Sequence[float]) -> Pool:
-        """Return the pool of ``differences``.
-
-        Raises:
-            UndecidedError: ``E_FEW_PAIRS``, ``E_IMPOSSIBLE_FIGURE``, ``E_REPEATED_SAMPLES``.
-        """
-        if len(differences) < MIN_POOL:
-            raise UndecidedError(
-                "E_FEW_PAIRS",
-                f"{len(differences)} A/A pair(s) were measured; a calibration needs {MIN_POOL}.",
-                "Give it more pairs (--pairs) or more time (--budget).",
-            )
-        for value in differences:
-            if not math.isfinite(value):
-                raise UndecidedError(
-                    "E_IMPOSSIBLE_FIGURE",
-                    f"The difference of an A/A pair is {value}, not a number.",
-                    "Calibrate again.",
-                )
-        if len(set(differences)) == 1:
-            raise repeated_samples(f"All {len(differences)} A/A pairs differ by exactly the same.")
-        return cls(tuple(differences))
-
-    @property
-    def count(self) -> int:
-        """The number of pairs."""
-        return len(self.differences)
-
-    @property
-    def sd(self) -> float:
-        """Their standard deviation."""
-        return math.sqrt(variance(self.differences))
-
-    @property
-    def excess_kurtosis(self) -> float:
-        """How much heavier their tails are than those of a normal distribution (0)."""
-        squares = [value * value for value in self._deviations]
-        return mean([square * square for square in squares]) / mean(squares) ** 2 - 3.0
-
-    @property
-    def autocorrelation(self) -> float:
-        """How much a pair resembles the one before it, from -1 to 1."""
-        off = self._deviations
-        neighbours = math.fsum(off[at] * off[at - 1] for at in range(1, len(off)))
-        return neighbours / math.fsum(value * value for value in off)
-
-    @property
-    def independent(self) -> bool:
-        """Whether neighbours resemble each other no more than by chance in 99 of 100 pools."""
-        return abs(self.autocorrelation) * math.sqrt(self.count) <= _CHANCE
-
-    @property
-    def largest(self) -> float:
-        """The largest difference in either direction."""
-        return max(map(abs, self.differences))
-
-    @property
-    def outliers(self) -> int:
-        """The number of pairs more than five robust standard deviations from the median."""
-        middle = median(self.differences)
-        spread = _MAD_TO_SD * median([abs(value - middle) for value in self.differences])
-        return sum(abs(value - middle) > _OUTLYING * spread for value in self.differences)
-
-    @property
-    def _deviations(self) -> list[float]:
-        # In units of the largest, so that no square under- or overflows.
-        scale = self.largest
-        scaled = [value / scale for value in self.differences]
-        centre = mean(scaled)
-        return [value - centre for value in scaled]
+    Raises:
+        UndecidedError: ``E_FEW_PAIRS``, ``E_IMPOSSIBLE_FIGURE``, ``E_REPEATED_SAMPLES``.
+    """
+    if len(differences) < MIN_POOL:
+        raise UndecidedError(
+            "E_FEW_PAIRS",
+            f"{len(differences)} A/A pair(s) were measured; a calibration needs {MIN_POOL}.",
+            "Give it more pairs (--pairs) or more time (--budget).",
+        )
+    for value in differences:
+        if not math.isfinite(value):
+            raise impossible_figure(value, "difference of an A/A pair")
+    if len(set(differences)) == 1:
+        raise repeated_samples(f"All {len(differences)} A/A pairs differ by exactly the same.")
+    return tuple(differences)
 
 
 @dataclass(slots=True)
@@ -224,19 +162,12 @@ class Stream:
         return Estimate(unchanged.mean_diff + shift, unchanged.standard_error, unchanged.df)
 
 
-def draw_streams(pool: Pool, pairs: int, *, draws: int, seed: int) -> tuple[Stream, ...]:
-    """Draw ``draws`` sequences of ``pairs`` pairs of unchanged code.
+def _draw_stream(differences: Sequence[float], pairs: int, seed: str) -> Stream:
+    """Draw ``pairs`` pairs of unchanged code with replacement, the same for the same seed.
 
-    Three neighbours at a time are drawn with replacement, so that bad spells stay spells. Each
-    difference gets a random sign: which side of an A/A pair is which is a mere name. The same
-    seed draws the same on every platform.
+    Neighbours are drawn together, so that bad spells stay spells. Each difference gets a random
+    sign: which side of an A/A pair is which is a mere name.
     """
-    return tuple(
-        Stream(_draw(pool.differences, pairs, f"{seed}:{number}")) for number in range(draws)
-    )
-
-
-def _draw(differences: Sequence[float], pairs: int, seed: str) -> tuple[float, ...]:
     count = len(differences)
     # The pool is a ring, so that its ends are drawn as often as its middle.
     ring = (*differences, *differences[: BLOCK - 1])
@@ -248,7 +179,7 @@ def _draw(differences: Sequence[float], pairs: int, seed: str) -> tuple[float, .
         start = (number >> BLOCK) % count
         block = ring[start : start + BLOCK]
         drawn += [-value if number >> bit & 1 else value for bit, value in enumerate(block)]
-    return tuple(drawn[:pairs])
+    return Stream(tuple(drawn[:pairs]))
 
 
 # --- the rule, replayed --------------------------------------------------------------------
@@ -304,10 +235,10 @@ class ResampledPairs:
 
     @classmethod
     def draw(
-        cls, pool: Pool, pairs: int, *, draws: int = DRAWS, seed: int = SEED
+        cls, pool: Sequence[float], pairs: int, *, draws: int = DRAWS, seed: int = SEED
     ) -> ResampledPairs:
-        """Draw sequences that are long enough for plans of up to ``pairs`` pairs."""
-        return cls(draw_streams(pool, pairs, draws=draws, seed=seed))
+        """Draw sequences of ``pairs`` pairs of unchanged code, long enough for such plans."""
+        return cls(tuple(_draw_stream(pool, pairs, f"{seed}:{number}") for number in range(draws)))
 
     def rates(self, drop_pct: float, plan: AnalysisPlan) -> ReplayedRates:
         """Return the rates of the whole rule at the threshold ``drop_pct``."""

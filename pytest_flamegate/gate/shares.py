@@ -213,38 +213,3 @@ def _logistic(log_odds_value: float) -> float:
         return 1.0 / (1.0 + math.exp(-log_odds_value))
     odds = math.exp(log_odds_value)
     return odds / (1.0 + odds)
-
-
-@dataclass(frozen=True, slots=True)
-class ShareSpread:
-    """One hotspot: its share of all samples (0 to 1), and how much it varies between processes.
-
-    ``phi`` is the variance of the log-odds of its share over processes, as a multiple of what
-    independent samples would have (1). Because a gate takes processes for independent and not
-    samples, it needs ``phi`` times as many samples.
-    """
-
-    name: str
-    share: float
-    phi: float
-
-
-def share_spreads(processes: Sequence[ProcessProfile]) -> tuple[ShareSpread, ...]:
-    """Return the spread of every function with at least 1 % of the samples, hottest first.
-
-    Fewer than two processes with samples have none.
-    """
-    sampled = [process for process in processes if process.samples]
-    if len(sampled) < 2:
-        return ()
-    return tuple(
-        ShareSpread(name, share, _phi(sampled, name))
-        for name in observed_frames(sampled)
-        if (share := pooled_share(sampled, name)) >= HOTSPOT_SHARE
-    )
-
-
-def _phi(processes: Sequence[ProcessProfile], name: str) -> float:
-    counts = [(process.self_samples.get(name, 0), process.samples) for process in processes]
-    binomial = mean([log_odds_variance(count, total) for count, total in counts])
-    return variance([log_odds(count, total) for count, total in counts]) / binomial

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__, clocks
-from pytest_flamegate.core.errors import FlamegateError, UndecidedError
+from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import encode_plain
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
@@ -18,26 +18,20 @@ from pytest_flamegate.gate.calibration import (
     LADDER,
     MIN_POOL,
     AnalysisPlan,
-    Pool,
     ReplayedRates,
     ResampledPairs,
+    check_pool,
 )
 from pytest_flamegate.gate.pairs import pair_differences
-from pytest_flamegate.gate.shares import ShareSpread, share_spreads
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.pairs import PairObserver
-from pytest_flamegate.profile.profilers.base import Profiler
-from pytest_flamegate.receipt.compose import process_profile
 from pytest_flamegate.run.calibration import Calibration, plan_for, recipe_sha256
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
-from pytest_flamegate.run.schedule import PAIRS_PROFILED_S, PAIRS_SHARE
 from pytest_flamegate.run.stages import PreparedSide
 
 PAIRS = 40
 BUDGET_S = 180.0
-MIN_PROFILED_PAIRS, PROFILED_PAIRS = 3, 6
-"""Pairs of profiled processes: at least, and if there is time."""
 
 
 @dataclass(slots=True)
@@ -49,7 +43,6 @@ class _SelfComparison:
     budget: Budget
     progress: Progress
     pair_s: float = 0.0
-    notes: list[str] = field(default_factory=list)
     _sides: tuple[SideProcesses, SideProcesses] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,40 +60,17 @@ class _SelfComparison:
             side.observer.warm_up()
         base, head = (side.observer for side in self._sides)
         observers = PairObserver(base, head)
-        end = PAIRS_SHARE if self.side.profiler else 1.0
         began_s = time.monotonic()
         while observers.pairs < self.pairs:
-            # One pair at least: it tells how long they take, whatever the warming up took.
-            enough = end if observers.pairs >= MIN_POOL else 1.0
-            if observers.pairs and self.budget.spent >= enough:
+            # One pair at least: it shows how long they take, whatever the warming up took.
+            if observers.pairs and self.budget.spent >= 1.0:
                 break
             observers.pair()
             self.pair_s = (time.monotonic() - began_s) / observers.pairs
             self._check(observers.pairs)
             self._update("pairs", f"pair {observers.pairs} of ≤ {self.pairs}")
         found = pair_differences(base.observation(), head.observation())
-        return Pool.check([pair.quiet for pair in found]).differences
-
-    def spreads(self) -> tuple[ShareSpread, ...]:
-        """Profile processes of both sides and return how unlike the shares of functions are.
-
-        An error here is a note: the pairs still count.
-        """
-        if self.side.profiler is None:
-            return ()
-        try:
-            done = 0
-            while done < MIN_PROFILED_PAIRS or (done < PROFILED_PAIRS and self.budget.spent < 1.0):
-                for side in self._sides:
-                    side.profile_once(PAIRS_PROFILED_S)
-                done += 1
-                self._update("profiling", f"profiled pair {done} of ≤ {PROFILED_PAIRS}")
-        except FlamegateError as error:
-            self.notes.append(f"The spread of hotspots was not measured. {error}")
-            return ()
-        return share_spreads(
-            [process_profile(profile) for side in self._sides for profile in side.poolable()]
-        )
+        return check_pool([pair.quiet for pair in found])
 
     def _check(self, pairs: int) -> None:
         """Stop at the first pair if no calibration can follow."""
@@ -127,26 +97,24 @@ class _SelfComparison:
 
 def calibrate(
     workload: Workload,
-    profiler: Profiler | None,
     machine: Mapping[str, str],
     progress: Progress,
     *,
     pairs: int = PAIRS,
     budget_s: float = BUDGET_S,
-) -> tuple[Calibration, tuple[str, ...]]:
-    """Build and measure ``workload``; return its calibration, and notes.
+) -> Calibration:
+    """Build and measure ``workload``; return its calibration.
 
     The caller holds the machine's lock. Nothing is written.
     """
     engine(workload.engine).validate(workload)
     build_workload(workload)
-    side = prepare_side(workload, machine, profiler)
+    side = prepare_side(workload, machine, None)
     progress.begin(workload.name)
     comparison = _SelfComparison(side, pairs, Budget(budget_s), progress)
     differences = comparison.differences()
-    spreads = comparison.spreads()
     progress.end()
-    calibration = Calibration(
+    return Calibration(
         created=clocks.utc_now(),
         machine_id=machine_id(machine),
         machine=machine,
@@ -156,9 +124,7 @@ def calibrate(
         engine=workload.engine,
         differences=differences,
         pair_s=comparison.pair_s,
-        spreads=spreads,
     )
-    return calibration, tuple(comparison.notes)
 
 
 BUDGETS_S = (15.0, 30.0, COMPARE_BUDGET_S, 120.0, 300.0)
@@ -207,7 +173,9 @@ def supported(
         return plan_for(seconds, calibration.pair_s, pairs_share)
 
     all_s = sorted({*budgets_s, budget_s})
-    replayed = ResampledPairs.draw(calibration.pool, max(plan(seconds).pairs for seconds in all_s))
+    replayed = ResampledPairs.draw(
+        calibration.differences, max(plan(seconds).pairs for seconds in all_s)
+    )
     rows = []
     for seconds in all_s:
         found = replayed.find_smallest(plan(seconds))

@@ -9,7 +9,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -29,13 +29,12 @@ from pytest_flamegate.gate.calibration import (
     AaGate,
     AnalysisPlan,
     LedgerLine,
-    Pool,
     ResampledPairs,
+    check_pool,
     count_alarms,
     describe_alarms,
 )
 from pytest_flamegate.gate.rule import ReportedRates
-from pytest_flamegate.gate.shares import ShareSpread
 from pytest_flamegate.receipt import artifacts as artifact_files
 from pytest_flamegate.receipt.artifacts import ArtifactStore, HistoryLines, StoredPath
 from pytest_flamegate.receipt.compose import recipe
@@ -52,7 +51,7 @@ class Calibration:
     """By how much A/A pairs of one workload differed on one machine.
 
     ``differences`` are log time per token, in the order of measuring; ``pair_s`` is the mean
-    duration of a pair in seconds; ``spreads`` is empty if nothing was profiled.
+    duration of a pair in seconds.
     """
 
     created: Timestamp
@@ -64,13 +63,7 @@ class Calibration:
     engine: str
     differences: tuple[float, ...]
     pair_s: float
-    spreads: tuple[ShareSpread, ...] = ()
     schema_version: str = SCHEMA_VERSION
-
-    @property
-    def pool(self) -> Pool:
-        """The pairs to draw from; UndecidedError if they cannot be drawn from."""
-        return Pool.check(self.differences)
 
 
 def recipe_sha256(workload: Workload) -> str:
@@ -92,7 +85,8 @@ def decode(data: bytes) -> Calibration:
         UndecidedError: Its pairs are impossible.
     """
     found = decode_json(data, Calibration, Limits(_MAX_BYTES), subject="The calibration")
-    return replace(found, differences=found.pool.differences)
+    check_pool(found.differences)
+    return found
 
 
 def _read(artifacts: ArtifactStore, path: Path) -> bytes:
@@ -209,7 +203,7 @@ def known_rates(
     They are upper bounds of the rates in 2,000 replays. If the ledger proves more false alarms
     than that, its own bound counts.
     """
-    rates = ResampledPairs.draw(calibration.pool, plan.pairs).rates(drop_pct, plan)
+    rates = ResampledPairs.draw(calibration.differences, plan.pairs).rates(drop_pct, plan)
     gates = count_alarms(lines, calibration.machine_id, calibration.workload, drop_pct)
     false_alarm = rates.false_alarm.upper
     if gates.lower > false_alarm:

@@ -15,7 +15,6 @@ from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.gate import FIRST_ANALYSES
 from pytest_flamegate.gate.calibration import AnalysisPlan, LedgerLine, split_into_gates
-from pytest_flamegate.gate.shares import ShareSpread
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run import calibration as run_calibration
 from pytest_flamegate.run.calibrate import document, refusal, supported
@@ -48,7 +47,6 @@ def calibration(sd: float = 0.01, count: int = 40, **changes: object) -> Calibra
         engine=WORKLOAD.engine,
         differences=tuple(random.gauss(0.0, sd) for _ in range(count)),
         pair_s=1.25,
-        spreads=(ShareSpread("gemv", 0.6, 1.7),),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 
