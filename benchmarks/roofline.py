@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.tables import Table, as_markdown
 from pytest_flamegate.child.machine import read_slice, time_passes
