@@ -22,7 +22,7 @@ _EXPORT_FORMATS = ("folded", "speedscope", "pprof")
 _MAX_FUNCTIONS = 10
 _EXTENSIONS = (
     *(".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw"),
-    *(".jsonl", ".csv", ".md"),
+    ".jsonl",
 )
 
 
@@ -33,9 +33,9 @@ def add(subparsers: common.Subparsers) -> None:
         help="read a profile or a benchmark's result that another tool wrote",
         description="Reads folded stacks or a speedscope file, recognised by its content, and "
         "writes profile.folded, profile.speedscope.json, flamegraph.svg and flamegraph.html. "
-        "Or reads results of llama-bench (JSON, JSON lines, CSV, markdown), vLLM bench, GuideLLM, "
-        "inference-perf, AIPerf or GenAI-Perf, and writes a document of grade SELF_REPORTED for "
-        "each. Values that the file does not contain stay unknown; nothing is gated by them.",
+        "Or reads results of llama-bench, vLLM bench, GuideLLM, inference-perf, AIPerf or "
+        "GenAI-Perf as JSON, and writes a document of grade SELF_REPORTED for each. Values that "
+        "the file does not contain stay unknown; nothing is gated by them.",
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--name", metavar="NAME", help="its name here (default: the file's)")

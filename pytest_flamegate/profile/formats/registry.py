@@ -185,7 +185,7 @@ def _require_no_bomb(size: int, packed: int) -> None:
 _READABLE = (
     "Give folded stacks, a speedscope file, or a trace of torch.profiler or onnxruntime; results "
     "of other benchmarks (llama-bench, vLLM, GuideLLM, inference-perf, AIPerf) are read by "
-    "flamegate import."
+    "flamegate import, as JSON."
 )
 _RECOGNISED = (
     (b"PERFILE2", "perf's own recording", "Type: perf script | stackcollapse-perf.pl > FILE"),

@@ -181,8 +181,7 @@ def compare_results(
     pairs = tuple(FigurePair(a, b) for b in after for a in before if _identity(a) == _identity(b))
     differing: dict[tuple[str, ...], FormulaDifference] = {}
     for statistic in dict.fromkeys(each.statistic for each in before):
-        sides = (_with_statistic(before, statistic), _with_statistic(after, statistic))
-        for found in differing_formulas(*sides):
+        for found in differing_formulas(*(_with_statistic(e, statistic) for e in (before, after))):
             differing.setdefault((found.quantity, found.field, *found.values), found)
     paired = {id(each) for pair in pairs for each in (pair.before, pair.after)}
     alone = dict.fromkeys(
@@ -225,16 +224,7 @@ def _identity(metric: ImportedMetric) -> tuple[str, ...]:
 def _with_statistic(metrics: Sequence[ImportedMetric], statistic: Statistic) -> list[Metric]:
     """Return the figures of one ``statistic`` in the form in which formulas are compared."""
     return [
-        Metric(
-            name=each.name,
-            value=each.value,
-            formula=each.formula,
-            unit=each.unit,
-            direction=each.direction,
-            clock="wall",
-            samples=each.samples or 0,
-            provenance="ingested",
-        )
-        for each in metrics
-        if each.statistic == statistic
+        Metric(e.name, e.value, e.formula, e.unit, e.direction, "wall", e.samples or 0, "ingested")
+        for e in metrics
+        if e.statistic == statistic
     ]

@@ -1,9 +1,11 @@
-"""Results of other tools: each form is recognised by one reader, and read by its formulas."""
+"""Results of other tools: each file is recognised by one reader and read by its formulas."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -13,28 +15,29 @@ from pytest_flamegate.receipt.imports import FORMATS, detect_import_format
 from pytest_flamegate.receipt.imports.imported import (
     Imported,
     ImportSource,
+    compare_results,
+    convert_metrics,
     decode_imported,
     encode_imported,
 )
 from pytest_flamegate.receipt.imports.reading import unique_names
+from pytest_flamegate.receipt.types import Metric
 
 DATA = Path(__file__).parent / "data"
 FILES = {
-    "aiperf.csv": "aiperf-csv",
     "aiperf.json": "aiperf-json",
-    "genai-perf.csv": "aiperf-csv",
     "genai-perf.json": "aiperf-json",
     "guidellm.json": "guidellm-json",
     "inference-perf.json": "inference-perf-json",
-    "llama-bench.csv": "llama-bench-csv",
     "llama-bench.json": "llama-bench-json",
     "llama-bench.jsonl": "llama-bench-json",
-    "llama-bench.md": "llama-bench-markdown",
     "vllm-latency.json": "vllm-latency-json",
     "vllm-serve.json": "vllm-serve-json",
     "vllm-throughput.json": "vllm-throughput-json",
 }
 SOURCE = ImportSource("x.json", "x", "0" * 64, "2026-03-01T12:00:00.000Z")
+TPOT: Final = "time_per_output_token_ms"
+ITL: Final = "inter_token_latency_ms"
 
 
 def read(data: bytes | str) -> tuple[Imported, ...]:
@@ -44,10 +47,10 @@ def read(data: bytes | str) -> tuple[Imported, ...]:
     return found.read(raw)
 
 
-def refused(data: bytes | str) -> FlamegateError:
+def error_code(data: bytes | str) -> str:
     with pytest.raises(FlamegateError) as caught:
         read(data)
-    return caught.value
+    return caught.value.code
 
 
 def figure(result: Imported, name: str, statistic: str) -> tuple[float, str]:
@@ -59,94 +62,77 @@ def text(name: str) -> str:
     return (DATA / name).read_text("utf-8")
 
 
-def test_every_file_of_the_data_is_tried() -> None:
+SERVE, BENCH = text("vllm-serve.json"), text("llama-bench.json")
+
+
+def test_each_file_has_one_reader_and_its_results_are_stored_as_they_were_read() -> None:
     assert {path.name for path in DATA.iterdir()} == {*FILES, "README.md"}
+    for name, form in FILES.items():
+        data = (DATA / name).read_bytes()
+        assert [each.name for each in FORMATS if each.recognises(data)] == [form]
+        for each in read(data):
+            assert decode_imported(encode_imported(each, SOURCE)) == (each, SOURCE)
+            assert {metric.formula for metric in each.metrics} <= MEANINGS.keys()
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_one_reader_knows_each_file(name: str) -> None:
-    data = (DATA / name).read_bytes()
-    assert [each.name for each in FORMATS if each.recognises(data)] == [FILES[name]]
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_llama_bench(form: str) -> None:
+    results = read(text(f"llama-bench.{form}"))
+    assert [each.result for each in results] == [
+        *("pp16", "tg8", "pp16-tg8", "pp16-d32", "tg8-d32", "pp16-tg8-d32"),
+    ]
+    assert [each.metrics[0].formula for each in results[:3]] == [
+        "prompt-tokens/prefill-time",
+        "n/decode-time",
+        "(input-tokens+output-tokens)/duration",
+    ]
+    assert {(each.tool_version, each.model) for each in results} == {
+        ("b1 0c1e570", "llama 256M Q4_1")
+    }
+    assert results[1].metrics[0].samples == 3
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_what_is_read_can_be_kept_and_read_again(name: str) -> None:
-    for each in read((DATA / name).read_bytes()):
-        assert decode_imported(encode_imported(each, SOURCE)) == (each, SOURCE)
-        assert {metric.formula for metric in each.metrics} <= MEANINGS.keys()
+@pytest.mark.parametrize(
+    ("name", "quantity", "statistic", "value", "formula"),
+    [
+        ("vllm-serve.json", TPOT, "mean", 25.8, "(latency-ttft)/(n-1)"),
+        ("vllm-serve.json", ITL, "mean", None, "chunk-gap"),
+        ("vllm-serve.json", "time_to_first_token_ms", "median", None, "first-chunk-request"),
+        ("guidellm.json", TPOT, "mean", None, "latency/n, by token"),
+        ("guidellm.json", ITL, "mean", None, "(latency-ttft)/(n-1), by token"),
+        ("inference-perf.json", TPOT, "mean", 50.0, "(latency-ttft)/(n-1)"),
+        ("inference-perf.json", ITL, "median", None, "token-or-chunk-gap"),
+        ("aiperf.json", ITL, "median", None, "(latency-ttft)/(n-1)"),
+        ("vllm-latency.json", "batch_latency_ms", "median", 520.0, "batch-end-start"),
+    ],
+)
+def test_each_tool_has_formulas_of_its_own(
+    name: str, quantity: str, statistic: str, value: float | None, formula: str
+) -> None:
+    [result] = read(text(name))
+    found = figure(result, quantity, statistic)
+    assert found[1] == formula
+    assert value is None or found[0] == pytest.approx(value)
 
 
-def test_llama_bench_tells_the_same_in_every_form() -> None:
-    whole, lines, table, drawn = (
-        read(text(f"llama-bench.{form}")) for form in ("json", "jsonl", "csv", "md")
-    )
-    for results in (whole, lines, table, drawn):
-        assert [each.result for each in results] == [
-            *("pp16", "tg8", "pp16-tg8", "pp16-d32", "tg8-d32", "pp16-tg8-d32"),
-        ]
-        assert [each.metrics[0].formula for each in results[:3]] == [
-            "prompt-tokens/prefill-time",
-            "n/decode-time",
-            "(input-tokens+output-tokens)/duration",
-        ]
-        assert {(each.tool_version, each.model) for each in results} == {
-            ("b1 0c1e570", "llama 256M Q4_1")
-        }
-    # Of a table nobody knows how many repetitions it is of; a drawn one is rounded.
-    counted = [each[1].metrics[0].samples for each in (whole, lines, table, drawn)]
-    assert counted == [3, 3, None, None]
-    # The tool ran twice, and wrote two forms each time.
-    for exact, told, within in ((lines, table, 0.0), (whole, drawn, 0.005)):
-        for one, other in zip(exact, told, strict=True):
-            assert other.metrics[0].value == pytest.approx(one.metrics[0].value, abs=within)
-            assert other.metrics[0].stddev == pytest.approx(one.metrics[0].stddev, abs=within)
-
-
-def test_each_tool_has_formulas_of_its_own() -> None:
-    [vllm], [guide], [perf], [ai] = (
-        read(text(name))
-        for name in ("vllm-serve.json", "guidellm.json", "inference-perf.json", "aiperf.json")
-    )
-    tpot, itl = "time_per_output_token_ms", "inter_token_latency_ms"
-    assert figure(vllm, tpot, "mean") == (25.8, "(latency-ttft)/(n-1)")
-    assert figure(vllm, itl, "mean")[1] == "chunk-gap"
-    assert figure(vllm, "time_to_first_token_ms", "median")[1] == "first-chunk-request"
-    assert figure(guide, tpot, "mean")[1] == "latency/n, by token"
-    assert figure(guide, itl, "mean")[1] == "(latency-ttft)/(n-1), by token"
-    assert figure(perf, tpot, "mean")[0] == pytest.approx(50.0)
-    assert figure(perf, tpot, "mean")[1] == "(latency-ttft)/(n-1)"
-    assert figure(perf, itl, "median")[1] == "token-or-chunk-gap"
-    assert figure(ai, itl, "median")[1] == "(latency-ttft)/(n-1)"
-    assert not [each for each in ai.metrics if each.name == tpot]
-
-
-def test_seconds_become_milliseconds() -> None:
+def test_seconds_become_milliseconds_also_of_the_spread() -> None:
     [latency] = read(text("vllm-latency.json"))
-    assert figure(latency, "batch_latency_ms", "median") == (520.0, "batch-end-start")
     assert latency.metrics[0].stddev == pytest.approx(16.3)
     [guide] = read(text("guidellm.json"))
-    told = json.loads(text("guidellm.json"))["benchmarks"][0]["metrics"]["request_latency"]
+    stated = json.loads(text("guidellm.json"))["benchmarks"][0]["metrics"]["request_latency"]
     assert figure(guide, "request_latency_ms", "p95")[0] == pytest.approx(
-        1e3 * told["successful"]["percentiles"]["p95"]
+        1e3 * stated["successful"]["percentiles"]["p95"]
     )
 
 
-def test_thousands_are_read_and_what_is_not_told_is_not_made_up() -> None:
-    [table] = read(text("genai-perf.csv"))
-    assert (table.tool, table.tool_version, table.model) == ("GenAI-Perf", "", "")
-    assert figure(table, "request_latency_ms", "mean")[0] == 1339.0
-    [missing] = read(text("genai-perf.csv").replace("25.80", "N/A"))
-    assert not [e for e in missing.metrics if e.field == "inter_token_latency.avg"]
-
-
-def test_a_nought_is_left_out_by_name() -> None:
-    [result] = read(text("vllm-serve.json").replace('"mean_tpot_ms": 25.8', '"mean_tpot_ms": 0.0'))
+def test_a_zero_is_left_out_by_name() -> None:
+    [result] = read(SERVE.replace('"mean_tpot_ms": 25.8', '"mean_tpot_ms": 0.0'))
     assert [each.field for each in result.left_out] == ["mean_tpot_ms"]
     assert not [each for each in result.metrics if each.field == "mean_tpot_ms"]
 
 
-def test_older_files_lack_fields() -> None:
-    rows = json.loads(text("llama-bench.json"))
+def test_older_files_lack_fields_and_results_of_one_name_are_numbered() -> None:
+    rows = json.loads(BENCH)
     for row in rows:
         for name in ("n_depth", "build_number", "samples_ts", "stddev_ts", "model_type"):
             del row[name]
@@ -155,11 +141,7 @@ def test_older_files_lack_fields() -> None:
         *("pp16", "tg8", "pp16-tg8", "pp16-2", "tg8-2", "pp16-tg8-2"),
     ]
     assert results[0].tool_version == "0c1e570"
-
-
-def test_tests_of_one_name_stay_two_results() -> None:
-    rows = json.loads(text("llama-bench.json"))[:1] * 2
-    assert [each.result for each in read(json.dumps(rows))] == ["pp16", "pp16-2"]
+    assert [each.result for each in read(f"{SERVE}\n{SERVE}")] == ["serve", "serve-2"]
 
 
 @pytest.mark.parametrize(
@@ -171,79 +153,140 @@ def test_no_two_results_get_one_name(names: list[str]) -> None:
     assert all(given.startswith(name) for given, name in zip(found, names, strict=True))
 
 
-def test_runs_that_were_appended_are_all_read() -> None:
-    run = text("vllm-serve.json")
-    assert [each.result for each in read(f"{run}\n{run}")] == ["serve", "serve-2"]
+def changed(name: str, before: str, after: str) -> str:
+    data = text(name)
+    assert before in data
+    return data.replace(before, after)
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_tables_may_have_other_separators_and_line_ends(delimiter: str) -> None:
-    changed = text("llama-bench.csv").replace(",", delimiter).replace("\n", "\r\n")
-    assert len(read(changed)) == 6
+def gap(value: str) -> str:
+    return changed("vllm-serve.json", '"mean_itl_ms": 25.9', f'"mean_itl_ms": {value}')
 
 
-SERVE, BENCH = text("vllm-serve.json"), text("llama-bench.json")
-TABLE, DRAWN = text("llama-bench.csv"), text("llama-bench.md")
+def completed(value: str) -> str:
+    return changed("vllm-serve.json", '"completed": 6', f'"completed": {value}')
+
+
+def no_list(name: str, field: str) -> str:
+    return changed(name, f'"{field}": [', f'"{field}": 1, "x": [')
+
+
+def unit(value: str) -> str:
+    return changed("aiperf.json", '"unit": "ms"', f'"unit": {value}')
 
 
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": NaN'), "E_JSON_NUMBER"),
-        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": 1e999'), "E_JSON_NUMBER"),
-        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": "NaN"'), "E_IMPORT_MALFORMED"),
-        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": 1' + "0" * 400), "E_JSON_NUMBER"),
-        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": -25.9'), "E_IMPORT_MALFORMED"),
-        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": true'), "E_IMPORT_MALFORMED"),
-        (SERVE.replace('"mean_itl_ms": 25.9', '"mean_itl_ms": "fast"'), "E_IMPORT_MALFORMED"),
-        (SERVE.replace('"completed": 6', '"completed": 0'), "E_NO_RESULTS"),
-        (SERVE.replace('"completed": 6', '"completed": 6.5'), "E_IMPORT_MALFORMED"),
-        (SERVE.replace('"completed": 6', '"completed": 1e300'), "E_IMPORT_MALFORMED"),
-        (SERVE.replace('"completed": 6', '"completed": 9007199254740993'), "E_IMPORT_MALFORMED"),
-        (SERVE.replace('"completed": 6', '"completed": 6, "completed": 7'), "E_JSON_DUPLICATE_KEY"),
+        *((gap(value), "E_JSON_NUMBER") for value in ("NaN", "1e999", "1" + "0" * 400)),
+        *((gap(value), "E_IMPORT_MALFORMED") for value in ('"NaN"', "-25.9", "true", '"fast"')),
+        *((completed(v), "E_IMPORT_MALFORMED") for v in ("6.5", "1e300", "9007199254740993")),
+        *((unit(value), "E_IMPORT_MALFORMED") for value in ('"sec"', "{}", '["ms"]')),
+        (completed("0"), "E_NO_RESULTS"),
+        (completed('6, "completed": 7'), "E_JSON_DUPLICATE_KEY"),
         (SERVE[:-40], "E_JSON_SYNTAX"),
         (f"{SERVE}\n{SERVE[:-1]}", "E_JSON_SYNTAX"),
         (
             '{"request_throughput": 0, "total_input_tokens": 0, "duration": 1, "completed": 1}',
             "E_NO_RESULTS",
         ),
-        (BENCH.replace('"n_prompt": 16', '"n_prompt": 0'), "E_NO_RESULTS"),
+        (changed("llama-bench.json", '"n_prompt": 16', '"n_prompt": 0'), "E_NO_RESULTS"),
         (BENCH[: len(BENCH) // 2], "E_JSON_SYNTAX"),
         ('["avg_ts", "n_gen", "n_prompt"]', "E_IMPORT_MALFORMED"),
-        (BENCH.replace('"avg_ts": 77', '"avg_ts": 177'), "E_IMPORT_MALFORMED"),
-        (TABLE[:-100], "E_IMPORT_MALFORMED"),
-        (TABLE.splitlines()[0], "E_NO_RESULTS"),
-        (TABLE.replace("n_ubatch,", "n_batch,", 1), "E_IMPORT_MALFORMED"),
-        (DRAWN.replace("±", "+"), "E_IMPORT_MALFORMED"),
-        (DRAWN.replace("tg8 |", "imagined |", 1), "E_IMPORT_MALFORMED"),
-        ("\n".join(DRAWN.splitlines()[:2]), "E_NO_RESULTS"),
-        (text("aiperf.json").replace('"unit": "ms"', '"unit": "sec"'), "E_IMPORT_MALFORMED"),
-        (text("aiperf.json").replace('"unit": "ms"', '"unit": {}'), "E_IMPORT_MALFORMED"),
-        (text("aiperf.json").replace('"unit": "ms"', '"unit": ["ms"]'), "E_IMPORT_MALFORMED"),
-        ("\n".join(text("aiperf.csv").splitlines()[:30])[:-9], "E_IMPORT_MALFORMED"),
-        (text("aiperf.csv").replace("Metric", '"Metric" ', 1), "E_IMPORT_MALFORMED"),
-        (text("aiperf.csv").replace(",min,", ",avg,", 1), "E_IMPORT_MALFORMED"),
+        (changed("llama-bench.json", '"avg_ts": 77', '"avg_ts": 177'), "E_IMPORT_MALFORMED"),
+        (no_list("llama-bench.json", "samples_ts"), "E_IMPORT_MALFORMED"),
+        (no_list("vllm-latency.json", "latencies"), "E_IMPORT_MALFORMED"),
+        (no_list("guidellm.json", "benchmarks"), "E_IMPORT_MALFORMED"),
         (
-            text("vllm-latency.json").replace('"std_latency": ', '"std_latency": 1e307, "x": '),
+            changed("vllm-latency.json", '"std_latency": ', '"std_latency": 1e307, "x": '),
             "E_IMPORT_MALFORMED",
         ),
-        (text("inference-perf.json").replace('"count": 4', '"count": 0'), "E_NO_RESULTS"),
-        ("benchmarks:\n- config:\n    backend:\n", "E_UNKNOWN_FORMAT"),
+        (changed("inference-perf.json", '"count": 4', '"count": 0'), "E_NO_RESULTS"),
     ],
 )
-def test_what_is_wrong_is_refused_by_code(data: str, code: str) -> None:
-    assert refused(data).code == code
+def test_malformed_results_are_rejected_by_code(data: str, code: str) -> None:
+    assert error_code(data) == code
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\x00\xff", b"a;b 3\n", b"{" * 100_000])
-def test_what_is_no_result_is_left_to_others(data: bytes) -> None:
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b"[]", b"\x00\xff", b"n_prompt,n_gen,avg_ts\n16,0,77.1\n", b"{" * 100_000],
+)
+def test_other_files_are_not_recognised(data: bytes) -> None:
     assert detect_import_format(data) is None
 
 
-def test_a_huge_file_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_flamegate.receipt.imports.reading.MAX_BYTES", 500)
-    assert refused(SERVE).code == "E_TOO_LARGE"
-    assert refused(TABLE).code == "E_TOO_LARGE"
-    monkeypatch.undo()
+def test_large_files_are_rejected_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     row = json.dumps(json.loads(BENCH)[0])
-    assert refused("[" + ",".join([row] * 1001) + "]").code == "E_TOO_LARGE"
+    assert error_code("[" + ",".join([row] * 1001) + "]") == "E_TOO_LARGE"
+    monkeypatch.setattr("pytest_flamegate.receipt.imports.reading.MAX_BYTES", 500)
+    assert error_code(SERVE) == "E_TOO_LARGE"
+
+
+def test_results_of_one_tool_are_compared_figure_by_figure() -> None:
+    [before] = read(SERVE)
+    [after] = read(
+        SERVE.replace("25.8", "51.6").replace(
+            '"output_throughput": 34.951', '"output_throughput": 70'
+        )
+    )
+    compared = compare_results(before.metrics, after.metrics)
+    assert not compared.differing
+    assert not compared.alone
+    assert len(compared.pairs) == len(before.metrics)
+    found = {(pair.after.name, pair.after.statistic): pair for pair in compared.pairs}
+    slower = found[TPOT, "mean"]
+    assert slower.change_pct == pytest.approx(100.0)
+    assert slower.better is False
+    assert found["output_tokens_per_second", "total"].better is True
+    assert found[TPOT, "median"].better is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "quantity", "formulas"),
+    [
+        ("vllm-serve", "guidellm", TPOT, ("(latency-ttft)/(n-1)", "latency/n, by token")),
+        ("vllm-serve", "aiperf", ITL, ("chunk-gap", "(latency-ttft)/(n-1)")),
+        ("aiperf", "guidellm", ITL, ("(latency-ttft)/(n-1)", "(latency-ttft)/(n-1), by token")),
+    ],
+)
+def test_one_name_with_two_formulas_is_not_compared(
+    one: str, other: str, quantity: str, formulas: tuple[str, str]
+) -> None:
+    sides = (read(text(f"{name}.json"))[0].metrics for name in (one, other))
+    compared = compare_results(*sides)
+    [found] = [each for each in compared.differing if f"{each.quantity}_ms" == quantity]
+    assert (found.code, found.values) == ("E_FORMULA_DIFFERS", formulas)
+    assert all(formula in found.message for formula in formulas)
+    names = {pair.after.name for pair in compared.pairs}
+    assert "requests_per_second" in names
+    assert quantity not in names
+
+
+def test_a_mean_is_not_compared_with_a_median() -> None:
+    [result] = read(SERVE)
+    mean = [each for each in result.metrics if each.statistic == "mean"]
+    compared = compare_results(mean, [replace(each, statistic="median") for each in mean])
+    assert not compared.pairs
+    assert {f"{TPOT} (mean)", f"{TPOT} (median)"} <= set(compared.alone)
+
+
+def metric(name: str, formula: str, value: float = 20.0) -> Metric:
+    return Metric(name, value, formula, "ms", "lower_is_better", "wall", 9, "measured")
+
+
+def test_our_own_figures_are_medians_of_the_wall_clock() -> None:
+    ours = convert_metrics(
+        [
+            metric(TPOT, "(latency-ttft)/(n-1)"),
+            metric("inter_token_latency_p95_ms", "token-gap-p95"),
+            replace(metric("cpu_s_per_token", "cpu-time/tokens"), clock="cpu"),
+            metric("load_ms", "ready-start", 0.0),
+        ]
+    )
+    assert [(each.name, each.statistic, each.formula) for each in ours] == [
+        (TPOT, "median", "(latency-ttft)/(n-1)"),
+        (ITL, "p95", "token-gap"),
+    ]
+    compared = compare_results(ours, read(SERVE)[0].metrics)
+    assert [pair.change_pct for pair in compared.pairs] == [pytest.approx(33.5)]
