@@ -1,7 +1,7 @@
 """Imports of the base side: modules of the project come from its checkout.
 
-It runs inside the measured child process. The project may be importable in any way (a source
-directory, an editable install of any kind, a plain script); nothing is installed a second time.
+The finder runs inside the measured child process. The project may be importable in any way (a
+source directory, an editable install of any kind, a plain script); nothing is installed again.
 
 A checkout at the front of PYTHONPATH alone would not do: packages that an editable install maps to
 a directory of another name, modules that only the working tree has, and compiled modules that only
@@ -11,8 +11,13 @@ the working tree has built would be imported from the working tree or silently b
 from __future__ import annotations
 
 import os
+import site
 import sys
+import sysconfig
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -26,24 +31,120 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from pytest_flamegate.child.sides import TreePair
+import pytest_flamegate
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import real_path
 
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
+_ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
+_TOOL = real_path(Path(pytest_flamegate.__file__)).parent
+UNDER_TEST = _TOOL / "child/embedded"
+"""The only part of this package that is measured; the rest is the same on both sides."""
 _FILE_LOADERS = (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader)
 _LAYOUTS = ("", "src", "python", "lib")
-"""Where a repository keeps its packages."""
+"""The directories in which a repository keeps its packages."""
 _LINKS = "/build/__editable__."
 
 
-def relocate(project: Path, checkout: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class TreePair:
+    """The tops of two trees of one repository, every link followed.
+
+    Paths of ``project`` have a counterpart in ``checkout``, but for the files that both sides
+    share: Python's own library, installed packages, an environment that lies in the project, and
+    this package (without its engine).
+    """
+
+    project: Path
+    checkout: Path
+
+    @classmethod
+    def from_paths(cls, project: Path, checkout: Path) -> TreePair:
+        """Return the pair of two directories, whose links may not be followed yet."""
+        return cls(real_path(project), real_path(checkout))
+
+    def reversed(self) -> TreePair:
+        """Return the pair that leads from the checkout back to the project."""
+        return TreePair(self.checkout, self.project)
+
+    def is_in_checkout(self, path: Path) -> bool:
+        """Return whether ``path`` lies in the checkout."""
+        return _relative_within(path, self.checkout, self.project) is not None
+
+    def relocate(self, path: Path) -> Path | None:
+        """Return the counterpart of ``path`` in the checkout; None if both sides share it."""
+        relative = _relative_within(path, self.project, self.checkout)
+        if relative is None or not _PACKAGES.isdisjoint(relative.parts) or _is_installed(path):
+            return None
+        parents = [self.project / each for each in (relative, *relative.parents)[:-1]]
+        return None if any(map(_is_environment, parents)) else self.checkout / relative
+
+    def relocate_text(self, entry: str) -> str:
+        """Return the counterpart of a text that may be an absolute path, else the text."""
+        moved = self.relocate(Path(entry)) if _is_absolute(entry) else None
+        return entry if moved is None else str(moved)
+
+
+def _relative_within(path: Path, top: Path, other: Path) -> Path | None:
+    """Return ``path`` relative to ``top``, unless the tree ``other`` lies between the two."""
+    relative = _relative_to(path, top)
+    is_nested = relative is not None and top != other and other.is_relative_to(top)
+    return None if is_nested and _relative_to(path, other) is not None else relative
+
+
+def _relative_to(path: Path, top: Path) -> Path | None:
+    """Return ``path`` relative to ``top`` (all links followed), however it is spelt.
+
+    A link inside ``top`` counts as lying there, wherever it leads.
+    """
+    if ".." in path.parts:
+        path = real_path(path.parent) / path.name
+    path = path.absolute()
+    for ancestor in (path, *path.parents):
+        if _follow(ancestor) == top:
+            return path.relative_to(ancestor)
+    followed = _follow(path.parent) / path.name
+    return followed.relative_to(top) if followed.is_relative_to(top) else None
+
+
+_follow = lru_cache(maxsize=8192)(real_path)
+
+
+def _is_installed(path: Path) -> bool:
+    """Return whether ``path`` belongs to Python's installation or to this package."""
+    followed = _follow(path.parent) / path.name
+    if followed.is_relative_to(_TOOL):
+        return not followed.is_relative_to(UNDER_TEST)
+    return any(followed.is_relative_to(directory) for directory in _list_installation())
+
+
+@lru_cache(maxsize=1)
+def _list_installation() -> tuple[Path, ...]:
+    """Return the directories of the library and of installed packages.
+
+    Not the prefix: a project may lie in it (``/usr/src/app``).
+    """
+    names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+    places = [*map(sysconfig.get_path, names), site.getusersitepackages()]
+    return (
+        *(real_path(Path(each)) for each in places if each),
+        real_path(Path(sys.executable).parent),
+    )
+
+
+@lru_cache(maxsize=8192)
+def _is_environment(directory: Path) -> bool:
+    return any((directory / mark).exists() for mark in _ENVIRONMENT)
+
+
+def relocate_imports(project: Path, checkout: Path) -> None:
     """Import modules of ``project`` from ``checkout`` from now on.
 
     ``ToolError`` ``E_WRONG_SIDE`` if a module of the project is already imported.
     """
-    sides = TreePair.of(project, checkout)
+    sides = TreePair.from_paths(project, checkout)
     _check_loaded(sides)
-    sys.path[:] = [_moved(entry, sides) for entry in sys.path]
+    sys.path[:] = [_relocate_entry(entry, sides) for entry in sys.path]
     sys.meta_path.insert(0, Relocator(sides))
     _set_python_path(sides)
 
@@ -56,18 +157,27 @@ def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> Non
 
     Raises:
         ToolError: ``E_WRONG_SIDE`` for a module of the project itself, ``E_SAME_CODE`` if no
-            module came from the checkout.
+            module came from the checkout, or a package of the project from an installed copy.
     """
     for finder in sys.meta_path:
         if isinstance(finder, Relocator) and finder.error is not None:
             raise finder.error
-    sides = TreePair.of(project, checkout)
-    _check_loaded(sides)
-    if not own_model and not any(sides.in_checkout(file) for _, file in _loaded()):
+    sides = TreePair.from_paths(project, checkout)
+    loaded = _check_loaded(sides)
+    problem = ""
+    if not own_model and not any(sides.is_in_checkout(file) for _, file in loaded):
+        problem = (
+            f"Nothing was imported from the checkout {sides.checkout}, and no model of it differs"
+        )
+    for name, file in loaded:
+        if file.name == "__init__.py" and file.parent.parent.name == "site-packages":
+            sources = [sides.checkout / layout / name / file.name for layout in _LAYOUTS]
+            if any(each.is_file() for each in sources) and not sides.is_in_checkout(file):
+                problem = f"{name} is imported from {file.parent}, although the revision holds it"
+    if problem:
         raise ToolError(
             "E_SAME_CODE",
-            f"Nothing was imported from the checkout {sides.checkout}, and no model of it "
-            "differs: both sides would run the same installed code.",
+            f"{problem}: both sides would run the same installed code.",
             "Install the project with pip install -e ., or measure a target that it holds.",
         )
 
@@ -88,191 +198,141 @@ class Relocator(MetaPathFinder):
         Raises ``ModuleNotFoundError`` for a module of the project alone, and ``ToolError``
         ``E_BASE_NOT_BUILT`` if that is a compiled module.
         """
-        spec = self._behind(fullname, path, target)
+        later = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        finders = (each for each in later if hasattr(each, "find_spec"))
+        specs = (each.find_spec(fullname, path, target) for each in finders)
+        spec = next((each for each in specs if each is not None), None)
         if spec is None:
-            return self._not_in_the_project(fullname, path)
+            return self._find_in_revision(fullname, path)
         if spec.origin is not None and _is_absolute(spec.origin):
-            return self._module(spec, Path(spec.origin), top_level=path is None)
+            return self._relocate_module(spec, Path(spec.origin), is_top_level=path is None)
         if spec.loader is None and spec.submodule_search_locations is not None:
-            return self._namespace(spec, [str(each) for each in spec.submodule_search_locations])
+            return self._relocate_namespace(spec, list(spec.submodule_search_locations))
         return spec
 
-    def _behind(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
-    ) -> ModuleSpec | None:
-        finders = list(sys.meta_path)
-        for finder in finders[finders.index(self) + 1 :]:
-            find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = find(fullname, path, target) if find else None
-            if spec is not None:
-                return spec
-        return None
-
-    def _module(self, spec: ModuleSpec, origin: Path, *, top_level: bool) -> ModuleSpec:
-        moved = self._sides.moved(origin)
+    def _relocate_module(self, spec: ModuleSpec, origin: Path, *, is_top_level: bool) -> ModuleSpec:
+        moved = self._sides.relocate(origin)
         if moved is None:
-            if top_level:
-                self._check_installed_copy(spec.name, origin)
             self._check_uncompiled(spec.name, origin)
             return spec
         above = 2 if spec.submodule_search_locations is not None else 1
         root = str(moved.parents[above - 1])
-        if top_level and root not in self._roots:
+        if is_top_level and root not in self._roots:
             self._roots.append(root)
-        linked = self._sides.moved(real_path(origin))
-        for file in (moved, linked):
+        for file in (moved, self._sides.relocate(real_path(origin))):
             if file is not None and file.is_file():
-                return self._file(spec, file)
+                return self._load_from(spec, file)
         # A module may have become a package since, or the other way round.
         found = PathFinder.find_spec(spec.name, [root])
         if found is not None and found.origin is not None:
             self._check_uncompiled(spec.name, Path(found.origin))
             return found
         if isinstance(spec.loader, ExtensionFileLoader):
-            raise self._not_built(spec.name, origin)
-        raise ModuleNotFoundError(
-            f"No module named {spec.name!r} (it stands at {origin} and not at the revision)",
-            name=spec.name,
-        )
+            raise self._not_built_error(spec.name, origin)
+        raise _not_at_revision_error(spec, str(origin))
 
-    def _file(self, spec: ModuleSpec, moved: Path) -> ModuleSpec:
+    def _load_from(self, spec: ModuleSpec, moved: Path) -> ModuleSpec:
         """Return ``spec`` for the file ``moved``, with a loader of the same kind."""
         kind = type(spec.loader)
         locations = spec.submodule_search_locations
         if locations is not None:
-            locations = self._locations(locations) or [str(moved.parent)]
-        try:
-            if not issubclass(kind, _FILE_LOADERS):
-                raise TypeError(kind)
-            found = spec_from_file_location(
-                spec.name,
-                moved,
-                loader=kind(spec.name, str(moved)),
-                submodule_search_locations=locations,
-            )
-        except TypeError:
-            raise self._error(
+            locations = self._relocate_locations(locations) or [str(moved.parent)]
+        found = None
+        if issubclass(kind, _FILE_LOADERS):
+            with suppress(TypeError):  # a loader of the user's may take other arguments
+                loader = kind(spec.name, str(moved))
+                found = spec_from_file_location(
+                    spec.name, moved, loader=loader, submodule_search_locations=locations
+                )
+        if found is None:
+            raise self._store_error(
                 "E_CANNOT_RELOCATE",
                 f"The module {spec.name!r} is loaded by {kind.__qualname__}, "
                 "which cannot be pointed at the checkout.",
                 'Measure it as a program of its own: engine = "command".',
-            ) from None
-        assert found is not None
+            )
         return found
 
-    def _namespace(self, spec: ModuleSpec, locations: list[str]) -> ModuleSpec:
+    def _relocate_namespace(self, spec: ModuleSpec, locations: list[str]) -> ModuleSpec:
         """Move the portions of a namespace package; one without any left is not there."""
-        moved = self._locations(locations)
-        if moved == locations:
-            return spec
-        if not any(map(os.path.isdir, moved)):
-            raise ModuleNotFoundError(
-                f"No module named {spec.name!r} (it stands at {locations[0]} "
-                "and not at the revision)",
-                name=spec.name,
-            )
+        moved = self._relocate_locations(locations)
+        if moved != locations and not any(map(os.path.isdir, moved)):
+            raise _not_at_revision_error(spec, locations[0])
         spec.submodule_search_locations = moved
         return spec
 
-    def _locations(self, locations: Sequence[str]) -> list[str]:
+    def _relocate_locations(self, locations: Sequence[str]) -> list[str]:
         """Return ``locations`` on this side, without those that the revision does not have."""
-        moved = ((each, _moved(each, self._sides)) for each in locations)
-        return [new for old, new in moved if new == old or os.path.isdir(new)]  # noqa: PTH112
+        moved = ((each, _relocate_entry(each, self._sides)) for each in locations)
+        return [new for old, new in moved if new == old or Path(new).is_dir()]
 
-    def _not_in_the_project(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    def _find_in_revision(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
         """Return a module of the revision alone; raise if only the project has built it."""
-        back = self._sides.swapped()
+        back = self._sides.reversed()
         entries = [each for each in (sys.path if path is None else path) if isinstance(each, str)]
-        there = [str(old) for each in entries if (old := _counterpart(Path(each), back))]
-        found = PathFinder.find_spec(fullname, there) if there else None
+        projects = [old for each in entries if (old := back.relocate_text(each)) != each]
+        found = PathFinder.find_spec(fullname, projects) if projects else None
         if found is not None and isinstance(found.loader, ExtensionFileLoader):
-            raise self._not_built(fullname, Path(str(found.origin)))
-        if path is None and self._roots:
-            # An editable install by names knows no name that is gone since.
-            return PathFinder.find_spec(fullname, self._roots)
-        return None
+            raise self._not_built_error(fullname, Path(str(found.origin)))
+        # An editable install by names knows no name that is gone since.
+        return PathFinder.find_spec(fullname, self._roots) if path is None else None
 
     def _check_uncompiled(self, fullname: str, origin: Path) -> None:
         """Raise an error for source that the project runs compiled: the sides would differ."""
-        if origin.suffix != ".py":
-            return
-        old = _counterpart(origin, self._sides.swapped())
-        if old is None or old == origin or not old.is_file():
-            return
-        for suffix in EXTENSION_SUFFIXES:
-            if (built := old.with_name(old.stem + suffix)).is_file():
-                raise self._not_built(fullname, built)
+        old = self._sides.reversed().relocate(origin)
+        if origin.suffix == ".py" and old is not None and old != origin and old.is_file():
+            for suffix in EXTENSION_SUFFIXES:
+                if (built := old.with_name(old.stem + suffix)).is_file():
+                    raise self._not_built_error(fullname, built)
 
-    def _check_installed_copy(self, fullname: str, origin: Path) -> None:
-        """Raise an error for an installed copy of the project's own package."""
-        if self._sides.in_checkout(origin) or "site-packages" not in origin.parts:
-            return
-        for layout in _LAYOUTS:
-            source = self._sides.checkout / layout / fullname / "__init__.py"
-            if source.is_file():
-                raise self._error(
-                    "E_INSTALLED_COPY",
-                    f"{fullname} is imported from {origin.parent}, although the revision holds "
-                    f"{source.relative_to(self._sides.checkout)}: both sides would run "
-                    "the same installed code.",
-                    "Install the project with pip install -e . instead.",
-                )
-
-    def _not_built(self, fullname: str, built: Path) -> ToolError:
-        return self._error(
+    def _not_built_error(self, fullname: str, built: Path) -> ToolError:
+        return self._store_error(
             "E_BASE_NOT_BUILT",
-            f"The compiled module {fullname!r} stands at {built}, and at the revision "
-            f"(checked out at {self._sides.checkout}) nothing has built it.",
+            f"The compiled module {fullname!r} exists at {built}, and the revision (checked out "
+            f"at {self._sides.checkout}) has not built it.",
             'Give the workload a build, such as build = ["python", "setup.py", "build_ext", '
             '"--inplace"].',
         )
 
-    def _error(self, code: str, problem: str, remedy: str) -> ToolError:
+    def _store_error(self, code: str, problem: str, remedy: str) -> ToolError:
         """Store the error: an engine may swallow it and go on without the module."""
         self.error = self.error or ToolError(code, problem, remedy)
         return self.error
 
 
+def _not_at_revision_error(spec: ModuleSpec, place: str) -> ModuleNotFoundError:
+    message = f"No module named {spec.name!r} (it exists at {place} and not at the revision)"
+    return ModuleNotFoundError(message, name=spec.name)
+
+
 def _set_python_path(sides: TreePair) -> None:
     """Set PYTHONPATH, for a Python that the engine starts: it does not have the finder."""
-    ours = [each for each in sys.path if _is_absolute(each) and sides.in_checkout(Path(each))]
+    ours = [each for each in sys.path if _is_absolute(each) and sides.is_in_checkout(Path(each))]
     if ours and sides.project != sides.checkout:
         theirs = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        others = [each for each in (_moved(each, sides) for each in theirs) if each not in ours]
+        others = [each for each in (_relocate_entry(e, sides) for e in theirs) if each not in ours]
         os.environ["PYTHONPATH"] = os.pathsep.join([*ours, *others])
 
 
-def _moved(entry: str, sides: TreePair) -> str:
+def _relocate_entry(entry: str, sides: TreePair) -> str:
     """Return the counterpart of an entry of a search path.
 
-    An entry that is not absolute stays, and so does the tree of links of a strict editable
-    install by setuptools: the modules that it leads to are moved.
+    The tree of links of a strict editable install by setuptools stays: the modules that it leads
+    to are moved.
     """
-    if not _is_absolute(entry) or _LINKS in entry:
-        return entry
-    moved = sides.moved(Path(entry))
-    return entry if moved is None else str(moved)
+    return entry if _LINKS in str(entry) else sides.relocate_text(entry)
 
 
 def _is_absolute(entry: object) -> bool:
-    return isinstance(entry, str) and os.path.isabs(entry)  # noqa: PTH117
+    return isinstance(entry, str) and Path(entry).is_absolute()
 
 
-def _counterpart(path: Path, sides: TreePair) -> Path | None:
-    return sides.moved(path) if path.is_absolute() else None
-
-
-def _loaded() -> list[tuple[str, Path]]:
-    """Return the imported modules that have a file, by name."""
-    files = ((name, getattr(module, "__file__", None)) for name, module in sys.modules.items())
-    return [(name, Path(file)) for name, file in files if isinstance(file, str)]
-
-
-def _check_loaded(sides: TreePair) -> None:
-    if sides.project == sides.checkout:
-        return
-    for name, file in _loaded():
-        if name != "__main__" and sides.holds(file):
+def _check_loaded(sides: TreePair) -> list[tuple[str, Path]]:
+    """Return the imported modules that have a file; raise ``E_WRONG_SIDE`` for the project's."""
+    files = [(name, getattr(module, "__file__", None)) for name, module in sys.modules.items()]
+    loaded = [(name, Path(file)) for name, file in files if isinstance(file, str)]
+    for name, file in loaded if sides.project != sides.checkout else ():
+        if name != "__main__" and sides.relocate(file) is not None:
             raise ToolError(
                 "E_WRONG_SIDE",
                 f"The base side loaded {name} from {file}, the working tree: "
@@ -280,3 +340,4 @@ def _check_loaded(sides: TreePair) -> None:
                 "Something imports the project as Python starts (a .pth file, sitecustomize, "
                 "PYTHONSTARTUP); take it out of this environment.",
             )
+    return loaded

@@ -227,7 +227,7 @@ def _relocate(spec: dict[str, Any]) -> Callable[[], None]:
     from pytest_flamegate.child import relocation
 
     project, checkout = Path(spec["project"]), Path(spec["checkout"])
-    relocation.relocate(project, checkout)
+    relocation.relocate_imports(project, checkout)
     own_model = spec.get("own_model", False)
     return lambda: relocation.check_side(project, checkout, own_model=own_model)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from pytest_flamegate.child.sides import TreePair
+from pytest_flamegate.child.relocation import TreePair
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
@@ -54,7 +54,7 @@ def make_base_workload(workload: Workload, checkout: Checkout) -> Workload:
             "not track.",
         )
     env = {
-        name: os.pathsep.join(_move(part, sides) for part in value.split(os.pathsep))
+        name: os.pathsep.join(sides.relocate_text(part) for part in value.split(os.pathsep))
         for name, value in workload.env.items()
     }
     return replace(
@@ -98,7 +98,7 @@ def plan_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan,
         for key, value in plan.load.items()
     }
     if "directory" in load:
-        load["directory"] = _move(load["directory"], sides)
+        load["directory"] = sides.relocate_text(load["directory"])
     load |= {"project": str(sides.project), "checkout": str(sides.checkout)}
     return replace(plan, load=load), base
 
@@ -109,7 +109,7 @@ def _move_argument(part: str, workload: Workload, sides: TreePair) -> str:
     if separator and Path(value).is_absolute():
         return f"{name}={_move_argument(value, workload, sides)}"
     moved = _move_existing(part, sides)
-    is_of_project = Path(part).is_absolute() and sides.holds(Path(part))
+    is_of_project = Path(part).is_absolute() and sides.relocate(Path(part)) is not None
     if moved == part and is_of_project and _is_program(Path(part)):
         raise ToolError(
             "E_BASE_NOT_BUILT",
@@ -133,13 +133,8 @@ def _is_program(path: Path) -> bool:
 
 def _move_existing(value: str, sides: TreePair) -> str:
     """Return the counterpart of an absolute path of the project, if the checkout has it."""
-    moved = _move(value, sides)
+    moved = sides.relocate_text(value)
     return moved if os.path.exists(moved) else value  # noqa: PTH110 - it may be no path at all
-
-
-def _move(value: str, sides: TreePair) -> str:
-    moved = sides.moved(Path(value)) if Path(value).is_absolute() else None
-    return value if moved is None else str(moved)
 
 
 def make_home() -> Path:
@@ -220,7 +215,7 @@ class Checkout:
 
     def move_path(self, path: Path) -> Path:
         """Return ``path`` in the worktree, or unchanged if both sides share it."""
-        return TreePair(self.project, self.root).moved(path) or path
+        return TreePair(self.project, self.root).relocate(path) or path
 
     def close(self) -> None:
         """Remove the worktree and git's record of it, if they are still there.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.child.sides import UNDER_TEST, TreePair
+from pytest_flamegate.child.relocation import UNDER_TEST, TreePair
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.files import is_file, real_path
@@ -103,7 +103,7 @@ def require_own_code(workload: Workload, checkout: Checkout) -> None:
     """Raise for the embedded engine of an installed package: it is the same on both sides."""
     if workload.engine != "embedded" or workload.injection is not None:
         return
-    if not TreePair(checkout.project, checkout.root).holds(UNDER_TEST):
+    if not TreePair(checkout.project, checkout.root).relocate(UNDER_TEST):
         raise UsageError(
             "E_NOTHING_DIFFERS",
             f"Workload {workload.name!r} runs the engine that comes with flamegate, which is the "

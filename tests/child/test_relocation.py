@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pytest_flamegate
-from pytest_flamegate.child.sides import TreePair
+from pytest_flamegate.child.relocation import TreePair
 from tests.workload.repositories import write
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
@@ -23,12 +23,12 @@ CHILD = """
 import json, sys
 from pathlib import Path
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.child.relocation import check_side, relocate
+from pytest_flamegate.child.relocation import check_side, relocate_imports
 project, checkout, before, after = sys.argv[1:]
 exec(before)
 found = {}
 try:
-    relocate(Path(project), Path(checkout))
+    relocate_imports(Path(project), Path(checkout))
     exec(after)
     check_side(Path(project), Path(checkout))
 except FlamegateError as error:
@@ -191,12 +191,12 @@ def test_finder_of_an_editable_install(trees: Trees) -> None:
     trees.both("lib/sub.py", "side = 'SIDE'")
     trees.both("single.py", "side = 'SIDE'")
     before = editable({"pkg": trees.project / "lib", "single": trees.project / "single"})
-    told = trees.run(
+    given = trees.run(
         "import pkg, single; found.update(one=pkg.side, two=single.side, path=list(pkg.__path__))",
         before,
     )
-    assert (told["one"], told["two"]) == ("checkout", "checkout")
-    assert told["path"] == [str(trees.checkout / "lib")]
+    assert (given["one"], given["two"]) == ("checkout", "checkout")
+    assert given["path"] == [str(trees.checkout / "lib")]
 
 
 NAMESPACE_FINDER = """
@@ -215,8 +215,8 @@ sys.meta_path.append(Finder)
 
 def test_namespace_package_of_a_finder(trees: Trees) -> None:
     trees.both("ns/mine.py", "side = 'SIDE'")
-    told = trees.run("import space.mine; found['side'] = space.mine.side", NAMESPACE_FINDER)
-    assert told["side"] == "checkout"
+    given = trees.run("import space.mine; found['side'] = space.mine.side", NAMESPACE_FINDER)
+    assert given["side"] == "checkout"
     shutil.rmtree(trees.checkout / "ns")
     assert "No module named 'space'" in trees.run("import space", NAMESPACE_FINDER)["missing"]
 
@@ -229,10 +229,10 @@ def test_strict_editable_install(trees: Trees) -> None:
     for name in ("pkg/__init__.py", "pkg/sub.py", "space/mine.py"):
         (links / name).parent.mkdir(parents=True, exist_ok=True)
         (links / name).symlink_to(trees.project / "src" / name)
-    told = trees.run(
+    given = trees.run(
         "import pkg, space.mine; found.update(p=pkg.side, s=space.mine.side)", path=(links,)
     )
-    assert told == {"p": "checkout", "s": "checkout"}
+    assert given == {"p": "checkout", "s": "checkout"}
     (trees.checkout / "src/space/mine.py").unlink()
     missing = trees.run("import pkg, space.mine", path=(links,))["missing"]
     assert "not at the revision" in missing
@@ -243,8 +243,8 @@ def test_modules_of_one_side(trees: Trees) -> None:
     write(trees.checkout, {"src/pkg/old.py": "side = 'old'", "src/old.py": "side = 'old'"})
     write(trees.project, {"src/pkg/new.py": "", "src/new.py": ""})
     src = trees.project / "src"
-    told = trees.run("import old, pkg.old; found['side'] = old.side + pkg.old.side", path=(src,))
-    assert told["side"] == "oldold"
+    given = trees.run("import old, pkg.old; found['side'] = old.side + pkg.old.side", path=(src,))
+    assert given["side"] == "oldold"
     for name in ("new", "pkg.new"):
         assert "No module named" in trees.run(f"import {name}", path=(src,))["missing"]
 
@@ -263,25 +263,25 @@ def test_modules_that_became_packages(trees: Trees) -> None:
     write(trees.project, {"one/__init__.py": "side = 'project'", "two.py": "side = 'project'"})
     write(trees.checkout, {"one.py": "side = 'checkout'", "two/__init__.py": "side = 'checkout'"})
     before = editable({"one": trees.project / "one", "two": trees.project / "two"})
-    told = trees.run("import one, two; found['side'] = one.side + two.side", before)
-    assert told["side"] == "checkoutcheckout"
+    given = trees.run("import one, two; found['side'] = one.side + two.side", before)
+    assert given["side"] == "checkoutcheckout"
 
 
 def test_project_in_the_prefix_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
-    sides = TreePair.of(tmp_path / "src/app", tmp_path / "checkout")
-    moved = sides.moved(tmp_path / "src/app/pkg.py")
+    sides = TreePair.from_paths(tmp_path / "src/app", tmp_path / "checkout")
+    moved = sides.relocate(tmp_path / "src/app/pkg.py")
     assert moved == (tmp_path / "checkout/pkg.py").resolve()
 
 
 def test_only_the_engine_of_this_package_is_moved(tmp_path: Path) -> None:
     package = Path(pytest_flamegate.__file__).resolve().parent
-    sides = TreePair.of(package.parent, tmp_path)
-    assert sides.moved(package / "errors.py") is None
-    assert sides.moved(package / "child/serve.py") is None
-    assert sides.moved(package / "child/embedded_not.py") is None
-    assert sides.moved(package / "child/embedded/kernels.py") == (
+    sides = TreePair.from_paths(package.parent, tmp_path)
+    assert sides.relocate(package / "errors.py") is None
+    assert sides.relocate(package / "child/serve.py") is None
+    assert sides.relocate(package / "child/embedded_not.py") is None
+    assert sides.relocate(package / "child/embedded/kernels.py") == (
         tmp_path.resolve() / "pytest_flamegate/child/embedded/kernels.py"
     )
 
@@ -289,12 +289,12 @@ def test_only_the_engine_of_this_package_is_moved(tmp_path: Path) -> None:
 def test_the_embedded_engine_is_code_under_test(trees: Trees) -> None:
     package = Path(pytest_flamegate.__file__).resolve().parent
     write(trees.checkout, {"pytest_flamegate/child/embedded/__init__.py": "side = 'checkout'"})
-    told = trees.run(
+    given = trees.run(
         "import pytest_flamegate.child.embedded as e, pytest_flamegate.models.gguf as g\n"
         "found.update(side=e.side, tool=g.__file__)",
         project=package.parent,
     )
-    assert told == {"side": "checkout", "tool": str(package / "models/gguf.py")}
+    assert given == {"side": "checkout", "tool": str(package / "models/gguf.py")}
 
 
 @pytest.mark.parametrize("swallow", [False, True])
@@ -305,12 +305,12 @@ def test_compiled_module_that_the_checkout_lacks(trees: Trees, how: str, swallow
     for name in ("pkg.fast", "top"):
         places = {"pkg": trees.project / "pkg", "top": trees.project / "top"}
         code = f"try: import {name}\nexcept Exception: pass" if swallow else f"import {name}"
-        told = trees.run(
+        given = trees.run(
             f"import pkg\n{code}",
             before=editable(places) if how == "finder" else "",
             path=(trees.project,) if how == "path" else (),
         )
-        code, said = told["error"]
+        code, said = given["error"]
         assert code == "E_BASE_NOT_BUILT"
         assert str(trees.project / name.replace(".", "/")) in said
         assert "build" in said
@@ -320,8 +320,8 @@ def test_source_that_the_project_runs_compiled(trees: Trees) -> None:
     trees.both("pkg/__init__.py")
     trees.both("pkg/hot.py", "side = 'SIDE'")
     write(trees.project, {f"pkg/hot{SUFFIX}": ""})
-    told = trees.run("import pkg.hot", path=(trees.project,))
-    assert told["error"][0] == "E_BASE_NOT_BUILT"
+    given = trees.run("import pkg.hot", path=(trees.project,))
+    assert given["error"][0] == "E_BASE_NOT_BUILT"
     (trees.project / "pkg/hot.py").unlink()
     rewritten = trees.run("import pkg.hot; found['side'] = pkg.hot.side", path=(trees.project,))
     assert rewritten == {"side": "checkout"}
@@ -330,33 +330,33 @@ def test_source_that_the_project_runs_compiled(trees: Trees) -> None:
 def test_compiled_module_that_the_checkout_has(trees: Trees) -> None:
     trees.both("pkg/__init__.py")
     trees.both(f"pkg/fast{SUFFIX}")
-    told = trees.run("import pkg.fast", path=(trees.project,))
-    assert "error" not in told
-    assert str(trees.checkout) in told["missing"], "the loader of the checkout's file was asked"
+    given = trees.run("import pkg.fast", path=(trees.project,))
+    assert "error" not in given
+    assert str(trees.checkout) in given["missing"], "the loader of the checkout's file was asked"
 
 
 def test_module_imported_too_early(trees: Trees) -> None:
     trees.both("early.py", "side = 'SIDE'")
-    told = trees.run("", before="import early", path=(trees.project,))
-    assert told["error"][0] == "E_WRONG_SIDE"
-    assert "early" in told["error"][1]
+    given = trees.run("", before="import early", path=(trees.project,))
+    assert given["error"][0] == "E_WRONG_SIDE"
+    assert "early" in given["error"][1]
 
 
 def test_module_loaded_around_the_finder(trees: Trees) -> None:
     trees.both("mine.py", "side = 'SIDE'")
-    told = trees.run(
+    given = trees.run(
         "import mine, importlib.util as u\n"
         "s = u.spec_from_file_location('around', sys.argv[1] + '/mine.py')\n"
         "sys.modules['around'] = m = u.module_from_spec(s); s.loader.exec_module(m)",
         path=(trees.project,),
     )
-    assert told["error"][0] == "E_WRONG_SIDE"
-    assert "around" in told["error"][1]
+    assert given["error"][0] == "E_WRONG_SIDE"
+    assert "around" in given["error"][1]
 
 
 def test_base_that_loads_nothing_of_the_checkout(trees: Trees) -> None:
-    told = trees.run("import json.tool")
-    assert told["error"][0] == "E_SAME_CODE"
+    given = trees.run("import json.tool")
+    assert given["error"][0] == "E_SAME_CODE"
 
 
 def test_installed_copy_of_the_project(trees: Trees, tmp_path: Path) -> None:
@@ -364,8 +364,8 @@ def test_installed_copy_of_the_project(trees: Trees, tmp_path: Path) -> None:
     trees.both("bench.py", "import pkg")
     packages = tmp_path / "env/site-packages"
     write(packages, {"pkg/__init__.py": "", "other/__init__.py": ""})
-    told = trees.run("import bench", path=(trees.project, packages))
-    assert told["error"][0] == "E_INSTALLED_COPY"
+    given = trees.run("import bench", path=(trees.project, packages))
+    assert given["error"][0] == "E_SAME_CODE"
     trees.both("bench.py", "import other")
     assert trees.run("import bench", path=(trees.project, packages)) == {}
 
@@ -384,9 +384,9 @@ sys.meta_path.append(Odd)
 
 def test_loader_that_cannot_be_moved(trees: Trees) -> None:
     trees.both("odd.py")
-    told = trees.run("import odd", before=ODD_LOADER)
-    assert told["error"][0] == "E_CANNOT_RELOCATE"
-    assert "Odd" in told["error"][1]
+    given = trees.run("import odd", before=ODD_LOADER)
+    assert given["error"][0] == "E_CANNOT_RELOCATE"
+    assert "Odd" in given["error"][1]
 
 
 @pytest.mark.parametrize("prefix", [False, True])
@@ -433,10 +433,10 @@ def test_checkout_inside_the_project(trees: Trees) -> None:
 
 def test_same_tree_twice(trees: Trees) -> None:
     trees.both("pkg.py", "side = 'SIDE'")
-    told = trees.run(
+    given = trees.run(
         "import pkg; found['side'] = pkg.side",
         before="import pkg",
         path=(trees.project,),
         checkout=trees.project,
     )
-    assert told == {"side": "project"}
+    assert given == {"side": "project"}
