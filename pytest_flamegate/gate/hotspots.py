@@ -94,7 +94,7 @@ class JudgedShares:
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class Whole:
     """The facts about the whole that judging one function needs.
 
     ``rate`` is the decision about tokens per second, None without one. A function's cost counts
@@ -142,7 +142,7 @@ def judge_shares(
         )
     by_name = {cost.name: cost for cost in costs}
     allowed = thresholds.tokens_per_second_pct / 100.0
-    whole = _Whole(rate, allowed * 1e6 / baseline.quiet_tokens_per_second, rates, drift)
+    whole = Whole(rate, allowed * 1e6 / baseline.quiet_tokens_per_second, rates, drift)
     hotspots = tuple(
         _judge_share(share, by_name.get(share.name), thresholds.share_pp(share.name), whole)
         for share in shares
@@ -209,7 +209,7 @@ def _unknown_reasons(
 
 
 def _judge_share(
-    share: ShareChange, cost: CostChange | None, threshold_pp: float, whole: _Whole
+    share: ShareChange, cost: CostChange | None, threshold_pp: float, whole: Whole
 ) -> HotspotChange:
     moved = share.p_adjusted <= whole.rates.alpha
     finding = _find(share, cost, whole, moved=moved)
@@ -218,8 +218,8 @@ def _judge_share(
     reason: Reason | None = None
     if abs(share.shift_pp) > threshold_pp:
         if moved:
-            decision, helped_by = _decide_drift(cost, whole)
-        elif not _is_excused(cost, whole):
+            decision, helped_by = decide_drift(cost, whole)
+        elif not is_excused(cost, whole):
             decision, helped_by = "inconclusive", ("profiled",)
         reason = _share_reason(share, cost, threshold_pp, finding, decision, certain=moved)
     return HotspotChange(
@@ -233,7 +233,7 @@ def _judge_share(
     )
 
 
-def _decide_drift(cost: CostChange | None, whole: _Whole) -> tuple[Decision, tuple[Helper, ...]]:
+def decide_drift(cost: CostChange | None, whole: Whole) -> tuple[Decision, tuple[Helper, ...]]:
     """Decide about a share that certainly drifted past its threshold."""
     rate = whole.rate
     if whole.drift == "strict":
@@ -246,12 +246,12 @@ def _decide_drift(cost: CostChange | None, whole: _Whole) -> tuple[Decision, tup
         # The whole may yet prove faster; only then could the drift be excused.
         may_be_faster = rate.decision == "inconclusive" and rate.low + rate.high < 0.0
         return ("inconclusive", ("timed",)) if may_be_faster else ("regressed", ())
-    if _is_excused(cost, whole):
+    if is_excused(cost, whole):
         return "improved", ()
     return "inconclusive", ("profiled",)
 
 
-def _is_excused(cost: CostChange | None, whole: _Whole) -> bool:
+def is_excused(cost: CostChange | None, whole: Whole) -> bool:
     """Say whether a drift is excused: the cost did not rise, in a whole that got faster."""
     return (
         whole.drift == "cost"
@@ -262,7 +262,7 @@ def _is_excused(cost: CostChange | None, whole: _Whole) -> bool:
     )
 
 
-def _find(share: ShareChange, cost: CostChange | None, whole: _Whole, *, moved: bool) -> Finding:
+def _find(share: ShareChange, cost: CostChange | None, whole: Whole, *, moved: bool) -> Finding:
     if moved and share.presence != "both":
         return share.presence
     if cost is not None and cost.p_adjusted <= whole.rates.alpha:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.bricks import BrickProfiler, brick, profiled, start, stop
-from pytest_flamegate.bricks.marks import FOLD_AT, Scope
+from pytest_flamegate.bricks.marks import FOLD_AT
 from pytest_flamegate.bricks.record import find_bucket
 from pytest_flamegate.bricks.threads import CallLog
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
@@ -349,38 +347,6 @@ def test_clock_that_goes_back_raises(clock: FakeClock) -> None:
         profiler.recorded()
 
 
-def test_scope_is_small() -> None:
-    assert sys.getsizeof(Scope()) <= 96
-    assert not hasattr(Scope(), "__dict__")
-
-
-@pytest.mark.parametrize("names", [10, 1_000])
-def test_lookup_does_not_depend_on_the_number_of_names(names: int) -> None:
-    class Name(str):
-        __slots__ = ()
-        asked = 0
-
-        def __hash__(self) -> int:
-            Name.asked += 1
-            return super().__hash__()
-
-        def __eq__(self, other: object) -> bool:
-            Name.asked += 1
-            return super().__eq__(other)
-
-    many = [Name(f"brick {number}") for number in range(names)]
-    with BrickProfiler():
-        for name in many:
-            with brick(name):
-                pass
-        Name.asked = 0
-        for name in many:
-            with brick(name):
-                pass
-    # One hash and one comparison for each call.
-    assert Name.asked == 2 * names
-
-
 def test_last_calls_are_kept_with_their_arguments(clock: FakeClock) -> None:
     with BrickProfiler(clock=clock, keep_calls=3) as profiler:
         profiler.phase = "decode"
@@ -395,21 +361,3 @@ def test_last_calls_are_kept_with_their_arguments(clock: FakeClock) -> None:
     assert (inner.name, inner.parent, inner.elements, inner.bytes) == ("GateProjection", 1, 4, 8)
     assert (layer.start_ns, layer.end_ns, layer.self_ns, inner.self_ns) == (1_044, 1_055, 10, 1)
     assert (inner.kernel, layer.kernel) == ("gemv", "")
-
-
-def test_memory_of_kept_and_of_summed_calls() -> None:
-    calls = 10_000
-    taken = {}
-    for keep_calls in (0, calls):
-        with BrickProfiler(keep_calls=keep_calls):
-            with brick("A"):
-                pass
-            tracemalloc.start()
-            for _ in range(calls):
-                with brick("A"):
-                    pass
-            taken[keep_calls], _ = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-    assert taken[calls] <= 100 * calls
-    # Durations that are not folded yet: their number does not grow with the calls.
-    assert taken[0] <= 200_000

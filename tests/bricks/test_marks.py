@@ -62,11 +62,6 @@ def test_marks_allocate_nothing_while_off() -> None:
     assert peak - before <= 2_000
 
 
-def test_exceptions_pass_through_the_shared_mark() -> None:
-    with pytest.raises(KeyError), brick("A"), brick("A"):
-        raise KeyError
-
-
 def test_marks_load_neither_numpy_nor_asyncio() -> None:
     script = (
         "import sys; from pytest_flamegate.bricks import brick, profiled, start, stop\n"

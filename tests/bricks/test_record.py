@@ -46,9 +46,6 @@ def test_aliases_resolve_to_known_bricks() -> None:
         assert alias not in KNOWN_BRICKS
         assert resolve_alias(alias) == name
         assert find_category(alias) == KNOWN_BRICKS[name]
-
-
-def test_other_names_stay() -> None:
     assert resolve_alias("Quantize") == "Quantize"
     assert find_category("Quantize") == "Other"
 
@@ -64,11 +61,7 @@ def test_middle_of_a_bucket_is_within_one_percent(duration_ns: int) -> None:
     low, high = compute_bucket_bounds_ns(number)
     assert low <= duration_ns <= high
     assert find_bucket(low) == find_bucket(high) == number
-
-
-@given(DURATIONS)
-def test_buckets_are_contiguous(duration_ns: int) -> None:
-    assert find_bucket(duration_ns + 1) - find_bucket(duration_ns) in (0, 1)
+    assert find_bucket(high + 1) == number + 1
 
 
 @given(st.lists(DURATIONS, min_size=1))
@@ -162,12 +155,6 @@ def test_invalid_report_raises(spoil: Callable[[dict[str, Any]], object]) -> Non
     with pytest.raises(ToolError) as error:
         decode_report(spoiled_text(spoil))
     assert error.value.code == "E_BAD_BRICKS"
-
-
-def test_error_names_the_limit_of_names() -> None:
-    with pytest.raises(ToolError) as error:
-        decode_report(spoiled_text(SPOILED["a long kernel"]))
-    assert "name bricks and kernels by at most 256 characters" in error.value.remedy
 
 
 @pytest.mark.parametrize("text", ["", "[]", "1", "nan", "{", "[" * 100_000, "9" * 5000])

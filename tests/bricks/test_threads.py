@@ -118,32 +118,6 @@ print([each.calls for each in profiler.recorded().lanes], profiler.recorded().un
     assert done.stdout == "[1, 1, 1] 0\n"
 
 
-def test_ended_tasks_and_threads_are_summed() -> None:
-    async def work() -> None:
-        with brick("Work", elements=2):
-            start("Open")
-            await asyncio.sleep(0)
-
-    async def main() -> None:
-        for _ in range(500):
-            await asyncio.create_task(work())
-
-    with BrickProfiler() as profiler:
-        asyncio.run(main())
-        for _ in range(100):
-            thread = threading.Thread(target=lambda: stop(start("Thread")))
-            thread.start()
-            thread.join()
-        assert profiler._recording is not None
-        assert len(profiler._recording.list_clocks()) <= 130
-    recorded = profiler.recorded()
-    assert [(t.name, t.calls, t.elements) for t in recorded.totals] == [
-        ("Thread", 100, 0),
-        ("Work", 500, 1_000),
-    ]
-    assert (sum(each.calls for each in recorded.lanes), recorded.unended) == (600, 500)
-
-
 @pytest.mark.parametrize("sync", ["none", "immediate"])
 def test_number_of_an_ended_thread_is_reused(sync: Sync) -> None:
     """Threads one after the other count as one."""

@@ -6,31 +6,29 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.bricks import BrickProfiler, marks
-from pytest_flamegate.bricks.tiles import TileRecorder, TileStats, compute_tile_stats, tile
+from pytest_flamegate.bricks import marks
+from pytest_flamegate.bricks.tiles import TileRecorder, TileStats, tile
 from pytest_flamegate.core.errors import UsageError
 from tests.bricks.clocks import FakeClock
 
 
 def test_stats_of_each_level() -> None:
     clock = FakeClock()
-    with BrickProfiler(clock=clock) as profiler, tile("macro", flops=4000, bytes=100):
+    with TileRecorder(clock=clock) as recorder, tile("macro", flops=4000, bytes=100):
+        with pytest.raises(UsageError, match="E_BRICKS_STATE"), TileRecorder():
+            pass
         for took_ns in (100, 300):
             with tile("midi", flops=600):
                 clock.pass_(took_ns)
         with tile("micro", bytes=8):
             clock.pass_(50)
-    stats = compute_tile_stats(profiler.recorded())
-    assert stats == (
-        TileStats("macro", 1, 450, 450, 450, 4000, 100),
-        TileStats("midi", 2, 400, 100, 300, 1200, None),
-        TileStats("micro", 1, 50, 50, 50, None, 8),
-    )
-    macro, midi, micro = stats
-    assert macro.gflops == pytest.approx(4000 / 450)
-    assert macro.arithmetic_intensity == 40
-    assert midi.gflops == 3
-    assert (midi.arithmetic_intensity, micro.gflops, micro.arithmetic_intensity) == (None,) * 3
+    macro, midi, micro = recorder.stats()
+    assert macro == TileStats("macro", 1, 450, 450, 450, 4000, 100)
+    assert midi == TileStats("midi", 2, 400, 100, 300, 1200, None)
+    assert micro == TileStats("micro", 1, 50, 50, 50, None, 8)
+    assert (macro.gflops, macro.arithmetic_intensity) == (4000 / 450, 40)
+    assert (midi.gflops, midi.arithmetic_intensity) == (3, None)
+    assert (micro.gflops, micro.arithmetic_intensity) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -68,18 +66,6 @@ def test_tile_costs_nothing_while_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with tile("macro"):
         pass
     assert clock.reads == 0
-
-
-def test_one_recorder_at_a_time() -> None:
-    with TileRecorder() as first:
-        with pytest.raises(UsageError, match="E_BRICKS_STATE"), TileRecorder():
-            pass
-        with tile("macro"):
-            pass
-    assert first.stats()[0].calls == 1
-    with TileRecorder() as second:
-        pass
-    assert second.stats() == ()
 
 
 @pytest.mark.parametrize(

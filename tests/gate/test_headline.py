@@ -135,12 +135,6 @@ def test_an_unjudged_verdict_gives_its_first_reason() -> None:
     assert few.startswith("inconclusive: The current side has 2 timed process(es)")
 
 
-def test_every_headline_is_one_line() -> None:
-    found = judge_stored(baseline(), evidence(NOISY))
-    assert "\n" not in headline(found)
-    assert headline(replace(found, verdict="error", signals=())).startswith("error: ")
-
-
 def test_pairs_are_named_as_pairs() -> None:
     noisy = [0.2 * (-1) ** i + 0.001 * i for i in range(6)]
     text = headline(judge_paired(*sides(noisy)))

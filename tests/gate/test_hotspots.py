@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -9,13 +10,21 @@ import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.gate import (
+    CostChange,
     ErrorRates,
     HotspotChange,
     Measurement,
     ShareDrift,
     read_measurement,
 )
-from pytest_flamegate.gate.hotspots import JudgedShares, judge_shares
+from pytest_flamegate.gate.hotspots import (
+    JudgedShares,
+    Whole,
+    decide_drift,
+    is_excused,
+    judge_shares,
+)
+from pytest_flamegate.gate.rule import RateVerdict
 from pytest_flamegate.gate.shares import OTHER
 from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.throughput import judge_throughput
@@ -77,13 +86,6 @@ def allowing(**pp: float) -> Thresholds:
 
 def spread_by(*offsets: int, centre: int = 300) -> Counts:
     return tuple({"a": centre + i, "b": 1000 - centre - i} for i in offsets)
-
-
-def test_equal_profiles_pass() -> None:
-    shares = judged(1.0, PROFILE)
-    assert {hotspot.decision for hotspot in shares.hotspots} == {"pass"}
-    assert {hotspot.finding for hotspot in shares.hotspots} == {"unchanged"}
-    assert shares.reasons == ()
 
 
 @pytest.mark.parametrize(
@@ -220,6 +222,52 @@ def test_without_times_a_drift_waits_for_them() -> None:
         hotspot = named(judge(old, few), "rms_norm")
         assert hotspot.cost is None
         assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("timed",))
+
+
+FASTER = RateVerdict("improved", -0.2, -0.1, slower=False, faster=True, detectable=0.02)
+OPEN = RateVerdict("inconclusive", -0.2, 0.1, slower=False, faster=False, detectable=0.2)
+CHEAPER = CostChange("a", 100.0, 90.0, -10.0, -15.0, -5.0, 2.0, 0.001)
+DEARER = replace(CHEAPER, change_us=1.0, p_adjusted=RATES.alpha)
+WHOLE = Whole(FASTER, 2.0, RATES, "cost")
+
+
+@pytest.mark.parametrize(
+    ("cost", "whole", "excused"),
+    [
+        (CHEAPER, WHOLE, True),  # it may cost exactly the tolerance more
+        (CHEAPER, replace(WHOLE, tolerance_us=1.999), False),
+        (CHEAPER, replace(WHOLE, drift="strict"), False),
+        (CHEAPER, replace(WHOLE, rate=OPEN), False),
+        (CHEAPER, replace(WHOLE, rate=None), False),
+        (None, WHOLE, False),
+    ],
+)
+def test_a_drift_is_excused_if_the_cost_did_not_rise_in_a_faster_whole(
+    cost: CostChange | None, whole: Whole, *, excused: bool
+) -> None:
+    assert is_excused(cost, whole) is excused
+
+
+@pytest.mark.parametrize(
+    ("cost", "whole", "decision", "helped_by"),
+    [
+        (CHEAPER, WHOLE, "improved", ()),
+        (CHEAPER, replace(WHOLE, tolerance_us=1.0), "inconclusive", ("profiled",)),
+        (None, WHOLE, "inconclusive", ("timed",)),
+        (CHEAPER, replace(WHOLE, rate=None), "inconclusive", ("timed",)),
+        (None, replace(WHOLE, drift="strict"), "regressed", ()),
+        (DEARER, WHOLE, "regressed", ()),
+        (replace(DEARER, p_adjusted=RATES.alpha * 1.001), WHOLE, "improved", ()),
+        (replace(DEARER, change_us=0.0), WHOLE, "improved", ()),
+        (CHEAPER, replace(WHOLE, rate=OPEN), "inconclusive", ("timed",)),
+        (CHEAPER, replace(WHOLE, rate=replace(OPEN, high=0.2)), "regressed", ()),
+        (CHEAPER, replace(WHOLE, rate=replace(OPEN, decision="pass")), "regressed", ()),
+    ],
+)
+def test_a_certain_drift_is_decided_by_the_cost_and_the_whole(
+    cost: CostChange | None, whole: Whole, decision: str, helped_by: tuple[str, ...]
+) -> None:
+    assert decide_drift(cost, whole) == (decision, helped_by)
 
 
 # --- shares that were not judged -----------------------------------------------------------

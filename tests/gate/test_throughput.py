@@ -101,21 +101,6 @@ def test_the_change_is_one_of_tokens_per_second() -> None:
     )
 
 
-def test_the_smallest_detectable_drop_follows_the_spread() -> None:
-    quiet = judged(1.0).smallest_detectable_pct
-    wide = judge_throughput(noisy(1), noisy(1), 5.0, ONCE)[0].smallest_detectable_pct
-    assert quiet is not None
-    assert wide is not None
-    assert 1.0 < quiet < 4.0 < wide < 20.0
-
-
-def test_drift_between_batches_bounds_what_can_be_seen() -> None:
-    # Endless, noiseless processes still differ by the drift of two batches.
-    tight = measurement([i * 1e-7 for i in range(40)])
-    estimate = compare_log_times(tight, tight)[0].estimate
-    assert estimate.standard_error == pytest.approx(BATCH_DRIFT_SD * math.sqrt(2), rel=1e-3)
-
-
 def test_drift_is_larger_without_a_reference_and_with_one_that_moved() -> None:
     bare, same, far = (
         read_measurement(evidence(process={"reference_us": us})) for us in (None, 5000.0, 6000.0)
