@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="flamegate",
         description="Gate the performance of LLM inference: profiles, receipts, verdicts.",
-        epilog="exit codes: 0 pass or improved, 1 regressed, 2 usage, 3 receipt refused, "
+        epilog="exit codes: 0 pass or improved, 1 regressed, 2 usage, 3 receipt rejected, "
         "4 inconclusive, not comparable or no baseline, 5 a tool failed",
     )
     parser.add_argument("--version", action="version", version=f"flamegate {__version__}")

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from pytest_flamegate.core.errors import UsageError
 if TYPE_CHECKING:
     from pytest_flamegate.config.settings import Settings
     from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.run.selftest import Asked, Bench
+    from pytest_flamegate.run.selftest import Bench
     from pytest_flamegate.run.selftest_cases import Row
 
 
@@ -33,8 +33,8 @@ def add(subparsers: common.Subparsers) -> None:
     parser = subparsers.add_parser(
         "selftest",
         help="prove that the gate fails when it must, and only then",
-        description="Slows a function for real, spoils measurements in several ways, and checks "
-        "what the gate decides in each case. Nothing is written. Exits with 0 if all is as "
+        description="Slows a function for real, forges a receipt, and checks what the gate "
+        "decides in each case. Nothing is written. Exits with 0 if all is as "
         "expected, 1 if anything differs, 4 if noise left a case undecided or a case cannot be "
         "tried here: without a profiler, or with a program of unknown functions.",
     )
@@ -57,19 +57,19 @@ def run(parsed: argparse.Namespace) -> int:
     """Try every case; return an exit code."""
     from pytest_flamegate.core.progress import stream_progress
     from pytest_flamegate.run.instruments import Instruments
-    from pytest_flamegate.run.selftest import BUDGET_S, ask, open_bench
-    from pytest_flamegate.run.selftest_cases import exit_code_of, try_all
+    from pytest_flamegate.run.selftest import BUDGET_S, make_plan, open_bench
+    from pytest_flamegate.run.selftest_cases import exit_code_of, try_cases
 
     settings = common.read_settings(parsed)
     if parsed.budget is None and settings.compare_budget_s == COMPARE_BUDGET_S:
         settings = replace(settings, compare_budget_s=BUDGET_S)
-    asked = ask(_workload(parsed, settings), parsed.extra, parsed.frame, parsed.other)
+    plan = make_plan(_workload(parsed, settings), parsed.extra, parsed.frame, parsed.other)
     progress = stream_progress(sys.stderr)
     profiler = partial(Instruments(settings.profiler, settings.root).profiler, comparing=True)
     began_s = time.monotonic()
     try:
-        with open_bench(asked, settings, progress, profiler) as bench:
-            rows = tuple(try_all(bench))
+        with open_bench(plan, settings, progress, profiler) as bench:
+            rows = tuple(try_cases(bench))
     finally:
         progress.stop()
     seconds, status = time.monotonic() - began_s, exit_code_of(rows)
@@ -117,7 +117,7 @@ def _text(bench: Bench, rows: Sequence[Row], seconds: float, *, colour: bool) ->
         for row in rows
     ]
     return [
-        f"flamegate selftest: {visible(bench.asked.workload.node_name)} · {profiler}",
+        f"flamegate selftest: {visible(bench.plan.workload.node_name)} · {profiler}",
         "",
         *columns([_HEAD, *table], gap=2, colour=colour),
         "",
@@ -144,24 +144,14 @@ def _count_results(rows: Sequence[Row]) -> str:
 
 
 def _document(bench: Bench, rows: Sequence[Row], seconds: float, status: int) -> dict[str, object]:
-    asked: Asked = bench.asked
+    plan = bench.plan
     return {
-        "workload": asked.workload.node_name,
+        "workload": plan.workload.node_name,
         "profiler": bench.profiler.name if bench.profiler else None,
-        "frame": asked.slowed.frame if asked.slowed else None,
-        "extra_pct": asked.slowed.extra_pct if asked.slowed else None,
-        "other": asked.other,
+        "frame": plan.slowed.frame if plan.slowed else None,
+        "extra_pct": plan.slowed.extra_pct if plan.slowed else None,
+        "other": plan.other,
         "seconds": round(seconds, 1),
         "exit_code": status,
-        "cases": [
-            {
-                "name": row.name,
-                "done": row.done,
-                "expected": row.expected,
-                "happened": row.happened,
-                "result": row.result,
-                "detail": row.detail,
-            }
-            for row in rows
-        ],
+        "cases": [asdict(row) for row in rows],
     }

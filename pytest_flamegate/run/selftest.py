@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 from pytest_flamegate.config.settings import Settings
@@ -16,16 +14,13 @@ from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
-from pytest_flamegate.gate import GatePolicy, MoreProcesses, Reason, Verdict, machine_id
+from pytest_flamegate.gate import GatePolicy, MoreProcesses, Reason, Verdict
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
-from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.profilers.base import Profiler
-from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import INJECTABLE, prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses
-from pytest_flamegate.run.publish import RunStore
 from pytest_flamegate.run.schedule import plan_pair_counts
 from pytest_flamegate.run.seal import SealedSide, compose, seal
 from pytest_flamegate.run.session import judge_run, wanted_processes
@@ -82,7 +77,7 @@ def is_called_by(given: str, shown: str, sealed: SealedSide | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SelftestPlan:
     """The plan: ``slowed`` gets more work, ``other`` is made faster instead.
 
     ``slowed`` is None if no work can be injected, ``other`` if no second function is known.
@@ -102,9 +97,9 @@ class Compared:
     head: SealedSide | None = None
 
 
-def ask(
+def make_plan(
     workload: Workload, extra: str, frame: str | None = None, other: str | None = None
-) -> Asked:
+) -> SelftestPlan:
     """Return the plan for ``workload``; ``extra`` is written ``25%``.
 
     Raises:
@@ -117,7 +112,7 @@ def ask(
     written = extra.strip().removeprefix("+").removesuffix("%")
     slowed = parse_injection(f"{frame or 'FRAME'}:+{written}%")
     if workload.engine not in INJECTABLE:
-        return Asked(workload, None, None)
+        return SelftestPlan(workload, None, None)
     if frame is None:
         raise UsageError(
             "E_BAD_INJECTION",
@@ -130,20 +125,19 @@ def ask(
             f"{frame!r} cannot be made slower and be the other function that is made faster.",
             "Give --other another name.",
         )
-    return Asked(workload, slowed, other)
+    return SelftestPlan(workload, slowed, other)
 
 
 @dataclass
 class Bench:
     """Measures the comparisons of the cases, each once; nothing of it is published.
 
-    ``directory`` is a temporary one. ``profiler`` is None if ``unprofiled`` says why.
+    ``profiler`` is None if ``unprofiled`` says why.
     """
 
-    asked: Asked
+    plan: SelftestPlan
     settings: Settings
     progress: Progress
-    directory: Path
     profiler: Profiler | None
     unprofiled: str = ""
     machine: Mapping[str, str] = field(default_factory=read_identity)
@@ -151,7 +145,7 @@ class Bench:
     @cached_property
     def slowed(self) -> Compared:
         """The same code twice, with more work on the head's side."""
-        return self._compared("slowed", head=self.asked.slowed)
+        return self._compared("slowed", head=self.plan.slowed)
 
     @cached_property
     def same(self) -> Compared:
@@ -166,51 +160,31 @@ class Bench:
     @cached_property
     def other(self) -> Injection | None:
         """The work that makes the other function slower at the base: enough to be seen."""
-        slowed = self.asked.slowed
-        if self.asked.other is None or slowed is None:
+        slowed = self.plan.slowed
+        if self.plan.other is None or slowed is None:
             return None
-        share = find_share(self.asked.other, self.slowed.base)
+        share = find_share(self.plan.other, self.slowed.base)
         extra_pct = 100.0 * WHOLE / share if share else 4.0 * slowed.extra_pct
         extra_pct = min(max(extra_pct, slowed.extra_pct), MAX_EXTRA_PCT)
-        return Injection(self.asked.other, float(round(extra_pct)))
+        return Injection(self.plan.other, float(round(extra_pct)))
 
-    @property
-    def pair(self) -> tuple[SealedSide, SealedSide]:
-        """Two sides, honestly measured, to be spoiled.
-
-        Raises:
-            UndecidedError: ``E_NOTHING_MEASURED`` if there were too few samples.
-        """
-        found = self.slowed if self.asked.slowed else self.same
-        if found.base is None or found.head is None:
-            raise UndecidedError(
-                "E_NOTHING_MEASURED",
-                f"Too little was measured to spoil it. {found.verdict.reasons[0].message}",
-                "Give it more time (--budget sets the seconds).",
-            )
-        return found.base, found.head
-
-    def store(self, name: str) -> RunStore:
-        """Return an empty store of runs, in a directory of its own."""
-        return RunStore(ArtifactStore(self.directory / name), machine_id(self.machine))
-
-    def lacking(self, need: Need) -> str | None:
+    def why_unavailable(self, need: Need) -> str | None:
         """Return why ``need`` is not there; None if it is."""
         if need == "profile":
             return None if self.profiler else self.unprofiled
-        if self.asked.slowed is None:
+        if self.plan.slowed is None:
             return (
                 "E_BAD_INJECTION: Work can be injected into the embedded engine and into "
-                f"workloads with a Python target only, and {self.asked.workload.name!r} is neither."
+                f"workloads with a Python target only, and {self.plan.workload.name!r} is neither."
             )
-        if need == "other" and self.asked.other is None:
+        if need == "other" and self.plan.other is None:
             return "No second function is known. Say --other NAME to try it."
         return None
 
     @property
-    def words(self) -> Mapping[str, str]:
-        """The values of the names in the words of a case."""
-        slowed = self.asked.slowed
+    def case_texts(self) -> Mapping[str, str]:
+        """The values of the names in the texts of a case."""
+        slowed = self.plan.slowed
         other = self.other if "slowed" in vars(self) else None
         another = f"{other.frame} (base: +{other.extra_pct:g} %)" if other else "another function"
         return {
@@ -221,15 +195,15 @@ class Bench:
 
     def side(self, role: Role, injection: Injection | None) -> PreparedSide:
         """Return one side of a comparison, not yet measured."""
-        workload = replace(self.asked.workload, injection=injection)
+        workload = replace(self.plan.workload, injection=injection)
         return prepare_side(workload, self.machine, self.profiler, role=role)
 
     def warm_up(self) -> None:
         """Start the workload with each injection once: a misspelt name is reported first."""
-        slowed = self.asked.slowed
+        slowed = self.plan.slowed
         if slowed is None:
             return
-        frames = [slowed.frame, *filter(None, [self.asked.other])]
+        frames = [slowed.frame, *filter(None, [self.plan.other])]
         for frame in frames:
             side = self.side("head", Injection(frame, slowed.extra_pct))
             SideProcesses(side, Budget(1.0)).observer.warm_up()
@@ -251,7 +225,7 @@ class Bench:
     def _once(
         self, label: str, base: Injection | None, head: Injection | None, budget_s: float
     ) -> Compared:
-        policy = GatePolicy(self.asked.workload.thresholds, self.settings.share_drift)
+        policy = GatePolicy(self.plan.workload.thresholds, self.settings.share_drift)
         sides = self.side("base", base), self.side("head", head)
         prepared = Prepared(sides, budget_s, pair_counts=plan_pair_counts(budget_s))
 
@@ -270,29 +244,26 @@ class Bench:
 
 @contextmanager
 def open_bench(
-    asked: Asked,
+    plan: SelftestPlan,
     settings: Settings,
     progress: Progress,
     profiler: Callable[[Workload], Profiler | None],
 ) -> Iterator[Bench]:
-    """Hold the machine and a temporary directory, build the workload and start it once.
+    """Hold the machine, build the workload and start it once.
 
     ``profiler`` chooses one. Without one that works, the cases that need none are tried; one
     that is named must work.
     """
-    with (
-        machine_lock(progress.announce),
-        tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name,
-    ):
-        engine(asked.workload.engine).validate(asked.workload)
-        build_workload(asked.workload)
+    with machine_lock(progress.announce):
+        engine(plan.workload.engine).validate(plan.workload)
+        build_workload(plan.workload)
         unprofiled, chosen = "Profiling is off, so no profile says where time went.", None
         try:
-            chosen = profiler(asked.workload)
+            chosen = profiler(plan.workload)
         except ToolError as error:
             if settings.profiler != "auto":
                 raise
             unprofiled = str(error)
-        bench = Bench(asked, settings, progress, Path(name), chosen, unprofiled)
+        bench = Bench(plan, settings, progress, chosen, unprofiled)
         bench.warm_up()
         yield bench

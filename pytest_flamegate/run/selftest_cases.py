@@ -1,33 +1,20 @@
-"""The cases of the self test: three comparisons that are measured, and spoiled measurements."""
+"""The cases of the self test, and the answers that the gate must give in each."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Literal
 
-from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.gate import (
-    FIRST_ANALYSES,
-    GatedRun,
-    GatePolicy,
-    PairedBase,
-    StoredBaseline,
-    Verdict,
-    headline,
-    judge,
-)
+from pytest_flamegate.gate import Verdict, headline
 from pytest_flamegate.gate.rule import FALSE_ALARM_RATE
 from pytest_flamegate.gate.signals import describe_rate_change
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.baseline import FOLDED
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
-from pytest_flamegate.receipt.types import Evidence, Receipt, VerdictName
 from pytest_flamegate.run.selftest import Bench, Need, find_share, is_called_by, is_same_function
 
 Result = Literal["ok", "differs", "undecided", "left out"]
@@ -37,23 +24,18 @@ CLEAR = 1.3
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """The result of a case: a few words for the table, and the whole sentence in ``detail``."""
-
-    words: str
-    result: Result
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Case:
-    """One way to try the gate. Its words may name ``{frame}``, ``{extra}`` and ``{another}``."""
+    """One way to try the gate.
+
+    ``done`` and ``expected`` may name ``{frame}``, ``{extra}`` and ``{another}``. ``check``
+    returns a few words for the table, the result, and a whole sentence.
+    """
 
     name: str
     done: str
     expected: str
     needs: tuple[Need, ...]
-    check: Callable[[Bench], Observed]
+    check: Callable[[Bench], tuple[str, Result, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,59 +50,23 @@ class Row:
     detail: str = ""
 
 
-CASES: list[Case] = []
-"""Every case, in the order in which they are tried."""
+def try_cases(bench: Bench, names: Iterable[str] = ()) -> Iterator[Row]:
+    """Try the cases in turn, or those of ``names``.
 
-
-def case(
-    name: str, done: str, expected: str, needs: tuple[Need, ...] = ()
-) -> Callable[[Callable[[Bench], Observed]], Callable[[Bench], Observed]]:
-    """Register the function below as a case."""
-
-    def register(check: Callable[[Bench], Observed]) -> Callable[[Bench], Observed]:
-        CASES.append(Case(name, done, expected, needs, check))
-        return check
-
-    return register
-
-
-def spoiled(
-    name: str, done: str, verdict: VerdictName, code: str, needs: tuple[Need, ...] = ()
-) -> Callable[[Callable[[Bench], Verdict]], Callable[[Bench], Verdict]]:
-    """Register the function below as a case: its verdict must be this one, for that reason."""
-
-    def register(judge_spoiled: Callable[[Bench], Verdict]) -> Callable[[Bench], Verdict]:
-        def check(bench: Bench) -> Observed:
-            found = judge_spoiled(bench)
-            codes = [reason.code for reason in found.reasons]
-            is_expected = found.verdict == verdict and code in codes and not is_open(found)
-            shown = code if code in codes else next(iter(codes), "no reason")
-            result: Result = "ok" if is_expected else "differs"
-            return Observed(f"{found.verdict}, {shown}", result, headline(found))
-
-        CASES.append(Case(name, done, f"{verdict}, {code}", needs, check))
-        return judge_spoiled
-
-    return register
-
-
-def try_all(bench: Bench, cases: Sequence[Case] | None = None) -> Iterator[Row]:
-    """Try the cases in turn; any error but ``UndecidedError`` ends them all."""
-    for each in CASES if cases is None else cases:
-        seen = _try(each, bench)
+    Any error but ``UndecidedError`` ends them all.
+    """
+    for case in CASES:
+        if names and case.name not in names:
+            continue
+        answer: tuple[str, Result, str]
+        missing = next(filter(None, map(bench.why_unavailable, case.needs)), None)
+        try:
+            answer = ("–", "left out", missing) if missing else case.check(bench)
+        except UndecidedError as error:
+            answer = error.code, "undecided", str(error)
         # Afterwards: how much work the other function gets depends on the measurements.
-        done, expected = (text.format(**bench.words) for text in (each.done, each.expected))
-        yield Row(each.name, done, expected, seen.words, seen.result, seen.detail)
-
-
-def _try(each: Case, bench: Bench) -> Observed:
-    for need in each.needs:
-        if (reason := bench.lacking(need)) is not None:
-            return Observed("–", "left out", reason)
-    try:
-        return each.check(bench)
-    except UndecidedError as error:
-        return Observed(error.code, "undecided", str(error))
+        done, expected = (text.format(**bench.case_texts) for text in (case.done, case.expected))
+        yield Row(case.name, done, expected, *answer)
 
 
 def exit_code_of(rows: Sequence[Row]) -> int:
@@ -140,11 +86,7 @@ def is_open(verdict: Verdict) -> bool:
     )
 
 
-# Measured
-
-
-@case("slowed", "{extra} of {frame}", "regressed, exit code 1", ("injection",))
-def slowed(bench: Bench) -> Observed:
+def _slow_function(bench: Bench) -> tuple[str, Result, str]:
     """Expect extra work in one function to close the gate."""
     verdict = bench.slowed.verdict
     if verdict.verdict == "regressed" and verdict.exit_code == 1 and not is_open(verdict):
@@ -155,24 +97,23 @@ def slowed(bench: Bench) -> Observed:
     return _answer(verdict, "undecided" if reason else "differs", reason)
 
 
-@case("named", "{extra} of {frame}", "{frame} is named", ("injection", "profile"))
-def named(bench: Bench) -> Observed:
+def _name_function(bench: Bench) -> tuple[str, Result, str]:
     """Expect the verdict on extra work to name its function."""
-    assert bench.asked.slowed is not None
-    frame, verdict = bench.asked.slowed.frame, bench.slowed.verdict
+    assert bench.plan.slowed is not None
+    frame, verdict = bench.plan.slowed.frame, bench.slowed.verdict
+    sentence = headline(verdict)
     names = verdict.explained_by[:1] or tuple(row.name for row in verdict.attribution[:1])
     if verdict.verdict != "regressed" or not names:
-        return Observed("nothing is named", "undecided", headline(verdict))
+        return "nothing is named", "undecided", sentence
     if is_same_function(frame, names[0]):
-        return Observed(names[0], "ok", headline(verdict))
+        return names[0], "ok", sentence
     if is_called_by(frame, names[0], bench.slowed.head):
-        return Observed(f"{names[0]}, which it calls", "ok", headline(verdict))
+        return f"{names[0]}, which it calls", "ok", sentence
     # An explanation is certain; the row with the largest change alone is not.
-    return Observed(names[0], "differs" if verdict.explained_by else "undecided", headline(verdict))
+    return names[0], "differs" if verdict.explained_by else "undecided", sentence
 
 
-@case("same code", "nothing: the same code twice", "not regressed")
-def same_code(bench: Bench) -> Observed:
+def _repeat_code(bench: Bench) -> tuple[str, Result, str]:
     """Expect the same code not to close the gate; noise may leave it undecided."""
     verdict = bench.same.verdict
     if verdict.verdict in ("pass", "improved", "inconclusive"):
@@ -182,8 +123,7 @@ def same_code(bench: Bench) -> Observed:
     return _answer(verdict, "differs", headline(verdict) + promised)
 
 
-@case("faster", "{another} made faster", "improved or pass", ("injection", "other"))
-def another_faster(bench: Bench) -> Observed:
+def _speed_up_another(bench: Bench) -> tuple[str, Result, str]:
     """Expect the gate to stay open: next to a faster function the shares of the others rise."""
     verdict = bench.faster.verdict
     if verdict.verdict in ("improved", "pass") and is_open(verdict) and verdict.exit_code == 0:
@@ -191,46 +131,66 @@ def another_faster(bench: Bench) -> Observed:
     return _answer(verdict, "undecided" if verdict.verdict == "inconclusive" else "differs")
 
 
-@case(
-    "neighbours",
-    "{another} made faster",
-    "shares rise, nothing costs more",
-    ("injection", "other", "profile"),
-)
-def neighbours(bench: Bench) -> Observed:
+def _watch_neighbours(bench: Bench) -> tuple[str, Result, str]:
     """Expect that no function whose share rose is reported to cost more."""
     verdict = bench.faster.verdict
     slower = [spot.name for spot in verdict.hotspots if spot.finding == "costs_more"]
     if slower:
-        return Observed(f"{slower[0]} costs more", "differs", headline(verdict))
+        return f"{slower[0]} costs more", "differs", headline(verdict)
     rose = [
         spot.share
         for spot in verdict.hotspots
         if spot.share.shift_pp > 0.0 and spot.share.p_adjusted <= FALSE_ALARM_RATE
     ]
     if not rose:
-        return Observed("no share rose for certain", "undecided", headline(verdict))
+        return "no share rose for certain", "undecided", headline(verdict)
     most = max(rose, key=lambda share: share.shift_pp)
-    return Observed(f"{most.name} {most.shift_pp:+.1f} pp, costs no more", "ok", headline(verdict))
+    return f"{most.name} {most.shift_pp:+.1f} pp, costs no more", "ok", headline(verdict)
 
 
-def _answer(verdict: Verdict, result: Result, detail: str | None = None) -> Observed:
+def _forge_receipt(bench: Bench) -> tuple[str, Result, str]:
+    """Claim a better rate and make the hash fit: the observer's own clock contradicts it."""
+    found = bench.slowed if bench.plan.slowed else bench.same
+    honest = found.head
+    if honest is None or honest.side.receipt is None:
+        raise UndecidedError(
+            "E_NOTHING_MEASURED",
+            f"Too little was measured to forge its receipt. {found.verdict.reasons[0].message}",
+            "Give it more time (--budget sets the seconds).",
+        )
+    receipt = honest.side.receipt
+    forged = encode_receipt(replace(receipt, tokens_per_second=1.5 * receipt.tokens_per_second))
+    evidence = replace(honest.side.evidence, receipt_sha256=hashlib.sha256(forged).hexdigest())
+    verification = verify_receipt(
+        forged, evidence=encode_evidence(evidence), profile_folded=honest.files[FOLDED]
+    )
+    codes = [error.code for error in verification.refusals]
+    # If the honest receipt is rejected too, a rejection shows nothing.
+    is_honest = honest.verification is not None and honest.verification.ok
+    is_expected = is_honest and not verification.ok and _FORGED in codes
+    shown = _FORGED if _FORGED in codes else next(iter(codes), "no reason")
+    words = f"{'accepted' if verification.ok else 'rejected'}, {shown}"
+    detail = " ".join(error.message for error in verification.refusals)
+    return words, "ok" if is_expected else "differs", detail
+
+
+def _answer(verdict: Verdict, result: Result, detail: str | None = None) -> tuple[str, Result, str]:
     """Return a result whose words are the verdict and by how much tokens per second changed."""
     rate = verdict.signal()
     changed = verdict.reasons[0].code
     if rate is not None and rate.change_pct is not None:
         changed = describe_rate_change(rate.change_pct)
-    return Observed(f"{verdict.verdict}, {changed}", result, detail or headline(verdict))
+    return f"{verdict.verdict}, {changed}", result, detail or headline(verdict)
 
 
 def _explain_pass(bench: Bench) -> str | None:
     """Explain why the gate was right to let so little extra work pass; None if it was not."""
-    injection = bench.asked.slowed
+    injection = bench.plan.slowed
     assert injection is not None
     share = find_share(injection.frame, bench.slowed.base)
     if share is None:
         return f"No profile says which part of the time {injection.frame} takes."
-    allowed_pct = bench.asked.workload.thresholds.tokens_per_second_pct
+    allowed_pct = bench.plan.workload.thresholds.tokens_per_second_pct
     # x percent more of a part s changes tokens per second by a factor of 1 / (1 + s·x).
     drop_pct = 100.0 * (1.0 - 1.0 / (1.0 + share * injection.extra_pct / 100.0))
     if drop_pct >= CLEAR * allowed_pct:
@@ -244,153 +204,29 @@ def _explain_pass(bench: Bench) -> str | None:
     )
 
 
-# Spoiled
-
-
-@spoiled("swapped sides", "base and head exchanged", "dishonest", "E_SIDES_SWAPPED")
-def _swap_sides(bench: Bench) -> Verdict:
-    """Hand in head as the base: slower work would look like an improvement."""
-    base, head = _evidence(bench)
-    return _judge_pairs(bench, head, base)
-
-
-@spoiled("swapped baseline", "baseline and run exchanged", "not_comparable", "E_BASELINE_NEWER")
-def _swap_baseline(bench: Bench) -> Verdict:
-    older, newer = _evidence(bench)
-    # Both sides of a comparison are composed within a millisecond of each other.
-    return _judge_stored(bench, replace(newer, created=utc_now()), older)
-
-
-@spoiled("empty profile", "all samples removed", "inconclusive", "E_NO_SAMPLES", ("profile",))
-def _remove_samples(bench: Bench) -> Verdict:
-    """Take all samples away: in an empty profile no share can drift."""
-    base, head = _evidence(bench)
-    assert head.profile is not None
-    emptied = tuple(
-        replace(process, samples=0, self_samples=MappingProxyType({}))
-        for process in head.profile.processes
-    )
-    profile = replace(head.profile, samples=0, processes=emptied)
-    return _judge_pairs(bench, base, replace(head, profile=profile))
-
-
-@spoiled("copied run", "the run accepted as its own baseline", "dishonest", "E_COPIED_BASELINE")
-def _copy_run(bench: Bench) -> Verdict:
-    _, head = bench.pair
-    store, name = bench.store("copied"), bench.asked.workload.name
-    store.artifacts.accept_baseline(store.machine_id, name, head.files)
-    baseline = store.baseline(name)
-    assert baseline is not None
-    return _judge_stored(bench, baseline.evidence, head.side.evidence)
-
-
-@spoiled("copied process", "one process counted twice", "inconclusive", "E_REPEATED_SAMPLES")
-def _copy_process(bench: Bench) -> Verdict:
-    """Count a copy under another process id, as if it were independent."""
-    base, head = _evidence(bench)
-    first = next(run for run in head.runs if run.role == "timed")
-    copy = replace(first, pid=first.pid + 1, started_ticks=(first.started_ticks or 0) + 1)
-    return _judge_pairs(bench, base, replace(head, runs=(*head.runs, copy)))
-
-
-@spoiled(
-    "wrong direction", "the metric's direction flipped", "not_comparable", "E_DIRECTION_DIFFERS"
+_FORGED = "E_TPS_MISMATCH"
+_INJECTED: tuple[Need, ...] = ("injection",)
+_FASTER: tuple[Need, ...] = ("injection", "other")
+CASES = (
+    Case("slowed", "{extra} of {frame}", "regressed, exit code 1", _INJECTED, _slow_function),
+    Case(
+        "named", "{extra} of {frame}", "{frame} is named", (*_INJECTED, "profile"), _name_function
+    ),
+    Case("same code", "nothing: the same code twice", "not regressed", (), _repeat_code),
+    Case("faster", "{another} made faster", "improved or pass", _FASTER, _speed_up_another),
+    Case(
+        "neighbours",
+        "{another} made faster",
+        "shares rise, nothing costs more",
+        (*_FASTER, "profile"),
+        _watch_neighbours,
+    ),
+    Case(
+        "forged receipt",
+        "its tokens/s × 1.5, its hash made to fit",
+        f"rejected, {_FORGED}",
+        ("profile",),
+        _forge_receipt,
+    ),
 )
-def _flip_direction(bench: Bench) -> Verdict:
-    """Let less count as better on one side: slower would be an improvement."""
-    base, head = _evidence(bench)
-    flipped = tuple(
-        replace(metric, direction="lower_is_better")
-        if metric.name == "tokens_per_second"
-        else metric
-        for metric in head.metrics
-    )
-    return _judge_pairs(bench, base, replace(head, metrics=flipped))
-
-
-@spoiled("no baseline", "no baseline accepted", "no_baseline", "E_NO_BASELINE")
-def _remove_baseline(bench: Bench) -> Verdict:
-    found = bench.store("empty").baseline(bench.asked.workload.name)
-    return _judge_stored(bench, found.evidence if found else None, _evidence(bench)[1])
-
-
-@case("edited receipt", "its tokens/s × 1.5", "refused, E_RECEIPT_CHANGED", ("profile",))
-def _edit_receipt(bench: Bench) -> Observed:
-    return _verify(bench, _forge_rate(bench), _evidence(bench)[1], "E_RECEIPT_CHANGED")
-
-
-@case("forged receipt", "the same, its hash made to fit", "refused, E_TPS_MISMATCH", ("profile",))
-def _forge_receipt(bench: Bench) -> Observed:
-    """Edit it and make the hash fit: the observer's own clock contradicts it."""
-    receipt = _forge_rate(bench)
-    digest = hashlib.sha256(encode_receipt(receipt)).hexdigest()
-    evidence = replace(_evidence(bench)[1], receipt_sha256=digest)
-    return _verify(bench, receipt, evidence, "E_TPS_MISMATCH")
-
-
-@spoiled(
-    "few pairs", f"all but {FIRST_ANALYSES[0] - 1} pairs removed", "inconclusive", "E_FEW_PAIRS"
-)
-def _remove_pairs(bench: Bench) -> Verdict:
-    count = FIRST_ANALYSES[0] - 1
-
-    def cut(side: Evidence) -> Evidence:
-        runs = (run for run in side.runs if run.pair is None or run.pair < count)
-        return replace(side, runs=tuple(runs))
-
-    base, head = _evidence(bench)
-    return _judge_pairs(bench, cut(base), cut(head))
-
-
-@spoiled("other tokens", "one token changed", "not_comparable", "E_TOKENS_DIFFER")
-def _change_token(bench: Bench) -> Verdict:
-    base, head = _evidence(bench)
-    tokens = (f"not {head.tokens[0]}", *head.tokens[1:])
-    return _judge_pairs(
-        bench, base, replace(head, tokens=tokens, token_digest=token_digest(tokens))
-    )
-
-
-def _evidence(bench: Bench) -> tuple[Evidence, Evidence]:
-    base, head = bench.pair
-    return base.side.evidence, head.side.evidence
-
-
-def _judge_pairs(bench: Bench, base: Evidence, head: Evidence) -> Verdict:
-    return judge(GatedRun(head, "SELF_REPORTED"), PairedBase(base), _policy(bench))
-
-
-def _judge_stored(bench: Bench, baseline: Evidence | None, current: Evidence) -> Verdict:
-    stored = None if baseline is None else StoredBaseline(baseline)
-    return judge(GatedRun(current, "SELF_REPORTED"), stored, _policy(bench))
-
-
-def _policy(bench: Bench) -> GatePolicy:
-    return GatePolicy(bench.asked.workload.thresholds, bench.settings.share_drift)
-
-
-def _forge_rate(bench: Bench) -> Receipt:
-    """Return the receipt with a better rate; ``UndecidedError`` if there is no receipt."""
-    receipt = bench.pair[1].side.receipt
-    if receipt is None:
-        raise UndecidedError(
-            "E_NO_RECEIPT", "No receipt was written.", "Give it more time (--budget)."
-        )
-    return replace(receipt, tokens_per_second=1.5 * receipt.tokens_per_second)
-
-
-def _verify(bench: Bench, receipt: Receipt, evidence: Evidence, code: str) -> Observed:
-    """Verify a spoiled receipt. If the honest one is refused too, that shows nothing."""
-    sealed = bench.pair[1]
-    found = verify_receipt(
-        encode_receipt(receipt),
-        evidence=encode_evidence(evidence),
-        profile_folded=sealed.files[FOLDED],
-    )
-    codes = [refusal.code for refusal in found.refusals]
-    is_honest = sealed.verification is not None and sealed.verification.ok
-    is_expected = is_honest and not found.ok and code in codes
-    shown = code if code in codes else next(iter(codes), "no reason")
-    words = f"{'accepted' if found.ok else 'refused'}, {shown}"
-    detail = " ".join(refusal.message for refusal in found.refusals)
-    return Observed(words, "ok" if is_expected else "differs", detail)
+"""Every case, in the order in which they are tried."""

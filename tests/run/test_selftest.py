@@ -1,0 +1,421 @@
+"""The self test: its plan, its bench, the cases, and functions by the name that was given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Injection, Workload
+from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
+from pytest_flamegate.core.locks import LOCK_DIRECTORY, machine_lock
+from pytest_flamegate.core.progress import Progress
+from pytest_flamegate.gate import Reason, Verdict
+from pytest_flamegate.profile.model import Frame
+from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.pyspy import make_pyspy
+from pytest_flamegate.run import selftest, selftest_cases
+from pytest_flamegate.run.seal import SealedSide
+from pytest_flamegate.run.selftest import (
+    MORE,
+    WHOLE,
+    Bench,
+    Compared,
+    SelftestPlan,
+    find_share,
+    is_called_by,
+    is_same_function,
+    make_plan,
+    open_bench,
+)
+from pytest_flamegate.run.selftest_cases import CASES, Row, exit_code_of, try_cases
+from tests.made import bundle
+from tests.report.verdicts import rate, share
+from tests.run.fakes import sealed_side
+
+WORKLOAD = Workload("4tok", "embedded", "2+2=", 4, "flamegate.toml")
+SLOWED = Injection("ternary_gemv", 25.0)
+
+
+def verdict(name: str, change_pct: float = -6.2, **more: Any) -> Verdict:
+    signal = rate(name, change_pct=change_pct, ci_low_pct=-7.4, ci_high_pct=9.9)
+    reasons = (Reason("E_CLEARLY", "It did."),)
+    options: dict[str, Any] = {"reasons": reasons, "signals": (signal,), **more}
+    return Verdict(verdict=name, grade="OBSERVED", false_alarm_rate=0.01, **options)  # type: ignore[arg-type]
+
+
+def side(name: str, seed: int, pairs: int = 6) -> SealedSide:
+    created = f"2025-10-13T12:00:0{seed}Z"
+    made = bundle(seed=seed, timed=pairs, profiled=3, created=created)
+    runs = tuple(
+        replace(run, pair=index if run.role == "timed" else None)
+        for index, run in enumerate(made.evidence.runs)
+    )
+    sealed = sealed_side(made.with_evidence(runs=runs, side=name))
+    assert sealed.verification is not None
+    assert sealed.verification.ok, sealed.verification.refusals
+    return sealed
+
+
+def bench(directory: Path, plan: SelftestPlan | None = None, **measured: Compared) -> Bench:
+    """A bench that holds what ``measured`` says, as if it had been."""
+    made = Bench(
+        plan or SelftestPlan(WORKLOAD, SLOWED, "attention"),
+        Settings(directory, directory / ".flamegate"),
+        Progress(),
+        make_pyspy(Setup()),
+        "Profiling is off.",
+    )
+    vars(made).update(measured)
+    return made
+
+
+def honest(directory: Path) -> Bench:
+    """A bench with a pair that every check accepts."""
+    pair = Compared(verdict("regressed"), side("base", 1), side("head", 2))
+    return bench(directory, slowed=pair)
+
+
+NAMES = tuple(case.name for case in CASES if case.name != "forged receipt")
+
+
+def profiled(**samples: int) -> Any:
+    """A side whose profile has stacks written ``a__b``, root first."""
+    stacks = {
+        tuple(Frame(name, "toy.py", "python") for name in stack.split("__")): count
+        for stack, count in samples.items()
+    }
+    profile = SimpleNamespace(stacks=stacks, samples=sum(samples.values()))
+    return SimpleNamespace(side=SimpleNamespace(profile=profile))
+
+
+HOT = profiled(ternary_gemv=780, attention=90, rope=130)
+COLD = profiled(ternary_gemv=100, attention=90, rope=810)
+
+
+def tried(name: str, made: Bench) -> Row:
+    (row,) = try_cases(made, [name])
+    return row
+
+
+def slowed(found: str, base: Any = HOT, **more: Any) -> Compared:
+    return Compared(verdict(found, **more), base, base)
+
+
+@pytest.mark.parametrize(
+    ("found", "base", "result"),
+    [
+        ("regressed", HOT, "ok"),
+        ("inconclusive", HOT, "undecided"),
+        ("pass", HOT, "differs"),
+        ("improved", HOT, "differs"),
+        ("dishonest", HOT, "differs"),
+        ("not_comparable", HOT, "differs"),
+        ("pass", COLD, "undecided"),
+        ("pass", profiled(rope=1), "undecided"),
+        ("improved", COLD, "differs"),
+    ],
+)
+def test_extra_work(found: str, base: Any, result: str, tmp_path: Path) -> None:
+    assert tried("slowed", bench(tmp_path, slowed=slowed(found, base))).result == result
+
+
+def test_too_little_extra_work_says_how_much_is_enough(tmp_path: Path) -> None:
+    row = tried("slowed", bench(tmp_path, slowed=slowed("pass", COLD)))
+    # A tenth of the time: 1.3 × 5 % fewer tokens per second are 7.0 % more time.
+    assert "--extra 70%" in row.detail
+    enough = SelftestPlan(WORKLOAD, Injection("ternary_gemv", 70.0), None)
+    again = tried("slowed", bench(tmp_path, enough, slowed=slowed("pass", COLD)))
+    assert again.result == "differs"
+
+
+@pytest.mark.parametrize(
+    ("names", "result"),
+    [(("ternary_gemv", "rope"), "ok"), (("rope", "ternary_gemv"), "differs"), ((), "undecided")],
+)
+def test_the_function_is_named(names: tuple[str, ...], result: str, tmp_path: Path) -> None:
+    found = slowed("regressed", explained_by=names)
+    assert tried("named", bench(tmp_path, slowed=found)).result == result
+
+
+def test_a_function_that_it_calls_stands_for_it(tmp_path: Path) -> None:
+    found = slowed("regressed", profiled(ternary_gemv__dot=9), explained_by=("dot",))
+    row = tried("named", bench(tmp_path, slowed=found))
+    assert (row.result, row.happened) == ("ok", "dot, which it calls")
+
+
+def test_nothing_is_named_where_nothing_regressed(tmp_path: Path) -> None:
+    found = slowed("pass", explained_by=("ternary_gemv",))
+    assert tried("named", bench(tmp_path, slowed=found)).result == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("found", "same", "faster"),
+    [
+        ("pass", "ok", "ok"),
+        ("improved", "ok", "ok"),
+        ("inconclusive", "ok", "undecided"),
+        ("regressed", "differs", "differs"),
+        ("dishonest", "differs", "differs"),
+        ("not_comparable", "differs", "differs"),
+    ],
+)
+def test_the_gate_stays_open(found: str, same: str, faster: str, tmp_path: Path) -> None:
+    seen = slowed(found)
+    made = bench(tmp_path, same=seen, faster=seen, slowed=slowed("regressed"))
+    assert tried("same code", made).result == same
+    assert tried("faster", made).result == faster
+
+
+@pytest.mark.parametrize(
+    ("finding", "before", "after", "result"),
+    [
+        ("share_moved", 0.5, 0.6, "ok"),
+        ("costs_more", 0.5, 0.6, "differs"),
+        ("costs_less", 0.6, 0.5, "undecided"),
+    ],
+)
+def test_neighbours_weigh_more_and_cost_no_more(
+    finding: str, before: float, after: float, result: str, tmp_path: Path
+) -> None:
+    hotspot, _ = share("ternary_gemv", before, after, finding)
+    seen = slowed("improved", hotspots=(hotspot,))
+    made = bench(tmp_path, faster=seen, slowed=slowed("regressed"))
+    assert tried("neighbours", made).result == result
+
+
+def test_the_other_function_gets_enough_work_to_be_seen(tmp_path: Path) -> None:
+    made = bench(tmp_path, slowed=slowed("regressed"))
+    assert made.other == Injection("attention", round(100 * WHOLE / 0.09))
+    unseen = bench(tmp_path, slowed=slowed("regressed", None))
+    assert unseen.other == Injection("attention", 4 * SLOWED.extra_pct)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdicts", "budgets"),
+    [
+        ("slowed", ["inconclusive", "regressed"], [COMPARE_BUDGET_S, MORE * COMPARE_BUDGET_S]),
+        ("slowed", ["inconclusive", "inconclusive"], [COMPARE_BUDGET_S, MORE * COMPARE_BUDGET_S]),
+        ("slowed", ["pass"], [COMPARE_BUDGET_S]),
+        ("slowed", ["regressed"], [COMPARE_BUDGET_S]),
+        ("same", ["inconclusive"], [COMPARE_BUDGET_S]),
+        ("same", ["regressed"], [COMPARE_BUDGET_S]),
+    ],
+)
+def test_noise_is_given_more_time_once(
+    name: str,
+    verdicts: list[str],
+    budgets: list[float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    def once(made: Bench, label: str, base: Any, head: Any, budget_s: float) -> Compared:
+        given.append(budget_s)
+        return Compared(verdict(verdicts[len(given) - 1]), HOT, HOT)
+
+    monkeypatch.setattr(Bench, "_once", once)
+    assert getattr(bench(tmp_path), name).verdict.verdict == verdicts[-1]
+    assert given == budgets
+
+
+def test_too_little_seen_is_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(*_: Any) -> Any:
+        raise UndecidedError("E_FEW_SAMPLES", "Too few.", "More.")
+
+    monkeypatch.setattr(selftest, "measure", measure)
+    row = tried("slowed", bench(tmp_path))
+    assert (row.result, row.happened) == ("undecided", "inconclusive, E_FEW_SAMPLES")
+
+
+def test_a_program_is_tried_without_injecting(tmp_path: Path) -> None:
+    program = Workload("prog", "command", "p", 4, "flamegate.toml", command=("prog",))
+    made = bench(tmp_path, make_plan(program, "25%"), same=slowed("pass"))
+    rows = {name: tried(name, made) for name in NAMES}
+    assert rows.pop("same code").result == "ok"
+    assert {row.result for row in rows.values()} == {"left out"}
+    assert all(row.detail.startswith("E_BAD_INJECTION") for row in rows.values())
+
+
+def test_without_a_profiler_nothing_is_said_of_functions(tmp_path: Path) -> None:
+    made = bench(tmp_path, slowed=slowed("regressed"))
+    made.profiler = None
+    assert tried("slowed", made).result == "ok"
+    row = tried("named", made)
+    assert (row.result, row.detail) == ("left out", "Profiling is off.")
+
+
+def test_without_a_second_function_none_is_made_faster(tmp_path: Path) -> None:
+    made = bench(tmp_path, SelftestPlan(WORKLOAD, SLOWED, None), slowed=slowed("regressed"))
+    row = tried("faster", made)
+    assert row.result == "left out"
+    assert "--other" in row.detail
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        (["ok", "ok"], 0),
+        (["ok", "undecided"], 4),
+        (["ok", "left out"], 4),
+        (["undecided", "differs"], 1),
+        ([], 4),
+    ],
+)
+def test_how_it_exits(results: list[Any], code: int) -> None:
+    assert exit_code_of([Row("", "", "", "", result) for result in results]) == code
+
+
+PYTHON = Workload("toy", "python", "p", 4, "flamegate.toml", target="toy:generate")
+
+
+@pytest.mark.parametrize(
+    ("workload", "arguments", "expected"),
+    [
+        (WORKLOAD, ("25%",), (Injection("ternary_gemv", 25.0), "attention")),
+        (WORKLOAD, ("+10", "attention"), (Injection("attention", 10.0), "ternary_gemv")),
+        (WORKLOAD, ("25%", None, "rope"), (SLOWED, "rope")),
+        (PYTHON, ("25%", "heavy"), (Injection("heavy", 25.0), None)),
+        (PYTHON, ("25%", "toy:heavy", "light"), (Injection("toy:heavy", 25.0), "light")),
+    ],
+)
+def test_what_is_asked(workload: Workload, arguments: Any, expected: Any) -> None:
+    plan = make_plan(workload, *arguments)
+    assert (plan.slowed, plan.other) == expected
+
+
+@pytest.mark.parametrize(
+    ("workload", "arguments", "code"),
+    [
+        (WORKLOAD, ("much",), "E_BAD_INJECTION"),
+        (WORKLOAD, ("0%",), "E_BAD_INJECTION"),
+        (WORKLOAD, ("-5%",), "E_BAD_INJECTION"),
+        (WORKLOAD, ("25%", "rope", "rope"), "E_SAME_FRAME"),
+        (PYTHON, ("25%",), "E_BAD_INJECTION"),
+    ],
+)
+def test_what_cannot_be_asked(workload: Workload, arguments: Any, code: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_plan(workload, *arguments)
+    assert caught.value.code == code
+
+
+def forged(made: Bench) -> Row:
+    return tried("forged receipt", made)
+
+
+def test_a_forged_receipt_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = honest(tmp_path)
+    row = forged(made)
+    assert (row.result, row.happened) == ("ok", row.expected)
+    accepted = SimpleNamespace(ok=True, refusals=())
+    with monkeypatch.context() as patch:
+        patch.setattr(selftest_cases, "verify_receipt", lambda *_, **__: accepted)
+        assert forged(made).result == "differs"
+    # If the honest receipt is rejected as well, a rejection shows nothing.
+    object.__setattr__(made.slowed.head, "verification", SimpleNamespace(ok=False))
+    assert forged(made).result == "differs"
+    assert forged(bench(tmp_path, slowed=Compared(verdict("inconclusive")))).result == "undecided"
+
+
+PROGRAM = Workload("prog", "command", "p", 4, "flamegate.toml", command=("true",))
+
+
+@pytest.fixture(autouse=True)
+def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOCK_DIRECTORY, str(tmp_path))
+
+
+def settings(root: Path, profiler: str) -> Settings:
+    return Settings(root, root / ".flamegate", profiler=profiler)
+
+
+def absent(_: Workload) -> NoReturn:
+    raise ToolError("E_NO_PROFILER", "No profiler sees it.", "Install one.")
+
+
+def test_without_a_profiler_the_other_cases_are_tried(tmp_path: Path) -> None:
+    given = settings(tmp_path, "auto")
+    with open_bench(make_plan(PROGRAM, "25%"), given, Progress(), absent) as made:
+        assert made.profiler is None
+        assert "E_NO_PROFILER" in (made.why_unavailable("profile") or "")
+    with open_bench(make_plan(PROGRAM, "25%"), given, Progress(), lambda _: None) as made:
+        assert "Profiling is off" in (made.why_unavailable("profile") or "")
+
+
+def test_a_profiler_asked_for_by_name_has_to_be_there(tmp_path: Path) -> None:
+    given = settings(tmp_path, "perf")
+    with (
+        pytest.raises(ToolError) as caught,
+        open_bench(make_plan(PROGRAM, "25%"), given, Progress(), absent),
+    ):
+        pass
+    assert caught.value.code == "E_NO_PROFILER"
+
+
+def test_a_workload_that_lacks_something_is_refused(tmp_path: Path) -> None:
+    given = settings(tmp_path, "none")
+    nothing = Workload("toy", "python", "p", 4, "flamegate.toml")
+    with (
+        pytest.raises(UsageError) as caught,
+        open_bench(make_plan(nothing, "25%", "f"), given, Progress(), lambda _: None),
+    ):
+        pass
+    assert caught.value.code == "E_NO_TARGET"
+
+
+def test_the_machine_is_held(tmp_path: Path) -> None:
+    given = settings(tmp_path, "none")
+
+    def work() -> NoReturn:
+        with open_bench(make_plan(PROGRAM, "25%"), given, Progress(), lambda _: None):
+            with pytest.raises(ToolError) as caught, machine_lock(print, 0.05):
+                pass
+            assert caught.value.code == "E_LOCK_TIMEOUT"
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    with machine_lock(print, 0.05):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("given", "shown", "same"),
+    [
+        ("softmax", "softmax", True),
+        ("Layer.forward", "Layer.forward", True),
+        ("forward", "Layer.forward", True),
+        ("model.Layer.forward", "Layer.forward", True),
+        ("model:Layer.forward", "Layer.forward", True),
+        ("model:Layer.forward", "Other.forward", False),
+        ("soft", "softmax", False),
+        ("max", "softmax", False),
+        ("softmax", "max", False),
+    ],
+)
+def test_the_name_that_was_given(given: str, shown: str, same: bool) -> None:
+    assert is_same_function(given, shown) is same
+
+
+def test_a_share_is_of_all_that_a_function_calls() -> None:
+    profile = profiled(main__heavy__dot=60, main__heavy=20, main__light=15, main=5)
+    assert find_share("heavy", profile) == 0.8
+    assert find_share("toy:light", profile) == 0.15
+    assert find_share("nothing", profile) is None
+    assert find_share("heavy", None) is None
+
+
+def test_a_callee_stands_for_it_if_most_of_its_samples_are_in_such_calls() -> None:
+    profile = profiled(main__heavy__dot=60, main__light__dot=20, main__heavy__copy=1, main__copy=9)
+    assert is_called_by("heavy", "dot", profile)
+    assert not is_called_by("light", "dot", profile)
+    assert not is_called_by("heavy", "copy", profile)
+    assert not is_called_by("heavy", "absent", profile)
+    assert not is_called_by("heavy", "dot", None)
