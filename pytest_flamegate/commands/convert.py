@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_flamegate.receipt.imports import ImportFormat
 
 
-_EXPORT_FORMATS = ("folded", "speedscope", "pprof")
+_EXPORT_FORMATS = ("folded", "speedscope")
 _MAX_FUNCTIONS = 10
 _EXTENSIONS = (
     *(".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw"),
@@ -87,17 +86,11 @@ def run(parsed: argparse.Namespace) -> int:
 
 def run_export(parsed: argparse.Namespace) -> int:
     """Export the profile."""
-    from pytest_flamegate.profile.formats.registry import BINARY, export_profile
+    from pytest_flamegate.profile.formats.registry import export_profile
     from pytest_flamegate.profile.frames import path_prefixes
     from pytest_flamegate.receipt import store
     from pytest_flamegate.run.open import open_profile
 
-    if parsed.output is None and parsed.format in BINARY and sys.stdout.isatty():
-        raise UsageError(
-            "E_TERMINAL",
-            f"{parsed.format} is a binary format, and standard output is a terminal.",
-            "Use -o FILE.",
-        )
     opened = open_profile(parsed.path, path_prefixes(Path.cwd()))
     data = export_profile(opened.profile, parsed.format, opened.title)
     if parsed.output is None:

@@ -61,7 +61,6 @@ class Workload:
         source: Where it was declared: a file's name, ``embedded``, or a test's node id.
         directory: Where commands run, and where paths and patterns start.
         target: ``module:function`` for the python engine, a test for the benchmark engine.
-        decode_profile: Whether a profile of decode alone is wanted, by subtraction.
         options: The keys that only its engine understands, frozen.
         family: The template that this workload is the ``variant`` of; both None if it is none.
     """
@@ -85,7 +84,6 @@ class Workload:
     thresholds: Thresholds = field(default_factory=Thresholds)
     injection: Injection | None = None
     sampling: Sampling = field(default_factory=Sampling)
-    decode_profile: bool = False
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     family: str | None = None
     variant: str | None = None

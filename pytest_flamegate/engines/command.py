@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import base
-from pytest_flamegate.engines.base import PLACEHOLDER, Lasting, Plan, Streamed
+from pytest_flamegate.engines.base import PLACEHOLDER, Plan, Streamed
 from pytest_flamegate.engines.figure_sources import check_sources, select_sources
 from pytest_flamegate.engines.tokens import load
 
@@ -88,18 +87,6 @@ class Command:
     def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
         """Return None: only the engine's own tokenizer knows."""
         return None
-
-
-def with_max_tokens(plan: Plan, workload: Workload, tokens: int) -> tuple[Plan, Workload] | None:
-    """Return plan and workload for another number of tokens.
-
-    None if the command line has no ``{max_tokens}``.
-    """
-    fewer = replace(workload, max_tokens=tokens)
-    if isinstance(plan, Lasting):
-        return plan, fewer
-    argv = replace_max_tokens(plan, workload, tokens)
-    return None if argv is None else (replace(plan, argv=argv), fewer)
 
 
 def replace_max_tokens(plan: Streamed, workload: Workload, tokens: int) -> tuple[str, ...] | None:

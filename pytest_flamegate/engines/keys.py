@@ -17,7 +17,7 @@ FIELDS = {"timeout": "timeout_s", "profile": "sampling"}
 """The keys whose field of ``Workload`` has another name."""
 _COMMON_KEYS = (
     *("engine", "command", "build", "target", "model", "tokenizer", "prompt", "max_tokens"),
-    *("token_unit", "env", "seed", "threads", "timeout", "profile", "decode_profile"),
+    *("token_unit", "env", "seed", "threads", "timeout", "profile"),
 )
 _THRESHOLDS = ("tokens_per_second", "hotspots", "bricks")
 KEYS = frozenset({*_COMMON_KEYS, *_THRESHOLDS, *OPTIONS})
@@ -141,11 +141,4 @@ def check_combinations(values: Mapping[str, Any]) -> None:
             "profile asks for native and nonblocking together.",
             "Native stacks can be read from a paused process only: remove one of the two.",
             "profile",
-        )
-    if values.get("decode_profile") and values["max_tokens"] == 1:
-        raise DeclarationError(
-            "E_BAD_VALUE",
-            "decode_profile is true, and max_tokens is 1: one token leaves nothing to subtract.",
-            "Ask for more than one token in max_tokens, or remove decode_profile.",
-            "decode_profile",
         )

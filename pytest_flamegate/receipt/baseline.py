@@ -43,8 +43,6 @@ ATTESTATION = ATTESTATION_NAME
 PICTURE, PAGE = "flamegraph.svg", "flamegraph.md"
 INTERACTIVE = "flamegraph.html"
 VERDICT = "verdict.json"
-DECODE, DECODE_FOLDED, DECODE_PICTURE = "decode.json", "decode.folded", "decode.svg"
-"""The profile of decode alone, by subtraction, if it was asked for."""
 BRICKS = "bricks.json"
 """The last record of the brick clock, with the calls of the last token."""
 INSTRUCTIONS, INSTRUCTIONS_PICTURE = "instructions.folded", "instructions.svg"
@@ -57,7 +55,6 @@ DESCRIBED = "profile.speedscope.json"
 """How an imported profile was taken, with its stacks: it has no evidence."""
 DIGESTED_FILES = (
     *(RECEIPT, EVIDENCE, FOLDED, PICTURE, INTERACTIVE, PAGE),
-    *(DECODE, DECODE_FOLDED, DECODE_PICTURE),
     *(INSTRUCTIONS, INSTRUCTIONS_PICTURE, VERDICT),
 )
 """The files that a baseline's record names by their digests."""
@@ -67,7 +64,7 @@ RECORD = "baseline.json"
 OLD_RECORD = "batches.json"
 """The record of baselines from before they had digests."""
 
-_LOADED_FILES = (RECEIPT, EVIDENCE, FOLDED, DECODE, DECODE_FOLDED, INSTRUCTIONS)
+_LOADED_FILES = (RECEIPT, EVIDENCE, FOLDED, INSTRUCTIONS)
 _READ_TRIES = 5
 
 

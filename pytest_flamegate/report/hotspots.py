@@ -1,4 +1,4 @@
-"""The sections of a profile: its hottest frames, decode alone, and findings in sentences.
+"""The sections of a profile: its hottest frames, and findings in sentences.
 
 A finding is written only if its figures are known and worth a reader's time.
 """
@@ -8,13 +8,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from pytest_flamegate.core.text import significant
-from pytest_flamegate.profile.decode import DecodeProfile
 from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Evidence, ProfileRecord
 from pytest_flamegate.report import text
-from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.sections import (
     NONE,
     Code,
@@ -158,90 +155,3 @@ def _find_in_clocks(evidence: Evidence) -> Iterator[str]:
             f"Some process waited for a CPU {text.percent(statistics.median(pressure))} of the "
             "time. Wall tokens per second suffer from it, the quiet clock does not."
         )
-
-
-# Decode alone
-
-
-_MOST_DECODE_ROWS = 20
-_NS = 1e9
-
-
-def decode_picture(decode: DecodeProfile, name: str) -> str:
-    """Return the flame graph as SVG: a frame is as wide as the time it takes of each token."""
-    long, short = decode.tokens
-    notes = [
-        f"{_with_error(decode.cpu_s_per_token, decode.cpu_error_s_per_token)} µs CPU/token",
-        f"subtracted: {text.share(decode.prefill_share)} of a sequence, "
-        f"as those of {text.plural(short, 'token')} take",
-        _count_samples(decode),
-        f"{_clipped(decode)} too much, where noise went below 0",
-        "derived, never gated",
-    ]
-    return flamegraph(
-        decode.profile,
-        title=f"{name}: decode alone, by subtraction: {text.plural(long, 'token')} minus "
-        f"{text.count(short)}",
-        subtitle=" · ".join(notes),
-        cpu_s_per_token=decode.profile.samples / _NS,
-    )
-
-
-def decode_section(decode: DecodeProfile, picture: str) -> Section:
-    """Return the profile of decode alone; ``picture`` is the path of its SVG from the page."""
-    long, short = decode.tokens
-    summary = (
-        f"Sequences of {text.plural(long, 'token')} less sequences of "
-        f"{text.plural(short, 'token')} of the same prompt, for each of "
-        f"the {text.count(long - short)} tokens between: "
-        f"{_with_error(decode.cpu_s_per_token, decode.cpu_error_s_per_token)} µs CPU/token. "
-        f"The time of the shorter ones, {text.share(decode.prefill_share)} of a longer one, is "
-        "subtracted. Derived, with standard errors; never gated."
-    )
-    certain = [row for row in decode.rows if abs(row.self_s) >= row.self_error_s]
-    rows = [
-        (
-            Code(row.name),
-            row.category,
-            _with_error(row.self_s, row.self_error_s),
-            _with_error(row.inclusive_s, row.inclusive_error_s),
-            text.share(row.decode_share),
-            text.share(row.sampled_share),
-        )
-        for row in certain[:_MOST_DECODE_ROWS]
-    ]
-    head = ("function", "category", "self µs/token", "with callees µs/token", "of decode",
-            "before subtraction")  # fmt: skip
-    left = len(decode.rows) - len(rows)
-    notes = (
-        f"From {_count_samples(decode)}; errors assume that shares vary "
-        f"{significant(decode.phi)} times as much as independent samples would. "
-        f"The picture shows {_clipped(decode)} too much, where noise took a stack below 0."
-    )
-    if left:
-        notes += (
-            f" {text.plural(left, 'further function')}, cheaper or smaller than the error, in "
-            "decode.json."
-        )
-    return make_section(
-        "Decode alone (by subtraction)",
-        [
-            Paragraph(summary),
-            Picture("Flame graph of decode alone", picture),
-            make_table(head, rows, right=range(2, len(head))),
-            Paragraph(notes, muted=True),
-        ],
-    )
-
-
-def _with_error(value_s: float, error_s: float) -> str:
-    return f"{text.micros(value_s)} ± {text.micros(error_s)}"
-
-
-def _count_samples(decode: DecodeProfile) -> str:
-    long, short = (text.count(each) for each in decode.samples)
-    return f"{long} samples of the longer sequences and {short} of the shorter"
-
-
-def _clipped(decode: DecodeProfile) -> str:
-    return f"{text.micros(decode.clipped_s_per_token)} µs/token"

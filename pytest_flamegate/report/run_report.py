@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_flamegate.gate.verdict import Verdict
-from pytest_flamegate.profile.decode import DecodeProfile
 from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Evidence, Receipt
@@ -22,7 +21,6 @@ from pytest_flamegate.report.evidence import (
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.hotspots import (
     category_shares,
-    decode_section,
     find_hottest,
     finding_section,
     hotspot_section,
@@ -58,7 +56,7 @@ class RunReport:
 
     ``verdict`` is None if the run was not judged; ``headline`` is its sentence, as it was stored.
     ``family`` and ``variant`` are those of the workload. ``drawn`` is for an HTML page;
-    ``picture``, ``difference`` and ``decode_picture`` are paths from a Markdown page.
+    ``picture`` and ``difference`` are paths from a Markdown page.
     ``pairs_pct`` is the change of the rate in each pair, in percent. ``again`` and ``accept`` are
     commands; ``warnings`` are sentences.
     """
@@ -75,8 +73,6 @@ class RunReport:
     drawn: Drawn | None = None
     picture: str = ""
     difference: str = ""
-    decode: DecodeProfile | None = None
-    decode_picture: str = ""
     pairs_pct: tuple[float, ...] = ()
     again: str | None = None
     accept: str | None = None
@@ -113,7 +109,6 @@ def run_sections(run: RunReport) -> list[Section]:
         ]
     sections += [
         brick_section(run.bricks) if run.bricks is not None else None,
-        decode_section(run.decode, run.decode_picture) if run.decode is not None else None,
         finding_section(evidence) if evidence is not None else None,
         next_section(run.again, run.accept),
         sureness_section(verdict) if verdict is not None else None,

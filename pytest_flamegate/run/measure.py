@@ -13,7 +13,6 @@ from pytest_flamegate.gate import MoreProcesses, Reason, last_analysis
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.pairs import PairObserver
-from pytest_flamegate.run.decode import decode_of
 from pytest_flamegate.run.instruments import trace_kernels
 from pytest_flamegate.run.processes import MAX_FOR_SAMPLES, MIN_PROFILED, Budget, SideProcesses
 from pytest_flamegate.run.schedule import (
@@ -141,7 +140,7 @@ class _OneSide(_Measurement):
                 break
             self._measure_more(wanted)
             measured = self.measured()
-        return self.complete(decode_of(measured, self.progress))
+        return self.complete(measured)
 
     def _affordable(self, wanted: MoreProcesses) -> MoreProcesses:
         """Return the part of ``wanted`` that there is time for; bricks have time of their own."""

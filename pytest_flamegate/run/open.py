@@ -31,7 +31,6 @@ from pytest_flamegate.receipt.baseline import (
     BASE_FOLDED,
     BASE_INSTRUCTIONS,
     BRICKS,
-    DECODE_FOLDED,
     DESCRIBED,
     EVIDENCE,
     FOLDED,
@@ -46,7 +45,6 @@ _EVIDENCE_OF = {FOLDED: EVIDENCE, BASE_FOLDED: BASE_EVIDENCE}
 _UNITS: dict[str, Unit] = {
     INSTRUCTIONS: "instructions",
     BASE_INSTRUCTIONS: "instructions",
-    DECODE_FOLDED: "nanoseconds",
 }
 """The unit of the counts in a run's other profiles: folded stacks do not name it."""
 _DOCUMENTS = frozenset({RECEIPT, EVIDENCE, BASE_EVIDENCE})

@@ -26,9 +26,6 @@ from pytest_flamegate.receipt.baseline import (
     BASE_FOLDED,
     BASE_INSTRUCTIONS,
     BRICKS,
-    DECODE,
-    DECODE_FOLDED,
-    DECODE_PICTURE,
     DIFFERENCE,
     EVIDENCE,
     FOLDED,
@@ -46,10 +43,8 @@ from pytest_flamegate.report.evidence import machine_note, picture_subtitle, wor
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
-from pytest_flamegate.report.hotspots import decode_picture
 from pytest_flamegate.report.markdown import run_markdown
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.run.decode import document
 from pytest_flamegate.run.difference import difference_of
 from pytest_flamegate.run.seal import ComposedRun, Sealed
 
@@ -92,7 +87,6 @@ def draw(
     bricks = bricks and replace(bricks, full_command=_bricks_command(directory))
     drawn = _difference_files(sealed, difference)
     drawn |= _flame_files(run, verdict, again, difference, bricks)
-    drawn |= _decode_files(run)
     drawn |= _instruction_files(run)
     return Pictures(drawn, _drawn(run, verdict, difference), bricks, warnings)
 
@@ -123,8 +117,6 @@ def _flame_files(
             head.evidence,
             picture=PICTURE,
             difference=DIFFERENCE if difference is not None else "",
-            decode=run.measured.decode,
-            decode_picture=DECODE_PICTURE,
             bricks=bricks and replace(bricks, full_command=f"flamegate bricks {BRICKS}"),
             again=again,
         )
@@ -174,19 +166,6 @@ def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> d
 def _base_files(stored: Mapping[str, bytes]) -> dict[str, bytes]:
     names = {EVIDENCE: BASE_EVIDENCE, FOLDED: BASE_FOLDED}
     return {names[name]: data for name, data in stored.items() if name in names}
-
-
-def _decode_files(run: ComposedRun) -> dict[str, bytes]:
-    """Return the profile of decode alone, if it was measured."""
-    decode = run.measured.decode
-    if decode is None or run.head.receipt is None:
-        return {}
-    name = run.measured.prepared.head.subject.workload.node_name
-    return {
-        DECODE: document(decode, run.head.evidence),
-        DECODE_FOLDED: fold_profile(decode.profile).encode(),
-        DECODE_PICTURE: decode_picture(decode, name).encode(),
-    }
 
 
 def _instruction_files(run: ComposedRun) -> dict[str, bytes]:

@@ -43,7 +43,6 @@ from pytest_flamegate.run.base_side import (
     use_own_environments,
 )
 from pytest_flamegate.run.calibration import known_rates, load, load_ledger, plan_for
-from pytest_flamegate.run.decode import NOT_IN_PAIRS
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
 from pytest_flamegate.run.publish import RunStore
 from pytest_flamegate.run.schedule import PAIRS_SHARE, plan_pair_counts
@@ -123,8 +122,6 @@ class Workbench:
             # The same bytes in two places are no difference.
             base, head = (replace(side, plan=mark_own_model(side.plan)) for side in (base, head))
         budget_s = self.settings.budget_of(workload.engine, compare=True)
-        if workload.decode_profile:
-            notes.append(NOT_IN_PAIRS)
         return Prepared(
             sides=(base, head),
             budget_s=budget_s,

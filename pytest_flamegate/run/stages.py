@@ -13,7 +13,6 @@ from pytest_flamegate.engines.base import Plan
 from pytest_flamegate.gate import Reason, ReportedRates
 from pytest_flamegate.observe.machine import Bandwidth
 from pytest_flamegate.observe.observation import Observation
-from pytest_flamegate.profile.decode import DecodeProfile
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.profile.profilers.instructions import InstructionCount
@@ -107,13 +106,11 @@ class MeasuredSide:
 class Measured:
     """A workload as it was measured: one side, or base and head.
 
-    ``decode`` is the profile of decode alone, if it was asked for. ``bandwidth`` is the
-    machine's memory bandwidth, measured only if bricks were. ``notes`` name the parts that could
-    not be measured.
+    ``bandwidth`` is the machine's memory bandwidth, measured only if bricks were. ``notes`` name
+    the parts that could not be measured.
     """
 
     prepared: Prepared
     sides: tuple[MeasuredSide, ...]
-    decode: DecodeProfile | None = None
     bandwidth: Bandwidth | None = None
     notes: tuple[Reason, ...] = ()

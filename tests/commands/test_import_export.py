@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.profile.formats.pprof import profile_message
 from pytest_flamegate.run.open import open_profile
 from tests.made import bundle
 
@@ -161,20 +159,6 @@ def test_a_run_is_exported_by_any_of_its_names(here: Path, capsys: Captured, nam
     document = json.loads(capsys.readouterr().out)
     assert document["name"] == "4tok"
     assert document["flamegate"]["profiler"] == "py-spy"
-
-
-def test_pprof_goes_to_a_file_and_not_to_a_terminal(
-    here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (here / "run.folded").write_text(FOLDED)
-    assert main(["export", "run.folded", "--format=pprof", "-o", "run.pb.gz"]) == 0
-    assert capsys.readouterr().out == "run.pb.gz\n"
-    message = profile_message()()
-    message.ParseFromString(gzip.decompress((here / "run.pb.gz").read_bytes()))
-    assert sorted(each.value[0] for each in message.sample) == [10, 30]
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert main(["export", "run.folded", "--format=pprof"]) == 2
-    assert "E_TERMINAL" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_is_an_error(here: Path, capsys: Captured) -> None:

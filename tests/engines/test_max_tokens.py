@@ -9,8 +9,8 @@ import pytest
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import Served, Streamed
-from pytest_flamegate.engines.command import replace_max_tokens, with_max_tokens
+from pytest_flamegate.engines.base import Streamed
+from pytest_flamegate.engines.command import replace_max_tokens
 
 
 def streamed(*command: str, prompt: str = "p", max_tokens: int = 20) -> tuple[Streamed, Workload]:
@@ -36,18 +36,9 @@ def test_only_the_number_of_tokens_changes(part: str, expected: str) -> None:
     assert replace_max_tokens(plan, workload, 3) == ("engine", expected, "3")
 
 
-def test_programs_get_the_number_on_their_command_line() -> None:
-    plan, workload = streamed("engine", "{max_tokens}")
-    fewer = replace(workload, max_tokens=1)
-    assert with_max_tokens(plan, workload, 1) == (replace(plan, argv=("engine", "1")), fewer)
-    served = Served({"factory": "m:f"})
-    assert with_max_tokens(served, workload, 1) == (served, fewer)
-
-
 def test_programs_without_the_placeholder_cannot_generate_fewer() -> None:
     plan, workload = streamed("engine", "20")
-    assert with_max_tokens(plan, workload, 1) is None
-    other = replace(plan, argv=("engine", "--n", "20"))
-    assert with_max_tokens(other, workload, 1) is None
+    assert replace_max_tokens(plan, workload, 1) is None
+    assert replace_max_tokens(replace(plan, argv=("engine", "--n", "20")), workload, 1) is None
     _, named = streamed("engine", "{max_tokens}")
-    assert with_max_tokens(replace(plan, argv=("engine", "21")), named, 1) is None
+    assert replace_max_tokens(replace(plan, argv=("engine", "21")), named, 1) is None

@@ -13,7 +13,6 @@ from pytest_flamegate.core import clocks, listeners, process_tree
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Endpoint
-from pytest_flamegate.engines.command import with_max_tokens
 from pytest_flamegate.engines.declare import read_file
 from tests.engines.endpoints import observer, running, workload
 
@@ -169,11 +168,6 @@ def test_frames_follow_from_the_servers_interpreter(argv: tuple[str, ...], pytho
     options = {"serve": argv, "frames": "native"}
     native = replace(declared, options=MappingProxyType(options))
     assert not engine("openai").sees_python(native)
-
-
-def test_fewer_tokens_from_the_same_server() -> None:
-    plan = Endpoint(("server",))
-    assert with_max_tokens(plan, workload(), 2) == (plan, replace(workload(), max_tokens=2))
 
 
 def test_declared_fields_of_a_request_win() -> None:

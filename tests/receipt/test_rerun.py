@@ -36,7 +36,6 @@ seed = 7
 threads = 2
 timeout = 12.5
 env = { MODE = "fast" }
-decode_profile = true
 
 [workloads.program]
 command = ["bin/run", "--model={model}", "{prompt}", "{max_tokens}", "{seed}", "{tokenizer}"]
@@ -85,7 +84,7 @@ def test_every_declared_kind_comes_back_as_it_was(tmp_path: Path) -> None:
     assert len(workloads) == 9
     for workload in workloads:
         # Thresholds judge, and sampling is of profiled runs: neither is run again.
-        bare = replace(workload, thresholds=Thresholds(), sampling=Sampling(), decode_profile=False)
+        bare = replace(workload, thresholds=Thresholds(), sampling=Sampling())
         assert parse_recipe(told(workload), tmp_path) == bare
         assert find_declared(told(workload), workloads) is workload
         assert find_differences(told(workload), workload) == []

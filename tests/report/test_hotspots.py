@@ -1,19 +1,14 @@
-"""The hottest frames, the findings of a run, and decode alone."""
+"""The hottest frames, and the findings of a run."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import pytest
 
-from pytest_flamegate.profile.decode import SequenceProfile, subtract_prefill
-from pytest_flamegate.profile.model import Stack
 from pytest_flamegate.receipt.types import Evidence, Metric
 from pytest_flamegate.report.hotspots import (
     category_shares,
-    decode_picture,
-    decode_section,
     finding_section,
     hotspot_section,
     rank_by_self_share,
@@ -119,56 +114,3 @@ def test_missing_figures_and_zeros_are_no_finding() -> None:
     )
     assert find(replace(bare, metrics=())) == []
     assert find(replace(bare, metrics=zeros)) == []
-
-
-# Decode alone
-
-
-PREFILL = (factory.python("main"), factory.python("prefill"))
-DECODE = (factory.python("main"), factory.python("rms_norm|<b>"))
-
-
-def sequences(prefill: int, decode: int, tokens: int, cpu_s: float) -> SequenceProfile:
-    stacks: dict[Stack, int] = {PREFILL: prefill, DECODE: decode}
-    return SequenceProfile(factory.profile(stacks), tokens, cpu_s, 0.001 * cpu_s, 4)
-
-
-FOUND = subtract_prefill(sequences(600, 440, 11, 1.04), sequences(620, 40, 1, 0.64))
-SECTION = render_section(decode_section(FOUND, "decode.svg"))
-
-
-def test_the_section_describes_the_subtraction_and_its_errors() -> None:
-    for words in (
-        "Sequences of 11 tokens less sequences of 1 token of the same prompt",
-        "each of the 10 tokens between: 40,000 ± 122 µs CPU/token",
-        "61.5 % of a longer one",
-        "never gated",
-        "From 1,040 samples of the longer sequences and 660 of the shorter",
-        "![Flame graph of decode alone](decode.svg)",
-        "2 further functions",
-    ):
-        assert words in SECTION
-
-
-def test_a_row_has_its_error_and_its_share_before_and_after() -> None:
-    (row,) = [line for line in SECTION.splitlines() if "rms_norm" in line]
-    assert row.startswith(r"| `rms_norm\|<b>` | norm | ")
-    found = next(each for each in FOUND.rows if each.name == "rms_norm|<b>")
-    cost, error = round(found.self_s * 1e6), round(found.self_error_s * 1e6)
-    assert f"| {cost:,}\u00a0±\u00a0{error:,} |" in row
-    assert row.replace("\u00a0", " ").endswith("| 100.3 % | 42.3 % |")
-
-
-def test_the_picture_states_that_it_is_derived_and_what_noise_clipped() -> None:
-    less = subtract_prefill(sequences(560, 480, 11, 1.04), sequences(620, 40, 1, 0.64))
-    picture = decode_picture(less, "flamegate.toml::decode")
-    assert ElementTree.fromstring(picture).tag.endswith("svg")
-    title = "flamegate.toml::decode: decode alone, by subtraction: 11 tokens minus 1"
-    assert f"<title>{title}</title>" in picture
-    assert "derived, never gated" in picture
-    assert "rms_norm|&lt;b&gt;" in picture
-    assert "prefill" not in picture
-    clipped = f"{less.clipped_s_per_token * 1e6:,.0f} µs/token too much"
-    assert less.clipped_s_per_token > 0.001
-    assert clipped in picture
-    assert clipped in render_section(decode_section(less, "decode.svg"))

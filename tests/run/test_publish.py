@@ -49,7 +49,7 @@ def test_a_baseline_that_is_not_what_was_accepted_is_an_error_that_names_the_fil
     elif fault == "gone":
         path.unlink()
     elif fault == "stranger":
-        path = directory / "decode.json"
+        path = directory / "instructions.svg"
         path.write_text("{}")
     elif fault == "record":
         path = directory / RECORD

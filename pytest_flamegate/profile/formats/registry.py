@@ -24,7 +24,6 @@ from pytest_flamegate.profile.formats.collapsed import (
     read_collapsed,
 )
 from pytest_flamegate.profile.formats.imported import make_foreign_profile
-from pytest_flamegate.profile.formats.pprof import write_pprof
 from pytest_flamegate.profile.formats.speedscope_profile import read_speedscope, write_speedscope
 from pytest_flamegate.profile.formats.traces import (
     is_onnx_trace,
@@ -125,11 +124,8 @@ FORMATS = (
 WRITERS: dict[str, Callable[[Profile, str], bytes]] = {
     "folded": lambda profile, _: fold_profile(profile).encode(),
     "speedscope": write_speedscope,
-    "pprof": write_pprof,
 }
 """By format: from a profile and its title to the bytes of the file."""
-BINARY = frozenset({"pprof"})
-"""Formats that a terminal cannot show."""
 
 
 def export_profile(profile: Profile, form: str, title: str) -> bytes:
