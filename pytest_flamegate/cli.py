@@ -12,28 +12,49 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import FlamegateError, system_errors
 from pytest_flamegate.core.progress import Terminated, terminable
+from pytest_flamegate.core.text import suggest
 
-_COMMANDS = (
-    "run",
-    "pictures",
-    "convert",
-    "convert:add_export",
-    "diff",
-    "bricks",
-    "verify",
-    "sign:add_keygen",
-    "sign",
-    "pictures:add_report",
-    "baseline",
-    "calibrate",
-    "selftest",
-    "doctor",
-)
+_COMMANDS = {
+    "run": ("run:declare", "measure and gate workloads"),
+    "flamegraph": (
+        "pictures:declare_flamegraph",
+        "write flame graphs of 1 and 10 tokens, each with its page, and a guide",
+    ),
+    "import": (
+        "convert:declare_import",
+        "read a profile or a benchmark's result that another tool wrote",
+    ),
+    "export": ("convert:declare_export", "write a profile for other tools"),
+    "diff": ("diff:declare", "compare two profiles: which function costs a token more or less"),
+    "bricks": ("convert:declare_bricks", "show an engine's bricks: tree, critical path, graph"),
+    "verify-receipt": (
+        "verify:declare",
+        "check that a receipt is honest, with its evidence if it has any",
+    ),
+    "keygen": ("sign:declare_keygen", "make a key pair to sign receipts with"),
+    "sign": ("sign:declare", "sign a receipt, its evidence and its profile"),
+    "report": (
+        "pictures:declare_report",
+        "write the latest run of every workload as one HTML page",
+    ),
+    "baseline": ("baseline:declare", "list, show, accept or prune baselines"),
+    "calibrate": (
+        "checks:declare_calibrate",
+        "measure how small a slowdown this machine can detect",
+    ),
+    "selftest": (
+        "checks:declare_selftest",
+        "prove that the gate fails when it must, and only then",
+    ),
+    "doctor": ("doctor:declare", "show what works here and how to fix the rest"),
+}
+"""Module and function that declare the arguments of each command, and its line in the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,12 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A shell can start a program without these streams; its exit code still counts.
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-    parsed = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Characters that the terminal's encoding lacks, or file names hold, are escaped.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with terminable(), system_errors():
+            parsed = _parse(sys.argv[1:] if arguments is None else arguments)
             return int(parsed.run(parsed))
     except FlamegateError as error:
         from pytest_flamegate.commands.common import escape_controls
@@ -60,9 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + (signal.SIGTERM if isinstance(end, Terminated) else signal.SIGINT)
 
 
-def _parser() -> argparse.ArgumentParser:
-    from importlib import import_module
-
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line; only the module of its command is imported."""
     parser = argparse.ArgumentParser(
         prog="flamegate",
         description="Gate the performance of LLM inference: profiles, receipts, verdicts.",
@@ -71,8 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"flamegate {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in _COMMANDS:
-        module, _, function = name.partition(":")
-        command = import_module(f"pytest_flamegate.commands.{module}")
-        getattr(command, function or "add")(subparsers)
-    return parser
+    command = next((each for each in arguments if not each.startswith("-")), None)
+    if command is not None and command not in _COMMANDS:
+        parser.error(f"there is no command {command!r}. {suggest(command, _COMMANDS)}")
+    for name, (place, words) in _COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=words)
+        if name == command:
+            module, _, function = place.partition(":")
+            declare = import_module(f"pytest_flamegate.commands.{module}")
+            getattr(declare, function)(subparser)
+    return parser.parse_args(arguments)

@@ -5,21 +5,32 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS
+from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.gate import machine_id
+from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.receipt.baseline import (
+    BASELINE_FILES,
+    EVIDENCE,
+    FOLDED,
+    PAGE,
+    RECEIPT,
+    read_baseline,
+)
+from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.receipt.metrics import value_of
+from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.receipt.verify import verify_receipt
+from pytest_flamegate.report.text import visible
+from pytest_flamegate.run.publish import RunStore
 
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.artifacts import ArtifactStore
-    from pytest_flamegate.receipt.types import Evidence
 
-
-def add(subparsers: common.Subparsers) -> None:
-    """Declare the command and its four actions."""
-    parser = subparsers.add_parser("baseline", help="list, show, accept or prune baselines")
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Declare the four actions of ``baseline``."""
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="all baselines, one line each")
     listing.set_defaults(run=list_all)
@@ -38,24 +49,22 @@ def add(subparsers: common.Subparsers) -> None:
 
 
 def list_all(parsed: argparse.Namespace) -> int:
-    """List every baseline, an unreadable one with its error."""
-    artifacts = _artifacts(parsed)
-    found = artifacts.list_baselines()
+    """List every baseline, an unreadable one with its error; return the worst error's exit code."""
+    found = _artifacts(parsed).list_baselines()
     if not found:
         common.print_text(
             "no baselines; accept the first with: pytest --flamegate --flamegate-update"
         )
+    codes = []
     for machine, workload, directory in found:
-        common.print_text(
-            f"{_visible(workload):<24} {_visible(machine):<28} {_describe(directory)}"
-        )
-    return 0
+        described, code = _describe(directory)
+        codes.append(code)
+        common.print_text(f"{_visible(workload):<24} {_visible(machine):<28} {described}")
+    return common.worst_code(codes)
 
 
 def show(parsed: argparse.Namespace) -> int:
     """Show the page of each machine's baseline of one workload."""
-    from pytest_flamegate.receipt.baseline import PAGE
-
     found = [entry for entry in _artifacts(parsed).list_baselines() if entry[1] == parsed.workload]
     if not found:
         raise UndecidedError(
@@ -63,23 +72,22 @@ def show(parsed: argparse.Namespace) -> int:
             f"There is no baseline of {parsed.workload!r}.",
             "Accept one with pytest --flamegate --flamegate-update.",
         )
+    codes = []
     for machine, workload, directory in found:
+        described, code = _describe(directory)
+        codes.append(code)
         named = f"{_visible(workload)} on {_visible(machine)}"
-        common.print_text(f"{named}: {_describe(directory)}\n{_visible(directory)}")
+        common.print_text(f"{named}: {described}\n{_visible(directory)}")
         page = directory / PAGE
         if page.is_file():
             common.print_text(
                 read_bounded(page, EVIDENCE_LIMITS.max_bytes).decode("utf-8", "replace")
             )
-    return 0
+    return common.worst_code(codes)
 
 
 def accept(parsed: argparse.Namespace) -> int:
     """Accept the latest runs, each only if its receipt still verifies."""
-    from pytest_flamegate.gate import machine_id
-    from pytest_flamegate.receipt.baseline import RECEIPT
-    from pytest_flamegate.run.publish import RunStore
-
     parsed.update = True  # so that it is an error under CI
     artifacts = _artifacts(parsed)
     latest = sorted(path.parent.name for path in artifacts.root.glob(f"latest/*/{RECEIPT}"))
@@ -106,10 +114,6 @@ def _read_acceptable(name: str, directory: Path) -> tuple[dict[str, bytes], Evid
 
     Raises ``E_NOT_ACCEPTED`` if it is dishonest, had work injected or ran in pairs.
     """
-    from pytest_flamegate.receipt.baseline import BASELINE_FILES, EVIDENCE, FOLDED, RECEIPT
-    from pytest_flamegate.receipt.documents import decode_evidence
-    from pytest_flamegate.receipt.verify import verify_receipt
-
     present = [each for each in BASELINE_FILES if os.path.lexists(directory / each)]
     files = {each: read_bounded(directory / each, EVIDENCE_LIMITS.max_bytes) for each in present}
     verification = verify_receipt(
@@ -140,8 +144,6 @@ def _read_acceptable(name: str, directory: Path) -> tuple[dict[str, bytes], Evid
 
 def prune(parsed: argparse.Namespace) -> int:
     """Remove, or only list, the baselines of workloads that are no longer declared."""
-    from pytest_flamegate.engines.embedded import embedded_workloads
-
     settings = common.read_settings(parsed)
     artifacts = _artifacts(parsed)
     known = {workload.name for workload in common.read_workloads(settings)}
@@ -165,35 +167,28 @@ def prune(parsed: argparse.Namespace) -> int:
 
 def _visible(name: object) -> str:
     """Return a name that any contributor may have committed, escaped and on one line."""
-    from pytest_flamegate.report.text import visible
-
     return visible(str(name), 1000)
 
 
 def _artifacts(parsed: argparse.Namespace) -> ArtifactStore:
-    from pytest_flamegate.receipt.artifacts import ArtifactStore
 
     return ArtifactStore(common.read_settings(parsed).directory)
 
 
 def _made_by_a_test(directory: Path) -> bool:
     """Whether a test measured it with ``flamegate.measure``, which needs no declaration."""
-    from pytest_flamegate.receipt.baseline import read_baseline
-
     try:
         return "::" in str(read_baseline(directory).evidence.workload.get("source"))
     except FlamegateError:
         return False
 
 
-def _describe(directory: Path) -> str:
-    from pytest_flamegate.receipt.baseline import read_baseline
-    from pytest_flamegate.receipt.metrics import value_of
-
+def _describe(directory: Path) -> tuple[str, int]:
+    """Return a baseline's figures, or the error that makes it unusable, and the exit code."""
     try:
         evidence = read_baseline(directory).evidence
     except FlamegateError as error:
-        return f"unusable: {error.problem}"
+        return f"unusable: {error.code}: {error.problem}", error.exit_code
     rate = value_of(evidence.metrics, "tokens_per_second") or 0.0
     commit = evidence.commit.revision[:7] if evidence.commit else "no commit"
-    return f"{rate:10.1f} tokens/s  {evidence.created}  {commit}"
+    return f"{rate:10.1f} tokens/s  {evidence.created}  {commit}", 0

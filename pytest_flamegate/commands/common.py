@@ -5,25 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.config import settings
 from pytest_flamegate.config.options import OPTIONS
 from pytest_flamegate.config.settings import Settings, resolve_path
-
-if TYPE_CHECKING:
-    from pytest_flamegate.config.workload import Workload
-
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.report.text import visible
 
 _LINE = re.compile(r"(\n)")
 _LINE_OR_COLOUR = re.compile(r"(\n|\x1b\[(?:0|1|[0-9;]{0,2}3[0-9])m)")
 """The end of a line, and the colours that reports use."""
-Subparsers = Any
-"""The result of ``ArgumentParser.add_subparsers``, whose type argparse does not export."""
 
 
 def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -60,6 +56,7 @@ def read_settings(parsed: argparse.Namespace) -> Settings:
 
 def read_workloads(settings: Settings) -> tuple[Workload, ...]:
     """Return the declared workloads, or the embedded ones if none are declared."""
+    # Imported here: a command that only verifies receipts needs no engine.
     from pytest_flamegate.engines.declare import find_file, read_file
     from pytest_flamegate.engines.embedded import embedded_workloads
 
@@ -81,7 +78,6 @@ def escape_controls(text: str, *, colour: bool = False) -> str:
     """Return ``text`` with control characters escaped, except line ends and, if asked, colours."""
     if text.replace("\n", "").isprintable():
         return text
-    from pytest_flamegate.report.text import visible
 
     allowed = _LINE_OR_COLOUR if colour else _LINE
     parts = allowed.split(text)
@@ -106,6 +102,12 @@ def _ignore_closed_pipe() -> Iterator[None]:
 
 def terminal_width() -> int:
     """Return the width of the terminal, or 100 without one."""
-    import shutil
-
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+
+
+_SEVERITY = (1, 3, 2, 5, 4, 0)
+
+
+def worst_code(codes: Iterable[int]) -> int:
+    """Return the worst of several exit codes: regressed, rejected, usage, tool, undecided, 0."""
+    return min(codes, key=_SEVERITY.index, default=0)

@@ -1,4 +1,4 @@
-"""``flamegate import`` and ``flamegate export``: files of other tools, read and written."""
+"""``flamegate import``, ``export`` and ``bricks``: files of other tools, read and written."""
 
 from __future__ import annotations
 
@@ -7,17 +7,48 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
+from pytest_flamegate.commands.diff import find_results
+from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.files import read_bounded, require_confined
+from pytest_flamegate.core.json import RECEIPT_LIMITS, encode_json
+from pytest_flamegate.engines.declare import NAME
+from pytest_flamegate.graph.critical_path import find_critical_path
+from pytest_flamegate.graph.document import to_document
+from pytest_flamegate.graph.text import draw_dot, draw_tree
+from pytest_flamegate.profile.formats.registry import (
+    detect_format,
+    export_profile,
+    parse_profile,
+    read_file,
+    unknown_format_error,
+    unpack,
+)
+from pytest_flamegate.profile.frames import path_prefixes
+from pytest_flamegate.profile.hotspots import rank_hotspots
+from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.baseline import (
+    DESCRIBED,
+    EVIDENCE,
+    FOLDED,
+    INTERACTIVE,
+    PICTURE,
+    RECEIPT,
+)
+from pytest_flamegate.receipt.imports import ImportFormat, detect_import_format
+from pytest_flamegate.receipt.imports.imported import ImportSource, decode_imported, encode_imported
+from pytest_flamegate.report import text as figures
+from pytest_flamegate.report.answers import imported_text
+from pytest_flamegate.report.bricks import graph_text, sums_text
+from pytest_flamegate.report.flame import Drawn
+from pytest_flamegate.report.flame_html import flamegraph_html
+from pytest_flamegate.report.flame_svg import flamegraph
+from pytest_flamegate.report.text import clip, columns, visible
+from pytest_flamegate.run.open import open_graph, open_profile, open_sums
 
-if TYPE_CHECKING:
-    from pytest_flamegate.profile.model import Profile
-    from pytest_flamegate.receipt.imports import ImportFormat
-
-
-_EXPORT_FORMATS = ("folded", "speedscope")
 _MAX_FUNCTIONS = 10
 _EXTENSIONS = (
     *(".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw"),
@@ -25,16 +56,14 @@ _EXTENSIONS = (
 )
 
 
-def add(subparsers: common.Subparsers) -> None:
-    """Declare ``import``."""
-    parser = subparsers.add_parser(
-        "import",
-        help="read a profile or a benchmark's result that another tool wrote",
-        description="Reads folded stacks or a speedscope file, recognised by its content, and "
-        "writes profile.folded, profile.speedscope.json, flamegraph.svg and flamegraph.html. "
-        "Or reads results of llama-bench, vLLM bench, GuideLLM, inference-perf, AIPerf or "
-        "GenAI-Perf as JSON, and writes a document of grade SELF_REPORTED for each. Values that "
-        "the file does not contain stay unknown; nothing is gated by them.",
+def declare_import(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``import``."""
+    parser.description = (
+        "Reads folded stacks or a speedscope file, recognised by its content, and writes "
+        "profile.folded, profile.speedscope.json, flamegraph.svg and flamegraph.html. Or reads "
+        "results of llama-bench, vLLM bench, GuideLLM, inference-perf, AIPerf or GenAI-Perf in "
+        "JSON, and writes a document of grade SELF_REPORTED for each. Values that the file does "
+        "not contain stay unknown; nothing is gated by them."
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--name", metavar="NAME", help="its name here (default: the file's)")
@@ -46,35 +75,48 @@ def add(subparsers: common.Subparsers) -> None:
         help="where to write (default: .flamegate/imported/NAME)",
     )
     common.add_options(parser, "dir")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_import)
 
 
-def add_export(subparsers: common.Subparsers) -> None:
-    """Declare ``export``."""
-    parser = subparsers.add_parser(
-        "export",
-        help="write a profile for other tools",
-        description="Writes the profile of a run (its directory, receipt or evidence), of folded "
-        "stacks or of a speedscope file. Equal profiles give equal bytes.",
+def declare_export(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``export``."""
+    parser.description = (
+        "Writes the profile of a run (its directory, receipt or evidence), of folded stacks or of "
+        "a speedscope file. Equal profiles give equal bytes."
     )
     parser.add_argument("path", type=Path, metavar="PATH")
-    parser.add_argument("--format", required=True, choices=_EXPORT_FORMATS)
+    parser.add_argument("--format", required=True, choices=("folded", "speedscope"))
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
     )
     parser.set_defaults(run=run_export)
 
 
-def run(parsed: argparse.Namespace) -> int:
-    """Import a file of results or a profile."""
-    from pytest_flamegate.profile.formats.registry import (
-        detect_format,
-        read_file,
-        unknown_format_error,
-        unpack,
+def declare_bricks(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``bricks``."""
+    parser.description = (
+        "Reads the bricks of the last generated token (a run's directory, its bricks.json, a "
+        "graph that --json wrote, or another profiler's trace) and shows layers, bricks, kernels "
+        "and copies as a tree, with the critical path and its share of the wall time; with "
+        "--table the sum of each brick."
     )
-    from pytest_flamegate.receipt.imports import detect_import_format
+    parser.add_argument("path", type=Path, metavar="PATH")
+    shape = parser.add_mutually_exclusive_group()
+    for name, words in (
+        ("tree", "the tree alone"),
+        ("dot", "the graph for Graphviz: pipe it to dot -Tsvg"),
+        ("json", "the graph as JSON, which this command reads again"),
+        ("table", "the sum of each brick over all calls, also of traces that hold only sums"),
+    ):
+        shape.add_argument(f"--{name}", dest="shape", action="store_const", const=name, help=words)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
+    )
+    parser.set_defaults(run=run_bricks)
 
+
+def run_import(parsed: argparse.Namespace) -> int:
+    """Import a file of results or a profile."""
     data = unpack(read_file(parsed.file))
     results = detect_import_format(data)
     if results is not None:
@@ -86,27 +128,47 @@ def run(parsed: argparse.Namespace) -> int:
 
 def run_export(parsed: argparse.Namespace) -> int:
     """Export the profile."""
-    from pytest_flamegate.profile.formats.registry import export_profile
-    from pytest_flamegate.profile.frames import path_prefixes
-    from pytest_flamegate.receipt import store
-    from pytest_flamegate.run.open import open_profile
-
     opened = open_profile(parsed.path, path_prefixes(Path.cwd()))
     data = export_profile(opened.profile, parsed.format, opened.title)
-    if parsed.output is None:
+    return _print_or_write(data, parsed.output)
+
+
+def run_bricks(parsed: argparse.Namespace) -> int:
+    """Show the graph, or the sums."""
+    if parsed.shape == "table":
+        found = open_sums(parsed.path)
+        text = sums_text(
+            found.name,
+            found.table,
+            notes=found.notes,
+            kernels=found.kernels,
+            medians_us=found.medians_us,
+            width=common.terminal_width(),
+        )
+        return _print_or_write(f"{text}\n".encode(), parsed.output)
+    graph = open_graph(parsed.path)
+    if parsed.shape == "tree":
+        text = draw_tree(graph)
+    elif parsed.shape == "dot":
+        text = draw_dot(graph)
+    elif parsed.shape == "json":
+        text = encode_json(to_document(graph)).decode().removesuffix("\n")
+    else:
+        text = graph_text(graph, find_critical_path(graph))
+    return _print_or_write(f"{text}\n".encode(), parsed.output)
+
+
+def _print_or_write(data: bytes, output: Path | None) -> int:
+    if output is None:
         common.print_bytes(data)
     else:
-        store.write_atomic(parsed.output, data)
-        common.print_text(str(parsed.output))
+        store.write_atomic(output, data)
+        common.print_text(str(output))
     return 0
 
 
 def _import_results(data: bytes, results_format: ImportFormat, parsed: argparse.Namespace) -> int:
     """Write each result of ``data`` as a document of its own, all or none."""
-    from pytest_flamegate.core.clocks import utc_now
-    from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
-    from pytest_flamegate.report.answers import imported_text
-
     name = _choose_name(parsed)
     results = results_format.read(data)
     digest = hashlib.sha256(data).hexdigest()
@@ -126,11 +188,6 @@ def _require_same_source(
 
     Below ``.flamegate`` the whole directory is replaced, elsewhere only ``files`` are.
     """
-    from pytest_flamegate.commands.diff import find_results
-    from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json import RECEIPT_LIMITS
-    from pytest_flamegate.receipt.imports.imported import decode_imported
-
     directory = parsed.output or common.read_settings(parsed).directory / "imported" / name
     for each in find_results(directory):
         if parsed.output is not None and each.name not in files:
@@ -145,12 +202,6 @@ def _require_same_source(
 
 
 def _import_profile(data: bytes, parsed: argparse.Namespace) -> int:
-    from pytest_flamegate.profile.formats.registry import export_profile, parse_profile
-    from pytest_flamegate.profile.frames import path_prefixes
-    from pytest_flamegate.receipt.baseline import DESCRIBED, FOLDED, INTERACTIVE, PICTURE
-    from pytest_flamegate.report.flame import Drawn
-    from pytest_flamegate.report.flame_html import flamegraph_html
-    from pytest_flamegate.report.flame_svg import flamegraph
 
     name = _choose_name(parsed)
     profile = parse_profile(data, path_prefixes(Path.cwd()))
@@ -170,8 +221,6 @@ def _import_profile(data: bytes, parsed: argparse.Namespace) -> int:
 
 def _choose_name(parsed: argparse.Namespace) -> str:
     """Return ``--name``, else the file's name without the extensions of known formats."""
-    from pytest_flamegate.engines.declare import NAME
-
     name: str = parsed.name or parsed.file.name
     while not parsed.name and name.endswith(_EXTENSIONS) and os.path.splitext(name)[0]:  # noqa: PTH122
         name = os.path.splitext(name)[0]  # noqa: PTH122
@@ -186,10 +235,6 @@ def _choose_name(parsed: argparse.Namespace) -> str:
 
 def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) -> Path:
     """Write the files and return their directory; a measured run is never overwritten."""
-    from pytest_flamegate.core.files import require_confined
-    from pytest_flamegate.receipt import store
-    from pytest_flamegate.receipt.baseline import EVIDENCE, RECEIPT
-
     if parsed.output is None:
         root = common.read_settings(parsed).directory
         published = require_confined(root, store.child_path(root / "imported", name))
@@ -211,10 +256,6 @@ def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) ->
 
 def _describe_profile(profile: Profile) -> list[str]:
     """Return a line for each of the hottest functions, and the notes of the profile."""
-    from pytest_flamegate.profile.hotspots import rank_hotspots
-    from pytest_flamegate.report import text as figures
-    from pytest_flamegate.report.text import clip, columns, visible
-
     spots = [spot for spot in rank_hotspots(profile) if spot.self_samples]
     rows = [
         (figures.share(spot.self_share), clip(visible(spot.name), 60), visible(spot.module))

@@ -8,35 +8,52 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
-from pytest_flamegate.core.files import is_file
-
-if TYPE_CHECKING:
-    from pytest_flamegate.profile.difference import ProfileDifference
-    from pytest_flamegate.receipt.imports.imported import ImportedMetric
-
+from pytest_flamegate.core.files import is_file, read_bounded
+from pytest_flamegate.core.json import EVIDENCE_LIMITS, RECEIPT_LIMITS, parse_json
+from pytest_flamegate.profile.difference import ProfileDifference
+from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.frames import path_prefixes
+from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.receipt.imports.imported import (
+    ImportedMetric,
+    compare_results,
+    convert_metrics,
+    decode_imported,
+    is_imported,
+)
+from pytest_flamegate.report.answers import (
+    comparison_document,
+    comparison_text,
+    difference_document,
+    difference_text,
+)
+from pytest_flamegate.report.difference_svg import difference_svg
+from pytest_flamegate.report.flame import Drawn
+from pytest_flamegate.report.flame_html import flamegraph_html
+from pytest_flamegate.run.difference import compare_opened, named, other_work
+from pytest_flamegate.run.open import open_profile
 
 _EVIDENCE = "evidence.json"
 _RUN_FILES = frozenset({"receipt.json", _EVIDENCE})
 _PICTURE = "diff.svg"
 
 
-def add(subparsers: common.Subparsers) -> None:
-    """Declare the command."""
-    parser = subparsers.add_parser(
-        "diff",
-        help="compare two profiles: which function costs a token more or less",
-        description="Compares two profiles by the cost of each function for a token (share of the "
-        "samples x CPU time of a token). Each side is the directory of a run or a baseline, a "
-        "receipt or evidence, folded stacks, or a speedscope file. A profile without evidence "
-        "next to it has no cost: then shares are compared, and the result says so. Profiles that "
-        "were taken differently (profiler, rate, event, call graph, Python, coverage) are an "
-        "error.",
-        epilog="exit codes: 0 compared, whatever was found (nothing is gated); 2 usage; "
-        "3 a file is malformed; 4 not comparable, or no samples; 5 cannot be read or written",
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``diff``."""
+    parser.description = (
+        "Compares two profiles by the cost of each function for a token (share of the samples x "
+        "CPU time of a token). Each side is the directory of a run or a baseline, a receipt or "
+        "evidence, folded stacks, or a speedscope file. A profile without evidence next to it has "
+        "no cost: then shares are compared, and the result says so. Profiles that were taken "
+        "differently (profiler, rate, event, call graph, Python, coverage) are an error."
+    )
+    parser.epilog = (
+        "exit codes: 0 compared, whatever was found (nothing is gated); 2 usage; 3 a file is "
+        "malformed; 4 not comparable, or no samples; 5 cannot be read or written"
     )
     parser.add_argument("before", type=Path, metavar="BEFORE")
     parser.add_argument("after", type=Path, metavar="AFTER")
@@ -57,11 +74,6 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Compare; 0 whatever the difference is."""
-    from pytest_flamegate.profile.frames import path_prefixes
-    from pytest_flamegate.report.answers import difference_document, difference_text
-    from pytest_flamegate.run.difference import compare_opened, named, other_work
-    from pytest_flamegate.run.open import open_profile
-
     paths = (parsed.before, parsed.after)
     if any(find_results(path) or _is_imported(path) for path in paths):
         return _compare_results(parsed)
@@ -92,12 +104,6 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _write(found: ProfileDifference, parsed: argparse.Namespace) -> list[Path]:
     """Write the picture, the page and both folded stacks; return their paths."""
-    from pytest_flamegate.profile.folded import fold_profile
-    from pytest_flamegate.receipt import store
-    from pytest_flamegate.report.difference_svg import difference_svg
-    from pytest_flamegate.report.flame import Drawn
-    from pytest_flamegate.report.flame_html import flamegraph_html
-
     is_picture = parsed.output.suffix == ".svg"
     picture = parsed.output if is_picture else parsed.output / _PICTURE
     # In a directory of their own the stacks need no name before theirs.
@@ -128,8 +134,6 @@ def find_results(path: Path) -> list[Path]:
 
 
 def _is_imported(path: Path) -> bool:
-    from pytest_flamegate.core.json import RECEIPT_LIMITS, parse_json
-    from pytest_flamegate.receipt.imports.imported import is_imported
 
     if not is_file(path) or path.suffix != ".json" or path.name in _RUN_FILES:
         return False
@@ -143,9 +147,6 @@ def _is_imported(path: Path) -> bool:
 
 def _compare_results(parsed: argparse.Namespace) -> int:
     """Compare figures; 0 whatever the difference is."""
-    from pytest_flamegate.receipt.imports.imported import compare_results
-    from pytest_flamegate.report.answers import comparison_document, comparison_text
-
     if parsed.output is not None:
         raise UsageError(
             "E_NO_PICTURE",
@@ -175,10 +176,6 @@ def _compare_results(parsed: argparse.Namespace) -> int:
 
 
 def _read_metrics(path: Path) -> Sequence[ImportedMetric]:
-    from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json import EVIDENCE_LIMITS, RECEIPT_LIMITS
-    from pytest_flamegate.receipt.documents import decode_evidence
-    from pytest_flamegate.receipt.imports.imported import convert_metrics, decode_imported
 
     results = find_results(path)
     if len(results) > 1:

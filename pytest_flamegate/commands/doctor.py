@@ -4,39 +4,43 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
+from pytest_flamegate.config.thresholds import MAX_CPU_PRESSURE_PCT
+from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.files import path_text
 from pytest_flamegate.core.text import escape_name
-
-if TYPE_CHECKING:
-    from pytest_flamegate.profile.profilers.base import Probe, Setup
-
+from pytest_flamegate.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.models.discover import describe_model, find_model, find_tokenizer
+from pytest_flamegate.models.gguf import read_header
+from pytest_flamegate.observe.gpu_watch import DeviceWatch
+from pytest_flamegate.observe.machine import find_known_bandwidth, read_identity
+from pytest_flamegate.profile.profilers.base import Probe, Setup
+from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
+from pytest_flamegate.profile.profilers.choose import (
+    choose_profiler,
+    explain_fallbacks,
+    make_profilers,
+)
+from pytest_flamegate.profile.profilers.errors import describe_permissions
+from pytest_flamegate.profile.profilers.perf_data import DIRECTORY
 
 Check = tuple[str, bool, str]
 """One line: what was checked, whether it works, and the details."""
 
 
-def add(subparsers: common.Subparsers) -> None:
-    """Declare the command."""
-    parser = subparsers.add_parser("doctor", help="show what works here and how to fix the rest")
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Declare ``doctor``, which takes no arguments."""
     parser.set_defaults(run=run)
 
 
 def run(_: argparse.Namespace) -> int:
     """Try every instrument; 0 if at least one profiler works."""
-    from pytest_flamegate.observe.machine import read_identity
-    from pytest_flamegate.profile.profilers.base import Setup
-    from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
-    from pytest_flamegate.profile.profilers.choose import make_profilers
-    from pytest_flamegate.profile.profilers.errors import describe_permissions
-
     machine = read_identity()
     common.print_text(
         f"machine    {machine['cpu_model']}, {machine['cpu_cores']} cores, "
@@ -86,8 +90,6 @@ def _describe_profiler(probe: Probe) -> str:
 
 def _describe_choice(setup: Setup, probes: dict[str, Probe]) -> list[str]:
     """Return the profiler that a run would take, in the words of a run."""
-    from pytest_flamegate.profile.profilers.choose import choose_profiler, explain_fallbacks
-
     try:
         profiler = choose_profiler("auto", setup, probes)
     except FlamegateError as error:
@@ -108,25 +110,22 @@ def _describe_choice(setup: Setup, probes: dict[str, Probe]) -> list[str]:
 
 
 def _check_clocks() -> list[Check]:
-    from pytest_flamegate.core import clocks
-
     has_delay = clocks.read_clocks(os.getpid()).run_delay_ns is not None
-    pressure_pct = clocks.read_cpu_pressure_pct()
-    is_linux = sys.platform == "linux"
-    limits = f"{platform.system()}: CPU time only, no run delay, no bytes read, no perf"
     no_delay = "the kernel reports no run delay (schedstat); CPU time is used instead"
+    pressure_pct = clocks.read_cpu_pressure_pct()
+    is_calm = False
     pressure = "the kernel reports no CPU pressure (/proc/pressure/cpu)"
     if pressure_pct is not None:
+        is_calm = pressure_pct <= MAX_CPU_PRESSURE_PCT
         pressure = f"{pressure_pct:.0f} % of the last 10 s some task waited for a CPU"
+        pressure += "" if is_calm else "; end other programs before you measure"
     return [
-        ("platform", is_linux, "Linux: all clocks" if is_linux else limits),
         ("quiet", has_delay, "wall time less run delay" if has_delay else no_delay),
-        ("pressure", pressure_pct is not None, pressure),
+        ("pressure", is_calm, pressure),
     ]
 
 
 def _check_gpu() -> Check:
-    from pytest_flamegate.observe.gpu_watch import DeviceWatch
 
     devices = DeviceWatch().observe([])
     missing = next(devices.find_missing(), None)
@@ -140,14 +139,11 @@ def _check_gpu() -> Check:
 
 def _check_bandwidth() -> list[Check]:
     """Return the bandwidth that a run measured here before; measuring takes too long for this."""
-    from pytest_flamegate.observe.machine import find_known_bandwidth
-
     known = find_known_bandwidth()
     return [] if known is None else [("memory", True, f"read at {known.describe()}")]
 
 
 def _check_directories() -> list[Check]:
-    from pytest_flamegate.profile.profilers.perf_data import DIRECTORY
 
     artifacts = common.read_settings(argparse.Namespace()).directory
     directories = [("temporary", Path(tempfile.gettempdir())), ("artifacts", artifacts)]
@@ -170,8 +166,6 @@ def _check_directory(path: Path) -> tuple[bool, str]:
 
 
 def _check_embedded_model() -> Check:
-    from pytest_flamegate.engines.embedded import SHIPPED_MODEL
-    from pytest_flamegate.models.gguf import read_header
 
     try:
         header = read_header(SHIPPED_MODEL)
@@ -182,9 +176,6 @@ def _check_embedded_model() -> Check:
 
 def _check_model_search() -> list[Check]:
     """Return the model and tokenizer of a workload that uses the placeholders and names neither."""
-    from pytest_flamegate.core.files import path_text
-    from pytest_flamegate.models.discover import describe_model, find_model, find_tokenizer
-
     directory = common.read_settings(argparse.Namespace()).root
     model, checks = None, []
     try:

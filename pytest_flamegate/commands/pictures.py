@@ -8,18 +8,23 @@ import shlex
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import gate_all, worst_exit_code
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.core.files import read_bounded, write_errors
+from pytest_flamegate.core.json import EVIDENCE_LIMITS
+from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.models.gguf import read_header
 from pytest_flamegate.observe.scratch import scratch_prefix
-
-if TYPE_CHECKING:
-    from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.run.publish import Outcome
-
+from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.baseline import INTERACTIVE, PICTURE
+from pytest_flamegate.report.markdown import GUIDE_TITLE, guide_readme, run_markdown
+from pytest_flamegate.report.run_report import RunReport
+from pytest_flamegate.run.present import report_directory, require_writable, write_report
+from pytest_flamegate.run.publish import Outcome
 
 DEFAULT_DIRECTORY = Path("docs/baselines/perf/flamegraphs")
 DEFAULT_REPORT = Path("flamegate-report.html")
@@ -27,14 +32,12 @@ _WORKLOADS = ("1tok", "10tok")
 _GUIDE = "README.md"
 
 
-def add(subparsers: common.Subparsers) -> None:
-    """Declare ``flamegraph``."""
-    parser = subparsers.add_parser(
-        "flamegraph",
-        help="write flame graphs of 1 and 10 tokens, each with its page, and a guide",
-        description="Runs MODEL on the declared command that takes {model}, else on the embedded "
-        "engine. Without MODEL it takes the model that it finds, else the embedded one. Nothing "
-        "is judged, and earlier results are left as they are.",
+def declare_flamegraph(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``flamegraph``."""
+    parser.description = (
+        "Runs MODEL on the declared command that takes {model}, else on the engine that can run "
+        "it. Without MODEL it takes the model that it finds, else the embedded one. Nothing is "
+        "judged, and earlier results are left as they are."
     )
     parser.add_argument("model", nargs="?", metavar="MODEL")
     parser.add_argument("tokenizer", nargs="?", metavar="TOKENIZER")
@@ -45,13 +48,11 @@ def add(subparsers: common.Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def add_report(subparsers: common.Subparsers) -> None:
-    """Declare ``report``."""
-    parser = subparsers.add_parser(
-        "report",
-        help="write the latest run of every workload as one HTML page",
-        description="Makes one self-contained page of the artifact directory: verdicts, flame "
-        "graphs, figures. Nothing is measured and nothing is judged again.",
+def declare_report(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``report``."""
+    parser.description = (
+        "Makes one self-contained page of the artifact directory: verdicts, flame graphs, "
+        "figures. Nothing is measured and nothing is judged again."
     )
     parser.add_argument(
         "-o",
@@ -67,8 +68,6 @@ def add_report(subparsers: common.Subparsers) -> None:
 
 def run_report(parsed: argparse.Namespace) -> int:
     """Write the page; 0 whatever the verdicts on it are."""
-    from pytest_flamegate.run.present import report_directory, require_writable, write_report
-
     settings = common.read_settings(parsed)
     require_writable(parsed.output)
     write_report(parsed.output, report_directory(settings), settings)
@@ -78,8 +77,6 @@ def run_report(parsed: argparse.Namespace) -> int:
 
 def run(parsed: argparse.Namespace) -> int:
     """Measure both workloads and write their pictures; 0 if both were measured."""
-    from pytest_flamegate.core.files import write_errors
-
     settings = common.read_settings(parsed)
     if settings.profiler == "none":
         raise UsageError(
@@ -108,8 +105,6 @@ def _choose_workloads(
     settings: Settings, model: str | None, tokenizer: str | None
 ) -> list[Workload]:
     """Return the two workloads, on the declared command that takes ``{model}`` if there is one."""
-    from pytest_flamegate.engines.embedded import embedded_workloads
-
     declared = (
         each
         for each in common.read_workloads(settings)
@@ -140,8 +135,6 @@ def _choose_workloads(
 
 def _runs_embedded(path: Path) -> bool:
     """Whether the embedded engine runs the model; an unreadable one is its to report."""
-    from pytest_flamegate.models.gguf import read_header
-
     try:
         return read_header(path).architecture == "bitnet"
     except FlamegateError:
@@ -150,13 +143,6 @@ def _runs_embedded(path: Path) -> bool:
 
 def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
     """Write picture and page of each outcome, and the guide; return their paths."""
-    from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json import EVIDENCE_LIMITS
-    from pytest_flamegate.receipt import store
-    from pytest_flamegate.receipt.baseline import INTERACTIVE, PICTURE
-    from pytest_flamegate.report.markdown import guide_readme, run_markdown
-    from pytest_flamegate.report.run_report import RunReport
-
     command = _command(outcomes, directory)
     files: dict[str, bytes] = {}
     reports = []
@@ -190,9 +176,6 @@ def _is_our_guide(path: Path) -> bool:
     """Whether ``path`` is a guide that this command wrote, or does not exist."""
     if not os.path.lexists(path):
         return True
-    from pytest_flamegate.core.files import read_bounded
-    from pytest_flamegate.core.json import EVIDENCE_LIMITS
-    from pytest_flamegate.report.markdown import GUIDE_TITLE
 
     try:
         data = read_bounded(path, EVIDENCE_LIMITS.max_bytes)

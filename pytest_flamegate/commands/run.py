@@ -5,60 +5,46 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.core.text import suggest
+from pytest_flamegate.engines.declare import find_workloads
+from pytest_flamegate.report.terminal import summary
+from pytest_flamegate.run.hints import Hints, relative
+from pytest_flamegate.run.present import (
+    accepted_lines,
+    brick_lines,
+    report_results,
+    require_writable,
+    rows,
+    view_of,
+    write_report,
+)
+from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.session import Session
 
-if TYPE_CHECKING:
-    from pytest_flamegate.config.settings import Settings
-    from pytest_flamegate.config.workload import Workload
-    from pytest_flamegate.run.publish import Outcome
 
-
-_SEVERITY = (1, 3, 2, 5, 4, 0)
-
-
-def add(subparsers: common.Subparsers) -> None:
-    """Declare the command."""
-    parser = subparsers.add_parser(
-        "run",
-        help="measure and gate workloads",
-        description="Measures and gates workloads. The flamegate_ keys of pytest's configuration "
-        "file count as under pytest; its addopts do not.",
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``run``."""
+    parser.description = (
+        "Measures and gates workloads. The flamegate_ keys of pytest's configuration file count "
+        "as under pytest; its addopts do not."
     )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
     common.add_options(
         parser,
-        "update",
-        "update_in_ci",
-        "against",
-        "profiler",
-        "budget",
-        "config",
-        "dir",
-        "report",
-        "bricks",
-        "inject",
+        *("update", "update_in_ci", "against", "profiler", "budget"),
+        *("config", "dir", "report", "bricks", "inject"),
     )
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Gate the workloads; return the exit code of the worst verdict."""
-    from pytest_flamegate.report.terminal import summary
-    from pytest_flamegate.run.hints import Hints, relative
-    from pytest_flamegate.run.present import (
-        accepted_lines,
-        brick_lines,
-        report_results,
-        require_writable,
-        rows,
-        view_of,
-        write_report,
-    )
-
     settings = common.read_settings(parsed)
     if settings.report is not None:
         # Before the measurements: a missing permission is reported at once.
@@ -76,10 +62,13 @@ def run(parsed: argparse.Namespace) -> int:
     for outcome, one in zip(outcomes, shown, strict=True):
         if outcome.fails:
             common.print_text(one.section + "\n")
+    waits = any(
+        each.verdict.verdict == "no_baseline" and each.accepted is None for each in outcomes
+    )
     table = summary(
         rows(shown),
         directory=relative(settings.directory / "latest", settings.root),
-        accept=hints.accept() if any(map(_waits, outcomes)) else None,
+        accept=hints.accept() if waits else None,
         width=common.terminal_width(),
         colour=sys.stdout.isatty(),
     )
@@ -95,9 +84,6 @@ def run(parsed: argparse.Namespace) -> int:
 
 def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]:
     """Gate one workload after another, with progress on standard error."""
-    from pytest_flamegate.core.progress import stream_progress
-    from pytest_flamegate.run.session import Session
-
     session = Session(settings, stream_progress(sys.stderr), as_command=True)
     common.print_text(session.preamble(workloads))
     try:
@@ -111,8 +97,6 @@ def choose_workloads(known: Sequence[Workload], names: Sequence[str]) -> list[Wo
 
     The name of a template selects its variants.
     """
-    from pytest_flamegate.engines.declare import find_workloads
-
     found = {name: find_workloads(known, name) for name in names}
     if unknown := [name for name in names if not found[name]]:
         raise UsageError(
@@ -127,9 +111,4 @@ def choose_workloads(known: Sequence[Workload], names: Sequence[str]) -> list[Wo
 
 def worst_exit_code(outcomes: Sequence[Outcome]) -> int:
     """Return the exit code of the worst outcome; an accepted run is no failure."""
-    codes = {outcome.exit_code for outcome in outcomes if outcome.accepted is None}
-    return next((code for code in _SEVERITY if code in codes), 0)
-
-
-def _waits(outcome: Outcome) -> bool:
-    return outcome.verdict.verdict == "no_baseline" and outcome.accepted is None
+    return common.worst_code(each.exit_code for each in outcomes if each.accepted is None)

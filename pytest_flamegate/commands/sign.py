@@ -7,31 +7,42 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from getpass import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
+from pytest_flamegate.core import files as disk
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.files import read_bounded
+from pytest_flamegate.core.locks import lock_directory
+from pytest_flamegate.receipt import Grade, Refusal, store, verify_receipt
+from pytest_flamegate.receipt import attestation as statement
+from pytest_flamegate.receipt.attestation import ENVELOPE_MAX_BYTES
+from pytest_flamegate.receipt.sources import (
+    ATTESTATION_NAME,
+    EVIDENCE_NAME,
+    FOLDED_NAME,
+    RECEIPT_NAME,
+    Sources,
+    read_sources,
+)
+from pytest_flamegate.receipt.store import LOCK_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from pytest_flamegate.receipt import Grade
     from pytest_flamegate.receipt.keys import PrivateKey
-    from pytest_flamegate.receipt.sources import Sources
 
 
 NAME = "flamegate.key"
 PASSPHRASE = "FLAMEGATE_KEY_PASSPHRASE"
 
 
-def add_keygen(subparsers: common.Subparsers) -> None:
-    """Declare the command."""
-    parser = subparsers.add_parser(
-        "keygen",
-        help="make a key pair to sign receipts with",
-        description="Writes an Ed25519 key pair: the private key (PKCS8 in PEM, for its owner's "
-        "eyes only) and next to it the public one (.pub). Nothing is overwritten. The private key "
-        f"is encrypted if {PASSPHRASE} is set or --passphrase is given.",
+def declare_keygen(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``keygen``."""
+    parser.description = (
+        "Writes an Ed25519 key pair: the private key (PKCS8 in PEM, for its owner's eyes only) "
+        "and next to it the public one (.pub). Nothing is overwritten. The private key is "
+        f"encrypted if {PASSPHRASE} is set or --passphrase is given."
     )
     parser.add_argument(
         "-o",
@@ -46,7 +57,6 @@ def add_keygen(subparsers: common.Subparsers) -> None:
 
 def run_keygen(parsed: argparse.Namespace) -> int:
     """Make the pair."""
-    from pytest_flamegate.core import files as disk
     from pytest_flamegate.receipt import keys
 
     private = Path(parsed.output)
@@ -77,8 +87,6 @@ def run_keygen(parsed: argparse.Namespace) -> int:
 
 def passphrase(*, twice: bool = False) -> bytes:
     """Return the passphrase from the environment, or ask for it at the terminal."""
-    from getpass import getpass
-
     from pytest_flamegate.receipt.keys import passphrase_error
 
     given = _from_environment()
@@ -98,15 +106,12 @@ def _from_environment() -> bytes | None:
     return os.environb.get(os.fsencode(PASSPHRASE)) or None
 
 
-def add(subparsers: common.Subparsers) -> None:
-    """Declare the command."""
-    parser = subparsers.add_parser(
-        "sign",
-        help="sign a receipt with its evidence and its profile",
-        description="Writes attestation.dsse.json next to the receipt: an in-toto statement about "
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``sign``."""
+    parser.description = (
+        "Writes attestation.dsse.json next to the receipt: an in-toto statement about "
         "receipt.json, evidence.json and profile.folded in a DSSE envelope. Signed again with "
-        "another key it gains a signature. A passphrase is taken from "
-        f"{PASSPHRASE}, or asked for.",
+        f"another key it gains a signature. A passphrase is taken from {PASSPHRASE}, or asked for."
     )
     parser.add_argument("receipt", type=Path, metavar="RECEIPT")
     what = parser.add_mutually_exclusive_group(required=True)
@@ -128,10 +133,7 @@ def add(subparsers: common.Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Sign the receipt, or only write the predicate."""
-    from pytest_flamegate.receipt import Grade, store
-    from pytest_flamegate.receipt.attestation import ENVELOPE_MAX_BYTES
     from pytest_flamegate.receipt.sign import sign_files
-    from pytest_flamegate.receipt.sources import ATTESTATION_NAME, read_sources
 
     grade = Grade.parse(parsed.require_grade)
     if parsed.key is None:
@@ -151,9 +153,6 @@ def run(parsed: argparse.Namespace) -> int:
 @contextmanager
 def _lock_run(directory: Path) -> Iterator[None]:
     """Hold the lock that runs and signers of ``directory`` take."""
-    from pytest_flamegate.core.locks import lock_directory
-    from pytest_flamegate.receipt.store import LOCK_TIMEOUT_S
-
     above = directory.parent
     if above == directory or not above.is_dir():
         yield
@@ -176,9 +175,6 @@ def _private_key(path: Path) -> PrivateKey:
 
 def _read_honest(path: Path, sources: Sources, grade: Grade) -> dict[str, bytes]:
     """Return the verified files, read once; raises ``E_NOT_SIGNED`` below ``grade``."""
-    from pytest_flamegate.receipt import Refusal, verify_receipt
-    from pytest_flamegate.receipt.sources import EVIDENCE_NAME, FOLDED_NAME, RECEIPT_NAME
-
     for part in (sources.receipt, sources.evidence, sources.folded):
         if isinstance(part, Refusal):
             raise ReceiptError(part.code, part.message, part.remedy)
@@ -201,10 +197,6 @@ def _read_honest(path: Path, sources: Sources, grade: Grade) -> dict[str, bytes]
 
 def _write_predicate(receipt: Path, files: dict[str, bytes], output: Path) -> None:
     """Write the predicate and print the inputs of an attestation, a line each: name=value."""
-    from pytest_flamegate.receipt import attestation as statement
-    from pytest_flamegate.receipt import store
-    from pytest_flamegate.receipt.sources import ATTESTATION_NAME
-
     is_same_directory = output.parent.resolve() == receipt.parent.resolve()
     if is_same_directory and output.name in {receipt.name, *statement.SUBJECTS, ATTESTATION_NAME}:
         raise UsageError(

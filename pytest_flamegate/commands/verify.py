@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,17 +20,18 @@ from pytest_flamegate.core.errors import (
     UsageError,
     system_errors,
 )
+from pytest_flamegate.core.text import Finding
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
+from pytest_flamegate.receipt.policies import policy_for
+from pytest_flamegate.receipt.rules.replay import Replayed
+from pytest_flamegate.receipt.sources import Sources, read_sources
+from pytest_flamegate.report.answers import replay_document, verification_text
 
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt import Verification
-    from pytest_flamegate.receipt.rules.replay import Replayed
-    from pytest_flamegate.receipt.sources import Sources
+if TYPE_CHECKING:  # heavy, and needed only for a replay
     from pytest_flamegate.run.replay import Replaying
 
-
 _REPLAY_OPTIONS = ("replay_untrusted", "model", "budget", "config")
-_SEVERITY = (ReceiptError.exit_code, 2, 5, 4, 0)
-"""Exit codes, the worst first."""
 _AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -54,15 +55,12 @@ class Answer:
         return 0
 
 
-def add(subparsers: common.Subparsers) -> None:
-    """Declare the command."""
-    parser = subparsers.add_parser(
-        "verify-receipt", help="check that a receipt is honest, with its evidence if it has any"
-    )
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``verify-receipt``."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-    parser.add_argument("--require-gpu-kernels", action="store_true", help="refuse CPU-only claims")
-    parser.add_argument("--require-grade", metavar="GRADE", help="refuse a lower grade")
-    parser.add_argument("--max-age", metavar="24h", help="refuse an older receipt (s, m, h, d)")
+    parser.add_argument("--require-gpu-kernels", action="store_true", help="reject CPU-only claims")
+    parser.add_argument("--require-grade", metavar="GRADE", help="reject a lower grade")
+    parser.add_argument("--max-age", metavar="24h", help="reject an older receipt (s, m, h, d)")
     parser.add_argument("--kernel-policy", metavar="NAME", help="read kernel names by this policy")
     parser.add_argument(
         "--key",
@@ -70,7 +68,7 @@ def add(subparsers: common.Subparsers) -> None:
         action="append",
         default=[],
         metavar="PUB",
-        help="refuse a receipt that was not signed with this key (or with one of several)",
+        help="reject a receipt that was not signed with this key (or with one of several)",
     )
     parser.add_argument(
         "--replay",
@@ -94,8 +92,6 @@ def run(parsed: argparse.Namespace) -> int:
 
     With ``--replay`` 4 or 5 if one could not be replayed, or the replay was undecided.
     """
-    from pytest_flamegate.report.answers import verification_text
-
     verify = _make_verify(parsed)
     plain = (Answer(path, verify(path)) for path in parsed.paths)
     answers = []
@@ -116,11 +112,11 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.format == "json":
         common.print_text(json.dumps([_document(answer) for answer in answers], indent=2))
     elif len(codes) > 1:
-        refused = codes.count(ReceiptError.exit_code)
-        undecided = len(codes) - codes.count(0) - refused
+        rejected = codes.count(ReceiptError.exit_code)
+        undecided = len(codes) - codes.count(0) - rejected
         not_replayed = f", {undecided} not replayed" if undecided else ""
-        common.print_text(f"{codes.count(0)} accepted, {refused} refused{not_replayed}")
-    return next(code for code in _SEVERITY if code in codes)
+        common.print_text(f"{codes.count(0)} accepted, {rejected} rejected{not_replayed}")
+    return common.worst_code(codes)
 
 
 def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
@@ -128,9 +124,6 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
 
     ``parts`` may replace a requirement. Raises UsageError for a wrong option.
     """
-    from pytest_flamegate.receipt import Grade, verify_receipt
-    from pytest_flamegate.receipt.policies import policy_for
-
     for name in _REPLAY_OPTIONS:
         if getattr(parsed, name) and not parsed.replay:
             raise UsageError(
@@ -209,7 +202,6 @@ def _replay_all(
 def _verify_and_replay(
     path: Path, verify: Callable[..., Verification], replaying: Replaying
 ) -> Answer:
-    from pytest_flamegate.receipt.sources import read_sources
 
     # Read once: the same bytes are verified, run and compared.
     sources = read_sources(path, None, None)
@@ -230,7 +222,6 @@ def _verify_and_replay(
 
 
 def _replay(sources: Sources, replaying: Replaying) -> Replayed:
-    from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 
     if not isinstance(sources.evidence, bytes):
         raise UndecidedError(
@@ -247,9 +238,12 @@ def _replay(sources: Sources, replaying: Replaying) -> Replayed:
 
 
 def _document(answer: Answer) -> dict[str, object]:
-    from pytest_flamegate.report.answers import replay_document
 
     found = answer.verification
+
+    def listed(findings: Sequence[Finding]) -> list[dict[str, str]]:
+        return [{"code": each.code, "message": each.message} for each in findings]
+
     document: dict[str, object] = {
         "path": str(answer.path),
         "ok": found.ok,
@@ -257,10 +251,10 @@ def _document(answer: Answer) -> dict[str, object]:
         "fit": found.fit,
         "grade": found.grade.name,
         "policy": found.policy,
-        "refusals": [{"code": each.code, "message": each.message} for each in found.refusals],
-        "warnings": [{"code": each.code, "message": each.message} for each in found.warnings],
+        "refusals": listed(found.refusals),
+        "warnings": listed(found.warnings),
         "signed_by": found.signed_by,
-        "unfit": [{"code": each.code, "message": each.message} for each in found.unfit],
+        "unfit": listed(found.unfit),
         "ceiling": found.ceiling,
     }
     if (replayed := replay_document(found)) is not None:

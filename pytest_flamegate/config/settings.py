@@ -102,8 +102,8 @@ class Settings:
         ci = is_ci()
         _check_combinations(values, ci=ci)
         config, report, inject = (values.get(name) for name in ("config", "report", "inject"))
-        budget_s = _number("budget", values)
-        bricks = _number("bricks", values)
+        budget_s = read_number("budget", values)
+        bricks = read_number("bricks", values)
         hotspots = values.get("hotspots")
         return cls(
             root=root,
@@ -127,7 +127,7 @@ class Settings:
                 "flamegate_",
             ),
             ci=ci,
-            peak_gflops=_number("peak_gflops", values),
+            peak_gflops=read_number("peak_gflops", values),
         )
 
 
@@ -253,8 +253,8 @@ def _choice(name: str, values: dict[str, Any]) -> Any:
     return value
 
 
-def _number(name: str, values: dict[str, Any]) -> float | None:
-    """Return the number given for an option; None if it was not given."""
+def read_number(name: str, values: dict[str, Any]) -> float | None:
+    """Return the number given for an option, None if there is none; raises ``E_BAD_OPTION``."""
     value = values.get(name)
     if value in (None, ""):
         return None

@@ -106,8 +106,8 @@ def test_a_broken_baseline_is_listed_as_unusable(project: Path, capsys: Captured
     broken = project / ".flamegate" / "baselines" / "machine" / "old"
     broken.mkdir(parents=True)
     (broken / "evidence.json").write_text("{")
-    assert ask("baseline", "list") == ask("baseline", "show", "old") == 0
-    assert capsys.readouterr().out.count("unusable") == 2
+    assert ask("baseline", "list") == ask("baseline", "show", "old") == 3
+    assert capsys.readouterr().out.count("unusable: E_") == 2
 
 
 def test_prune_removes_baselines_of_undeclared_workloads(

@@ -35,6 +35,11 @@ def test_version(capsys: Captured) -> None:
     assert script.load() is main
 
 
+def test_a_misspelt_command_gets_a_suggestion(capsys: Captured) -> None:
+    assert ask("slftest", "--budget=3") == 2
+    assert "there is no command 'slftest'. Did you mean 'selftest'?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -9,14 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_flamegate.commands.doctor import _check_bandwidth
-from pytest_flamegate.core import process
+from pytest_flamegate.commands import doctor as doctor_command
+from pytest_flamegate.commands.doctor import _check_bandwidth, _check_clocks
+from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.observe import machine
 from pytest_flamegate.observe.gpu import DeviceNode, ObservedDevices
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.machine import Bandwidth
-from pytest_flamegate.profile.profilers import callgrind
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.profile.profilers.choose import choose_profiler
 from pytest_flamegate.profile.profilers.errors import describe_permissions
@@ -65,7 +64,7 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Doctor:
         }
         module = import_module("pytest_flamegate.profile.profilers.choose")
         monkeypatch.setattr(module, "PROFILERS", table)
-        monkeypatch.setattr(callgrind, "probe_callgrind", lambda: counts)
+        monkeypatch.setattr(doctor_command, "probe_callgrind", lambda: counts)
         code = ask("doctor")
         return code, "\n".join(
             " ".join(line.split()) for line in capsys.readouterr().out.splitlines()
@@ -78,7 +77,7 @@ def test_this_machine_is_described(project: Path, capsys: Captured) -> None:
     before = sorted(project.iterdir())
     assert ask("doctor") in (0, 5)
     starts = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert {"machine", "py-spy", "perf", "platform", "quiet", "pressure", "model"} <= starts
+    assert {"machine", "py-spy", "perf", "quiet", "pressure", "model"} <= starts
     assert {"allowed", "temporary", "artifacts", "Python", "native"} <= starts
     assert sorted(project.iterdir()) == before
 
@@ -180,7 +179,18 @@ def test_the_bandwidth_is_printed_only_if_it_is_known(
     monkeypatch.setattr(process, "run", None)
     assert _check_bandwidth() == []
     known = Bandwidth(20e9, 18e9, 15e9, 1 << 27, 9, 1, "")
-    monkeypatch.setattr(machine, "find_known_bandwidth", lambda: known)
+    monkeypatch.setattr(doctor_command, "find_known_bandwidth", lambda: known)
     ((name, good, words),) = _check_bandwidth()
     assert (name, good) == ("memory", True)
     assert words.startswith("read at 20.0 GB/s by 1 thread")
+
+
+@pytest.mark.parametrize(("pressure_pct", "is_good"), [(3.0, True), (99.0, False), (None, False)])
+def test_a_busy_machine_is_not_ok(
+    monkeypatch: pytest.MonkeyPatch, pressure_pct: float | None, is_good: bool
+) -> None:
+    monkeypatch.setattr(clocks, "read_cpu_pressure_pct", lambda: pressure_pct)
+    checks = {name: (good, details) for name, good, details in _check_clocks()}
+    assert checks["pressure"][0] is is_good
+    if pressure_pct:
+        assert f"{pressure_pct:.0f} % of the last 10 s" in checks["pressure"][1]

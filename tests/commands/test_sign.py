@@ -119,7 +119,7 @@ def test_a_passphrase_that_is_typed(
     receipt_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     typed: list[str] = []
-    monkeypatch.setattr("getpass.getpass", lambda prompt: typed.pop(0))
+    monkeypatch.setattr("pytest_flamegate.commands.sign.getpass", lambda prompt: typed.pop(0))
     assert ask("keygen", "--passphrase") == 2
     refused(capsys, "E_KEY_PASSPHRASE")
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)

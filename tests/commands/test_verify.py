@@ -14,7 +14,7 @@ def test_several_receipts_are_counted(receipt_directory: Path, capsys: Captured)
     assert ask("verify-receipt", "receipt.json", "none.json", "receipt.json") == 3
     printed = capsys.readouterr().out
     assert printed.startswith("receipt.json: accepted (grade OBSERVED)")
-    assert printed.endswith("\n2 accepted, 1 refused\n")
+    assert printed.endswith("\n2 accepted, 1 rejected\n")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,302 @@
+"""``flamegate calibrate`` and ``selftest``: how well the gate works on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+
+from rich.text import Text
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.commands.run import choose_workloads
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.config.settings import Settings, read_number
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import UndecidedError, UsageError
+from pytest_flamegate.core.locks import machine_lock
+from pytest_flamegate.core.progress import stream_progress
+from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.gate.calibration import (
+    FEW_POOL,
+    LADDER,
+    MIN_POOL,
+    count_alarms,
+    describe_alarms,
+    split_into_gates,
+)
+from pytest_flamegate.gate.statistics import Count, variance
+from pytest_flamegate.report.text import columns, visible
+from pytest_flamegate.run.calibrate import BUDGET_S as CALIBRATION_BUDGET_S
+from pytest_flamegate.run.calibrate import (
+    PAIRS,
+    Supported,
+    calibrate,
+    document,
+    refusal,
+    supported,
+)
+from pytest_flamegate.run.calibration import append_gates, load_ledger, store
+from pytest_flamegate.run.hints import relative
+from pytest_flamegate.run.instruments import Instruments
+from pytest_flamegate.run.schedule import PAIRS_SHARE
+from pytest_flamegate.run.selftest import BUDGET_S as SELFTEST_BUDGET_S
+from pytest_flamegate.run.selftest import Bench, make_plan, open_bench
+from pytest_flamegate.run.selftest_cases import Row, exit_code_of, try_cases
+from pytest_flamegate.run.session import Session
+
+_MAX_PAIRS = 10_000
+_DEFAULT = "passage"
+_EXTRA = "25%"
+_HEAD = ("case", "expected", "result", "ok")
+_COLOURS = {"ok": "green", "differs": "red"}
+
+
+def declare_calibrate(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``calibrate``."""
+    parser.description = (
+        "Measures pairs of the same code, replays the whole decision rule on them, and prints its "
+        "error rates here and the thresholds that hold. A workload's threshold that this machine "
+        "cannot hold is an error."
+    )
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
+    parser.add_argument(
+        "--pairs", type=int, default=PAIRS, metavar="N", help=f"pairs to measure (default {PAIRS})"
+    )
+    parser.add_argument(
+        "--budget",
+        dest="seconds",  # not the budget of a gate, whose error rates are computed
+        metavar="SECONDS",
+        help="measuring time for each workload in seconds (default 180)",
+    )
+    common.add_options(parser, "profiler", "config", "dir")
+    parser.set_defaults(run=run_calibrate)
+
+
+def run_calibrate(parsed: argparse.Namespace) -> int:
+    """Calibrate the workloads; raises one error for all thresholds that are too small."""
+    if not MIN_POOL <= parsed.pairs <= _MAX_PAIRS:
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"--pairs is {parsed.pairs}.",
+            f"Give a whole number from {MIN_POOL} to {_MAX_PAIRS}.",
+        )
+    budget_s = read_number("budget", {"budget": parsed.seconds}) or CALIBRATION_BUDGET_S
+    settings = common.read_settings(parsed)
+    workloads = choose_workloads(common.read_workloads(settings), parsed.workloads)
+    session = Session(settings, stream_progress(sys.stderr))
+    session.bench.store.artifacts.require_writable()
+    try:
+        found = [_calibrate(session, workload, parsed.pairs, budget_s) for workload in workloads]
+    finally:
+        session.progress.stop()
+        session.close()
+    errors = [each for each in found if each is not None]
+    if errors:
+        raise UndecidedError(
+            errors[0].code,
+            " ".join(each.problem for each in errors),
+            " ".join(dict.fromkeys(each.remedy for each in errors)),
+        )
+    return 0
+
+
+def _calibrate(
+    session: Session, workload: Workload, pairs: int, budget_s: float
+) -> UndecidedError | None:
+    """Calibrate one workload, store and print the result; return the error of its threshold."""
+    with machine_lock(session.progress.announce):
+        calibration = calibrate(
+            workload,
+            session.bench.machine,
+            session.progress,
+            pairs=pairs,
+            budget_s=budget_s,
+        )
+    drop_pct = workload.thresholds.tokens_per_second_pct
+    found = supported(
+        calibration,
+        drop_pct,
+        session.settings.compare_budget_s,
+        1.0 if session.settings.profiler == "none" else PAIRS_SHARE,
+    )
+    artifacts = session.bench.store.artifacts
+    stored = store(artifacts, calibration, **document(found))
+    for warning in stored.warnings:
+        session.progress.announce(warning)
+    gates = split_into_gates(calibration.differences, drop_pct, found.plan)
+    append_gates(artifacts, calibration, drop_pct, gates)
+    known = load_ledger(artifacts, session.progress.announce)
+    bound = count_alarms(known, calibration.machine_id, workload.name, drop_pct)
+    pool = calibration.differences
+    few = f"; {FEW_POOL} or more say it better (--pairs)" if len(pool) < FEW_POOL else ""
+    sd_pct, largest_pct = 100 * math.sqrt(variance(pool)), 100 * max(map(abs, pool))
+    lines = [
+        f"{workload.node_name} on {calibration.machine_id}",
+        _row("pairs", f"{len(pool)} of the same code, {calibration.pair_s:.2f} s each{few}"),
+        _row("noise", f"sd {sd_pct:.2f} % a pair, largest {largest_pct:.1f} %"),
+        *_tabulate_budgets(found, calibration.pair_s),
+        *_describe_rates(found),
+        _row("ledger", f"{describe_alarms(bound)} at {drop_pct:g} %"),
+        _row("stored in", relative(stored.path, session.settings.root)),
+    ]
+    common.print_text("\n".join(lines) + "\n")
+    return refusal(workload.name, found)
+
+
+def _tabulate_budgets(found: Supported, pair_s: float) -> list[str]:
+    lines = [_row("budget", "pairs   smallest threshold   decided after (median, unchanged code)")]
+    for row in found.rows:
+        held = f"none up to {LADDER[-1]:g} %"
+        if row.drop_pct is not None and row.median_pairs is not None:
+            after = f"{row.median_pairs} pairs, {row.median_pairs * pair_s:.0f} s"
+            held = f"{row.drop_pct:>16g} %   {after}"
+        lines.append(_row(f"{row.budget_s:6g} s", f"{row.pairs:5}   {held}"))
+    return lines
+
+
+def _describe_rates(found: Supported) -> list[str]:
+    rates, drop = found.rates, f"{found.drop_pct:g} %"
+
+    def part(count: Count) -> str:
+        return f"{100 * count.rate:.1f} %"
+
+    return [
+        _row(
+            f"at {drop}",
+            f"{rates.false_alarm.words} false alarms, {rates.miss.words} misses in "
+            f"{rates.false_alarm.trials:,} replays of the whole rule within {found.budget_s:g} s",
+        ),
+        _row(
+            "",
+            f"inconclusive: {part(rates.inconclusive_unchanged)} of unchanged code, "
+            f"{part(rates.inconclusive_at_threshold)} of drops of {drop}, "
+            f"{part(rates.inconclusive_twice)} of drops twice as large",
+        ),
+    ]
+
+
+def _row(name: str, words: str) -> str:
+    return f"  {name:<10} {words}"
+
+
+def declare_selftest(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``selftest``."""
+    parser.description = (
+        "Slows a function for real, forges a receipt, and checks what the gate decides in each "
+        "case. Nothing is written. Exits with 0 if all is as expected, 1 if anything differs, 4 if "
+        "noise left a case undecided or a case cannot be tried here: without a profiler, or with a "
+        "program of unknown functions."
+    )
+    parser.add_argument(
+        "workload", nargs="?", metavar="WORKLOAD", help=f"default: the embedded {_DEFAULT}"
+    )
+    parser.add_argument(
+        "--frame", metavar="NAME", help="the function to slow; needed for a Python workload"
+    )
+    parser.add_argument("--other", metavar="NAME", help="the function that is made faster instead")
+    parser.add_argument(
+        "--extra", metavar="25%", default=_EXTRA, help=f"how much slower (default {_EXTRA})"
+    )
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    common.add_options(parser, "profiler", "budget", "config")
+    parser.set_defaults(run=run_selftest)
+
+
+def run_selftest(parsed: argparse.Namespace) -> int:
+    """Try every case; return an exit code."""
+    settings = common.read_settings(parsed)
+    if parsed.budget is None and settings.compare_budget_s == COMPARE_BUDGET_S:
+        settings = replace(settings, compare_budget_s=SELFTEST_BUDGET_S)
+    plan = make_plan(_workload(parsed, settings), parsed.extra, parsed.frame, parsed.other)
+    progress = stream_progress(sys.stderr)
+    profiler = partial(Instruments(settings.profiler, settings.root).profiler, comparing=True)
+    began_s = time.monotonic()
+    try:
+        with open_bench(plan, settings, progress, profiler) as bench:
+            rows = tuple(try_cases(bench))
+    finally:
+        progress.stop()
+    seconds, status = time.monotonic() - began_s, exit_code_of(rows)
+    if parsed.format == "json":
+        document = _document(bench, rows, seconds, status)
+        common.print_text(json.dumps(document, indent=2))
+    else:
+        common.print_text("\n".join(_text(bench, rows, seconds, colour=sys.stdout.isatty())))
+    return status
+
+
+def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
+
+    embedded = embedded_workloads(settings.root, settings.thresholds)
+    if parsed.workload is None:
+        return choose_workloads(embedded, [_DEFAULT])[0]
+    declared = common.read_workloads(settings)
+    names = {workload.name for workload in declared}
+    known = (*declared, *(each for each in embedded if each.name not in names))
+    found = choose_workloads(known, [parsed.workload])
+    if len(found) > 1:
+        raise UsageError(
+            "E_UNKNOWN_WORKLOAD",
+            f"{parsed.workload!r} has several variants, and one workload is tested at a time.",
+            f"Name one: {', '.join(each.name for each in found)}.",
+        )
+    return found[0]
+
+
+def _text(bench: Bench, rows: Sequence[Row], seconds: float, *, colour: bool) -> list[str]:
+
+    profiler = bench.profiler.name if bench.profiler else "no profiler"
+    table = [
+        (
+            visible(row.done),
+            visible(row.expected),
+            visible(row.happened),
+            Text.styled(row.result, f"bold {_COLOURS.get(row.result, 'yellow')}"),
+        )
+        for row in rows
+    ]
+    return [
+        f"flamegate selftest: {visible(bench.plan.workload.node_name)} · {profiler}",
+        "",
+        *columns([_HEAD, *table], gap=2, colour=colour),
+        "",
+        *(
+            f"{row.name} ({row.result}): {visible(row.detail, 1000)}"
+            for row in rows
+            if row.result != "ok"
+        ),
+        f"{_count_results(rows)}, {seconds:.0f} s",
+    ]
+
+
+def _count_results(rows: Sequence[Row]) -> str:
+    found = [row.result for row in rows]
+    parts = [f"{found.count('ok')} of {len(rows)} as expected"]
+    for result, word in (
+        ("differs", "different"),
+        ("undecided", "undecided"),
+        ("left out", "left out"),
+    ):
+        if number := sum(each == result for each in found):
+            parts.append(f"{number} {word}")
+    return ", ".join(parts)
+
+
+def _document(bench: Bench, rows: Sequence[Row], seconds: float, status: int) -> dict[str, object]:
+    plan = bench.plan
+    return {
+        "workload": plan.workload.node_name,
+        "profiler": bench.profiler.name if bench.profiler else None,
+        "frame": plan.slowed.frame if plan.slowed else None,
+        "extra_pct": plan.slowed.extra_pct if plan.slowed else None,
+        "other": plan.other,
+        "seconds": round(seconds, 1),
+        "exit_code": status,
+        "cases": [asdict(row) for row in rows],
+    }
