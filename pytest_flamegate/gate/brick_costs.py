@@ -7,7 +7,7 @@ else is measured; the unit of evidence is the process.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +22,7 @@ from pytest_flamegate.bricks.record import (
 )
 from pytest_flamegate.config.thresholds import MIN_BRICK_COVERAGE, MIN_BRICK_PASSES
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import impossible_figure, repeated_samples
+from pytest_flamegate.gate.measurement import impossible_figure, no_tokens, repeated_samples
 from pytest_flamegate.gate.statistics import mean
 
 Window = Literal["decode", "all"]
@@ -86,7 +86,7 @@ def common_window(*sides: Sequence[BrickRun]) -> Window:
 
 def brick_costs(runs: Sequence[BrickRun], window: Window) -> Mapping[str, BrickCost]:
     """Return the cost of every brick that any of the runs shows within ``window``."""
-    by_name: dict[str, list[_Process]] = defaultdict(list)
+    by_name: dict[str, list[tuple[list[BrickTotals], int]]] = defaultdict(list)
     for run in runs:
         rows: dict[str, list[BrickTotals]] = defaultdict(list)
         for row in run.totals:
@@ -94,36 +94,43 @@ def brick_costs(runs: Sequence[BrickRun], window: Window) -> Mapping[str, BrickC
                 rows[resolve_alias(row.name)].append(row)
         tokens = run.decode_tokens if window == "decode" else run.tokens
         for name, rows_of_name in rows.items():
-            by_name[name].append(_Process(tuple(rows_of_name), tokens))
-    whole_us = math.fsum(process.self_us for processes in by_name.values() for process in processes)
-    return {name: _cost(name, processes, whole_us) for name, processes in by_name.items()}
+            by_name[name].append((rows_of_name, tokens))
+    own_ns = {
+        name: sum(row.self_ns for rows, _ in processes for row in rows)
+        for name, processes in by_name.items()
+    }
+    whole_ns = sum(own_ns.values())
+    return {
+        name: _cost(name, processes, own_ns[name] / whole_ns if whole_ns else 0.0)
+        for name, processes in by_name.items()
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """The rows of one brick in one process, and the tokens that they served."""
-
-    rows: tuple[BrickTotals, ...]
-    tokens: int
-
-    @property
-    def calls(self) -> int:
-        return sum(row.calls for row in self.rows)
-
-    @property
-    def self_us(self) -> float:
-        return math.fsum(row.self_ns for row in self.rows) * _US_PER_NS
-
-    @property
-    def call_us(self) -> float:
-        return math.fsum(map(_typical_us, self.rows)) / self.calls
-
-    def layer_costs_us(self) -> Mapping[int, float]:
-        costs: dict[int, float] = defaultdict(float)
-        for row in self.rows:
+def _cost(
+    name: str, processes: Sequence[tuple[Sequence[BrickTotals], int]], share: float
+) -> BrickCost:
+    """Return the cost of one brick; each process gives its rows and the tokens they served."""
+    call_us, calls = [], []
+    layers: dict[int, float] = defaultdict(float)
+    for rows, tokens in processes:
+        costs_us = [_typical_us(row) for row in rows]
+        count = sum(row.calls for row in rows)
+        call_us.append(math.fsum(costs_us) / count)
+        calls.append(count / tokens)
+        for row, cost_us in zip(rows, costs_us, strict=True):
             if row.layer is not None:
-                costs[row.layer] += _typical_us(row) / self.tokens
-        return costs
+                layers[row.layer] += cost_us / tokens
+    layer_runs = Counter(
+        layer for rows, _ in processes for layer in {row.layer for row in rows} - {None}
+    )
+    return BrickCost(
+        name=name,
+        call_us=tuple(call_us),
+        calls=tuple(calls),
+        share=share,
+        layers_us=tuple((layer, us / layer_runs[layer]) for layer, us in sorted(layers.items())),
+        measured=not any(row.provenance in NOT_MEASURED for rows, _ in processes for row in rows),
+    )
 
 
 def _typical_us(row: BrickTotals) -> float:
@@ -141,23 +148,6 @@ def _typical_us(row: BrickTotals) -> float:
         min(compute_bucket_middle_ns(number), most_ns) * calls for number, calls in counts.items()
     )
     return row.self_ns * _US_PER_NS * clipped_ns / took_ns
-
-
-def _cost(name: str, processes: Sequence[_Process], whole_us: float) -> BrickCost:
-    layers: dict[int, list[float]] = defaultdict(list)
-    for process in processes:
-        for layer, cost_us in process.layer_costs_us().items():
-            layers[layer].append(cost_us)
-    return BrickCost(
-        name=name,
-        call_us=tuple(process.call_us for process in processes),
-        calls=tuple(process.calls / process.tokens for process in processes),
-        share=math.fsum(each.self_us for each in processes) / whole_us if whole_us else 0.0,
-        layers_us=tuple(
-            (layer, math.fsum(costs) / len(processes)) for layer, costs in sorted(layers.items())
-        ),
-        measured=not any(row.provenance in NOT_MEASURED for each in processes for row in each.rows),
-    )
 
 
 def _geometric_mean(values: Sequence[float]) -> float:
@@ -219,6 +209,31 @@ def check_brick_runs(runs: Sequence[BrickRun], side: str) -> None:
         raise repeated_samples(f"Two brick runs of the {side} took exactly the same times.")
 
 
+def _check_run(run: BrickRun) -> None:
+    place = f"process {run.pid}"
+    if run.tokens <= 0:
+        raise no_tokens(f"The brick run of {place} generated no token.")
+    rest_ns: dict[str, int] = defaultdict(int)
+    for row in run.totals:
+        # Over all layers: a call within its own brick counts in the layer of the outermost one.
+        rest_ns[row.name] += row.total_ns - row.self_ns
+    for row in run.totals:
+        if row.calls <= 0:
+            raise impossible_figure(row.calls, f"number of calls of {row.name} in {place}")
+        if row.self_ns < 0 or rest_ns[row.name] < 0:
+            own = f"own time (ns) of {row.name} in {place}"
+            raise impossible_figure(row.self_ns, own, row.total_ns)
+        if len(parse_durations(row.durations)) < len(row.durations):
+            names = ", ".join(sorted(row.durations)[:3])
+            raise impossible_figure(names, f"list of durations of {row.name} in {place}")
+    measured_ns = sum(row.self_ns for row in run.totals if row.provenance == "measured_wall")
+    busiest_ns = max((thread.self_ns for thread in run.lanes), default=0)
+    longest_ns = max(busiest_ns, measured_ns / max(len(run.lanes), 1))
+    if run.wall_ns <= 0 or longest_ns > run.wall_ns * _TOLERANCE:
+        in_bricks = f"time (ns) in bricks on one thread of {place}"
+        raise impossible_figure(longest_ns, in_bricks, run.wall_ns)
+
+
 def check_alike(old: Sequence[BrickRun], new: Sequence[BrickRun]) -> None:
     """Raise if costs per token of the two sides do not mean the same."""
     if len({run.sync for run in (*old, *new)}) > 1:
@@ -236,38 +251,3 @@ def check_alike(old: Sequence[BrickRun], new: Sequence[BrickRun]) -> None:
                 f"cost per token needs {100 * MIN_BRICK_COVERAGE:.0f} %.",
                 "Mark more of the engine, or declare a time per call instead.",
             )
-
-
-def _check_run(run: BrickRun) -> None:
-    place = f"process {run.pid}"
-    if run.tokens <= 0:
-        raise UndecidedError(
-            "E_NO_TOKENS",
-            f"The brick run of {place} generated no token.",
-            "Check that the engine generates with this prompt and token limit.",
-        )
-    rest_ns: dict[str, int] = defaultdict(int)
-    for row in run.totals:
-        # Over all layers: a call within its own brick counts in the layer of the outermost one.
-        rest_ns[row.name] += row.total_ns - row.self_ns
-    for row in run.totals:
-        if row.calls <= 0:
-            raise impossible_figure(row.calls, f"number of calls of {row.name} in {place}")
-        if row.self_ns < 0 or rest_ns[row.name] < 0:
-            raise impossible_figure(
-                row.self_ns, f"own time (ns) of {row.name} in {place}", row.total_ns
-            )
-        if len(parse_durations(row.durations)) < len(row.durations):
-            names = ", ".join(sorted(row.durations)[:3])
-            raise UndecidedError(
-                "E_IMPOSSIBLE_FIGURE",
-                f"The histogram of {row.name} in {place} has impossible durations ({names}).",
-                "Measure again. If it stays, report it: the marks or their clock are at fault.",
-            )
-    measured_ns = sum(row.self_ns for row in run.totals if row.provenance == "measured_wall")
-    busiest_ns = max((thread.self_ns for thread in run.lanes), default=0)
-    longest_ns = max(busiest_ns, measured_ns / max(len(run.lanes), 1))
-    if run.wall_ns <= 0 or longest_ns > run.wall_ns * _TOLERANCE:
-        raise impossible_figure(
-            longest_ns, f"time (ns) in bricks on one thread of {place}", run.wall_ns
-        )

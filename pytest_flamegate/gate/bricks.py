@@ -205,49 +205,45 @@ def _judge_growth(
     sides: _BrickSides,
 ) -> Signal:
     """Judge by how much the cost per token grew, in percent of the baseline."""
-    undecided = Signal(
-        name=f"brick:{name}",
-        baseline=old.token_us_mean if old else None,
-        current=new.token_us_mean if new else None,
-        unit=PER_TOKEN,
-        direction="lower_is_better",
-        decision="inconclusive",
-        threshold_pct=allowed_pct,
-    )
-    window = sides.window
-    reason = _unjudged_reason(name, old, sides.old_runs, window, "baseline")
-    reason = reason or _unjudged_reason(name, new, sides.new_runs, window, "current side")
+    before = old.token_us_mean if old else None
+    now = new.token_us_mean if new else None
+    undecided = _undecided(name, PER_TOKEN, before, now, allowed_pct)
+    reason = _unjudged_reason(name, old, sides.old_runs, sides.window, "baseline")
+    reason = reason or _unjudged_reason(name, new, sides.new_runs, sides.window, "current side")
     if reason is not None or old is None or new is None:
         return replace(undecided, reasons=(reason,) if reason else ())
-    estimate = welch(_logs(old.token_us), _logs(new.token_us), 2.0 * sides.drift_variance)
+    logs = _logs(old.token_us), _logs(new.token_us)
+    estimate = welch(*logs, 2.0 * sides.drift_variance)
     verdict = decide(estimate, math.log1p(allowed_pct / 100.0), sides.rates)
-    signal = replace(
-        undecided,
-        decision=verdict.decision,
-        change_pct=_growth_pct(estimate.mean_diff),
-        ci_low_pct=_growth_pct(verdict.low),
-        ci_high_pct=_growth_pct(verdict.high),
-        smallest_detectable_pct=_growth_pct(verdict.detectable),
-        helped_by=("bricks",) if verdict.decision == "inconclusive" else (),
+    logs_pct = map(_growth_pct, (estimate.mean_diff, verdict.low, verdict.high))
+    change, low, high = (_describe_growth(pct) for pct in logs_pct)
+    costs = (
+        f"{name} costs {describe_us(new.token_us_mean)} per token, was "
+        f"{describe_us(old.token_us_mean)}: {change}, between {low} and {high}"
     )
-    reasons = _growth_reasons(name, signal, grown)
+    allowed = f"{allowed_pct:g} % more"
+    reasons = []  # a pass needs none
+    if verdict.decision == "regressed":
+        place = ""
+        if grown is not None:
+            grew = f"{describe_us(grown.baseline_us)} → {describe_us(grown.current_us)}"
+            place = f"; most of it in layer {grown.layer} ({grew})"
+        reasons = [Reason("E_BRICK_SLOWER", f"{costs}; {allowed} is allowed{place}.")]
+    elif verdict.decision == "improved":
+        reasons = [Reason("I_BRICK_CHEAPER", f"{costs}.")]
+    elif verdict.decision == "inconclusive":
+        unshown = f"{costs}, so neither {allowed} nor its absence is shown. {MORE_TIME}"
+        reasons = [Reason("E_BRICK_NOISE", unshown)]
     if abs(math.log(new.calls_mean / old.calls_mean)) > _CALLS_DIFFER:
         calls = f"{name} runs {new.calls_mean:.4g} times per token, was {old.calls_mean:.4g}."
-        reasons = (*reasons, Reason("I_BRICK_CALLS", calls))
-    return replace(signal, reasons=reasons)
+        reasons.append(Reason("I_BRICK_CALLS", calls))
+    bounds = verdict.low, verdict.high, verdict.detectable
+    return _decided(undecided, verdict.decision, estimate, bounds, reasons)
 
 
 def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _BrickSides) -> Signal:
     """Judge one call; change and interval are those of its cost against the budget."""
-    undecided = Signal(
-        name=f"brick:{name}",
-        baseline=None,
-        current=new.call_us_mean if new else None,
-        unit=PER_CALL,
-        direction="lower_is_better",
-        decision="inconclusive",
-        threshold_pct=0.0,
-    )
+    undecided = _undecided(name, PER_CALL, None, new.call_us_mean if new else None, 0.0)
     reason = _unjudged_reason(name, new, sides.new_runs, sides.window, "current side")
     if reason is not None or new is None:
         return replace(undecided, reasons=(reason,) if reason else ())
@@ -258,25 +254,63 @@ def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _Bric
     rates = sides.rates
     low, high = estimate.lower(rates.alpha), estimate.upper(rates.beta)
     decision: Decision = "regressed" if low > 0.0 else "pass" if high < 0.0 else "inconclusive"
+    at_least, at_most = (describe_us(budget_us * math.exp(bound)) for bound in (low, high))
+    budget = describe_us(budget_us)
+    reasons = []  # a pass needs none
     if _is_own_measurement(budget_us, new):
         decision = "inconclusive"
-        reasons: tuple[Reason, ...] = (
-            Reason(
-                "E_BUDGET_IS_MEASURED",
-                f"The budget of {name}, {describe_us(budget_us)} per call, is to the nanosecond "
-                "what this very run measured. Set it to the time that a call may take.",
-            ),
+        measured = (
+            f"The budget of {name}, {budget} per call, is to the nanosecond what this very run "
+            "measured. Set it to the time that a call may take."
         )
-    else:
-        reasons = _call_reasons(name, budget_us, new.call_us_mean, low, high, decision)
+        reasons = [Reason("E_BUDGET_IS_MEASURED", measured)]
+    elif decision == "regressed":
+        over = (
+            f"A call of {name} costs {describe_us(new.call_us_mean)}, certainly more than "
+            f"{at_least}, and its budget is {budget}."
+        )
+        reasons = [Reason("E_BRICK_BUDGET", over)]
+    elif decision == "inconclusive":
+        between = (
+            f"A call of {name} costs between {at_least} and {at_most}, and its budget of {budget} "
+            "lies between. Give it more time (--flamegate-budget), or a budget further away."
+        )
+        reasons = [Reason("E_BRICK_NOISE", between)]
+    bounds = low, high, detectable_change(estimate, rates.alpha)
+    return _decided(undecided, decision, estimate, bounds, reasons)
+
+
+def _undecided(
+    name: str, unit: str, before: float | None, now: float | None, allowed_pct: float
+) -> Signal:
+    return Signal(
+        name=f"brick:{name}",
+        baseline=before,
+        current=now,
+        unit=unit,
+        direction="lower_is_better",
+        decision="inconclusive",
+        threshold_pct=allowed_pct,
+    )
+
+
+def _decided(
+    undecided: Signal,
+    decision: Decision,
+    estimate: Estimate,
+    bounds: tuple[float, float, float],
+    reasons: Sequence[Reason],
+) -> Signal:
+    """Return the signal as decided; ``bounds`` are low, high and detectable, in log time."""
+    low_pct, high_pct, detectable_pct = map(_growth_pct, bounds)
     return replace(
         undecided,
         decision=decision,
         change_pct=_growth_pct(estimate.mean_diff),
-        ci_low_pct=_growth_pct(low),
-        ci_high_pct=_growth_pct(high),
-        smallest_detectable_pct=_growth_pct(detectable_change(estimate, rates.alpha)),
-        reasons=reasons,
+        ci_low_pct=low_pct,
+        ci_high_pct=high_pct,
+        smallest_detectable_pct=detectable_pct,
+        reasons=tuple(reasons),
         helped_by=("bricks",) if decision == "inconclusive" else (),
     )
 
@@ -293,53 +327,6 @@ def _logs(values: Sequence[float]) -> list[float]:
 
 def _growth_pct(log_time: float) -> float:
     return 100.0 * math.expm1(min(_MAX_EXPONENT, log_time))
-
-
-# --- in sentences --------------------------------------------------------------------------
-
-
-def _growth_reasons(name: str, signal: Signal, grown: LayerGrowth | None) -> tuple[Reason, ...]:
-    """Return why a cost per token was judged as it was; a pass needs no reason."""
-    now, before = describe_us(signal.current or 0.0), describe_us(signal.baseline or 0.0)
-    change, low, high = (
-        _describe_growth(pct or 0.0)
-        for pct in (signal.change_pct, signal.ci_low_pct, signal.ci_high_pct)
-    )
-    costs = f"{name} costs {now} per token, was {before}: {change}, between {low} and {high}"
-    allowed = f"{signal.threshold_pct:g} % more"
-    if signal.decision == "regressed":
-        place = ""
-        if grown is not None:
-            grew = f"{describe_us(grown.baseline_us)} → {describe_us(grown.current_us)}"
-            place = f"; most of it in layer {grown.layer} ({grew})"
-        return (Reason("E_BRICK_SLOWER", f"{costs}; {allowed} is allowed{place}."),)
-    if signal.decision == "improved":
-        return (Reason("I_BRICK_CHEAPER", f"{costs}."),)
-    if signal.decision == "inconclusive":
-        unshown = f"{costs}, so neither {allowed} nor its absence is shown. {MORE_TIME}"
-        return (Reason("E_BRICK_NOISE", unshown),)
-    return ()
-
-
-def _call_reasons(
-    name: str, budget_us: float, cost_us: float, low: float, high: float, decision: Decision
-) -> tuple[Reason, ...]:
-    """Return why a call was judged as it was; a pass needs no reason."""
-    at_least, at_most = (describe_us(budget_us * math.exp(bound)) for bound in (low, high))
-    budget = describe_us(budget_us)
-    if decision == "regressed":
-        over = (
-            f"A call of {name} costs {describe_us(cost_us)}, certainly more than {at_least}, and "
-            f"its budget is {budget}."
-        )
-        return (Reason("E_BRICK_BUDGET", over),)
-    if decision == "inconclusive":
-        between = (
-            f"A call of {name} costs between {at_least} and {at_most}, and its budget of {budget} "
-            "lies between. Give it more time (--flamegate-budget), or a budget further away."
-        )
-        return (Reason("E_BRICK_NOISE", between),)
-    return ()
 
 
 def _unknown_brick_reason(name: str, observed: Iterable[str], window: Window) -> Reason:

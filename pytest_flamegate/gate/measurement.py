@@ -127,11 +127,7 @@ def read_measurement(evidence: Evidence) -> Measurement:
 
 def _read_process(run: Run) -> TimedProcess:
     if not run.blocks or any(block.judged_tokens <= 0 for block in run.blocks):
-        raise UndecidedError(
-            "E_NO_TOKENS",
-            f"Process {run.pid} has a measured block without a token.",
-            "Check that the engine generates with this prompt and token limit.",
-        )
+        raise no_tokens(f"Process {run.pid} has a measured block without a token.")
     for block in run.blocks:
         _check_interval(block.judged, f"a block of process {run.pid}")
         if block.reference is not None:
@@ -182,16 +178,12 @@ def _log_ratios(blocks: Sequence[Block]) -> tuple[float, float] | None:
 
 
 def _check_interval(interval: Interval, place: str) -> None:
-    _check_time(interval.wall_ns, f"wall time of {place}")
-    _check_time(interval.cpu_ns, f"CPU time of {place}")
+    for clock, value in (("wall", interval.wall_ns), ("CPU", interval.cpu_ns)):
+        if not 0 < value < math.inf:
+            raise impossible_figure(value, f"{clock} time of {place}")
     delay = interval.run_delay_ns
     if delay is not None and not 0 <= delay < math.inf:
         raise impossible_figure(delay, f"run delay of {place}")
-
-
-def _check_time(value: float, figure: str) -> None:
-    if not 0 < value < math.inf:
-        raise impossible_figure(value, figure)
 
 
 def _check_profile(process: ProcessProfile) -> None:
@@ -230,7 +222,14 @@ def _refuse_repeated(runs: Sequence[Run], *, windows: bool) -> None:
         times[run.blocks] = run.pid
 
 
-def impossible_figure(value: float, figure: str, limit: float | None = None) -> UndecidedError:
+def no_tokens(problem: str) -> UndecidedError:
+    """Return the error ``E_NO_TOKENS``."""
+    return UndecidedError(
+        "E_NO_TOKENS", problem, "Check that the engine generates with this prompt and token limit."
+    )
+
+
+def impossible_figure(value: object, figure: str, limit: float | None = None) -> UndecidedError:
     """Return the error ``E_IMPOSSIBLE_FIGURE`` about a value that no measurement can have."""
     most = "" if limit is None else f" and can be at most {limit}"
     return UndecidedError("E_IMPOSSIBLE_FIGURE", f"The {figure} is {value}{most}.", _MEASURE_AGAIN)
