@@ -11,20 +11,21 @@ from __future__ import annotations
 from pytest_flamegate.gate.comparability import compare, machine_id
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.document import verdict_document
-from pytest_flamegate.gate.headline import headline
 from pytest_flamegate.gate.hotspots import HotspotChange, ShareDrift
 from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, StoredBaseline, judge
 from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES, last_analysis, plan_analyses
-from pytest_flamegate.gate.rule import ErrorRates, ReportedRates, decide
-from pytest_flamegate.gate.signals import (
+from pytest_flamegate.gate.rule import (
     TOKENS_PER_SECOND,
     Comparability,
+    ErrorRates,
     FieldDifference,
     Reason,
+    ReportedRates,
     Signal,
+    decide,
 )
-from pytest_flamegate.gate.verdict import EXIT_CODES, MoreProcesses, Verdict
+from pytest_flamegate.gate.verdict import EXIT_CODES, MoreProcesses, Verdict, headline
 
 __all__ = [
     "EXIT_CODES",

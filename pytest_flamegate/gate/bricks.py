@@ -27,8 +27,16 @@ from pytest_flamegate.gate.brick_costs import (
     find_grown_layer,
 )
 from pytest_flamegate.gate.measurement import MORE_TIME
-from pytest_flamegate.gate.rule import ErrorRates, decide, detectable_change
-from pytest_flamegate.gate.signals import Decision, Helper, Reason, Signal, describe_us
+from pytest_flamegate.gate.rule import (
+    Decision,
+    ErrorRates,
+    Helper,
+    Reason,
+    Signal,
+    decide,
+    describe_us,
+    detectable_change,
+)
 from pytest_flamegate.gate.statistics import Estimate, combine, mean, variance, welch
 from pytest_flamegate.gate.throughput import BATCH_DRIFT_SD_WITHOUT_REFERENCE
 from pytest_flamegate.receipt.types import Evidence

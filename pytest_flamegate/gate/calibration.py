@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, fields
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import impossible_figure, repeated_samples
 from pytest_flamegate.gate.pairs import due_analyses, interim_analyses, pair_rates, trimmed_mean
-from pytest_flamegate.gate.rule import RateDecision, decide
-from pytest_flamegate.gate.signals import log_time_of_drop, rate_change_pct
+from pytest_flamegate.gate.rule import RateDecision, decide, log_time_of_drop, rate_change_pct
 from pytest_flamegate.gate.statistics import Count, Estimate, pct
 
 

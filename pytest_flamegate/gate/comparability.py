@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pytest_flamegate.config.thresholds import MAX_CPU_PRESSURE_PCT
 from pytest_flamegate.gate.measurement import Measurement
-from pytest_flamegate.gate.signals import Comparability, FieldDifference, Reason
+from pytest_flamegate.gate.rule import Comparability, FieldDifference, Reason
 from pytest_flamegate.gate.statistics import mean
 from pytest_flamegate.gate.throughput import reference_shift
 from pytest_flamegate.observe.observation import Block

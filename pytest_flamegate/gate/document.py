@@ -14,11 +14,10 @@ from pytest_flamegate.core.json import Count, NonEmpty, NonNegative, Positive, S
 from pytest_flamegate.gate.brick_costs import BrickCost
 from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.costs import CostChange
-from pytest_flamegate.gate.headline import headline
 from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.pairs import PhaseChange
-from pytest_flamegate.gate.signals import Decision, FieldDifference, Reason, Signal
-from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.gate.rule import Decision, FieldDifference, Reason, Signal
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.receipt.types import Direction, VerdictName
 
 T = TypeVar("T")

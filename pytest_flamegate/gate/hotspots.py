@@ -12,11 +12,16 @@ from typing import Literal
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES, Thresholds
 from pytest_flamegate.core.text import significant
-from pytest_flamegate.gate.costs import CostChange, cost_changes
+from pytest_flamegate.gate.costs import (
+    OTHER,
+    CostChange,
+    ShareChange,
+    cost_changes,
+    observed_frames,
+    share_changes,
+)
 from pytest_flamegate.gate.measurement import MORE_TIME, Measurement
-from pytest_flamegate.gate.rule import ErrorRates, RateVerdict
-from pytest_flamegate.gate.shares import OTHER, ShareChange, observed_frames, share_changes
-from pytest_flamegate.gate.signals import Decision, Helper, Reason, Signal
+from pytest_flamegate.gate.rule import Decision, ErrorRates, Helper, RateVerdict, Reason, Signal
 from pytest_flamegate.gate.statistics import Estimate
 
 ShareDrift = Literal["cost", "strict"]

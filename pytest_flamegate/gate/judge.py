@@ -12,11 +12,7 @@ from dataclasses import dataclass, replace
 from pytest_flamegate.config.thresholds import MIN_PROCESSES, Thresholds
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.bricks import judge_bricks
-from pytest_flamegate.gate.comparability import (
-    compare,
-    condition_differences,
-    difference_reasons,
-)
+from pytest_flamegate.gate.comparability import compare, condition_differences, difference_reasons
 from pytest_flamegate.gate.costs import explaining_functions
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares
 from pytest_flamegate.gate.measurement import (
@@ -35,19 +31,17 @@ from pytest_flamegate.gate.pairs import (
     trimmed_mean,
 )
 from pytest_flamegate.gate.rule import (
-    ErrorRates,
-    RateVerdict,
-    ReportedRates,
-    nominal_rates,
-    pair_error_rates,
-)
-from pytest_flamegate.gate.signals import (
     COMPARABLE,
     Comparability,
     Decision,
+    ErrorRates,
     FieldDifference,
+    RateVerdict,
     Reason,
+    ReportedRates,
     Signal,
+    nominal_rates,
+    pair_error_rates,
     rate_change_pct,
 )
 from pytest_flamegate.gate.statistics import Estimate

@@ -13,8 +13,13 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.rule import ErrorRates, RateVerdict, decide
-from pytest_flamegate.gate.signals import log_time_of_drop, rate_change_pct
+from pytest_flamegate.gate.rule import (
+    ErrorRates,
+    RateVerdict,
+    decide,
+    log_time_of_drop,
+    rate_change_pct,
+)
 from pytest_flamegate.gate.statistics import Estimate, mean, variance
 from pytest_flamegate.observe.observation import Block, Run
 

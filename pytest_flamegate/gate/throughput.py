@@ -19,12 +19,15 @@ from dataclasses import dataclass, replace
 from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess, repeated_samples
-from pytest_flamegate.gate.rule import ErrorRates, RateDecision, RateVerdict, decide
-from pytest_flamegate.gate.signals import (
+from pytest_flamegate.gate.rule import (
     TOKENS_PER_SECOND,
     Decision,
+    ErrorRates,
+    RateDecision,
+    RateVerdict,
     Reason,
     Signal,
+    decide,
     describe_range,
     describe_rate_change,
     log_time_of_drop,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pytest_flamegate.gate.comparability import engine_differences
 from pytest_flamegate.gate.measurement import Measurement, impossible_figure
-from pytest_flamegate.gate.signals import Reason, Signal
+from pytest_flamegate.gate.rule import Reason, Signal
 from pytest_flamegate.receipt.types import Evidence
 
 WALL_TOKENS_PER_SECOND = "tokens_per_second_wall"

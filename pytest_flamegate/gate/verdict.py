@@ -1,23 +1,28 @@
-"""The verdict: one of eight words, with its reasons and every figure it was reached by."""
+"""The verdict: one of eight words with its reasons and figures, and the sentence that it makes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.bricks import BrickChange
-from pytest_flamegate.gate.costs import CostChange
+from pytest_flamegate.gate.costs import OTHER, WAITING, CostChange
 from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.pairs import PhaseChange
-from pytest_flamegate.gate.signals import (
+from pytest_flamegate.gate.rule import (
     COMPARABLE,
     TOKENS_PER_SECOND,
     Comparability,
     Helper,
     Reason,
     Signal,
+    describe_interval,
+    describe_range,
+    describe_rate_change,
 )
 from pytest_flamegate.receipt.types import VerdictName
 
@@ -33,8 +38,6 @@ EXIT_CODES: Mapping[VerdictName, int] = MappingProxyType(
         "error": 5,
     }
 )
-_GREEN = frozenset({"pass", "improved"})
-_RED = frozenset({"regressed", "dishonest", "error"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +56,10 @@ class MoreProcesses:
 class Verdict:
     """The decision about one workload. It is complete when made: nothing is added later.
 
-    Attributes:
-        verdict: The word.
-        reasons: Why; those that decided come first, notes on the run last.
-        grade: The grade of the receipt.
-        signals: Every figure that was compared or is shown next to those.
-        smallest_detectable_pct: The smallest drop that would have been seen with 95 % probability.
-        false_alarm_rate: The known probability of `regressed` if nothing changed, 0 to 1, for
-            tokens per second; None if it is not known.
-        miss_rate: The known probability of `pass` if tokens per second fell by the threshold.
-        error_rate_basis: How the two rates are known, or that they are not.
-        comparability: Whether the two sides could be compared.
-        hotspots: Every judged function.
-        attribution: The cost of each function per token, largest change first.
-        explained_by: The fewest functions that explain four fifths of a certain change.
-        phases: The change of prefill and decode, measured in pairs.
-        pairs: The number of pairs that decided; None with a stored baseline.
-        looks: The numbers of pairs at which a decision was allowed.
-        against: The commit of the base of a comparison in pairs.
-        helped_by: The kinds of process of which more could settle an open question.
-        baseline_processes: The number of timed processes of the baseline or base.
-        current_processes: The number of timed processes of the run.
-        cpu_pressure_pct: Median CPU pressure of the run's timed processes.
-        bricks: Every judged brick.
+    `VerdictDocument` describes the fields that it shares. ``reasons`` begin with those that
+    decided and end with notes on the run. The two rates are those of tokens per second; None if
+    they are not known. ``helped_by`` are the kinds of process of which more could settle an open
+    question.
     """
 
     verdict: VerdictName
@@ -108,11 +92,7 @@ class Verdict:
         *,
         grade: str,
     ) -> Verdict:
-        """Return the verdict on a run that was not judged.
-
-        Raises:
-            ValueError: There is no reason.
-        """
+        """Return the verdict on a run that was not judged; ``ValueError`` without a reason."""
         given = tuple(reasons)
         if not given:
             raise ValueError("a verdict needs a reason")
@@ -128,10 +108,10 @@ class Verdict:
         return EXIT_CODES[self.verdict]
 
     def fails_test(self, *, ci: bool, strict: bool) -> bool:
-        """Say whether the test fails: an undecided verdict does under CI and if strict is set."""
-        if self.verdict in _GREEN:
+        """Whether the test fails: an undecided verdict does under CI and if strict is set."""
+        if self.verdict in {"pass", "improved"}:
             return False
-        return self.verdict in _RED or ci or strict
+        return self.verdict in {"regressed", "dishonest", "error"} or ci or strict
 
     @property
     def warnings(self) -> tuple[Reason, ...]:
@@ -154,3 +134,138 @@ class Verdict:
         if self.verdict == "not_comparable":
             return self.comparability.is_transient
         return self.verdict in ("regressed", "inconclusive") and bool(self.signals)
+
+
+# --- in one sentence -----------------------------------------------------------------------
+
+ALL_OF_IT = 0.9
+MOST_OF_IT = 0.5
+_WORTH_NAMING = 0.1
+_BUSY_PCT = 20.0
+
+
+def headline(verdict: Verdict) -> str:
+    """Return the verdict as one line: the answer, then how sure, then which function.
+
+    For example ``regressed: 6.2 % slower (5.1 … 7.4, threshold 5), all of it in gemv``.
+    """
+    return f"{verdict.verdict.replace('_', ' ')}: {_describe(verdict)}"
+
+
+def _describe(verdict: Verdict) -> str:
+    rate = verdict.signal()
+    if rate is not None and verdict.verdict == "no_baseline":
+        current = rate.current or 0.0
+        one = rate.unit.partition("s/")[0]
+        return (
+            f"{significant(current, 4)} {rate.unit} on the quiet clock "
+            f"({significant(1e3 / current)} ms/{one}), {verdict.current_processes} processes. "
+            f"{verdict.reasons[0].message}"
+        )
+    unjudged = verdict.verdict in {"dishonest", "error", "not_comparable"}
+    if rate is None or rate.change_pct is None or unjudged:
+        others = len(verdict.reasons) - 1
+        return verdict.reasons[0].message + (f" And {others} more." if others > 0 else "")
+    if verdict.verdict == "inconclusive":
+        return _describe_inconclusive(verdict, rate)
+    if verdict.verdict == "pass":
+        return _describe_pass(verdict, rate)
+    return _describe_change(verdict, rate)
+
+
+def _describe_inconclusive(verdict: Verdict, rate: Signal) -> str:
+    if rate.decision != "inconclusive":
+        return f"{verdict.reasons[0].message} Tokens per second: {_describe_estimate(rate)}."
+    effort = f"{verdict.current_processes} processes"
+    if verdict.pairs is not None:
+        effort = f"{verdict.pairs} pairs"
+    ends = describe_range(rate.ci_low_pct or 0.0, rate.ci_high_pct or 0.0)
+    parts = [f"{ends} after {effort}"]
+    pressure = verdict.cpu_pressure_pct
+    if pressure is not None and pressure >= _BUSY_PCT:
+        parts.append(f"CPU pressure was {pressure:.0f} %")
+    smallest = rate.smallest_detectable_pct
+    remedy = (
+        "give it more time (--flamegate-budget)"
+        if "timed" in verdict.helped_by or verdict.pairs is not None
+        else "compare in pairs (--flamegate-against=REV)"
+    )
+    if smallest is not None and rate.threshold_pct is not None and smallest > rate.threshold_pct:
+        remedy = f"allow a drop of {math.ceil(smallest)} %, which can be decided here, or {remedy}"
+    return "; ".join([*parts, remedy])
+
+
+def _describe_pass(verdict: Verdict, rate: Signal) -> str:
+    words = _describe_estimate(rate)
+    if rate.ci_high_pct is not None and rate.ci_high_pct < 0.0:
+        words += f", certainly less than the {rate.threshold_pct:g} % allowed"
+    if verdict.smallest_detectable_pct is not None:
+        words += f"; could have seen {verdict.smallest_detectable_pct:.1f} %"
+    return words
+
+
+def _describe_change(verdict: Verdict, rate: Signal) -> str:
+    """Describe the rate that regressed or improved, or else the shares and the bricks."""
+    if rate.decision == verdict.verdict:
+        return _describe_estimate(rate) + _describe_cause(verdict)
+    moved = [_describe_drift(each) for each in verdict.hotspots if each.decision == verdict.verdict]
+    moved += [
+        _describe_brick(signal)
+        for change in verdict.bricks
+        for signal in change.signals
+        if signal.decision == verdict.verdict
+    ]
+    return f"{'; '.join(moved)}; {rate.unit} {_describe_estimate(rate)}"
+
+
+def _describe_estimate(rate: Signal) -> str:
+    """Return ``6.2 % slower (5.1 … 7.4, threshold 5)``; an improvement needs no threshold."""
+    low, high, change = rate.ci_low_pct or 0.0, rate.ci_high_pct or 0.0, rate.change_pct or 0.0
+    threshold = "" if rate.decision == "improved" else f", threshold {rate.threshold_pct:g}"
+    return f"{describe_rate_change(change)} ({describe_interval(low, high)}{threshold})"
+
+
+def _describe_cause(verdict: Verdict) -> str:
+    """Name the functions that explain the change: certainly, or else the likeliest."""
+    parts = [
+        (row.explains, row)
+        for row in verdict.attribution
+        if row.explains is not None and row.name != OTHER
+    ]
+    certain = [(part, row) for part, row in parts if row.is_certain and part > 0.0]
+    part, first = max(certain or parts, key=lambda each: each[0], default=(0.0, None))
+    if first is None or (not certain and part < MOST_OF_IT):
+        return ""
+    if not certain:
+        before, after = significant(first.baseline_us), significant(first.current_us)
+        return f", most likely in {_name(first)} ({before} → {after} µs)"
+    if part >= ALL_OF_IT:
+        return f", all of it in {_name(first)}"
+    if part >= MOST_OF_IT:
+        return f", most of it in {_name(first)} ({first.explains_pct or 0.0:.0f} %)"
+    named = [row for part, row in certain if part >= _WORTH_NAMING][:3]
+    return "".join(f", {_name(row)} ({row.explains_pct or 0.0:.0f} %)" for row in named)
+
+
+def _name(row: CostChange) -> str:
+    return "waiting, off the CPU" if row.name == WAITING else row.name
+
+
+def _describe_brick(brick: Signal) -> str:
+    """Return ``RmsNorm 9.80 → 12.3 µs/token (+25.5 %, threshold 10)`` and the like."""
+    name, unit = brick.name.partition(":")[2], brick.unit.replace("us/", "µs/")
+    current = significant(brick.current or 0.0)
+    if brick.baseline is None:
+        return f"{name} {current} {unit} ({brick.change_pct or 0.0:.1f} % over its budget)"
+    return (
+        f"{name} {significant(brick.baseline)} → {current} {unit} "
+        f"({brick.change_pct or 0.0:+.1f} %, threshold {brick.threshold_pct:g})"
+    )
+
+
+def _describe_drift(hotspot: HotspotChange) -> str:
+    share = hotspot.share
+    return (
+        f"{share.name} {100 * share.baseline_share:.1f} → {100 * share.current_share:.1f} % "
+        f"of the samples ({share.shift_pp:+.1f} pp, threshold {hotspot.threshold_pp:g})"
+    )

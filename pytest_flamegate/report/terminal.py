@@ -7,16 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.gate.headline import headline
-from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report import text
-from pytest_flamegate.report.evidence import (
-    engine_lines,
-    kernel_line,
-    revision_note,
-    speed_cells,
-)
+from pytest_flamegate.report.evidence import engine_lines, kernel_line, revision_note, speed_cells
 from pytest_flamegate.report.hotspots import find_hottest
 from pytest_flamegate.report.run_report import RunReport, variant_sections
 from pytest_flamegate.report.sections import (

@@ -6,15 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.costs import MOST, CostChange
-from pytest_flamegate.gate.headline import MOST_OF_IT
-from pytest_flamegate.gate.signals import (
+from pytest_flamegate.gate.rule import (
     TOKENS_PER_SECOND,
     Signal,
     describe_interval,
     describe_rate_change,
 )
 from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
-from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.gate.verdict import MOST_OF_IT, Verdict
 from pytest_flamegate.report import text
 from pytest_flamegate.report.sections import (
     NONE,

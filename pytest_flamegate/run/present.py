@@ -17,17 +17,13 @@ from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
 from pytest_flamegate.core.files import is_file
-from pytest_flamegate.core.json import (
-    EVIDENCE_LIMITS,
-    RECEIPT_LIMITS,
-    decode_plain,
-    encode_plain,
-)
+from pytest_flamegate.core.json import decode_plain, encode_plain
+from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, RECEIPT_LIMITS
 from pytest_flamegate.engines.declare import find_line, split_variant_name
 from pytest_flamegate.gate import Reason, Verdict, headline
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.gate.pairs import pair_differences
-from pytest_flamegate.gate.signals import rate_change_pct
+from pytest_flamegate.gate.rule import rate_change_pct
 from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.receipt import store

@@ -10,8 +10,7 @@ from typing import Literal
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate import Verdict, headline
-from pytest_flamegate.gate.rule import FALSE_ALARM_RATE
-from pytest_flamegate.gate.signals import describe_rate_change
+from pytest_flamegate.gate.rule import FALSE_ALARM_RATE, describe_rate_change
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.baseline import FOLDED
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt

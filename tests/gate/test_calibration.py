@@ -28,7 +28,7 @@ from pytest_flamegate.gate.calibration import (
     split_into_gates,
 )
 from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
-from pytest_flamegate.gate.signals import log_time_of_drop
+from pytest_flamegate.gate.rule import log_time_of_drop
 from pytest_flamegate.gate.statistics import Count
 
 Differences = tuple[float, ...]

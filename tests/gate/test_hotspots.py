@@ -17,6 +17,7 @@ from pytest_flamegate.gate import (
     ShareDrift,
     read_measurement,
 )
+from pytest_flamegate.gate.costs import OTHER
 from pytest_flamegate.gate.hotspots import (
     JudgedShares,
     Whole,
@@ -25,7 +26,6 @@ from pytest_flamegate.gate.hotspots import (
     judge_shares,
 )
 from pytest_flamegate.gate.rule import RateVerdict
-from pytest_flamegate.gate.shares import OTHER
 from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.throughput import judge_throughput
 from tests.gate.factory import (

@@ -20,7 +20,7 @@ from pytest_flamegate.gate.pairs import (
     phase_changes,
     trimmed_mean,
 )
-from pytest_flamegate.gate.signals import log_time_of_drop
+from pytest_flamegate.gate.rule import log_time_of_drop
 from pytest_flamegate.receipt.types import Evidence
 from tests import made
 from tests.gate.factory import SPREAD, shifted, sides

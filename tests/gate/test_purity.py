@@ -14,6 +14,7 @@ from pytest_flamegate import gate
 SOURCES = sorted(Path(str(gate.__file__)).parent.glob("*.py"))
 PURE = {
     *("__future__", "collections.abc", "collections", "dataclasses", "functools", "hashlib"),
+    "itertools",
     *("math", "re", "statistics", "types", "typing"),
     "pytest_flamegate.bricks.record",
     "pytest_flamegate.config.thresholds",

@@ -16,10 +16,10 @@ from pytest_flamegate.gate.rule import (
     SIMULATED_GATES,
     SIMULATED_PAIRS,
     detectable_change,
+    log_time_of_drop,
     nominal_rates,
     pair_error_rates,
 )
-from pytest_flamegate.gate.signals import log_time_of_drop
 from pytest_flamegate.gate.statistics import Count, Estimate
 
 Z99, Z95 = 2.3263478740, 1.6448536270

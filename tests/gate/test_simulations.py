@@ -17,7 +17,7 @@ import pytest
 from pytest_flamegate.gate import FIRST_ANALYSES, ErrorRates
 from pytest_flamegate.gate.bricks import judge_bricks
 from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
-from pytest_flamegate.gate.signals import log_time_of_drop
+from pytest_flamegate.gate.rule import log_time_of_drop
 from pytest_flamegate.gate.throughput import judge_throughput
 from tests.gate.bricked import allowing, brick_runs, drawn
 from tests.gate.factory import evidence, judge_stored, measurement, sampled

@@ -8,8 +8,8 @@ import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate import ErrorRates, Measurement, Signal, read_measurement
-from pytest_flamegate.gate.rule import RateVerdict
-from pytest_flamegate.gate.signals import (
+from pytest_flamegate.gate.rule import (
+    RateVerdict,
     describe_interval,
     describe_range,
     describe_rate_change,

@@ -11,15 +11,10 @@ import pytest
 from markdown_it import MarkdownIt
 
 from pytest_flamegate.gate import Reason
-from pytest_flamegate.gate.headline import headline
+from pytest_flamegate.gate.verdict import headline
 from pytest_flamegate.report.markdown import run_markdown, step_summary
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.report.terminal import (
-    error_annotation,
-    failure_section,
-    preamble,
-    summary,
-)
+from pytest_flamegate.report.terminal import error_annotation, failure_section, preamble, summary
 from tests.report import factory, verdicts
 
 EVIL = {

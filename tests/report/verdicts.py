@@ -8,8 +8,8 @@ from pytest_flamegate.config.thresholds import BrickBudget
 from pytest_flamegate.gate import CostChange, HotspotChange, Reason, Signal, Verdict
 from pytest_flamegate.gate.brick_costs import BrickCost, LayerGrowth
 from pytest_flamegate.gate.bricks import BrickChange
+from pytest_flamegate.gate.costs import ShareChange
 from pytest_flamegate.gate.pairs import PhaseChange
-from pytest_flamegate.gate.shares import ShareChange
 
 
 def rate(decision: str = "regressed", **changes: float | None) -> Signal:
