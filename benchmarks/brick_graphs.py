@@ -19,8 +19,8 @@ from benchmarks.tables import Table, as_text
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
-from pytest_flamegate.graph.document import from_document, to_document
-from pytest_flamegate.graph.text import draw_dot, draw_tree
+from pytest_flamegate.graph.graph import from_document, to_document
+from pytest_flamegate.graph.text import draw_tree
 
 T = TypeVar("T")
 _LAYERS, _BRICKS = 32, 9
@@ -64,12 +64,11 @@ def row(count: int, rounds: int) -> tuple[str, ...]:
         timed(make, rounds)[1]
         for make in (
             lambda: draw_tree(graph),
-            lambda: draw_dot(graph),
             lambda: from_document(document),
         )
     ]
     size = len(graph.nodes) + len(graph.edges)
-    took = [f"{1e3 * each:,.0f}" for each in (built_s, path_s, *others[:2], document_s, others[2])]
+    took = [f"{1e3 * each:,.0f}" for each in (built_s, path_s, others[0], document_s, others[1])]
     return (f"{len(graph.nodes):,}", f"{len(graph.edges):,}", *took, f"{1e6 * path_s / size:.2f}")
 
 
@@ -86,7 +85,7 @@ def timed(make: Callable[[], T], rounds: int) -> tuple[T, float]:
 def table(counts: Sequence[int], rounds: int) -> Table:
     """Return a row for each number of calls."""
     head = (
-        *("nodes", "edges", "built ms", "path ms", "tree ms", "DOT ms"),
+        *("nodes", "edges", "built ms", "path ms", "tree ms"),
         *("document ms", "read ms", "path µs each"),
     )
     rows = tuple(row(count, rounds) for count in counts)

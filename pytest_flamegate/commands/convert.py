@@ -16,8 +16,8 @@ from pytest_flamegate.core.files import read_bounded, require_confined
 from pytest_flamegate.core.json import RECEIPT_LIMITS, encode_json
 from pytest_flamegate.engines.declare import NAME
 from pytest_flamegate.graph.critical_path import find_critical_path
-from pytest_flamegate.graph.document import to_document
-from pytest_flamegate.graph.text import draw_dot, draw_tree
+from pytest_flamegate.graph.graph import to_document
+from pytest_flamegate.graph.text import draw_tree
 from pytest_flamegate.profile.formats.registry import (
     detect_format,
     export_profile,
@@ -104,9 +104,8 @@ def declare_bricks(parser: argparse.ArgumentParser) -> None:
     shape = parser.add_mutually_exclusive_group()
     for name, words in (
         ("tree", "the tree alone"),
-        ("dot", "the graph for Graphviz: pipe it to dot -Tsvg"),
         ("json", "the graph as JSON, which this command reads again"),
-        ("table", "the sum of each brick over all calls, also of traces that hold only sums"),
+        ("table", "the sum of each brick over all calls"),
     ):
         shape.add_argument(f"--{name}", dest="shape", action="store_const", const=name, help=words)
     parser.add_argument(
@@ -137,20 +136,12 @@ def run_bricks(parsed: argparse.Namespace) -> int:
     """Show the graph, or the sums."""
     if parsed.shape == "table":
         found = open_sums(parsed.path)
-        text = sums_text(
-            found.name,
-            found.table,
-            notes=found.notes,
-            kernels=found.kernels,
-            medians_us=found.medians_us,
-            width=common.terminal_width(),
-        )
+        width = common.terminal_width()
+        text = sums_text(found.name, found.table, found.notes, width=width)
         return _print_or_write(f"{text}\n".encode(), parsed.output)
     graph = open_graph(parsed.path)
     if parsed.shape == "tree":
         text = draw_tree(graph)
-    elif parsed.shape == "dot":
-        text = draw_dot(graph)
     elif parsed.shape == "json":
         text = encode_json(to_document(graph)).decode().removesuffix("\n")
     else:

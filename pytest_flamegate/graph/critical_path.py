@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.graph.graph import ExecutionGraph, Layer, get_node_name
+from pytest_flamegate.graph.graph import Edge, ExecutionGraph, Layer, get_node_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,9 @@ def find_critical_path(graph: ExecutionGraph) -> CriticalPath:
             "The graph has no node with a start and an end.",
             "Record the engine's bricks with their times.",
         )
-    segments = split_nodes(graph)
-    order = graph.sort_after(segments.waits_for, segments.node)
-    before, previous, after = _measure_chains(segments, order)
+    segments = Segments(graph)
     lengths = segments.length_ns
+    before, previous, after = _measure_chains(segments, graph)
     through = [sum(parts) for parts in zip(before, lengths, after, strict=True)]
     length_ns = max(through)
     wall_ns = max(end for _, end in times) - min(start for start, _ in times)
@@ -91,9 +90,10 @@ def find_critical_path(graph: ExecutionGraph) -> CriticalPath:
 
 
 def _measure_chains(
-    segments: Segments, order: Sequence[int]
+    segments: Segments, graph: ExecutionGraph
 ) -> tuple[list[int], list[int], list[int]]:
     """Return the longest chain before each segment, its last one (-1: none), and that after it."""
+    order = graph.sort_after(segments.waits_for, segments.node)
     lengths, waits_for = segments.length_ns, segments.waits_for
     count = len(lengths)
     before, previous, after = [0] * count, [-1] * count, [0] * count
@@ -117,85 +117,59 @@ def sum_path_by_name(graph: ExecutionGraph, path: CriticalPath) -> list[tuple[st
     return [(name, ns, ns / path.length_ns) for name, ns in spent_ns.most_common()]
 
 
-@dataclass(slots=True)
-class Segments:
-    """Segments by number: their node, their length and the segments that they wait for.
-
-    ``first`` and ``last`` hold the first and the last segment of each node.
-    """
-
-    node: list[int]
-    length_ns: list[int] = field(init=False)
-    waits_for: list[list[int]] = field(init=False)
-    first: list[int] = field(init=False)
-    last: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.length_ns = [0] * len(self.node)
-        self.waits_for = [[] for _ in self.node]
-        self.first, self.last = [*self.node], [*self.node]
-
-    def add(self, node: int) -> int:
-        """Add a segment of ``node`` with no length yet, and return its number."""
-        self.node.append(node)
-        self.length_ns.append(0)
-        self.waits_for.append([])
-        return len(self.node) - 1
-
-
-def split_nodes(graph: ExecutionGraph) -> Segments:
-    """Cut all nodes into segments and link them by nesting and edges.
-
-    Raises:
-        UndecidedError: ``E_GRAPH_CYCLE`` if nodes are nested in themselves, ``E_GRAPH_ORDER`` if
-            times contradict nesting or edges.
-    """
-    splitter = _Splitter(graph)
-    splitter.split()
-    splitter.link_edges()
-    return splitter.segments
-
-
 # Events at one time in this order: nodes end, nodes without duration start and end, nodes start;
 # then the node itself ends and so does its part in nodes that outlive it.
 _END, _MOMENT_START, _MOMENT_END, _START, _OUTLIVES = range(5)
 
 
-class _Splitter:
-    """The segments so far, and times of nodes: None for a layer and for a node without them."""
+class Segments:
+    """The segments of a graph's nodes, linked by nesting and by edges.
+
+    ``node``, ``length_ns`` and ``waits_for`` have an entry for each segment, ``first`` and
+    ``last`` hold the first and the last segment of each node. Raises ``UndecidedError``
+    ``E_GRAPH_CYCLE`` if nodes are nested in themselves, ``E_GRAPH_ORDER`` if times contradict
+    nesting or edges.
+    """
 
     def __init__(self, graph: ExecutionGraph) -> None:
+        numbers = range(len(graph.nodes))
+        self.node, self.first, self.last = [*numbers], [*numbers], [*numbers]
+        self.length_ns = [0] * len(numbers)
+        self.waits_for: list[list[int]] = [[] for _ in numbers]
         self._graph = graph
         self._order = graph.sort_as_tree()
+        # A layer has no self time, so its times do not count.
         timed = [None if isinstance(node, Layer) else node for node in graph.nodes]
         self._starts = [None if node is None else node.start_ns for node in timed]
         self._ends = [None if node is None else node.end_ns for node in timed]
-        self.segments = Segments([*range(len(timed))])
         self._set_spans()
-
-    def split(self) -> None:
-        """Cut each node, the innermost first."""
         timed_within = self._group_timed()
         for number in reversed(self._order):
             start, end = self._starts[number], self._ends[number]
             if start is not None and end is not None:
                 self._cut(number, start, end, timed_within[number])
             self._link_untimed(number)
-
-    def link_edges(self) -> None:
-        """Let nodes wait for each other where edges other than nesting say so."""
-        graph, segments = self._graph, self.segments
         for edge in graph.edges:
-            earlier, later, kind = edge
-            if kind == "DependsOn":
-                earlier, later = later, earlier
-            elif kind != "Sequence" and graph.is_nesting(edge):
-                continue
-            ended, began = self._span_ends[earlier], self._span_starts[later]
-            if ended is not None and began is not None and began < ended:
-                what = f"waits for {self._name(earlier)} ({kind}) and began before that ended"
-                raise self._order_error(later, what)
-            segments.waits_for[segments.first[later]].append(segments.last[earlier])
+            self._link_edge(edge)
+
+    def _add(self, node: int) -> int:
+        """Add a segment of ``node`` with no length yet, and return its number."""
+        self.node.append(node)
+        self.length_ns.append(0)
+        self.waits_for.append([])
+        return len(self.node) - 1
+
+    def _link_edge(self, edge: Edge) -> None:
+        earlier, later, kind = edge
+        if kind == "DependsOn":
+            earlier, later = later, earlier
+        elif kind != "Sequence" and self._graph.is_nesting(edge):
+            return
+        ended, began = self._span_ends[earlier], self._span_starts[later]
+        if ended is not None and began is not None and began < ended:
+            problem = f"waits for {self._name(earlier)} ({kind}) and began before that ended"
+            raise self._order_error(later, problem)
+        self.waits_for[self.first[later]].append(self.last[earlier])
 
     def _set_spans(self) -> None:
         """Find when each node started and ended; if it has no times, from the nodes within."""
@@ -229,29 +203,27 @@ class _Splitter:
 
         Its self time is the time in which none of them runs.
         """
-        segments = self.segments
-        lengths, waits_for = segments.length_ns, segments.waits_for
-        first, last = segments.first, segments.last
-        segment, running, now, is_awaited = first[outer], 0, start, False
+        lengths, waits_for, last = self.length_ns, self.waits_for, self.last
+        segment, running, now, is_awaited = self.first[outer], 0, start, False
         started_after: dict[int, int] = {}
         for at, event, number in self._sort_events(outer, start, end, within):
             if at > now and not running:
                 if is_awaited:
                     # Nodes wait for the segment at its present length.
-                    following = segments.add(outer)
+                    following = self._add(outer)
                     waits_for[following].append(segment)
                     segment, is_awaited = following, False
                 lengths[segment] += at - now
             now = at
             if event in (_END, _MOMENT_END):
-                following = segments.add(outer)
+                following = self._add(outer)
                 waits_for[following].append(last[number])
                 if started_after[number] != segment:
                     waits_for[following].append(segment)
                 segment, is_awaited = following, False
                 running -= 1
             elif number != outer:
-                waits_for[first[number]].append(segment)
+                waits_for[self.first[number]].append(segment)
                 started_after[number], is_awaited = segment, True
                 running += event != _OUTLIVES
         last[outer] = segment
@@ -266,8 +238,8 @@ class _Splitter:
             assert start is not None
             assert end is not None
             if start < began:
-                what = f"is nested in {self._name(outer)} and began before it"
-                raise self._order_error(number, what)
+                problem = f"is nested in {self._name(outer)} and began before it"
+                raise self._order_error(number, problem)
             if end > ended:
                 events.append((min(start, ended), _OUTLIVES, number))
             elif start == end:
@@ -285,13 +257,12 @@ class _Splitter:
             inner = [number for number in inner if self._starts[number] is None]
         if not inner:
             return
-        segments, limit = self.segments, self._span_ends[outer]
-        waits_for, last = segments.waits_for, segments.last
-        following = segments.add(outer)
+        limit, waits_for, last = self._span_ends[outer], self.waits_for, self.last
+        following = self._add(outer)
         waits_for[following].append(last[outer])
         last[outer] = following
         for number in inner:
-            waits_for[segments.first[number]].append(segments.first[outer])
+            waits_for[self.first[number]].append(self.first[outer])
             ended = self._span_ends[number]
             if ended is None or limit is None or ended <= limit:
                 waits_for[following].append(last[number])
@@ -299,9 +270,9 @@ class _Splitter:
     def _name(self, number: int) -> str:
         return ascii(get_node_name(self._graph.nodes[number])[:80])
 
-    def _order_error(self, number: int, what: str) -> UndecidedError:
+    def _order_error(self, number: int, problem: str) -> UndecidedError:
         return UndecidedError(
             "E_GRAPH_ORDER",
-            f"The graph's times contradict its edges: {self._name(number)} {what}.",
+            f"The graph's times contradict its edges: {self._name(number)} {problem}.",
             "Take the times of all nodes from one clock, or remove the edge.",
         )

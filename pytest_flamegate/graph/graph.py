@@ -2,73 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Literal, NamedTuple, TypeGuard, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pytest_flamegate.core.errors import UndecidedError, UsageError
+import msgspec
+from msgspec import Meta
+
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError, UsageError
+from pytest_flamegate.core.text import escape_name
 
 Direction = Literal["H2D", "D2H", "D2D"]
 """From host to device, back, or from device to device."""
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 EdgeKind = Literal["Calls", "Contains", "Launches", "Sequence", "DependsOn", "Transfer"]
 EDGE_KINDS: tuple[EdgeKind, ...] = get_args(EdgeKind)
-Dimensions = tuple[int, int, int]
-"""x, y and z, each at least 1."""
-MAX_NAME = 1000
-"""Characters of a name."""
 MAX_NODES = 500_000
 MAX_EDGES = 2_000_000
-_COUNT_LIMIT = 1 << 63
+_Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_Size = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+Dimensions = tuple[_Size, _Size, _Size]
+"""x, y and z, each at least 1."""
+Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class _Node(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag=True,
+):
+    """A node of a document has its class name as ``kind`` and no fields that hold a default."""
+
+
+class Layer(_Node, frozen=True):
     """A layer of the model, which contains bricks. It has no self time."""
 
-    number: int
-    start_ns: int | None = None
-    end_ns: int | None = None
+    number: _Count
+    start_ns: _Count | None = None
+    end_ns: _Count | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Brick:
+class Brick(_Node, frozen=True):
     """One call of a brick; ``lane`` is the number of its thread or task."""
 
-    name: str
-    start_ns: int | None = None
-    end_ns: int | None = None
-    elements: int = 0
-    bytes: int = 0
-    lane: int = 0
+    name: Name
+    start_ns: _Count | None = None
+    end_ns: _Count | None = None
+    elements: _Count = 0
+    bytes: _Count = 0
+    lane: _Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(_Node, frozen=True):
     """One launch of a kernel; grid and block are None if they are not known."""
 
-    name: str
+    name: Name
     grid: Dimensions | None = None
     block: Dimensions | None = None
-    shared_memory_bytes: int = 0
-    start_ns: int | None = None
-    end_ns: int | None = None
+    shared_memory_bytes: _Count = 0
+    start_ns: _Count | None = None
+    end_ns: _Count | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(_Node, frozen=True):
     """One copy of ``bytes``."""
 
     direction: Direction
-    bytes: int
-    start_ns: int | None = None
-    end_ns: int | None = None
+    bytes: _Count
+    start_ns: _Count | None = None
+    end_ns: _Count | None = None
 
 
 Node = Layer | Brick | Kernel | Transfer
 """Times are nanoseconds of one clock; a node has both or neither."""
-NODE_TYPES: tuple[type[Node], ...] = get_args(Node)
 
 
 class Edge(NamedTuple):
@@ -92,62 +101,6 @@ def get_node_name(node: Node) -> str:
     return node.direction if isinstance(node, Transfer) else node.name
 
 
-def check_node(node: Node) -> None:
-    """Raise ``UsageError`` ``E_GRAPH_NODE`` unless all fields of a node are valid."""
-    if type(node) not in NODE_TYPES:
-        raise _node_error(node, f"is a {type(node).__name__}")
-    for name, is_valid in _CHECKED[type(node)]:
-        if not is_valid(getattr(node, name)):
-            raise _node_error(node, f"has a wrong {name}")
-    start_ns, end_ns = node.start_ns, node.end_ns
-    if start_ns is None and end_ns is None:
-        return
-    if not (_is_count(start_ns) and _is_count(end_ns)):
-        raise _node_error(node, "has a wrong start_ns or end_ns, or one without the other")
-    if end_ns < start_ns:
-        raise _node_error(node, "ends before it starts")
-
-
-def _node_error(node: Any, what: str) -> UsageError:
-    return UsageError(
-        "E_GRAPH_NODE",
-        f"The node {repr(node)[:200]!a} {what}.",
-        "Pass a Layer, Brick, Kernel or Transfer with names as text and counts from 0.",
-    )
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value < _COUNT_LIMIT
-
-
-def _is_name(value: object) -> bool:
-    if type(value) is not str or not 0 < len(value) <= MAX_NAME:
-        return False
-    # Half a surrogate pair has no place in JSON.
-    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
-
-
-def _is_dimensions(value: object) -> bool:
-    if value is None:
-        return True
-    return (
-        type(value) is tuple and len(value) == 3 and all(_is_count(each) and each for each in value)
-    )
-
-
-_CHECKS: Mapping[str, Callable[[object], bool]] = {
-    **dict.fromkeys(("number", "elements", "bytes", "lane", "shared_memory_bytes"), _is_count),
-    "name": _is_name,
-    "grid": _is_dimensions,
-    "block": _is_dimensions,
-    "direction": DIRECTIONS.__contains__,
-}
-"""The valid values of each field, whichever kind of node has it; times are checked in pairs."""
-_CHECKED = {
-    kind: [(field.name, _CHECKS[field.name]) for field in fields(kind) if field.name in _CHECKS]
-    for kind in NODE_TYPES
-}
-
 _NESTING = frozenset({"Contains", "Calls", "Launches"})
 _SHOWN_IN_CYCLE = 8
 
@@ -156,35 +109,19 @@ class ExecutionGraph:
     """Nodes, numbered by their index in ``nodes``, and edges between them.
 
     A node is nested in at most one other, its parent: the source of its ``Contains``, ``Calls``
-    or ``Launches`` edge, or for a copy without one, of its first ``Transfer`` edge::
+    or ``Launches`` edge, or for a copy without one, of its first ``Transfer`` edge. ``children``
+    holds, for each node, the numbers of the nodes nested in it, in the order of edges::
 
         graph = ExecutionGraph()
         block, kernel = graph.add_node(Brick("Block", 0, 90)), graph.add_node(Kernel("gemv"))
         graph.add_edge(block, kernel, "Launches")
     """
 
-    __slots__ = ("_children", "_edges", "_nodes", "_parents")
-
     def __init__(self) -> None:
-        self._nodes: list[Node] = []
-        self._edges: list[Edge] = []
+        self.nodes: list[Node] = []
+        self.edges: list[Edge] = []
+        self.children: list[list[int]] = []
         self._parents: list[int | None] = []
-        self._children: list[list[int]] = []
-
-    @property
-    def nodes(self) -> Sequence[Node]:
-        """All nodes, in the order in which they were added."""
-        return self._nodes
-
-    @property
-    def edges(self) -> Sequence[Edge]:
-        """All edges, in the order in which they were added."""
-        return self._edges
-
-    @property
-    def children(self) -> Sequence[Sequence[int]]:
-        """For each node, the numbers of the nodes nested in it, in the order of edges."""
-        return self._children
 
     def parent(self, number: int) -> int | None:
         """Return the number of the node that a node is nested in; None for a root."""
@@ -194,16 +131,23 @@ class ExecutionGraph:
         """Add a node and return its number.
 
         Raises:
-            UsageError: ``E_GRAPH_NODE`` if a field is invalid, ``E_GRAPH_SIZE`` beyond
-                ``MAX_NODES``.
+            UsageError: ``E_GRAPH_NODE`` for one time without the other or an end before the
+                start, ``E_GRAPH_SIZE`` beyond ``MAX_NODES``.
         """
-        check_node(node)
-        if len(self._nodes) >= MAX_NODES:
+        start_ns, end_ns = node.start_ns, node.end_ns
+        if (start_ns is None) != (end_ns is None) or (start_ns or 0) > (end_ns or 0):
+            raise UsageError(
+                "E_GRAPH_NODE",
+                f"The node {get_node_name(node)[:80]!a} ends before it starts, or has one time "
+                "without the other.",
+                "Pass both start_ns and end_ns, or neither.",
+            )
+        if len(self.nodes) >= MAX_NODES:
             raise _size_error("nodes", MAX_NODES)
-        self._nodes.append(node)
+        self.nodes.append(node)
         self._parents.append(None)
-        self._children.append([])
-        return len(self._nodes) - 1
+        self.children.append([])
+        return len(self.nodes) - 1
 
     def add_edge(self, source: int, target: int, kind: EdgeKind) -> None:
         """Add an edge from one node to another, by their numbers.
@@ -213,19 +157,26 @@ class ExecutionGraph:
                 the kind does not exist or does not fit the nodes, or the target is nested in
                 another node already; ``E_GRAPH_SIZE`` beyond ``MAX_EDGES``.
         """
-        self._check_ends(source, target, kind)
-        if len(self._edges) >= MAX_EDGES:
+        count = len(self.nodes)
+        for number in (source, target):
+            if not 0 <= number < count:
+                raise _edge_error(f"there is no node {number}, only {count:,}")
+        if source == target:
+            raise _edge_error(f"{self._name(source)} would lead to itself")
+        if kind not in EDGE_KINDS:
+            raise _edge_error(f"its kind {str(kind)[:40]!a} is not one of {', '.join(EDGE_KINDS)}")
+        if len(self.edges) >= MAX_EDGES:
             raise _size_error("edges", MAX_EDGES)
-        if kind in _NESTING:
-            self._check_root(target)
-            self._set_parent(target, source)
-        elif kind == "Transfer":
-            if isinstance(self._nodes[target], Transfer):
-                if self._parents[target] is None:
-                    self._set_parent(target, source)
-            elif not isinstance(self._nodes[source], Transfer):
-                raise _edge_error("neither end of its Transfer edge is a copy")
-        self._edges.append(Edge(source, target, kind))
+        parent = self._parents[target]
+        if kind in _NESTING and parent is not None:
+            raise _edge_error(f"{self._name(target)} is nested in {self._name(parent)} already")
+        ends_in_copy = kind == "Transfer" and isinstance(self.nodes[target], Transfer)
+        if kind == "Transfer" and not ends_in_copy and not isinstance(self.nodes[source], Transfer):
+            raise _edge_error("neither end of its Transfer edge is a copy")
+        if kind in _NESTING or (ends_in_copy and parent is None):
+            self._parents[target] = source
+            self.children[source].append(target)
+        self.edges.append(Edge(source, target, kind))
 
     def is_nesting(self, edge: Edge) -> bool:
         """Whether the target of ``edge`` is nested in its source."""
@@ -244,12 +195,12 @@ class ExecutionGraph:
         while left:
             number = left.pop()
             order.append(number)
-            left.extend(reversed(self._children[number]))
-        if len(order) < len(self._nodes):
+            left.extend(reversed(self.children[number]))
+        if len(order) < len(self.nodes):
             # Nodes of a cycle cannot be reached from a root.
             self.sort_after(
                 [[] if parent is None else [parent] for parent in self._parents],
-                range(len(self._nodes)),
+                range(len(self.nodes)),
             )
         return order
 
@@ -267,7 +218,7 @@ class ExecutionGraph:
             cycle = [nodes[item] for item in error.args[1]]
         # One node has several items in a row if its own parts are in the cycle.
         names = [
-            repr(get_node_name(self._nodes[number])[:80])
+            self._name(number)
             for place, number in enumerate(cycle)
             if not place or number != cycle[place - 1]
         ]
@@ -279,31 +230,14 @@ class ExecutionGraph:
             "Remove the edge that leads back: no node can come before itself.",
         )
 
-    def _check_ends(self, source: int, target: int, kind: EdgeKind) -> None:
-        count = len(self._nodes)
-        for number in (source, target):
-            if type(number) is not int or not 0 <= number < count:
-                raise _edge_error(f"there is no node {str(number)[:40]!a}, only {count:,}")
-        if source == target:
-            raise _edge_error(f"{get_node_name(self._nodes[source])[:80]!a} would lead to itself")
-        if kind not in EDGE_KINDS:
-            raise _edge_error(f"its kind {str(kind)[:40]!a} is not one of {', '.join(EDGE_KINDS)}")
-
-    def _check_root(self, target: int) -> None:
-        parent = self._parents[target]
-        if parent is not None:
-            inner, outer = (get_node_name(self._nodes[each])[:80] for each in (target, parent))
-            raise _edge_error(f"{inner!a} is nested in {outer!a} already")
-
-    def _set_parent(self, inner: int, outer: int) -> None:
-        self._parents[inner] = outer
-        self._children[outer].append(inner)
+    def _name(self, number: int) -> str:
+        return ascii(get_node_name(self.nodes[number])[:80])
 
 
-def _edge_error(what: str) -> UsageError:
+def _edge_error(problem: str) -> UsageError:
     return UsageError(
         "E_GRAPH_EDGE",
-        f"The edge cannot be added: {what}.",
+        f"The edge cannot be added: {problem}.",
         "Add both nodes first, nest each node in one other, and use Sequence or DependsOn for a "
         "node that only waits for another.",
     )
@@ -313,3 +247,59 @@ def _size_error(items: str, limit: int) -> UsageError:
     return UsageError(
         "E_GRAPH_SIZE", f"The graph has more than {limit:,} {items}.", "Record fewer tokens."
     )
+
+
+KIND: Literal["execution-graph"] = "execution-graph"
+
+
+class GraphDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A graph as JSON. An edge is a list of source, target and kind."""
+
+    kind: Literal["execution-graph"]
+    schema_version: Literal["1.0.0"]
+    nodes: list[Node]
+    edges: list[Edge]
+
+
+def to_document(graph: ExecutionGraph) -> Any:
+    """Return the graph as dicts, lists and scalars.
+
+    Raises:
+        UndecidedError: ``E_GRAPH_CYCLE`` if nodes are nested in themselves.
+    """
+    graph.sort_as_tree()
+    return msgspec.to_builtins(GraphDocument(KIND, "1.0.0", graph.nodes, graph.edges))
+
+
+def is_document(document: object) -> bool:
+    """Whether ``document`` has the kind of an execution graph."""
+    return isinstance(document, dict) and document.get("kind") == KIND
+
+
+def from_document(document: object) -> ExecutionGraph:
+    """Return the graph of a document that ``to_document`` wrote.
+
+    Raises:
+        ReceiptError: ``E_GRAPH_DOCUMENT`` for another kind or version, a missing, unknown or
+            invalid field, an edge that does not fit its nodes, too many nodes or edges, or nodes
+            that are nested in themselves.
+    """
+    graph, path = ExecutionGraph(), ""
+    try:
+        found = msgspec.convert(document, GraphDocument)
+        for number, node in enumerate(found.nodes):
+            path = f" - at `$.nodes[{number}]`"
+            graph.add_node(node)
+        for number, edge in enumerate(found.edges):
+            path = f" - at `$.edges[{number}]`"
+            graph.add_edge(*edge)
+        path = ""
+        graph.sort_as_tree()
+    except (FlamegateError, msgspec.ValidationError) as error:
+        problem = error.problem.rstrip(".") if isinstance(error, FlamegateError) else str(error)
+        raise ReceiptError(
+            "E_GRAPH_DOCUMENT",
+            f"The execution graph is malformed: {escape_name(problem, 300)}{path}.",
+            "Write it again with flamegate bricks PATH --json; do not edit it by hand.",
+        ) from None
+    return graph

@@ -2,19 +2,15 @@
 
 Decoding reads every weight once per token, so bytes per token times tokens per second is a part
 of the read bandwidth. All figures are derived from the evidence and from a bandwidth that was
-measured before; they are shown and never gated. An input that is not known is absent and listed
-in ``missing``; none is taken as 0.
+measured before; they are shown and never gated. An input that is not known is None, never 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Literal
 
-from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.observe.machine import Bandwidth, format_threads
 from pytest_flamegate.receipt.types import Evidence
 
@@ -25,52 +21,58 @@ FLOPS_FACT = "flops_per_token"
 
 _DECODE_FORMULA = "decode-tokens/decode-time"
 _MAX_BYTES = 1 << 62
-_REPORTED = "ingested: reported by the engine"
-_WEIGHTS, _KV = "the weights' bytes per token", "the KV cache's bytes"
-_RATE, _BANDWIDTH = "a decode rate", "a measured bandwidth"
-_FLOPS, _PEAK = "the operations per token", "a peak of operations"
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """One decode below the ceilings of its machine; None if a figure is not known.
+    """One decode below the ceilings of its machine; None for a figure that is not known.
 
-    ``bytes_per_token`` are of weights, ``kv_bytes_per_token`` of keys and values at the mean
-    position of the decode. ``flops_per_token`` are of products with weights. ``peak_flops`` is
-    per second, as it was given. ``provenance`` has the source of each input that is known,
-    ``missing`` the others. ``cache_bytes`` are the last-level caches that the bandwidth was
-    measured past. ``error`` says why there is no fraction although its inputs are known.
+    ``weights_bytes`` and ``kv_bytes`` are per token, keys and values at the mean position of the
+    decode. ``flops`` are of products with weights, per token; ``peak_flops`` is per second.
+    ``backend`` names the GPU interface or the vector instructions that the CPU offers.
     """
 
-    bytes_per_token: int | None
-    kv_bytes_per_token: float | None
+    weights_bytes: int | None
+    kv_bytes: float | None
     tokens_per_second: float | None
-    bandwidth_bytes_per_second: float | None
-    threads: int | None
-    fraction_of_bandwidth: float | None
-    flops_per_token: int | None
+    bandwidth: Bandwidth | None
+    flops: int | None
     peak_flops: float | None
-    arithmetic_intensity: float | None
-    bound: Literal["memory", "compute"] | None
     backend: str
-    cache_bytes: int | None = None
-    provenance: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    missing: tuple[str, ...] = ()
-    error: UndecidedError | None = None
 
     @property
-    def total_bytes_per_token(self) -> float | None:
+    def bytes_per_token(self) -> float | None:
         """Weights, and keys and values if they are known."""
-        if self.bytes_per_token is None:
-            return None
-        return self.bytes_per_token + (self.kv_bytes_per_token or 0)
+        return None if self.weights_bytes is None else self.weights_bytes + (self.kv_bytes or 0)
 
     @property
     def read_bytes_per_second(self) -> float | None:
         """The bytes that the decode reads per second."""
-        if self.total_bytes_per_token is None or self.tokens_per_second is None:
+        if self.bytes_per_token is None or self.tokens_per_second is None:
             return None
-        return self.total_bytes_per_token * self.tokens_per_second
+        return self.bytes_per_token * self.tokens_per_second
+
+    @property
+    def fraction_of_bandwidth(self) -> float | None:
+        """The part of the bandwidth; above 1 if not all bytes came from memory."""
+        if self.read_bytes_per_second is None or self.bandwidth is None:
+            return None
+        return self.read_bytes_per_second / self.bandwidth.fastest
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """Operations per byte that is read."""
+        return self.flops / self.bytes_per_token if self.flops and self.bytes_per_token else None
+
+    @property
+    def bound(self) -> Literal["memory", "compute"] | None:
+        """The limit that the decode runs into first."""
+        intensity, ceiling = self.arithmetic_intensity, self.bandwidth
+        if intensity is None or ceiling is None or self.peak_flops is None:
+            return None
+        if (self.fraction_of_bandwidth or 0) > 1:
+            return None
+        return "memory" if intensity < self.peak_flops / ceiling.fastest else "compute"
 
 
 def compute_roofline(
@@ -80,7 +82,7 @@ def compute_roofline(
     instructions: str = "",
     peak_flops: float | None = None,
 ) -> Roofline | None:
-    """Return the roofline of the decode in ``evidence``.
+    """Return the roofline of the decode in ``evidence``; None without bytes per token and rate.
 
     Args:
         evidence: The evidence of a run.
@@ -88,96 +90,68 @@ def compute_roofline(
             GPU, which does not read its host's memory.
         instructions: The vector instructions that the CPU offers, for display.
         peak_flops: Peak of the machine, in operations per second.
-
-    Returns:
-        The roofline; None if neither bytes per token nor a rate is known. A fraction above 1 is
-        left out, with ``E_ABOVE_CEILING`` as its ``error``.
     """
-    weights, weights_from = _find_weights(evidence)
+    counted = evidence.model.get("bytes_per_token")
+    is_counted = isinstance(counted, int) and 0 < counted < _MAX_BYTES
+    weights = _parse_fact(evidence, WEIGHTS_FACT) or (counted if is_counted else None)
     rate = _find_decode_rate(evidence)
     if weights is None and rate is None:
         return None
-    kv = _compute_kv_bytes(evidence)
-    flops = _parse_fact(evidence, FLOPS_FACT)
     on_gpu = evidence.device is not None and any(run.active for run in evidence.device.runs)
-    ceiling = None if on_gpu else bandwidth
-    peak = peak_flops if peak_flops and math.isfinite(peak_flops) and not on_gpu else None
-    total = None if weights is None else weights + (kv or 0.0)
-    fraction: float | None = None
-    error: UndecidedError | None = None
-    if total is not None and rate is not None and ceiling is not None:
-        fraction = total * rate / ceiling.fastest
-        if fraction > 1:
-            error = _above_ceiling_error(fraction, ceiling)
-            fraction = None
-    intensity = flops / total if flops and total else None
-    bound: Literal["memory", "compute"] | None = None
-    if intensity is not None and peak is not None and ceiling is not None and error is None:
-        bound = "memory" if intensity < peak / ceiling.fastest else "compute"
-    inputs = {
-        _WEIGHTS: (weights, weights_from),
-        _KV: (kv, f"{_REPORTED}; derived: mean position"),
-        _RATE: (rate, "measured"),
-        _BANDWIDTH: (ceiling, "measured"),
-        _FLOPS: (flops, _REPORTED),
-        _PEAK: (peak, "given"),
-    }
+    has_peak = peak_flops and math.isfinite(peak_flops) and not on_gpu
     return Roofline(
-        bytes_per_token=weights,
-        kv_bytes_per_token=kv,
+        weights_bytes=int(weights) if weights is not None else None,
+        kv_bytes=_compute_kv_bytes(evidence),
         tokens_per_second=rate,
-        bandwidth_bytes_per_second=ceiling.fastest if ceiling else None,
-        threads=ceiling.threads if ceiling else None,
-        fraction_of_bandwidth=fraction,
-        flops_per_token=flops,
-        peak_flops=peak,
-        arithmetic_intensity=intensity,
-        bound=bound,
+        bandwidth=None if on_gpu else bandwidth,
+        flops=_parse_fact(evidence, FLOPS_FACT),
+        peak_flops=peak_flops if has_peak else None,
         backend="CUDA" if on_gpu else instructions,
-        cache_bytes=ceiling.cache_bytes if ceiling else None,
-        provenance=MappingProxyType(
-            {name: source for name, (value, source) in inputs.items() if value}
-        ),
-        missing=tuple(name for name, (value, _) in inputs.items() if not value),
-        error=error,
     )
 
 
 def describe_roofline(it: Roofline) -> str:
     """Return one line: the fraction with all its inputs, or why there is none."""
-    read, ceiling = it.read_bytes_per_second, it.bandwidth_bytes_per_second
-    if it.error is not None:
-        head = str(it.error).rstrip(".")
-    elif it.fraction_of_bandwidth is None or read is None or ceiling is None:
-        missing = [name for name in (_WEIGHTS, _RATE, _BANDWIDTH) if name in it.missing]
+    cache = it.bandwidth.cache_bytes if it.bandwidth is not None else None
+    fraction, read = it.fraction_of_bandwidth, it.read_bytes_per_second
+    if fraction is None or read is None or it.bandwidth is None:
+        inputs = (
+            ("the weights' bytes per token", it.weights_bytes),
+            ("a decode rate", it.tokens_per_second),
+            ("a measured bandwidth", it.bandwidth),
+        )
+        missing = [name for name, value in inputs if value is None]
         head = f"not compared with the read bandwidth, for lack of {' and '.join(missing)}"
-    else:
-        threads = "" if it.threads is None else f", {format_threads(it.threads)}"
+    elif fraction > 1:
+        size = f" of {cache >> 20} MiB" if cache else ""
         head = (
-            f"at {100 * it.fraction_of_bandwidth:.0f} % of this machine's read bandwidth "
-            f"({read / 1e9:.1f} of {ceiling / 1e9:.1f} GB/s{threads})"
+            f"not compared with the read bandwidth: the decode would read {fraction:.2f} times "
+            f"its {it.bandwidth.fastest / 1e9:.1f} GB/s, so the weights may fit into a "
+            f"cache{size}, or several tokens share one read"
+        )
+    else:
+        head = (
+            f"at {100 * fraction:.0f} % of this machine's read bandwidth ({read / 1e9:.1f} of "
+            f"{it.bandwidth.fastest / 1e9:.1f} GB/s, {format_threads(it.bandwidth.threads)})"
         )
     rate = "" if it.tokens_per_second is None else f"{_format(it.tokens_per_second, 3)} tokens/s"
-    inputs = ", ".join(part for part in (_describe_bytes(it), rate) if part)
-    parts = [inputs] if inputs else []
-    if it.bytes_per_token and it.cache_bytes and it.bytes_per_token <= it.cache_bytes:
-        parts.append(f"the weights fit into its {it.cache_bytes >> 20} MiB of cache")
+    parts = [", ".join(part for part in (_describe_bytes(it), rate) if part)]
+    if it.weights_bytes and cache and it.weights_bytes <= cache:
+        parts.append(f"the weights fit into its {cache >> 20} MiB of cache")
     if it.arithmetic_intensity is not None:
         parts.append(f"{_format(it.arithmetic_intensity, 2)} operations a byte")
     if it.bound is not None:
         parts.append(f"bound by {it.bound}")
-    if it.backend:
-        parts.append(it.backend)
-    return f"{head}: {'; '.join([*parts, 'derived, never gated'])}"
+    return f"{head}: {'; '.join(filter(None, [*parts, it.backend, 'derived, never gated']))}"
 
 
 def _describe_bytes(it: Roofline) -> str:
-    if it.bytes_per_token is None:
+    if it.weights_bytes is None:
         return ""
-    weights = f"{_format_bytes(it.bytes_per_token)} of weights"
-    if it.kv_bytes_per_token is None:
+    weights = f"{_format_bytes(it.weights_bytes)} of weights"
+    if it.kv_bytes is None:
         return f"{weights} a token (its KV cache is not known and left out)"
-    return f"{weights} and {_format_bytes(it.kv_bytes_per_token)} of KV cache a token"
+    return f"{weights} and {_format_bytes(it.kv_bytes)} of KV cache a token"
 
 
 def _format(value: float, digits: int) -> str:
@@ -187,17 +161,6 @@ def _format(value: float, digits: int) -> str:
 
 def _format_bytes(count: float) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
-
-
-def _find_weights(evidence: Evidence) -> tuple[int | None, str]:
-    """Return the bytes of weights per token and their source."""
-    reported = _parse_fact(evidence, WEIGHTS_FACT)
-    if reported:
-        return reported, _REPORTED
-    counted = evidence.model.get("bytes_per_token")
-    if isinstance(counted, int) and 0 < counted < _MAX_BYTES:
-        return counted, "counted: the model file"
-    return None, ""
 
 
 def _find_decode_rate(evidence: Evidence) -> float | None:
@@ -244,15 +207,3 @@ def _parse_fact(evidence: Evidence, name: str) -> int | None:
     if not text.isascii() or not text.isdecimal() or len(text) > 18:
         return None
     return int(text) or None
-
-
-def _above_ceiling_error(fraction: float, bandwidth: Bandwidth) -> UndecidedError:
-    cache = f" of {bandwidth.cache_bytes >> 20} MiB" if bandwidth.cache_bytes else ""
-    return UndecidedError(
-        "E_ABOVE_CEILING",
-        f"The decode would read {fraction:.2f} times the bandwidth of this machine's memory "
-        f"({bandwidth.fastest / 1e9:.1f} GB/s, {format_threads(bandwidth.threads)}), so not all "
-        f"of it came from memory: the weights may fit into a cache{cache}, or several tokens "
-        "share one read.",
-        "Use a model larger than the cache, and as many threads as the engine has.",
-    )

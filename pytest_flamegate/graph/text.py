@@ -1,10 +1,9 @@
-"""The execution graph as text: a tree, DOT, and one sentence on its critical path."""
+"""The execution graph as text: a tree, and one sentence on its critical path."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.text import INVISIBLE, escape_character
@@ -12,7 +11,6 @@ from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import CriticalPath, find_critical_path, sum_path_by_name
 from pytest_flamegate.graph.graph import (
     Brick,
-    EdgeKind,
     ExecutionGraph,
     Kernel,
     Layer,
@@ -24,29 +22,6 @@ MAX_CHARACTERS = 200
 """Characters of a name that are shown."""
 MAX_DEPTH = 64
 """Levels of a tree that are drawn; deeper nodes are counted."""
-
-
-class NodeLabel(NamedTuple):
-    """A node's name on one line, its time, and its elements or bytes."""
-
-    name: str
-    time: str = ""
-    size: str = ""
-
-
-def build_label(node: Node) -> NodeLabel:
-    """Return the label of a node; that of a layer has no time, because it has no self time."""
-    name = escape_label(get_node_name(node))
-    if isinstance(node, Layer):
-        return NodeLabel(name)
-    time = ""
-    if node.start_ns is not None and node.end_ns is not None:
-        time = format_microseconds(node.end_ns - node.start_ns)
-    if isinstance(node, Brick):
-        return NodeLabel(name, time, f"({node.elements} elem)" if node.elements else "")
-    if isinstance(node, Kernel):
-        return NodeLabel(name, time)
-    return NodeLabel(name, time, f"{node.bytes}B")
 
 
 def format_microseconds(duration_ns: int) -> str:
@@ -66,54 +41,6 @@ def escape_label(text: str) -> str:
             for each in shown
         )
     return shown if len(text) <= MAX_CHARACTERS else f"{shown}… ({len(text):,} characters)"
-
-
-_FILLS: Mapping[str, str] = {
-    "Layer": "lightblue",
-    "Brick": "lightgreen",
-    "Kernel": "lightyellow",
-    "Transfer": "lightsalmon",
-}
-_STYLES: Mapping[EdgeKind, str] = {
-    "Calls": "style=solid",
-    "Contains": "style=dashed",
-    "Launches": "style=bold, color=red",
-    "Sequence": "style=dotted",
-    "DependsOn": "color=blue",
-    "Transfer": "style=bold, color=orange",
-}
-# In DOT a backslash begins an escape and an ampersand an HTML entity.
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;"})
-
-
-def draw_dot(graph: ExecutionGraph) -> str:
-    """Return the graph in DOT, Graphviz's language: a box per node, an arrow per edge."""
-    lines = ["digraph execution {", "  rankdir=TB;", "  node [shape=box, style=filled];"]
-    for number, node in enumerate(graph.nodes):
-        fill = _FILLS[type(node).__name__]
-        lines.append(f'  n{number} [label="{_dot_label(node)}", fillcolor={fill}];')
-    lines += [
-        f"  n{source} -> n{target} [{_STYLES[kind]}];" for source, target, kind in graph.edges
-    ]
-    return "\n".join([*lines, "}"])
-
-
-def _dot_label(node: Node) -> str:
-    label = build_label(node)
-    lines = [label.name, " ".join(filter(None, (label.time, label.size)))]
-    if isinstance(node, Kernel):
-        lines[1:1] = _dot_launch(node)
-    return "\\n".join(line.translate(_ESCAPES) for line in lines if line)
-
-
-def _dot_launch(kernel: Kernel) -> list[str]:
-    lines = []
-    if kernel.grid is not None and kernel.block is not None:
-        grid, block = (",".join(map(str, each)) for each in (kernel.grid, kernel.block))
-        lines.append(f"grid={grid} block={block}")
-    if lines or kernel.shared_memory_bytes:
-        lines.append(f"smem={kernel.shared_memory_bytes}B")
-    return lines
 
 
 def draw_tree(graph: ExecutionGraph) -> str:
@@ -155,15 +82,22 @@ def draw_tree(graph: ExecutionGraph) -> str:
 
 
 def format_node(node: Node) -> str:
-    """Return a node's line of the tree, without its branch."""
-    label = build_label(node)
+    """Return a node's line of the tree, without its branch. A layer has no time of its own."""
+    name = escape_label(get_node_name(node))
+    time = ""
+    if node.start_ns is not None and node.end_ns is not None:
+        time = format_microseconds(node.end_ns - node.start_ns)
+    if isinstance(node, Layer):
+        return name
     if isinstance(node, Kernel):
-        return "  ".join(filter(None, (label.name, _tree_launch(node), label.time)))
-    figures = " ".join(filter(None, (label.time, label.size)))
-    return f"{label.name}  {figures}" if figures else label.name
+        return "  ".join(filter(None, (name, _format_launch(node), time)))
+    size = f"{node.bytes}B"
+    if isinstance(node, Brick):
+        size = f"({node.elements} elem)" if node.elements else ""
+    return "  ".join(filter(None, (name, " ".join(filter(None, (time, size))))))
 
 
-def _tree_launch(kernel: Kernel) -> str:
+def _format_launch(kernel: Kernel) -> str:
     """Return grid and block; all six numbers if the short form would lose one that is not 1."""
     if kernel.grid is None or kernel.block is None:
         return f"smem={kernel.shared_memory_bytes}B" if kernel.shared_memory_bytes else ""

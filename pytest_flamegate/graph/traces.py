@@ -1,15 +1,12 @@
-"""Bricks in the files of other profilers: event traces, and the formats of ``ingested``.
-
-A new format is a reader in one of the two files and a line in ``FORMATS``.
-"""
+"""Bricks in the event traces of other profilers: torch.profiler, onnxruntime, Chrome's format."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from pytest_flamegate.bricks.record import (
     BrickCall,
@@ -17,21 +14,10 @@ from pytest_flamegate.bricks.record import (
     ThreadTotals,
     find_bucket,
     find_category,
+    resolve_alias,
 )
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.graph.ingested import (
-    MAX_NAMES,
-    TOLERANCE,
-    IngestedTrace,
-    contradiction_error,
-    has_lines,
-    is_trueno,
-    no_bricks_error,
-    normalize_name,
-    read_lines,
-    read_trueno,
-)
 from pytest_flamegate.profile.formats.registry import unpack
 from pytest_flamegate.profile.formats.traces import (
     ON_GPU,
@@ -52,8 +38,13 @@ from pytest_flamegate.profile.formats.traces import (
     read_torch_events,
 )
 
+MAX_BYTES = 64 << 20
 MAX_CALLS = 100_000
 """Calls that are kept; of more there are only the totals."""
+MAX_NAMES = 10_000
+"""Different bricks of one file."""
+TOLERANCE = 0.01
+"""By how much events of one thread may overlap: clocks are read a little apart."""
 _CHROME = re.compile(rb'\s*(?:\[\s*\{.*"ph"\s*:|\{.*"traceEvents"\s*:)', re.DOTALL)
 _INSPECTED_BYTES = 1 << 16
 _COPY = re.compile(r"(?i)memcpy\s*(?P<from>[hd])to(?P<to>[hd])")
@@ -62,24 +53,62 @@ _MAX_THREADS = 2**32
 _SHOWN = 200
 
 
-def is_chrome_trace(data: bytes) -> bool:
-    """Whether ``data`` looks like an event trace in Chrome's format."""
-    return is_torch_trace(data) or _CHROME.match(data[:_INSPECTED_BYTES]) is not None
+@dataclass(frozen=True, slots=True)
+class IngestedTrace:
+    """The bricks in another tool's file. They are ``ingested``, so they are never gated.
+
+    ``wall_ns`` and the times of ``calls`` count from the start of the first event. Of more than
+    ``MAX_CALLS`` events there are only ``totals`` and no ``calls``.
+    """
+
+    source: str
+    wall_ns: int
+    totals: tuple[BrickTotals, ...]
+    calls: tuple[BrickCall, ...]
+    lanes: tuple[ThreadTotals, ...]
+    notes: tuple[str, ...] = ()
 
 
-def read_chrome(data: bytes) -> IngestedTrace:
-    """Return the events of each thread and stream. See ``build_trace`` for errors."""
+def is_trace(data: bytes) -> bool:
+    """Whether ``data``, which is unpacked, looks like a trace that ``read_trace`` reads."""
+    start = data[:_INSPECTED_BYTES]
+    return is_torch_trace(data) or is_onnx_trace(data) or _CHROME.match(start) is not None
+
+
+def read_trace(data: bytes, name: str = "") -> IngestedTrace:
+    """Return the bricks in another profiler's trace, which may be compressed with gzip.
+
+    Args:
+        data: The content of the file.
+        name: Name of the file, for errors.
+
+    Raises:
+        ReceiptError: ``E_UNKNOWN_FORMAT``, ``E_TOO_LARGE``; ``E_TRACE`` for a malformed file, no
+            event, too many names or levels; ``E_TRACE_CONTRADICTS`` if events of one thread
+            overlap by more than 1 % of its time.
+    """
+    data = unpack(data)
+    subject = f"{escape_name(name, _SHOWN)!a}" if name else "The file"
+    if len(data) > MAX_BYTES:
+        raise ReceiptError(
+            "E_TOO_LARGE",
+            f"{subject} has more than the {MAX_BYTES:,} bytes allowed.",
+            "Record a shorter time.",
+        )
+    if not is_trace(data):
+        raise ReceiptError(
+            "E_UNKNOWN_FORMAT",
+            f"{subject} is not a trace that bricks can be read from.",
+            "Pass a trace of torch.profiler or of Chrome, or a profile of onnxruntime.",
+        )
+    if is_onnx_trace(data):
+        events = [_rename(event, operator_name(event)) for event in read_onnx_events(data)]
+        return _build_trace(events, {}, ONNX_TRACE_SOURCE, ["its clock counts whole microseconds"])
     if is_torch_trace(data):
         return _read_torch(data)
     document = parse_trace_json(data)
     events = parse_events(document.get("traceEvents") if isinstance(document, dict) else document)
-    return build_trace([_rename(event, event.name) for event in events], {}, "chrome")
-
-
-def read_onnx(data: bytes) -> IngestedTrace:
-    """Return sessions and operators. See ``build_trace`` for errors."""
-    events = [_rename(event, operator_name(event)) for event in read_onnx_events(data)]
-    return build_trace(events, {}, ONNX_TRACE_SOURCE, ["its clock counts whole microseconds"])
+    return _build_trace([_rename(event, event.name) for event in events], {}, "chrome")
 
 
 def _read_torch(data: bytes) -> IngestedTrace:
@@ -101,11 +130,12 @@ def _read_torch(data: bytes) -> IngestedTrace:
             name = f"{name} ({frame.module})"
         events.append(_rename(event, name))
     notes = ["each event of torch.profiler costs time that the model does not"]
-    return build_trace(events, launches, TORCH_TRACE_SOURCE, notes)
+    return _build_trace(events, launches, TORCH_TRACE_SOURCE, notes)
 
 
 def _rename(event: TraceEvent, name: str) -> TraceEvent:
-    return event._replace(name=normalize_name(name))
+    """Return ``event`` as the known brick of that name or alias, else as the name, escaped."""
+    return event._replace(name=resolve_alias(escape_name(name.strip())) or "(no name)")
 
 
 def _correlation(event: TraceEvent) -> int | None:
@@ -134,7 +164,7 @@ def _parse_bytes(args: Mapping[str, Any], name: str) -> int:
 
 
 @dataclass(slots=True)
-class NameSums:
+class _NameSums:
     """Sums over the events of one name."""
 
     calls: int = 0
@@ -146,7 +176,7 @@ class NameSums:
     durations: Counter[int] = field(default_factory=Counter)
 
 
-def build_trace(
+def _build_trace(
     events: Sequence[TraceEvent],
     launches: Mapping[int, str],
     source: str,
@@ -155,14 +185,9 @@ def build_trace(
     """Return calls, self times and totals by name.
 
     ``launches`` maps the correlation number of an event to the kernel that it launched.
-
-    Raises:
-        ReceiptError: ``E_TRACE_CONTRADICTS`` if events of one thread overlap by more than 1 % of
-            its time, ``E_TRACE`` for too many names or levels.
-        UndecidedError: ``E_NO_BRICKS`` if there is no event.
     """
     if not events:
-        raise no_bricks_error("The trace")
+        raise TraceError("it contains no event with a duration")
     nested = nest_events(events)
     sums, threads = _sum_by_name(nested), _sum_threads(nested)
     has_calls = len(nested.events) <= MAX_CALLS
@@ -192,8 +217,8 @@ def build_trace(
     )
 
 
-def _sum_by_name(nested: NestedEvents) -> dict[str, NameSums]:
-    sums: dict[str, NameSums] = {}
+def _sum_by_name(nested: NestedEvents) -> dict[str, _NameSums]:
+    sums: dict[str, _NameSums] = {}
     # The open events of each track, innermost last, and how many of them have each name.
     open_events: dict[Track, list[int]] = defaultdict(list)
     open_names: dict[Track, Counter[str]] = defaultdict(Counter)
@@ -205,7 +230,7 @@ def _sum_by_name(nested: NestedEvents) -> dict[str, NameSums]:
         if row is None:
             if len(sums) >= MAX_NAMES:
                 raise TraceError(f"more than {MAX_NAMES:,} different names")
-            row = sums[name] = NameSums()
+            row = sums[name] = _NameSums()
         length_ns = nested.ends_ns[number] - nested.starts_ns[number]
         row.calls += 1
         row.total_ns += 0 if names[name] else length_ns
@@ -224,9 +249,11 @@ def _sum_threads(nested: NestedEvents) -> tuple[ThreadTotals, ...]:
     for track, totals in nested.tracks.items():
         name = escape_name(" ".join(part for part in track if part)) or "0"
         if totals.overlap_ns > totals.busy_ns * TOLERANCE:
-            raise contradiction_error(
-                f"events of the thread {name} overlap for {totals.overlap_ns / 1e6:,.3f} ms of "
-                f"{totals.busy_ns / 1e6:,.3f} ms"
+            raise ReceiptError(
+                "E_TRACE_CONTRADICTS",
+                f"The trace contradicts itself: events of the thread {name} overlap for "
+                f"{totals.overlap_ns / 1e6:,.3f} ms of {totals.busy_ns / 1e6:,.3f} ms.",
+                "Record it again, with a profiler that times each thread by itself.",
             )
         threads.append(ThreadTotals(name, totals.busy_ns, totals.calls))
     return tuple(threads)
@@ -250,59 +277,3 @@ def _iter_calls(nested: NestedEvents, launches: Mapping[int, str]) -> Iterator[B
 
 def _copied_bytes(event: TraceEvent) -> int:
     return _parse_bytes(event.args, "bytes") if event.category == "gpu_memcpy" else 0
-
-
-MAX_BYTES = 64 << 20
-
-
-class BrickFormat(NamedTuple):
-    """A format that bricks are read from, recognised by its content."""
-
-    name: str
-    is_format: Callable[[bytes], bool]
-    read: Callable[[bytes], IngestedTrace]
-
-
-FORMATS = (
-    BrickFormat("trueno", is_trueno, read_trueno),
-    BrickFormat("onnxruntime", is_onnx_trace, read_onnx),
-    BrickFormat("chrome", is_chrome_trace, read_chrome),
-    BrickFormat("lines", has_lines, read_lines),
-)
-
-
-def is_trace(data: bytes) -> bool:
-    """Whether ``data``, which is unpacked, looks like one of ``FORMATS``."""
-    return any(each.is_format(data) for each in FORMATS)
-
-
-def read_trace(data: bytes, name: str = "") -> IngestedTrace:
-    """Return the bricks in another profiler's file, which may be compressed with gzip.
-
-    Args:
-        data: The content of the file.
-        name: Name of the file, for errors.
-
-    Raises:
-        ReceiptError: ``E_UNKNOWN_FORMAT``, ``E_TOO_LARGE``, ``E_TRACE`` or ``E_JSON_…`` for a
-            malformed file, ``E_TRACE_CONTRADICTS`` if its figures cannot all be true.
-        UndecidedError: ``E_NO_BRICKS``, ``E_TOO_FEW_RUNS``.
-        ToolError: ``E_BAD_FIGURE``, ``E_BAD_SOURCE`` for lines that an engine printed.
-    """
-    data = unpack(data)
-    subject = f"{escape_name(name, _SHOWN)!a}" if name else "The file"
-    if len(data) > MAX_BYTES:
-        raise ReceiptError(
-            "E_TOO_LARGE",
-            f"{subject} has more than the {MAX_BYTES:,} bytes allowed.",
-            "Record a shorter time.",
-        )
-    for each in FORMATS:
-        if each.is_format(data):
-            return each.read(data)
-    raise ReceiptError(
-        "E_UNKNOWN_FORMAT",
-        f"{subject} is not a trace that bricks can be read from.",
-        "Pass a trace of torch.profiler or of Chrome, a profile of onnxruntime or trueno, or text "
-        "with timing: or quant_dispatch lines.",
-    )

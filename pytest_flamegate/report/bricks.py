@@ -28,7 +28,7 @@ from pytest_flamegate.report.sections import (
     make_section,
     make_table,
 )
-from pytest_flamegate.report.text import clip, columns, visible, wrap
+from pytest_flamegate.report.text import clip, columns, visible
 
 TREE_LINES, PAGE_TREE_LINES = 25, 400
 """Lines of the tree in a terminal, and on a page, which folds it."""
@@ -237,33 +237,10 @@ def _wrap_sentences(sentences: Sequence[str], width: int) -> list[str]:
 
 
 def sums_text(
-    name: str,
-    table: BrickTable | None,
-    *,
-    notes: tuple[str, ...] = (),
-    kernels: Mapping[str, int],
-    medians_us: Mapping[str, float],
-    width: int = 100,
+    name: str, table: BrickTable, notes: tuple[str, ...] = (), *, width: int = 100
 ) -> str:
-    """Return the sums of a trace that has no graph, called ``name``.
-
-    ``notes`` name the parts that the trace does not state; ``kernels`` are counts of dispatches.
-    """
-    lines: list[str] = []
-    if table is not None:
-        lines += brick_lines(name, BrickView(table, notes=notes), width=width)[1:]
-    if medians_us:
-        medians = [
-            f"{visible(phase.removesuffix('_us'))} {significant(value)} µs"
-            for phase, value in medians_us.items()
-        ]
-        lines += wrap(["in the median of all lines", *medians], width)
-    if kernels:
-        most_first = sorted(kernels.items(), key=lambda each: (-each[1], each[0]))
-        rows = [(visible(kernel), text.count(count)) for kernel, count in most_first]
-        lines += [""] if lines else []
-        lines += columns([("Kernel", "Dispatched"), *rows], right=(1,), gap=2)
-        lines.append("dispatches as the engine reports them, ingested and never gated")
+    """Return the sums of a run or a trace called ``name``; ``notes`` are limits of a trace."""
+    lines = brick_lines(name, BrickView(table, notes=notes), width=width)[1:]
     return "\n".join(clip(line, width) for line in lines)
 
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_plain, parse_json
 from pytest_flamegate.graph.calls import build_graph
-from pytest_flamegate.graph.document import from_document, is_document
-from pytest_flamegate.graph.graph import ExecutionGraph
-from pytest_flamegate.graph.ingested import IngestedTrace
+from pytest_flamegate.graph.graph import ExecutionGraph, from_document, is_document
 from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
 from pytest_flamegate.profile.folded import fold_profile, parse_folded
@@ -215,7 +212,7 @@ def open_graph(path: Path) -> ExecutionGraph:
     Raises:
         UsageError: ``E_NO_RUN`` for a directory without recorded bricks.
         ReceiptError: ``E_UNKNOWN_FORMAT`` for JSON of another kind, and whatever is malformed.
-        UndecidedError: ``E_NO_CALLS`` for a trace without single calls.
+        UndecidedError: ``E_NO_CALLS`` for a trace with too many calls.
         ToolError: ``E_CANNOT_READ``.
     """
     if path.name == EVIDENCE:
@@ -249,25 +246,19 @@ def _graph_of_trace(data: bytes, path: Path) -> ExecutionGraph:
     if not found.calls:
         raise UndecidedError(
             "E_NO_CALLS",
-            f"{str(path)!a} ({found.source}) holds sums, or more calls than a graph can show.",
-            "Say --table for its sums, or give a trace with single calls, of a shorter time.",
+            f"{str(path)!a} ({found.source}) holds more calls than a graph can show.",
+            "Say --table for its sums, or give a trace of a shorter time.",
         )
     return build_graph(found.calls)
 
 
 @dataclass(frozen=True, slots=True)
 class BrickSums:
-    """The whole table of bricks of a run or a trace, and the other figures of a trace.
-
-    ``table`` is None only if a trace holds dispatches of ``kernels`` and no times.
-    ``medians_us`` are of phases that the engine reported line by line.
-    """
+    """The whole table of bricks of a run or a trace, called ``name``."""
 
     name: str
-    table: BrickTable | None
+    table: BrickTable
     notes: tuple[str, ...] = ()
-    kernels: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    medians_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def open_sums(path: Path) -> BrickSums:
@@ -278,35 +269,17 @@ def open_sums(path: Path) -> BrickSums:
         UndecidedError: ``E_NO_BRICKS`` if the evidence holds no brick.
         ToolError: ``E_CANNOT_READ``.
     """
-    if _is_directory(path):
-        return _sums_of_run(path)
-    if path.name in (BRICKS, EVIDENCE):
-        return _sums_of_run(path.parent)
-    return _sums_of_trace(read_trace(read_file(path), str(path)), path.name)
-
-
-def _sums_of_run(directory: Path) -> BrickSums:
-    path = directory / EVIDENCE
-    if not is_file(path):
+    if not _is_directory(path) and path.name not in (BRICKS, EVIDENCE):
+        found = read_trace(read_file(path), str(path))
+        table = tabulate_totals(found.totals, wall_ns=found.wall_ns, top=_ALL)
+        return BrickSums(path.name, replace(table, lanes=len(found.lanes)), found.notes)
+    directory = path if _is_directory(path) else path.parent
+    if not is_file(directory / EVIDENCE):
         raise UsageError(
             "E_NO_RUN",
             f"{str(directory)!a} holds no {EVIDENCE}.",
             "Measure with --flamegate-bricks, and give the directory of that run or a trace.",
         )
-    evidence = decode_evidence(read_bounded(path, EVIDENCE_LIMITS.max_bytes))
-    return BrickSums(
-        str(evidence.workload.get("name", "")), tabulate_runs(evidence.bricks, top=_ALL)
-    )
-
-
-def _sums_of_trace(found: IngestedTrace, name: str) -> BrickSums:
-    if not found.totals:  # a trace without any figure is an error when it is read
-        return BrickSums(name, None, found.notes, found.kernels)
-    table = tabulate_totals(
-        found.totals,
-        wall_ns=found.wall_ns or 0,
-        top=_ALL,
-        tokens=found.tokens or 0,
-    )
-    table = replace(table, lanes=len(found.lanes))
-    return BrickSums(name, table, found.notes, found.kernels, found.medians_us)
+    evidence = decode_evidence(read_bounded(directory / EVIDENCE, EVIDENCE_LIMITS.max_bytes))
+    name = str(evidence.workload.get("name", ""))
+    return BrickSums(name, tabulate_runs(evidence.bricks, top=_ALL))

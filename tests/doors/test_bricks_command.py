@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import json as json_
+import gzip
+import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.core.json import encode_json, encode_plain
+from pytest_flamegate.graph import traces
 from pytest_flamegate.run.open import open_graph
 from tests.graph.graphs import call
+from tests.graph.traces import made
+from tests.receipt.forgeries.bricks import clock
+from tests.receipt.forgeries.draft import load
 
 Told = pytest.CaptureFixture[str]
 _KERNEL = "batched_gemv <<<32,256,1>>> smem=4096B"
@@ -63,14 +69,6 @@ def test_json_is_read_again(run: Path, capsys: Told) -> None:
     assert capsys.readouterr().out == TREE + PATH
 
 
-def test_dot_is_written(run: Path, capsys: Told) -> None:
-    assert main(["bricks", str(run), "--dot"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("digraph execution {\n")
-    assert "grid=32,1,1 block=256,1,1" in told
-    assert told.endswith("}\n")
-
-
 @pytest.mark.parametrize(
     ("content", "exit_code", "code"),
     [
@@ -79,11 +77,11 @@ def test_dot_is_written(run: Path, capsys: Told) -> None:
         (b"[" * 100 + b"]" * 100, 3, "E_JSON_DEPTH"),
         (b"{}", 3, "E_UNKNOWN_FORMAT"),
         (b'{"kind": "execution-graph"}', 3, "E_GRAPH_DOCUMENT"),
-        (json_.dumps(document(calls=[])).encode(), 4, "E_NO_BRICKS"),
-        (json_.dumps(document(calls=[7])).encode(), 3, "E_WRONG_TYPE"),
-        (json_.dumps(document(calls={})).encode(), 3, "E_WRONG_TYPE"),
-        (json_.dumps(document(calls=[{"name": "a"}])).encode(), 3, "E_MISSING_FIELD"),
-        (json_.dumps(document(calls=encode_plain((call("a", 5, 4),)))).encode(), 3, "E_WRONG_TYPE"),
+        (json.dumps(document(calls=[])).encode(), 4, "E_NO_BRICKS"),
+        (json.dumps(document(calls=[7])).encode(), 3, "E_WRONG_TYPE"),
+        (json.dumps(document(calls={})).encode(), 3, "E_WRONG_TYPE"),
+        (json.dumps(document(calls=[{"name": "a"}])).encode(), 3, "E_MISSING_FIELD"),
+        (json.dumps(document(calls=encode_plain((call("a", 5, 4),)))).encode(), 3, "E_WRONG_TYPE"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -107,6 +105,73 @@ def test_a_directory_without_bricks_and_a_missing_file(tmp_path: Path, capsys: T
 def test_a_hostile_name_steers_no_terminal(run: Path, capsys: Told) -> None:
     hostile = call("a\x1b]0;b\x07\n", 0, 1000, kernel="k\u202e")
     (run / "bricks.json").write_bytes(encode_json(document(calls=encode_plain((hostile,)))))
-    for shape in ([], ["--tree"], ["--dot"], ["--json"]):
+    for shape in ([], ["--tree"], ["--json"]):
         assert main(["bricks", str(run), *shape]) == 0
         assert not {*capsys.readouterr().out} & {"\x1b", "\x07", "\u202e"}
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    """The directory of a run whose evidence has brick runs."""
+    draft = load("embedded-10tok")
+    clock(draft, Random(7))
+    (tmp_path / "evidence.json").write_bytes(draft.files()["evidence.json"])
+    (tmp_path / "bricks.json").write_bytes(b"{}")
+    return tmp_path
+
+
+def rows(told: str) -> dict[str, list[str]]:
+    """Each line of the table by its first word."""
+    return {line.split()[0]: line.split()[1:] for line in told.splitlines() if line.strip()}
+
+
+@pytest.mark.parametrize("name", ["", "bricks.json", "evidence.json"])
+def test_a_run_shows_every_brick_of_its_evidence(measured: Path, capsys: Told, name: str) -> None:
+    assert main(["bricks", str(measured / name), "--table"]) == 0
+    told = rows(capsys.readouterr().out)
+    evidence = json.loads((measured / "evidence.json").read_bytes())
+    calls: dict[str, int] = {}
+    for row in (row for one in evidence["bricks"] for row in one["totals"]):
+        calls[row["name"]] = calls.get(row["name"], 0) + row["calls"]
+    assert calls
+    assert {name: int(told[name][3].replace(",", "")) for name in calls} == calls
+
+
+def test_table_of_a_trace(tmp_path: Path, capsys: Told) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(made.torch(made.event("Qkv", 0, 7), made.event("f", 8, 1))))
+    assert main(["bricks", str(path), "--table"]) == 0
+    out = capsys.readouterr().out
+    assert rows(out)["QkvProjection"][3] == "1"
+    assert "ingested and never gated" in out
+    assert main(["bricks", str(path), "--tree"]) == 0
+    assert capsys.readouterr().out == "QkvProjection  7.0µs\nf  1.0µs\n"
+
+
+def test_trace_with_too_many_calls_has_no_tree(
+    tmp_path: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "MAX_CALLS", 1)
+    path = tmp_path / "trace.json"
+    path.write_bytes(made.torch(made.event("a", 0, 7), made.event("b", 8, 1)))
+    assert main(["bricks", str(path)]) == 4
+    assert "--table" in capsys.readouterr().err
+
+
+def test_file_without_sums_raises(
+    measured: Path, tmp_path_factory: pytest.TempPathFactory, capsys: Told
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    graph = elsewhere / "graph.json"
+    graph.write_text('{"kind": "execution-graph"}')
+    evidence = json.loads((measured / "evidence.json").read_bytes())
+    (measured / "evidence.json").write_text(json.dumps({**evidence, "bricks": []}))
+    for path, exit_code, code in (
+        (elsewhere, 2, "E_NO_RUN"),
+        (graph, 3, "E_UNKNOWN_FORMAT"),
+        (elsewhere / "none", 5, "E_CANNOT_READ"),
+        (measured, 4, "E_NO_BRICKS"),
+    ):
+        assert main(["bricks", str(path), "--table"]) == exit_code
+        out = capsys.readouterr()
+        assert (out.out, out.err.split(":")[0]) == ("", code)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.graph import traces
+from pytest_flamegate.graph.calls import build_graph
+from pytest_flamegate.graph.critical_path import find_critical_path
+from pytest_flamegate.graph.graph import Kernel, Transfer
 from pytest_flamegate.graph.traces import read_trace
 from tests.graph.traces import made
 from tests.graph.traces.made import chrome, event, named, torch
@@ -167,6 +172,8 @@ def test_kernel_without_a_launch_is_a_name(shape: Any) -> None:
         (chrome(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": 1e999'), "out of range"),
         (chrome(*(event("a", 0, 1) for _ in range(3000))), "open at once"),
         (b'{"traceEvents":{}}', "no list"),
+        (torch(), "no event"),
+        (b'[{"ph":"M","name":"a"}]', "no event"),
         (made.ONNX[:-3], "ended too early"),
     ],
 )
@@ -196,3 +203,84 @@ def test_times_since_1970_are_read() -> None:
         ("a", 0, 70_000),
         ("b", 10_000, 30_000),
     ]
+
+
+FILES = {
+    "torch": (made.TORCH, "torch.profiler"),
+    "torch operators": (made.TORCH_OPERATORS, "torch.profiler"),
+    "torch stacks": (made.TORCH_STACKS, "torch.profiler"),
+    "onnxruntime": (made.ONNX, "onnxruntime"),
+    "onnxruntime parallel": (made.ONNX_PARALLEL, "onnxruntime"),
+    "viztracer": (made.VIZTRACER, "chrome"),
+}
+every = pytest.mark.parametrize("name", FILES)
+
+
+@every
+def test_format_is_recognised_by_content(name: str) -> None:
+    data, source = FILES[name]
+    found = read_trace(data)
+    assert found.source == source
+    assert read_trace(gzip.compress(data, mtime=0)) == found
+
+
+@every
+def test_calls_totals_threads_and_graph_agree(name: str) -> None:
+    found = read_trace(FILES[name][0])
+    assert {each.provenance for each in found.totals} == {"ingested"}
+    assert all(0 <= each.self_ns <= each.total_ns for each in found.totals)
+    assert all(each.min_ns <= each.max_ns for each in found.totals)
+    assert all(thread.self_ns <= found.wall_ns for thread in found.lanes)
+    self_ns: Counter[str] = Counter()
+    threads: dict[int, int] = defaultdict(int)
+    for call in found.calls:
+        self_ns[call.name] += call.self_ns
+        threads[call.lane] += call.self_ns
+        if call.parent is not None:
+            parent = found.calls[call.parent]
+            assert parent.lane == call.lane
+            assert parent.start_ns <= call.start_ns <= call.end_ns <= parent.end_ns
+    assert self_ns == {each.name: each.self_ns for each in found.totals}
+    assert [threads[number] for number in range(len(found.lanes))] == [
+        thread.self_ns for thread in found.lanes
+    ]
+    assert Counter(call.name for call in found.calls) == {
+        each.name: each.calls for each in found.totals
+    }
+    assert min(call.start_ns for call in found.calls) == 0
+    assert max(call.end_ns for call in found.calls) == found.wall_ns
+    graph = build_graph(found.calls)
+    assert len(graph.nodes) == len(found.calls)
+    assert 0 < find_critical_path(graph).length_ns <= found.wall_ns
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"hello\n", b"\0\1\2", b"[]", b'{"a":1}', b"timing"])
+def test_unknown_format_raises_with_the_name(data: bytes) -> None:
+    with pytest.raises(ReceiptError, match=r"x\.txt") as error:
+        read_trace(data, "x.txt")
+    assert error.value.code == "E_UNKNOWN_FORMAT"
+
+
+def test_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "MAX_BYTES", 1000)
+    with pytest.raises(ReceiptError, match=r"E_TOO_LARGE.*1,000"):
+        read_trace(made.TORCH)
+    with pytest.raises(ReceiptError, match=r"E_TOO_LARGE"):
+        read_trace(gzip.compress(made.TORCH))
+
+
+def test_launch_and_copy_are_nodes() -> None:
+    graph = build_graph(
+        read_trace(
+            torch(
+                event("cudaLaunchKernel", 0, 4, cat="cuda_runtime", args=LAUNCH),
+                on_gpu("gemv(float*)", 8, 30, **KERNEL),
+                on_gpu("Memcpy DtoH (Device -> Pinned)", 40, 5, stream=7, bytes=64),
+            )
+        ).calls
+    )
+    (kernel,) = (node for node in graph.nodes if isinstance(node, Kernel))
+    assert (kernel.name, kernel.grid, kernel.block) == ("gemv", (32, 4, 1), (256, 1, 1))
+    assert kernel.shared_memory_bytes == 4096
+    (copy,) = (node for node in graph.nodes if isinstance(node, Transfer))
+    assert (copy.direction, copy.bytes) == ("D2H", 64)
