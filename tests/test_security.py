@@ -218,7 +218,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "a process": {
         "core/process.py": "the one place that starts and ends processes",
-        "core/process_tree.py": "sends SIGKILL for core/process.py",
+        "core/process_system.py": "sends SIGKILL for core/process.py",
     },
     "the network": {
         "observe/http.py": "the one place that asks a server",

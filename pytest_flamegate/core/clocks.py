@@ -5,7 +5,7 @@ They are exact while the process waits, as a served one does between blocks.
 
 from __future__ import annotations
 
-import sys
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,9 +51,6 @@ def sum_intervals(intervals: Sequence[Interval]) -> Interval:
     )
 
 
-_LINUX = sys.platform == "linux"
-
-
 @dataclass(frozen=True, slots=True)
 class ClockReading:
     """One reading of a process: monotonic time, its CPU time and its run delay, all in ns."""
@@ -94,10 +91,11 @@ def read_counters(pid: int) -> ProcessCounters:
         process = psutil.Process(pid)
         with process.oneshot():
             switches = process.num_ctx_switches()
-            status = Path(f"/proc/{pid}/status").read_text() if _LINUX else ""
+            status = Path(f"/proc/{pid}/status").read_text()
+            peak_kb = re.search(r"^VmHWM:\s+(\d+)", status, re.MULTILINE)
             return ProcessCounters(
-                peak_rss_bytes=_field(status, "VmHWM:") if _LINUX else process.memory_info().rss,
-                read_bytes=process.io_counters().read_chars if _LINUX else None,
+                peak_rss_bytes=int(peak_kb[1]) * 1024 if peak_kb else None,
+                read_bytes=process.io_counters().read_chars,
                 threads=process.num_threads(),
                 voluntary_switches=switches.voluntary,
                 involuntary_switches=switches.involuntary,
@@ -134,14 +132,6 @@ def read_cpu_pressure_pct() -> float | None:
 
 
 def _cpu_ns(pid: int) -> int:
-    if not _LINUX:
-        import psutil
-
-        try:
-            times = psutil.Process(pid).cpu_times()
-        except psutil.Error:
-            raise ProcessLookupError(pid) from None
-        return int((times.user + times.system) * 1e9)
     # The clock id of another process's CPU time, as clock_getcpuclockid(3) makes it.
     try:
         return time.clock_gettime_ns((~pid << 3) | 2)
@@ -150,19 +140,8 @@ def _cpu_ns(pid: int) -> int:
 
 
 def _run_delay_ns(pid: int) -> int | None:
-    if not _LINUX:
-        return None
-    total = 0
+    tasks = Path(f"/proc/{pid}/task")
     try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            total += int((task / "schedstat").read_text().split()[1])
+        return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks.iterdir())
     except (OSError, ValueError, IndexError):
         return None
-    return total
-
-
-def _field(status: str, name: str) -> int | None:
-    for line in status.splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    return None

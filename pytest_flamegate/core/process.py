@@ -24,21 +24,19 @@ from pathlib import Path
 from resource import struct_rusage
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.process_setup import (
+from pytest_flamegate.core.process_system import (
+    MARKER,
     Output,
     accept_interrupts,
-    bound_to_cpu,
-    pad_environment,
-)
-from pytest_flamegate.core.process_tree import (
-    MARKER,
     acquire_subreaper,
+    bound_to_cpu,
     find_children,
     find_descendants,
     find_members,
     ignores_signal,
     is_alive,
     kill,
+    pad_environment,
     release_subreaper,
 )
 
@@ -259,14 +257,8 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
     """Run ``target`` in a forked copy of this process, in a session of its own.
 
     The copy ends when ``target`` returns (status 0) or raises (status 1, traceback on its
-    standard error). Raises ``ToolError`` ``E_NO_FORK`` or ``E_CANNOT_START``.
+    standard error). Raises ``ToolError`` ``E_CANNOT_START``.
     """
-    if not hasattr(os, "fork"):
-        raise ToolError(
-            "E_NO_FORK",
-            "This platform cannot fork, and a callable can only be measured in a fork.",
-            'Declare a workload with engine = "python" and target = "module:function" instead.',
-        )
     output = Output()
     assert output.stdout is not None
     sys.stdout.flush()

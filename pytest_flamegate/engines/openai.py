@@ -53,9 +53,9 @@ class OpenAI:
             return workload.options["frames"] == "python"
         if argv := _serve(workload):
             return _is_python(argv[0], workload.directory)
-        from pytest_flamegate.core import listeners
+        from pytest_flamegate.core import process_system
 
-        program = listeners.find_server_program(str(workload.options.get("url", "")))
+        program = process_system.find_server_program(str(workload.options.get("url", "")))
         return bool(_PYTHON.fullmatch(program))
 
     def validate(self, workload: Workload) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import clocks, listeners, process, process_tree
+from pytest_flamegate.core import clocks, process, process_system
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Endpoint
 from pytest_flamegate.engines.figures import Report, make_report
@@ -81,7 +81,7 @@ class EngineServer:
     @property
     def tree(self) -> set[int]:
         """The process and its descendants: all that may compute."""
-        return process_tree.find_descendants(self.pid)
+        return process_system.find_descendants(self.pid)
 
     def close(self) -> None:
         """End the server if it was started here."""
@@ -125,8 +125,8 @@ class EngineServer:
         try:
             began(self.pid)
             self._await_ready(time.monotonic() + self._workload.timeout_s)
-            own = listeners.find_listeners(port, self.tree)
-            if own or not (others := listeners.find_listeners(port)):
+            own = process_system.find_listeners(port, self.tree)
+            if own or not (others := process_system.find_listeners(port)):
                 return True
             pids = ", ".join(map(str, sorted(others)))
             raise ToolError(
@@ -137,7 +137,7 @@ class EngineServer:
             )
         except BaseException as error:
             self.child.end()
-            is_lost = isinstance(error, ToolError) and bool(listeners.find_listeners(port))
+            is_lost = isinstance(error, ToolError) and bool(process_system.find_listeners(port))
             if is_last or not is_lost:
                 raise
             return False
@@ -175,7 +175,7 @@ class EngineServer:
 
 
 def _find_process(workload: Workload, origin: Origin) -> int:
-    pid = listeners.find_server(origin.host, origin.port)
+    pid = process_system.find_server(origin.host, origin.port)
     if pid is None:
         raise ToolError(
             "E_SERVER_ELSEWHERE",

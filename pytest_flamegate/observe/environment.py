@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.process_setup import FILLER
+from pytest_flamegate.core.process_system import FILLER
 from pytest_flamegate.observe.redact import redact_environment
 
 _PROGRAMS = frozenset({"command", "openai"})

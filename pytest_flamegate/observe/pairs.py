@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from pytest_flamegate.core.process_setup import choose_cpu
+from pytest_flamegate.core.process_system import choose_cpu
 from pytest_flamegate.engines.base import Lasting
 from pytest_flamegate.observe.engine_process import WARM_TOKENS, EngineProcess, RunPlace
 from pytest_flamegate.observe.observation import Block

@@ -18,7 +18,7 @@ from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import Interval, sum_intervals
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
-from pytest_flamegate.core.process_setup import wait_readable
+from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines.base import ROUND, Served
 from pytest_flamegate.engines.figures import Report, read_facts, read_report
 from pytest_flamegate.observe import environment

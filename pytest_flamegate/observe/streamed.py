@@ -16,7 +16,7 @@ from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import ClockReading, Interval
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
-from pytest_flamegate.core.process_setup import wait_readable
+from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines import base, figures, program_receipts
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.figures import ProgramOutput, Report

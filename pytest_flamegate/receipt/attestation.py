@@ -170,7 +170,7 @@ _T = TypeVar("_T")
 
 def _decode(data: bytes, kind: type[_T], max_bytes: int) -> _T:
     try:
-        return decode_json(data, kind, Limits(max_bytes), subject="Its JSON")
+        return decode_json(data, kind, Limits(max_bytes), subject="It")
     except ReceiptError as error:
         raise malformed_error(error.problem) from None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.core import process, process_tree
+from pytest_flamegate.core import process, process_system
 from tests.core.hung import hang
 from tests.core.trees import SHAPES
 
@@ -63,7 +63,7 @@ def test_one_that_handles_sigterm_ends_cleanly(
 
 
 def stops(pid: int) -> bool:
-    return process_tree.read_stat(pid)[0] == b"T"
+    return process_system.read_stat(pid)[0] == b"T"
 
 
 def test_what_others_wait_for_is_left_to_them() -> None:
@@ -74,7 +74,7 @@ def test_what_others_wait_for_is_left_to_them() -> None:
     other = process.start([sys.executable, "-c", "raise SystemExit(9)"])
     deadline = time.monotonic() + 60
     for pid in (theirs.pid, before.pid, other.pid):
-        while process_tree.is_alive(pid) and time.monotonic() < deadline:
+        while process_system.is_alive(pid) and time.monotonic() < deadline:
             time.sleep(0.01)
     child.end()
     assert (theirs.wait(60), before.wait(60), other.wait(60)) == (7, 8, 9)
@@ -93,9 +93,9 @@ def test_what_is_known_of_a_process_and_a_signal() -> None:
     )
     while held.stdout_bytes() != b"ready\n":
         time.sleep(0.01)
-    assert process_tree.ignores_signal(held.pid, signal.SIGTERM)
-    assert not process_tree.ignores_signal(held.pid, signal.SIGUSR2)
-    assert process_tree.find_members(held.pid, "none") == {held.pid}
+    assert process_system.ignores_signal(held.pid, signal.SIGTERM)
+    assert not process_system.ignores_signal(held.pid, signal.SIGUSR2)
+    assert process_system.find_members(held.pid, "none") == {held.pid}
     held.end()
-    assert not process_tree.ignores_signal(held.pid, signal.SIGTERM)
-    assert not process_tree.is_alive(held.pid)
+    assert not process_system.ignores_signal(held.pid, signal.SIGTERM)
+    assert not process_system.is_alive(held.pid)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
-from pytest_flamegate.core import clocks, listeners, process_tree
+from pytest_flamegate.core import clocks, process_system
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Endpoint
@@ -35,7 +35,7 @@ def test_every_piece_of_the_stream_is_a_token() -> None:
         assert sum(map(sum, block.sequences_ns)) <= block.interval.wall_ns
     assert run.reported[-1].source == "openai:usage"
     assert run.reported[-1].figures == {"tokens": 6, "prompt_tokens": 3}
-    assert not process_tree.is_alive(run.pid)
+    assert not process_system.is_alive(run.pid)
 
 
 def test_a_chat_gives_the_same_tokens() -> None:
@@ -69,7 +69,7 @@ def test_work_in_another_process_of_the_server_is_reported() -> None:
     run = seen.run_timed(0.3)
     # Who used more in the first answer is clocked; what the other one uses is said.
     assert run.pid != seen.served_pid or "W_WORK_BESIDE" in seen.notes
-    assert not process_tree.is_alive(run.pid)
+    assert not process_system.is_alive(run.pid)
 
 
 def test_running_server_is_found_by_its_port_and_left_running() -> None:
@@ -78,11 +78,11 @@ def test_running_server_is_found_by_its_port_and_left_running() -> None:
         found = replace(workload(), options=MappingProxyType({"url": url}))
         seen = observer(found)
         first, second = seen.run_timed(0.05), seen.run_timed(0.05)
-        assert listeners.find_server("127.0.0.1", port) == first.pid == second.pid
+        assert process_system.find_server("127.0.0.1", port) == first.pid == second.pid
         assert first.started_ticks == second.started_ticks == clocks.read_start_ticks(first.pid)
         assert first.load_ns is None
         assert first.blocks != second.blocks
-        assert process_tree.is_alive(first.pid)
+        assert process_system.is_alive(first.pid)
         assert "I_ONE_PROCESS" in seen.notes
         assert engine("openai").sees_python(found)
 
@@ -99,7 +99,7 @@ def test_restarted_server_is_another() -> None:
 
 
 def test_server_of_another_user_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listeners, "find_listeners", lambda *_: set())
+    monkeypatch.setattr(process_system, "find_listeners", lambda *_: set())
     with running() as url:
         found = replace(workload(), options=MappingProxyType({"url": url}))
         with pytest.raises(FlamegateError) as caught:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import pytest
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import process_tree
+from pytest_flamegate.core import process_system
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.observe.http import find_free_port
 from tests.engines.endpoints import observer, running, workload
@@ -23,7 +23,7 @@ def error_of(of: Workload) -> FlamegateError:
     with pytest.raises(FlamegateError) as caught:
         seen.run_timed(0.05)
     assert seen.runs == ()
-    assert seen.served_pid is None or not process_tree.is_alive(seen.served_pid)
+    assert seen.served_pid is None or not process_system.is_alive(seen.served_pid)
     return caught.value
 
 
@@ -76,7 +76,7 @@ def test_stubborn_server_is_ended(way: str) -> None:
     seen.run_timed(0.05)
     first = seen.served_pid
     assert first is not None
-    assert not process_tree.is_alive(first)
+    assert not process_system.is_alive(first)
     seen.run_timed(0.05)
     assert seen.served_pid != first
 
@@ -115,7 +115,7 @@ def nothing_is_left() -> Iterator[None]:
     yield
     mine = {
         pid
-        for pid in process_tree.find_descendants(os.getpid())
+        for pid in process_system.find_descendants(os.getpid())
         if b"tests.engines.servers" in command(pid)
     }
     assert not mine

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.core import process, process_tree
+from pytest_flamegate.core import process, process_system
 from pytest_flamegate.core.locks import LOCK_DIRECTORY
 from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.profile.profilers.base import Setup
@@ -33,7 +33,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     left = [
         pid
-        for pid in process_tree.find_descendants(os.getpid())
+        for pid in process_system.find_descendants(os.getpid())
         if str(SCRIPT).encode() in command(pid)
     ]
     assert left == []
@@ -97,7 +97,7 @@ def test_a_real_model_behind_a_server_that_is_started(project: Path) -> None:
     assert len(found["tokens"]) == 16
     assert len({each["pid"] for each in found["runs"]}) == len(found["runs"])
     for each in found["runs"]:
-        assert not process_tree.is_alive(each["pid"])
+        assert not process_system.is_alive(each["pid"])
         told = {report["source"]: report["figures"] for report in each["reported"]}
         assert told["llama.cpp:timings"]["tokens"] == 16
         assert told["llama.cpp:timings"]["prompt_tokens"] > 1

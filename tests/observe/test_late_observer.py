@@ -13,7 +13,7 @@ import pytest
 
 from pytest_flamegate.child import wire
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.process_setup import wait_readable
+from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.observe import served, streamed
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver

@@ -25,7 +25,7 @@ from pytest_flamegate.config.workload import CALL_GRAPHS, is_call_graph
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.process import Child
-from pytest_flamegate.core.process_setup import wait_readable
+from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import no_samples_error
 from pytest_flamegate.profile.model import Profile

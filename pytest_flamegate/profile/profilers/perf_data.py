@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.process import CompletedCommand
-from pytest_flamegate.core.process_setup import wait_readable
+from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.profile.profilers.errors import (
     DISK_FULL,
     GONE,

@@ -1,0 +1,341 @@
+"""Processes as the system has them: their setup, the tree below them, and the ports they serve.
+
+On Linux this process is a subreaper while a tree that it started lives: orphans of the tree
+become its children and can be reaped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import select
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+import psutil
+
+# --- Setup -------------------------------------------------------------------------------------
+
+TAIL_BYTES = 4000
+
+
+class Output:
+    """The captured streams of one process, without ``stdout`` if that goes elsewhere."""
+
+    def __init__(self, *, captures_stdout: bool = True) -> None:
+        self.stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self.stdout: IO[bytes] | None = None
+        if captures_stdout:
+            self.stdout = tempfile.TemporaryFile()  # noqa: SIM115
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far to all of them."""
+        return sum(_size(stream) for stream in self._streams)
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        """The bytes of standard output; empty if that goes elsewhere."""
+        return b"" if self.stdout is None else _read(self.stdout)
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        """The bytes of standard error."""
+        return _read(self.stderr)
+
+    @property
+    def stderr_text(self) -> str:
+        """The last few kilobytes of standard error, as text."""
+        return self.stderr_bytes[-TAIL_BYTES:].decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """Discard the streams and their content."""
+        for stream in self._streams:
+            stream.close()
+
+    @property
+    def _streams(self) -> tuple[IO[bytes], ...]:
+        return (self.stderr,) if self.stdout is None else (self.stdout, self.stderr)
+
+
+def _size(stream: IO[bytes]) -> int:
+    return os.fstat(stream.fileno()).st_size
+
+
+def _read(stream: IO[bytes]) -> bytes:
+    return os.pread(stream.fileno(), _size(stream), 0)
+
+
+def wait_readable(fd: int, timeout_s: float) -> bool:
+    """Whether ``fd`` has data, or its end, within ``timeout_s``."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(0.0, timeout_s) * 1e3))
+
+
+FILLER = "FLAMEGATE_FILLER"
+_PAGE_BYTES = 4096
+
+
+def choose_cpu(rng: random.Random) -> int:
+    """Return one of the cores this process may use."""
+    return rng.choice(sorted(os.sched_getaffinity(0)))
+
+
+@contextmanager
+def bound_to_cpu(cpu: int | None) -> Iterator[None]:
+    """Bind this thread, and any process it starts meanwhile, to one core; None binds to none."""
+    if cpu is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def accept_interrupts() -> Iterator[None]:
+    """Let a child that is started within the block end on SIGINT.
+
+    A shell makes its background jobs ignore SIGINT, and children inherit that. A profiler that is
+    ended by SIGINT would then end only after its timeout.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        yield
+        return
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    except ValueError:  # only the main thread may set it
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def pad_environment(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Return ``env`` with a filler, so that it takes whole pages together with ``argv``."""
+    rest = {name: value for name, value in env.items() if name != FILLER}
+    # Each string ends in a NUL, and the program's name is there once more.
+    strings = [argv[0], *argv, *(f"{name}={value}" for name, value in rest.items()), f"{FILLER}="]
+    used = sum(len(os.fsencode(text)) + 1 for text in strings)
+    return {**rest, FILLER: "." * (-used % _PAGE_BYTES)}
+
+
+# --- Trees -------------------------------------------------------------------------------------
+
+_SET_CHILD_SUBREAPER = 36
+_GET_CHILD_SUBREAPER = 37
+
+_lock = threading.Lock()
+_users = 0
+_earlier = 0
+
+
+def acquire_subreaper() -> None:
+    """Start being a subreaper, unless this process already is one."""
+    global _users, _earlier
+    with _lock:
+        if _users == 0:
+            _earlier = _get_subreaper()
+            _set_subreaper(1)
+        _users += 1
+
+
+def release_subreaper() -> None:
+    """Restore the earlier setting when the last user is done."""
+    global _users
+    with _lock:
+        _users -= 1
+        if _users == 0:
+            _set_subreaper(_earlier)
+
+
+def _get_subreaper() -> int:
+    value = ctypes.c_int(0)
+    ctypes.CDLL(None, use_errno=True).prctl(_GET_CHILD_SUBREAPER, ctypes.byref(value), 0, 0, 0)
+    return value.value
+
+
+def _set_subreaper(value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, value, 0, 0, 0)
+
+
+MARKER = "FLAMEGATE_TREE"
+_PROC = "/proc"
+
+
+def find_descendants(pid: int) -> set[int]:
+    """Return ``pid`` and its descendants, except those whose own parent has ended."""
+    parents = _parents()
+    found, fresh = {pid}, {pid}
+    while fresh:
+        fresh = {each for each, parent in parents.items() if parent in fresh} - found
+        found |= fresh
+    return found
+
+
+def find_members(session: int, marker: str) -> set[int]:
+    """Return the processes of ``session`` and those whose environment carries ``marker``."""
+    me = os.getpid()
+    needle = f"{MARKER}={marker}".encode("ascii")
+    return {
+        pid
+        for pid in _pids()
+        if pid != me and (_session(pid) == session or needle in _environment(pid))
+    }
+
+
+def find_children() -> dict[int, int | None]:
+    """Return the session of each child of this process, by pid; adopted orphans are children."""
+    me = os.getpid()
+    return {pid: _session(pid) for pid, parent in _parents().items() if parent == me}
+
+
+def is_alive(pid: int) -> bool:
+    """Whether ``pid`` exists and is no zombie."""
+    fields = read_stat(pid)
+    return bool(fields) and fields[0] not in (b"Z", b"X")
+
+
+def ignores_signal(pid: int, number: int) -> bool:
+    """Whether ``pid`` is known to ignore the signal ``number``.
+
+    A process that blocks or handles the signal does not ignore it: it may act on it later.
+    """
+    for line in _read_proc(pid, "status").splitlines():
+        if line.startswith(b"SigIgn:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def kill(pid: int) -> None:
+    """Send SIGKILL to ``pid``, if it exists and this user may end it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None
+
+
+def _pids() -> list[int]:
+    with os.scandir(_PROC) as entries:
+        return [int(entry.name) for entry in entries if entry.name.isdigit()]
+
+
+def _parents() -> dict[int, int]:
+    return {pid: int(fields[1]) for pid in _pids() if (fields := read_stat(pid))}
+
+
+def _environment(pid: int) -> list[bytes]:
+    return _read_proc(pid, "environ").split(b"\0")
+
+
+def read_stat(pid: int) -> list[bytes]:
+    """Return the fields after a process's name: state, parent, group, session and so on."""
+    # The name is in parentheses and may contain any character.
+    return _read_proc(pid, "stat").rpartition(b")")[2].split()
+
+
+def _read_proc(pid: int, name: str) -> bytes:
+    """Return a file of ``/proc``, by plain system calls: a scan reads hundreds of them."""
+    parts = []
+    try:
+        descriptor = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while part := os.read(descriptor, 1 << 16):
+                parts.append(part)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return b""
+    return b"".join(parts)
+
+
+# --- Servers -----------------------------------------------------------------------------------
+
+_LOCAL_NAMES = frozenset({"localhost", "ip6-localhost"})
+
+
+def find_listeners(port: int, among: set[int] | None = None) -> set[int]:
+    """Return the processes that listen at a TCP port, only those in ``among`` if it is given.
+
+    Processes of other users may be missing.
+    """
+    found = set()
+    if among is not None:
+        for pid in among:
+            with suppress(psutil.Error, OSError):
+                if any(_listens(each, port) for each in psutil.Process(pid).net_connections("tcp")):
+                    found.add(pid)
+        return found
+    with suppress(psutil.Error, OSError, RuntimeError):
+        for each in psutil.net_connections("tcp"):
+            if each.pid is not None and _listens(each, port):
+                found.add(each.pid)
+    return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is this machine's own loopback."""
+    if host.lower() in _LOCAL_NAMES:
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def find_server(host: str, port: int) -> int | None:
+    """Return the process that answers there, the oldest of those that share the socket.
+
+    None if it is on another machine, or if this user may not see it.
+    """
+    if not is_loopback(host):
+        return None
+    found = find_listeners(port)
+    return min(found, key=_start_time_s) if found else None
+
+
+def find_server_program(url: str) -> str:
+    """Return the name of the program that answers at ``url``; empty if it is unknown."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        pid = find_server(parts.hostname or "", port)
+    except ValueError:
+        return ""
+    if pid is None:
+        return ""
+    try:
+        return Path(psutil.Process(pid).exe()).name
+    except (psutil.Error, OSError):
+        return ""
+
+
+def _listens(connection: object, port: int) -> bool:
+    status, address = getattr(connection, "status", ""), getattr(connection, "laddr", None)
+    return status == psutil.CONN_LISTEN and bool(address) and address.port == port  # type: ignore[union-attr]
+
+
+def _start_time_s(pid: int) -> float:
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return float("inf")
