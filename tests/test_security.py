@@ -238,14 +238,12 @@ ALLOWED: dict[str, dict[str, str]] = {
     "a write": {
         "child/hosting.py": "opens the null device, for what a hosted test prints",
         "receipt/store.py": "the one place that writes what must survive",
-        "core/files.py": "its file operations",
+        "core/files.py": "its file operations, and a cache that no result rests on",
         "core/locks.py": "its locks, and the one that all users of a machine share",
         "run/present.py": "appends to the file that GITHUB_STEP_SUMMARY names",
         "observe/scratch.py": "removes our temporary directories, those of dead processes too",
         "observe/worktree.py": "checkouts in a temporary directory, found and removed by name",
         "child/serve.py": "writes where its parent says, " + _TEMPORARY,
-        "core/cache.py": "digests and measured bandwidths in the user's cache directory; "
-        "nothing rests on them",
         "commands/sign.py": "takes the private key back that it has just made "
         "where the public one cannot be made",
         "commands/pictures.py": "makes OUTPUT_DIR; files go through the store",

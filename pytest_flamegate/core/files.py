@@ -1,9 +1,10 @@
-"""Read files that others may have written, and write files that outlive a crash."""
+"""Read files that others may have written, write files that outlive a crash, and cache values."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -307,3 +308,84 @@ def close(descriptor: int) -> None:
     """Close a descriptor that is not written to any more, ignoring errors."""
     with suppress(OSError):
         os.close(descriptor)
+
+
+# --- Cached values -----------------------------------------------------------------------------
+
+_WRITE_TRACKING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"})
+"""Local file systems of Linux that change a file's ctime at each write through a mapping after a
+sync. tmpfs does so only at the first one, overlay may be on a tmpfs, and times of network and
+FUSE file systems come from elsewhere.
+"""
+_MAX_CACHED_LINES = 256
+_MAX_CACHE_BYTES = 1 << 20
+
+
+def tracks_all_writes(path: Path) -> bool:
+    """Whether every write to ``path`` changes its ctime; False if that is unknown."""
+    import psutil
+
+    place = real_path(path.absolute())
+    try:
+        mounts = psutil.disk_partitions(all=True)
+    except OSError:
+        return False
+    # A later mount over the same directory hides the earlier one.
+    above = [each for each in mounts if place.is_relative_to(each.mountpoint)]
+    deepest = max(reversed(above), key=lambda each: len(Path(each.mountpoint).parts), default=None)
+    return deepest is not None and deepest.fstype in _WRITE_TRACKING
+
+
+def read_cached(file: str, line: re.Pattern[str], key: str) -> str | None:
+    """Return the value of ``key`` in ``file``, whose lines ``line`` matches: key, space, value."""
+    directory = _cache_directory()
+    return None if directory is None else _read_cache(directory / file, line).get(key)
+
+
+def write_cached(file: str, line: re.Pattern[str], key: str, value: str) -> None:
+    """Store a value, with the 255 latest others; errors are ignored, because it is only a cache."""
+    directory = _cache_directory()
+    if directory is None:
+        return
+    with suppress(OSError, ValueError):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_private(directory):
+            return
+        lines = _read_cache(directory / file, line)
+        lines.pop(key, None)
+        lines[key] = value
+        latest = list(lines.items())[-_MAX_CACHED_LINES:]
+        text = "".join(f"{name} {each}\n" for name, each in latest)
+        fresh = directory / f".{file}-{secrets.token_hex(6)}"
+        try:
+            write_synced(fresh, text.encode("ascii"))
+            fresh.replace(directory / file)  # a reader sees either of the two
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
+def _cache_directory() -> Path | None:
+    """Return the directory of cached files; None if the user has none."""
+    # The XDG specification ignores a relative path. Path.home() raises if there is no home.
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    place = named if os.path.isabs(named) else os.path.expanduser("~/.cache")  # noqa: PTH111, PTH117
+    return Path(place, "pytest-flamegate") if os.path.isabs(place) else None  # noqa: PTH117
+
+
+def _read_cache(path: Path, line: re.Pattern[str]) -> dict[str, str]:
+    """Return keys and values of the file in their order; empty if other users may write to it."""
+    try:
+        if not _is_private(path.parent) or not _is_private(path):
+            return {}
+        text = read_bounded(path, _MAX_CACHE_BYTES).decode("ascii", "replace")
+    except (OSError, ValueError, FlamegateError):
+        return {}
+    matches = map(line.fullmatch, text.split("\n"))
+    return {match[1]: match[2] for match in matches if match}
+
+
+def _is_private(path: Path) -> bool:
+    """Whether only this user may write to ``path``, which is no link."""
+    status = path.lstat()
+    is_shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or stat.S_ISLNK(status.st_mode)
+    return status.st_uid == os.geteuid() and not is_shared

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from pytest_flamegate.core import cache
-from pytest_flamegate.core.cache import tracks_all_writes
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.files import path_text
+from pytest_flamegate.core.files import path_text, read_cached, tracks_all_writes, write_cached
 
 _FILE = "model-sha256-1"
 _MOST_FILES = 64
@@ -24,13 +22,13 @@ _LINE = re.compile(r"([0-9:,-]{9,16384}) ([0-9a-f]{64})", re.ASCII)
 
 def find_digest(files: Sequence[FileStamp]) -> str | None:
     """Return the cached digest of files in exactly this state, if there is one."""
-    return cache.read_cached(_FILE, _LINE, _key(files))
+    return read_cached(_FILE, _LINE, _key(files))
 
 
 def cache_digest(files: Sequence[FileStamp], sha256: str) -> None:
     """Cache a digest, if the user has a cache directory."""
     if len(files) <= _MOST_FILES:
-        cache.write_cached(_FILE, _LINE, _key(files), sha256)
+        write_cached(_FILE, _LINE, _key(files), sha256)
 
 
 def _key(files: Sequence[FileStamp]) -> str:

@@ -22,8 +22,8 @@ from types import MappingProxyType
 import psutil
 
 from pytest_flamegate.core import process
-from pytest_flamegate.core.cache import read_cached, write_cached
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.files import read_cached, write_cached
 
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _INSTRUCTIONS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON", "neon": "NEON"}

@@ -8,10 +8,12 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
-from pytest_flamegate.core import cache as core_cache
+from pytest_flamegate.core import files as core_files
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.models import files
 from pytest_flamegate.models.files import model_sha256, read_stamp, read_stamps, require_unchanged
@@ -107,10 +109,8 @@ def test_a_changed_file_gets_no_old_digest(model: Path, change: Callable[[Path],
 
 def test_a_mapping_that_was_already_written_through_is_seen(model: Path) -> None:
     """The kernel notes only the first write to a mapped page, until it is on the disk."""
-    if not core_cache.tracks_all_writes(model):
-        pytest.skip(
-            f"{core_cache.file_system_of(model)} does not tell of such writes: nothing is kept"
-        )
+    if not core_files.tracks_all_writes(model):
+        pytest.skip("this file system does not report such writes, so nothing is cached")
     with model.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
         data[:1] = b"b"
         first = model_sha256(model)
@@ -120,26 +120,25 @@ def test_a_mapping_that_was_already_written_through_is_seen(model: Path) -> None
         assert model_sha256(model) == sha256(model) != first
 
 
-def test_mounts_are_read_as_the_kernel_writes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "tracked"), [("a b/c", False), ("a bc", True), ("twice", True), ("x", True)]
+)
+def test_the_deepest_and_latest_mount_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, tracked: bool
 ) -> None:
-    mounts = tmp_path / "mountinfo"
-    space = str(tmp_path / "a b").replace(" ", r"\040")
-    mounts.write_text(
-        "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
-        "nonsense\n"
-        f"28 27 0:5 / {space} rw - tmpfs none rw\n"
-        f"29 27 0:6 / {tmp_path}/twice rw - tmpfs none rw\n"
-        f"30 27 0:7 / {tmp_path}/twice rw - xfs none rw\n"
-    )
-    monkeypatch.setattr(core_cache, "_MOUNTS", mounts)
-    told = {
-        name: core_cache.file_system_of(tmp_path / name) for name in ("a b/c", "a bc", "twice", "x")
-    }
-    assert told == {"a b/c": "tmpfs", "a bc": "ext4", "twice": "xfs", "x": "ext4"}
-    monkeypatch.setattr(core_cache, "_MOUNTS", tmp_path / "none")
-    assert core_cache.file_system_of(tmp_path) is None
-    assert not core_cache.tracks_all_writes(tmp_path)
+    mounts = [
+        SimpleNamespace(mountpoint=str(place), fstype=kind)
+        for place, kind in (
+            ("/", "ext4"),
+            (tmp_path / "a b", "tmpfs"),
+            (tmp_path / "twice", "tmpfs"),
+            (tmp_path / "twice", "xfs"),
+        )
+    ]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounts)
+    assert core_files.tracks_all_writes(tmp_path / name) is tracked
+    mounts.clear()
+    assert not core_files.tracks_all_writes(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["small", "unknown file system"])
