@@ -21,7 +21,7 @@ from pytest_flamegate.child.embedded.kernels import (
     rope,
     ternary_gemv,
 )
-from pytest_flamegate.child.embedded.weights import unpack_tq2_0
+from pytest_flamegate.child.embedded.transformer import unpack_tq2_0
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture

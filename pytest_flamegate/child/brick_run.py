@@ -17,8 +17,6 @@ from pytest_flamegate.bricks.record import MAX_TOKEN_CALLS, BrickReport, encode_
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import BrickCall
 
-
-if TYPE_CHECKING:
     Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
 
 
@@ -38,17 +36,8 @@ def record_bricks(
     One sequence more is generated for the calls of its last token. It is in no sum, because
     keeping single calls takes time.
 
-    Args:
-        run: Generates so many sequences; calls ``on_sequence`` before each, ``on_token`` after
-            each token.
-        sequences: Number of sequences to sum over.
-        engine: May have ``mark_bricks()``, which returns a context manager that sets the marks.
-            It may yield options for ``BrickProfiler``.
-        on_sequence: Passed on to ``run``.
-        on_token: Passed on to ``run``.
-
-    Returns:
-        The report as JSON, see ``bricks.wire``.
+    ``engine`` may have ``mark_bricks()``, a context manager that sets the marks and may yield
+    options for ``BrickProfiler``. Returns the report as JSON.
     """
     mark = getattr(engine, "mark_bricks", None)
     with nullcontext() if mark is None else mark() as options:

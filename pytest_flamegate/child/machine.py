@@ -16,7 +16,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,98 +44,59 @@ def read_slice(values: Slice) -> Any:
     return values[:half].dot(values[half : 2 * half])
 
 
-@dataclass
-class _Pass:
-    """The pass that all threads make next; ``is_over`` ends them, ``error`` if one failed."""
-
-    is_over: bool = False
-    error: BaseException | None = None
-    begun_ns: list[int] = field(default_factory=list)
-    ended_ns: list[int] = field(default_factory=list)
-    cpu_ns: list[int] = field(default_factory=list)
-
-    def reset(self) -> None:
-        self.begun_ns, self.ended_ns, self.cpu_ns = [], [], []
-
-    @property
-    def elapsed_ns(self) -> int:
-        if len(self.cpu_ns) == 1:
-            return self.cpu_ns[0]
-        return max(self.ended_ns) - min(self.begun_ns)
-
-
 def time_passes(
-    read: Read, cpus: Sequence[int | None], slice_bytes: int, seconds: float
+    read: Read, cpus: Sequence[int], slice_bytes: int, seconds: float
 ) -> tuple[int, list[float]]:
     """Return the bytes of one pass and the seconds of each, after one that does not count.
 
-    Passes are made for ``seconds``, at least ``MIN_PASSES``. A CPU that is None binds its thread
-    to none. Raises the exception of a thread, such as ``MemoryError``.
+    Passes are made for ``seconds``, at least ``MIN_PASSES``. Raises the exception of a thread, such
+    as ``MemoryError``.
     """
-    turn, barrier = _Pass(), threading.Barrier(len(cpus) + 1)
     repeats = max(1, -(-_PASS_BYTES // slice_bytes))
-    arguments = turn, barrier, read, slice_bytes, repeats
-    threads = [threading.Thread(target=_work, args=(cpu, *arguments), daemon=True) for cpu in cpus]
-    for thread in threads:
-        thread.start()
-    elapsed_s: list[float] = []
-    try:
-        barrier.wait()  # all slices are filled
-        deadline = time.monotonic() + seconds
-        for number in range(_MAX_PASSES):
-            if number > MIN_PASSES and time.monotonic() > deadline:
-                break
-            turn.reset()
-            barrier.wait()
-            barrier.wait()
-            if number:
-                elapsed_s.append(turn.elapsed_ns / 1e9)
-        turn.is_over = True
-        barrier.wait()
-    except threading.BrokenBarrierError:
-        raise turn.error or RuntimeError("a thread ended") from None
-    for thread in threads:
-        thread.join()
-    return len(cpus) * slice_bytes * repeats, elapsed_s
+    numbers, ends_s = count(), list[float]()
 
+    def end_if_over() -> None:
+        # Called before each pass, when all threads wait for it; first when all slices are filled.
+        ends_s.append(time.monotonic() + seconds)
+        number = next(numbers)
+        if number > _MAX_PASSES or (number > MIN_PASSES and time.monotonic() > ends_s[0]):
+            raise threading.BrokenBarrierError
 
-def _work(
-    cpu: int | None,
-    turn: _Pass,
-    barrier: threading.Barrier,
-    read: Read,
-    slice_bytes: int,
-    repeats: int,
-) -> None:
-    try:
-        if cpu is not None:
+    def run_passes(cpu: int) -> list[tuple[int, int, int]]:
+        """Return when each pass of one thread began and ended, and its CPU time."""
+        passes = []
+        try:
             os.sched_setaffinity(0, {cpu})  # of this thread alone
-        values = np.full(slice_bytes // 4, 1.0, np.float32)
-        barrier.wait()
-        while True:
-            barrier.wait()
-            if turn.is_over:
-                return
-            begun_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
-            for _ in range(repeats):
-                read(values)
-            turn.cpu_ns.append(time.thread_time_ns() - cpu_ns)
-            turn.ended_ns.append(time.perf_counter_ns())
-            turn.begun_ns.append(begun_ns)
-            barrier.wait()
-    except threading.BrokenBarrierError:
-        return
-    except BaseException as error:
-        turn.error = error
-        barrier.abort()
+            values = np.full(slice_bytes // 4, 1.0, np.float32)
+            while True:
+                barrier.wait()
+                began_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+                for _ in range(repeats):
+                    read(values)
+                took_cpu_ns = time.thread_time_ns() - cpu_ns
+                passes.append((began_ns, time.perf_counter_ns(), took_cpu_ns))
+        except threading.BrokenBarrierError:
+            return passes
+        finally:
+            barrier.abort()
+
+    barrier = threading.Barrier(len(cpus), end_if_over)
+    with ThreadPoolExecutor(len(cpus)) as pool:
+        by_thread = list(pool.map(run_passes, cpus))
+    elapsed_ns = [
+        together[0][2]
+        if len(cpus) == 1
+        else max(ended for _, ended, _ in together) - min(began for began, _, _ in together)
+        for together in zip(*by_thread, strict=True)
+    ]
+    return len(cpus) * slice_bytes * repeats, [each / 1e9 for each in elapsed_ns[1:]]
 
 
 def main(arguments: list[str]) -> int:
     """Print a line of figures; return 1 if memory or a CPU is not available."""
     slice_bytes, seconds, cpus = int(arguments[0]), float(arguments[1]), arguments[2].split(",")
-    bound = [int(cpu) if cpu != "-" else None for cpu in cpus]
     try:
-        pass_bytes, elapsed_s = time_passes(read_slice, bound, slice_bytes, seconds)
+        pass_bytes, elapsed_s = time_passes(read_slice, list(map(int, cpus)), slice_bytes, seconds)
     except (MemoryError, OSError, ValueError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - a program
         return 1

@@ -69,8 +69,9 @@ def serve(generate: Generate, prompt: str, max_tokens: int, read_fd: int, write_
 
 class _CommandServer:
     def __init__(self, generate: Generate, prompt: str, max_tokens: int, write_fd: int) -> None:
-        self._generate = generate
+        self._engine = generate
         self._prompt = prompt
+        self._generate = partial(measured_sequences, generate, prompt)
         self._max_tokens = max_tokens
         self._fd = write_fd
         self._reference: Any = None
@@ -80,9 +81,7 @@ class _CommandServer:
         if command == wire.REFERENCE:
             self._run_reference(value)
         elif command == wire.WARM:
-            self._generate_sequences(
-                min(value, self._max_tokens), 1, self._send_start, self._send_token
-            )
+            self._generate(min(value, self._max_tokens), 1, self._send_start, self._send_token)
             self._take_reports()
         elif command == wire.PART:
             self._generate_part(value)
@@ -94,19 +93,14 @@ class _CommandServer:
 
             self._generate_silently(value, record_bricks)
         else:
-            self._generate_sequences(self._max_tokens, value, self._send_start, self._send_token)
+            self._generate(self._max_tokens, value, self._send_start, self._send_token)
             for report in self._take_reports():
                 wire.send_text(self._fd, wire.REPORT, json.dumps(report))
-
-    def _generate_sequences(
-        self, max_tokens: int, times: int, began: Callable[[], None], token: Callable[[Any], None]
-    ) -> None:
-        measured_sequences(self._generate, self._prompt, max_tokens, times, began, token)
 
     def _generate_part(self, tokens: int) -> None:
         if self._paused is None:
             self._send_start()
-            self._paused = iter(tokens_of(self._generate(self._prompt, self._max_tokens)))
+            self._paused = iter(tokens_of(self._engine(self._prompt, self._max_tokens)))
         count = 0
         for each in islice(self._paused, tokens):
             self._send_token(each)
@@ -124,10 +118,10 @@ class _CommandServer:
             starts.append(len(tokens))
 
         if recorder is None:
-            self._generate_sequences(self._max_tokens, times, begin, tokens.append)
+            self._generate(self._max_tokens, times, begin, tokens.append)
         else:
-            run = partial(self._generate_sequences, self._max_tokens)
-            recorded = recorder(run, times, self._generate, begin, tokens.append)
+            run = partial(self._generate, self._max_tokens)
+            recorded = recorder(run, times, self._engine, begin, tokens.append)
             wire.send_text(self._fd, wire.RECORDED, recorded)
         for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
             self._send_start()
@@ -136,7 +130,7 @@ class _CommandServer:
 
     def _take_reports(self) -> list[dict[str, Any]]:
         """Return the engine's own reports of its last sequences, if it makes any."""
-        reports = getattr(self._generate, "reports", None)
+        reports = getattr(self._engine, "reports", None)
         return [] if reports is None else list(reports())
 
     def _send_start(self) -> None:
@@ -156,36 +150,29 @@ class _CommandServer:
 
 def guarded(work: Callable[[], None], write_fd: int) -> int:
     """Run ``work``; send a failure to the observer instead of printing a traceback alone."""
-    from pytest_flamegate.core.errors import FlamegateError, UsageError
+    from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 
-    failure: dict[str, object]
     try:
         work()
     except BrokenPipeError:
         return 0
     except FlamegateError as error:
-        usage = isinstance(error, UsageError)
-        failure = {
-            "code": error.code,
-            "what": error.problem,
-            "remedy": error.remedy,
-            "usage": usage,
-        }
+        failure = error
     except (Exception, SystemExit) as error:
         import traceback
 
         traceback.print_exc()
         place = traceback.extract_tb(error.__traceback__)[-1]
-        failure = {
-            "code": "E_ENGINE_RAISED",
-            "what": f"The engine raised {type(error).__name__}: {error} "
+        failure = ToolError(
+            "E_ENGINE_RAISED",
+            f"The engine raised {type(error).__name__}: {error} "
             f"({os.path.basename(place.filename)}:{place.lineno}).",  # noqa: PTH119
-            "remedy": "Run the engine by itself with the same prompt to see the whole traceback.",
-            "usage": False,
-        }
+            "Run the engine by itself with the same prompt to see the whole traceback.",
+        )
     else:
         return 0
-    wire.send_text(write_fd, wire.FAILED, json.dumps(failure))
+    facts = (failure.code, failure.problem, failure.remedy, isinstance(failure, UsageError))
+    wire.send_text(write_fd, wire.FAILED, json.dumps(facts))
     return 1
 
 

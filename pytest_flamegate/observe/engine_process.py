@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
@@ -207,6 +207,5 @@ def bricks_not_served_error(workload: str, engine: str) -> ToolError:
 
 def read_child_error(text: str) -> FlamegateError:
     """Rebuild the error that a child process reported as JSON."""
-    failure: dict[str, Any] = json.loads(text)
-    kind = UsageError if failure["usage"] else ToolError
-    return kind(failure["code"], failure["what"], failure["remedy"])
+    code, problem, remedy, is_usage = json.loads(text)
+    return (UsageError if is_usage else ToolError)(code, problem, remedy)

@@ -52,7 +52,7 @@ def read_identity() -> Mapping[str, str]:
         "arch": platform.machine(),
         "blas": _read_blas(),
         "cgroup_cpu": _read_line(_CGROUP_QUOTA),
-        "cpu_cores": str(_count_cores()),
+        "cpu_cores": str(len(os.sched_getaffinity(0))),
         "cpu_flags_sha256": hashlib.sha256(flags.encode()).hexdigest() if flags else "",
         "cpu_model": model,
         # "always [madvise] never": the brackets mark the setting.
@@ -80,20 +80,10 @@ def find_instruction_set() -> str:
     return "scalar"
 
 
-def _count_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _cpu() -> tuple[str, str]:
     """Return the CPU's model name and its sorted feature flags."""
     model, flags = platform.processor(), ""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return model or platform.machine(), flags
-    for line in lines:
+    for line in _read_line(Path("/proc/cpuinfo")).splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
             model = value.strip()
@@ -166,7 +156,7 @@ def measure_bandwidth(threads: int = 1) -> Bandwidth:
     known = _read_known(cpus)
     if known is not None:
         return known
-    cache_bytes = None if cpus[0] is None else find_cache_bytes(cpu or 0 for cpu in cpus)
+    cache_bytes = find_cache_bytes(cpus)
     array_bytes = CACHE_MULTIPLE * (cache_bytes or ASSUMED_CACHE_BYTES)
     slice_bytes = -(-array_bytes // len(cpus)) // 64 * 64 + 64
     rates = _measure(cpus, slice_bytes)
@@ -189,15 +179,12 @@ def find_known_bandwidth(threads: int = 1) -> Bandwidth | None:
     return _read_known(_list_cpus(threads))
 
 
-def _list_cpus(threads: int) -> list[int | None]:
-    """Return the core of each thread, the lowest ones; None if threads cannot be bound."""
-    threads = max(threads, 1)
-    if not hasattr(os, "sched_getaffinity"):
-        return [None] * min(threads, os.cpu_count() or 1)
-    return list(sorted(os.sched_getaffinity(0))[:threads])
+def _list_cpus(threads: int) -> list[int]:
+    """Return the core of each thread, the lowest ones."""
+    return sorted(os.sched_getaffinity(0))[: max(threads, 1)]
 
 
-def _measure(cpus: Sequence[int | None], slice_bytes: int) -> list[float]:
+def _measure(cpus: Sequence[int], slice_bytes: int) -> list[float]:
     """Return the bytes per second of each pass, measured in a process of its own."""
     needed, available = slice_bytes * len(cpus), find_available_bytes()
     if needed > available // 2:
@@ -209,18 +196,17 @@ def _measure(cpus: Sequence[int | None], slice_bytes: int) -> list[float]:
             "End other processes or raise the memory limit; a smaller array would fit into the "
             "cache.",
         )
-    cores = ",".join("-" if cpu is None else str(cpu) for cpu in cpus)
     argv = [sys.executable, "-P", "-m", "pytest_flamegate.child.machine"]
-    argv += [str(slice_bytes), str(MEASURE_S), cores]
+    argv += [str(slice_bytes), str(MEASURE_S), ",".join(map(str, cpus))]
     done = process.run(argv, timeout_s=_TIMEOUT_S, env={**os.environ, **_ONE_THREAD})
     rates = [] if done.timed_out or done.returncode else _parse_rates(done.stdout)
     if not rates:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         why = f"ran for more than {_TIMEOUT_S:g} s" if done.timed_out else "failed"
         raise ToolError(
             "E_BANDWIDTH",
             f"The process that measures the read bandwidth {why}"
-            f"{f': {ascii(said[-1])[1:200]}' if said else ''}.",
+            f"{f': {ascii(lines[-1])[1:200]}' if lines else ''}.",
             "Run it again when the machine is less busy; nothing is gated on it.",
         )
     return rates
@@ -235,19 +221,19 @@ def _parse_rates(output: bytes) -> list[float]:
     return [pass_bytes / each for each in seconds] if is_valid else []
 
 
-def _cache_key(cpus: Sequence[int | None]) -> str:
+def _cache_key(cpus: Sequence[int]) -> str:
     """Return a key of everything that a figure holds for: machine, cores and method."""
     parts = [_METHOD_VERSION, repr(cpus), *(f"{name}={v}" for name, v in read_identity().items())]
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _write_known(cpus: Sequence[int | None], it: Bandwidth) -> None:
+def _write_known(cpus: Sequence[int], it: Bandwidth) -> None:
     rates = (f"{rate:.0f}" for rate in (it.fastest, it.median, it.slowest))
     counts = (str(count) for count in (it.array_bytes, it.passes, it.cache_bytes or 0))
     write_cached(_FILE, _LINE, _cache_key(cpus), ",".join([it.measured_at, *rates, *counts]))
 
 
-def _read_known(cpus: Sequence[int | None]) -> Bandwidth | None:
+def _read_known(cpus: Sequence[int]) -> Bandwidth | None:
     """Return the stored figure if it is valid and recent: a virtual machine may move."""
     try:
         at, *figures = (read_cached(_FILE, _LINE, _cache_key(cpus)) or "").split(",")

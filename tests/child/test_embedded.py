@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.child.embedded import kernels
 from pytest_flamegate.child.embedded.kernels import FloatArray
-from pytest_flamegate.child.embedded.transformer import Transformer, load
-from pytest_flamegate.child.embedded.weights import (
+from pytest_flamegate.child.embedded.transformer import (
     BOS,
     EOS,
+    Transformer,
     encode,
+    load,
     read_weights,
     unpack_tq2_0,
 )

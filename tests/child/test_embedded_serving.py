@@ -10,10 +10,14 @@ import pytest
 
 from pytest_flamegate.bricks import BrickProfiler
 from pytest_flamegate.child.embedded import kernels, transformer
-from pytest_flamegate.child.embedded.marks import mark_kernels
-from pytest_flamegate.child.embedded.serving import FRAMES, count_traffic, inject, load_engine
-from pytest_flamegate.child.embedded.transformer import Transformer, _new_cache
-from pytest_flamegate.child.embedded.weights import encode
+from pytest_flamegate.child.embedded.serving import (
+    FRAMES,
+    count_traffic,
+    inject,
+    load_engine,
+    mark_kernels,
+)
+from pytest_flamegate.child.embedded.transformer import Transformer, _new_cache, encode
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import engine

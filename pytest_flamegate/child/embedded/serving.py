@@ -1,8 +1,11 @@
-"""Load the embedded engine in the observed process, if asked with real extra work in one kernel.
+"""Load the embedded engine in the observed process: its injected work, bricks and traffic.
 
 Nothing sleeps: an injected kernel is called again, often enough to make up the share that was
 asked for, and the repeated call shows up in a profile like any other. The wrapper carries the
 kernel's own name and file, so that all of the extra work is attributed to the kernel.
+
+The brick and the layer of a marked call follow from the weights that it is given. The kernels are
+marked only within ``mark_kernels``, so profiles of other processes have no additional frame.
 """
 
 from __future__ import annotations
@@ -10,17 +13,18 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_flamegate.child.embedded import kernels, transformer
 from pytest_flamegate.config.workload import Injection, injected_share
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from pytest_flamegate.child.embedded.weights import Weights
+    from pytest_flamegate.bricks.record import Category
+    from pytest_flamegate.child.embedded.transformer import Weights
 
 
 class EmbeddedEngine(partial[Iterator[int]]):
@@ -28,9 +32,6 @@ class EmbeddedEngine(partial[Iterator[int]]):
 
     def mark_bricks(self) -> AbstractContextManager[None]:
         """Return a context within which every kernel is a brick."""
-        # Imported late: only a brick run needs the module.
-        from pytest_flamegate.child.embedded.marks import mark_kernels
-
         return mark_kernels(self._model.weights)
 
     @property
@@ -151,3 +152,155 @@ def _repeat_calls(kernel: Callable[..., Any], frame: str, extra: float) -> Calla
     )
     injected_work.flamegate_kernel = kernel  # type: ignore[attr-defined]
     return injected_work
+
+
+_FLOAT_BYTES = 4
+
+
+class Counts(NamedTuple):
+    """What a call computes (``elements``), reads (``bytes``) and calculates (``flops``)."""
+
+    elements: int
+    bytes: int = 0
+    flops: int = 0
+
+
+def _count_embed(table: Any, _token: int) -> Counts:
+    return Counts(table.shape[1], table.shape[1] * _FLOAT_BYTES)
+
+
+def _count_rms_norm(_x: Any, weight: Any, _epsilon: float) -> Counts:
+    return Counts(weight.size, 2 * weight.nbytes, 4 * weight.size)
+
+
+def _count_quantize(x: Any) -> Counts:
+    return Counts(x.size, x.nbytes)
+
+
+def _count_ternary_gemv(matrix: Any, _x: Any) -> Counts:
+    blocks, width, rows = matrix.signs.shape
+    inputs = blocks * (width + 1)
+    size = matrix.signs.nbytes + matrix.scales.nbytes + inputs * _FLOAT_BYTES
+    return Counts(rows, size, 2 * rows * inputs)
+
+
+def _count_rope(x: Any, cosines: Any, sines: Any) -> Counts:
+    return Counts(x.size, x.nbytes + cosines.nbytes + sines.nbytes, 3 * x.size)
+
+
+def _count_attention(
+    query: Any, key: Any, value: Any, _keys: Any, _values: Any, position: int
+) -> Counts:
+    attended = position + 1
+    size = query.nbytes + (key.nbytes + value.nbytes) * (attended + 1)
+    return Counts(query.size, size, 4 * query.size * attended)
+
+
+def _count_swiglu(gate_up: Any) -> Counts:
+    width = gate_up.size // 2
+    return Counts(width, gate_up.nbytes, 4 * width)
+
+
+def _count_lm_head(table: Any, x: Any) -> Counts:
+    return Counts(table.shape[0], table.nbytes + x.nbytes, 2 * table.size)
+
+
+def _count_block(_model: transformer.Transformer, x: Any, *_: Any) -> Counts:
+    return Counts(x.size)
+
+
+class Mark(NamedTuple):
+    """How calls of one function of the engine are marked.
+
+    A function that computes different bricks has none here: they are found by the weights in the
+    argument at ``weights_at``, as is the layer. Without that the layer is the one of the last call
+    that had weights, if the brick ``is_in_layer``.
+    """
+
+    function: str
+    count_call: Callable[..., Counts]
+    brick: str = ""
+    category: Category | None = None
+    owner: object = kernels
+    weights_at: int | None = None
+    is_in_layer: bool = True
+
+
+MARKS = (
+    Mark("embed", _count_embed, "Embedding", is_in_layer=False),
+    Mark("rms_norm", _count_rms_norm, "RmsNorm", weights_at=1),
+    Mark("quantize", _count_quantize, "Quantize", "Other"),
+    Mark("ternary_gemv", _count_ternary_gemv, weights_at=0),
+    Mark("rope", _count_rope, "RopeEmbedding"),
+    Mark("attention", _count_attention, "AttentionScore"),
+    Mark("swiglu", _count_swiglu, "Activation"),
+    Mark("lm_head", _count_lm_head, "LmHead", is_in_layer=False),
+    Mark("sample", _count_quantize, "Sampling", is_in_layer=False),
+    Mark(
+        "_attention_block", _count_block, "AttentionBlock", "Attention", transformer.Transformer, 2
+    ),
+    Mark("_feed_forward", _count_block, "FeedForward", "FFN", transformer.Transformer, 2),
+)
+
+
+@contextmanager
+def mark_kernels(weights: Weights) -> Iterator[None]:
+    """Mark every kernel that runs on ``weights`` as a brick, within the block.
+
+    The product of gate and up is one kernel and one brick, GateUpProjection (FFN); rounding to 8
+    bits is Quantize (Other). ``attention`` computes score, softmax and output, and is
+    AttentionScore. AttentionBlock and FeedForward hold the kernels of a layer, so their self time
+    is the code between the kernels and the cost of the marks. Bytes are weights and inputs;
+    operations are multiplications and additions, without those of exp and tanh.
+    """
+    bricks = _Bricks(weights)
+    originals = [(mark, getattr(mark.owner, mark.function)) for mark in MARKS]
+    try:
+        for mark, function in originals:
+            setattr(mark.owner, mark.function, bricks.wrap(function, mark))
+        yield
+    finally:
+        for mark, function in originals:
+            setattr(mark.owner, mark.function, function)
+
+
+class _Bricks:
+    """The brick and layer of all weights, and the layer of the last call that had weights."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._layer: int | None = None
+        # By id(): (brick, category, layer) of a matrix, ("", None, layer) of others.
+        self._known: dict[int, tuple[str, Category | None, int | None]] = {
+            id(weights.output_norm): ("", None, None)
+        }
+        for index, layer in enumerate(weights.layers):
+            norms = (layer.attn_norm, layer.attn_sub_norm, layer.ffn_norm, layer.ffn_sub_norm)
+            for each in (layer, *norms):
+                self._known[id(each)] = ("", None, index)
+            self._known[id(layer.attn_qkv)] = ("QkvProjection", None, index)
+            self._known[id(layer.attn_output)] = ("OutputProjection", None, index)
+            self._known[id(layer.ffn_gate_up)] = ("GateUpProjection", "FFN", index)
+            self._known[id(layer.ffn_down)] = ("DownProjection", None, index)
+
+    def wrap(self, function: Callable[..., Any], mark: Mark) -> Callable[..., Any]:
+        """Return ``function`` with a mark around each of its calls."""
+        # Imported late: only a brick run needs anything of bricks.
+        from pytest_flamegate.bricks import start, stop
+
+        weights_at, count_call = mark.weights_at, mark.count_call
+        kernel = mark.function if mark.owner is kernels else ""
+
+        @wraps(function)
+        def call_in_brick(*arguments: Any) -> Any:
+            brick, category = mark.brick, mark.category
+            if weights_at is not None:
+                found, found_category, self._layer = self._known[id(arguments[weights_at])]
+                brick, category = brick or found, category or found_category
+            elements, size, flops = count_call(*arguments)
+            layer = self._layer if mark.is_in_layer else None
+            handle = start(brick, elements, layer, size, flops, category, kernel)
+            result = function(*arguments)
+            stop(handle)
+            return result
+
+        return call_in_brick
