@@ -17,7 +17,7 @@ from pytest_flamegate.core.files import path_text
 from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.engines.embedded import SHIPPED_MODEL
 from pytest_flamegate.models.discover import describe_model, find_model, find_tokenizer
-from pytest_flamegate.models.gguf import read_header
+from pytest_flamegate.models.facts import read_model
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.machine import find_known_bandwidth, read_identity
 from pytest_flamegate.profile.profilers.base import Probe, Setup
@@ -168,10 +168,10 @@ def _check_directory(path: Path) -> tuple[bool, str]:
 def _check_embedded_model() -> Check:
 
     try:
-        header = read_header(SHIPPED_MODEL)
+        parameters = read_model(SHIPPED_MODEL).parameters
     except FlamegateError as error:
         return "model", False, str(error)
-    return "model", True, f"embedded, {header.parameters / 1e6:.1f} M parameters"
+    return "model", True, f"embedded, {parameters / 1e6:.1f} M parameters"
 
 
 def _check_model_search() -> list[Check]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -67,10 +68,10 @@ def read_model(model: Path) -> ModelSummary:
 def summarize_headers(headers: Sequence[ModelHeader]) -> ModelSummary:
     """Return the summary of a model from the headers of all its files, in order."""
     first = headers[0]
-    by_type: dict[str, int] = {}
-    for kind, parameters in chain.from_iterable(each.quantisation.items() for each in headers):
-        by_type[kind] = by_type.get(kind, 0) + parameters
-    total = sum(by_type.values())
+    by_type: Counter[str] = Counter()
+    for tensor in chain.from_iterable(each.tensors for each in headers):
+        by_type[tensor.type] += tensor.parameters
+    total = by_type.total()
     ordered = sorted(by_type.items(), key=lambda item: (-item[1], item[0]))
     return ModelSummary(
         name=first.name[:_NAME_LENGTH],

@@ -20,18 +20,7 @@ _MOST_FILES = 64
 _LINE = re.compile(r"([0-9:,-]{9,16384}) ([0-9a-f]{64})", re.ASCII)
 
 
-def find_digest(files: Sequence[FileStamp]) -> str | None:
-    """Return the cached digest of files in exactly this state, if there is one."""
-    return read_cached(_FILE, _LINE, _key(files))
-
-
-def cache_digest(files: Sequence[FileStamp], sha256: str) -> None:
-    """Cache a digest, if the user has a cache directory."""
-    if len(files) <= _MOST_FILES:
-        write_cached(_FILE, _LINE, _key(files), sha256)
-
-
-def _key(files: Sequence[FileStamp]) -> str:
+def _cache_key(files: Sequence[FileStamp]) -> str:
     return ",".join(
         f"{each.device}:{each.inode}:{each.size_bytes}:{each.mtime_ns}:{each.ctime_ns}"
         for each in files
@@ -60,14 +49,8 @@ class FileStamp:
     @classmethod
     def from_status(cls, path: Path, status: os.stat_result) -> FileStamp:
         """Return the stamp of ``path``, whose status is ``status``."""
-        return cls(
-            path,
-            status.st_dev,
-            status.st_ino,
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-        )
+        place = (status.st_dev, status.st_ino, status.st_size)
+        return cls(path, *place, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def read_stamp(path: Path) -> FileStamp:
@@ -78,11 +61,11 @@ def read_stamp(path: Path) -> FileStamp:
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise _missing(f"There is no model file at {path_text(path)}.") from None
+        raise _missing_error(f"There is no model file at {path_text(path)}.") from None
     except (OSError, ValueError) as error:
         raise unreadable_error(path, error) from None
     if not stat.S_ISREG(status.st_mode):
-        raise _missing(f"{path_text(path)} is not a file.")
+        raise _missing_error(f"{path_text(path)} is not a file.")
     return FileStamp.from_status(path, status)
 
 
@@ -96,10 +79,11 @@ def require_unchanged(before: Sequence[FileStamp]) -> None:
     for known in before:
         try:
             now = read_stamp(known.path)
+            difference = "" if now == known else _difference(known, now)
         except ToolError as error:
-            raise _changed(known.path, error.problem) from None
-        if now != known:
-            raise _changed(known.path, _difference(known, now))
+            difference = error.problem
+        if difference:
+            raise _changed_error(known.path, f"changed while it was measured: {difference}")
 
 
 def parse_part_name(path: Path) -> tuple[str, int, int] | None:
@@ -149,15 +133,14 @@ def unreadable_error(path: Path, error: Exception) -> ToolError:
     )
 
 
-def _missing(problem: str) -> ToolError:
+def _missing_error(problem: str) -> ToolError:
     return ToolError("E_MODEL_MISSING", problem, "Give the path of an existing .gguf file.")
 
 
-def _changed(path: Path, difference: str) -> ToolError:
+def _changed_error(path: Path, problem: str) -> ToolError:
     return ToolError(
         "E_MODEL_CHANGED",
-        f"The model file {path_text(path)} changed while it was measured: "
-        f"{difference.rstrip('.')}.",
+        f"The model file {path_text(path)} {problem.rstrip('.')}.",
         "Measure again, and let no other program write to it meanwhile.",
     )
 
@@ -194,20 +177,17 @@ def model_sha256(model: Path) -> str:
     files = model_files(model)
     before = [read_stamp(path) for path in files]
     is_large = sum(each.size_bytes for each in before) >= CACHED_BYTES
-    cached = find_digest(before) if is_large else None
+    cached = read_cached(_FILE, _LINE, _cache_key(before)) if is_large else None
     if cached is not None and all(map(tracks_all_writes, files)):
         return cached
     digest = hashlib.sha256()
     is_synced = is_large and all(map(_sync, files))
     stamps = [_read(path, digest) for path in files]
     if [read_stamp(path) for path in files] != stamps:
-        raise ToolError(
-            "E_MODEL_CHANGED",
-            f"The model file {path_text(model)} changed while it was read.",
-            "Measure again, and let no other program write to it meanwhile.",
-        )
-    if is_synced and _is_settled(stamps) and all(map(tracks_all_writes, files)):
-        cache_digest(stamps, digest.hexdigest())
+        raise _changed_error(model, "changed while it was read")
+    is_cacheable = is_synced and len(files) <= _MOST_FILES and _is_settled(stamps)
+    if is_cacheable and all(map(tracks_all_writes, files)):
+        write_cached(_FILE, _LINE, _cache_key(stamps), digest.hexdigest())
     return digest.hexdigest()
 
 

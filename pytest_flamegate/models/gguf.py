@@ -12,7 +12,7 @@ import math
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
@@ -246,8 +246,6 @@ class ModelHeader:
     Attributes:
         architecture: Empty if the file names none, as in later parts of a split model.
         name: The model's own name, else the file's stem.
-        parameters: The number of weights.
-        quantisation: Parameters by tensor type, the type of most parameters first.
     """
 
     path: Path
@@ -258,16 +256,6 @@ class ModelHeader:
     alignment: int
     metadata: Mapping[str, Value]
     tensors: tuple[TensorInfo, ...]
-    parameters: int = field(init=False)
-    quantisation: Mapping[str, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        by_type: dict[str, int] = {}
-        for tensor in self.tensors:
-            by_type[tensor.type] = by_type.get(tensor.type, 0) + tensor.parameters
-        ordered = sorted(by_type.items(), key=lambda item: (-item[1], item[0]))
-        object.__setattr__(self, "quantisation", MappingProxyType(dict(ordered)))
-        object.__setattr__(self, "parameters", sum(by_type.values()))
 
 
 def read_header(path: Path) -> ModelHeader:

@@ -1,26 +1,32 @@
+"""The models and tokenizers that a search finds, below a directory and in the hub's cache."""
+
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.models import discover
 from pytest_flamegate.models.discover import (
     PLACES,
-    DirectorySearch,
+    find_files,
+    find_hub_files,
     find_model,
     find_tokenizer,
+    hub_cache,
 )
 from tests.models.gguf_files import ARRAY, GgufFile, key, strings
 
 BITNET = "models/microsoft-bitnet-b1.58-2B-4T-gguf"
+OLD, NEW = "0" * 40, "1" * 40
+HUB_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
 
 
 @pytest.fixture(autouse=True)
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Look into a hub's cache of this test's own."""
+    """Search a hub's cache of this test's own."""
     cache = tmp_path / "cache/hub"
     monkeypatch.setenv("HF_HUB_CACHE", str(cache))
     return cache
@@ -134,17 +140,6 @@ def test_nothing_found_names_every_place(tmp_path: Path, hub: Path) -> None:
     assert "hf download" in refused.value.remedy
 
 
-def test_too_much_to_look_through_is_no_choice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small = DirectorySearch(most=5)
-    monkeypatch.setattr(discover, "DirectorySearch", lambda: small)
-    touch(tmp_path / "models/a.gguf")
-    for number in range(10):
-        touch(tmp_path / f"models/{number}.txt")
-    assert code_of(None, tmp_path) == "E_MODEL_SEARCH"
-
-
 def test_names_that_are_not_utf_8_can_be_told(tmp_path: Path) -> None:
     for name in (b"\xff.gguf", b"\xfe.gguf"):
         Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).touch()
@@ -192,3 +187,100 @@ def test_no_tokenizer_says_where_it_looked(tmp_path: Path, model: str | None) ->
     ) as told:
         find_tokenizer(tmp_path, None if model is None else tmp_path / model)
     assert told.value.code == "E_TOKENIZER_MISSING"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("*.gguf", ["a.gguf"]),
+        ("**/*.gguf", ["a.gguf", "x/b.gguf", "x/y/[c].gguf"]),
+        ("x/**/*.gguf", ["x/b.gguf", "x/y/[c].gguf"]),
+        ("**/y/**/*.gguf", ["x/y/[c].gguf"]),
+        ("?/[ab].gguf", ["x/b.gguf"]),
+        ("./x/../a.gguf", ["a.gguf"]),
+        ("x/**", []),
+        ("*", ["a.gguf"]),
+        ("", []),
+        (".", []),
+        ("**/" * 2000 + "*.gguf", ["a.gguf", "x/b.gguf", "x/y/[c].gguf"]),
+        ("**/x/" * 50 + "*.gguf", []),
+        ("no/such/*", []),
+        ("a.gguf/*", []),
+        ("a\0b/*", []),
+        ("x" * 300 + "/*", []),
+    ],
+)
+def test_patterns(tmp_path: Path, pattern: str, names: list[str]) -> None:
+    for name in ("a.gguf", "x/b.gguf", "x/y/[c].gguf", "x/y/c.txt"):
+        touch(tmp_path / name)
+    found = [os.path.relpath(path, tmp_path) for path in find_files(tmp_path, pattern)]
+    assert found == names
+
+
+def test_links_in_circles_end(tmp_path: Path) -> None:
+    wanted = touch(tmp_path / "a/b.gguf")
+    (tmp_path / "a/up").symlink_to(tmp_path)
+    (tmp_path / "a/self.gguf").symlink_to(tmp_path / "a/self.gguf")
+    assert find_files(tmp_path, "**/*.gguf") == [wanted]
+    assert find_files(tmp_path, "a/up/a/up/a/*.gguf") == [tmp_path / "a/up/a/up/a/b.gguf"]
+
+
+def snapshot(hub: Path, revision: str, name: str = "m.gguf") -> Path:
+    """Lay a file out as the hub's tools do: a link in the snapshot, its bytes in a blob."""
+    model = hub / "models--org--m"
+    blob = touch(model / "blobs" / f"{revision}{name.replace('/', '_')}")
+    link = model / "snapshots" / revision / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(os.path.relpath(blob, link.parent))
+    return link
+
+
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({}, "home/.cache/huggingface/hub"),
+        ({"XDG_CACHE_HOME": "xdg"}, "xdg/huggingface/hub"),
+        ({"XDG_CACHE_HOME": "xdg", "HF_HOME": "hf"}, "hf/hub"),
+        ({"HF_HOME": "hf", "HUGGINGFACE_HUB_CACHE": "older"}, "older"),
+        ({"HF_HOME": "hf", "HF_HUB_CACHE": "cache"}, "cache"),
+        ({"HF_HUB_CACHE": "", "HF_HOME": "~/hf"}, "home/hf/hub"),
+    ],
+)
+def test_the_place_of_the_hub(
+    variables: Mapping[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in HUB_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "home")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert hub_cache() == Path(place)
+
+
+def test_one_snapshot_needs_no_reference(hub: Path) -> None:
+    wanted = snapshot(hub, OLD)
+    deeper = snapshot(hub, OLD, "Q4/deep.gguf")
+    snapshot(hub, OLD, "README.md")
+    assert find_hub_files("**/*.gguf") == [deeper, wanted]
+
+
+@pytest.mark.parametrize(
+    ("text", "names_new"),
+    [(f"{NEW}\n".encode(), True)]
+    + [(text, False) for text in (b"", b"2" * 40, b"..", b"\xff" * 40, b"0" * 100_000)],
+)
+def test_of_several_snapshots_the_one_that_main_names(
+    hub: Path, text: bytes, names_new: bool
+) -> None:
+    old, new = snapshot(hub, OLD), snapshot(hub, NEW)
+    touch(hub / "models--org--m/refs/main").write_bytes(text)
+    assert find_hub_files("**/*.gguf") == ([new] if names_new else [old, new])
+
+
+def test_a_link_out_of_the_cache_is_ignored(hub: Path, tmp_path: Path) -> None:
+    wanted = snapshot(hub, OLD)
+    wanted.with_name("out.gguf").symlink_to(touch(tmp_path / "elsewhere/secret.gguf"))
+    (hub / "models--org--evil").symlink_to(tmp_path)
+    (hub / "models--org--worse").mkdir()
+    (hub / "models--org--worse/snapshots").symlink_to(tmp_path)
+    assert find_hub_files("**/*.gguf") == [wanted]
