@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Self
 
 from pytest_flamegate.bricks import marks
-from pytest_flamegate.bricks.device import DeviceQueue
+from pytest_flamegate.bricks.device import DeviceQueue, EnqueuedScope, SyncedScope
 from pytest_flamegate.bricks.record import (
     CATEGORIES,
     KNOWN_BRICKS,
@@ -123,11 +123,8 @@ class BrickRecording:
             threads, unended = list(self._threads), self._unended
             sums: dict[BrickKey, CallSums] = {}
             _merge(sums, self._sums)
-            for thread in self.list_clocks():
-                row, thread_sums, open_calls = _summarize(thread)
-                threads[thread.index] = _add_totals(threads[thread.index], row)
-                unended += open_calls
-                _merge(sums, thread_sums)
+            for thread in self._running.values():
+                unended += _add_thread(thread, threads, sums)
             calls = self._buffer.list_calls() if self._buffer is not None else ()
             # After the sums: other threads go on, and none may spend more than the wall time.
             wall_ns = self._clock() - self._began_ns
@@ -171,23 +168,23 @@ class BrickRecording:
             thread = self._running.pop(owner)
             thread.is_closed = True
             heappush(self._free, thread.index)
-            row, sums, open_calls = _summarize(thread)
-            self._threads[thread.index] = _add_totals(self._threads[thread.index], row)
-            self._unended += open_calls
-            _merge(self._sums, sums)
+            self._unended += _add_thread(thread, self._threads, self._sums)
         self._sweep_at = 2 * len(self._running)
 
 
-def _summarize(thread: ThreadClock) -> tuple[ThreadTotals, dict[BrickKey, CallSums], int]:
-    sums = {key: row for key, row in thread.compute_sums() if row.calls or row.went_back}
-    self_ns = sum(row.self_ns for row in sums.values())
-    calls = sum(row.calls for row in sums.values())
-    open_calls = thread.unended + sum(1 for _ in thread.iter_open())
-    return ThreadTotals(thread.name, self_ns, calls), sums, open_calls
-
-
-def _add_totals(row: ThreadTotals, more: ThreadTotals) -> ThreadTotals:
-    return ThreadTotals(row.name, row.self_ns + more.self_ns, row.calls + more.calls)
+def _add_thread(
+    thread: ThreadClock, threads: list[ThreadTotals], sums: dict[BrickKey, CallSums]
+) -> int:
+    """Add the sums of a thread to both collections; return its number of unended calls."""
+    rows = {key: row for key, row in thread.compute_sums() if row.calls or row.went_back}
+    before = threads[thread.index]
+    threads[thread.index] = ThreadTotals(
+        before.name,
+        before.self_ns + sum(row.self_ns for row in rows.values()),
+        before.calls + sum(row.calls for row in rows.values()),
+    )
+    _merge(sums, rows)
+    return thread.unended + sum(1 for _ in thread.iter_open())
 
 
 def _merge(sums: dict[BrickKey, CallSums], more: dict[BrickKey, CallSums]) -> None:
@@ -214,12 +211,12 @@ class BrickProfiler:
         recorded = profiler.recorded()
 
     Args:
-        sync: When the device is waited for: ``immediate`` (at each brick), ``per_layer``,
-            ``deferred`` (once, at the end) or ``none``.
+        sync: When the device is waited for: ``immediate`` (at each brick), ``deferred`` (once, at
+            the end) or ``none``.
         synchronise: Waits for the device, like ``torch.cuda.synchronize``; needed unless ``sync``
             is ``none``.
-        event: Makes a device event with ``record()`` and ``elapsed_time(other)`` in milliseconds,
-            for ``deferred`` and ``per_layer``.
+        event: Makes a device event with ``record()`` and ``elapsed_time(other)`` in milliseconds;
+            needed for ``deferred``.
         keep_calls: Number of calls to keep one by one, the last ones; 64 bytes each.
         clock: Returns nanoseconds.
 
@@ -237,17 +234,13 @@ class BrickProfiler:
         keep_calls: int = 0,
         clock: Callable[[], int] = perf_counter_ns,
     ) -> None:
-        if sync not in ("immediate", "per_layer", "deferred", "none"):
+        needed = {"none": (), "immediate": (synchronise,), "deferred": (synchronise, event)}
+        if sync not in needed or None in needed[sync]:
             raise UsageError(
                 "E_BRICKS_SYNC",
-                f"There is no sync mode {sync!r}.",
-                "Pass immediate, per_layer, deferred or none.",
-            )
-        if sync != "none" and synchronise is None:
-            raise UsageError(
-                "E_BRICKS_SYNC",
-                f"The sync mode {sync!r} needs a function that waits for the device.",
-                "Pass synchronise=torch.cuda.synchronize, or sync='none'.",
+                f"The sync mode {sync!r} does not exist, or lacks an argument.",
+                "Pass none, immediate with synchronise=torch.cuda.synchronize, or deferred with "
+                "that and event=.",
             )
         self._sync: Sync = sync
         self._synchronise = synchronise
@@ -284,10 +277,11 @@ class BrickProfiler:
             self._recorded = self._error = None
             self._buffer = CallBuffer(self._keep_calls) if self._keep_calls > 0 else None
             if self._synchronise is not None and self._sync != "none":
-                self._queue = DeviceQueue(self._sync, self._synchronise, self._event, self._clock)
-            can_reuse = self._queue is None or self._sync == "immediate"
+                self._synchronise()
+                if self._event is not None and self._sync == "deferred":
+                    self._queue = DeviceQueue(self._synchronise, self._event, self._clock)
             self._recording = BrickRecording(
-                self._clock, self._phase, self._buffer, reuses_clocks=can_reuse
+                self._clock, self._phase, self._buffer, reuses_clocks=self._queue is None
             )
             sys.meta_path.insert(0, self)
             self._turn_marks_on(self._recording)
@@ -339,7 +333,7 @@ class BrickProfiler:
         marks._begin = self._begin
         marks._end_out_of_order = end_out_of_order
         marks._declared = recording.categories
-        marks._always = self._queue is not None or self._buffer is not None
+        marks._always = self._sync != "none" or self._buffer is not None
         marks._clock = self._clock
         self._set_locator(recording, has_tasks="asyncio" in sys.modules)
 
@@ -382,16 +376,19 @@ class BrickProfiler:
             around = thread.top.extra if thread.top is not None else None
             parent = around[3] if around else 0
             extra = (size, flops, kernel, next(self._buffer.serials), parent)
-        if self._queue is None:
-            return begin_scope(marks.Scope(), thread, log, self._clock, elements, extra)
-        scope = self._queue.prepare_scope(thread, log)
-        begin_scope(scope, thread, log, self._clock, elements, extra)
-        self._queue.enqueue(thread, scope)
-        return scope
+        if self._queue is not None:
+            enqueued = EnqueuedScope(self._queue, thread.top)
+            begin_scope(enqueued, thread, log, self._clock, elements, extra)
+            self._queue.enqueue(thread, enqueued)
+            return enqueued
+        scope = marks.Scope()
+        if self._sync == "immediate" and self._synchronise is not None:
+            scope = SyncedScope(self._synchronise)
+        return begin_scope(scope, thread, log, self._clock, elements, extra)
 
     def _take(self, recording: BrickRecording) -> Recorded:
         provenance: Provenance = "measured_wall"
         if self._queue is not None:
             self._queue.finish()
-            provenance = self._queue.provenance
+            provenance = "measured_device_event"
         return recording.take(self._sync, provenance)

@@ -83,16 +83,22 @@ class CallLog:
             self._recursive = CallLog(self.thread, name, layer, phase, is_recursive=True)
         return self._recursive
 
+    def add_amounts(self, scope: Scope, end_ns: int, duration_ns: int, child_ns: int) -> None:
+        """Add the counts of one call, and the call itself if single calls are kept."""
+        self.elements += scope.elements
+        if scope.extra is not None:
+            self.bytes += scope.extra[0]
+            self.flops += scope.extra[1]
+            if self.buffer is not None:
+                start_ns, self_ns = end_ns - duration_ns, duration_ns - child_ns
+                self.buffer.append(self.key, scope.extra, start_ns, end_ns, self_ns, scope.elements)
+
     def add(self, duration_ns: int, child_ns: int) -> None:
         """Add one call, as ``Scope.__exit__`` does."""
         log = self.nested if child_ns else self.leaves
         log.extend((child_ns, duration_ns) if child_ns else (duration_ns,))
         if len(log) > FOLD_AT:
             self.fold()
-
-    def add_latency(self, latency_ns: int) -> None:
-        """Add the time from enqueueing a call to the sync that ended it."""
-        self._sums.latency_ns += latency_ns
 
     def fold(self) -> None:
         """Move the durations into the sums."""

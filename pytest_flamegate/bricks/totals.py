@@ -76,27 +76,24 @@ class CallBuffer:
             rows = sorted(_ROW.iter_unpack(self._rows))
             keys, kernels = list(self._keys), list(self._kernels)
         index = {row[0]: number for number, row in enumerate(rows)}
-        return tuple(
-            _build_call(row, keys[row[7]], kernels[row[8]], index.get(row[1])) for row in rows
-        )
-
-
-def _build_call(row: tuple[int, ...], key: CallKey, kernel: str, parent: int | None) -> BrickCall:
-    name, layer, phase, thread = key
-    _, _, start_ns, end_ns, self_ns, elements, size, *_ = row
-    return BrickCall(
-        name=name,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        self_ns=self_ns,
-        layer=layer,
-        phase=phase,
-        lane=thread,
-        parent=parent,
-        elements=elements,
-        bytes=size,
-        kernel=kernel,
-    )
+        calls = []
+        for _, parent, start_ns, end_ns, self_ns, elements, size, key, kernel in rows:
+            name, layer, phase, thread = keys[key]
+            call = BrickCall(
+                name=name,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                self_ns=self_ns,
+                layer=layer,
+                phase=phase,
+                lane=thread,
+                parent=index.get(parent),
+                elements=elements,
+                bytes=size,
+                kernel=kernels[kernel],
+            )
+            calls.append(call)
+        return tuple(calls)
 
 
 def check_counts(name: str, elements: int, size: int, flops: int) -> None:
@@ -121,7 +118,6 @@ class CallSums:
         "durations",
         "elements",
         "flops",
-        "latency_ns",
         "max_ns",
         "min_ns",
         "self_ns",
@@ -131,7 +127,7 @@ class CallSums:
 
     def __init__(self) -> None:
         self.calls = self.total_ns = self.self_ns = self.max_ns = 0
-        self.elements = self.bytes = self.flops = self.latency_ns = 0
+        self.elements = self.bytes = self.flops = 0
         self.went_back = False
         self.min_ns: int | None = None
         self.durations: Counter[int] = Counter()
@@ -168,7 +164,7 @@ class CallSums:
 
     def merge(self, other: CallSums) -> None:
         """Add the sums of ``other``."""
-        for name in ("calls", "total_ns", "self_ns", "elements", "bytes", "flops", "latency_ns"):
+        for name in ("calls", "total_ns", "self_ns", "elements", "bytes", "flops"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         known = [value for value in (self.min_ns, other.min_ns) if value is not None]
         self.min_ns = min(known, default=None)
@@ -201,6 +197,5 @@ class CallSums:
             bytes=int(self.bytes),
             flops=int(self.flops),
             durations={str(number): self.durations[number] for number in sorted(self.durations)},
-            latency_ns=self.latency_ns,
             provenance=provenance,
         )

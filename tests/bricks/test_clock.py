@@ -228,7 +228,11 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "a generator": ("E_BRICK_GENERATOR", _generator),
     "two profilers": ("E_BRICKS_STATE", BrickProfiler().__enter__),
     "unknown sync mode": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="soon")),  # type: ignore[arg-type]
-    "a sync mode without synchronise": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="deferred")),
+    "a sync mode without synchronise": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="immediate")),
+    "deferred without events": (
+        "E_BRICKS_SYNC",
+        lambda: BrickProfiler(sync="deferred", synchronise=int),  # type: ignore[arg-type]
+    ),
     "never on": ("E_BRICKS_STATE", lambda: BrickProfiler().recorded()),
 }
 

@@ -239,6 +239,15 @@ def test_growth_of_the_cost_per_token(by: float, decision: str, code: list[str])
     assert signal.helped_by == (("bricks",) if decision == "inconclusive" else ())
 
 
+def test_a_growth_within_noise_is_put_into_words() -> None:
+    noisy = (1.2, 0.8, 1.1, 0.9, 1.0)
+    found = judge(brick_runs(COSTS, noisy), brick_runs(COSTS, noisy[::-1], first_pid=800), TEN)
+    (reason,) = only(found).reasons
+    assert reason.message.startswith("RmsNorm costs 7.92 µs per token, was 7.92 µs: unchanged, ")
+    assert " % less and " in reason.message
+    assert " % more, so neither 10 % more nor its absence is shown." in reason.message
+
+
 @pytest.mark.parametrize(
     ("budget_us", "decision", "code"),
     [

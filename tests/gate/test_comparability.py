@@ -195,25 +195,6 @@ def test_versions_of_engines_are_noted_and_forbid_nothing() -> None:
     assert engine_differences(old, old) == ()
 
 
-def test_figures_that_an_engine_reports_are_compared_with_those_of_the_same_formula() -> None:
-    def reporting(formula: str) -> Evidence:
-        own = replace(
-            evidence().metrics[0],
-            name="engine_decode_tokens_per_second",
-            formula=formula,
-            provenance="derived",
-        )
-        return now(metrics=(*evidence().metrics, own))
-
-    reported = reporting("llama.cpp:perf:(n-1)/decode-time/median")
-    for formula in ("llama.cpp:perf:n/decode-time/median", "server:(n-1)/decode-time/median"):
-        assert differences(reporting(formula), reported) == [
-            ("E_FORMULA_DIFFERS", "formula of engine_decode_tokens_per_second")
-        ]
-    # If only one side reports it, nothing is compared.
-    assert differences(reported, now()) == differences(now(), reported) == []
-
-
 # --- the state of the machine --------------------------------------------------------------
 
 

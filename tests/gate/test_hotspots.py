@@ -198,32 +198,6 @@ def test_an_excuse_waits_for_a_cost_that_is_not_settled() -> None:
     assert (hotspot.helped_by, code(hotspot)) == (("profiled",), "E_SHARE_UNSETTLED")
 
 
-@pytest.mark.parametrize(
-    ("now", "decision", "helped"),
-    [
-        ((-0.5, 0.3, -0.9, 0.1), "inconclusive", ("timed",)),  # the whole may yet prove faster
-        ((0.5, -0.3, 0.9, 0.1), "regressed", ()),  # it looks slower
-    ],
-)
-def test_an_excuse_waits_only_for_a_whole_that_may_be_faster(
-    now: tuple[float, ...], decision: str, helped: tuple[str, ...]
-) -> None:
-    _, counts = changed(gemv=0.5)
-    shares = judge(measurement(STEADY, profiles(PROFILE)), measurement(now, profiles(counts)))
-    hotspot = named(shares, "attention")
-    assert (hotspot.decision, hotspot.helped_by) == (decision, helped)
-
-
-def test_without_times_a_drift_waits_for_them() -> None:
-    _, counts = changed(rms_norm=3.0)
-    old = read_measurement(baseline(profile=PROFILE))
-    for count in (1, 2):
-        few = measurement(STEADY[:count], profiles(counts))
-        hotspot = named(judge(old, few), "rms_norm")
-        assert hotspot.cost is None
-        assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("timed",))
-
-
 FASTER = RateVerdict("improved", -0.2, -0.1, slower=False, faster=True, detectable=0.02)
 OPEN = RateVerdict("inconclusive", -0.2, 0.1, slower=False, faster=False, detectable=0.2)
 CHEAPER = CostChange("a", 100.0, 90.0, -10.0, -15.0, -5.0, 2.0, 0.001)

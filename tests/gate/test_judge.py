@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.config.thresholds import Thresholds
@@ -390,36 +390,3 @@ def test_any_evidence_gets_a_verdict_with_reasons(
     assert verdict.reasons
     assert all(reason.code and reason.message for reason in verdict.reasons)
     assert "\n" not in verdict_document(verdict).headline
-
-
-@settings(max_examples=50)
-@given(
-    st.sampled_from(["wall_ns", "cpu_ns", "run_delay_ns"]),
-    st.sampled_from([math.nan, math.inf, -math.inf, 0, -1]),
-    st.booleans(),
-    st.booleans(),
-    st.integers(0, 5),
-)
-def test_no_impossible_number_passes(
-    field: str, value: float, reference: bool, spoil_baseline: bool, index: int
-) -> None:
-    assume(not (field == "run_delay_ns" and value == 0))
-
-    def spoiled(side: Evidence) -> Evidence:
-        run = side.runs[index]
-        block = run.blocks[0]
-        name = "reference" if reference else "interval"
-        target: Interval = getattr(block, name)
-        broken = replace(target, **{field: value})  # type: ignore[arg-type]
-        blocks = (replace(block, **{name: broken}), *run.blocks[1:])  # type: ignore[arg-type]
-        runs = list(side.runs)
-        runs[index] = replace(run, blocks=blocks)
-        return replace(side, runs=tuple(runs))
-
-    old, new = baseline(profile=PROFILE), evidence(profile=PROFILE)
-    if spoil_baseline:
-        old = spoiled(old)
-    else:
-        new = spoiled(new)
-    verdict = judge_stored(old, new)
-    assert (verdict.verdict, codes(verdict)[0]) == ("inconclusive", "E_IMPOSSIBLE_FIGURE")
