@@ -18,8 +18,7 @@ from pytest_flamegate.receipt.policies import DEFAULT_POLICY, Policy, policy_for
 from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS, replay
 from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS, Candidate
 from pytest_flamegate.receipt.rules.replay import Replayed
-from pytest_flamegate.receipt.rules.rule import Breach, Rulebook
-from pytest_flamegate.receipt.rules.subject import Claim, Submission, read_folded
+from pytest_flamegate.receipt.rules.rule import Breach, Claim, Rulebook, Submission, read_folded
 from pytest_flamegate.receipt.sign import OTHER_FILES, check_signature
 from pytest_flamegate.receipt.sources import Source, Sources, read_sources
 from pytest_flamegate.receipt.types import Evidence
@@ -88,11 +87,9 @@ class _Findings:
         if protects is not None:
             self.grade = min(self.grade, Grade(protects - 1))
 
-    def apply(
-        self, rules: Rulebook[Any], subject: object, malformed: frozenset[str], *, rejects: bool
-    ) -> list[Breach]:
+    def apply(self, rules: Rulebook[Any], subject: object, *, rejects: bool) -> list[Breach]:
         """Add each breach of ``rules`` as a refusal or as a notice, and return them."""
-        breaches = list(rules.find_breaches(subject, malformed))
+        breaches = list(rules.find_breaches(subject))
         for breach in breaches:
             if rejects:
                 self.reject(Refusal(breach.code, breach.message, breach.remedy), breach.protects)
@@ -186,13 +183,14 @@ def _verify(sources: Sources, wishes: _Wishes) -> Verification:
     evidence = _read_evidence(sources.evidence, found)
     policy = _choose_policy(document, malformed, evidence, wishes, found)
     if document is not None:
-        claim = Claim(document, policy, wishes.now, wishes.require_gpu_kernels, wishes.max_age_s)
-        found.apply(RULES, claim, malformed, rejects=True)
-        found.apply(NOTICES, claim, malformed, rejects=False)
+        requested = (wishes.require_gpu_kernels, wishes.max_age_s)
+        claim = Claim(document, policy, wishes.now, *requested, malformed)
+        found.apply(RULES, claim, rejects=True)
+        found.apply(NOTICES, claim, rejects=False)
         if evidence is not None:
-            _crosscheck(claim, malformed, evidence, sources, found)
+            _crosscheck(claim, evidence, sources, found)
             if wishes.replay is not None and found.submission is not None:
-                _compare_replay(replay.Replay(found.submission, wishes.replay), malformed, found)
+                _compare_replay(replay.Replay(found.submission, wishes.replay), found)
     obtained_again = found.grade is Grade.REPLAYED
     signed_by = _check_signer(sources, wishes, found)
     # ATTESTED is above REPLAYED, but does not mean that anything was run again.
@@ -275,7 +273,6 @@ def _choose_policy(
 
 def _crosscheck(
     claim: Claim,
-    malformed: frozenset[str],
     evidence: Evidence,
     sources: Sources,
     found: _Findings,
@@ -293,18 +290,18 @@ def _crosscheck(
         None if folded is None else read_folded(folded),
         None if folded is None else hashlib.sha256(folded).hexdigest(),
     )
-    found.apply(CHECKS, submission, malformed, rejects=True)
-    suspicions = found.apply(SUSPICIONS, submission, malformed, rejects=False)
+    found.apply(CHECKS, submission, rejects=True)
+    suspicions = found.apply(SUSPICIONS, submission, rejects=False)
     found.suspicions += (breach.code for breach in suspicions)
-    found.apply(SHORTFALLS, submission, malformed, rejects=False)
+    found.apply(SHORTFALLS, submission, rejects=False)
 
 
-def _compare_replay(again: replay.Replay, malformed: frozenset[str], found: _Findings) -> None:
+def _compare_replay(again: replay.Replay, found: _Findings) -> None:
     """Award REPLAYED to an observed receipt whose replay agrees."""
     if found.grade is Grade.OBSERVED and not found.refusals:
         found.grade = Grade.REPLAYED
-    found.apply(replay.CHECKS, again, malformed, rejects=True)
-    found.apply(replay.SHORTFALLS, again, malformed, rejects=False)
+    found.apply(replay.CHECKS, again, rejects=True)
+    found.apply(replay.SHORTFALLS, again, rejects=False)
 
 
 def _check_signer(sources: Sources, wishes: _Wishes, found: _Findings) -> str | None:

@@ -11,16 +11,16 @@ from pytest_flamegate.receipt.rules import (
     bricks,
     claim,
     figures,
+    fitness,
     kernels,
     origin,
     profile,
     runs,
-    suspicions,
 )
 from pytest_flamegate.receipt.rules.rule import Rulebook
 
 if TYPE_CHECKING:
-    from pytest_flamegate.receipt.rules.subject import Claim, Submission
+    from pytest_flamegate.receipt.rules.rule import Claim, Submission
 
 
 RULES: Rulebook[Claim] = Rulebook(kernels.RULES, claim.RULES)
@@ -35,11 +35,11 @@ CHECKS: Rulebook[Submission] = Rulebook(
 )
 """Broken if the evidence contradicts the receipt or itself. The receipt is rejected."""
 
-SUSPICIONS: Rulebook[Submission] = Rulebook(suspicions.SUSPICIONS)
+SUSPICIONS: Rulebook[Submission] = Rulebook(fitness.SUSPICIONS)
 """Broken if something is unlike measured data. That alone proves nothing."""
 
 SHORTFALLS: Rulebook[Submission] = Rulebook(
     *(origin.SHORTFALLS, runs.SHORTFALLS, figures.SHORTFALLS),
-    *(profile.SHORTFALLS, kernels.SHORTFALLS, suspicions.SHORTFALLS),
+    *(profile.SHORTFALLS, kernels.SHORTFALLS, fitness.SHORTFALLS),
 )
 """Broken if something was not observed. That lowers the grade and rejects nothing."""

@@ -17,8 +17,7 @@ from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import overhead_pct
 from pytest_flamegate.receipt.reported import MIN_REPORTS, engine_metrics, of_engine
-from pytest_flamegate.receipt.rules.rule import Rulebook
-from pytest_flamegate.receipt.rules.subject import Submission
+from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 from pytest_flamegate.receipt.types import Metric
 
 FIGURE_AGREEMENT = 1e-4
@@ -119,7 +118,7 @@ def _check_overhead(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_METRIC_MISSING",
     "Every metric that follows from the timed runs is listed.",
-    remedy="Measure again; an older version may not have written the metric.",
+    "Measure again; an older version may not have written the metric.",
 )
 def _check_missing_metrics(case: Submission) -> Iterator[str]:
     # A figure that is left out cannot get worse.
@@ -135,7 +134,7 @@ def _check_missing_metrics(case: Submission) -> Iterator[str]:
 @CHECKS.rule(
     "E_REPORT_CONTRADICTION",
     "The engine counts as many tokens as were observed, plus or minus one per sequence.",
-    remedy=_INSPECT,
+    _INSPECT,
 )
 def _check_reported_tokens(case: Submission) -> Iterator[str]:
     # More tokens in the same time are a higher rate, and fewer are less work.
@@ -167,9 +166,7 @@ def _check_reported_tokens(case: Submission) -> Iterator[str]:
 
 
 @CHECKS.rule(
-    "E_REPORT_CONTRADICTION",
-    "No time that the engine reports is longer than its run.",
-    remedy=_INSPECT,
+    "E_REPORT_CONTRADICTION", "No time that the engine reports is longer than its run.", _INSPECT
 )
 def _check_reported_times(case: Submission) -> Iterator[str]:
     for run in case.evidence.runs:
@@ -202,7 +199,7 @@ def _check_reported_times(case: Submission) -> Iterator[str]:
 @CHECKS.rule(
     "E_REPORT_CONTRADICTION",
     "A rate that the engine reports follows from tokens and time of the same report.",
-    remedy=_INSPECT,
+    _INSPECT,
 )
 def _check_reported_rates(case: Submission) -> Iterator[str]:
     # Engines differ in which of their times they use, and whether the first token counts.

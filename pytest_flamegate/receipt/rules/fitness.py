@@ -1,8 +1,9 @@
-"""Whether an honest receipt is usable as a baseline.
+"""Why an honest receipt is not usable as a baseline: suspicions, and too little observed.
 
-A receipt is honest if its numbers are those that were observed. It is usable as a baseline if
-enough was observed, of code that has a name, on a machine that had time for it. A reason below
-speaks against comparing with the receipt and not against its honesty.
+A suspicion is measured data that honest runs rarely show; it proves nothing and rejects nothing. A
+reason speaks against comparing with the receipt and not against its honesty. Two shortfalls lower
+the grade: if the profiler or the token times cover only a small part of the runs, the runs were
+not observed.
 """
 
 from __future__ import annotations
@@ -19,9 +20,164 @@ from pytest_flamegate.config.thresholds import (
     STACK_FLOOR,
 )
 from pytest_flamegate.core.text import Notice, quote
+from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
-from pytest_flamegate.receipt.rules.rule import Rulebook
-from pytest_flamegate.receipt.rules.subject import Submission
+from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
+
+ENOUGH_GAPS = 20
+ROUND_NS = 10_000
+ROUND_BY_CHANCE = 1e-6
+FEW_SAMPLES, NEXT_TO_NO_SAMPLES = 0.25, 0.03
+SAMPLES_TO_JUDGE = 200
+"""If fewer samples are expected, their number says nothing."""
+LARGER_THAN_CACHES_BYTES = 3 << 30
+"""The largest caches of two sockets together have some 2.3 GB."""
+CORE_BYTES_PER_S, SYSTEM_BYTES_PER_S = 100e9, 4e12
+"""The highest known read rates of one core, and of all memory of a machine with stacked memory."""
+SPARSE = 4.0
+"""A mixture of experts reads a part of its weights for each token."""
+WORTH_READING_BYTES = 64 << 20
+READ_AT_LEAST = 0.1
+ACCOUNTED_AT_LEAST = 0.5
+"""A starved observer of short blocks accounted for 0.74 of their time, others for more."""
+UNACCOUNTED_NS = 20_000_000
+
+SUSPICIONS: Rulebook[Submission] = Rulebook(
+    remedy="Inspect how the evidence was made, or measure again."
+)
+SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
+
+_OTHER_PROFILER = "Sample at a lower rate, or with another profiler (flamegate doctor)."
+
+
+@SUSPICIONS.rule("W_TOO_ROUND", "Times and shares are as irregular as measured ones.")
+def _check_roundness(case: Submission) -> Iterator[str]:
+    # Typed constants, or a clock too coarse for a gate.
+    blocks = case.timed_blocks
+    gaps = [gap for block in blocks for gaps in block.sequences_ns for gap in gaps if gap]
+    if len(gaps) >= ENOUGH_GAPS:
+        if len(set(gaps)) == 1:
+            yield f"All {len(gaps):,} token times are {gaps[0]:,} ns."
+        elif not any(gap % ROUND_NS for gap in gaps):
+            yield f"All {len(gaps):,} token times are multiples of {ROUND_NS:,} ns."
+    same = sum(block.interval.cpu_ns == block.interval.wall_ns for block in blocks)
+    if len(blocks) > 2 and same == len(blocks):
+        yield f"CPU time equals wall time to the nanosecond in all {same} blocks."
+    rate, claimed = case.rate, case.claim.tokens_per_second
+    if rate is not None and claimed >= 1 and claimed == round(claimed) != rate.tokens_per_second:
+        yield f"{claimed:.0f} tok/s is a whole number; the token times give more digits."
+    yield from _round_shares(case)
+
+
+def _round_shares(case: Submission) -> Iterator[str]:
+    profile = case.evidence.profile
+    if profile is None or profile.samples <= 100:
+        return
+    shares = [100 * spot.self_share for spot in profile.hotspots if spot.self_samples]
+    by_chance = (100 / profile.samples) ** max(0, len(shares) - 1)
+    if by_chance < ROUND_BY_CHANCE and all(abs(share - round(share)) < 1e-9 for share in shares):
+        yield f"The shares of all {len(shares)} functions are whole percents."
+
+
+@SUSPICIONS.rule(
+    "W_FASTER_THAN_MEMORY",
+    "A CPU reads a large model no faster than its memory allows.",
+    "None needed for a mixture of experts. Otherwise inspect how the evidence was made.",
+)
+def _check_memory_rate(case: Submission) -> Iterator[str]:
+    # Each token needs one pass over the weights, which fit into no cache.
+    size = case.evidence.model.get("size_bytes")
+    if case.claim.backend != "cpu" or not isinstance(size, int) or size < LARGER_THAN_CACHES_BYTES:
+        return
+    most = min(SYSTEM_BYTES_PER_S, (case.cores or 1_000_000) * CORE_BYTES_PER_S)
+    read = size * case.claim.tokens_per_second
+    if read > SPARSE * most:
+        yield (
+            f"{case.claim.tokens_per_second:.1f} tok/s with a model of {size / 1e9:.1f} GB would "
+            f"read {read / 1e12:.1f} TB/s; this machine reads at most {most / 1e12:.1f}."
+        )
+
+
+@SUSPICIONS.rule(
+    "W_MODEL_NOT_READ",
+    "The processes held or read as much as the model file has.",
+    "None needed if another process serves the model. Otherwise check what was run.",
+)
+def _check_model_read(case: Submission) -> Iterator[str]:
+    # Mapped pages count as resident memory once they are read.
+    size = case.evidence.model.get("size_bytes")
+    if case.claim.backend != "cpu" or not isinstance(size, int) or size < WORTH_READING_BYTES:
+        return
+    held = [
+        run.peak_rss_bytes + run.read_bytes
+        for run in case.evidence.runs
+        if run.peak_rss_bytes is not None and run.read_bytes is not None
+    ]
+    if held and max(held) < READ_AT_LEAST * size:
+        yield (
+            f"The model file has {size / 1e6:,.0f} MB, but no process held and read more than "
+            f"{max(held) / 1e6:,.0f} MB."
+        )
+
+
+@SHORTFALLS.rule(
+    "W_TIME_UNACCOUNTED",
+    "Token times cover most of the time of the blocks, or of a program's decode.",
+    "Check what the engine does after its last token: no figure per token includes it.",
+)
+def _check_accounted_time(case: Submission) -> Iterator[str]:
+    # Shortened token times beside unchanged clocks. A starved observer reads some blocks late
+    # and in one piece, so only their sum is compared.
+    blocks = [block for block in case.timed_blocks if block.sequences_ns]
+    if case.evidence.clock_scope == "process":
+        blocks = [block for block in blocks if block.decode is not None]
+    tokens_ns = sum(
+        sum(gaps[0 if block.decode is None else 1 :])
+        for block in blocks
+        for gaps in block.sequences_ns
+    )
+    wall_ns = sum(block.judged.wall_ns for block in blocks)
+    if wall_ns - tokens_ns > UNACCOUNTED_NS and tokens_ns < ACCOUNTED_AT_LEAST * wall_ns:
+        yield f"Token times add up to {tokens_ns / 1e6:,.1f} ms of {wall_ns / 1e6:,.1f} ms."
+
+
+@SUSPICIONS.rule(
+    "W_FEW_SAMPLES",
+    f"A profiler took {FEW_SAMPLES:.0%} of the samples that CPU time and rate allow.",
+    _OTHER_PROFILER,
+)
+def _check_few_samples(case: Submission) -> Iterator[str]:
+    # The missing samples may be distributed unevenly.
+    yield from _missing(case, NEXT_TO_NO_SAMPLES, FEW_SAMPLES)
+
+
+@SHORTFALLS.rule(
+    "W_FEW_SAMPLES",
+    f"A profiler took {NEXT_TO_NO_SAMPLES:.0%} of these samples; fewer show no kernel at work.",
+    _OTHER_PROFILER,
+)
+def _check_missing_samples(case: Submission) -> Iterator[str]:
+    yield from _missing(case, 0.0, NEXT_TO_NO_SAMPLES)
+
+
+def _missing(case: Submission, least: float, below: float) -> Iterator[str]:
+    profile = case.evidence.profile
+    if profile is None or profile.rate_hz <= 0 or not profile.samples:
+        return
+    # At most one thread counts, because some samplers see only the threads of Python.
+    intervals = [
+        block.decode if profile.covers == "decode" and block.decode is not None else block.interval
+        for run in case.profiled
+        for block in run.blocks
+    ]
+    seconds = sum(min(each.cpu_ns, each.wall_ns) for each in intervals) / 1e9
+    expected = seconds * profile.rate_hz
+    taken = profile.samples + profile.errors + profile.lost
+    if expected >= SAMPLES_TO_JUDGE and least * expected <= taken < below * expected:
+        yield (
+            f"{taken:,} samples were taken or lost; {seconds:.1f} s of CPU time at "
+            f"{profile.rate_hz} Hz allow {expected:,.0f}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +198,7 @@ NO_EVIDENCE = Notice(
 )
 
 
-@REASONS.rule(
-    "F_NOT_DETERMINISTIC",
-    "The same prompt gives the same tokens.",
-    remedy=NOT_DETERMINISTIC,
-)
+@REASONS.rule("F_NOT_DETERMINISTIC", "The same prompt gives the same tokens.", NOT_DETERMINISTIC)
 def _check_determinism(candidate: Candidate) -> Iterator[str]:
     evidence = candidate.case.evidence
     if not candidate.case.claim.deterministic:
@@ -68,7 +220,7 @@ def _check_processes(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_ONE_PROCESS",
     "Each timed run was a process of its own.",
-    remedy="Let flamegate start the server for each run: serve instead of url.",
+    "Let flamegate start the server for each run: serve instead of url.",
 )
 def _check_fresh_processes(candidate: Candidate) -> Iterator[str]:
     # Effects that change from start to start, such as the memory layout, were not observed.
@@ -76,7 +228,7 @@ def _check_fresh_processes(candidate: Candidate) -> Iterator[str]:
         yield "All runs asked one server that was already running."
 
 
-@REASONS.rule("F_NO_PROFILE", "A profile shows where the time went.", remedy="Profile the runs.")
+@REASONS.rule("F_NO_PROFILE", "A profile shows where the time went.", "Profile the runs.")
 def _check_profile(candidate: Candidate) -> Iterator[str]:
     folded = candidate.case.folded
     if candidate.case.evidence.profile is None or folded is None or not folded.samples:
@@ -93,7 +245,7 @@ def _check_samples(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_PROFILE_DEGRADED",
     "The profile was taken without compromise, and its stacks are complete.",
-    remedy="Read what the profiler reports (flamegate doctor), or set call_graph.",
+    "Read what the profiler reports (flamegate doctor), or set call_graph.",
 )
 def _check_quality(candidate: Candidate) -> Iterator[str]:
     profile = candidate.case.evidence.profile
@@ -111,7 +263,7 @@ def _check_quality(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_KERNELS_FROM_ENGINE",
     "The profile shows a claimed kernel.",
-    remedy="Profile with a profiler that sees native code.",
+    "Profile with a profiler that sees native code.",
 )
 def _check_kernels(candidate: Candidate) -> Iterator[str]:
     kernels = candidate.case.evidence.kernels
@@ -119,7 +271,7 @@ def _check_kernels(candidate: Candidate) -> Iterator[str]:
         yield "The kernels were reported by the engine alone."
 
 
-@REASONS.rule("F_INJECTED", "No work was injected.", remedy="Measure without --flamegate-inject.")
+@REASONS.rule("F_INJECTED", "No work was injected.", "Measure without --flamegate-inject.")
 def _check_injection(candidate: Candidate) -> Iterator[str]:
     injection = candidate.case.evidence.workload.get("injection")
     if injection:
@@ -129,7 +281,7 @@ def _check_injection(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_SIDE_OF_COMPARISON",
     "The workload was measured alone.",
-    remedy="Measure without --flamegate-against.",
+    "Measure without --flamegate-against.",
 )
 def _check_alone(candidate: Candidate) -> Iterator[str]:
     # Runs that took turns with another side are comparable with that side alone.
@@ -138,7 +290,7 @@ def _check_alone(candidate: Candidate) -> Iterator[str]:
         yield f"It is the {side} of a comparison in pairs."
 
 
-@REASONS.rule("F_NO_COMMIT", "A commit names the code.", remedy="Commit, then measure.")
+@REASONS.rule("F_NO_COMMIT", "A commit names the code.", "Commit, then measure.")
 def _check_commit(candidate: Candidate) -> Iterator[str]:
     commit = candidate.case.evidence.commit
     if commit is None:
@@ -148,9 +300,7 @@ def _check_commit(candidate: Candidate) -> Iterator[str]:
 
 
 @REASONS.rule(
-    "F_MACHINE_BUSY",
-    "The machine had time for the runs.",
-    remedy="Measure on a quieter machine.",
+    "F_MACHINE_BUSY", "The machine had time for the runs.", "Measure on a quieter machine."
 )
 def _check_machine(candidate: Candidate) -> Iterator[str]:
     timed = candidate.case.timed
@@ -170,7 +320,7 @@ def _check_machine(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_WHOLE_PROCESS",
     "The figures cover generation alone.",
-    remedy="Make the program write each token as it is generated.",
+    "Make the program write each token as it is generated.",
 )
 def _check_decode(candidate: Candidate) -> Iterator[str]:
     # Start and load would outweigh the rest.
@@ -181,11 +331,7 @@ def _check_decode(candidate: Candidate) -> Iterator[str]:
         yield "The clock includes the program's start and load."
 
 
-@REASONS.rule(
-    "F_SUSPICIOUS",
-    "Nothing is unlike measured data.",
-    remedy="Read each suspicion.",
-)
+@REASONS.rule("F_SUSPICIOUS", "Nothing is unlike measured data.", "Read each suspicion.")
 def _check_suspicions(candidate: Candidate) -> Iterator[str]:
     if candidate.suspicions:
         yield f"Raised: {', '.join(dict.fromkeys(candidate.suspicions))}."

@@ -13,8 +13,7 @@ from pytest_flamegate.observe.gpu import ObservedDevices
 from pytest_flamegate.receipt.compose import active_runs
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.claim import READ_NAME
-from pytest_flamegate.receipt.rules.rule import Rulebook
-from pytest_flamegate.receipt.rules.subject import Claim, Submission, number, table
+from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, Submission, number, table
 
 RULES: Rulebook[Claim] = Rulebook(protects=Grade.CONSISTENT)
 NOTICES: Rulebook[Claim] = Rulebook()
@@ -27,8 +26,7 @@ MAX_KERNEL_BYTES = 128
 @RULES.rule(
     "E_KERNELS",
     f"A kernel name has at most {MAX_KERNEL_BYTES} bytes of UTF-8.",
-    remedy="Record the kernel's own name, without its parameters.",
-    needs={"kernels"},
+    "Record the kernel's own name, without its parameters.",
 )
 def _check_name_length(claim: Claim) -> Iterator[str]:
     for kernel in claim.kernels:
@@ -40,8 +38,7 @@ def _check_name_length(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_HIDDEN_CHARACTER",
     "A kernel name contains no control, bidirectional or invisible character.",
-    remedy=READ_NAME,
-    needs={"kernels"},
+    READ_NAME,
 )
 def _check_hidden_characters(claim: Claim) -> Iterator[str]:
     for kernel in claim.kernels:
@@ -53,8 +50,7 @@ def _check_hidden_characters(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_MOCK_KERNEL",
     "No claimed kernel is a mock.",
-    remedy="Run real inference. One mock among real kernels is enough to reject the run.",
-    needs={"kernels"},
+    "Run real inference. One mock among real kernels is enough to reject the run.",
 )
 def _check_mocks(claim: Claim) -> Iterator[str]:
     for kernel in claim.kernels:
@@ -65,8 +61,7 @@ def _check_mocks(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_NO_GPU_KERNEL",
     "A receipt with backend cuda names a kernel that computes on a GPU.",
-    remedy="Run a GPU build on a GPU. A silent fallback to the CPU looks like this.",
-    needs={"backend", "kernels"},
+    "Run a GPU build on a GPU. A silent fallback to the CPU looks like this.",
 )
 def _check_gpu_kernels(claim: Claim) -> Iterator[str]:
     # A kernel that only waits for the GPU, such as cuda_sync, does not count.
@@ -77,9 +72,8 @@ def _check_gpu_kernels(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_GPU_REQUIRED",
     "If the reader requires a GPU, the receipt names a kernel that computes on a GPU.",
-    remedy="Hand in a receipt of a GPU run, or omit --require-gpu-kernels.",
+    "Hand in a receipt of a GPU run, or omit --require-gpu-kernels.",
     protects=None,
-    needs={"kernels"},
 )
 def _check_required_gpu(claim: Claim) -> Iterator[str]:
     if claim.require_gpu_kernels and not _shows_gpu(claim):
@@ -89,8 +83,7 @@ def _check_required_gpu(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_GPU_KERNEL_ON_CPU",
     "A receipt with backend cpu names no GPU kernel.",
-    remedy="State backend cuda if a GPU computed. Otherwise name the kernels that ran.",
-    needs={"backend", "kernels"},
+    "State backend cuda if a GPU computed. Otherwise name the kernels that ran.",
 )
 def _check_cpu_kernels(claim: Claim) -> Iterator[str]:
     if claim.backend == "cpu":
@@ -102,8 +95,7 @@ def _check_cpu_kernels(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_NO_COMPUTE_KERNEL",
     "A receipt with backend cpu names a kernel that computes, not only fallbacks.",
-    remedy="Name the kernels that ran, build the quantised ones in, or give --kernel-policy.",
-    needs={"backend", "kernels"},
+    "Name the kernels that ran, build the quantised ones in, or give --kernel-policy.",
 )
 def _check_compute_kernels(claim: Claim) -> Iterator[str]:
     # The bitnet policy needs at least one CPU-quantised kernel; fallbacks beside it are fine.
@@ -117,8 +109,7 @@ def _check_compute_kernels(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_KERNEL_PATH",
     "kernel_path and quantization.fallback_count agree with each other and with the kernels.",
-    remedy="Report the path that ran: native_quantized means that nothing fell back.",
-    needs={"kernels", "kernel_path", "quantization"},
+    "Report the path that ran: native_quantized means that nothing fell back.",
 )
 def _check_kernel_path(claim: Claim) -> Iterator[str]:
     # Only receipts of schema 1.1.0 have these fields.
@@ -133,8 +124,7 @@ def _check_kernel_path(claim: Claim) -> Iterator[str]:
 @NOTICES.rule(
     "W_DUPLICATE_KERNELS",
     "Each kernel is listed once.",
-    remedy="None needed: a list of calls repeats names.",
-    needs={"kernels"},
+    "None needed: a list of calls repeats names.",
 )
 def _check_duplicates(claim: Claim) -> Iterator[str]:
     for kernel, times in Counter(claim.kernels).items():
@@ -149,8 +139,7 @@ def _shows_gpu(claim: Claim) -> bool:
 @CHECKS.rule(
     "E_NO_DEVICE",
     "If cuda is claimed, device nodes, the kernel's driver and NVML existed and agreed.",
-    remedy="Measure on a machine whose GPU works (nvidia-smi, flamegate doctor), or claim cpu.",
-    needs={"backend"},
+    "Measure on a machine whose GPU works (nvidia-smi, flamegate doctor), or claim cpu.",
 )
 def _check_device(case: Submission) -> Iterator[str]:
     # A library alone is a file; only with a node and a driver does it belong to a device.
@@ -163,8 +152,7 @@ def _check_device(case: Submission) -> Iterator[str]:
 @CHECKS.rule(
     "E_DEVICE_IDLE",
     "If cuda is claimed, a timed run computed on a device.",
-    remedy="Make the workload compute on the GPU. A silent fallback to the CPU looks like this.",
-    needs={"backend"},
+    "Make the workload compute on the GPU. A silent fallback to the CPU looks like this.",
 )
 def _check_device_use(case: Submission) -> Iterator[str]:
     devices = _claimed(case)
@@ -193,8 +181,7 @@ def _check_device_facts(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_DEVICE_NOT_OBSERVED",
     "If cuda is claimed, every timed run was observed to compute on a device.",
-    remedy="Measure so that the observer sees the GPU: pip install 'pytest-flamegate[gpu]'.",
-    needs={"backend"},
+    "Measure so that the observer sees the GPU: pip install 'pytest-flamegate[gpu]'.",
 )
 def _check_device_observed(case: Submission) -> Iterator[str]:
     # A function may be called gemm_fp16 and run on a CPU.
@@ -214,8 +201,7 @@ def _check_device_observed(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_DEVICE_BUSY",
     "If cpu is claimed, no timed run computed on a GPU.",
-    remedy="Profile with a tool that sees GPU kernels, or keep the workload off the GPU.",
-    needs={"backend"},
+    "Profile with a tool that sees GPU kernels, or keep the workload off the GPU.",
 )
 def _check_device_unused(case: Submission) -> Iterator[str]:
     # Not an error: a profiler of the CPU cannot name the kernels that a claim of cuda needs, so

@@ -10,8 +10,7 @@ from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.grades import Grade
-from pytest_flamegate.receipt.rules.rule import Rulebook
-from pytest_flamegate.receipt.rules.subject import Submission
+from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 
 CLOCK_SET_S = 300
 """A wall clock may be set during a run. Durations come from another clock."""
@@ -62,7 +61,6 @@ def _check_digest(case: Submission) -> Iterator[str]:
 @CHECKS.rule(
     "E_ORIGIN_MISMATCH",
     "Receipt and evidence name the same engine, tool, Python, system and environment.",
-    needs={"environment"},
 )
 def _check_environment(case: Submission) -> Iterator[str]:
     evidence, machine = case.evidence, case.evidence.machine
@@ -80,11 +78,7 @@ def _check_environment(case: Submission) -> Iterator[str]:
             yield f"{quote(name)} is {quote(value)} in the receipt, {quote(known)} in the evidence."
 
 
-@CHECKS.rule(
-    "E_ORIGIN_MISMATCH",
-    "Receipt and evidence name the same model.",
-    needs={"model"},
-)
+@CHECKS.rule("E_ORIGIN_MISMATCH", "Receipt and evidence name the same model.")
 def _check_model(case: Submission) -> Iterator[str]:
     evidence, claimed = case.evidence, case.claim.model
     named = evidence.model.get("sha256")
@@ -208,11 +202,7 @@ def _check_two_clocks(case: Submission) -> Iterator[str]:
         yield f"The wall clock would have been set {len(steps)} times during the runs."
 
 
-@CHECKS.rule(
-    "E_DATES_CONTRADICT",
-    "Receipt and evidence were written within 24 hours.",
-    needs={"timestamp"},
-)
+@CHECKS.rule("E_DATES_CONTRADICT", "Receipt and evidence were written within 24 hours.")
 def _check_written_together(case: Submission) -> Iterator[str]:
     created = parse_timestamp(case.evidence.created)
     age_s = (case.claim.now - created).total_seconds()
@@ -224,22 +214,24 @@ def _check_written_together(case: Submission) -> Iterator[str]:
 @CHECKS.rule(
     "E_EXPIRED",
     "Evidence and runs are no older than the reader allows.",
-    remedy="Measure again.",
+    "Measure again.",
     protects=None,
 )
 def _check_age(case: Submission) -> Iterator[str]:
-    # A receipt may be dated up to a day later than its evidence.
+    # A receipt may be dated up to a day later than its evidence. One finding is enough.
     most_s, now = case.claim.max_age_s, case.claim.now
-    if most_s is None:
+    if most_s is None or not case.claim.age_s <= most_s:
         return
-    stamps = {"The evidence was written": [case.evidence.created]}
-    stamps["The last run began"] = [run.started_at for run in case.evidence.runs]
-    for event, texts in stamps.items():
-        ages_s = [(now - parse_timestamp(text)).total_seconds() for text in texts]
-        if ages_s and not min(ages_s) <= most_s:
-            yield (
-                f"{event} {min(ages_s) / 3600:,.1f} hours ago; {most_s / 3600:,.1f} are allowed."
-            )
+    last_run = max((run.started_at for run in case.evidence.runs), key=parse_timestamp, default="")
+    stamps = {"The evidence was written": case.evidence.created, "The last run began": last_run}
+    ages_s = {
+        event: (now - parse_timestamp(stamp)).total_seconds()
+        for event, stamp in stamps.items()
+        if stamp
+    }
+    event = max(ages_s, key=lambda each: ages_s[each])
+    if not ages_s[event] <= most_s:
+        yield f"{event} {ages_s[event] / 3600:,.1f} hours ago; {most_s / 3600:,.1f} are allowed."
 
 
 def _started_by_profiler(run: Run) -> bool:
@@ -273,7 +265,7 @@ def _lasted_after_start_s(run: Run) -> float:
 @SHORTFALLS.rule(
     "W_RECIPE_INCOMPLETE",
     "The evidence states what was run.",
-    remedy="Measure again. A replay needs the command or the target in the recipe.",
+    "Measure again. A replay needs the command or the target in the recipe.",
 )
 def _check_recipe(case: Submission) -> Iterator[str]:
     recipe = case.evidence.workload
@@ -289,7 +281,7 @@ def _is_runnable(value: object) -> bool:
 @SHORTFALLS.rule(
     "W_MODEL_NOT_HASHED",
     "The evidence has the SHA-256 of the model file.",
-    remedy="Declare the model file of the workload.",
+    "Declare the model file of the workload.",
     protects=None,
 )
 def _check_model_hash(case: Submission) -> Iterator[str]:

@@ -14,8 +14,7 @@ from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.rules.figures import FIGURE_AGREEMENT
-from pytest_flamegate.receipt.rules.rule import Rulebook
-from pytest_flamegate.receipt.rules.subject import Folded, Submission
+from pytest_flamegate.receipt.rules.rule import Folded, Rulebook, Submission
 
 RATE_SLACK = 1.2
 COUNTED_EVENT = "Ir"
@@ -222,8 +221,7 @@ def _check_costs(case: Submission) -> Iterator[str]:
 @CHECKS.rule(
     "E_KERNEL_UNSEEN",
     "Each claimed kernel was seen, and in the profile if the evidence says so.",
-    remedy="Name the kernels that the profile shows.",
-    needs={"kernels"},
+    "Name the kernels that the profile shows.",
 )
 def _check_claimed_kernels(case: Submission) -> Iterator[str]:
     # If profiler and engine both name a kernel, the profiler counts.
@@ -257,7 +255,7 @@ def _top(folded: Folded | None) -> str:
 @CHECKS.rule(
     "E_KERNEL_UNSEEN",
     "A kernel attributed to the engine is in its reports, as often, and none is left out.",
-    remedy="Measure again. Kernels and reports come from one run and must not be edited.",
+    "Measure again. Kernels and reports come from one run and must not be edited.",
 )
 def _check_reported_kernels(case: Submission) -> Iterator[str]:
     # An added name, or a reported fallback that was left out.
@@ -286,8 +284,7 @@ def _check_reported_kernels(case: Submission) -> Iterator[str]:
 @CHECKS.rule(
     "E_MOCK_KERNEL",
     "No kernel that ran is a mock, whether or not it is claimed.",
-    remedy="Run real inference. One mock among real kernels is enough to reject the run.",
-    needs={"kernels"},
+    "Run real inference. One mock among real kernels is enough to reject the run.",
 )
 def _check_unclaimed_mocks(case: Submission) -> Iterator[str]:
     # A claim is easily shortened. Reports also contain names that are no kernel's.
@@ -302,7 +299,7 @@ def _check_unclaimed_mocks(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_NO_PROFILE",
     "A profile with samples belongs to the evidence.",
-    remedy="Measure with a profiler, and keep profile.folded next to the receipt.",
+    "Measure with a profiler, and keep profile.folded next to the receipt.",
 )
 def _check_profile(case: Submission) -> Iterator[str]:
     if case.evidence.profile is None:
@@ -316,8 +313,7 @@ def _check_profile(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_KERNELS_FROM_ENGINE",
     "Each claimed kernel was seen in the profile.",
-    remedy="Profile with a profiler that sees native code.",
-    needs={"kernels"},
+    "Profile with a profiler that sees native code.",
 )
 def _check_kernel_sources(case: Submission) -> Iterator[str]:
     profiled = {each.name for each in case.evidence.kernels if each.source == "profile"}
@@ -330,7 +326,7 @@ def _check_kernel_sources(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_PROFILE_DEGRADED",
     "The profile was taken without compromise.",
-    remedy="Read what the profiler reports (flamegate doctor).",
+    "Read what the profiler reports (flamegate doctor).",
     protects=None,
 )
 def _check_degraded(case: Submission) -> Iterator[str]:

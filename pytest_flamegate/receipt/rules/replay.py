@@ -14,8 +14,7 @@ from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
-from pytest_flamegate.receipt.rules.rule import Rulebook
-from pytest_flamegate.receipt.rules.subject import Submission
+from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 
 RateAnswer = Literal["inside", "claim_faster", "claim_slower", "other_machine", "unknown"]
 
@@ -85,7 +84,7 @@ SHORTFALLS: Rulebook[Replay] = Rulebook(protects=Grade.REPLAYED)
 @CHECKS.rule(
     "E_REPLAY_OF_ANOTHER",
     "The replay was made for this receipt.",
-    remedy="Replay this receipt.",
+    "Replay this receipt.",
     protects=Grade.REPLAYED,
 )
 def _check_receipt(replay: Replay) -> Iterator[str]:
@@ -97,11 +96,7 @@ def _check_receipt(replay: Replay) -> Iterator[str]:
         )
 
 
-@CHECKS.rule(
-    "E_REPLAY_TOKENS",
-    "The replay generated the same tokens.",
-    needs={"deterministic"},
-)
+@CHECKS.rule("E_REPLAY_TOKENS", "The replay generated the same tokens.")
 def _check_tokens(replay: Replay) -> Iterator[str]:
     # Otherwise it is another model, prompt or program, or nothing generated these tokens.
     if not replay.case.claim.deterministic:
@@ -124,23 +119,14 @@ def _check_tokens(replay: Replay) -> Iterator[str]:
         )
 
 
-@CHECKS.rule(
-    "E_REPLAY_RATE",
-    "The claimed rate is not above that of the replay.",
-    needs={"tokens_per_second"},
-)
+@CHECKS.rule("E_REPLAY_RATE", "The claimed rate is not above that of the replay.")
 def _check_rate(replay: Replay) -> Iterator[str]:
     # If all times were scaled alike, the receipt agrees with itself; only a replay differs.
     if replay.replayed.rate.answer == "claim_faster":
         yield f"{describe_rates(replay.replayed.rate)}: too fast{_changed(replay.replayed)}."
 
 
-@SHORTFALLS.rule(
-    "W_REPLAY_NOT_DETERMINISTIC",
-    "The receipt claims determinism.",
-    remedy=NOT_DETERMINISTIC,
-    needs={"deterministic"},
-)
+@SHORTFALLS.rule("W_REPLAY_NOT_DETERMINISTIC", "The receipt claims determinism.", NOT_DETERMINISTIC)
 def _check_determinism(replay: Replay) -> Iterator[str]:
     if not replay.case.claim.deterministic:
         yield "The receipt states deterministic: false, so its tokens cannot be compared."
@@ -149,8 +135,7 @@ def _check_determinism(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_SLOWER_CLAIM",
     "The claimed rate is not below that of the replay.",
-    remedy="Measure again: the claim is too low.",
-    needs={"tokens_per_second"},
+    "Measure again: the claim is too low.",
 )
 def _check_lower_rate(replay: Replay) -> Iterator[str]:
     if replay.replayed.rate.answer == "claim_slower":
@@ -160,7 +145,7 @@ def _check_lower_rate(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_RATE_UNKNOWN",
     "The rate of the replay can be compared: same class of machine, little noise.",
-    remedy="Replay on the same class of machine, when it is idle, with more time (--budget).",
+    "Replay on the same class of machine, when it is idle, with more time (--budget).",
 )
 def _check_comparable_rate(replay: Replay) -> Iterator[str]:
     rate = replay.replayed.rate
@@ -174,7 +159,7 @@ def _check_comparable_rate(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_CHANGED",
     "The replay ran on the same commit, version, machine and recipe.",
-    remedy="Replay under the same conditions if the result depends on them.",
+    "Replay under the same conditions if the result depends on them.",
     protects=None,
 )
 def _check_conditions(replay: Replay) -> Iterator[str]:

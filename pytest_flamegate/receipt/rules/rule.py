@@ -1,16 +1,31 @@
-"""Rules as data: a code, the statement that must hold, the remedy, and the protected grade."""
+"""Rules as data, and their subjects: a receipt, or one with its evidence and profile.
+
+A rule is a code, the statement that must hold, the remedy, and the grade that it protects.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
 from itertools import chain, islice
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar, cast
 
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.core.text import one_line
+from pytest_flamegate.observe.observation import Block, Run, uses_running_server
 from pytest_flamegate.receipt.grades import Grade
+from pytest_flamegate.receipt.metrics import Rate, figures, kernel_rates, rate_of, value_of
+from pytest_flamegate.receipt.policies import Policy
+from pytest_flamegate.receipt.types import Evidence, Metric
 
+T = TypeVar("T")
 SubjectT = TypeVar("SubjectT")
+Find = Callable[[SubjectT], Iterable[str]]
 REMEASURE = "Measure again. Receipt, evidence and profile come from one run and must not be edited."
 """The remedy if files contradict each other: no edit of them can repair that."""
 _MAX_REPORTED = 8
@@ -26,8 +41,6 @@ class Rule(Generic[SubjectT]):
         sentence: the statement that must hold.
         protects: the lowest grade that a subject cannot have if it breaks the rule. None if the
             rule concerns a wish of the reader (an age, a GPU) and not honesty.
-        needs: top-level fields of the receipt that ``find`` reads. If one of them is malformed
-            the rule is skipped, because the malformed field has been reported already.
         find: yields one message for each way in which a subject breaks the rule.
     """
 
@@ -35,8 +48,7 @@ class Rule(Generic[SubjectT]):
     sentence: str
     remedy: str
     protects: Grade | None
-    needs: frozenset[str]
-    find: Callable[[SubjectT], Iterable[str]]
+    find: Find[SubjectT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,10 @@ class Breach:
     protects: Grade | None
 
 
+class MalformedFieldError(Exception):
+    """A rule read a malformed field of the receipt, which has been reported already."""
+
+
 class Rulebook(Generic[SubjectT]):
     """Rules over one kind of subject, in the order in which breaches are reported.
 
@@ -56,10 +72,7 @@ class Rulebook(Generic[SubjectT]):
     """
 
     def __init__(
-        self,
-        *books: Rulebook[SubjectT],
-        protects: Grade | None = None,
-        remedy: str = REMEASURE,
+        self, *books: Rulebook[SubjectT], protects: Grade | None = None, remedy: str = REMEASURE
     ) -> None:
         """Start with the rules of ``books``; the other arguments are defaults of ``rule``."""
         self.rules: tuple[Rule[SubjectT], ...] = tuple(rule for book in books for rule in book)
@@ -73,31 +86,39 @@ class Rulebook(Generic[SubjectT]):
         self,
         code: str,
         sentence: str,
-        *,
         remedy: str | None = None,
+        *,
         protects: Grade | Literal["book"] | None = "book",
-        needs: Collection[str] = (),
-    ) -> Callable[[Callable[[SubjectT], Iterable[str]]], Callable[[SubjectT], Iterable[str]]]:
+    ) -> Callable[[Find[SubjectT]], Find[SubjectT]]:
         """Return a decorator that adds its function as a rule; see ``Rule`` for the arguments."""
 
-        def add(find: Callable[[SubjectT], Iterable[str]]) -> Callable[[SubjectT], Iterable[str]]:
+        def add(find: Find[SubjectT]) -> Find[SubjectT]:
             grade = self._protects if protects == "book" else protects
-            rule = Rule(code, sentence, remedy or self._remedy, grade, frozenset(needs), find)
-            self.rules = (*self.rules, rule)
+            self.rules = (
+                *self.rules,
+                Rule(code, sentence, remedy or self._remedy, grade, find),
+            )
             return find
 
         return add
 
-    def find_breaches(self, subject: SubjectT, malformed: Collection[str] = ()) -> Iterator[Breach]:
-        """Yield every breach by ``subject``, at most a handful for each rule."""
+    def find_breaches(self, subject: SubjectT) -> Iterator[Breach]:
+        """Yield every breach by ``subject``, at most a handful for each rule.
+
+        A rule ends where it reads a malformed field of the receipt.
+        """
         for rule in self.rules:
-            if rule.needs.isdisjoint(malformed):
-                messages = iter(rule.find(subject))
-                # Nearly every rule is kept: only a first breach makes it worth bounding the rest.
-                first = next(messages, None)
-                if first is not None:
-                    for message in _bound(chain((first,), messages)):
-                        yield Breach(rule.code, one_line(message), rule.remedy, rule.protects)
+            # Nearly every rule is kept: only a first breach makes it worth bounding the rest.
+            messages = _readable(rule.find(subject))
+            first = next(messages, None)
+            if first is not None:
+                for message in _bound(chain((first,), messages)):
+                    yield Breach(rule.code, one_line(message), rule.remedy, rule.protects)
+
+
+def _readable(messages: Iterable[str]) -> Iterator[str]:
+    with suppress(MalformedFieldError):
+        yield from messages
 
 
 def _bound(messages: Iterator[str]) -> Iterator[str]:
@@ -106,3 +127,184 @@ def _bound(messages: Iterator[str]) -> Iterator[str]:
     if more:
         least = "at least " if more == _MAX_COUNTED else ""
         yield f"The same problem occurs {least}{more:,} more times."
+
+
+class _Field(Generic[T]):
+    """A required field of a receipt, by the name of the attribute."""
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, claim: Claim, _: type) -> T:
+        return cast("T", claim.read(self._name))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One receipt, the kernel policy that applies to it, and the wishes of its reader.
+
+    To read a field that is in ``malformed`` raises ``MalformedFieldError``.
+    """
+
+    document: Mapping[str, object]
+    policy: Policy
+    now: datetime
+    require_gpu_kernels: bool = False
+    max_age_s: float | None = None
+    malformed: frozenset[str] = frozenset()
+
+    kernels = _Field[list[str]]()
+    deterministic = _Field[bool]()
+    environment = _Field[dict[str, str]]()
+    model = _Field[dict[str, object]]()
+    timestamp = _Field[str]()
+    tokens_generated = _Field[int]()
+    tokens_per_second = _Field[float]()
+    tokens_requested = _Field[int]()
+
+    def read(self, name: str) -> object:
+        """Return a required field."""
+        if name in self.malformed:
+            raise MalformedFieldError(name)
+        return self.document[name]
+
+    @property
+    def backend(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return str(self.read("backend")).lower()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds from the receipt's timestamp to now; negative for a future timestamp."""
+        return (self.now - parse_timestamp(self.timestamp)).total_seconds()
+
+    @property
+    def performance(self) -> Mapping[str, object]:
+        """The optional ``performance_baseline``; empty if there is none."""
+        return table(self.document, "performance_baseline")
+
+
+def table(fields: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """Return the object called ``name``; empty if there is none."""
+    value = fields.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def number(fields: Mapping[str, object], *names: str) -> float | None:
+    """Return the first number among the fields ``names``; None if there is none."""
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    return None
+
+
+_PREFILL = "prefill_tokens_per_second"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A receipt with its evidence and its folded profile, as they were handed in.
+
+    ``receipt_sha256`` and ``folded_sha256`` are digests of the raw bytes. The folded profile is
+    None if it was not given. Values that several rules use are computed once.
+    """
+
+    claim: Claim
+    receipt_sha256: str
+    evidence: Evidence
+    folded: Folded | None = None
+    folded_sha256: str | None = None
+
+    @cached_property
+    def timed(self) -> tuple[Run, ...]:
+        """The runs that supply the figures."""
+        return tuple(run for run in self.evidence.runs if run.role == "timed")
+
+    @cached_property
+    def timed_blocks(self) -> tuple[Block, ...]:
+        """The blocks of all timed runs."""
+        return tuple(block for run in self.timed for block in run.blocks)
+
+    @cached_property
+    def profiled(self) -> tuple[Run, ...]:
+        """The runs that were sampled."""
+        return tuple(run for run in self.evidence.runs if run.role == "profiled")
+
+    @cached_property
+    def rate(self) -> Rate | None:
+        """The rate that follows from the token times; None if they give none."""
+        return rate_of(self.evidence.runs)
+
+    @cached_property
+    def in_windows(self) -> bool:
+        """Whether the runs are windows of one server that was not started for each run."""
+        return uses_running_server(self.evidence.workload)
+
+    @cached_property
+    def recomputed(self) -> tuple[Metric, ...]:
+        """The metrics that follow from the timed runs, each of which must have tokens."""
+        # Only the stated prefill rate tells the length of the prompt, a whole number of tokens.
+        scope = self.evidence.clock_scope
+        stated = value_of(self.evidence.metrics, _PREFILL)
+        found = figures(self.timed, scope, None if stated is None else 1, unseen=True)
+        found += kernel_rates(self.evidence.workload, found)
+        one = value_of(found, _PREFILL)
+        if stated is None or one is None:
+            return found
+        tokens = max(1, round(stated / one))
+        return tuple(
+            replace(metric, value=metric.value * tokens) if metric.name == _PREFILL else metric
+            for metric in found
+        )
+
+    @cached_property
+    def cores(self) -> int | None:
+        """The number of cores that the evidence states; None if it states none."""
+        cores = self.evidence.machine.get("cpu_cores", "")
+        return int(cores) if cores.isascii() and cores.isdigit() and len(cores) < 7 else None
+
+    def max_parallelism(self, run: Run) -> int | None:
+        """Return how many threads of ``run`` can have computed at once; None if unknown.
+
+        Threads were counted at one moment and without the program's children, so the number of
+        cores is the bound whenever it is the larger one.
+        """
+        bounds = [] if self.cores is None else [self.cores]
+        if run.threads is not None and (bounds or self.evidence.clock_scope == "sequence"):
+            bounds.append(run.threads)
+        return max(1, *bounds) if bounds else None
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Samples in all, by leaf name, and by name anywhere in a stack (once a stack).
+
+    ``problem`` says why the text is no folded profile; None if it is one.
+    """
+
+    samples: int
+    self_samples: Mapping[str, int]
+    inclusive_samples: Mapping[str, int]
+    problem: str | None = None
+
+
+def read_folded(data: bytes) -> Folded:
+    """Count the samples of the folded text ``data``; never raises."""
+    # Imported here because the profile room loads an adapter for each profiler.
+    from pytest_flamegate.profile.folded import parse_folded
+
+    try:
+        stacks = parse_folded(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return Folded(0, {}, {}, f"The folded profile is not UTF-8 at byte {error.start}.")
+    except ReceiptError as error:
+        return Folded(0, {}, {}, error.problem)
+    own: Counter[str] = Counter()
+    inclusive: Counter[str] = Counter()
+    for stack, count in stacks.items():
+        if stack:
+            own[stack[-1].name] += count
+        for name in {frame.name for frame in stack}:
+            inclusive[name] += count
+    return Folded(sum(stacks.values()), own, inclusive)

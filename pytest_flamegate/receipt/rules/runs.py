@@ -13,8 +13,7 @@ from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
 from pytest_flamegate.receipt.rules.copies import find_repetitions
-from pytest_flamegate.receipt.rules.rule import Rulebook
-from pytest_flamegate.receipt.rules.subject import Submission
+from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 
 TPS_AGREEMENT = 0.005
 """The same times give the same rate; half a percent is room for rounding."""
@@ -32,11 +31,7 @@ CHECKS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 
 
-@CHECKS.rule(
-    "E_TPS_MISMATCH",
-    "tokens_per_second follows from the token times of the timed runs.",
-    needs={"tokens_per_second"},
-)
+@CHECKS.rule("E_TPS_MISMATCH", "tokens_per_second follows from the token times of the timed runs.")
 def _check_rate(case: Submission) -> Iterator[str]:
     rate, claimed = case.rate, case.claim.tokens_per_second
     if rate is None:
@@ -51,7 +46,6 @@ def _check_rate(case: Submission) -> Iterator[str]:
 @CHECKS.rule(
     "E_TOKEN_COUNT",
     "Every sequence has as many tokens as the receipt claims and the evidence lists.",
-    needs={"tokens_requested", "tokens_generated", "deterministic"},
 )
 def _check_token_count(case: Submission) -> Iterator[str]:
     # Fewer tokens are less work.
@@ -106,8 +100,7 @@ def _check_difference(case: Submission) -> Iterator[str]:
 @CHECKS.rule(
     "E_NOT_DETERMINISTIC",
     "A receipt that claims determinism has the same tokens in every run.",
-    remedy=NOT_DETERMINISTIC,
-    needs={"deterministic"},
+    NOT_DETERMINISTIC,
 )
 def _check_same_tokens(case: Submission) -> Iterator[str]:
     if not case.claim.deterministic:
@@ -211,7 +204,7 @@ def _check_copies(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_NO_TIMED_RUN",
     "The evidence has token times of runs without a profiler.",
-    remedy="Measure timed runs.",
+    "Measure timed runs.",
 )
 def _check_timed_runs(case: Submission) -> Iterator[str]:
     if case.rate is None:
@@ -221,8 +214,7 @@ def _check_timed_runs(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_DETERMINISM_NOT_SHOWN",
     "A claim of determinism is backed by at least two sequences.",
-    remedy="Run the workload twice.",
-    needs={"deterministic"},
+    "Run the workload twice.",
 )
 def _check_two_sequences(case: Submission) -> Iterator[str]:
     sequences = sum(len(block.sequences_ns) for run in case.evidence.runs for block in run.blocks)
@@ -233,8 +225,7 @@ def _check_two_sequences(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_ASLEEP",
     "The observed process uses CPU time while it generates.",
-    remedy="Observe the process that computes, not a proxy or a mock in front of it.",
-    needs={"backend"},
+    "Observe the process that computes, not a proxy or a mock in front of it.",
 )
 def _check_sleep(case: Submission) -> Iterator[str]:
     # A mock that sleeps between tokens, or the client of a server that does the work. Time in
@@ -253,7 +244,7 @@ def _check_sleep(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_WAITS_EXCEED_WALL",
     "A single thread does not compute and wait for a CPU for longer than its wall time.",
-    remedy="Measure again: such waits would make the quiet clock too fast.",
+    "Measure again: such waits would make the quiet clock too fast.",
 )
 def _check_waits(case: Submission) -> Iterator[str]:
     # Threads that started and ended between two counts may have waited too, so this rejects

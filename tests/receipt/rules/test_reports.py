@@ -13,7 +13,7 @@ from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.receipt import Grade
 from pytest_flamegate.receipt.rules.figures import CHECKS
-from pytest_flamegate.receipt.rules.subject import Claim, Submission
+from pytest_flamegate.receipt.rules.rule import Claim, Submission
 from pytest_flamegate.receipt.types import KernelSighting
 from tests.made import Bundle, bundle
 from tests.receipt.rules.changes import Make, codes, refusals, verify, with_metric
