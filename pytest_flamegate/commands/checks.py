@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
-from rich.text import Text
-
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import choose_workloads
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
@@ -31,7 +29,7 @@ from pytest_flamegate.gate.calibration import (
     split_into_gates,
 )
 from pytest_flamegate.gate.statistics import Count, variance
-from pytest_flamegate.report.text import columns, visible
+from pytest_flamegate.report.text import columns, paint, visible
 from pytest_flamegate.run.calibrate import BUDGET_S as CALIBRATION_BUDGET_S
 from pytest_flamegate.run.calibrate import (
     PAIRS,
@@ -257,14 +255,14 @@ def _text(bench: Bench, rows: Sequence[Row], seconds: float, *, colour: bool) ->
             visible(row.done),
             visible(row.expected),
             visible(row.happened),
-            Text.styled(row.result, f"bold {_COLOURS.get(row.result, 'yellow')}"),
+            paint(row.result, _COLOURS.get(row.result, "yellow")) if colour else row.result,
         )
         for row in rows
     ]
     return [
         f"flamegate selftest: {visible(bench.plan.workload.node_name)} · {profiler}",
         "",
-        *columns([_HEAD, *table], gap=2, colour=colour),
+        *columns([_HEAD, *table], gap=2),
         "",
         *(
             f"{row.name} ({row.result}): {visible(row.detail, 1000)}"

@@ -209,12 +209,8 @@ def difference_text(difference: ProfileDifference, *, colour: bool = False) -> s
         samples = text.plural(side.profile.samples, side.profile.unit.removesuffix("s"))
         lines.append(f"  {role:<6}  {visible(side.name)} · {samples}")
     own = f"own part in {Scale.of(difference).unit}"
-    table = [("", own, "", "before", "after", "change", "share", "moved", "z")]
-    table += [
-        (row.rank, row.name, row.word, row.before, row.after, row.change, row.share, row.shift,
-         row.z)
-        for row in change_rows(difference)
-    ]  # fmt: skip
+    head = ("", own, "", "before", "after", "change", "share", "moved", "z")
+    table = [head, *change_rows(difference)]
     lines += columns(table, right=(0, 3, 4, 5, 6, 7, 8), indent=2, gap=2)
     lines.append(f"  in all  {describe_total(difference)}")
     lines.append(

@@ -7,7 +7,7 @@ solid and removed cost is an empty outline, so that neither depends on colour al
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -21,7 +21,7 @@ from pytest_flamegate.profile.difference import (
     State,
 )
 from pytest_flamegate.report import text
-from pytest_flamegate.report.flame import SHORTEST_CHAIN, Placed, chain_frame, place
+from pytest_flamegate.report.flame import SHORTEST_CHAIN, Layout, chain_frame, place
 from pytest_flamegate.report.svg import FLOOR, Shade
 from pytest_flamegate.report.text import visible
 
@@ -92,7 +92,7 @@ def collapse_chains(difference: ProfileDifference) -> ProfileDifference:
 
 
 NOTHING = "no difference beyond sampling noise"
-MOST_ROWS = 12
+_MOST_ROWS = 12
 _MOST_Z = 1e6
 _NAMED = 3
 _STATES: dict[State, str] = {
@@ -146,22 +146,6 @@ class Scale:
             f"{self.bare(change.base)} → {self.bare(change.head)} {self.unit} "
             f"({self.signed(change.change)} ± {self.bare(2 * change.error)})"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeRow:
-    """A function, or all the others, as text; ``rank`` is empty for the others."""
-
-    rank: str
-    name: str
-    state: State
-    word: str
-    before: str
-    after: str
-    change: str
-    share: str
-    shift: str
-    z: str
 
 
 def describe_difference(difference: ProfileDifference) -> str:
@@ -232,101 +216,76 @@ def _sentence(difference: ProfileDifference, function: FunctionChange, *, in_ful
     return f"{name} {verb} {scale.describe(own)}"
 
 
-def change_rows(difference: ProfileDifference, most: int = MOST_ROWS) -> list[ChangeRow]:
-    """Return the ``most`` largest certain changes, and everything else as the last row."""
-    changed = difference.changed
-    shown = [
+def change_rows(difference: ProfileDifference) -> list[tuple[str, ...]]:
+    """Return the largest certain changes as cells, and everything else as the last row.
+
+    The cells are rank, name, state, before, after, change, share, moved and z; the rank of
+    everything else is empty.
+    """
+    changed, total = difference.changed, difference.total
+    shown = changed[:_MOST_ROWS]
+    old = total.base_samples - sum(each.own.base_samples for each in shown)
+    new = total.head_samples - sum(each.own.head_samples for each in shown)
+    left = len(changed) - len(shown)
+    rest = "everything else" if shown else "everything"
+    rest += f" ({left} more changed)" if left else ""
+    rows = [
         _row(difference, f"{rank}", visible(each.frame.name), each.state, each.own)
-        for rank, each in enumerate(changed[:most], 1)
+        for rank, each in enumerate(shown, 1)
     ]
-    return [*shown, _rest(difference, changed[:most])]
+    return [*rows, _row(difference, "", rest, "unchanged", difference.change(old, new))]
 
 
 def _row(
     difference: ProfileDifference, rank: str, name: str, state: State, change: Change
-) -> ChangeRow:
+) -> tuple[str, ...]:
     scale = Scale.of(difference)
-    return ChangeRow(
-        rank=rank,
-        name=name,
-        state=state,
-        word=state_word(difference, state),
-        before=scale.bare(change.base) if state != "new" else "–",
-        after=scale.bare(change.head) if state != "vanished" else "–",
-        change=scale.signed(change.change),
-        share=f"{text.share(change.base_share)} → {text.share(change.head_share)}",
-        shift=f"{change.shift_pp:+.1f} pp".replace("-", "−"),
-        z="–" if state == "unchanged" else z_text(change.z),
+    return (
+        rank,
+        name,
+        state_word(difference, state),
+        scale.bare(change.base) if state != "new" else "–",
+        scale.bare(change.head) if state != "vanished" else "–",
+        scale.signed(change.change),
+        f"{text.share(change.base_share)} → {text.share(change.head_share)}",
+        f"{change.shift_pp:+.1f} pp".replace("-", "−"),
+        "–" if state == "unchanged" else z_text(change.z),
     )
-
-
-def _rest(difference: ProfileDifference, shown: Sequence[FunctionChange]) -> ChangeRow:
-    total = difference.total
-    old = total.base_samples - sum(each.own.base_samples for each in shown)
-    new = total.head_samples - sum(each.own.head_samples for each in shown)
-    left = len(difference.changed) - len(shown)
-    also = f" ({left} more changed)" if left else ""
-    name = f"everything else{also}" if shown else "everything"
-    return _row(difference, "", name, "unchanged", difference.change(old, new))
 
 
 # Layout
 
 
-@dataclass(frozen=True, slots=True)
-class DifferenceLayout:
-    """Boxes in the unit of the difference's measure; ``width`` is that of all of them.
+def difference_layout(
+    difference: ProfileDifference, *, least_part: float, calm_part: float
+) -> tuple[Layout[PathChange], float]:
+    """Lay the merged tree out in the unit of the measure; return it with the width of the whole.
 
     A path is as wide as its callees and its own cost: the larger of the two sides' if it
     changed, their mean if it did not. So neither side is drawn narrower than it is, a function
-    that is gone stays visible, and noise does not add up.
-    """
-
-    boxes: tuple[Placed[PathChange], ...]
-    width: float
-    depth: int
-    left_out: int
-
-
-def difference_layout(
-    difference: ProfileDifference, *, least_part: float, calm_part: float
-) -> DifferenceLayout:
-    """Lay the merged tree out; boxes below ``least_part`` of the whole are left out.
-
-    So are those below ``calm_part`` in which nothing changed, which would be rows of slivers.
+    that is gone stays visible, and noise does not add up. Boxes below ``least_part`` of the whole
+    are left out, and those below ``calm_part`` in which nothing changed.
     """
     heavy, moved = _weights(difference)
-    stackless = _stackless_width(difference)
-    width = sum(heavy[id(root)] for root in difference.roots) + stackless
-    boxes, left_out = place(
+    total = difference.total
+    stackless = difference.change(
+        total.base_samples - sum(root.base_samples for root in difference.roots),
+        total.head_samples - sum(root.head_samples for root in difference.roots),
+    )
+    width = sum(heavy[id(root)] for root in difference.roots)
+    width += (stackless.base + stackless.head) / 2
+    laid = place(
         difference.roots,
         weight=lambda path: heavy[id(path)],
         children=lambda path: path.children,
         least=lambda path: width * (least_part if id(path) in moved else calm_part),
     )
-    depth = max((box.depth + 1 for box in boxes), default=0)
-    return DifferenceLayout(boxes, width, depth, left_out)
+    return laid, width
 
 
 def own_change(difference: ProfileDifference, path: PathChange) -> Change:
     """Return the own cost of a path on both sides."""
     return difference.change(path.base_self, path.head_self)
-
-
-def _own_width(difference: ProfileDifference, path: PathChange) -> float:
-    change = own_change(difference, path)
-    if path.state == "unchanged":
-        return (change.base + change.head) / 2
-    return max(change.base, change.head)
-
-
-def _stackless_width(difference: ProfileDifference) -> float:
-    """Return the width of the samples without a known frame."""
-    total = difference.total
-    old = total.base_samples - sum(root.base_samples for root in difference.roots)
-    new = total.head_samples - sum(root.head_samples for root in difference.roots)
-    change = difference.change(old, new)
-    return (change.base + change.head) / 2
 
 
 def _weights(difference: ProfileDifference) -> tuple[dict[int, float], set[int]]:
@@ -342,7 +301,10 @@ def _weights(difference: ProfileDifference) -> tuple[dict[int, float], set[int]]
     # Later entries are deeper, so that callees come before their callers.
     for path in reversed(entered):
         below = [id(each) for each in path.children]
-        heavy[id(path)] = _own_width(difference, path) + sum(heavy[each] for each in below)
-        if path.state != "unchanged" or not moved.isdisjoint(below):
+        own = own_change(difference, path)
+        is_calm = path.state == "unchanged"
+        width = (own.base + own.head) / 2 if is_calm else max(own.base, own.head)
+        heavy[id(path)] = width + sum(heavy[each] for each in below)
+        if not is_calm or not moved.isdisjoint(below):
             moved.add(id(path))
     return heavy, moved

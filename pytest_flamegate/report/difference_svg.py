@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_flamegate.profile.difference import Change, PathChange, ProfileDifference
+from pytest_flamegate.profile.difference import PathChange, ProfileDifference
 from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.difference import (
     SHADES,
     SHARES_ONLY,
     STEPS,
-    ChangeRow,
-    DifferenceLayout,
     Scale,
     change_rows,
     change_shade,
@@ -30,7 +28,7 @@ from pytest_flamegate.report.difference import (
     unchanged_shade,
     unit_of,
 )
-from pytest_flamegate.report.flame import Placed
+from pytest_flamegate.report.flame import Layout, Placed
 from pytest_flamegate.report.flame_svg import profile_notes
 from pytest_flamegate.report.svg import (
     INNER,
@@ -68,7 +66,7 @@ _LEFT = 3
 _BOLD = (1, 5)
 
 
-def banner(sheet: Sheet, difference: ProfileDifference) -> None:
+def _banner(sheet: Sheet, difference: ProfileDifference) -> None:
     """Warn loudly if the sides were taken differently."""
     if not difference.mismatches:
         return
@@ -91,7 +89,7 @@ def banner(sheet: Sheet, difference: ProfileDifference) -> None:
     sheet.y += 18
 
 
-def side_bars(sheet: Sheet, difference: ProfileDifference, unit: float) -> None:
+def _side_bars(sheet: Sheet, difference: ProfileDifference, unit: float) -> None:
     """Draw each side as one bar on the picture's scale: the unchanged part, then the changed."""
     scale = Scale.of(difference)
     largest = max(difference.total.base, difference.total.head)
@@ -104,7 +102,7 @@ def side_bars(sheet: Sheet, difference: ProfileDifference, unit: float) -> None:
             f" · {xml_text(scale.bare(total))} {xml_text(scale.unit)}</text>"
         )
         sheet.y += 8
-        spent = [_of(each.own, after) for each in difference.changed]
+        spent = [each.own.head if after else each.own.base for each in difference.changed]
         x = MARGIN
         x = _segment(sheet, x, (total - sum(spent)) * unit, "same")
         for each, value in zip(difference.changed, spent, strict=True):
@@ -118,7 +116,7 @@ def side_bars(sheet: Sheet, difference: ProfileDifference, unit: float) -> None:
     sheet.y -= 6
 
 
-def legend(sheet: Sheet, difference: ProfileDifference) -> None:
+def _legend(sheet: Sheet, difference: ProfileDifference) -> None:
     """Explain the colours: unchanged, more, less, and the added and removed parts."""
     low, high = (f"{100 * step:.0f}" for step in STEPS)
     x = MARGIN
@@ -141,24 +139,18 @@ def legend(sheet: Sheet, difference: ProfileDifference) -> None:
     sheet.y += 14
 
 
-def summary_table(sheet: Sheet, difference: ProfileDifference) -> None:
+def _summary_table(sheet: Sheet, difference: ProfileDifference) -> None:
     """Write the largest certain changes, and everything else in one row."""
     unit = Scale.of(difference).unit
     sheet.y += 14
     titles = [title for title, _ in _COLUMNS]
     titles[1] = f"{'own cost' if difference.measure == 'cost' else 'own part'} in {unit}"
     _cells(sheet, titles, "muted", bold=False)
-    for row in change_rows(difference):
+    for rank, name, *others in change_rows(difference):
         sheet.y += _ROW
-        changed = row.state != "unchanged"
-        _cells(sheet, _texts(row), "ink" if changed else "muted", bold=changed)
+        row = [rank, clip(name, room(350 - 24 - 12, TEXT)), *others]
+        _cells(sheet, row, "ink" if rank else "muted", bold=bool(rank))
     sheet.y += 6
-
-
-def _texts(row: ChangeRow) -> list[str]:
-    name = clip(row.name, room(350 - 24 - 12, TEXT))
-    figures = [row.before, row.after, row.change, row.share, row.shift, row.z]
-    return [row.rank, name, row.word, *figures]
 
 
 def _cells(sheet: Sheet, texts: list[str], kind_of: str, *, bold: bool) -> None:
@@ -170,10 +162,6 @@ def _cells(sheet: Sheet, texts: list[str], kind_of: str, *, bold: bool) -> None:
             drawn.append(line(MARGIN + x, sheet.y, text, **anchor, **weight))
     group = attributes(class_=kind_of, font_family=MONO, font_size=TEXT)
     sheet.parts.append(f"<g{group}>{''.join(drawn)}</g>")
-
-
-def _of(change: Change, after: bool) -> float:
-    return change.head if after else change.base
 
 
 def _segment(sheet: Sheet, x: float, width: float, name: str) -> float:
@@ -198,7 +186,8 @@ class _DifferencePicture:
     """The data of every part of the picture; ``unit`` is the width of one in the measure."""
 
     difference: ProfileDifference
-    laid: DifferenceLayout
+    laid: Layout[PathChange]
+    width: float
     scale: Scale
     unit: float
     parts: Mapping[str, float]
@@ -211,29 +200,31 @@ def difference_svg(difference: ProfileDifference, *, title: str, subtitle: str) 
     The sides are named by ``ProfileSide.name``. Equal arguments give equal bytes.
     """
     difference = collapse_chains(difference)
-    laid = difference_layout(
+    laid, width = difference_layout(
         difference, least_part=_NARROWEST / INNER, calm_part=_NARROWEST_CALM / INNER
     )
     largest = max(difference.total.base, difference.total.head)
+    # Noise can make a side wider than the boxes, which are as wide as the mean.
+    unit = INNER / max(width, largest)
     picture = _DifferencePicture(
         difference=difference,
         laid=laid,
+        width=width * unit,
         scale=Scale.of(difference),
-        # Noise can make a side wider than the boxes, which are as wide as the mean.
-        unit=INNER / max(laid.width, largest),
+        unit=unit,
         parts={each.frame.name: abs(each.own.change) / largest for each in difference.changed},
         ranks={each.frame.name: rank for rank, each in enumerate(difference.changed, 1)},
     )
     sheet = Sheet()
     sheet.heading(title, subtitle)
-    banner(sheet, difference)
+    _banner(sheet, difference)
     sheet.y += 14
     _answer(sheet, difference)
-    side_bars(sheet, difference, picture.unit)
+    _side_bars(sheet, difference, picture.unit)
     _flames(sheet, picture)
     sheet.y += 22
-    legend(sheet, difference)
-    summary_table(sheet, difference)
+    _legend(sheet, difference)
+    _summary_table(sheet, difference)
     sheet.y += 4
     sheet.notes(list(_reading(picture)))
     for side in (difference.base, difference.head):
@@ -262,7 +253,7 @@ def _flames(sheet: Sheet, picture: _DifferencePicture) -> None:
         _box(boxes, picture, box, y)
     everything = f"all: {describe_total(picture.difference)}"
     floor = top + laid.depth * ROW
-    boxes.add("floor", MARGIN, floor, laid.width * picture.unit, [everything], Words(everything))
+    boxes.add("floor", MARGIN, floor, picture.width, [everything], Words(everything))
     sheet.parts.append(boxes.drawn(SHADES))
     sheet.y = floor + ROW
 

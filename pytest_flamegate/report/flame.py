@@ -7,15 +7,16 @@ coloured by module. A chain of callers that do no work themselves is one box.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from pytest_flamegate.core.errors import ReceiptError, UndecidedError
+from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.profile.difference import ProfileDifference
-from pytest_flamegate.profile.hotspots import categorize_frame
+from pytest_flamegate.profile.hotspots import categorize_frame, no_samples_error
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.report.svg import FLOOR, Shade
 
@@ -46,11 +47,6 @@ class Tone:
     name: str
     shade: Shade
     meaning: str
-
-    @property
-    def fill(self) -> str:
-        """The fill on light paper."""
-        return self.shade.light
 
 
 def _same(name: str, fill: str, meaning: str, ink: str = _DARK) -> Tone:
@@ -153,20 +149,31 @@ class Placed(Generic[T]):
     weight: float
 
 
+@dataclass(frozen=True, slots=True)
+class Layout(Generic[T]):
+    """The boxes from left to right, callers before callees, and the number of branches left out."""
+
+    boxes: tuple[Placed[T], ...]
+    left_out: int
+
+    @property
+    def depth(self) -> int:
+        """The number of rows."""
+        return max((box.depth + 1 for box in self.boxes), default=0)
+
+
 def place(
     roots: Iterable[T],
     *,
     weight: Callable[[T], float],
     children: Callable[[T], Iterable[T]],
     least: Callable[[T], float],
-    max_depth: int = MAX_DEPTH,
-    max_boxes: int = MAX_BOXES,
-) -> tuple[tuple[Placed[T], ...], int]:
-    """Return the boxes from left to right, callers before callees, and the number left out.
+) -> Layout[T]:
+    """Return the boxes of ``roots`` and of all below them.
 
-    Of more than ``max_boxes`` the heaviest are drawn; a box below its ``least`` weight or
-    ``max_depth`` deep is not. ``children`` is called only for drawn items, so small ones
-    cost nothing. The number left out counts branches.
+    Of more than ``MAX_BOXES`` the heaviest are drawn; a box below its ``least`` weight or
+    ``MAX_DEPTH`` deep is not. ``children`` is called only for drawn items, so small ones cost
+    nothing.
     """
     order = count()
     heap: list[tuple[float, float, int, int, T]] = []
@@ -182,13 +189,13 @@ def place(
     offer(roots, 0, 0)
     while heap:
         negative, start, depth, _, item = heapq.heappop(heap)
-        if -negative < least(item) or depth >= max_depth or len(drawn) >= max_boxes:
+        if -negative < least(item) or depth >= MAX_DEPTH or len(drawn) >= MAX_BOXES:
             left_out += 1
             continue
         drawn.append(Placed(item, depth, start, -negative))
         offer(children(item), depth + 1, start)
     drawn.sort(key=lambda box: (box.start, box.depth))
-    return tuple(drawn), left_out
+    return Layout(tuple(drawn), left_out)
 
 
 SHORTEST_CHAIN = 3
@@ -224,15 +231,15 @@ class Group:
     @property
     def self_samples(self) -> int:
         """The samples that end in this path."""
-        return ending(self.stacks, self.length)
+        return sum(samples for stack, samples in self.stacks if len(stack) == self.length)
 
 
-def split(stacks: Sequence[tuple[Stack, int]], depth: int) -> list[Group]:
-    """Return ``stacks`` by their frame at ``depth``, in the order of the frames."""
+def group_by_frame(stacks: Iterable[tuple[Stack, int]], depth: int) -> list[Group]:
+    """Return ``stacks`` by their frame at ``depth``, in the order of (name, module, kind)."""
     groups: dict[Frame, Group] = {}
     for each in stacks:
         stack, samples = each
-        if len(stack) <= depth:
+        if len(stack) <= depth or not samples:
             continue
         frame = stack[depth]
         group = groups.get(frame)
@@ -243,15 +250,15 @@ def split(stacks: Sequence[tuple[Stack, int]], depth: int) -> list[Group]:
     return [groups[frame] for frame in sorted(groups)]
 
 
-def enter(group: Group) -> list[Group]:
+def child_groups(group: Group) -> list[Group]:
     """Return the groups below ``group``, which takes in a chain of callers that do no work."""
-    below = split(group.stacks, group.length)
+    below = group_by_frame(group.stacks, group.length)
     idle: list[Group] = []
     current, inner = group, below
     while len(inner) == 1 and inner[0].samples == current.samples:
         idle.append(current)
         current = inner[0]
-        inner = split(current.stacks, current.length)
+        inner = group_by_frame(current.stacks, current.length)
     if len(idle) < SHORTEST_CHAIN:
         return below
     group.frames = [each.frames[0] for each in idle]
@@ -259,118 +266,43 @@ def enter(group: Group) -> list[Group]:
     return [current]
 
 
-def ending(stacks: Sequence[tuple[Stack, int]], length: int) -> int:
-    """Return the samples of the stacks that are ``length`` frames long."""
-    return sum(samples for stack, samples in stacks if len(stack) == length)
+def layout(profile: Profile, *, least_part: float) -> Layout[Group]:
+    """Lay the stacks of a profile out; weights are samples.
 
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """One rectangle: a frame as called through one path, or a chain of them.
-
-    ``x`` and ``width`` are in the units of the picture, ``depth`` counts boxes from 0 at the
-    root. ``samples`` is inclusive. ``last`` is the frame whose kind colours it.
+    A box of less than ``least_part`` of all samples is left out with everything above it, and its
+    samples remain in the width of its caller. Samples with an empty stack have no box.
     """
-
-    frame: Frame
-    last: Frame
-    depth: int
-    x: float
-    width: float
-    samples: int
-    self_samples: int
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """All boxes, callers before callees, and the samples that are in none.
-
-    ``folded_samples`` counts the samples that end in a frame which is not drawn, and
-    ``folded_branches`` the branches that they are in; they remain in the width of their
-    callers. ``stackless`` counts the samples without a known frame.
-    """
-
-    boxes: tuple[Box, ...]
-    samples: int
-    depth: int
-    folded_samples: int
-    folded_branches: int
-    stackless: int
-
-
-def layout(
-    stacks: Mapping[Stack, int],
-    *,
-    width: float,
-    min_width: float = 0.5,
-    max_depth: int = MAX_DEPTH,
-    max_boxes: int = MAX_BOXES,
-) -> Layout:
-    """Lay ``stacks`` out on ``width`` units.
-
-    Siblings are in the order of (name, module, kind), so that equal profiles give equal
-    pictures. A box narrower than ``min_width`` or deeper than ``max_depth`` rows is left out
-    with everything above it and counted, and so are the narrowest beyond ``max_boxes``. Samples
-    with an empty stack take room at the right and have no box.
-
-    Raises:
-        UndecidedError: There is no sample.
-        ReceiptError: A count is negative.
-    """
-    samples = sum(stacks.values())
-    if any(each < 0 for each in stacks.values()):
-        raise ReceiptError(
-            "E_NEGATIVE_SAMPLES",
-            f"A stack of the profile counts {min(stacks.values())} samples.",
-            "Take the profile again; its file was changed after it was written.",
-        )
-    if not samples:
-        raise UndecidedError(
-            "E_NO_SAMPLES",
-            "The profile holds no samples, so there is nothing to draw.",
-            "Measure for longer (--flamegate-budget) or choose another profiler.",
-        )
     # Only drawn groups are split by their next frame: of 100,000 stacks most are too small to
     # be visible, and a tree of all of them costs seconds.
-    whole = [(stack, each) for stack, each in stacks.items() if each]
-    unit = width / samples
-    placed, left_out = place(
-        split(whole, 0),
+    least = profile.samples * least_part
+    return place(
+        group_by_frame(profile.stacks.items(), 0),
         weight=lambda group: group.samples,
-        children=enter,
-        least=lambda _: min_width / unit,
-        max_depth=max_depth,
-        max_boxes=max_boxes,
+        children=child_groups,
+        least=lambda _: least,
     )
-    boxes = tuple(
-        Box(
-            frame=each.item.frame,
-            last=each.item.frames[-1],
-            depth=each.depth,
-            x=each.start * unit,
-            width=each.weight * unit,
-            samples=each.item.samples,
-            self_samples=each.item.self_samples,
+
+
+def require_drawable(profile: Profile, cpu_s_per_token: float | None) -> None:
+    """Refuse a picture of nothing: ``E_NO_SAMPLES``; and a cost that no token can have.
+
+    The latter is ``ReceiptError`` ``E_IMPOSSIBLE_FIGURE``.
+    """
+    if cpu_s_per_token is not None and not 0 < cpu_s_per_token < math.inf:
+        raise ReceiptError(
+            "E_IMPOSSIBLE_FIGURE",
+            f"The CPU time for each token is {cpu_s_per_token!r} s.",
+            "Measure again; a run that used no CPU time generated nothing.",
         )
-        for each in placed
-    )
-    stackless = ending(whole, 0)
-    return Layout(
-        boxes=boxes,
-        samples=samples,
-        depth=max((box.depth + 1 for box in boxes), default=0),
-        folded_samples=samples - stackless - sum(box.self_samples for box in boxes),
-        folded_branches=left_out,
-        stackless=stackless,
-    )
+    if not profile.samples:
+        raise no_samples_error(profile.profiler, profile.errors, profile.lost)
 
 
 def self_shares(stacks: Mapping[Stack, int]) -> dict[Frame, float]:
     """Return each leaf frame's share of all samples, 0 to 1, in the order of the names."""
     leaves: dict[Frame, int] = {}
-    total = 0
     for stack, samples in stacks.items():
-        total += max(samples, 0)
-        if stack and samples > 0:
+        if stack and samples:
             leaves[stack[-1]] = leaves.get(stack[-1], 0) + samples
+    total = sum(stacks.values())
     return {frame: leaves[frame] / total for frame in sorted(leaves)}

@@ -1,29 +1,52 @@
-"""The interactive flame graph as HTML: its legend, its tables of functions, its page."""
+"""The interactive flame graph as HTML: its page, its legend, its tables, its data.
+
+In the data, paths are in preorder, each with its depth alone: that determines every parent, and
+three small numbers a path keep the page of a hundred thousand stacks small.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from pytest_flamegate.profile.difference import FunctionChange, ProfileDifference, State
-from pytest_flamegate.profile.hotspots import no_samples_error, rank_hotspots
-from pytest_flamegate.profile.model import Frame, Hotspot
+from pytest_flamegate.profile.difference import (
+    FunctionChange,
+    PathChange,
+    ProfileDifference,
+    State,
+)
+from pytest_flamegate.profile.hotspots import rank_hotspots
+from pytest_flamegate.profile.model import Frame, Hotspot, Profile
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.difference import (
     SHARES_ONLY,
     STEPS,
     Scale,
     change_shade,
+    collapse_chains,
     describe_difference,
     finite_z,
+    own_change,
     state_word,
+    unchanged_shade,
     z_text,
 )
-from pytest_flamegate.report.flame import Colouring, Drawn, choose_colours, self_shares
-from pytest_flamegate.report.flame_data import flame_data
+from pytest_flamegate.report.flame import (
+    Colouring,
+    Drawn,
+    Group,
+    child_groups,
+    choose_colours,
+    group_by_frame,
+    require_drawable,
+    self_shares,
+)
 from pytest_flamegate.report.flame_svg import profile_notes
 from pytest_flamegate.report.hotspots import category_shares
-from pytest_flamegate.report.text import require_cost
+from pytest_flamegate.report.text import visible
+
+T = TypeVar("T")
 
 TABLE_ROWS = 200
 """Functions in a table at most; the search finds all that have a box."""
@@ -32,11 +55,7 @@ TABLE_ROWS = 200
 def flamegraph_html(drawn: Drawn, *, subtitle: str) -> str:
     """Return a flame graph as one self-contained HTML page.
 
-    Equal arguments give equal bytes.
-
-    Raises:
-        UndecidedError: The profile holds no samples.
-        ReceiptError: A figure is impossible.
+    Equal arguments give equal bytes. Raises as ``require_drawable`` does.
     """
     title = html.lines("h1", [drawn.title])
     header = html.element("div", title, html.lines("p", [subtitle], class_="muted"))
@@ -55,36 +74,34 @@ def flame(drawn: Drawn, name: str) -> str:
     ``name`` is its own on the page. Raises as ``flamegraph_html`` does.
     """
     profile, difference = drawn.profile, drawn.difference
-    require_cost(drawn.cpu_s_per_token)
-    if not profile.samples:
-        raise no_samples_error(profile.profiler, profile.errors, profile.lost)
+    require_drawable(profile, drawn.cpu_s_per_token)
     colouring = choose_colours(self_shares(profile.stacks), drawn.categorise)
     spots = [
         replace(spot, category=colouring.kind(Frame(spot.name, spot.module, spot.kind)))
         for spot in rank_hotspots(profile, drawn.cpu_s_per_token)
     ]
-    notes = [html.element("p", html.text(" · ".join(profile_notes(profile)), 2000)),
-             html.element("p", html.text(_KEYS, 2000))]  # fmt: skip
+    warning = scale = changes = ""
+    if difference is not None:
+        warning, scale = _warnings(difference), _change_legend(difference)
+        changes = _changes(difference)
+    notes = html.lines("p", [" · ".join(profile_notes(profile)), _KEYS])
+    no_script = html.element("noscript", html.lines("p", [_WITHOUT_SCRIPT]))
     picture = html.element(
         "div",
-        html.element("div", _without_script(), class_="room"),
+        html.element("div", no_script, class_="room"),
         _legend(spots, colouring, drawn.cpu_s_per_token),
-        _change_legend(difference) if difference is not None else "",
-        html.element("div", *notes, class_="notes"),
+        scale,
+        html.element("div", notes, class_="notes"),
         class_="picture",
     )
-    changes = _changes(difference) if difference is not None else ""
-    tables = html.element("div", _hottest(spots, colouring), changes, class_="beside")
-    compared = drawn.opens_compared and difference is not None
     section = html.element(
         "section",
         picture,
-        tables,
-        class_="flame compared" if compared else "flame",
+        html.element("div", _hottest(spots, colouring), changes, class_="beside"),
+        class_="flame compared" if drawn.opens_compared and difference else "flame",
         data_flame=name,
         data_title=drawn.title,
     )
-    warning = _warnings(difference) if difference is not None else ""
     return "\n".join([warning, section, html.data(name, flame_data(drawn, spots, colouring))])
 
 
@@ -166,7 +183,7 @@ def _warnings(difference: ProfileDifference) -> str:
     sentences = [
         f"Not comparable: the profiles were taken differently ({each}), so this shows more than "
         "the program's change."
-        for each in map(str, difference.mismatches)
+        for each in difference.mismatches
     ]
     return html.lines("p", sentences, class_="warning", role="alert")
 
@@ -219,11 +236,180 @@ _KEYS = (
     "Arrow keys move from box to box. Ctrl+F or / searches; a second Ctrl+F is the browser's own. "
     "The address holds zoom, search and view: copy it to share them."
 )
+_WITHOUT_SCRIPT = (
+    "The picture needs JavaScript, which is turned off here. The table of functions does not, "
+    "nor do the SVG pictures of a run."
+)
 
 
-def _without_script() -> str:
-    note = (
-        "The picture needs JavaScript, which is turned off here. The table of functions does not, "
-        "nor do the SVG pictures of a run."
-    )
-    return html.element("noscript", html.element("p", html.text(note)))
+# Data
+
+
+PARTS = 20_000
+"""Paths below one in so many of the whole are one box under their caller."""
+REST = Frame("(paths too small to show)", "", "native")
+_STATES: tuple[State, ...] = ("unchanged", "up", "down", "new", "vanished")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A path in the data: a frame at a depth, with its own samples on either side.
+
+    ``last`` is the frame whose kind colours a chain. ``own_before``, ``state``, ``z`` and
+    ``shade`` are those of a difference, ``shade`` the class of an unchanged box; ``merged`` counts
+    the paths in ``REST``.
+    """
+
+    depth: int
+    frame: Frame
+    last: Frame
+    own: int
+    own_before: int = 0
+    state: int = 0
+    z: float = 0.0
+    shade: str = "same"
+    merged: int = 0
+
+
+def flame_data(drawn: Drawn, spots: Sequence[Hotspot], colouring: Colouring) -> dict[str, object]:
+    """Return JSON-ready data: names once, frames by name, paths by frame.
+
+    ``spots`` are the hotspots of the profile. Shown names are one line each, with nothing hidden
+    in them.
+    """
+    profile, difference = drawn.profile, drawn.difference
+    paths = list(_profile_paths(profile) if difference is None else _changed_paths(difference))
+    frames = _numbered(path.frame for path in paths)
+    names = _numbered(frame.name for frame in frames)
+    modules = _numbered(frame.module for frame in frames)
+    lasts = {path.frame: path.last for path in paths}
+    kinds = {frame: colouring.kind(lasts[frame]) if frame is not REST else "" for frame in frames}
+    categories = _numbered(kinds.values())
+    tones = [colouring.tone(name) for name in categories]
+    by_name = {spot.name: spot for spot in spots}
+    counted = [by_name.get(name) for name in names]
+    found: dict[str, object] = {
+        "unit": profile.unit,
+        "total": profile.samples,
+        "cost": drawn.cpu_s_per_token,
+        "categories": [
+            [name, tone.name, tone.meaning] for name, tone in zip(categories, tones, strict=True)
+        ],
+        "names": [visible(name) for name in names],
+        "modules": [visible(module) for module in modules],
+        "functions": {
+            "own": [spot.self_samples if spot else 0 for spot in counted],
+            "all": [spot.inclusive_samples if spot else 0 for spot in counted],
+        },
+        "frames": {
+            "name": [names[frame.name] for frame in frames],
+            "module": [modules[frame.module] for frame in frames],
+            "category": [categories[kinds[frame]] for frame in frames],
+        },
+        "paths": {
+            "depth": [path.depth for path in paths],
+            "frame": [frames[path.frame] for path in paths],
+            "own": [path.own for path in paths],
+        },
+        "left": sum(path.merged for path in paths),
+    }
+    if difference is not None:
+        found["difference"] = _difference(difference, paths, list(names))
+    return found
+
+
+def _numbered(values: Iterable[T]) -> dict[T, int]:
+    """Return a number for each distinct value, in the order in which they come."""
+    return {value: index for index, value in enumerate(dict.fromkeys(values))}
+
+
+def _walk(
+    roots: Iterable[T],
+    size: Callable[[T], tuple[int, int]],
+    least: float,
+    row: Callable[[T, int], tuple[_Row, Iterable[T]]],
+) -> Iterator[_Row]:
+    """Yield rows in preorder; siblings of less than ``least`` samples on both sides are one row.
+
+    ``size`` returns the samples of an item now and before, ``row`` its row at a depth and the
+    items below it.
+    """
+    todo: list[tuple[int, T] | _Row] = []
+
+    def push(items: Iterable[T], depth: int) -> None:
+        small: list[T] = []
+        large: list[T] = []
+        for item in items:
+            (small if max(size(item)) < least else large).append(item)
+        if small:
+            now, before = (sum(sizes) for sizes in zip(*map(size, small), strict=True))
+            todo.append(_Row(depth, REST, REST, now, before, merged=len(small)))
+        todo.extend((depth, item) for item in reversed(large))
+
+    push(roots, 0)
+    # A list and not recursion: a stack may be deeper than Python's own.
+    while todo:
+        entry = todo.pop()
+        if isinstance(entry, _Row):
+            yield entry
+            continue
+        depth, item = entry
+        path, below = row(item, depth)
+        yield path
+        push(below, depth + 1)
+
+
+def _profile_paths(profile: Profile) -> Iterator[_Row]:
+    """Return the paths of one profile, siblings in the order of their names."""
+
+    def row(group: Group, depth: int) -> tuple[_Row, list[Group]]:
+        below = child_groups(group)
+        return _Row(depth, group.frame, group.frames[-1], group.self_samples), below
+
+    roots = group_by_frame(profile.stacks.items(), 0)
+    return _walk(roots, lambda group: (group.samples, 0), profile.samples / PARTS, row)
+
+
+def _changed_paths(difference: ProfileDifference) -> Iterator[_Row]:
+    """Return the paths of both sides together."""
+
+    def row(path: PathChange, depth: int) -> tuple[_Row, tuple[PathChange, ...]]:
+        z = finite_z(own_change(difference, path).z)
+        shade = unchanged_shade(difference.one_sided_call(path))
+        state = _STATES.index(path.state)
+        own = (path.head_self, path.base_self)
+        return _Row(depth, path.frame, path.frame, *own, state, z, shade), path.children
+
+    least = max(difference.base.profile.samples, difference.head.profile.samples) / PARTS
+    roots = collapse_chains(difference).roots
+    return _walk(roots, lambda path: (path.head_samples, path.base_samples), least, row)
+
+
+def _difference(
+    difference: ProfileDifference, paths: list[_Row], names: list[str]
+) -> dict[str, object]:
+    by_name = {each.frame.name: each for each in difference.functions}
+    known = [by_name.get(name) for name in names]
+    shades = {index: path.shade for index, path in enumerate(paths) if path.shade != "same"}
+    return {
+        "measure": difference.measure,
+        "base": visible(difference.base.name),
+        "head": visible(difference.head.name),
+        "total": difference.base.profile.samples,
+        "cost": difference.base.cpu_s_per_token,
+        "now": difference.head.cpu_s_per_token,
+        "certain": round(difference.certain_z, 2),
+        "states": [state_word(difference, state) for state in _STATES],
+        "kinds": list(_STATES),
+        "steps": list(STEPS),
+        "before": [path.own_before for path in paths],
+        "state": [path.state for path in paths],
+        "z": [path.z for path in paths],
+        "shade": shades,
+        "functions": {
+            "own": [each.own.base_samples if each else 0 for each in known],
+            "all": [each.inclusive.base_samples if each else 0 for each in known],
+            "state": [_STATES.index(each.state) if each else 0 for each in known],
+            "z": [finite_z(each.own.z) if each else 0.0 for each in known],
+        },
+    }

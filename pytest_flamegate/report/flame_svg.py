@@ -11,14 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pytest_flamegate.profile.hotspots import categorize_frame
-from pytest_flamegate.profile.model import Frame, Profile, Unit
+from pytest_flamegate.profile.model import Frame, Profile
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import (
-    Box,
     Colouring,
+    Group,
     Layout,
+    Placed,
+    Tone,
     choose_colours,
     layout,
+    require_drawable,
     self_shares,
     shades,
 )
@@ -29,7 +32,6 @@ from pytest_flamegate.report.svg import (
     SANS_EM,
     TEXT,
     Boxes,
-    Shade,
     Sheet,
     Words,
     attributes,
@@ -44,26 +46,35 @@ _LEGEND_COLUMNS = 8
 _LEGEND_ROW = 38.0
 
 
+_NARROWEST = 0.5
+"""The width of the narrowest box, in units of the picture."""
+
+
 @dataclass(frozen=True, slots=True)
 class _FlamePicture:
-    """The data that every part of the picture draws from."""
+    """The data that every part of the picture draws from; shares are 0 to 1, largest first."""
 
-    laid: Layout
+    profile: Profile
+    laid: Layout[Group]
     colouring: Colouring
     own: Mapping[Frame, float]
     shares: Mapping[str, float]
     cpu_s_per_token: float | None
-    unit: Unit
+    samples: int
 
     def count(self, number: int) -> str:
         """Return ``1,312 samples``, in the profile's unit."""
-        return text.plural(number, self.unit.removesuffix("s"))
+        return text.plural(number, self.profile.unit.removesuffix("s"))
 
     def cost(self, samples: int) -> str:
         """Return `` · 1.38 ms/token`` for ``samples``; nothing if no cost is known."""
         if self.cpu_s_per_token is None:
             return ""
-        return f" · {text.per_token(self.cpu_s_per_token * samples / self.laid.samples)}"
+        return f" · {text.per_token(self.cpu_s_per_token * samples / self.samples)}"
+
+    def tone(self, box: Placed[Group]) -> Tone:
+        """Return the colours of a box, which are those of its last frame."""
+        return self.colouring.tone(self.colouring.kind(box.item.frames[-1]))
 
 
 def flamegraph(
@@ -76,26 +87,21 @@ def flamegraph(
 ) -> str:
     """Draw ``profile`` as one self-contained SVG document, for light and dark themes.
 
-    Equal arguments give equal bytes.
-
-    Args:
-        profile: The width of a frame is its share of the samples, or of the profile's unit.
-        title: The heading.
-        subtitle: Notes below it, separated by middle dots.
-        cpu_s_per_token: CPU time of one token in seconds; with it each frame shows its cost.
-        categorise: Returns the category of a frame.
-
-    Raises:
-        UndecidedError: The profile holds no samples.
-        ReceiptError: A figure is impossible.
+    ``subtitle`` holds notes, separated by middle dots. If ``cpu_s_per_token`` is known, each frame
+    shows its cost. Equal arguments give equal bytes. Raises as ``require_drawable`` does.
     """
-    text.require_cost(cpu_s_per_token)
-    laid = layout(profile.stacks, width=INNER)
+    require_drawable(profile, cpu_s_per_token)
     own = self_shares(profile.stacks)
     colouring = choose_colours(own, categorise)
-    shares = _share_by_kind(own, colouring)
-    picture = _FlamePicture(laid, colouring, own, shares, cpu_s_per_token, profile.unit)
-
+    picture = _FlamePicture(
+        profile,
+        layout(profile, least_part=_NARROWEST / INNER),
+        colouring,
+        own,
+        _share_by_kind(own, colouring),
+        cpu_s_per_token,
+        profile.samples,
+    )
     sheet = Sheet()
     sheet.heading(title, subtitle)
     _category_bar(sheet, picture)
@@ -103,7 +109,10 @@ def flamegraph(
     sheet.y += 4
     sheet.notes(profile_notes(profile))
     sheet.notes(list(_reading(picture)))
-    return sheet.document(title, _description(picture), _shades(picture))
+    names = {picture.tone(box).name for box in picture.laid.boxes} | {"floor"}
+    names |= {colouring.tone(kind).name for kind in picture.shares}
+    used = {name: each for name, each in shades().items() if name in names}
+    return sheet.document(title, _description(picture), used)
 
 
 def profile_notes(profile: Profile) -> list[str]:
@@ -143,20 +152,13 @@ def _share_by_kind(own: Mapping[Frame, float], colouring: Colouring) -> dict[str
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _shades(picture: _FlamePicture) -> dict[str, Shade]:
-    """Return the colours of the classes that the picture uses."""
-    kinds = {picture.colouring.kind(box.last) for box in picture.laid.boxes} | set(picture.shares)
-    used = {picture.colouring.tone(kind).name for kind in kinds} | {"floor"}
-    return {name: each for name, each in shades().items() if name in used}
-
-
 def _category_bar(sheet: Sheet, picture: _FlamePicture) -> None:
     """Draw the self share of each kind: one bar, and its legend in columns."""
     x = MARGIN
     for name, value in picture.shares.items():
         tone = picture.colouring.tone(name)
         wide = max(value * INNER - 1, 0.5)
-        sheet.parts.append(rect(x, sheet.y, wide, 9, tone.fill, class_=tone.name))
+        sheet.parts.append(rect(x, sheet.y, wide, 9, tone.shade.light, class_=tone.name))
         x += value * INNER
     sheet.y += 26
     for index, (name, value) in enumerate(picture.shares.items()):
@@ -170,7 +172,7 @@ def _category_bar(sheet: Sheet, picture: _FlamePicture) -> None:
 def _legend_entry(name: str, value: float, picture: _FlamePicture, x: float, y: float) -> str:
     tone = picture.colouring.tone(name)
     fits = room(INNER / _LEGEND_COLUMNS - 16, TEXT, SANS_EM)
-    swatch = rect(x, y - 10, 11, 11, tone.fill, rx=2, class_=f"{tone.name} swatch")
+    swatch = rect(x, y - 10, 11, 11, tone.shade.light, rx=2, class_=f"{tone.name} swatch")
     label = line(x + 16, y, clip(visible(name), fits), font_size=TEXT, class_="ink")
     figure = f'<tspan font-weight="600" class="ink">{xml_text(text.share(value))}</tspan>'
     if picture.cpu_s_per_token is not None:
@@ -181,60 +183,55 @@ def _legend_entry(name: str, value: float, picture: _FlamePicture, x: float, y: 
 
 
 def _flames(sheet: Sheet, picture: _FlamePicture) -> None:
-    laid = picture.laid
-    top = sheet.y
+    laid, top, unit = picture.laid, sheet.y, INNER / picture.samples
     boxes = Boxes()
-    everything = f"all {picture.count(laid.samples)}{picture.cost(laid.samples)}"
+    everything = f"all {picture.count(picture.samples)}{picture.cost(picture.samples)}"
     boxes.add("floor", MARGIN, top + laid.depth * ROW, INNER, [everything], Words(everything))
     for box in laid.boxes:
-        y = top + (laid.depth - box.depth - 1) * ROW
-        name = picture.colouring.tone(picture.colouring.kind(box.last)).name
-        title = list(_title(box, picture))
-        boxes.add(name, MARGIN + box.x, y, box.width, title, _words(box, picture))
-    sheet.parts.append(boxes.drawn(_shades(picture)))
+        frame, y = box.item.frame, top + (laid.depth - box.depth - 1) * ROW
+        share = text.share(box.item.samples / picture.samples)
+        words = Words(frame.name, (share, frame.module.rpartition("/")[2]))
+        title = list(_title(box.item, picture))
+        x, width = MARGIN + box.start * unit, box.weight * unit
+        boxes.add(picture.tone(box).name, x, y, width, title, words)
+    sheet.parts.append(boxes.drawn(shades()))
     sheet.y = top + (laid.depth + 1) * ROW
 
 
-def _title(box: Box, picture: _FlamePicture) -> Iterator[str]:
-    total = picture.laid.samples
-    yield box.frame.name
-    yield f"{box.frame.module or 'module unknown'} · {picture.colouring.categorise(box.last)}"
-    yield (
-        f"{picture.count(box.samples)} · "
-        f"{text.share(box.samples / total)}{picture.cost(box.samples)}"
-    )
-    if box.self_samples == box.samples:
+def _title(group: Group, picture: _FlamePicture) -> Iterator[str]:
+    def measure(samples: int) -> str:
+        share = text.share(samples / picture.samples)
+        return f"{picture.count(samples)} · {share}{picture.cost(samples)}"
+
+    frame, own = group.frame, group.self_samples
+    yield frame.name
+    category = picture.colouring.categorise(group.frames[-1])
+    yield f"{frame.module or 'module unknown'} · {category}"
+    yield measure(group.samples)
+    if own == group.samples:
         yield "all of it itself"
-    elif box.self_samples:
-        yield (
-            f"itself {picture.count(box.self_samples)} · "
-            f"{text.share(box.self_samples / total)}{picture.cost(box.self_samples)}"
-        )
-
-
-def _words(box: Box, picture: _FlamePicture) -> Words:
-    """Return the frame's name, and its share and file."""
-    share = text.share(box.samples / picture.laid.samples)
-    return Words(box.frame.name, (share, box.frame.module.rpartition("/")[2]))
+    elif own:
+        yield f"itself {measure(own)}"
 
 
 def _reading(picture: _FlamePicture) -> Iterator[str]:
-    laid = picture.laid
+    laid, profile = picture.laid, picture.profile
     cost = "" if picture.cpu_s_per_token is None else " and CPU time of a token"
     yield f"legend: self share{cost}"
-    yield f"width: share of {picture.unit}"
+    yield f"width: share of {profile.unit}"
     yield "height: call depth, outermost at the bottom"
     yield "order: by name, not by time"
     if picture.colouring.modules:
         yield "colour: module"
-    if any(box.frame is not box.last for box in laid.boxes):
+    if any(len(box.item.frames) > 1 for box in laid.boxes):
         yield "a › b: callers that do no work themselves"
-    if laid.stackless:
-        yield f"{picture.count(laid.stackless)} without a stack"
-    if laid.folded_branches:
+    if stackless := profile.stacks.get((), 0):
+        yield f"{picture.count(stackless)} without a stack"
+    if laid.left_out:
+        drawn = stackless + sum(box.item.self_samples for box in laid.boxes)
         yield (
-            f"{picture.count(laid.folded_samples)} in "
-            f"{text.plural(laid.folded_branches, 'branch', 'branches')} too small to draw or "
+            f"{picture.count(picture.samples - drawn)} in "
+            f"{text.plural(laid.left_out, 'branch', 'branches')} too small to draw or "
             "too deep, left in the width of their callers"
         )
 
@@ -244,6 +241,6 @@ def _description(picture: _FlamePicture) -> str:
     frames = ", ".join(f"{visible(f.name, 80)} {text.share(value)}" for f, value in hottest[:5])
     kinds = ", ".join(f"{name} {text.share(value)}" for name, value in picture.shares.items())
     return (
-        f"Flame graph of {picture.count(picture.laid.samples)}. "
+        f"Flame graph of {picture.count(picture.samples)}. "
         f"Hottest frames by self share: {frames}. By category: {kinds}."
     )

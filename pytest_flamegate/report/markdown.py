@@ -208,7 +208,9 @@ def guide_readme(runs: Sequence[RunReport], *, regenerate: str = "flamegate flam
              escape(machine_note(run.evidence)) or NONE]
         )  # fmt: skip
     head = ["flame graph", "details", "workload", "generated", "hardware"]
-    tones = [[code(name), code(tone.fill), escape(tone.meaning)] for name, tone in PALETTE.items()]
+    tones = [
+        [code(name), code(tone.shade.light), escape(tone.meaning)] for name, tone in PALETTE.items()
+    ]
     values = {
         "baselines": table(head, rows) if rows else "None yet.",
         "regenerate": visible(regenerate, _LONG),

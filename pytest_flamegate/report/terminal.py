@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.receipt.types import Evidence
@@ -30,10 +29,6 @@ from pytest_flamegate.report.verdict import (
     reason_section,
     signal_section,
 )
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
 
 GREEN, RED, YELLOW = "green", "red", "yellow"
 _COLOURS = {
@@ -113,14 +108,10 @@ def summary(
     """
     if not rows:
         return ["no workload was measured"]
-    table = [_HEAD, *(_summary_cells(row, width) for row in rows)]
+    table = [_HEAD, *(_summary_cells(row, width, colour=colour) for row in rows)]
     # The last column takes the width that the others leave.
     room = width - 3 - max(map(cells, columns([row[:4] for row in table])))
-    lines = columns(
-        [(*row[:4], _fit_frames(row[4], max(room, 20))) for row in table],
-        right=(1, 2),
-        colour=colour,
-    )
+    lines = columns([(*row[:4], _fit_frames(row[4], max(room, 20))) for row in table], right=(1, 2))
     for row in rows:
         notes = [row.headline, *row.warnings] if row.word in _WITH_HEADLINE else row.warnings
         notes = [visible(note, 1000) for note in notes]
@@ -140,15 +131,13 @@ def summary(
     return [line.rstrip() for line in lines]
 
 
-def _summary_cells(row: RunReport, width: int) -> tuple[str, str, str, Text | str, str]:
-    from rich.text import Text
-
+def _summary_cells(row: RunReport, width: int, *, colour: bool) -> tuple[str, str, str, str, str]:
     hottest = "\n".join(
         f"{visible(each.name)} {text.share(each.self_share)}" for each in find_hottest(row.evidence)
     )
-    verdict = Text.styled(row.word, f"bold {colour_of(row.verdict)}")
     name = clip_front(visible(row.name), max(width // 3, 12))
-    return name, *speed_cells(row.receipt, row.evidence), verdict, hottest
+    word = paint(row.word, colour_of(row.verdict)) if colour else row.word
+    return name, *speed_cells(row.receipt, row.evidence), word, hottest
 
 
 def _fit_frames(frames: str, room: int) -> str:

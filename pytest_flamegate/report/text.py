@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
-from io import StringIO
-from typing import TYPE_CHECKING
 
-from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import IMPLAUSIBLE, escape_character, significant
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 
 def count(value: int) -> str:
@@ -77,22 +72,10 @@ def micros(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def require_cost(cpu_s_per_token: float | None) -> None:
-    """Refuse a cost that no token can have: ``ReceiptError`` ``E_IMPOSSIBLE_FIGURE``."""
-    if cpu_s_per_token is None or (math.isfinite(cpu_s_per_token) and cpu_s_per_token > 0):
-        return
-    raise ReceiptError(
-        "E_IMPOSSIBLE_FIGURE",
-        f"The CPU time for each token is {cpu_s_per_token!r} s.",
-        "Measure again; a run that used no CPU time generated nothing.",
-    )
-
-
 ELLIPSIS = "…"
 _SGR = {"green": 32, "red": 31, "yellow": 33}
 MAX_SHOWN = 300
-_UNBOUNDED = 100_000
-"""A width in cells that no row reaches: lines are aligned here, and cut elsewhere."""
+_PAINT = re.compile(r"\x1b\[[0-9;]*m")
 
 # Control, format (bidi, zero width), surrogate, line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -122,6 +105,8 @@ def _make_visible(text: str) -> str:
 
 def cells(text: str) -> int:
     """Return the columns that ``text`` takes in a terminal; a wide character takes two."""
+    if "\x1b" in text:
+        text = _PAINT.sub("", text)
     if text.isascii():
         return len(text)
     # Here and not above: reports are imported where rich may not be needed at all.
@@ -132,7 +117,7 @@ def cells(text: str) -> int:
 
 def paint(text: str, colour: str) -> str:
     """Return ``text`` in bold ``green``, ``red`` or ``yellow`` for a terminal."""
-    return f"\x1b[1m\x1b[{_SGR[colour]}m{text}\x1b[0m"
+    return f"\x1b[1;{_SGR[colour]}m{text}\x1b[0m"
 
 
 def clip(text: str, width: int) -> str:
@@ -157,43 +142,21 @@ def clip_front(text: str, width: int) -> str:
 
 
 def columns(
-    rows: Sequence[Sequence[str | Text]],
-    *,
-    right: Sequence[int] = (),
-    gap: int = 3,
-    indent: int = 0,
-    colour: bool = False,
+    rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), gap: int = 3, indent: int = 0
 ) -> list[str]:
     """Return ``rows`` as aligned lines; the columns numbered in ``right`` end flush.
 
-    Every row has as many cells as the first, each of one line. Trailing spaces are
-    dropped. The style of a ``Text`` shows with ``colour`` alone, whatever the environment
-    says of terminals: the same rows give the same lines everywhere.
+    Every row has as many cells as the first, each of one line. Trailing spaces are dropped.
     """
-    if not rows:
-        return []
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, gap, 0, 0))
-    for index in range(len(rows[0])):
-        table.add_column(justify="right" if index in right else "left", no_wrap=True)
+    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    lines = []
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    console = Console(
-        file=StringIO(),
-        width=_UNBOUNDED,
-        height=len(rows),
-        color_system="standard" if colour else None,
-        force_terminal=colour,
-        force_jupyter=False,
-        no_color=not colour,
-        legacy_windows=False,
-    )
-    with console.capture() as captured:
-        console.print(table)
-    return [" " * indent + line.rstrip() for line in captured.get().splitlines()]
+        line = " " * indent
+        for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            space = " " * (width - cells(cell))
+            line += (space + cell if index in right else cell + space) + " " * gap
+        lines.append(line.rstrip())
+    return lines
 
 
 def wrap(parts: Sequence[str], width: int, separator: str = " · ") -> list[str]:

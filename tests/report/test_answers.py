@@ -62,7 +62,7 @@ def test_honesty_and_use_as_a_baseline_are_separate_answers() -> None:
     usable = verification_text(replace(verification(), honest=True)).splitlines()
     assert usable[0] == "accepted (grade CONSISTENT)   policy bitnet"
     assert usable[-2:] == ["usable as a baseline: yes", CEILING]
-    assert "\x1b[32m" in verification_text(verification(), colour=True)
+    assert "\x1b[1;32m" in verification_text(verification(), colour=True)
 
 
 def test_a_replay_that_proves_too_little_is_neither_accepted_nor_refused() -> None:
@@ -117,7 +117,7 @@ def test_warnings_come_before_the_table() -> None:
     head = replace(found.head.profile, profiler="perf")
     found = compare_profiles(found.base, replace(found.head, profile=head))
     lines = difference_text(found, colour=True).splitlines()
-    assert lines[0].startswith("\x1b[1m\x1b[33mrms_norm")
+    assert lines[0].startswith("\x1b[1;33mrms_norm")
     assert lines[1].startswith("  NOT COMPARABLE")
     assert "profiler: py-spy and perf" in lines[1]
     assert lines[2].startswith("  shares only")

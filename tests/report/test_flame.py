@@ -1,19 +1,32 @@
+"""The layout of flame graphs, and their colours: every kind of sight separates them."""
+
 from __future__ import annotations
+
+import itertools
+import math
+import re
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.model import Frame, Stack
+from pytest_flamegate.report import flame, html
+from pytest_flamegate.report.difference import SHADES
 from pytest_flamegate.report.flame import (
+    PALETTE,
     UNKNOWN,
-    Box,
+    Group,
+    Layout,
+    Placed,
     chain_frame,
     choose_colours,
-    layout,
     self_shares,
+    shades,
 )
+from pytest_flamegate.report.svg import INK, Shade
+from tests.report import factory
 
 STACKS = st.dictionaries(
     st.lists(st.sampled_from("abcd"), max_size=6).map(lambda names: stack(*names)),
@@ -31,91 +44,64 @@ def stack(*names: str) -> Stack:
     return tuple(frame(name) for name in names)
 
 
-def named(boxes: tuple[Box, ...]) -> list[tuple[str, int, float, float, int, int]]:
-    return [(b.frame.name, b.depth, b.x, b.width, b.samples, b.self_samples) for b in boxes]
+def layout(stacks: dict[Stack, int], least_part: float = 0.005) -> Layout[Group]:
+    return flame.layout(factory.profile(stacks), least_part=least_part)
+
+
+def boxes(laid: Layout[Group]) -> list[tuple[str, int, float, float, int]]:
+    return [
+        (b.item.frame.name, b.depth, b.start, b.weight, b.item.self_samples) for b in laid.boxes
+    ]
+
+
+def names(laid: Layout[Group]) -> list[str]:
+    return [box.item.frame.name for box in laid.boxes]
 
 
 def test_equal_prefixes_merge_in_the_order_of_names() -> None:
-    laid = layout({stack("main", "z"): 2, stack("main", "b"): 5, stack("main"): 3}, width=100)
-    assert named(laid.boxes) == [
-        ("main", 0, 0, 100, 10, 3),
-        ("b", 1, 0, 50, 5, 5),
-        ("z", 1, 50, 20, 2, 2),
-    ]
-    assert (laid.samples, laid.depth, laid.folded_branches) == (10, 2, 0)
+    laid = layout({stack("main", "z"): 2, stack("main", "b"): 5, stack("main"): 3})
+    assert boxes(laid) == [("main", 0, 0, 10, 3), ("b", 1, 0, 5, 5), ("z", 1, 5, 2, 2)]
+    assert (laid.depth, laid.left_out) == (2, 0)
 
 
 def test_frames_of_one_name_in_two_modules_stay_apart() -> None:
     one, other = Frame("f", "a.py", "python"), Frame("f", "b.so", "native")
-    laid = layout({(other,): 1, (one,): 1}, width=10)
-    assert [box.frame for box in laid.boxes] == [one, other]
+    laid = layout({(other,): 1, (one,): 1})
+    assert [box.item.frame for box in laid.boxes] == [one, other]
 
 
-def test_too_narrow_boxes_are_folded_with_all_above_them_and_counted() -> None:
+def test_too_narrow_boxes_are_left_out_with_all_above_them_and_counted() -> None:
     stacks = {stack("main", "hot"): 997, stack("main", "tiny", "leaf"): 2, stack("main", "t"): 1}
-    laid = layout(stacks, width=100, min_width=0.25)
-    assert [box.frame.name for box in laid.boxes] == ["main", "hot"]
-    assert (laid.folded_samples, laid.folded_branches) == (3, 2)
-    assert laid.boxes[0].samples == 1000
+    laid = layout(stacks, 0.0025)
+    assert (names(laid), laid.left_out) == (["main", "hot"], 2)
+    assert laid.boxes[0].weight == 1000
 
 
-def test_too_deep_boxes_are_folded_and_counted() -> None:
-    deep = {stack(*(["f"] * depth)): 1 for depth in range(1, 101)}
-    laid = layout(deep, width=100, max_depth=50)
-    assert (laid.depth, laid.folded_samples, laid.folded_branches) == (50, 50, 1)
+def test_of_too_many_boxes_the_widest_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flame, "MAX_BOXES", 4)
+    laid = layout({stack("main", f"f{i:02}"): 1 + i for i in range(20)}, 0)
+    assert (names(laid), laid.left_out) == (["main", "f17", "f18", "f19"], 17)
 
 
-def test_of_too_many_boxes_the_widest_are_drawn() -> None:
-    stacks = {stack("main", f"f{i:02}"): 1 + i for i in range(20)}
-    laid = layout(stacks, width=100, min_width=0, max_boxes=4)
-    assert [box.frame.name for box in laid.boxes] == ["main", "f17", "f18", "f19"]
-    assert laid.folded_branches == 17
-    assert sum(box.self_samples for box in laid.boxes) + laid.folded_samples == laid.samples
-
-
-def test_samples_without_a_stack_take_room_and_are_counted() -> None:
-    laid = layout({(): 5, stack("main"): 5}, width=100)
-    assert named(laid.boxes) == [("main", 0, 0, 50, 5, 5)]
-    assert laid.stackless == 5
+def test_samples_without_a_stack_have_no_box() -> None:
+    assert boxes(layout({(): 5, stack("main"): 5})) == [("main", 0, 0, 5, 5)]
 
 
 @given(STACKS)
 def test_widths_sum_and_nothing_leaves_its_caller(stacks: dict[Stack, int]) -> None:
-    laid = layout(stacks, width=1000, min_width=0)
-    total = sum(stacks.values())
-    assert sum(box.self_samples for box in laid.boxes) + laid.stackless == total
-    assert all(box.samples <= total for box in laid.boxes)
-    path: list[Box] = []
+    laid = layout(stacks, 0)
+    total = sum(stacks.values()) - stacks.get((), 0)
+    assert sum(box.item.self_samples for box in laid.boxes) == total
+    assert sum(box.weight for box in laid.boxes if box.depth == 0) == total
+    path: list[Placed[Group]] = []
     for box in laid.boxes:
         del path[box.depth :]
         assert len(path) == box.depth
         if path:
-            assert path[-1].x - 1e-6 <= box.x
-            assert box.x + box.width <= path[-1].x + path[-1].width + 1e-6
-        assert box.width == pytest.approx(1000 * box.samples / total)
+            assert path[-1].start <= box.start
+            assert box.start + box.weight <= path[-1].start + path[-1].weight
         path.append(box)
-    roots = sum(box.width for box in laid.boxes if box.depth == 0)
-    assert roots == pytest.approx(1000 * (total - laid.stackless) / total)
-
-
-@given(STACKS)
-def test_the_order_of_the_stacks_does_not_matter(stacks: dict[Stack, int]) -> None:
-    turned = dict(reversed(stacks.items()))
-    assert layout(stacks, width=1000) == layout(turned, width=1000)
-
-
-@pytest.mark.parametrize(
-    ("stacks", "code"),
-    [
-        ({}, "E_NO_SAMPLES"),
-        ({stack("a"): 0}, "E_NO_SAMPLES"),
-        ({stack("a"): 3, stack("b"): -1}, "E_NEGATIVE_SAMPLES"),
-    ],
-)
-def test_nonsense_is_refused(stacks: dict[Stack, int], code: str) -> None:
-    with pytest.raises(FlamegateError) as refused:
-        layout(stacks, width=100)
-    assert refused.value.code == code
+    assert boxes(layout(dict(reversed(stacks.items())), 0)) == boxes(laid)
 
 
 def test_self_shares_are_of_all_samples() -> None:
@@ -127,21 +113,15 @@ def test_self_shares_are_of_all_samples() -> None:
 
 
 def test_three_idle_callers_are_one_box() -> None:
-    stacks = {stack("a", "b", "c", "d", "x"): 3, stack("a", "b", "c", "d", "y"): 2}
-    laid = layout(stacks, width=100)
+    laid = layout({stack("a", "b", "c", "d", "x"): 3, stack("a", "b", "c", "d", "y"): 2})
     # The last caller branches, so that it stays a box of its own.
-    assert [(box.frame.name, box.depth) for box in laid.boxes] == [
-        ("a › b › c", 0), ("d", 1), ("x", 2), ("y", 2),
-    ]  # fmt: skip
-    assert laid.boxes[0].last == frame("c")
-    assert laid.boxes[0].self_samples == 0
-
-
-def test_callers_with_work_of_their_own_or_two_alone_stay() -> None:
-    two = layout({stack("a", "b", "x"): 3, stack("a", "b", "y"): 2}, width=100)
-    assert [box.frame.name for box in two.boxes] == ["a", "b", "x", "y"]
-    busy = layout({stack("a", "b", "c", "d"): 3, stack("a", "b"): 2}, width=100)
-    assert [box.frame.name for box in busy.boxes] == ["a", "b", "c", "d"]
+    assert [row[:2] for row in boxes(laid)] == [("a › b › c", 0), ("d", 1), ("x", 2), ("y", 2)]
+    assert laid.boxes[0].item.frames[-1] == frame("c")
+    assert laid.boxes[0].item.self_samples == 0
+    # Two alone, and callers with work of their own, stay.
+    two = layout({stack("a", "b", "x"): 3, stack("a", "b", "y"): 2})
+    assert names(two) == ["a", "b", "x", "y"]
+    assert names(layout({stack(*"abcd"): 3, stack("a", "b"): 2})) == ["a", "b", "c", "d"]
 
 
 def test_a_chain_of_any_length_has_a_short_name() -> None:
@@ -149,8 +129,7 @@ def test_a_chain_of_any_length_has_a_short_name() -> None:
     name = chain_frame(stack(*(f"f{index}" for index in range(2000)))).name
     assert name.startswith("f0 › f1 › ")
     assert name.endswith("… 1,989 more … › f1997 › f1998 › f1999")
-    laid = layout({stack(*(["loop"] * 20_000)): 5}, width=100)
-    assert [box.frame.name for box in laid.boxes] == ["loop ×19,999", "loop"]
+    assert names(layout({stack(*(["loop"] * 20_000)): 5})) == ["loop ×19,999", "loop"]
 
 
 # Colours
@@ -173,8 +152,8 @@ def test_a_profile_of_no_known_kind_is_coloured_by_module() -> None:
     own = shares(0.1)
     colouring = choose_colours(own, categorise)
     assert [colouring.kind(each) for each in own] == ["matmul", "ops.py", "model.py"]
-    assert colouring.tone("ops.py").name == "module1"
-    assert colouring.tone("ops.py").meaning == "the module ops.py"
+    tone = colouring.tone("ops.py")
+    assert (tone.name, tone.meaning) == ("module1", "the module ops.py")
     assert colouring.tone("matmul").name == "matmul"
     # A module that is not among the hottest keeps its category.
     assert colouring.kind(frame("other")) == "python"
@@ -188,3 +167,116 @@ def test_a_profile_of_known_kinds_or_one_module_is_coloured_by_category(
     assert colouring.modules == {}
     assert {colouring.kind(each) for each in own} <= {"matmul", "python"}
     assert colouring.tone("ops.py") is UNKNOWN
+
+
+# Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB.
+SIGHT = MappingProxyType(
+    {
+        "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+        "protanopia": (
+            (0.152286, 1.052583, -0.204868),
+            (0.114503, 0.786281, 0.099216),
+            (-0.003882, -0.048116, 1.051998),
+        ),
+        "deuteranopia": (
+            (0.367322, 0.860646, -0.227968),
+            (0.280085, 0.672501, 0.047413),
+            (-0.011820, 0.042940, 0.968881),
+        ),
+        "tritanopia": (
+            (1.255528, -0.076749, -0.178779),
+            (-0.078411, 0.930809, 0.147602),
+            (0.004733, 0.691367, 0.303900),
+        ),
+    }
+)
+Triple = tuple[float, float, float]
+each_sight = pytest.mark.parametrize("sight", SIGHT)
+on_both_papers = pytest.mark.parametrize("paper", ["light", "dark"])
+
+
+def linear(colour: str) -> Triple:
+    values = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in values)
+    return red, green, blue
+
+
+def contrast(one: str, other: str) -> float:
+    lights = (linear(each) for each in (one, other))
+    low, high = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in lights)
+    return (high + 0.05) / (low + 0.05)
+
+
+def seen(colour: str, sight: str) -> Triple:
+    """Return a colour as an eye with that sight sees it, in CIELAB."""
+    light = linear(colour)
+    red, green, blue = (
+        min(1.0, max(0.0, sum(a * b for a, b in zip(row, light, strict=True))))
+        for row in SIGHT[sight]
+    )
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.95047
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.08883
+    a, b, c = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * b - 16, 500 * (a - b), 200 * (b - c)
+
+
+@on_both_papers
+@each_sight
+def test_every_two_categories_differ(sight: str, paper: str) -> None:
+    shown = {name: seen(getattr(each.shade, paper), sight) for name, each in PALETTE.items()}
+    pairs = itertools.combinations(shown, 2)
+    assert [(a, b) for a, b in pairs if math.dist(shown[a], shown[b]) < 20] == []
+
+
+@each_sight
+def test_modules_differ(sight: str) -> None:
+    shown = [seen(shade.light, sight) for name, shade in shades().items() if "module" in name]
+    assert min(math.dist(*pair) for pair in itertools.combinations(shown, 2)) >= 7
+
+
+@on_both_papers
+@each_sight
+def test_more_less_and_unchanged_differ(sight: str, paper: str) -> None:
+    """The weakest tints differ by as little as 6, next to words and a solid part."""
+    shown = {name: seen(getattr(each, paper), sight) for name, each in SHADES.items()}
+    for step, least in (("1", 6), ("2", 15), ("3", 25)):
+        up, down, same = shown[f"up{step}"], shown[f"down{step}"], shown["same"]
+        assert math.dist(up, down) >= least
+        assert math.dist(up, same) >= least - 1
+    for tint in ("up1", "up2", "up3", "same", "less"):
+        assert math.dist(shown["more"], shown[tint]) >= 15
+
+
+@pytest.mark.parametrize("shade", [*shades().values(), *SHADES.values()])
+def test_names_read_on_their_fill(shade: Shade) -> None:
+    assert contrast(shade.light, shade.light_ink) >= 4.5
+    assert contrast(shade.dark, shade.dark_ink) >= 4.5
+
+
+@pytest.mark.parametrize("paper", [0, 1])
+def test_words_read_on_the_paper_and_on_the_callers_of_a_zoomed_box(paper: int) -> None:
+    assert contrast(INK["ink"][paper], INK["paper"][paper]) >= 12
+    assert contrast(INK["muted"][paper], INK["paper"][paper]) >= 4.5
+    # The page draws callers on their fill thinned by the paper, in the page's own ink.
+    css = html.style()
+    (mixed,) = re.findall(
+        r"\.above \{ background: color-mix\(in srgb, var\(--fill\) (\d+)%, var\(--paper\)\); "
+        r"color: var\(--ink\) \}",
+        css,
+    )
+    ground, ink = (
+        re.findall(rf"--{name}: light-dark\((#\w+), (#\w+)\)", css)[0][paper]
+        for name in ("paper", "ink")
+    )
+    part = int(mixed) / 100
+    for shade in [*shades().values(), *SHADES.values()]:
+        fill = (shade.light, shade.dark)[paper]
+        pairs = [(int(fill[i : i + 2], 16), int(ground[i : i + 2], 16)) for i in (1, 3, 5)]
+        mixture = bytes(round(part * one + (1 - part) * other) for one, other in pairs)
+        assert contrast(f"#{mixture.hex()}", ink) >= 4.5
+
+
+def test_an_unknown_category_has_a_tone_of_its_own() -> None:
+    assert choose_colours({}, lambda _: "python").tone("telepathy") is UNKNOWN
+    assert UNKNOWN.shade not in {each.shade for each in PALETTE.values()}

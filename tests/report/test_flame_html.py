@@ -17,8 +17,7 @@ from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.report import html
 from pytest_flamegate.report.flame import Drawn, choose_colours, self_shares
-from pytest_flamegate.report.flame_data import PARTS, REST, flame_data
-from pytest_flamegate.report.flame_html import flamegraph_html
+from pytest_flamegate.report.flame_html import PARTS, REST, flame_data, flamegraph_html
 from tests.report import factory
 
 HANDLER = re.compile(r"\bon[a-z]+=|\bstyle=|javascript:")

@@ -180,7 +180,7 @@ def test_the_legend_lists_the_categories_largest_first() -> None:
     root = parse(draw(factory.profile(only)))
     assert legend(root) == ["matmul"]
     assert "100.0 %1.93 ms" in texts(root)
-    assert PALETTE["norm"].fill not in draw(factory.profile(only))
+    assert PALETTE["norm"].shade.light not in draw(factory.profile(only))
 
 
 def test_the_footer_states_how_the_profile_was_taken() -> None:

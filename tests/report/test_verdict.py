@@ -149,7 +149,7 @@ def test_a_verdict_without_figures() -> None:
 
 def test_the_answer_is_coloured_on_request() -> None:
     painted = section(verdicts.regressed(), colour=True).splitlines()
-    assert painted[0].startswith("\x1b[1m\x1b[31mregressed")
+    assert painted[0].startswith("\x1b[1;31mregressed")
     assert painted[1:] == section(verdicts.regressed()).splitlines()[1:]
 
 
