@@ -193,7 +193,7 @@ def memory_table() -> Table:
 def decode_table(rounds: int) -> Table:
     """Return the cost of marks and of cProfile for a sequence of the embedded engine, in %."""
     from pytest_flamegate.child.embedded.serving import load_engine
-    from pytest_flamegate.engines.embedded import SHIPPED_MODEL
+    from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 
     engine = load_engine({"model": str(Path(SHIPPED_MODEL))})
 

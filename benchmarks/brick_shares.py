@@ -22,7 +22,7 @@ from benchmarks.passage import profiled
 from benchmarks.tables import Table
 from pytest_flamegate.bricks.record import BrickTotals
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.profile.model import Stack
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks import engine_cost, engine_rates, engine_slower, header
 from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 
 PAIRS = 200
 ROUNDS = 5

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.tables import Table
-from pytest_flamegate.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 from tests.models.gguf_files import write_large_model
 
 _MEASURED = """

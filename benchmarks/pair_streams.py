@@ -26,7 +26,7 @@ import numpy as np
 
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver

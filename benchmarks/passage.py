@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
-from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.served import ServedProcess
 from pytest_flamegate.profile.model import Profile

@@ -10,7 +10,7 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS
-from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.gate import machine_id
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.baseline import (

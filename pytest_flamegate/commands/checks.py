@@ -19,7 +19,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UndecidedError, UsageError
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import stream_progress
-from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.gate.calibration import (
     FEW_POOL,
     LADDER,

@@ -58,7 +58,7 @@ def read_workloads(settings: Settings) -> tuple[Workload, ...]:
     """Return the declared workloads, or the embedded ones if none are declared."""
     # Imported here: a command that only verifies receipts needs no engine.
     from pytest_flamegate.engines.declare import find_file, read_file
-    from pytest_flamegate.engines.embedded import embedded_workloads
+    from pytest_flamegate.engines.gguf import embedded_workloads
 
     file = settings.config or find_file(settings.root)
     found = read_file(file, settings.thresholds) if file is not None else ()

@@ -15,7 +15,7 @@ from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.files import path_text
 from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 from pytest_flamegate.models.discover import describe_model, find_model, find_tokenizer
 from pytest_flamegate.models.facts import read_model
 from pytest_flamegate.observe.gpu_watch import DeviceWatch

@@ -16,7 +16,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.files import read_bounded, write_errors
 from pytest_flamegate.core.json import EVIDENCE_LIMITS
-from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.models.gguf import read_header
 from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.receipt import store

@@ -17,8 +17,8 @@ from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.locks import lock_directory
 from pytest_flamegate.receipt import Grade, Refusal, store, verify_receipt
-from pytest_flamegate.receipt import attestation as statement
-from pytest_flamegate.receipt.attestation import ENVELOPE_MAX_BYTES
+from pytest_flamegate.receipt import sign as statement
+from pytest_flamegate.receipt.sign import ENVELOPE_MAX_BYTES
 from pytest_flamegate.receipt.sources import (
     ATTESTATION_NAME,
     EVIDENCE_NAME,

@@ -179,7 +179,7 @@ def _replay_all(
 ) -> Iterator[Answer]:
     """Verify each receipt, replay it if it is honest, and yield the result at once."""
     from pytest_flamegate.core.progress import stream_progress
-    from pytest_flamegate.engines.embedded import embedded_workloads
+    from pytest_flamegate.engines.gguf import embedded_workloads
     from pytest_flamegate.run.replay import Replaying
 
     settings = common.read_settings(parsed)

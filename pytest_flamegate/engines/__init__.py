@@ -1,31 +1,21 @@
-"""How a workload becomes a process that can be observed: one file for each engine.
+"""How a workload becomes a process that can be observed.
 
-A new engine is one file here and one line in ``ENGINES``.
+A new engine is one class here and one line in ``ENGINES``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pytest_flamegate.config import workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import suggest
-from pytest_flamegate.engines import benchmark, command, embedded, llama_cpp, openai, python
-
-if TYPE_CHECKING:
-    from pytest_flamegate.engines.base import Engine
-
+from pytest_flamegate.engines.base import Engine
+from pytest_flamegate.engines.command import Command
+from pytest_flamegate.engines.gguf import Embedded, LlamaCpp
+from pytest_flamegate.engines.openai import OpenAI
+from pytest_flamegate.engines.python import Benchmark, Python
 
 ENGINES: dict[str, Engine] = {
-    "embedded": embedded.Embedded(),
-    "command": command.Command(),
-    "openai": openai.OpenAI(),
-    workload.BENCHMARK_ENGINE: benchmark.Benchmark(),
-    "python": python.Python(),
-    "llama-cpp": llama_cpp.LlamaCpp(),
+    each.name: each for each in (Embedded(), Command(), OpenAI(), Benchmark(), Python(), LlamaCpp())
 }
-
-
 OPTIONS = tuple(key for each in ENGINES.values() for key in each.options.__annotations__)
 """The keys of a declaration that one engine alone accepts."""
 

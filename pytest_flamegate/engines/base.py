@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
@@ -87,17 +87,22 @@ Lasting = Served | Endpoint
 Plan = Lasting | Streamed
 
 
-class Engine(Protocol):
+class NoOptions:
+    """The options of an engine without any."""
+
+
+class Engine:
     """One way to run a model. Implementations hold no state."""
 
     name: str
     keys: frozenset[str]
     """The ``ENGINE_KEYS`` that a declaration for it may have."""
-    options: type[Any]
+    options: type[Any] = NoOptions
     """A class whose annotations are further keys of a declaration: ``Workload.options``."""
 
-    def sees_python(self, workload: Workload) -> bool:
-        """Return whether the profile should show Python frames."""
+    def plan(self, workload: Workload, model: Path | None) -> Plan:
+        """Return how to run it."""
+        raise NotImplementedError
 
     def validate(self, workload: Workload) -> None:
         """Raise ``UsageError`` if the declaration lacks or contradicts something.
@@ -106,29 +111,23 @@ class Engine(Protocol):
         """
 
     def model(self, workload: Workload) -> Path | None:
-        """Return the model file that runs; None if the engine has no such file."""
-
-    def plan(self, workload: Workload, model: Path | None) -> Plan:
-        """Return how to run it."""
+        """Return the declared model file; None if there is none, and nothing is discovered."""
+        return find_model(workload.model, workload.directory) if workload.model else None
 
     def prompt_tokens(self, workload: Workload) -> int | None:
         """Return the tokens of the prompt, if they are known without the engine."""
+        return None
 
-
-@runtime_checkable
-class ChecksProfiler(Protocol):
-    """An engine whose work is invisible to some profilers, though they see its process."""
+    def sees_python(self, workload: Workload) -> bool:
+        """Return whether the profile should show Python frames."""
+        return False
 
     def check_profiler(self, workload: Workload, profiler: str) -> None:
-        """Raise ``ToolError`` if the profiler of that name would see nothing."""
-
-
-@runtime_checkable
-class NeedsFacts(Protocol):
-    """An engine that learns from a process of its own how a workload is measured."""
+        """Raise ``ToolError`` if the profiler of that name would see nothing of its work."""
 
     def needs_facts(self, workload: Workload) -> bool:
-        """Return whether a process has to be asked."""
+        """Return whether a process has to be asked how the workload is measured."""
+        return False
 
     def complete(
         self, workload: Workload, facts: Mapping[str, str], known: Mapping[str, object] | None
@@ -137,6 +136,7 @@ class NeedsFacts(Protocol):
 
         ``known`` is the recipe of the run that it is compared with, None if there is none.
         """
+        return workload
 
 
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")

@@ -29,16 +29,12 @@ class CommandOptions:
     pattern: str
 
 
-class Command:
+class Command(base.Engine):
     """Runs ``command`` once for each measurement, without a shell."""
 
     name = "command"
     keys = frozenset({"command", "model", "tokenizer", "token_unit"})
     options = CommandOptions
-
-    def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
-        """Return False."""
-        return False
 
     def validate(self, workload: Workload) -> None:
         """Raise ``UsageError`` if it cannot be run, or tokens or figures cannot be counted."""
@@ -83,10 +79,6 @@ class Command:
             tokenizer = workload.directory / (workload.tokenizer or "")
             load(tokenizer)  # an error in the file comes before anything runs
         return Streamed(argv, workload.token_unit, tokenizer, select_sources(workload))
-
-    def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
-        """Return None: only the engine's own tokenizer knows."""
-        return None
 
 
 def replace_max_tokens(plan: Streamed, workload: Workload, tokens: int) -> tuple[str, ...] | None:

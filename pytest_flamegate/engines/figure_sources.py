@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import statistics
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.core import limit
+from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
 from pytest_flamegate.engines.figures import (
     FIGURES,
     PHASES,
@@ -24,10 +29,82 @@ from pytest_flamegate.engines.figures import (
     parse_figure,
     source_error,
 )
-from pytest_flamegate.engines.program_receipts import ProgramReceipt
+
+MAX_RECEIPT_BYTES = 1 << 20
+_REWRITE = "Have the program write a receipt of schema 1.0.0, or remove the option receipt."
+
+FileState = tuple[int, int, int]
 
 
-class LlamaCppLines:
+@dataclass(frozen=True, slots=True)
+class _ReceiptFields:
+    """The fields of a program's receipt that are read; its other claims are not."""
+
+    schema_version: Literal["1.0.0"]
+    compute_path: Literal["real"]
+    tokens_generated: float | None = None
+    tokens_per_second: float | None = None
+    kernels: Annotated[
+        tuple[Annotated[str, limit(min_length=1, max_length=128)], ...], limit(max_length=10_000)
+    ] = ()
+
+
+class ProgramReceipt(Source):
+    """Tokens, tokens per second and the names of kernels in the receipt that a program writes."""
+
+    name = "receipt"
+
+    def read(self, output: ProgramOutput) -> SourceReport | None:
+        """Return the figures of the file that was written in this run."""
+        if output.receipt is None:
+            return None
+        from pytest_flamegate.core.json import decode_json
+
+        try:
+            fields = decode_json(output.receipt, _ReceiptFields, subject="it")
+        except ReceiptError as error:
+            raise source_error(self.name, f"is not usable: {error.problem}", _REWRITE) from None
+        figures = {
+            name: parse_figure(self.name, name, value)
+            for name, value in (
+                ("tokens", fields.tokens_generated),
+                ("tokens_per_second", fields.tokens_per_second),
+            )
+            if value is not None
+        }
+        return make_source_report(self.name, figures, Counter(fields.kernels))
+
+
+def read_file_state(path: Path) -> FileState | None:
+    """Return values that change when the file is written again; None if there is no file."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def read_new_file(path: Path, before: FileState | None) -> bytes | None:
+    """Return the start of the file; None if it was not written since ``before``.
+
+    ``ToolError`` ``E_BAD_SOURCE`` if it is no regular file or cannot be read.
+    """
+    now = read_file_state(path)
+    # A copy of an older file has another inode and an earlier time: that is no writing.
+    if now is None or now == before or (before is not None and now[1] < before[1]):
+        return None
+    try:
+        # Opening a pipe for reading would block without O_NONBLOCK.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise source_error("receipt", f"is no file: {str(path)!r}", _REWRITE)
+            return file.read(MAX_RECEIPT_BYTES + 1)
+    except OSError as error:
+        raise source_error("receipt", f"cannot be read: {error.strerror}", _REWRITE) from None
+
+
+class LlamaCppLines(Source):
     """The performance lines of llama.cpp's programs: load, prompt evaluation, evaluation, total.
 
     Every version prints the same words after ``llama_print_timings:``,
@@ -107,13 +184,13 @@ sys.stdout.write(json.dumps(groups))
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Source):
     """The last match in the messages, else in the output; a group's name is its figure's."""
 
-    pattern: str
-    name: str = "pattern"
-    markers: tuple[bytes, ...] = ()
+    name = "pattern"
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
 
     def read(self, output: ProgramOutput) -> SourceReport | None:
         """Return the figures of the last match; none for a group that took no part in it."""
@@ -146,8 +223,20 @@ class Pattern:
 
 def check_pattern(pattern: str) -> None:
     """Raise ``UsageError`` ``E_BAD_VALUE`` for an expression that can yield no figure."""
-    problem = _find_pattern_problem(pattern)
-    if problem is not None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            groups = set(re.compile(pattern[:_MAX_PATTERN], re.MULTILINE).groupindex)
+        problem = "has no named group" if not groups else ""
+        if unknown := sorted(groups - set(FIGURES)):
+            problem = f"has a group {unknown[0][:40]!r}, which is no figure"
+    except (re.error, OverflowError, RecursionError) as error:
+        problem = f"is no regular expression: {error}"
+    if len(pattern) > _MAX_PATTERN:
+        problem = f"is longer than {_MAX_PATTERN} characters"
+    if "\0" in pattern:
+        problem = "contains a NUL character"
+    if problem:
         raise UsageError(
             "E_BAD_VALUE",
             f"pattern {problem}.",
@@ -157,25 +246,7 @@ def check_pattern(pattern: str) -> None:
         )
 
 
-def _find_pattern_problem(pattern: str) -> str | None:
-    if len(pattern) > _MAX_PATTERN:
-        return f"is longer than {_MAX_PATTERN} characters"
-    if "\0" in pattern:
-        return "contains a NUL character"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            groups = set(re.compile(pattern, re.MULTILINE).groupindex)
-    except (re.error, OverflowError, RecursionError) as error:
-        return f"is no regular expression: {error}"
-    if not groups:
-        return "has no named group"
-    if unknown := sorted(groups - set(FIGURES)):
-        return f"has a group {unknown[0][:40]!r}, which is no figure"
-    return None
-
-
-class QuantDispatch:
+class QuantDispatch(Source):
     """Kernels by the number of their dispatches: a line is one, ``count=N`` stands for more.
 
     The name is that of ``kernel=``, else the first word.
@@ -233,7 +304,7 @@ def read_phases(lines: Iterable[str]) -> dict[str, list[float]]:
     return {name: figures[name] for name in PHASES if name in figures}
 
 
-class Timing:
+class Timing(Source):
     """Any of the four phases, together on one line or one a line, once for each token.
 
     The figure of a run is the median of its lines.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from types import MappingProxyType
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import ToolError
@@ -146,28 +146,19 @@ class ObservedFigures:
 def check_agreement(reports: Sequence[SourceReport], observed: ObservedFigures) -> None:
     """Raise ``ToolError`` ``E_SOURCES_DISAGREE`` if two sources cannot both be right."""
     for one, other in combinations(reports, 2):
-        _compare_counts(one, other)
-        _compare_rates(one, other)
+        _compare_sources(one, other)
     for each in reports:
         _compare_observed(each, observed)
 
 
-def _compare_counts(one: SourceReport, other: SourceReport) -> None:
-    here, there = (each.report.figures.get("tokens") for each in (one, other))
-    if here is None or there is None:
-        return
-    if abs(here - there) > max(one.extra_tokens, other.extra_tokens):
-        raise _disagreement(
-            one.report.source, f"{here:g} tokens", other.report.source, f"{there:g} tokens"
-        )
-
-
-def _compare_rates(one: SourceReport, other: SourceReport) -> None:
-    for name in RATES:
+def _compare_sources(one: SourceReport, other: SourceReport) -> None:
+    for name in ("tokens", *RATES):
         here, there = (each.report.figures.get(name) for each in (one, other))
         if here is None or there is None:
             continue
-        if abs(here - there) > MAX_RATE_DIFFERENCE * max(here, there):
+        extra_tokens = max(one.extra_tokens, other.extra_tokens)
+        allowed = MAX_RATE_DIFFERENCE * max(here, there) if name in RATES else extra_tokens
+        if abs(here - there) > allowed:
             words = name.replace("_", " ")
             raise _disagreement(
                 one.report.source, f"{here:g} {words}", other.report.source, f"{there:g} {words}"
@@ -257,19 +248,17 @@ class SourceReport:
     extra_tokens: int = 0
 
 
-class Source(Protocol):
+class Source:
     """One form in which programs report. Implementations hold no state of a run."""
 
-    @property
-    def name(self) -> str:
-        """The name that selects it in ``figures``."""
-
-    @property
-    def markers(self) -> tuple[bytes, ...]:
-        """The beginnings of its lines on standard output, which are no part of the answer."""
+    name: str
+    """The name that selects it in ``figures``."""
+    markers: tuple[bytes, ...] = ()
+    """The beginnings of its lines on standard output, which are no part of the answer."""
 
     def read(self, output: ProgramOutput) -> SourceReport | None:
         """Return the report, None if there is none. ``ToolError`` for one that is impossible."""
+        raise NotImplementedError
 
 
 def make_source_report(

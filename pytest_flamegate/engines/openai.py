@@ -40,7 +40,7 @@ class OpenAIOptions:
     frames: Literal["native", "python"]
 
 
-class OpenAI:
+class OpenAI(base.Engine):
     """Asks a server for completions and reads the tokens as they stream in."""
 
     name = "openai"
@@ -103,10 +103,6 @@ class OpenAI:
             health=options.get("health"),
             key_variable=options.get("api_key_env"),
         )
-
-    def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
-        """Return None: the server reports it in its answers."""
-        return None
 
 
 def _serve(workload: Workload) -> tuple[str, ...]:

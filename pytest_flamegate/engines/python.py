@@ -1,20 +1,26 @@
-"""A Python function that yields tokens: ``target = "module:function"``."""
+"""Python code in a child process: a function that yields tokens, or a test that is a benchmark."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypedDict
 
-from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
+from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.engines.base import Plan, Served
-from pytest_flamegate.models.discover import find_model
+from pytest_flamegate.engines.base import ROUND, Engine, Plan, Served
 
 TRACERS = ("torch", "target")
 """Who writes the trace of the kernels: torch.profiler around the target, or the target itself."""
 KERNEL_TRACE = "FLAMEGATE_KERNEL_TRACE"
 """The environment variable with the directory for the traces, in the one run that is traced."""
-_FACTORY = "pytest_flamegate.child.python:load_engine"
+WORK = ("elements", "bytes", "flops")
+"""The options of a benchmark that declare the work of one call."""
 
 
 class PythonOptions(TypedDict, total=False):
@@ -23,47 +29,113 @@ class PythonOptions(TypedDict, total=False):
     kernel_trace: Literal["torch", "target"]
 
 
-class Python:
-    """Imports the target in a fresh child process and calls it with prompt and max_tokens."""
+class Python(Engine):
+    """Imports ``target = "module:function"``, and calls it with prompt and max_tokens."""
 
     name = "python"
     keys = frozenset({"target", "model"})
     options = PythonOptions
 
-    def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
+    def sees_python(self, workload: Workload) -> bool:
         """Return True."""
         return True
 
     def validate(self, workload: Workload) -> None:
         """Raise ``UsageError`` ``E_NO_TARGET`` for a missing or misspelt target."""
-        module, separator, function = (workload.target or "").partition(":")
-        if not (module and separator and function):
-            raise UsageError(
-                "E_NO_TARGET",
-                f"the engine python needs a target module:function, and target is "
-                f"{workload.target!r}.",
+        module, _, function = (workload.target or "").partition(":")
+        if not (module and function):
+            raise _target_error(
+                workload,
+                "a target module:function",
                 'Write target = "module:function"; it is called with prompt and max_tokens '
                 "and yields tokens.",
             )
 
-    def model(self, workload: Workload) -> Path | None:
-        """Return the declared model file, if any: it is recorded, and the target loads it."""
-        if workload.model is None:
-            return None
-        return find_model(workload.model, workload.directory)
-
-    def plan(self, workload: Workload, model: Path | None) -> Plan:  # noqa: ARG002
-        """Serve the target in a child process."""
-        directory = str(workload.directory.resolve())
+    def plan(self, workload: Workload, model: Path | None) -> Plan:
+        """Serve the target in a child process; it loads the model itself."""
         load: dict[str, Any] = {
-            "factory": _FACTORY,
+            "factory": "pytest_flamegate.child.python:load_engine",
             "target": workload.target,
-            "directory": directory,
+            "directory": str(workload.directory.resolve()),
         }
         if workload.injection is not None:
             load["inject"] = [workload.injection.frame, workload.injection.extra_pct]
         return Served(load)
 
-    def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
-        """Return None: only the engine's own tokenizer knows."""
-        return None
+
+class BenchmarkOptions:
+    """``calls`` of a round, the ``WORK`` of one call, and arguments of pytest.
+
+    ``setup`` records that the test's own setup is measured with each call.
+    """
+
+    calls: Annotated[int, limit(ge=1)]
+    elements: Annotated[int, limit(ge=1)]
+    bytes: Annotated[int, limit(ge=1)]
+    flops: Annotated[int, limit(ge=1)]
+    arguments: tuple[str, ...]
+    setup: str
+
+
+class Benchmark(Engine):
+    """Hosts a test with pytest-benchmark's fixture: ``target = "tests/test_gemv.py::test[64]"``.
+
+    A fresh process runs pytest on that one test and, when the test calls ``benchmark(f)``, calls
+    ``f`` on command instead. A round of ``calls`` calls stands for a token; there is no prompt.
+    """
+
+    name = BENCHMARK_ENGINE
+    keys = frozenset({"target"})
+    options = BenchmarkOptions
+
+    def sees_python(self, workload: Workload) -> bool:
+        """Return True."""
+        return True
+
+    def validate(self, workload: Workload) -> None:
+        """Raise ``UsageError`` ``E_NO_TARGET`` if the target is not the node id of a test."""
+        if "::" not in (workload.target or ""):
+            raise _target_error(
+                workload,
+                "the node id of a test as target",
+                'Write target = "tests/test_kernels.py::test_gemv".',
+            )
+
+    def plan(self, workload: Workload, model: Path | None) -> Plan:
+        """Serve the test's benchmark in a child process."""
+        directory = str(workload.directory.resolve())
+        load: dict[str, Any] = {
+            "host": "pytest_flamegate.child.hosting:host",
+            "target": workload.target,
+            "directory": directory,
+            "arguments": [*workload.options.get("arguments", ())],  # type: ignore[misc]
+            # As ``python -m pytest`` has it, and ``pytest`` has not.
+            "on_path": directory in map(os.path.realpath, sys.path),
+        }
+        if "calls" in workload.options:
+            load["calls"] = workload.options["calls"]
+        return Served(load, token_unit=ROUND)
+
+    def needs_facts(self, workload: Workload) -> bool:
+        """Return whether the calls of a round are not declared."""
+        return "calls" not in workload.options
+
+    def complete(
+        self, workload: Workload, facts: Mapping[str, str], known: Mapping[str, object] | None
+    ) -> Workload:
+        """Return ``workload`` with the calls of a round and the rounds of a sequence.
+
+        They are those of ``known``, if it has them, else those that the child found.
+        """
+        calls, rounds = int(facts["calls"]), int(facts["rounds"])
+        earlier = (known or {}).get("calls"), (known or {}).get("max_tokens")
+        if isinstance(earlier[0], int) and isinstance(earlier[1], int):
+            calls, rounds = earlier[0], earlier[1]
+        more = {"setup": facts["setup"]} if "setup" in facts else {}
+        options = MappingProxyType({**workload.options, "calls": calls, **more})
+        return replace(workload, max_tokens=rounds, options=options)
+
+
+def _target_error(workload: Workload, wanted: str, remedy: str) -> UsageError:
+    problem = f"the engine {workload.engine} needs {wanted}, and target is {workload.target!r}."
+    return UsageError("E_NO_TARGET", problem, remedy)

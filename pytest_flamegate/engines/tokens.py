@@ -39,7 +39,7 @@ def first_difference(one: Sequence[str], other: Sequence[str]) -> int:
     return min(len(one), len(other))
 
 
-def generated(tokens: Sequence[str], token_source: str) -> str:
+def join_tokens(tokens: Sequence[str], token_source: str) -> str:
     """Return the text of ``tokens``; empty for the rounds of a benchmark.
 
     Tokens that are bytes are given by their values.
@@ -54,7 +54,7 @@ def generated(tokens: Sequence[str], token_source: str) -> str:
 
 
 @dataclass(slots=True)
-class Sameness:
+class SequenceComparison:
     """Compares every sequence with the first one.
 
     ``first`` and ``last`` are the tokens of the first and of the latest sequence;

@@ -16,7 +16,7 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.json import Count, NonEmpty, Sha256
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import NeedsFacts, Plan, Served
+from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.observe.environment import make_environment
 from pytest_flamegate.observe.redact import redact_environment
 from pytest_flamegate.observe.served import ServedProcess
@@ -42,7 +42,7 @@ def settle_workload(workload: Workload, known: Mapping[str, object] | None = Non
     ``FlamegateError`` if that process fails, such as by a test that fails.
     """
     chosen = engine(workload.engine)
-    if not isinstance(chosen, NeedsFacts) or not chosen.needs_facts(workload):
+    if not chosen.needs_facts(workload):
         return workload
     plan = chosen.plan(workload, None)
     assert isinstance(plan, Served)

@@ -17,7 +17,7 @@ from pytest_flamegate.core.clocks import ProcessCounters, sum_intervals
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Streamed
 from pytest_flamegate.engines.figures import Report
-from pytest_flamegate.engines.tokens import Sameness, token_digest
+from pytest_flamegate.engines.tokens import SequenceComparison, token_digest
 from pytest_flamegate.observe import environment, streamed
 from pytest_flamegate.observe.engine_process import (
     ALONE,
@@ -111,7 +111,7 @@ class Observer:
     notes: dict[str, str] = field(default_factory=dict)
     """Remarks on how the workload was observed, by code."""
     _runs: list[Run] = field(default_factory=list)
-    _same: Sameness = field(default_factory=Sameness)
+    _same: SequenceComparison = field(default_factory=SequenceComparison)
     _has_own_lines: bool = False
     _token_source: str = ""
     _effective: Mapping[str, str] = field(default_factory=lambda: _EMPTY)

@@ -17,7 +17,7 @@ from pytest_flamegate.core.clocks import ClockReading, Interval
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_system import wait_readable
-from pytest_flamegate.engines import base, figures, program_receipts
+from pytest_flamegate.engines import base, figure_sources, figures
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.figures import ProgramOutput, Report
 from pytest_flamegate.observe import environment
@@ -97,7 +97,7 @@ def run_program(
     if its own figures are missing, malformed or contradicted by the clocks.
     """
     receipt = None if plan.sources.receipt is None else workload.directory / plan.sources.receipt
-    receipt_before = None if receipt is None else program_receipts.read_file_state(receipt)
+    receipt_before = None if receipt is None else figure_sources.read_file_state(receipt)
     read_fd, write_fd = os.pipe()
     began_ns = time.monotonic_ns()
     try:
@@ -155,7 +155,7 @@ def run_program(
             stderr=_text(stderr[-TAIL_BYTES:]),
             receipt=None
             if receipt is None
-            else program_receipts.read_new_file(receipt, receipt_before),
+            else figure_sources.read_new_file(receipt, receipt_before),
         )
     )
     figures.check_agreement(

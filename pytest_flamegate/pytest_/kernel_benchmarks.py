@@ -15,7 +15,7 @@ from pytest_flamegate.config.marker import MarkerOptions
 from pytest_flamegate.config.thresholds import parse_thresholds
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.engines.benchmark import WORK
+from pytest_flamegate.engines.python import WORK
 from pytest_flamegate.pytest_.fixture import name_of_test
 from pytest_flamegate.pytest_.items import Gating
 

@@ -19,7 +19,7 @@ from pytest_flamegate.engines.declare import (
     find_file,
     read_declarations,
 )
-from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.engines.gguf import embedded_workloads
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,4 +112,9 @@ def _read(directory: OpenDirectory | None, source: Source, limit: int) -> bytes 
             return read_bounded(path, limit)
         return directory.read(path.name, limit)
     except FlamegateError as error:
-        return Refusal(error.code, error.problem, error.remedy)
+        return make_refusal(error)
+
+
+def make_refusal(error: FlamegateError) -> Refusal:
+    """Return the reason to reject a receipt that an error is."""
+    return Refusal(error.code, error.problem, error.remedy)

@@ -13,15 +13,14 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.json import RECEIPT_LIMITS, parse_json
 from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.receipt.documents import decode_evidence, find_faults
-from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.policies import DEFAULT_POLICY, Policy, policy_for, policy_of_engine
 from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS, replay
 from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS, Candidate
 from pytest_flamegate.receipt.rules.replay import Replayed
 from pytest_flamegate.receipt.rules.rule import Breach, Claim, Rulebook, Submission, read_folded
 from pytest_flamegate.receipt.sign import OTHER_FILES, check_signature
-from pytest_flamegate.receipt.sources import Source, Sources, read_sources
-from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.receipt.sources import Source, Sources, make_refusal, read_sources
+from pytest_flamegate.receipt.types import Evidence, Grade
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class _Findings:
         self.lower(protects)
 
     def reject_error(self, error: FlamegateError, protects: Grade | None) -> None:
-        self.reject(Refusal(error.code, error.problem, error.remedy), protects)
+        self.reject(make_refusal(error), protects)
 
     def lower(self, protects: Grade | None) -> None:
         if protects is not None:

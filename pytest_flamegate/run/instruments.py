@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_flamegate.config.workload import Sampling, Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import ChecksProfiler, Plan, Served
+from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.engines.figures import Report, make_report
 from pytest_flamegate.gate import Reason
 from pytest_flamegate.gate.ungated import INSTRUCTIONS_PER_TOKEN
@@ -71,7 +71,7 @@ class Instruments:
         """
         found = self.choose_profiler(workload, project, comparing=comparing)
         runs = engine(workload.engine)
-        if found is not None and isinstance(runs, ChecksProfiler):
+        if found is not None:
             runs.check_profiler(workload, found.name)
         return found
 

@@ -17,7 +17,7 @@ from pytest_flamegate.config.thresholds import STACK_FLOOR
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.figures import Report
-from pytest_flamegate.engines.tokens import generated
+from pytest_flamegate.engines.tokens import join_tokens
 from pytest_flamegate.gate import Reason
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.observation import Observation
@@ -229,7 +229,7 @@ def _redacted_claim(
     receipt: Receipt | None, evidence: Evidence, redactor: Redactor
 ) -> tuple[Receipt | None, Evidence]:
     """Return both without secrets; the evidence says in which places one was removed."""
-    text = generated(evidence.tokens, evidence.token_source)
+    text = join_tokens(evidence.tokens, evidence.token_source)
     if Redactor(redactor.values).redact_certain(text, "") != text:
         raise ToolError(
             "E_SECRET_IN_OUTPUT",

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_flamegate.child.embedded import transformer
-from pytest_flamegate.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ from pytest_flamegate.child.embedded.transformer import (
     unpack_tq2_0,
 )
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.engines.embedded import SHIPPED_MODEL, WORKLOADS
+from pytest_flamegate.engines.gguf import SHIPPED_MODEL, WORKLOADS
 from pytest_flamegate.models.files import model_sha256
 from pytest_flamegate.models.gguf import read_header
 

@@ -21,13 +21,14 @@ from pytest_flamegate.child.embedded.transformer import Transformer, _new_cache,
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.embedded import SHIPPED_MODEL, embedded_workloads
 from pytest_flamegate.engines.figures import read_facts
+from pytest_flamegate.engines.gguf import SHIPPED_MODEL, embedded_workloads
 from pytest_flamegate.models.gguf import read_header
 from pytest_flamegate.observe.observer import Observer
 
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import BrickTotals, Recorded
+
 
 PROMPT, TOKENS = "What is 2+2?", 10
 

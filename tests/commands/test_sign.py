@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.commands import sign
-from pytest_flamegate.receipt import attestation, keys
+from pytest_flamegate.receipt import keys
+from pytest_flamegate.receipt import sign as receipt_sign
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.commands.asked import Captured, ask
 from tests.made import bundle
@@ -180,8 +181,10 @@ def test_signers_at_the_same_time_lose_no_signature(receipt_directory: Path) -> 
 
     with ThreadPoolExecutor(len(made)) as threads:
         assert set(threads.map(put, range(len(made)))) == {0}
-    envelope = attestation.read_envelope((receipt_directory / "attestation.dsse.json").read_bytes())
-    assert isinstance(envelope, attestation.Envelope)
+    envelope = receipt_sign.read_envelope(
+        (receipt_directory / "attestation.dsse.json").read_bytes()
+    )
+    assert isinstance(envelope, receipt_sign.Envelope)
     assert {each.keyid for each in envelope.signatures} == {each.public.keyid for each in made}
 
 
@@ -264,7 +267,7 @@ def test_the_predicate_for_another_signer(
     told = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
     assert told == {
         "subject-path": "receipt.json,evidence.json,profile.folded",
-        "predicate-type": attestation.PREDICATE_TYPE,
+        "predicate-type": receipt_sign.PREDICATE_TYPE,
         "predicate-path": output,
     }
     written = json.loads((receipt_directory / output).read_bytes())
@@ -320,7 +323,7 @@ def test_a_baseline_keeps_the_signature(
     # It may be signed again there, by somebody else, and stays a baseline.
     assert ask("keygen", "-o", "second") == 0
     assert ask("sign", str(directory / "receipt.json"), "--key", "second") == 0
-    envelope = attestation.read_envelope((directory / "attestation.dsse.json").read_bytes())
-    assert isinstance(envelope, attestation.Envelope)
+    envelope = receipt_sign.read_envelope((directory / "attestation.dsse.json").read_bytes())
+    assert isinstance(envelope, receipt_sign.Envelope)
     assert len(envelope.signatures) == 2
     assert artifacts.read_baseline(directory.parent.name, "4tok") is not None

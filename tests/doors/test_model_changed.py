@@ -9,7 +9,7 @@ import pytest
 from pytest_flamegate.cli import main
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 from pytest_flamegate.models.facts import read_model_facts
 from pytest_flamegate.profile.profilers import choose
 from pytest_flamegate.run.publish import Outcome

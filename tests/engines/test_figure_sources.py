@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.engines import program_receipts
+from pytest_flamegate.engines import figure_sources
 from pytest_flamegate.engines.figure_sources import (
     LlamaCppLines,
     Pattern,
+    ProgramReceipt,
     QuantDispatch,
     SourceSelection,
     Timing,
     check_pattern,
 )
 from pytest_flamegate.engines.figures import ProgramOutput, Source
-from pytest_flamegate.engines.program_receipts import ProgramReceipt
 
 
 def figures(source: Source, *lines: str) -> dict[str, float] | None:
@@ -153,7 +153,7 @@ BAD_RECEIPTS = [
     (b"[]", "E_BAD_SOURCE"),
     (b"[" * 100_000, "E_BAD_SOURCE"),
     (b'{"a": 1, "a": 1}', "E_BAD_SOURCE"),
-    (b" " * (program_receipts.MAX_RECEIPT_BYTES + 1), "E_BAD_SOURCE"),
+    (b" " * (figure_sources.MAX_RECEIPT_BYTES + 1), "E_BAD_SOURCE"),
     (json.dumps(document(schema_version="2.0.0")).encode(), "E_BAD_SOURCE"),
     (json.dumps(document(compute_path="mock")).encode(), "E_BAD_SOURCE"),
     (json.dumps(document(kernels="i2s_gemv")).encode(), "E_BAD_SOURCE"),
@@ -177,18 +177,18 @@ def test_invalid_receipts(data: bytes, expected: str) -> None:
 
 def test_receipt_must_be_written_in_this_run(tmp_path: Path) -> None:
     path = tmp_path / "inference.json"
-    assert program_receipts.read_file_state(path) is None
+    assert figure_sources.read_file_state(path) is None
     path.write_text("{}")
-    assert program_receipts.read_new_file(path, None) == b"{}"
-    before = program_receipts.read_file_state(path)
-    assert program_receipts.read_new_file(path, before) is None
+    assert figure_sources.read_new_file(path, None) == b"{}"
+    before = figure_sources.read_file_state(path)
+    assert figure_sources.read_new_file(path, before) is None
     older = tmp_path / "older.json"
     older.write_text("{ }")
     os.utime(older, ns=(1, 1))
     older.replace(path)
-    assert program_receipts.read_new_file(path, before) is None
+    assert figure_sources.read_new_file(path, before) is None
     path.unlink()
-    assert program_receipts.read_new_file(path, before) is None
+    assert figure_sources.read_new_file(path, before) is None
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory"])
@@ -196,7 +196,7 @@ def test_receipt_must_be_a_regular_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "inference.json"
     os.mkfifo(path) if kind == "pipe" else path.mkdir()
     with pytest.raises(ToolError) as refused:
-        program_receipts.read_new_file(path, None)
+        figure_sources.read_new_file(path, None)
     assert refused.value.code == "E_BAD_SOURCE"
 
 

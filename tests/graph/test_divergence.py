@@ -13,7 +13,7 @@ import pytest
 from pytest_flamegate.child.embedded import kernels, transformer
 from pytest_flamegate.child.embedded.transformer import Transformer
 from pytest_flamegate.core.errors import UndecidedError, UsageError
-from pytest_flamegate.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 from pytest_flamegate.graph.divergence import Tolerance, divergence, sentence
 from pytest_flamegate.graph.tensors import Digests, Tensor, TensorDigest, TensorKey
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_flamegate.receipt import keys
-from pytest_flamegate.receipt.attestation import (
+from pytest_flamegate.receipt.keys import PrivateKey
+from pytest_flamegate.receipt.sign import (
     PAYLOAD_TYPE,
     PREDICATE_TYPE,
     Envelope,
@@ -18,9 +19,8 @@ from pytest_flamegate.receipt.attestation import (
     encode_message,
     encode_statement,
     read_envelope,
+    sign_files,
 )
-from pytest_flamegate.receipt.keys import PrivateKey
-from pytest_flamegate.receipt.sign import sign_files
 from tests.made import bundle
 
 _PKCS8 = bytes.fromhex("302e020100300506032b657004220420")

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.receipt import keys
-from pytest_flamegate.receipt.attestation import (
+from pytest_flamegate.receipt.sign import (
     MAX_SIGNATURES,
     Envelope,
     Signature,

@@ -18,7 +18,7 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.commands.verify import Answer
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.declare import read_file
-from pytest_flamegate.engines.embedded import SHIPPED_MODEL
+from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.compose import recipe

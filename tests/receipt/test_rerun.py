@@ -14,7 +14,7 @@ from pytest_flamegate.config.workload import Sampling, Workload, parse_injection
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import decode_plain, encode_json, encode_plain, parse_json
 from pytest_flamegate.engines.declare import read_file
-from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import (
     find_declared,

@@ -11,15 +11,15 @@ import pytest
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.receipt.attestation import (
+from pytest_flamegate.receipt.sign import (
     MAX_SIGNATURES,
     SUBJECTS,
     Signature,
     encode_envelope,
     encode_statement,
     read_envelope,
+    sign_files,
 )
-from pytest_flamegate.receipt.sign import sign_files
 from pytest_flamegate.receipt.sources import ATTESTATION_NAME
 from tests.made import bundle
 from tests.receipt.attestations import (

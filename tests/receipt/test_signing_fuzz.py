@@ -10,12 +10,7 @@ import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.receipt import keys
-from pytest_flamegate.receipt.attestation import (
-    hash_files,
-    read_envelope,
-    read_statement,
-)
-from pytest_flamegate.receipt.sign import check_signature
+from pytest_flamegate.receipt.sign import check_signature, hash_files, read_envelope, read_statement
 from tests.receipt.attestations import ALICE, BOB, FILES, FORGED, SIGNED, STATEMENT, envelope_of
 
 WORDS = (

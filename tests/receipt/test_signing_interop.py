@@ -23,13 +23,19 @@ from securesystemslib.signer import (  # type: ignore[attr-defined]
     SSlibKey,
 )
 
-from pytest_flamegate.receipt import Grade, attestation, verify_receipt
+from pytest_flamegate.receipt import Grade, verify_receipt
 from pytest_flamegate.receipt.keys import (
     PrivateKey,
     generate_key,
     load_private_key,
 )
-from pytest_flamegate.receipt.sign import sign_files
+from pytest_flamegate.receipt.sign import (
+    PAYLOAD_TYPE,
+    STATEMENT_TYPE,
+    SUBJECTS,
+    encode_statement,
+    sign_files,
+)
 from tests.receipt.attestations import ALICE, BOB, FILES
 from tests.receipt.test_verify import NOW
 
@@ -52,7 +58,7 @@ def test_they_verify_ours() -> None:
 
 def test_we_verify_theirs() -> None:
     signers = [CryptoSigner.generate_ed25519() for _ in range(2)]
-    envelope = Envelope(attestation.encode_statement(FILES), attestation.PAYLOAD_TYPE, {})
+    envelope = Envelope(encode_statement(FILES), PAYLOAD_TYPE, {})
     for signer in signers:
         envelope.sign(signer)
     data = json.dumps(envelope.to_dict()).encode()
@@ -81,10 +87,10 @@ def test_they_sign_with_our_key_file_and_we_with_theirs(tmp_path: Path) -> None:
 
 
 def test_the_statement_is_one_for_in_toto() -> None:
-    message = Parse(attestation.encode_statement(FILES), Message())
+    message = Parse(encode_statement(FILES), Message())
     read = Statement.copy_from_pb(message)
     read.validate()
-    assert attestation.STATEMENT_TYPE == STATEMENT_TYPE_URI
-    assert [each.name for each in message.subject] == list(attestation.SUBJECTS)
+    assert STATEMENT_TYPE == STATEMENT_TYPE_URI
+    assert [each.name for each in message.subject] == list(SUBJECTS)
     assert all(len(each.digest["sha256"]) == 64 for each in message.subject)
     assert message.predicate["nonce"] == json.loads(FILES["evidence.json"])["nonce"]

@@ -18,8 +18,8 @@ from pytest_flamegate.bricks.record import (
 )
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.observe.observation import Run
-from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
+from pytest_flamegate.receipt.types import Grade
 
 THREAD_SLACK = 0.01
 """The bricks of a thread and the sequences are read from one clock, some calls apart."""

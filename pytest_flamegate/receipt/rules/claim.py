@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from pytest_flamegate.core.text import find_control_character, quote
-from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, number, table
+from pytest_flamegate.receipt.types import Grade
 
 RULES: Rulebook[Claim] = Rulebook(protects=Grade.CONSISTENT)
 

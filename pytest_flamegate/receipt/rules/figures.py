@@ -14,11 +14,10 @@ from itertools import product
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Run
-from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import overhead_pct
 from pytest_flamegate.receipt.reported import MIN_REPORTS, engine_metrics, of_engine
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
-from pytest_flamegate.receipt.types import Metric
+from pytest_flamegate.receipt.types import Grade, Metric
 
 FIGURE_AGREEMENT = 1e-4
 """All digits are written; this is room for a copy that kept four of them."""

@@ -20,9 +20,9 @@ from pytest_flamegate.config.thresholds import (
     STACK_FLOOR,
 )
 from pytest_flamegate.core.text import Notice, quote
-from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
+from pytest_flamegate.receipt.types import Grade
 
 ENOUGH_GAPS = 20
 ROUND_NS = 10_000

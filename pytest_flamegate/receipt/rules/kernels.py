@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pytest_flamegate.core.text import find_hidden_character, quote
 from pytest_flamegate.observe.gpu import ObservedDevices
 from pytest_flamegate.receipt.compose import active_runs
-from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.claim import READ_NAME
 from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, Submission, number, table
+from pytest_flamegate.receipt.types import Grade
 
 RULES: Rulebook[Claim] = Rulebook(protects=Grade.CONSISTENT)
 NOTICES: Rulebook[Claim] = Rulebook()

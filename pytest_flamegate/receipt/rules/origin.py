@@ -9,8 +9,8 @@ from itertools import pairwise
 from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.observe.observation import Run
-from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
+from pytest_flamegate.receipt.types import Grade
 
 CLOCK_SET_S = 300
 """A wall clock may be set during a run. Durations come from another clock."""

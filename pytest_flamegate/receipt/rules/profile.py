@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pytest_flamegate.core.text import quote
-from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.rules.figures import FIGURE_AGREEMENT
 from pytest_flamegate.receipt.rules.rule import Folded, Rulebook, Submission
+from pytest_flamegate.receipt.types import Grade
 
 RATE_SLACK = 1.2
 COUNTED_EVENT = "Ir"

@@ -12,9 +12,9 @@ from typing import Literal
 
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
+from pytest_flamegate.receipt.types import Grade
 
 RateAnswer = Literal["inside", "claim_faster", "claim_slower", "other_machine", "unknown"]
 

@@ -18,10 +18,9 @@ from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.core.text import one_line
 from pytest_flamegate.observe.observation import Block, Run, uses_running_server
-from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.metrics import Rate, figures, kernel_rates, rate_of, value_of
 from pytest_flamegate.receipt.policies import Policy
-from pytest_flamegate.receipt.types import Evidence, Metric
+from pytest_flamegate.receipt.types import Evidence, Grade, Metric
 
 T = TypeVar("T")
 SubjectT = TypeVar("SubjectT")

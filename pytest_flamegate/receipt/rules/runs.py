@@ -10,10 +10,10 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Block, Run
-from pytest_flamegate.receipt.grades import Grade
 from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
 from pytest_flamegate.receipt.rules.copies import find_repetitions
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
+from pytest_flamegate.receipt.types import Grade
 
 TPS_AGREEMENT = 0.005
 """The same times give the same rate; half a percent is room for rounding."""

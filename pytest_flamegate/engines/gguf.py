@@ -1,23 +1,86 @@
-"""llama.cpp inside the served process, through the library xllamacpp."""
+"""The engines that load a GGUF file in a child process: the embedded one and llama.cpp."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
+from pytest_flamegate.config.marker import EMBEDDED
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.engines.base import Plan, Served
+from pytest_flamegate.engines.base import Engine, Plan, Served
 from pytest_flamegate.models.discover import find_model
 
-_FACTORY = "pytest_flamegate.child.llama_cpp:load_engine"
+SHIPPED_MODEL = Path(__file__).parents[1] / "child" / "embedded" / "model.gguf"
 _PROFILERS = ("perf", "callgrind")
 _SPARE_TOKENS = 16
 _CONTEXT_STEP = 256
 _MAX_DEFAULT_CONTEXT = 8192
 """A context costs memory for each token that it could hold, so a larger one must be declared."""
+
+
+class EmbeddedWorkload(NamedTuple):
+    """A prompt and the number of tokens (bytes) to generate; none of them is the end token."""
+
+    name: str
+    prompt: str
+    max_tokens: int
+
+
+WORKLOADS = (
+    EmbeddedWorkload("1tok", "2+2=", 1),
+    EmbeddedWorkload("10tok", "What is 2+2?", 10),
+    EmbeddedWorkload("passage", "The gate", 256),
+)
+
+
+def embedded_workloads(
+    directory: Path, thresholds: Thresholds | None = None
+) -> tuple[Workload, ...]:
+    """Return the workloads that run if the project ``directory`` declares none."""
+    allowed = thresholds or Thresholds()
+    return tuple(
+        Workload(
+            name=name,
+            engine=EMBEDDED,
+            prompt=prompt,
+            max_tokens=max_tokens,
+            source=EMBEDDED,
+            directory=directory,
+            thresholds=allowed,
+        )
+        for name, prompt, max_tokens in WORKLOADS
+    )
+
+
+class Embedded(Engine):
+    """Runs a ternary GGUF of architecture ``bitnet`` on NumPy: the declared or the shipped one."""
+
+    name = EMBEDDED
+    keys = frozenset({"model"})
+
+    def sees_python(self, workload: Workload) -> bool:
+        """Return True."""
+        return True
+
+    def model(self, workload: Workload) -> Path:
+        """Return the declared model, else the shipped one."""
+        return super().model(workload) or SHIPPED_MODEL
+
+    def plan(self, workload: Workload, model: Path | None) -> Plan:
+        """Serve the model in a child process."""
+        factory = "pytest_flamegate.child.embedded.serving:load_engine"
+        load: dict[str, Any] = {"factory": factory, "model": str(model)}
+        if workload.injection is not None:
+            load["inject"] = [workload.injection.frame, workload.injection.extra_pct]
+        return Served(load, token_unit="byte", stands_still=True)
+
+    def prompt_tokens(self, workload: Workload) -> int:
+        """Return the bytes of the prompt and the one token that begins every sequence."""
+        return len(workload.prompt.encode()) + 1
 
 
 class LlamaCppOptions(TypedDict, total=False):
@@ -29,16 +92,15 @@ class LlamaCppOptions(TypedDict, total=False):
     gpu_layers: Annotated[int, limit(ge=0, lt=2**31)]
 
 
-class LlamaCpp:
-    """Loads a GGUF file once and generates greedily, each time from an empty context."""
+class LlamaCpp(Engine):
+    """Loads a file once with the library xllamacpp and generates greedily.
+
+    Each sequence begins with an empty context.
+    """
 
     name = "llama-cpp"
     keys = frozenset({"model"})
     options = LlamaCppOptions
-
-    def sees_python(self, workload: Workload) -> bool:  # noqa: ARG002
-        """Return False: llama.cpp decodes in native code."""
-        return False
 
     def check_profiler(self, workload: Workload, profiler: str) -> None:
         """Raise ``ToolError`` ``E_PROFILER_BLIND`` for a profiler of Python's frames."""
@@ -49,9 +111,6 @@ class LlamaCpp:
                 "on a native thread of its own.",
                 "Use perf: --flamegate-profiler=perf.",
             )
-
-    def validate(self, workload: Workload) -> None:
-        """Accept every workload."""
 
     def model(self, workload: Workload) -> Path:
         """Return the declared model, or the one in the usual places."""
@@ -66,7 +125,7 @@ class LlamaCpp:
                 "Install it: pip install xllamacpp.",
             )
         load: dict[str, Any] = {
-            "factory": _FACTORY,
+            "factory": "pytest_flamegate.child.llama_cpp:load_engine",
             "model": str(model),
             "threads": workload.threads,
             "seed": workload.seed,
@@ -75,10 +134,6 @@ class LlamaCpp:
             "gpu_layers": workload.options.get("gpu_layers", 0),
         }
         return Served(load, token_unit="text")
-
-    def prompt_tokens(self, workload: Workload) -> int | None:  # noqa: ARG002
-        """Return None: only the model's own tokenizer knows, and the engine reports it."""
-        return None
 
 
 def context_for(workload: Workload) -> int:
