@@ -12,15 +12,19 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.core.text import suggest
-from pytest_flamegate.engines.declare import find_workloads
-from pytest_flamegate.report.terminal import summary
+from pytest_flamegate.engines.declare import (
+    InvalidWorkload,
+    WorkloadDeclarations,
+    find_file,
+    find_workloads,
+    read_declarations,
+)
+from pytest_flamegate.engines.embedded import embedded_workloads
 from pytest_flamegate.run.hints import Hints, relative
 from pytest_flamegate.run.present import (
-    accepted_lines,
-    brick_lines,
     report_results,
     require_writable,
-    rows,
+    summary_lines,
     view_of,
     write_report,
 )
@@ -49,9 +53,7 @@ def run(parsed: argparse.Namespace) -> int:
     if settings.report is not None:
         # Before the measurements: a missing permission is reported at once.
         require_writable(settings.report)
-    outcomes = gate_all(
-        settings, choose_workloads(common.read_workloads(settings), parsed.workloads)
-    )
+    outcomes = gate_all(settings, _choose_entries(settings, parsed.workloads))
     hints = Hints(settings, as_command=True)
     drawn = {
         outcome.evidence.nonce: outcome.pictures.drawn
@@ -62,19 +64,8 @@ def run(parsed: argparse.Namespace) -> int:
     for outcome, one in zip(outcomes, shown, strict=True):
         if outcome.fails:
             common.print_text(one.section + "\n")
-    waits = any(
-        each.verdict.verdict == "no_baseline" and each.accepted is None for each in outcomes
-    )
-    table = summary(
-        rows(shown),
-        directory=relative(settings.directory / "latest", settings.root),
-        accept=hints.accept() if waits else None,
-        width=common.terminal_width(),
-        colour=sys.stdout.isatty(),
-    )
-    if settings.bricks is not None:
-        table += brick_lines(shown, width=common.terminal_width())
-    table += accepted_lines(shown)
+    width, colour = common.terminal_width(), sys.stdout.isatty()
+    table = summary_lines(shown, hints, parsed.workloads, width=width, colour=colour)
     common.print_text("\n".join(table))
     if settings.report is not None:
         write_report(settings.report, report_results(shown, drawn, hints), settings)
@@ -82,14 +73,47 @@ def run(parsed: argparse.Namespace) -> int:
     return worst_exit_code(outcomes)
 
 
-def gate_all(settings: Settings, workloads: Sequence[Workload]) -> list[Outcome]:
-    """Gate one workload after another, with progress on standard error."""
+def gate_all(settings: Settings, entries: Sequence[Workload | InvalidWorkload]) -> list[Outcome]:
+    """Gate one workload after another, with progress on standard error.
+
+    A declaration with an error is an outcome too, and the other workloads are measured. It is
+    raised if there are no others.
+    """
     session = Session(settings, stream_progress(sys.stderr), as_command=True)
+    workloads = [each for each in entries if isinstance(each, Workload)]
+    for each in entries if not workloads else ():
+        if isinstance(each, InvalidWorkload):
+            raise each.error
     common.print_text(session.preamble(workloads))
+    session.announce(workloads)
     try:
-        return [session.gate(workload) for workload in workloads]
+        return [
+            session.gate(each) if isinstance(each, Workload) else session.reject(each)
+            for each in entries
+        ]
     finally:
         session.close()
+
+
+def _choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | InvalidWorkload]:
+    """Return the declarations that ``names`` select, also the ones with an error.
+
+    The embedded workloads stand for a file that declares none. ``embedded::NAME`` always
+    selects one of them.
+    """
+    file = settings.config or find_file(settings.root)
+    found = read_declarations(file, settings.thresholds) if file else WorkloadDeclarations()
+    embedded = embedded_workloads(settings.root, settings.thresholds)
+    by_node = {each.node_name: each for each in (*embedded, *found.workloads)}
+    chosen: dict[str, Workload | InvalidWorkload] = {}
+    for name in names:
+        wrong = [each for each in found.invalid if each.name == name.rpartition("::")[2]]
+        if wrong or name in by_node:
+            chosen[name.rpartition("::")[2]] = wrong[0] if wrong else by_node[name]
+        else:
+            known = found.workloads or embedded
+            chosen |= {each.name: each for each in choose_workloads(known, [name])}
+    return list(chosen.values()) if names else list(found.entries or embedded)
 
 
 def choose_workloads(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:

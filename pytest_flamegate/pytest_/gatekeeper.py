@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -33,12 +33,10 @@ from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.run.hints import relative
 from pytest_flamegate.run.present import (
     ResultView,
-    accepted_lines,
     append_step_summary,
-    brick_lines,
     report_results,
     require_writable,
-    rows,
+    summary_lines,
     view_of,
     workflow_commands,
     write_report,
@@ -157,8 +155,9 @@ class Gatekeeper:
     def _plan(self, items: list[pytest.Item]) -> list[Workload]:
         """Return the workloads of the tests, each once.
 
-        A test that names none will measure something of its own: an embedded workload takes its
-        place, with the engine of kernel benchmarks if it is one.
+        A test whose marker names none may name one in its code. Else it will measure something
+        of its own: an embedded workload takes its place, with the engine of kernel benchmarks if
+        it is one.
         """
         known = self.selection.workloads
         found: dict[str, Workload] = {}
@@ -167,10 +166,13 @@ class Gatekeeper:
                 found[item.workload.name] = item.workload
             elif isinstance(item, pytest.Function) and _MARKER_ERROR not in item.stash:
                 name = MarkerOptions.from_item(item).workload
+                code = getattr(item.function, "__code__", None)
+                names = [name] if name else getattr(code, "co_consts", ())
+                named = {each: known[each] for each in names if each in known}
                 own = self.selection.embedded[0]
                 if is_kernel_benchmark(item):
                     own = replace(own, engine=BENCHMARK_ENGINE)
-                found[name if name in known else item.nodeid] = known.get(name or "", own)
+                found |= named or {item.nodeid: own}
         return list(found.values())
 
     # Running
@@ -275,20 +277,19 @@ class Gatekeeper:
             terminalreporter.write_line(f"no report was written: {self.report_error}", red=True)
         if not self.results:
             return
-        from pytest_flamegate.report.terminal import summary
-
         writer = self.config.get_terminal_writer()
         terminalreporter.section("flamegate")
-        lines = summary(
-            rows(self.results),
-            directory=relative(self.settings.directory / "latest", self.settings.root),
-            accept=self._accept_command(),
+        option = self.config.option
+        nodes: Sequence[str] = self.selection.arguments
+        if option.keyword or option.markexpr or option.deselect:
+            nodes = [one.node for one in self.results if one.waits]
+        lines = summary_lines(
+            self.results,
+            self.session.hints,
+            nodes,
             width=writer.fullwidth,
             colour=writer.hasmarkup,
         )
-        if self.settings.bricks is not None:
-            lines += brick_lines(self.results, width=writer.fullwidth)
-        lines += accepted_lines(self.results)
         terminalreporter.write_line("\n".join(lines))
         if self.settings.report is not None and self.report_error is None:
             report = relative(self.settings.report, self.settings.root)
@@ -300,13 +301,6 @@ class Gatekeeper:
                 append_step_summary(self.results)
             except OSError as error:
                 terminalreporter.write_line(f"GITHUB_STEP_SUMMARY cannot be written: {error}")
-
-    def _accept_command(self) -> str | None:
-        """Return the command that accepts these runs, if any of them has no baseline."""
-        waits = (one for one in self.results if one.verdict.verdict == "no_baseline")
-        if self.settings.against is None and any(not one.accepted for one in waits):
-            return self.session.hints.accept(*self.selection.arguments)
-        return None
 
     def pytest_unconfigure(self) -> None:
         """Remove the checkouts, after an interrupt too."""

@@ -45,7 +45,7 @@ from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.markdown import step_summary
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.report.terminal import error_annotation, failure_section
+from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
 from pytest_flamegate.run.difference import read_difference
 from pytest_flamegate.run.hints import NOT_ACCEPTABLE, Hints, relative
 from pytest_flamegate.run.open import open_profile
@@ -93,6 +93,11 @@ class ResultView:
             self.bricks,
             pairs_pct=self.pairs_pct,
         )
+
+    @property
+    def waits(self) -> bool:
+        """Whether a baseline is missing that this run could become."""
+        return self.verdict.verdict == "no_baseline" and self.accepted is None
 
     def as_data(self) -> Mapping[str, Any]:
         """Return plain data; ``from_data`` gives it back."""
@@ -168,6 +173,34 @@ def rows(results: Sequence[ResultView]) -> list[RunReport]:
     ]
 
 
+def summary_lines(
+    results: Sequence[ResultView],
+    hints: Hints,
+    nodes: Sequence[str],
+    *,
+    width: int,
+    colour: bool,
+) -> list[str]:
+    """Return the table of all verdicts, the bricks, and the baselines that were accepted.
+
+    ``nodes`` are those that the command to accept names, if a run has no baseline.
+    """
+    settings = hints.settings
+    waits = settings.against is None and any(one.waits for one in results)
+    lines = summary(
+        rows(results),
+        directory=relative(settings.directory / "latest", settings.root),
+        accept=hints.accept(*nodes) if waits else None,
+        width=width,
+        colour=colour,
+    )
+    if settings.bricks is not None:
+        for one in results:
+            if one.bricks is not None:
+                lines += bricks.brick_lines(one.workload, one.bricks, width=width)
+    return lines + accepted_lines(results)
+
+
 def accepted_lines(results: Sequence[ResultView]) -> list[str]:
     """Return which baselines were accepted, where they lie, and that they are to be committed."""
     found: dict[str, list[str]] = {}
@@ -180,16 +213,6 @@ def accepted_lines(results: Sequence[ResultView]) -> list[str]:
         f"{', '.join(dict.fromkeys(names))}. Commit {'it' if len(set(names)) == 1 else 'them'}: "
         f"git add {shlex.quote(directory)}"
         for directory, names in found.items()
-    ]
-
-
-def brick_lines(results: Sequence[ResultView], *, width: int) -> list[str]:
-    """Return the bricks of each workload that has any, as lines under the summary."""
-    return [
-        line
-        for one in results
-        if one.bricks is not None
-        for line in bricks.brick_lines(one.workload, one.bricks, width=width)
     ]
 
 

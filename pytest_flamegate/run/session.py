@@ -11,6 +11,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError, system_errors
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress, clock_time, terminable
+from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.gate import (
     GatedRun,
     GatePolicy,
@@ -28,7 +29,13 @@ from pytest_flamegate.run.hints import Hints, relative
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
 from pytest_flamegate.run.prepare import Workbench
-from pytest_flamegate.run.publish import Outcome, outcome_of_error, publish, publish_error
+from pytest_flamegate.run.publish import (
+    Outcome,
+    outcome_of_error,
+    publish,
+    publish_error,
+    verdict_of_error,
+)
 from pytest_flamegate.run.seal import ComposedRun, Sealed, compose, seal
 from pytest_flamegate.run.stages import Call, Measured, Task
 
@@ -76,13 +83,27 @@ class Session:
 
     def announce(self, workloads: Sequence[Workload]) -> None:
         """Announce how many workloads will be measured, and for how long."""
-        is_pair = self.settings.against is not None
-        budgets = [self.settings.budget_of(each.engine, compare=is_pair) for each in workloads]
+        settings = self.settings
+        is_pair = settings.against is not None
+        budgets = [settings.budget_of(each.engine, compare=is_pair) for each in workloads]
         number = f"{len(budgets)} workload{'s' * (len(budgets) != 1)}"
         about = f"{'at most' if is_pair else 'about'} {clock_time(sum(budgets))}"
         each = f", {budgets[0]:g} s each" if len(budgets) > 1 and len(set(budgets)) == 1 else ""
-        sooner = "; less if the pairs decide sooner" if is_pair else ""
-        self.progress.announce(f"{number}, {about}{each}{sooner}")
+        more = "; less if the pairs decide sooner" if is_pair else ""
+        if pairs_s := sum(map(self._doubt_s, workloads)):
+            more = (
+                f"; up to {clock_time(sum(budgets) + pairs_s)} if a doubtful result is measured "
+                "again, in pairs with its baseline's commit"
+            )
+        self.progress.announce(f"{number}, {about}{each}{more}")
+
+    def _doubt_s(self, workload: Workload) -> float:
+        """Return how long pairs take at most if the stored baseline leaves a doubt, else 0."""
+        if self.settings.against is not None or self.settings.update:
+            return 0.0
+        store = self.bench.store
+        stored = store.artifacts.baseline_directory(store.machine_id, workload.name)
+        return self.settings.budget_of(workload.engine, compare=True) if stored.exists() else 0.0
 
     def gate(self, workload: Workload, call: Call | None = None) -> Outcome:
         """Measure, judge and publish one workload; an error is an outcome too.
@@ -111,9 +132,18 @@ class Session:
                 outcome = self._gate(task)
         except FlamegateError as error:
             outcome = outcome_of_error(task.workload, error, store)
-            # The directory may be the reason; the verdict is still shown, and fails.
-            with suppress(FlamegateError), system_errors():
-                outcome = publish_error(task.workload, error, store)
+            # A mistyped option is no result: an earlier one stays. The directory itself may be
+            # the reason of any other error; the verdict is still shown, and fails.
+            if not (isinstance(error, UsageError) and outcome.directory.exists()):
+                with suppress(FlamegateError), system_errors():
+                    outcome = publish_error(task.workload, error, store)
+        return self._with_failure(outcome)
+
+    def reject(self, declared: InvalidWorkload) -> Outcome:
+        """Return the outcome of a declaration with an error; nothing is written."""
+        workload = Workload(declared.name, "", "", 1, "", self.settings.root)
+        verdict = verdict_of_error(declared.error, workload)
+        outcome = Outcome(workload, verdict, self.settings.directory, error=declared.error)
         return self._with_failure(outcome)
 
     def _gate(self, task: Task) -> Outcome:
@@ -143,6 +173,11 @@ class Session:
         commit = None if is_final else suspected_commit(sealed.run, verdict)
         if commit is None:
             return sealed, verdict
+        most = clock_time(self._doubt_s(task.workload))
+        self.progress.announce(
+            f"{task.workload.name}: {headline(verdict).rstrip('.')}; so the baseline's commit "
+            f"{commit[:12]} is measured in pairs with it, at most {most} more"
+        )
         try:
             notes = (_suspicion(verdict, commit),)
             return self._measure_once(replace(task, rev=commit, notes=notes))

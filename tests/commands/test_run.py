@@ -54,6 +54,24 @@ def test_a_workload_that_cannot_be_measured_is_an_error(
     assert error in capsys.readouterr().out
 
 
+def test_a_declaration_with_an_error_does_not_block_the_others(
+    project: Path, world: fakes.World, capsys: Captured
+) -> None:
+    (project / "flamegate.toml").write_text(workload("toy") + workload("wrong", treshold="1"))
+    assert ask("run") == 2
+    printed = capsys.readouterr()
+    assert "E_UNKNOWN_KEY" in printed.out
+    assert "1 workload, about 0:15" in printed.err
+    assert (project / ".flamegate/latest/toy/receipt.json").exists()
+    world.started.clear()
+    # A workload that is named is an error of the command if it cannot be read.
+    assert ask("run", "wrong") == 2
+    assert capsys.readouterr().err.startswith("E_UNKNOWN_KEY")
+    ask("run", "toy", "embedded::1tok")
+    assert "flamegate run toy embedded::1tok --update" in capsys.readouterr().out
+    assert (project / ".flamegate/latest/1tok/verdict.json").exists()
+
+
 def test_workloads_are_chosen_by_name_and_by_template() -> None:
     known = [
         Workload("one", "python", "p", 1, "f"),

@@ -219,3 +219,15 @@ def test_a_broken_conftest_still_fails_a_run_of_its_tests(project: Project) -> N
     project.write("tests/conftest.py", "import a_package_that_is_not_installed\n")
     project.write("tests/test_a.py", PLAIN)
     assert project.ask("--flamegate", "--collect-only", "embedded", "tests").ret == 4
+
+
+@pytest.mark.usefixtures("world")
+def test_a_workload_that_a_file_and_a_test_share_is_announced_once(project: Project) -> None:
+    project.declare(workload("toy"))
+    project.write("test_a.py", "def test_it(flamegate): flamegate.run('toy')\n")
+    result = project.ask("--flamegate", "--flamegate-budget=2")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["flamegate: 1 workload, about 0:02"])
+    # The command to accept selects as this run did.
+    result = project.ask("--flamegate", "--flamegate-budget=2", "-k", "test_it")
+    result.stdout.fnmatch_lines(["*pytest test_a.py::test_it --flamegate --flamegate-update*"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.config.settings import Settings
-from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict
 from pytest_flamegate.run.hints import Hints, relative
 from pytest_flamegate.run.present import (
@@ -146,6 +146,7 @@ def test_what_is_not_the_default_is_said_again(tmp_path: Path) -> None:
         directory=tmp_path / "kept here",
         config=tmp_path / "my loads.toml",
         profiler="py-spy",
+        inject=Injection("rms_norm", 12.5),
     )
     found = view_of(outcome(tmp_path, full()), "my loads.toml::toy", Hints(settings))
     (again,) = [line for line in found.section.splitlines() if line.startswith("  again ")]
@@ -155,10 +156,13 @@ def test_what_is_not_the_default_is_said_again(tmp_path: Path) -> None:
         *(f"--flamegate-{each}" for each in said[:2]),
         # A run in pairs is repeated against the same commit.
         "--flamegate-against=4f2c91a0c2d1",
+        "--flamegate-inject=rms_norm:+12.5%",
         "--flamegate-profiler=py-spy",
     ]
     command = Hints(settings, as_command=True).again()
+    said.insert(2, "inject=rms_norm:+12.5%")
     assert shlex.split(command) == ["flamegate", "run", *(f"--{each}" for each in said)]
+    assert "inject" not in Hints(settings).accept()
 
 
 def test_what_is_the_default_is_not_said(tmp_path: Path) -> None:
@@ -167,6 +171,7 @@ def test_what_is_the_default_is_not_said(tmp_path: Path) -> None:
     command = Hints(settings, as_command=True)
     assert command.again() == "flamegate run"
     assert command.again("flamegate.toml::decode[i2s]") == "flamegate run 'decode[i2s]'"
+    assert command.again("embedded::1tok") == "flamegate run embedded::1tok"
     assert command.accept("decode") == "flamegate run decode --update"
 
 

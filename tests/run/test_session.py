@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.core.errors import NoBaselineError, ToolError
+from pytest_flamegate.config.workload import Injection
+from pytest_flamegate.core.errors import NoBaselineError, ToolError, UsageError
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.receipt import artifacts, store
@@ -94,6 +95,22 @@ def test_the_same_code_passes_slower_code_fails_and_faster_code_improves(
     }
     world.token_ns = round(0.8 * fakes.TOKEN_NS)
     assert gate(tmp_path).verdict.verdict == "improved"
+
+
+@pytest.mark.parametrize("changes", [{"against": "nonsense"}, {"inject": Injection("no", 10.0)}])
+def test_a_mistyped_option_leaves_the_earlier_result(
+    world: World, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    first = gate(tmp_path)
+
+    def fail(role: str) -> None:
+        raise UsageError("E_UNKNOWN_FRAME", "There is no such function.", "Name another.")
+
+    world.on_process = fail
+    mistyped = gate(tmp_path, **changes)
+    assert (mistyped.verdict.verdict, mistyped.fails) == ("error", True)
+    assert names(first.directory) == FILES
+    assert len(history(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(("ci", "strict", "fails"), [(0, 0, False), (1, 0, True), (0, 1, True)])
@@ -422,6 +439,28 @@ def test_the_bar_is_full_only_after_a_result(world: World, tmp_path: Path, fails
     assert told.lines[-1] == "stop"
     (announced,) = [line for line in told.lines if line.startswith("announce")]
     assert announced == "announce toy: 7 processes × 1.0 s, profile 7 s: about 14 s"
+
+
+def test_time_for_pairs_is_announced_if_a_baseline_may_leave_a_doubt(
+    world: World, tmp_path: Path, checkout: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def announced(**changes: Any) -> list[str]:
+        told = Told()
+        session = fakes.session(tmp_path, told, **changes)
+        session.announce([toy(tmp_path), toy(tmp_path, "other")])
+        session.gate(toy(tmp_path))
+        return [line for line in told.lines if line.startswith("announce")]
+
+    assert announced(update=True)[0] == "announce 2 workloads, about 0:30, 15 s each"
+    monkeypatch.setattr(prepare, "read_commit", lambda directory: OTHER)
+    world.token_ns = round(1.2 * fakes.TOKEN_NS)
+    first, _, doubt, *_ = announced()
+    assert first.endswith(
+        "; up to 1:20 if a doubtful result is measured again, in pairs with its baseline's commit"
+    )
+    assert checkout
+    assert doubt.startswith("announce toy: regressed: ")
+    assert doubt.endswith(" is measured in pairs with it, at most 0:50 more")
 
 
 def test_secrets_are_removed_once_and_named(
