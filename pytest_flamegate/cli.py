@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt as end:
         print("flamegate: interrupted; other results are untouched", file=sys.stderr)  # noqa: T201
-        return 128 + (signal.SIGTERM if isinstance(end, Terminated) else signal.SIGINT)
+        return 128 + (end.number if isinstance(end, Terminated) else signal.SIGINT)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

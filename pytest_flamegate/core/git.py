@@ -68,7 +68,12 @@ _GENERATED_FILES = (
     ".coverage.*",
     "coverage.xml",
     "Cargo.lock",
-    "junit*.xml",
+    "*junit*.xml",
+    "flamegate*.html",
+    "report.html",
+    "report.xml",
+    "results.xml",
+    "test-results*.xml",
     "*.a",
     "*.egg-info",
     "*.o",
@@ -111,7 +116,7 @@ def read_commit(directory: Path) -> Commit | None:
         return None
     branch = query(directory, "rev-parse", "--abbrev-ref", "HEAD") or "HEAD"
     not_ours = f":(exclude,top,glob)**/{ARTIFACTS}/**"
-    status = query(directory, "status", "--porcelain", "--", ":/", not_ours)
+    status = query(directory, "status", "--porcelain", "-uall", "--", ":/", not_ours)
     if status is None:
         return None  # an unknown number of uncommitted files must not read as none
     uncommitted = [line for line in status.splitlines() if not _is_generated(line)]

@@ -166,27 +166,35 @@ def clock_time(seconds: float) -> str:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came: what cleans up after Ctrl-C cleans up after it too."""
+    """SIGTERM or SIGHUP came: the code that cleans up after Ctrl-C cleans up after it too."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise ``Terminated`` on SIGTERM within the block, unless it is handled already.
+    """Raise ``Terminated`` on SIGTERM and SIGHUP within the block, unless they are handled already.
 
-    Only the main thread can handle signals; in another thread nothing changes.
+    SIGHUP is ignored already under nohup. Only the main thread can handle signals; in another
+    thread nothing changes.
     """
     main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _terminated)
+    ends = [each for each in _END_SIGNALS if main and signal.getsignal(each) is signal.SIG_DFL]
+    for each in ends:
+        signal.signal(each, _terminated)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for each in ends:
+            signal.signal(each, signal.SIG_DFL)
 
 
-def _terminated(*_: object) -> NoReturn:
-    # Once: a second SIGTERM ends the process at once.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    raise Terminated
+_END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+def _terminated(number: int, _: object) -> NoReturn:
+    # Once: a second signal ends the process at once.
+    signal.signal(number, signal.SIG_DFL)
+    raise Terminated(number)

@@ -128,7 +128,7 @@ def test_a_comparison_leaves_no_checkout(measuring: Project) -> None:
     git(measuring.path, "commit", "-q", "-m", "slow")
     measuring.write("slow.py", (measuring.path / "slow.py").read_text() + "# changed\n")
     arguments = ["--flamegate", "--flamegate-against=HEAD", "--flamegate-profiler=none"]
-    status, _ = interrupt(["-m", "pytest", *arguments], measuring)
+    status, _ = interrupt(["-m", "pytest", *arguments], measuring, signal.SIGHUP)
     assert status == pytest.ExitCode.INTERRUPTED
     assert len(git(measuring.path, "worktree", "list").splitlines()) == 1
 
