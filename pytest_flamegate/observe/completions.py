@@ -43,11 +43,6 @@ GET_TIMEOUT_S = 5.0
 _NOT_OPENAI = "Check that url or serve names a server that speaks OpenAI's protocol and streams."
 
 
-def choose_path(plan: Endpoint) -> str:
-    """Return the path of the protocol that the plan uses."""
-    return "/v1/chat/completions" if plan.chat else "/v1/completions"
-
-
 def make_request(
     plan: Endpoint,
     workload: Workload,
@@ -124,18 +119,13 @@ class Completion:
 
         Raises ``ToolError`` ``E_SOURCES_DISAGREE`` if it reports two different counts.
         """
-        counts = {
-            source: count
-            for source, count in (
-                ("usage.completion_tokens", read_number(self.usage, "completion_tokens")),
-                ("timings.predicted_n", read_number(self.timings, "predicted_n")),
-            )
-            if count is not None
-        }
-        if len(set(counts.values())) > 1:
-            both = " and ".join(f"{name} {count:g}" for name, count in counts.items())
+        usage = read_number(self.usage, "completion_tokens")
+        timings = read_number(self.timings, "predicted_n")
+        if usage is not None and timings is not None and usage != timings:
+            both = f"usage.completion_tokens {usage:g} and timings.predicted_n {timings:g}"
             raise disagreement_error(self.workload, both)
-        return int(next(iter(counts.values()))) if counts else None
+        found = timings if usage is None else usage
+        return None if found is None else int(found)
 
     @property
     def is_merged(self) -> bool:
@@ -161,11 +151,18 @@ class Completion:
 
     def reports(self) -> tuple[Report, ...]:
         """Return the server's own figures for this answer, one report for each source."""
-        timings = _rename(self.timings, _TIMINGS)
-        if timings.get("tokens", 0) > 0:
-            timings["decode_tokens"] = timings["tokens"] - 1  # the prefill makes the first one
-        sources = (("llama.cpp:timings", timings), ("openai:usage", _rename(self.usage, _USAGE)))
-        return tuple(make_report(source, figures) for source, figures in sources if figures)
+        reports = []
+        for source, table, names in (
+            ("llama.cpp:timings", self.timings, _TIMINGS),
+            ("openai:usage", self.usage, _USAGE),
+        ):
+            found = ((ours, read_number(table, theirs)) for theirs, ours in names.items())
+            figures = {name: value for name, value in found if value is not None}
+            if table is self.timings and figures.get("tokens", 0) > 0:
+                figures["decode_tokens"] = figures["tokens"] - 1  # the prefill makes the first one
+            if figures:
+                reports.append(make_report(source, figures))
+        return tuple(reports)
 
 
 def parse_object(data: str | bytes) -> Mapping[str, Any] | None:
@@ -195,11 +192,6 @@ def read_number(table: Mapping[str, Any], name: str) -> float | None:
         return float(value) if math.isfinite(value) and value >= 0 else None
     except OverflowError:
         return None
-
-
-def _rename(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, float]:
-    found = ((ours, read_number(table, theirs)) for theirs, ours in names.items())
-    return {name: value for name, value in found if value is not None}
 
 
 def _table(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -343,9 +335,14 @@ class CompletionClient:
             raise key_rejected_error(self.workload, status)
         if status in (404, 405):
             raise _no_endpoint(self.workload, f"has no {path} (status {status})")
-        if status in (400, 422) and (names := _find_rejected(body)):
-            raise RejectedFieldsError(names)
-        raise server_error(self.workload, status, self._read_message(body))
+        if status in (400, 422):
+            text = body.decode("utf-8", "replace")
+            if names := tuple(name for name in DROPPABLE if name in text):
+                raise RejectedFieldsError(names)
+        answer = parse_object(body)
+        message = read_error_message(answer) if answer is not None else ""
+        message = message.replace(self.key, "redacted") if self.key else message
+        raise server_error(self.workload, status, message)
 
     def _read(self, response: Response, connection: Connection, completion: Completion) -> None:
         parser = EventParser()
@@ -358,16 +355,6 @@ class CompletionClient:
         except TooLongError as error:
             raise _bad_stream(self.workload, str(error)) from None
         raise EOFError
-
-    def _read_message(self, body: bytes) -> str:
-        answer = parse_object(body)
-        text = read_error_message(answer) if answer is not None else ""
-        return text.replace(self.key, "redacted") if self.key else text
-
-
-def _find_rejected(body: bytes) -> tuple[str, ...]:
-    text = body.decode("utf-8", "replace")
-    return tuple(name for name in DROPPABLE if name in text)
 
 
 def key_rejected_error(workload: Workload, status: int) -> UsageError:

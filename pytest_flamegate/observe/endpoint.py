@@ -21,7 +21,6 @@ from pytest_flamegate.observe.completions import (
     Completion,
     CompletionClient,
     RejectedFieldsError,
-    choose_path,
     key_rejected_error,
     make_request,
     read_key,
@@ -69,10 +68,19 @@ class EngineServer:
         self._key = read_key(workload, plan.key_variable)
         if plan.url is not None:
             origin = Origin.of(plan.url)
-            self.client = self._make_client(origin)
+            self.client = CompletionClient(workload, origin, self._key, self._require_quiet)
             self._await_ready(time.monotonic() + GET_TIMEOUT_S)
-            self.pid = _find_process(workload, origin)
-            began(self.pid)
+            pid = process_system.find_server(origin.host, origin.port)
+            if pid is None:
+                raise ToolError(
+                    "E_SERVER_ELSEWHERE",
+                    f"The process behind {origin} of {workload.name!r} cannot be observed: it runs "
+                    "on another machine, in a container or as another user.",
+                    "Measure on its machine, as its user or as root, or have it started: "
+                    "serve = [...].",
+                )
+            self.pid = pid
+            began(pid)
             return
         for tries_left in reversed(range(_PORT_TRIES)):
             if self._start(env, cpu, began, is_last=not tries_left):
@@ -93,9 +101,6 @@ class EngineServer:
         if self.child is None or (status := self.child.wait(1.0)) is None:
             return None
         return engine_died_error(self._workload, status, self.child.stderr_text())
-
-    def _make_client(self, origin: Origin) -> CompletionClient:
-        return CompletionClient(self._workload, origin, self._key, self._require_quiet)
 
     def _require_quiet(self) -> None:
         if self.child is not None:
@@ -121,7 +126,9 @@ class EngineServer:
         ]
         self.child = process.start(argv, env=env, cwd=self._workload.directory, cpu=cpu)
         self.pid = self.child.pid
-        self.client = self._make_client(Origin("http", HOST, port))
+        self.client = CompletionClient(
+            self._workload, Origin("http", HOST, port), self._key, self._require_quiet
+        )
         try:
             began(self.pid)
             self._await_ready(time.monotonic() + self._workload.timeout_s)
@@ -172,18 +179,6 @@ class EngineServer:
                     continue
             self._require_running()
             time.sleep(_POLL_S)
-
-
-def _find_process(workload: Workload, origin: Origin) -> int:
-    pid = process_system.find_server(origin.host, origin.port)
-    if pid is None:
-        raise ToolError(
-            "E_SERVER_ELSEWHERE",
-            f"The process behind {origin} of {workload.name!r} cannot be observed: it runs on "
-            "another machine, in a container or as another user.",
-            "Measure on its machine, as its user or as root, or have it started: serve = [...].",
-        )
-    return pid
 
 
 class EndpointProcess:
@@ -353,7 +348,8 @@ class EndpointProcess:
 
     def _send(self, max_tokens: int) -> Completion:
         body = make_request(self._plan, self._workload, self._model, max_tokens, self._without)
-        return self._server.client.complete(choose_path(self._plan), body)
+        path = "/v1/chat/completions" if self._plan.chat else "/v1/completions"
+        return self._server.client.complete(path, body)
 
     def _tokens(self, answer: Completion) -> tuple[str, ...]:
         """Return the tokens as text; merged ones as one text in the first of them."""

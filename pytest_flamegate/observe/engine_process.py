@@ -169,15 +169,6 @@ def engine_died_error(workload: Workload, status: int | None, stderr: str) -> To
     )
 
 
-def engine_changed_error(workload: Workload) -> ToolError:
-    """Build the error for an engine whose identity differs from that of an earlier process."""
-    return ToolError(
-        "E_ENGINE_CHANGED",
-        f"The engine of {workload.name!r} was replaced while it was measured.",
-        "Leave its environment alone during a run, and run again.",
-    )
-
-
 NO_BRICKS_CODES = frozenset({"E_NO_BRICKS", "E_BRICKS_NOT_SERVED"})
 """Errors that do not fail a run whose bricks are only shown, not gated."""
 

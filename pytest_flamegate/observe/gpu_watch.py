@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
-
-import psutil
+from typing import Any
 
 from pytest_flamegate.core import clocks
+from pytest_flamegate.core.process_system import find_descendants
 from pytest_flamegate.observe.gpu import (
     DeviceNode,
     DeviceUse,
@@ -29,52 +29,43 @@ _JOIN_S = 5.0
 
 
 @dataclass(slots=True)
-class _Use:
-    """One run's use of one device so far; ``pids`` are processes that only NVML can see."""
-
-    seen_by: Literal["pid", "change"] = "pid"
-    present: int = 0
-    busy: int | None = None
-    memory_bytes: int | None = None
-    pids: set[int] = field(default_factory=set)
-
-    def add(
-        self, own: set[int], tree: set[int], held: Mapping[int, int | None], *, busy: bool | None
-    ) -> None:
-        self.present += 1
-        if not own <= tree:
-            self.seen_by = "change"
-            self.pids |= own - tree
-        if busy is not None:
-            self.busy = (self.busy or 0) + busy
-        sizes = [size for pid in own if (size := held[pid]) is not None]
-        if sizes:
-            self.memory_bytes = max(self.memory_bytes or 0, sum(sizes))
-
-
-@dataclass(slots=True)
 class _WatchedRun:
+    """A run and its use of each device so far; ``pids`` are processes that only NVML can see."""
+
     pid: int
     started_ticks: int | None
     looks: int = 0
-    uses: dict[str, _Use] = field(default_factory=dict)
+    uses: dict[str, DeviceUse] = field(default_factory=dict)
+    pids: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     @property
     def is_alive(self) -> bool:
         return clocks.read_start_ticks(self.pid) == self.started_ticks
 
+    def add_use(
+        self,
+        uuid: str,
+        own: set[int],
+        tree: set[int],
+        held: Mapping[int, int | None],
+        *,
+        busy: bool | None,
+    ) -> None:
+        use = self.uses.get(uuid) or DeviceUse(uuid, "pid", 0, None, None)
+        self.pids[uuid] |= own - tree
+        sizes = [size for pid in own if (size := held[pid]) is not None]
+        self.uses[uuid] = DeviceUse(
+            uuid,
+            "change" if self.pids[uuid] else "pid",
+            use.present + 1,
+            use.busy if busy is None else (use.busy or 0) + busy,
+            max(use.memory_bytes or 0, sum(sizes)) if sizes else use.memory_bytes,
+        )
+
     def freeze(self, still_there: set[int]) -> RunDevices:
         """Return the facts of a run that is over: a process still on a device was not its own."""
-        return RunDevices(
-            self.pid,
-            self.started_ticks,
-            self.looks,
-            tuple(
-                DeviceUse(uuid, use.seen_by, use.present, use.busy, use.memory_bytes)
-                for uuid, use in sorted(self.uses.items())
-                if not use.pids & still_there
-            ),
-        )
+        own = [use for uuid, use in sorted(self.uses.items()) if not self.pids[uuid] & still_there]
+        return RunDevices(self.pid, self.started_ticks, self.looks, tuple(own))
 
 
 class DeviceWatch:
@@ -203,14 +194,14 @@ class DeviceWatch:
         if not devices:
             return
         run.looks += 1
-        tree = _find_tree(run.pid)
+        tree = find_descendants(run.pid)
         for uuid, processes in devices.items():
             own = {pid for pid in processes if self._owns(run, pid, tree)}
             busy = self._is_busy(uuid, own, set(processes))
             if busy and run.looks == 1:
                 busy = False  # all work until the first inspection was the load
             if own:
-                run.uses.setdefault(uuid, _Use()).add(own, tree, processes, busy=busy)
+                run.add_use(uuid, own, tree, processes, busy=busy)
 
     def _owns(self, run: _WatchedRun, pid: int, tree: set[int]) -> bool:
         if self._shares_pids:
@@ -232,11 +223,3 @@ class DeviceWatch:
         if pct is not None and own == all_:
             return pct > 0
         return None if by_process is None else False
-
-
-def _find_tree(pid: int) -> set[int]:
-    try:
-        below = psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        below = []
-    return {pid, *(process.pid for process in below)}

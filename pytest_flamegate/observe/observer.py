@@ -25,7 +25,6 @@ from pytest_flamegate.observe.engine_process import (
     ProcessTime,
     RunPlace,
     Window,
-    engine_changed_error,
     measure_sequence_s,
     no_bricks_error,
     warm_up_for_block,
@@ -251,7 +250,11 @@ class Observer:
             requested = environment.requested_variables(self.workload)
             self._effective = environment.read_variables(served.pid, requested)
             if self._facts not in (None, served.facts):
-                raise engine_changed_error(self.workload)
+                raise ToolError(
+                    "E_ENGINE_CHANGED",
+                    f"The engine of {self.workload.name!r} was replaced while it was measured.",
+                    "Leave its environment alone during a run, and run again.",
+                )
             self._facts = served.facts
             self._token_source = served.token_source
             self.notes |= served.notes

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile, pairwise
-from resource import struct_rusage
 
 import psutil
 
@@ -131,24 +130,33 @@ def run_program(
         child.end()
     readings = [at for _, at in stream.tokens]
     decode = None if stream.started_outside else _separate_decode(readings)
+    counters, total_cpu_ns = stream.counters, 0
+    if usage is not None:
+        total_cpu_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
+        if not wrapped:
+            # The final switches, and not the peak memory: there Linux counts the memory of this
+            # process when it forked.
+            counters = replace(
+                counters, voluntary_switches=usage.ru_nvcsw, involuntary_switches=usage.ru_nivcsw
+            )
     run = ProgramRun(
         pid=stream.pid,
         started_ticks=stream.started_ticks,
         tokens=tuple(text for text, _ in stream.tokens),
-        gaps_ns=_compute_gaps(began_ns, readings),
+        gaps_ns=tuple(b - a for a, b in pairwise([began_ns, *(each.at_ns for each in readings)])),
         # Accounted at the end for a wrapped program, and one that ended before it could be read.
-        interval=Interval(ended_ns - began_ns, _total_cpu_ns(usage), None)
+        interval=Interval(ended_ns - began_ns, total_cpu_ns, None)
         if wrapped or readings[-1].cpu_ns == 0
         else ClockReading(began_ns, 0, 0).until(readings[-1]),
         decode=decode,
         window_ns=(readings[0].at_ns, readings[-1].at_ns) if decode is not None else None,
-        counters=stream.counters if wrapped else _add_switches(stream.counters, usage),
+        counters=counters,
         effective_environment=stream.effective or effective,
         stderr=stderr,
         wall_ns=ended_ns - began_ns,
         has_own_lines=bool(stream.reader.own_lines),
     )
-    told = plan.sources.read_all(
+    source_reports = plan.sources.read_all(
         ProgramOutput(
             lines=tuple(_text(stream.reader.own_lines + b"\n" + stderr).splitlines()),
             stdout=_text(stream.reader.tail),
@@ -159,7 +167,7 @@ def run_program(
         )
     )
     figures.check_agreement(
-        told,
+        source_reports,
         figures.ObservedFigures(
             run.wall_ns,
             tokens=None if plan.tokenizer is None else len(run.tokens),
@@ -167,7 +175,7 @@ def run_program(
             decode_tokens=run.block.judged_tokens,
         ),
     )
-    run = replace(run, reported=tuple(each.report for each in told))
+    run = replace(run, reported=tuple(each.report for each in source_reports))
     return apply_engine_count(run, workload) if stream.counts_bytes else run
 
 
@@ -176,7 +184,16 @@ def apply_engine_count(run: ProgramRun, workload: Workload) -> ProgramRun:
 
     Raises ``ToolError`` ``E_NO_COUNT`` if it reports none, and what ``check_token_count`` raises.
     """
-    count = _read_count(run.reported, workload.name)
+    counts = [each.figures["tokens"] for each in run.reported if "tokens" in each.figures]
+    if not counts:
+        raise ToolError(
+            "E_NO_COUNT",
+            f"The engine of {workload.name!r} is to count its tokens itself, and reported no "
+            "count.",
+            "Have it print llama.cpp's performance lines or write a receipt (receipt = PATH), give "
+            "a pattern that finds the count (pattern), or use another token_unit.",
+        )
+    count = int(counts[0])
     check_token_count(workload, count)
     # The output shows no boundaries between tokens: the first one carries the whole text, the
     # second one the whole time after the first.
@@ -188,18 +205,6 @@ def apply_engine_count(run: ProgramRun, workload: Workload) -> ProgramRun:
         gaps_ns=(first_ns + rest_ns,) if count == 1 else (first_ns, rest_ns, *[0] * (count - 2)),
         decode=run.decode if count > 1 else None,
         window_ns=run.window_ns if count > 1 else None,
-    )
-
-
-def _read_count(reports: Sequence[Report], name: str) -> int:
-    for report in reports:
-        if (tokens := report.figures.get("tokens")) is not None:
-            return int(tokens)
-    raise ToolError(
-        "E_NO_COUNT",
-        f"The engine of {name!r} is to count its tokens itself, and reported no count.",
-        "Have it print llama.cpp's performance lines or write a receipt (receipt = PATH), give a "
-        "pattern that finds the count (pattern), or use another token_unit.",
     )
 
 
@@ -305,15 +310,6 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _compute_gaps(began_ns: int, readings: Sequence[ClockReading]) -> tuple[int, ...]:
-    times = [began_ns, *(reading.at_ns for reading in readings)]
-    return tuple(later - earlier for earlier, later in pairwise(times))
-
-
-def _total_cpu_ns(usage: struct_rusage | None) -> int:
-    return int((usage.ru_utime + usage.ru_stime) * 1e9) if usage else 0
-
-
 def _separate_decode(readings: Sequence[ClockReading]) -> Interval | None:
     """Return the interval from the first token to the last if that is the decode.
 
@@ -323,17 +319,3 @@ def _separate_decode(readings: Sequence[ClockReading]) -> Interval | None:
         return None
     interval = readings[0].until(readings[-1])
     return interval if interval.wall_ns >= _MIN_DECODE_NS and interval.cpu_ns > 0 else None
-
-
-def _add_switches(
-    counters: clocks.ProcessCounters, usage: struct_rusage | None
-) -> clocks.ProcessCounters:
-    """Take the final context switches from the kernel's accounting.
-
-    Not the peak memory: there Linux counts the memory of this process when it forked.
-    """
-    if usage is None:
-        return counters
-    return replace(
-        counters, voluntary_switches=usage.ru_nvcsw, involuntary_switches=usage.ru_nivcsw
-    )

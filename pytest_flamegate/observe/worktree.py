@@ -258,15 +258,21 @@ def open_checkout(directory: Path, rev: str) -> Checkout:
 
 def _find_repository(directory: Path) -> tuple[Path, Path]:
     """Return the top of the working tree around ``directory``, and git's common directory."""
-    try:
-        top = git.run(directory, "rev-parse", "--show-toplevel", timeout_s=_QUERY_S)
-        common = git.run(directory, "rev-parse", "--git-common-dir", timeout_s=_QUERY_S)
-    except ToolError as error:
-        raise _no_repository_error(directory, error.problem.rstrip(".")) from None
-    for result in (top, common):
-        if result.returncode != 0:
-            raise _no_repository_error(directory, git.failure_text(result))
-    return real_path(Path(git.stdout_text(top))), real_path(directory / git.stdout_text(common))
+    places = []
+    for name in ("--show-toplevel", "--git-common-dir"):
+        try:
+            result = git.run(directory, "rev-parse", name, timeout_s=_QUERY_S)
+            details = git.failure_text(result) if result.returncode != 0 else ""
+        except ToolError as error:
+            details = error.problem.rstrip(".")
+        if details:
+            raise UsageError(
+                "E_NO_REPOSITORY",
+                f"There is no git repository with a working tree at {directory}: {details}.",
+                "Compare with a stored baseline, or run inside the repository of the project.",
+            )
+        places.append(real_path(directory / git.stdout_text(result)))
+    return places[0], places[1]
 
 
 def _resolve_commit(directory: Path, rev: str) -> tuple[str, list[str]]:
@@ -288,14 +294,6 @@ def _resolve_commit(directory: Path, rev: str) -> tuple[str, list[str]]:
         if _NO_DETAILS not in (text := git.failure_text(result)):
             details = f" ({text})"
     raise _unknown_rev_error(directory, rev, details)
-
-
-def _no_repository_error(directory: Path, details: str) -> UsageError:
-    return UsageError(
-        "E_NO_REPOSITORY",
-        f"There is no git repository with a working tree at {directory}: {details}.",
-        "Compare with a stored baseline, or run inside the repository of the project.",
-    )
 
 
 def _worktree_error(rev: str, details: str) -> ToolError:
@@ -322,14 +320,8 @@ def _unknown_rev_error(directory: Path, rev: str, details: str) -> UsageError:
     else:
         problem = f"{rev!r} names no commit of the repository around {directory}{details}."
     remedy = "Name a branch, a tag or a commit that git log shows here, or fetch it first."
-    if remote := _find_on_remote(directory, rev):
-        remedy = f"Did you mean {remote}? There is no local branch of this name."
+    # CI often has only the remote's branch of this name.
+    places = ("for-each-ref", "--format=%(refname:short)", f"refs/remotes/*/{rev}")
+    if remotes := git.query(directory, *places):
+        remedy = f"Did you mean {remotes.splitlines()[0]}? There is no local branch of this name."
     return UsageError("E_REV_UNKNOWN", problem, remedy)
-
-
-def _find_on_remote(directory: Path, rev: str) -> str | None:
-    """Return the remote's branch of this name; CI often has no local one."""
-    found = git.query(
-        directory, "for-each-ref", "--format=%(refname:short)", f"refs/remotes/*/{rev}"
-    )
-    return found.splitlines()[0] if found else None
