@@ -172,7 +172,17 @@ def _view_rates(
             trimmed_mean([value(p) + part for p, part in zip(side.timed, parts, strict=True)])
             for side, parts in zip((then, now), filled, strict=True)
         )
-        return _estimate_view(first, second, 2.0 * drift_sd**2 + leak**2)
+        drift = 2.0 * drift_sd**2 + leak**2
+        spread = sum(each.standard_error**2 * (each.df + 1) for each in (first, second))
+        inside = _difference(first, second, drift)
+        beyond = _difference(first, second, max(drift, BATCH_NOISE**2 * spread))
+        return _RateView(
+            inside.mean_diff,
+            inside.lower(INSIDE_TAIL),
+            inside.upper(INSIDE_TAIL),
+            beyond.lower(BEYOND_TAIL),
+            beyond.upper(BEYOND_TAIL),
+        )
 
     time = view(lambda process: process.log_time, BATCH_DRIFT_SD_WITHOUT_REFERENCE, 0.0)
     shift = reference_shift(then, now)
@@ -184,27 +194,9 @@ def _view_rates(
     return [ratio, time], [ratio] if follows else [ratio, time]
 
 
-def _estimate_view(then: Estimate, now: Estimate, drift: float) -> _RateView:
-    spread = sum(each.standard_error**2 * (each.df + 1) for each in (then, now))
-    inside = _difference(then, now, drift)
-    beyond = _difference(then, now, max(drift, BATCH_NOISE**2 * spread))
-    return _RateView(
-        inside.mean_diff,
-        inside.lower(INSIDE_TAIL),
-        inside.upper(INSIDE_TAIL),
-        beyond.lower(BEYOND_TAIL),
-        beyond.upper(BEYOND_TAIL),
-    )
-
-
 def _difference(then: Estimate, now: Estimate, drift: float) -> Estimate:
-    variance, df = combine(
-        [
-            (then.standard_error**2, then.df),
-            (now.standard_error**2, now.df),
-            (drift, math.inf),
-        ]
-    )
+    sides = [(each.standard_error**2, each.df) for each in (then, now)]
+    variance, df = combine([*sides, (drift, math.inf)])
     return Estimate(now.mean_diff - then.mean_diff, math.sqrt(variance), df)
 
 

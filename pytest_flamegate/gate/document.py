@@ -202,15 +202,32 @@ class StoredVerdict:
     headline: str
     verdict: Verdict
 
-    @classmethod
-    def of(cls, verdict: Verdict) -> StoredVerdict:
-        """Return the part of ``verdict`` that its document holds."""
-        return _restore(verdict_document(verdict))
-
 
 def read_verdict(data: bytes) -> StoredVerdict:
     """Return the verdict in the bytes of ``verdict.json``; ReceiptError if it is malformed."""
-    return _restore(decode_json(data, VerdictDocument, subject="The verdict"))
+    document = decode_json(data, VerdictDocument, subject="The verdict")
+    attribution = [
+        # The document does not have the bound that shares are judged by.
+        _row(
+            CostChange,
+            row,
+            **{name: getattr(row, field) for name, field in _COST_NAMES.items()},
+            no_more_than_us=math.inf,
+        )
+        for row in document.attribution
+    ]
+    same = (
+        *("verdict", "reasons", "grade", "smallest_detectable_pct", "false_alarm_rate"),
+        *("miss_rate", "error_rate_basis", "explained_by", "pairs", "against"),
+    )
+    verdict = Verdict(
+        **{name: getattr(document, name) for name in same},
+        signals=tuple(_row(Signal, row, reasons=(), helped_by=()) for row in document.signals),
+        attribution=tuple(attribution),
+        baseline_processes=document.processes.baseline,
+        current_processes=document.processes.current,
+    )
+    return StoredVerdict(document.headline, verdict)
 
 
 def verdict_document(verdict: Verdict) -> VerdictDocument:
@@ -279,27 +296,3 @@ def _brick(change: BrickChange) -> BrickVerdictRow:
         if grown is None
         else GrownLayerRow(grown.layer, grown.baseline_us, grown.current_us),
     )
-
-
-def _restore(document: VerdictDocument) -> StoredVerdict:
-    rows: dict[str, Any] = {
-        "signals": tuple(
-            Signal(**{field.name: getattr(row, field.name) for field in fields(row)})
-            for row in document.signals
-        ),
-        "attribution": tuple(map(_restore_cost, document.attribution)),
-        "baseline_processes": document.processes.baseline,
-        "current_processes": document.processes.current,
-    }
-    same = (
-        *("verdict", "reasons", "grade", "smallest_detectable_pct", "false_alarm_rate"),
-        *("miss_rate", "error_rate_basis", "explained_by", "pairs", "against"),
-    )
-    verdict = Verdict(**rows, **{name: getattr(document, name) for name in same})
-    return StoredVerdict(document.headline, verdict)
-
-
-def _restore_cost(row: CostRow) -> CostChange:
-    figures = {old: getattr(row, new) for old, new in _COST_NAMES.items()}
-    # The document does not have the bound that shares are judged by.
-    return _row(CostChange, row, **figures, no_more_than_us=math.inf)

@@ -130,10 +130,8 @@ def judge_shares(
     """
     declared = [name for name in thresholds.hotspots_pp if name != "*"]
     counts = len(baseline.profiled), len(current.profiled)
-    if counts == (0, 0):
-        return _judge_without_profile(declared)
     if min(counts) < MIN_PROCESSES:
-        return _judge_too_few(*counts)
+        return _unjudged(declared, *counts)
     shares = share_changes(baseline.profiled, current.profiled, declared, rates.alpha)
     costs: tuple[CostChange, ...] = ()
     if min(len(baseline.timed), len(current.timed)) >= MIN_PROCESSES:
@@ -156,25 +154,25 @@ def judge_shares(
     return JudgedShares(hotspots, costs, (*unknown, *_coarse_reasons(hotspots)))
 
 
-def _judge_without_profile(declared: list[str]) -> JudgedShares:
-    reason = Reason("I_NO_PROFILE", "No profile was taken; no share was judged.")
-    if declared:
+def _unjudged(declared: list[str], baseline: int, current: int) -> JudgedShares:
+    """Return why the shares of so many profiled processes a side were not judged."""
+    helped_by: tuple[Helper, ...] = ()
+    if baseline or current:
+        reason = Reason(
+            "E_FEW_PROCESSES",
+            f"Shares need {MIN_PROCESSES} profiled processes a side; there are {baseline} at the "
+            f"baseline and {current} now. {MORE_TIME[:-1]}, or accept a new baseline.",
+        )
+        if baseline >= MIN_PROCESSES:  # no time spent now adds a process to the baseline
+            helped_by = ("profiled",)
+    elif declared:
         reason = Reason(
             "E_HOTSPOT_UNKNOWN",
             f"A share is declared for {', '.join(sorted(declared))}, and nothing was profiled. "
             "Choose a profiler (--flamegate-profiler) or remove the declared share.",
         )
-    return JudgedShares(reasons=(reason,))
-
-
-def _judge_too_few(baseline: int, current: int) -> JudgedShares:
-    reason = Reason(
-        "E_FEW_PROCESSES",
-        f"Shares need {MIN_PROCESSES} profiled processes a side; there are {baseline} at the "
-        f"baseline and {current} now. {MORE_TIME[:-1]}, or accept a new baseline.",
-    )
-    # No time spent now adds a process to the baseline.
-    helped_by: tuple[Helper, ...] = ("profiled",) if baseline >= MIN_PROCESSES else ()
+    else:
+        reason = Reason("I_NO_PROFILE", "No profile was taken; no share was judged.")
     return JudgedShares(reasons=(reason,), helped_by=helped_by)
 
 

@@ -137,16 +137,19 @@ def _judge(
     try:
         if baseline is None:
             new = read_measurement(run.evidence)
-            return _uncompared("no_baseline", run, policy, rates, current=new)
-        comparability = _compare(baseline, run.evidence)
-        if not comparability.comparable:
-            return _uncompared("not_comparable", run, policy, rates, comparability, paired=paired)
+            reasons = _no_baseline_reasons(len(new.timed), policy)
+            return _uncompared("no_baseline", run, policy, rates, reasons, current=new)
+        differing = _compare(baseline, run.evidence)
+        if not differing.comparable:
+            reasons = difference_reasons(differing, paired=paired)
+            return _uncompared("not_comparable", run, policy, rates, reasons, differing)
         old, new = read_measurement(baseline.evidence), read_measurement(run.evidence)
         if isinstance(baseline, StoredBaseline):
-            comparability = Comparability(tuple(condition_differences(old, new)))
-            if not comparability.comparable:
+            state = Comparability(tuple(condition_differences(old, new)))
+            if not state.comparable:
+                reasons = difference_reasons(state, paired=False)
                 return _uncompared(
-                    "not_comparable", run, policy, rates, comparability, old=old, current=new
+                    "not_comparable", run, policy, rates, reasons, state, old=old, current=new
                 )
             signal, decided = judge_throughput(
                 old, new, policy.thresholds.tokens_per_second_pct, rates, baseline.batches
@@ -248,9 +251,9 @@ def _uncompared(
     run: GatedRun,
     policy: GatePolicy,
     rates: ErrorRates,
+    reasons: Sequence[Reason],
     comparability: Comparability = COMPARABLE,
     *,
-    paired: bool = False,
     old: Measurement | None = None,
     current: Measurement | None = None,
 ) -> Verdict:
@@ -258,10 +261,6 @@ def _uncompared(
 
     Budgets for one call of a brick need no other side: a call over its budget is a regression.
     """
-    if name == "no_baseline":
-        reasons = _no_baseline_reasons(current, policy)
-    else:
-        reasons = difference_reasons(comparability, paired=paired)
     bricks = judge_bricks(None, run.evidence, policy.thresholds, rates)
     over = [signal for signal in bricks.signals if signal.decision == "regressed"]
     rest = [signal for signal in bricks.signals if signal.decision != "regressed"]
@@ -282,21 +281,14 @@ def _uncompared(
     )
 
 
-def _no_baseline_reasons(current: Measurement | None, policy: GatePolicy) -> tuple[Reason, ...]:
+def _no_baseline_reasons(processes: int, policy: GatePolicy) -> tuple[Reason, ...]:
     remedy = "Accept this run with --flamegate-update."
     if policy.ci:
         remedy = "Compare with a revision instead: --flamegate-against=origin/main."
-    missing = Reason(
-        "E_NO_BASELINE",
-        f"No baseline is accepted for this workload on this machine. {remedy}",
-    )
-    if current is None or len(current.timed) >= MIN_PROCESSES:
-        return (missing,)
-    return missing, Reason(
-        "E_FEW_PROCESSES",
-        f"A baseline needs {MIN_PROCESSES} timed processes; this run has {len(current.timed)}. "
-        f"{MORE_TIME}",
-    )
+    missing = f"No baseline is accepted for this workload on this machine. {remedy}"
+    few = f"A baseline needs {MIN_PROCESSES} timed processes; this run has {processes}. {MORE_TIME}"
+    reasons = Reason("E_NO_BASELINE", missing), Reason("E_FEW_PROCESSES", few)
+    return reasons if processes < MIN_PROCESSES else reasons[:1]
 
 
 # --- tokens per second ---------------------------------------------------------------------

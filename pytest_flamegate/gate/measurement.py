@@ -24,6 +24,13 @@ _NS_PER_S = 1e9
 _MEASURE_AGAIN = "Measure again. If it stays, the clocks of this machine cannot be used."
 
 
+_MIXED_REFERENCE = (
+    "E_IMPOSSIBLE_FIGURE",
+    "The reference kernel ran next to some blocks and not next to others.",
+    "Measure again, so that all processes are normalised alike.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TimedProcess:
     """One process that was timed and not profiled.
@@ -113,7 +120,7 @@ def read_measurement(evidence: Evidence) -> Measurement:
     _refuse_repeated(timed_runs, windows=uses_running_server(evidence.workload))
     timed = tuple(_read_process(run) for run in timed_runs)
     if len({process.reference_s is None for process in timed}) > 1:
-        raise _mixed_reference()
+        raise UndecidedError(*_MIXED_REFERENCE)
     profiled = evidence.profile.processes if evidence.profile is not None else ()
     for process in profiled:
         _check_profile(process)
@@ -134,7 +141,7 @@ def _read_process(run: Run) -> TimedProcess:
             _check_interval(block.reference, f"the reference kernel of process {run.pid}")
     references = [block.reference.quiet_ns for block in run.blocks if block.reference is not None]
     if references and len(references) != len(run.blocks):
-        raise _mixed_reference()
+        raise UndecidedError(*_MIXED_REFERENCE)
     pressure = run.cpu_pressure_pct
     if pressure is not None and not math.isfinite(pressure):
         raise impossible_figure(pressure, f"CPU pressure of process {run.pid}")
@@ -241,12 +248,4 @@ def repeated_samples(problem: str) -> UndecidedError:
         "E_REPEATED_SAMPLES",
         problem,
         "Measure again. Real processes differ, so these were copied, or the clock is too coarse.",
-    )
-
-
-def _mixed_reference() -> UndecidedError:
-    return UndecidedError(
-        "E_IMPOSSIBLE_FIGURE",
-        "The reference kernel ran next to some blocks and not next to others.",
-        "Measure again, so that all processes are normalised alike.",
     )

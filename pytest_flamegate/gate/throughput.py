@@ -186,7 +186,7 @@ def judge_throughput(
     is_open = verdict.decision == "inconclusive"
     helps = is_open and not by_batch and _would_more_help(views, threshold, rates)
     reasons = (
-        *(_wide_baseline_reasons() if is_open and not helps else ()),
+        *((_BASELINE_TOO_WIDE,) if is_open and not helps else ()),
         *_machine_speed_reasons(baseline, current, views),
     )
     signal = rate_signal(
@@ -202,29 +202,25 @@ def compare_log_times(baseline: Measurement, current: Measurement) -> tuple[View
         UndecidedError: ``E_FEW_PROCESSES`` below three processes a side, ``E_REPEATED_SAMPLES``
             if the processes of a side show no spread at all.
     """
-    for side, measurement in (("baseline", baseline), ("current", current)):
-        _check_spread(side, measurement)
+    for side, processes in (("baseline", baseline.timed), ("current", current.timed)):
+        count = len(processes)
+        if count < MIN_PROCESSES:
+            again = "Accept a new baseline" if side == "baseline" else "Give it more time"
+            raise UndecidedError(
+                "E_FEW_PROCESSES",
+                f"The {side} side has {count} timed process(es); a spread needs {MIN_PROCESSES}.",
+                f"{again} (--flamegate-budget sets the seconds).",
+            )
+        if len({process.log_time_ratio for process in processes}) == 1:
+            raise repeated_samples(
+                f"All {count} processes of the {side} side took exactly the same time per token."
+            )
     return view_change(
         baseline,
         current,
         lambda process: process.log_time,
         lambda process: process.log_time_ratio,
     )
-
-
-def _check_spread(side: str, measurement: Measurement) -> None:
-    count = len(measurement.timed)
-    if count < MIN_PROCESSES:
-        again = "Accept a new baseline" if side == "baseline" else "Give it more time"
-        raise UndecidedError(
-            "E_FEW_PROCESSES",
-            f"The {side} side has {count} timed process(es); a spread needs {MIN_PROCESSES}.",
-            f"{again} (--flamegate-budget sets the seconds).",
-        )
-    if len({process.log_time_ratio for process in measurement.timed}) == 1:
-        raise repeated_samples(
-            f"All {count} processes of the {side} side took exactly the same time per token."
-        )
 
 
 def _would_more_help(views: Sequence[View], threshold: float, rates: ErrorRates) -> bool:
@@ -256,6 +252,13 @@ def rate_signal(
     ``reasons`` come after the one that decided; ``helps`` says that more timed processes could
     settle an open question.
     """
+    share = max(baseline.waiting_share, current.waiting_share)
+    waiting = Reason(
+        "I_WAITING",
+        f"{100 * share:.0f} % of the scheduler-adjusted time was spent waiting for something else "
+        "(a server, a device, a disk). The clocks of this process cannot separate its speed from "
+        "the machine's, so only larger changes can be seen.",
+    )
     return replace(
         uncompared_rate(baseline, current, verdict.decision),
         change_pct=change_pct,
@@ -266,7 +269,7 @@ def rate_signal(
         reasons=(
             rate_reason(verdict, change_pct, allowed_drop_pct),
             *reasons,
-            *_waiting_reasons(baseline, current),
+            *((waiting,) if share >= WAITING_WORTH_REPORTING else ()),
         ),
         helped_by=("timed",) if helps else (),
     )
@@ -309,32 +312,13 @@ def rate_reason(verdict: RateVerdict, change_pct: float, allowed_drop_pct: float
     return Reason("I_WITHIN_THRESHOLD", f"{change}; {allowed}.")
 
 
-def _waiting_reasons(baseline: Measurement, current: Measurement) -> tuple[Reason, ...]:
-    """Report how much of the judged time was no computation, if it is a large part."""
-    share = max(baseline.waiting_share, current.waiting_share)
-    if share < WAITING_WORTH_REPORTING:
-        return ()
-    return (
-        Reason(
-            "I_WAITING",
-            f"{100 * share:.0f} % of the scheduler-adjusted time was spent waiting for something "
-            "else (a server, a device, a disk). The clocks of this process cannot separate its "
-            "speed from the machine's, so only larger changes can be seen.",
-        ),
-    )
-
-
-def _wide_baseline_reasons() -> tuple[Reason, ...]:
-    return (
-        Reason(
-            "E_BASELINE_TOO_WIDE",
-            "The spread of the baseline and the drift between batches hide a change of this size "
-            "however long the current side is measured. Compare with a revision in pairs "
-            "(--flamegate-against=REV), accept further batches of the baseline (--flamegate-update "
-            f"at its commit, at other times; from {MIN_BATCHES} on their own spread counts), or "
-            "allow a larger drop.",
-        ),
-    )
+_BASELINE_TOO_WIDE = Reason(
+    "E_BASELINE_TOO_WIDE",
+    "The spread of the baseline and the drift between batches hide a change of this size however "
+    "long the current side is measured. Compare with a revision in pairs (--flamegate-against=REV),"
+    " accept further batches of the baseline (--flamegate-update at its commit, at other times; "
+    f"from {MIN_BATCHES} on their own spread counts), or allow a larger drop.",
+)
 
 
 def _machine_speed_reasons(
