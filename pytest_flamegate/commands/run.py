@@ -19,7 +19,7 @@ from pytest_flamegate.engines.declare import (
     find_workloads,
     read_declarations,
 )
-from pytest_flamegate.engines.embedded import embedded_workloads
+from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.run.hints import Hints, relative
 from pytest_flamegate.run.present import (
     report_results,
