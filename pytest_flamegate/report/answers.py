@@ -19,7 +19,6 @@ from pytest_flamegate.report.difference import (
     describe_difference,
     describe_total,
 )
-from pytest_flamegate.report.terminal import GREEN, RED, YELLOW
 from pytest_flamegate.report.text import clip, columns, paint, visible
 
 _TOKENS = {"E_REPLAY_TOKENS": "differ", "W_REPLAY_NOT_DETERMINISTIC": "not compared"}
@@ -43,7 +42,7 @@ def verification_text(
     undecided = error is not None or (found.replayed is not None and not found.obtained_again)
     answer = "refused" if not found.ok else "not replayed" if undecided else "accepted"
     if colour and not (found.ok and undecided):
-        answer = paint(answer, GREEN if found.ok else RED)
+        answer = paint(answer, "green" if found.ok else "red")
     wanted = f", wanted {visible(required).upper()}" if required else ""
     name = f"{visible(path, _LONG)}: " if path is not None else ""
     replayed = replay_line(found)
@@ -115,6 +114,7 @@ def _compare_tokens(found: Verification) -> str:
 _WIDTH = 44
 _WORDS = {True: "better", False: "worse", None: "same"}
 _MOST_LEFT_OUT = 5
+_NAMES = ("name", "statistic", "formula", "unit", "direction")
 
 
 def imported_text(results: Sequence[Imported]) -> str:
@@ -174,12 +174,8 @@ def comparison_document(compared: ImportComparison) -> dict[str, object]:
     """Return the comparison as plain data."""
     return {
         "compared": [
-            {
-                "name": pair.after.name,
-                "statistic": pair.after.statistic,
-                "formula": pair.after.formula,
-                "unit": pair.after.unit,
-                "direction": pair.after.direction,
+            {name: getattr(pair.after, name) for name in _NAMES}
+            | {
                 "before": pair.before.value,
                 "after": pair.after.value,
                 "change_pct": pair.change_pct,
@@ -203,7 +199,7 @@ def _value(metric: ImportedMetric) -> str:
 def difference_text(difference: ProfileDifference, *, colour: bool = False) -> str:
     """Return the answer, its warnings and a table, without a line break at the end."""
     summary = visible(describe_difference(difference), 2 * _LONG)
-    lines = [paint(summary, YELLOW if difference.changed else GREEN) if colour else summary]
+    lines = [paint(summary, "yellow" if difference.changed else "green") if colour else summary]
     lines += _warnings(difference)
     for role, side in (("before", difference.base), ("after", difference.head)):
         samples = text.plural(side.profile.samples, side.profile.unit.removesuffix("s"))
@@ -261,31 +257,20 @@ def difference_document(difference: ProfileDifference) -> dict[str, object]:
     }
 
 
+_CONDITIONS = ("profiler", "event", "rate_hz", "call_graph", "python", "covers")
+_CHANGE = ("base", "head", "change", "error", "z", "base_samples", "head_samples", "base_share",
+           "head_share", "shift_pp")  # fmt: skip
+
+
 def _side(side: ProfileSide) -> dict[str, object]:
-    profile = side.profile
     return {
         "name": side.name,
-        "samples": profile.samples,
-        "profiler": profile.profiler,
-        "event": profile.event,
-        "rate_hz": profile.rate_hz,
-        "call_graph": profile.call_graph,
-        "python": profile.python,
-        "covers": profile.covers,
+        "samples": side.samples,
+        **{name: getattr(side.profile, name) for name in _CONDITIONS},
         "cpu_s_per_token": side.cpu_s_per_token,
     }
 
 
 def _change(change: Change) -> dict[str, object]:
-    return {
-        "base": change.base,
-        "head": change.head,
-        "change": change.change,
-        "error": change.error,
-        "z": change.z if math.isfinite(change.z) else None,
-        "base_samples": change.base_samples,
-        "head_samples": change.head_samples,
-        "base_share": change.base_share,
-        "head_share": change.head_share,
-        "shift_pp": change.shift_pp,
-    }
+    found = {name: getattr(change, name) for name in _CHANGE}
+    return found if math.isfinite(change.z) else found | {"z": None}

@@ -43,7 +43,7 @@ from pytest_flamegate.report.flame import (
     self_shares,
 )
 from pytest_flamegate.report.flame_svg import profile_notes
-from pytest_flamegate.report.hotspots import category_shares
+from pytest_flamegate.report.run_report import category_shares
 from pytest_flamegate.report.text import visible
 
 T = TypeVar("T")

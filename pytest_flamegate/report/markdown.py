@@ -149,7 +149,6 @@ def run_markdown(run: RunReport) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-_GREEN = frozenset({"pass", "improved"})
 _SUMMARY_HEAD = ("workload", "verdict", "before", "now", "change", "interval", "allowed",
                  "could have seen", "receipt")  # fmt: skip
 
@@ -178,7 +177,7 @@ def _summary_cells(row: RunReport) -> list[str]:
     figures = (NONE,) * 6 if signal is None else signal_cells(signal)[:6]
     return [
         code(row.name),
-        row.word if row.word in _GREEN else f"**{row.word}**",
+        row.word if row.tone == "good" else f"**{row.word}**",
         *map(escape, figures),
         escape(row.grade),
     ]

@@ -33,7 +33,6 @@ from pytest_flamegate.report.svg import number
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.report.verdict import signal_cells
 
-_GOOD, _BAD = frozenset({"pass", "improved"}), frozenset({"regressed", "dishonest", "error"})
 _LONG = 4000
 
 
@@ -93,8 +92,7 @@ def _change(run: RunReport) -> tuple[str, str, str]:
 
 
 def _chip(run: RunReport) -> str:
-    kind = "good" if run.word in _GOOD else "bad" if run.word in _BAD else "unsure"
-    return html.element("span", html.text(run.word), class_=f"verdict {kind}")
+    return html.element("span", html.text(run.word), class_=f"verdict {run.tone}")
 
 
 def _workload(run: RunReport, index: int) -> str:

@@ -10,8 +10,7 @@ from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report import text
 from pytest_flamegate.report.evidence import engine_lines, kernel_line, revision_note, speed_cells
-from pytest_flamegate.report.hotspots import find_hottest
-from pytest_flamegate.report.run_report import RunReport, variant_sections
+from pytest_flamegate.report.run_report import RunReport, find_hottest, variant_sections
 from pytest_flamegate.report.sections import (
     Items,
     Line,
@@ -30,25 +29,13 @@ from pytest_flamegate.report.verdict import (
     signal_section,
 )
 
-GREEN, RED, YELLOW = "green", "red", "yellow"
-_COLOURS = {
-    "pass": GREEN,
-    "improved": GREEN,
-    "regressed": RED,
-    "dishonest": RED,
-    "error": RED,
-}
 _WITH_HEADLINE = frozenset({"pass", "improved", "inconclusive", "not comparable"})
 """Verdicts whose figures the table's footer prints; a failed test has a section of its own."""
 _HEAD = ("workload", "quiet clock", "wall tokens/s", "verdict", "hottest frames (share of CPU)")
 _CLOCKS = "gated: the quiet clock (wall time less the time spent waiting for a CPU)"
 _NOT_OBSERVED = frozenset({"SELF_REPORTED", "CONSISTENT"})
 _LONG = 2000
-
-
-def colour_of(verdict: Verdict | None) -> str:
-    """Return the colour of a verdict's word: ``green``, ``red`` or ``yellow``."""
-    return YELLOW if verdict is None else _COLOURS.get(verdict.verdict, YELLOW)
+_COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
 
 
 def section_lines(section: Section, *, indent: int = 2, width: int = 10_000) -> list[str]:
@@ -136,7 +123,7 @@ def _summary_cells(row: RunReport, width: int, *, colour: bool) -> tuple[str, st
         f"{visible(each.name)} {text.share(each.self_share)}" for each in find_hottest(row.evidence)
     )
     name = clip_front(visible(row.name), max(width // 3, 12))
-    word = paint(row.word, colour_of(row.verdict)) if colour else row.word
+    word = paint(row.word, _COLOURS[row.tone]) if colour else row.word
     return name, *speed_cells(row.receipt, row.evidence), word, hottest
 
 
@@ -184,7 +171,8 @@ def failure_section(
     commands; ``accept`` is None if the run cannot be the new baseline.
     """
     answer = visible(headline(verdict), _LONG)
-    lines = [paint(answer, colour_of(verdict)) if colour else answer]
+    tone = RunReport("", verdict).tone
+    lines = [paint(answer, _COLOURS[tone]) if colour else answer]
     for section in (
         cost_section(verdict, brief=True),
         signal_section(verdict, brief=True),

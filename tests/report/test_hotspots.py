@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.receipt.types import Evidence, Metric
-from pytest_flamegate.report.hotspots import (
+from pytest_flamegate.report.markdown import render_section
+from pytest_flamegate.report.run_report import (
     category_shares,
     finding_section,
     hotspot_section,
     rank_by_self_share,
 )
-from pytest_flamegate.report.markdown import render_section
 from pytest_flamegate.report.sections import Items, Table, cell_text, join_line
 from tests.report import factory
 

@@ -12,7 +12,6 @@ from rich.cells import cell_len
 from pytest_flamegate.gate import Reason, Verdict, headline
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import (
-    colour_of,
     error_annotation,
     preamble,
     summary,
@@ -113,23 +112,15 @@ def test_without_a_receipt_the_rate_is_that_of_the_quiet_clock() -> None:
 
 
 def test_colour_on_request_alone() -> None:
-    outcomes = [outcome("a", verdicts.regressed()), outcome("b")]
+    passed = replace(verdicts.inconclusive(), verdict="pass")
+    outcomes = [outcome("a", verdicts.regressed()), outcome("b"), outcome("c", passed)]
     plain, painted = summary(outcomes), summary(outcomes, colour=True)
     assert "\x1b" not in "".join(plain)
     assert "\x1b[1;31mregressed\x1b[0m" in painted[1]
-    for code in ("\x1b[0m", "\x1b[1;31m", "\x1b[1;33m"):
+    for code in ("\x1b[0m", "\x1b[1;31m", "\x1b[1;33m", "\x1b[1;32m"):
+        assert code in "".join(painted)
         painted = [line.replace(code, "") for line in painted]
     assert painted == plain
-
-
-@pytest.mark.parametrize(
-    ("word", "colour"),
-    [("pass", "green"), ("improved", "green"), ("regressed", "red"), ("dishonest", "red"),
-     ("error", "red"), ("inconclusive", "yellow"), ("no_baseline", "yellow")],
-)  # fmt: skip
-def test_colours(word: str, colour: str) -> None:
-    verdict = Verdict(word, (Reason("E_X", "m"),), "OBSERVED")  # type: ignore[arg-type]
-    assert colour_of(verdict) == colour
 
 
 @pytest.mark.parametrize(
