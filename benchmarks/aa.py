@@ -11,8 +11,8 @@ from typing import NamedTuple
 from benchmarks.passage import profiled
 from benchmarks.tables import Table
 from pytest_flamegate.profile.model import Frame, Profile
+from pytest_flamegate.profile.profilers import PROFILERS
 from pytest_flamegate.profile.profilers.base import Setup
-from pytest_flamegate.profile.profilers.choose import PROFILERS
 
 PAIRS = 20
 PROFILED_S = 10.0

@@ -18,9 +18,8 @@ from typing import NamedTuple
 from benchmarks.known_split import PARTS, c_program, parts, python_program
 from benchmarks.tables import Table
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.profile.profilers import callgrind
+from pytest_flamegate.profile.profilers import PROFILERS, callgrind
 from pytest_flamegate.profile.profilers.base import Setup
-from pytest_flamegate.profile.profilers.choose import PROFILERS
 
 ALLOWED_PP = 2.0
 RUNS = 5

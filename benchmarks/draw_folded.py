@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.fold_script import profile_of
-from pytest_flamegate.profile.folded import parse_folded
+from pytest_flamegate.profile.frames import parse_folded
 from pytest_flamegate.report.flame_svg import flamegraph
 
 

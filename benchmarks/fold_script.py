@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Profile, Stack
 from pytest_flamegate.profile.profilers.perf_script import CHUNK_BYTES, parse_script
 

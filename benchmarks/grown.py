@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.profilers.perf import EVENT
-from pytest_flamegate.profile.profilers.perf_data import INSTALL, perf_environment
+from pytest_flamegate.profile.profilers.perf_data import perf_environment
 from pytest_flamegate.profile.profilers.perf_script import FIELDS
 from pytest_flamegate.profile.profilers.tools import find_program
 
@@ -33,7 +33,7 @@ Frames = tuple[bytes, ...]
 
 def recorded(call_graph: str, runs: int = RUNS) -> list[Frames]:
     """Return the samples of real runs. Raises ``ToolError``."""
-    program = find_program("perf", INSTALL)
+    program = find_program("perf")
     samples = [sample for _ in range(runs) for sample in split(_printed(program, call_graph))]
     if not samples:
         raise ToolError("E_NO_SAMPLES", "perf recorded no sample.", "Try again.")

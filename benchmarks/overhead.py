@@ -18,8 +18,8 @@ from benchmarks.passage import passage
 from benchmarks.tables import Table
 from pytest_flamegate.core.clocks import Interval, sum_intervals
 from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.profile.profilers import PROFILERS
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
-from pytest_flamegate.profile.profilers.choose import PROFILERS
 
 PAIRS = 24
 PAIRS_IN_A_PROCESS = 4

@@ -14,9 +14,8 @@ from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.served import ServedProcess
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.profile.profilers import perf_data
+from pytest_flamegate.profile.profilers import PROFILERS, perf_data
 from pytest_flamegate.profile.profilers.base import Setup
-from pytest_flamegate.profile.profilers.choose import PROFILERS
 from pytest_flamegate.profile.stacks import trim_stacks
 
 

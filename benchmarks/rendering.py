@@ -15,7 +15,7 @@ from benchmarks.folding import MILLION, OURS
 from benchmarks.passage import profiled
 from benchmarks.tables import Table
 from benchmarks.timed import alternating, table
-from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Profile
 
 ROUNDS = 5

@@ -101,6 +101,9 @@ def find_uses() -> dict[str, set[str]]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 for code in _CODE.findall(node.value) if id(node) not in docstrings else ():
                     uses.setdefault(code, set()).add(room)
+    for path in sorted(PACKAGE.rglob("*.toml")):
+        for code in _CODE.findall(path.read_text("utf-8")):
+            uses.setdefault(code, set()).add(path.relative_to(PACKAGE).parts[0])
     return uses
 
 

@@ -18,7 +18,7 @@ from pytest_flamegate.engines.declare import NAME
 from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.graph import to_document
 from pytest_flamegate.graph.text import draw_tree
-from pytest_flamegate.profile.formats.registry import (
+from pytest_flamegate.profile.formats import (
     detect_format,
     export_profile,
     parse_profile,

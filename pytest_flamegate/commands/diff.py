@@ -14,8 +14,7 @@ from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageErro
 from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, RECEIPT_LIMITS, parse_json
 from pytest_flamegate.profile.difference import ProfileDifference
-from pytest_flamegate.profile.folded import fold_profile
-from pytest_flamegate.profile.frames import path_prefixes
+from pytest_flamegate.profile.frames import fold_profile, path_prefixes
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.imports.imported import (

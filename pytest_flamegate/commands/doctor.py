@@ -20,15 +20,15 @@ from pytest_flamegate.models.discover import describe_model, find_model, find_to
 from pytest_flamegate.models.facts import read_model
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.machine import find_known_bandwidth, read_identity
-from pytest_flamegate.profile.profilers.base import Probe, Setup
-from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
-from pytest_flamegate.profile.profilers.choose import (
+from pytest_flamegate.profile.profilers import (
     choose_profiler,
     explain_fallbacks,
     make_profilers,
 )
-from pytest_flamegate.profile.profilers.errors import describe_permissions
+from pytest_flamegate.profile.profilers.base import Probe, Setup
+from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
 from pytest_flamegate.profile.profilers.perf_data import DIRECTORY
+from pytest_flamegate.profile.profilers.tools import describe_permissions
 
 Check = tuple[str, bool, str]
 """One line: what was checked, whether it works, and the details."""

@@ -18,7 +18,7 @@ from pytest_flamegate.bricks.record import (
 )
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.profile.formats.registry import unpack
+from pytest_flamegate.profile.formats import unpack
 from pytest_flamegate.profile.formats.traces import (
     ON_GPU,
     ONNX_TRACE_SOURCE,

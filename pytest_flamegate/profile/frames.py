@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import pytest_flamegate
-from pytest_flamegate.core.text import escape_character, escape_name
-from pytest_flamegate.profile.model import Frame
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.text import escape_character, escape_name, is_clean
+from pytest_flamegate.profile.model import Frame, FrameKind, Profile, Stack
 
 KERNEL = "kernel"
 UNKNOWN = Frame("[unknown]", "unknown", "native")
@@ -79,6 +81,21 @@ def make_native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> F
     if is_kernel_library(library):
         return Frame(escape_name(name), KERNEL, "system")
     return Frame(escape_name(name), _escape_module(module), "native")
+
+
+def make_stack(root_first: Iterable[Frame | None]) -> Stack:
+    """Return a stack of the frames that are not None, ``(UNKNOWN,)`` if there is none.
+
+    Frames without a name cannot be distinguished: one stands for a run of them.
+    """
+    stack: list[Frame] = []
+    for frame in root_first:
+        if frame is None:  # a trampoline
+            continue
+        nameless = frame.kind != "python" and frame.name.startswith("[")
+        if not (nameless and stack and frame == stack[-1]):
+            stack.append(frame)
+    return tuple(stack) or (UNKNOWN,)
 
 
 def shorten_python_path(file: str, roots: Sequence[str]) -> str:
@@ -193,3 +210,75 @@ def _escape_module(module: str) -> str:
         return escape_character("k") + text[1:]
     # A frame is read back by its last " (" or " [": a module may hold neither.
     return text.replace(" (", "\\x20(").replace(" [", "\\x20[")
+
+
+CODE = "E_PROFILE_FILE"
+_COUNT_DIGITS = 15
+
+
+@lru_cache(maxsize=65536)
+def format_frame(frame: Frame) -> str:
+    """Return the notation of a frame, for example ``gemv (kernels.py)``.
+
+    Raises ValueError for a frame that is not normalised, and would not read back as itself.
+    """
+    opening, closing = ("(", ")") if frame.kind == "python" else ("[", "]")
+    text = f"{frame.name} {opening}{frame.module}{closing}"
+    if is_clean(text) and _parse_frame(text) == frame:
+        return text
+    raise ValueError(f"{tuple(frame)!a} is not normalised")
+
+
+def fold_profile(profile: Profile) -> str:
+    """Return the profile's stacks as folded text, sorted, each line ending in a newline."""
+    lines = sorted(
+        f"{';'.join(map(format_frame, stack))} {samples}\n"
+        for stack, samples in profile.stacks.items()
+    )
+    return "".join(lines)
+
+
+def parse_folded(text: str) -> Mapping[Stack, int]:
+    """Return the stacks of folded text. Raises ``ReceiptError`` ``E_PROFILE_FILE``."""
+    if text and not text.endswith("\n"):
+        raise _malformed(text.count("\n") + 1, "the last line is cut off")
+    stacks: dict[Stack, int] = {}
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        path, separator, count = line.rpartition(" ")
+        if not separator or not _is_count(count):
+            raise _malformed(number, "it does not end in a number of samples")
+        frames = [_parse_frame(part) for part in path.split(";")] if path else []
+        stack = tuple(frame for frame in frames if frame is not None)
+        if len(stack) != len(frames) or not is_clean(path.replace(";", "")):
+            raise _malformed(number, "it holds a frame that flamegate does not write")
+        if stack in stacks:
+            raise _malformed(number, "its stack occurred before")
+        stacks[stack] = int(count)
+    return stacks
+
+
+@lru_cache(maxsize=65536)
+def _parse_frame(text: str) -> Frame | None:
+    if text.endswith(")"):
+        return _split_frame(text, " (", "python")
+    if text.endswith(f" [{KERNEL}]"):
+        return _split_frame(text, " [", "system")
+    return _split_frame(text, " [", "native") if text.endswith("]") else None
+
+
+def _split_frame(text: str, separator: str, kind: FrameKind) -> Frame | None:
+    name, found, module = text[:-1].rpartition(separator)
+    return Frame(name, module, kind) if found else None
+
+
+def _is_count(text: str) -> bool:
+    digits = text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS
+    return digits and not text.startswith("0")
+
+
+def _malformed(number: int, reason: str) -> ReceiptError:
+    return ReceiptError(
+        CODE,
+        f"Line {number} of the folded profile is malformed: {reason}.",
+        "Restore the file from version control, or measure again.",
+    )

@@ -51,17 +51,17 @@ class Profile:
     event: str
     call_graph: str
     stacks: Mapping[Stack, int]
-    rate_hz: int = 0
+    rate_hz: Count = 0
     python: str = ""
-    errors: int = 0
-    lost: int = 0
-    complete: int = 0
-    duration_ns: int = 0
-    pids: tuple[int, ...] = ()
+    errors: Count = 0
+    lost: Count = 0
+    complete: Count = 0
+    duration_ns: Count = 0
+    pids: tuple[Count, ...] = ()
     degraded: tuple[str, ...] = ()
     covers: Covers = "sequence"
     unit: Unit = "samples"
-    started_ticks: tuple[int | None, ...] = ()
+    started_ticks: tuple[Count | None, ...] = ()
 
     @property
     def samples(self) -> int:
@@ -104,11 +104,6 @@ class CallNode:
     samples: int = 0
     self_samples: int = 0
     children: dict[Frame, CallNode] = field(default_factory=dict)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it did no work itself and called one function alone."""
-        return not self.self_samples and len(self.children) == 1
 
 
 def build_call_tree(stacks: Mapping[Stack, int]) -> CallNode:

@@ -16,7 +16,7 @@ from pytest_flamegate.observe.build import InspectedProgram
 from pytest_flamegate.observe.gpu import ObservedDevices
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import redact_environment
-from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Hotspot, Profile
 from pytest_flamegate.receipt.metrics import cost_of, kernel_rates, metrics, tokens_per_second

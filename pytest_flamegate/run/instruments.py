@@ -17,7 +17,7 @@ from pytest_flamegate.gate.ungated import INSTRUCTIONS_PER_TOKEN
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.scratch import scratch_prefix
-from pytest_flamegate.profile.formats.registry import read_file, unpack
+from pytest_flamegate.profile.formats import read_file, unpack
 from pytest_flamegate.profile.formats.traces import (
     KernelCounts,
     count_onnx_kernels,
@@ -25,8 +25,8 @@ from pytest_flamegate.profile.formats.traces import (
     is_onnx_trace,
     is_torch_trace,
 )
+from pytest_flamegate.profile.profilers import choose_profiler, explain_fallbacks
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
-from pytest_flamegate.profile.profilers.choose import choose_profiler, explain_fallbacks
 from pytest_flamegate.profile.profilers.instructions import InstructionCount, count_instructions
 from pytest_flamegate.receipt.types import Metric
 from pytest_flamegate.report.terminal import preamble

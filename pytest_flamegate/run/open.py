@@ -15,13 +15,14 @@ from pathlib import Path
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import is_file, read_bounded
-from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_plain, parse_json
+from pytest_flamegate.core.json import decode_plain
+from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, parse_json
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.graph import ExecutionGraph, from_document, is_document
 from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
-from pytest_flamegate.profile.folded import fold_profile, parse_folded
-from pytest_flamegate.profile.formats.registry import parse_profile, read_file, unpack
+from pytest_flamegate.profile.formats import parse_profile, read_file, unpack
+from pytest_flamegate.profile.frames import fold_profile, parse_folded
 from pytest_flamegate.profile.model import Profile, Unit
 from pytest_flamegate.receipt.baseline import (
     BASE_EVIDENCE,

@@ -20,7 +20,7 @@ from pytest_flamegate.graph.table import DEFAULT_ROWS, tabulate_runs
 from pytest_flamegate.graph.text import summarize_token
 from pytest_flamegate.observe.machine import Bandwidth, find_instruction_set, find_known_bandwidth
 from pytest_flamegate.profile.difference import ProfileDifference
-from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.receipt.baseline import (
     BASE_EVIDENCE,
     BASE_FOLDED,

@@ -22,7 +22,7 @@ from pytest_flamegate.gate import Reason
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor
-from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.stacks import require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt

@@ -16,9 +16,9 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.observe.gpu import DeviceNode, ObservedDevices
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.machine import Bandwidth
+from pytest_flamegate.profile.profilers import choose_profiler
 from pytest_flamegate.profile.profilers.base import Probe, Setup
-from pytest_flamegate.profile.profilers.choose import choose_profiler
-from pytest_flamegate.profile.profilers.errors import describe_permissions
+from pytest_flamegate.profile.profilers.tools import describe_permissions
 from tests.commands.asked import Captured, ask
 from tests.receipt.gpu import gpu_run
 
@@ -62,7 +62,7 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Doctor:
             )
             for each in probes
         }
-        module = import_module("pytest_flamegate.profile.profilers.choose")
+        module = import_module("pytest_flamegate.profile.profilers")
         monkeypatch.setattr(module, "PROFILERS", table)
         monkeypatch.setattr(doctor_command, "probe_callgrind", lambda: counts)
         code = ask("doctor")

@@ -5,13 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# Every test here gets back the modules it found: these are slow, or can be loaded once only.
-import jsonschema.validators  # noqa: F401
-import numpy as np  # noqa: F401
 import pytest
 
-import pytest_flamegate.pytest_.gatekeeper
-import pytest_flamegate.report.terminal  # noqa: F401
 from pytest_flamegate.core.locks import LOCK_DIRECTORY
 from tests.doors.project import Project, write_toy
 from tests.run import fakes
@@ -61,8 +56,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.fixture(scope="session")
 def py_spy() -> None:
     """Require a py-spy that works here."""
+    from pytest_flamegate.profile.profilers import make_profilers
     from pytest_flamegate.profile.profilers.base import Setup
-    from pytest_flamegate.profile.profilers.choose import make_profilers
 
     probe = make_profilers(Setup())["py-spy"].probe()
     require(probe.usable, f"py-spy cannot be used: {probe.code}: {probe.reason}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.profile.folded import parse_folded
+from pytest_flamegate.profile.frames import parse_folded
 from tests.doors.project import TOY, Project, workload
 from tests.profile.fake_valgrind import FakeValgrind
 from tests.run import fakes

@@ -11,7 +11,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 from pytest_flamegate.models.facts import read_model_facts
-from pytest_flamegate.profile.profilers import choose
+from pytest_flamegate.profile import profilers
 from pytest_flamegate.run.publish import Outcome
 from tests.models.gguf_files import GgufFile, write_large_model
 from tests.run import fakes
@@ -68,7 +68,7 @@ def test_facts_of_a_broken_model_are_a_refusal(tmp_path: Path) -> None:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(choose, "PROFILERS", {})  # trying them takes seconds
+    monkeypatch.setattr(profilers, "PROFILERS", {})  # trying them takes seconds
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     return tmp_path

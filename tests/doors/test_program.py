@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.profile.profilers import make_profilers
 from pytest_flamegate.profile.profilers.base import Setup
-from pytest_flamegate.profile.profilers.choose import make_profilers
 from tests.doors.project import Project
 from tests.tools import require
 

@@ -17,8 +17,8 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.observe.observer import Observer
-from pytest_flamegate.profile.formats import registry
-from pytest_flamegate.profile.formats.registry import unpack
+from pytest_flamegate.profile import formats
+from pytest_flamegate.profile.formats import unpack
 
 MIB = 1 << 20
 
@@ -43,9 +43,9 @@ def test_a_gzip_bomb_is_rejected_early() -> None:
 
 
 def test_packed_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_TRUSTED_BYTES", 1 * MIB)
+    monkeypatch.setattr(formats, "_TRUSTED_BYTES", 1 * MIB)
     lines = b"".join(b"main;step_%d;kernel_%d %d\n" % (i, i % 97, i) for i in range(60_000))
-    assert len(lines) > registry._TRUSTED_BYTES
+    assert len(lines) > formats._TRUSTED_BYTES
     assert unpack(gzip.compress(lines)) == lines
     assert unpack(gzip.compress(lines[:9]) + gzip.compress(lines[9:])) == lines
 

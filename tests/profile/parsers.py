@@ -8,15 +8,15 @@ import tempfile
 from pathlib import Path
 
 from pytest_flamegate.core.text import decode_name
-from pytest_flamegate.profile.folded import parse_folded
-from pytest_flamegate.profile.formats.registry import parse_profile
+from pytest_flamegate.profile.formats import parse_profile
 from pytest_flamegate.profile.formats.traces import (
     count_onnx_kernels,
     count_torch_kernels,
     read_onnx_trace,
     read_torch_trace,
 )
-from pytest_flamegate.profile.profilers import errors, perf_data, pyspy
+from pytest_flamegate.profile.frames import parse_folded
+from pytest_flamegate.profile.profilers import perf_data, pyspy, tools
 from pytest_flamegate.profile.profilers.callgrind_file import parse_callgrind
 from pytest_flamegate.profile.profilers.perf_script import parse_script
 from pytest_flamegate.receipt.imports import FORMATS, detect_import_format
@@ -127,7 +127,7 @@ PARSERS: dict[str, Parser] = {
         (*_split("py-spy> |py-spy> Wrote |Samples: 1 Errors: 2|\n| "), b"9" * 20),
     ),
     "a tool's words": Parser(
-        lambda data: errors.failure_error("perf", data, 1, perf_data.KNOWN).reason,
+        lambda data: tools.failure_error("perf", data, 1).reason,
         (b"Error:\nNo permission to enable cycles event.\n", b"Stack backtrace:\n 0: x\n"),
         _split("[ perf record: |Events enabled|py-spy> |\x1b[31m|Stack backtrace:|\n"),
     ),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.profilers.callgrind_file import CALLERS, parse_callgrind
-from pytest_flamegate.profile.profilers.errors import ProfilerError
+from pytest_flamegate.profile.profilers.tools import ProfilerError
 
 HEAD = """# callgrind format
 version: 1

@@ -6,8 +6,7 @@ import pytest
 
 from pytest_flamegate.config import options
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.profile.profilers.base import Probe, Setup
-from pytest_flamegate.profile.profilers.choose import (
+from pytest_flamegate.profile.profilers import (
     AUTO,
     NONE,
     PROFILERS,
@@ -15,6 +14,7 @@ from pytest_flamegate.profile.profilers.choose import (
     explain_fallbacks,
     make_profilers,
 )
+from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.profile.profilers.perf import perf_python_flags
 
 SPY = Probe("py-spy", "0.4.3", usable=True, sees_python=True)

@@ -12,7 +12,7 @@ from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.profile.profilers import perf, perf_data, pyspy, tools
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
-from pytest_flamegate.profile.profilers.errors import failure_error
+from pytest_flamegate.profile.profilers.tools import failure_error
 from tests.profile.fakes import (
     EVLIST,
     PERF,
@@ -46,9 +46,9 @@ COMMON: dict[str, tuple[dict[str, Any], str, str]] = {
     "silent failure": (failing("", 1), "FAILED", "exit status 1, no words"),
     "other words": (failing("It is Monday.\n", 3), "FAILED", "It is Monday."),
     "crash": ({"record": {"do": "crash"}}, "FAILED", "exit status -11"),
-    "hang at once": ({"record": {"do": "hang"}}, "FAILED", "while told to begin"),
+    "hang at once": ({"record": {"do": "hang"}}, "FAILED", "while starting to sample"),
     "hang when asked": ({"--version": {"do": "hang"}}, "FAILED", "its version"),
-    "hang at the end": (DEAF, "FAILED", "while told to stop"),
+    "hang at the end": (DEAF, "FAILED", "while writing its file"),
 }
 PERF_FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
     **COMMON,
@@ -268,7 +268,7 @@ def test_a_wrapped_command_without_a_sample(
 
 
 def test_output_of_tools_is_shown_on_one_line_escaped_and_cut() -> None:
-    error = failure_error("perf", b"a\x1b[31m\n  b\xff" + b"x" * 999, 1, ())
+    error = failure_error("perf", b"a\x1b[31m\n  b\xff" + b"x" * 999, 1)
     assert error.reason.startswith("a\\x1b[31m b\\udcffxxx")
     assert error.reason.endswith("xxx …")
     assert len(error.reason) < 400

@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.profile.folded import fold_profile, format_frame, parse_folded
-from pytest_flamegate.profile.frames import make_native_frame, make_python_frame
+from pytest_flamegate.profile.frames import (
+    fold_profile,
+    format_frame,
+    make_native_frame,
+    make_python_frame,
+    parse_folded,
+)
 from pytest_flamegate.profile.model import Frame, Stack, merge_profiles
 from tests.profile.profiles import native, profile, python, system
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UndecidedError
 from pytest_flamegate.core.text import NAME_BYTES
-from pytest_flamegate.profile.folded import fold_profile
-from pytest_flamegate.profile.formats import imported, registry
-from pytest_flamegate.profile.formats.registry import parse_profile, read_file
+from pytest_flamegate.profile import formats
+from pytest_flamegate.profile.formats import collapsed, parse_profile, read_file
+from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Frame, Stack
 from tests.profile.profiles import DATA, native, profile, python, system
 from tests.profile.test_folded import STACKS
@@ -146,7 +146,7 @@ def test_counts_with_a_point(text: str, counts: list[int], *, rounded: bool) -> 
         ("a 0.4\nb 0.4\n", "fractions"),
         ("a 1.5\nb 2\n", "fractions"),
         ("a;b 10 12\na;c 3 4\n", "two counts"),
-        (";".join("f" * (imported.MAX_DEPTH + 1)) + " 1\n", "deeper than"),
+        (";".join("f" * (collapsed.MAX_DEPTH + 1)) + " 1\n", "deeper than"),
     ],
 )
 def test_malformed_folded_stacks_are_an_error(text: str, words: str) -> None:
@@ -155,7 +155,7 @@ def test_malformed_folded_stacks_are_an_error(text: str, words: str) -> None:
 
 
 def test_all_stacks_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imported, "MAX_FRAMES", 5)
+    monkeypatch.setattr(collapsed, "MAX_FRAMES", 5)
     assert stacks("a;b 1\na;b 2\na;c;d 1\n")
     with pytest.raises(ReceiptError, match=r"E_PROFILE_FILE.*together"):
         stacks("a;b 1\na;c 2\na;d 1\n")
@@ -210,7 +210,7 @@ def test_a_frame_in_braces_is_no_json() -> None:
 def test_a_file_that_is_too_large_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: type[bytes]
 ) -> None:
-    monkeypatch.setattr(registry, "MAX_BYTES", 1000)
+    monkeypatch.setattr(formats, "MAX_BYTES", 1000)
     path = tmp_path / "large"
     path.write_bytes(pack(b"a;b 3\n" * 200))
     with pytest.raises(ReceiptError, match="E_TOO_LARGE"):

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.profile.folded import format_frame
-from pytest_flamegate.profile.frames import make_native_frame, make_python_frame, path_prefixes
+from pytest_flamegate.profile.frames import (
+    format_frame,
+    make_native_frame,
+    make_python_frame,
+    path_prefixes,
+)
 from pytest_flamegate.profile.model import Frame
 
 ROOTS = ("/home/me/project/", "/home/me/")

@@ -11,8 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.profile.folded import fold_profile, parse_folded
-from pytest_flamegate.profile.frames import make_native_frame, make_python_frame
+from pytest_flamegate.profile.frames import (
+    fold_profile,
+    make_native_frame,
+    make_python_frame,
+    parse_folded,
+)
 from tests.profile.parser import Parser
 from tests.profile.parsers import PARSERS
 from tests.profile.profiles import profile

@@ -19,7 +19,7 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import UNIT, Plan, Served, Streamed
 from pytest_flamegate.observe import environment
-from pytest_flamegate.profile.folded import fold_profile, parse_folded
+from pytest_flamegate.profile.frames import fold_profile, parse_folded
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers import instructions

@@ -11,8 +11,8 @@ import pytest
 
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.profile.profilers import choose_profiler
 from pytest_flamegate.profile.profilers.base import Profiler, Setup
-from pytest_flamegate.profile.profilers.choose import choose_profiler
 from pytest_flamegate.profile.profilers.perf import make_perf
 from pytest_flamegate.profile.profilers.pyspy import make_pyspy
 from tests.profile.fakes import PERF, PYSPY, SPEEDSCOPE, Tools

@@ -19,7 +19,7 @@ from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.core.process import Child
 from pytest_flamegate.engines import engine
 from pytest_flamegate.observe import environment
-from pytest_flamegate.profile.folded import fold_profile, parse_folded
+from pytest_flamegate.profile.frames import fold_profile, parse_folded
 from pytest_flamegate.profile.hotspots import rank_hotspots, require_samples
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import perf, perf_data, pyspy

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError
-from pytest_flamegate.profile.folded import fold_profile
-from pytest_flamegate.profile.formats import speedscope
-from pytest_flamegate.profile.formats.imported import MAX_DEPTH
-from pytest_flamegate.profile.formats.registry import parse_profile
-from pytest_flamegate.profile.formats.speedscope_profile import write_speedscope
+from pytest_flamegate.profile.formats import parse_profile, speedscope
+from pytest_flamegate.profile.formats.collapsed import MAX_DEPTH
+from pytest_flamegate.profile.formats.speedscope import write_speedscope
+from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers.pyspy import parse_recording
 from tests.profile.profiles import DATA, native, profile, python, system

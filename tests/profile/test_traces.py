@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
-from pytest_flamegate.profile.folded import fold_profile
-from pytest_flamegate.profile.formats.registry import detect_format, parse_profile
+from pytest_flamegate.profile.formats import detect_format, parse_profile
 from pytest_flamegate.profile.formats.traces import count_onnx_kernels, count_torch_kernels
+from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Profile
 from tests.profile.profiles import DATA
 

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config.workload import Sampling, Workload
-from pytest_flamegate.profile.folded import parse_folded
-from pytest_flamegate.profile.profilers import instructions, perf, pyspy
-from pytest_flamegate.profile.profilers import tools as profiler_tools
+from pytest_flamegate.profile.frames import parse_folded
+from pytest_flamegate.profile.profilers import (
+    choose_profiler,
+    explain_fallbacks,
+    instructions,
+    perf,
+    pyspy,
+)
+from pytest_flamegate.profile.profilers import tools as profilers_tools
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
-from pytest_flamegate.profile.profilers.choose import choose_profiler, explain_fallbacks
 from pytest_flamegate.run import instruments
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.publish import Outcome
@@ -80,7 +85,7 @@ def test_each_setting_is_tried_by_itself(chosen: list[Setup]) -> None:
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
     """No other program is found; processes are fake, and the trial of a profiler is real."""
     monkeypatch.setenv("FLAMEGATE_LOCK_DIR", str(tmp_path))
-    monkeypatch.setattr(profiler_tools, "TRIAL_S", 0.01)
+    monkeypatch.setattr(profilers_tools, "TRIAL_S", 0.01)
     monkeypatch.setattr(instructions, "TIMEOUT_FACTOR", 0.02)
     fakes.install(monkeypatch)
 

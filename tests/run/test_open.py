@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UsageError
-from pytest_flamegate.profile.folded import fold_profile
+from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.receipt.documents import encode_evidence
 from pytest_flamegate.run.difference import compare_opened
 from pytest_flamegate.run.open import open_profile

@@ -1,0 +1,212 @@
+"""Read a profile file of any tool, recognised by its content, and write one for other tools.
+
+A fact that a file does not state (rate, event, version of Python) stays empty, 0 or "unknown",
+and ``degraded`` says so. A new format is one module, and one line in ``FORMATS`` or ``WRITERS``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.files import read_error
+from pytest_flamegate.core.text import decode_name
+from pytest_flamegate.profile.formats.collapsed import (
+    is_collapsed,
+    is_foreign_frame,
+    make_foreign_profile,
+    read_collapsed,
+)
+from pytest_flamegate.profile.formats.speedscope import read_speedscope, write_speedscope
+from pytest_flamegate.profile.formats.traces import (
+    is_onnx_trace,
+    is_torch_trace,
+    read_onnx_trace,
+    read_torch_trace,
+)
+from pytest_flamegate.profile.frames import fold_profile, parse_folded
+from pytest_flamegate.profile.model import Profile
+
+MAX_BYTES = 256 << 20
+"""Limit of a file, and of the content of a compressed one."""
+_PIECE_BYTES = 1 << 20
+_TRUSTED_BYTES, _MOST_PACKED = 32 << 20, 64
+"""More content than the first is only accepted if it is packed no tighter than the second."""
+_GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
+_JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
+
+
+class ProfileFormat(NamedTuple):
+    """A format that can be read. ``roots`` of ``read`` are directories to shorten paths by."""
+
+    name: str
+    matches: Callable[[bytes], bool]
+    read: Callable[[bytes, Sequence[str]], Profile]
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of ``path``.
+
+    Raises ``ToolError`` ``E_CANNOT_READ`` or ``ReceiptError`` ``E_TOO_LARGE``.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise read_error(path, error) from None
+    return _require_size(data)
+
+
+def parse_profile(data: bytes, roots: Sequence[str] = ()) -> Profile:
+    """Return the profile in ``data``; paths below one of ``roots`` become relative.
+
+    Raises:
+        ReceiptError: ``E_UNKNOWN_FORMAT`` if no format of ``FORMATS`` matches, ``E_TOO_LARGE``,
+            ``E_PROFILE_FILE`` or ``E_TRACE`` if the file is malformed.
+        UndecidedError: ``E_NO_SAMPLES`` if it holds no sample.
+    """
+    data = unpack(data)
+    found = detect_format(data)
+    if found is None:
+        raise unknown_format_error(data)
+    return found.read(data, roots)
+
+
+def detect_format(data: bytes) -> ProfileFormat | None:
+    """Return the format of ``data`` (unpacked), None if no format matches."""
+    return next((each for each in FORMATS if each.matches(data)), None)
+
+
+def _read_folded(data: bytes, roots: Sequence[str]) -> Profile:
+    text = decode_name(data)
+    return _read_own_folded(text) or read_collapsed(text, roots)
+
+
+def _read_own_folded(text: str) -> Profile | None:
+    """Return the profile if ``text`` is in flamegate's own notation, else None."""
+    try:
+        stacks = dict(parse_folded(text))
+    except ReceiptError:
+        return None
+    if any(map(is_foreign_frame, set().union(*stacks))):
+        return None
+    return make_foreign_profile(
+        stacks, ["folded stacks alone do not state profiler, event, rate or unit"]
+    )
+
+
+def _is_folded(data: bytes) -> bool:
+    known = tuple(mark for mark, *_ in _RECOGNISED)
+    if _JSON.match(data) or b"\0" in data or data.startswith(known):
+        return False
+    return is_collapsed(decode_name(data))
+
+
+def _is_speedscope(data: bytes) -> bool:
+    if not _JSON.match(data):
+        return False
+    return b"speedscope.app" in data or (b'"profiles"' in data and b'"shared"' in data)
+
+
+FORMATS = (
+    ProfileFormat("speedscope", _is_speedscope, read_speedscope),
+    ProfileFormat("torch.profiler", is_torch_trace, read_torch_trace),
+    ProfileFormat("onnxruntime", is_onnx_trace, read_onnx_trace),
+    ProfileFormat("folded", _is_folded, _read_folded),
+)
+
+WRITERS: dict[str, Callable[[Profile, str], bytes]] = {
+    "folded": lambda profile, _: fold_profile(profile).encode(),
+    "speedscope": write_speedscope,
+}
+"""By format: from a profile and its title to the bytes of the file."""
+
+
+def export_profile(profile: Profile, form: str, title: str) -> bytes:
+    """Return ``profile`` in a format of ``WRITERS``; equal profiles give equal bytes."""
+    return WRITERS[form](profile, title)
+
+
+def _require_size(data: bytes) -> bytes:
+    if len(data) > MAX_BYTES:
+        raise ReceiptError(
+            "E_TOO_LARGE",
+            f"The profile has more than the {MAX_BYTES:,} bytes allowed.",
+            "Record a shorter time or at a lower rate, or fold its stacks first.",
+        )
+    return data
+
+
+def unpack(data: bytes) -> bytes:
+    """Return ``data`` without gzip compression and byte order mark.
+
+    Raises ``ReceiptError`` ``E_UNKNOWN_FORMAT`` if it is damaged or cut off, and ``E_TOO_LARGE``
+    as soon as it unpacks to more than a profile can be.
+    """
+    if not data.startswith(_GZIP):
+        return data.removeprefix(_BOM)
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        with gzip.open(BytesIO(data)) as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                pieces.append(piece)
+                size += len(piece)
+                _require_no_bomb(size, len(data))
+    except (EOFError, OSError, zlib.error):
+        raise ReceiptError(
+            "E_UNKNOWN_FORMAT",
+            "The file is compressed, and damaged or cut off.",
+            "Copy it again, or record again.",
+        ) from None
+    return _require_size(b"".join(pieces)).removeprefix(_BOM)
+
+
+def _require_no_bomb(size: int, packed: int) -> None:
+    # Text is seldom packed so tightly, and zeros are packed to a thousandth.
+    if size > MAX_BYTES or (size > _TRUSTED_BYTES and size > _MOST_PACKED * packed):
+        raise ReceiptError(
+            "E_TOO_LARGE",
+            f"The profile is compressed, and {packed:,} bytes of it hold more than {size:,}.",
+            "Record a shorter time or at a lower rate, or give it uncompressed.",
+        )
+
+
+_READABLE = (
+    "Give folded stacks, a speedscope file, or a trace of torch.profiler or onnxruntime; results "
+    "of other benchmarks (llama-bench, vLLM, GuideLLM, inference-perf, AIPerf) are read by "
+    "flamegate import, as JSON."
+)
+_RECOGNISED = (
+    (b"PERFILE2", "perf's own recording", "Type: perf script | stackcollapse-perf.pl > FILE"),
+    (b"# callgrind format", "callgrind's own file", _READABLE),
+    (b'"traceEvents"', "a trace of events", "Open it at speedscope.app and export it from there."),
+)
+"""Files that are recognised and cannot be read: their mark, kind and remedy."""
+
+
+def unknown_format_error(data: bytes) -> ReceiptError:
+    """Build the error for ``data`` (unpacked) that says what the file looks like."""
+    looks, remedy = _describe(data)
+    return ReceiptError(
+        "E_UNKNOWN_FORMAT", f"The file is no profile that can be read: {looks}.", remedy
+    )
+
+
+def _describe(data: bytes) -> tuple[str, str]:
+    if not data.strip():
+        return "it is empty", "Record again."
+    for mark, kind, remedy in _RECOGNISED:
+        if mark in data[:65536]:
+            return f"it is {kind}", remedy
+    if _JSON.match(data):
+        return "it is JSON and no speedscope file", _READABLE
+    if b"\0" in data:
+        return "it holds binary data", _READABLE
+    return "its first line does not end in a count", _READABLE

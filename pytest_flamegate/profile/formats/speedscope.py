@@ -1,30 +1,63 @@
-"""The speedscope file format: frames, and sampled or evented profiles of them.
+"""Speedscope files: read those of any tool as a profile, and write a profile as one.
 
-https://www.speedscope.app/file-format-schema.json describes it. The types check the shape of a
-file, ``count_paths`` that its frame numbers, weights and events make sense.
+https://www.speedscope.app/file-format-schema.json describes the format. The types check the shape
+of a file, ``count_paths`` that its frame numbers, weights and events make sense.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import Limits, decode_json
-from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.profile.folded import CODE
-from pytest_flamegate.profile.formats.imported import MAX_DEPTH, MAX_FRAMES
+from pytest_flamegate.core.json import Limits, decode_json, decode_plain
+from pytest_flamegate.core.text import escape_name, is_clean
+from pytest_flamegate.profile.formats.collapsed import (
+    MAX_DEPTH,
+    MAX_FRAMES,
+    UNKNOWN_TEXT,
+    WeightedStacks,
+    make_foreign_profile,
+    make_frame_reader,
+    make_placed_frame,
+)
+from pytest_flamegate.profile.frames import (
+    CODE,
+    UNKNOWN,
+    format_frame,
+    make_native_frame,
+    make_python_frame,
+    make_stack,
+)
+from pytest_flamegate.profile.model import Frame, FrameKind, Profile, Stack, Unit
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 SUBJECT = "The speedscope file"
+EXPORTER, _PYSPY = "pytest-flamegate", "py-spy"
 _LIMITS = Limits(256 << 20)
 _LARGEST = 1e19
 """Nanoseconds since 1970 are below it."""
+_LONGEST_NS = 10**18
 _SHOWN = 200
+_UNITS: dict[str, tuple[Unit, float]] = {
+    "none": ("samples", 1),
+    "nanoseconds": ("nanoseconds", 1),
+    "microseconds": ("nanoseconds", 1e3),
+    "milliseconds": ("nanoseconds", 1e6),
+    "seconds": ("nanoseconds", 1e9),
+    "bytes": ("bytes", 1),
+}
+"""The unit of a profile for each unit of a weight, and how many of it one weight is."""
+_SHORTEST_INTERVAL_S = 1e-9
+_LONGEST_TEXT = 300
+_THREAD = re.compile(r'Thread (\d{1,10}) "(.*)"', re.DOTALL)
 
 Number = int | float
 Path = tuple[int, ...]
@@ -99,22 +132,19 @@ class Track:
 
     name: str
     unit: str
-    weights: Mapping[Path, Number] = field(default_factory=dict)
+    weights: Mapping[Path, Number]
+    length: Number
     samples: Mapping[Path, int] = field(default_factory=dict)
-    length: Number = 0
     each_weight: Number | None = None
 
 
 def parse_speedscope(data: bytes) -> SpeedscopeFile:
-    """Parse the bytes of a file.
-
-    Raises ``ReceiptError`` ``E_PROFILE_FILE`` for a wrong shape, and ``E_JSON_…`` codes.
-    """
+    """Parse the bytes of a file. Raises ``E_PROFILE_FILE`` or ``E_JSON_…`` if it is malformed."""
     return decode_json(data, SpeedscopeFile, _LIMITS, subject=SUBJECT, code=CODE)
 
 
 def count_paths(file: SpeedscopeFile) -> list[Track]:
-    """Return what each profile of the file counts. Raises ``SpeedscopeError``."""
+    """Return the sums of each profile of the file. Raises ``SpeedscopeError``."""
     frames = len(file.shared.frames)
     return [
         _count_sampled(profile, frames)
@@ -127,23 +157,16 @@ def count_paths(file: SpeedscopeFile) -> list[Track]:
 def _count_sampled(profile: FileProfile, frames: int) -> Track:
     if len(profile.samples) != len(profile.weights):
         raise SpeedscopeError(f"{len(profile.samples)} samples have {len(profile.weights)} weights")
-    for weight in set(profile.weights):
-        if not 0 <= weight <= _LARGEST:
-            raise SpeedscopeError("a weight is negative or out of range")
+    distinct = set(profile.weights)
+    if not all(0 <= weight <= _LARGEST for weight in distinct):
+        raise SpeedscopeError("a weight is negative or out of range")
     samples = Counter(profile.samples)
     _require_frames((number for path in samples for number in path), frames)
     weights: dict[Path, Number] = {}
     for path, weight in zip(profile.samples, profile.weights, strict=True):
         weights[path] = weights.get(path, 0) + weight
-    distinct = set(profile.weights)
-    return Track(
-        profile.name,
-        profile.unit,
-        weights,
-        samples,
-        length=sum(profile.weights),
-        each_weight=distinct.pop() if len(distinct) == 1 else None,
-    )
+    each_weight = distinct.pop() if len(distinct) == 1 else None
+    return Track(profile.name, profile.unit, weights, sum(profile.weights), samples, each_weight)
 
 
 def _count_evented(profile: FileProfile, frames: int) -> Track:
@@ -172,7 +195,7 @@ def _count_evented(profile: FileProfile, frames: int) -> Track:
         raise SpeedscopeError("a frame is opened and never closed")
     paths = _spell_paths(nodes)
     weights = {path: weight for path, weight in zip(paths, spent, strict=True) if weight}
-    return Track(profile.name, profile.unit, weights, length=sum(spent))
+    return Track(profile.name, profile.unit, weights, sum(spent))
 
 
 def _spell_paths(nodes: Iterable[tuple[int, int]]) -> list[Path]:
@@ -192,3 +215,189 @@ def _require_frames(numbers: Iterable[int], frames: int) -> None:
     largest = max(numbers, default=-1)
     if largest >= frames:
         raise SpeedscopeError(f"it refers to frame {largest} of {frames}")
+
+
+@dataclass(frozen=True, slots=True)
+class SampledStacks:
+    """Stacks and their samples, the thread ids, and the length of the recording."""
+
+    stacks: Mapping[Stack, int]
+    threads: tuple[int, ...]
+    duration_ns: int
+
+
+def count_pyspy_samples(
+    file: SpeedscopeFile, roots: Sequence[str], *, native: bool
+) -> SampledStacks:
+    """Count the samples of each stack in a file of py-spy. Raises ``SpeedscopeError``.
+
+    With ``native`` some frames are native: those without a line.
+    """
+    frames = [_make_pyspy_frame(frame, roots, native=native) for frame in file.shared.frames]
+    stacks: dict[Stack, int] = {}
+    tracks = count_paths(file)
+    for track in tracks:
+        for path, count in track.samples.items():
+            # A thread without a Python frame at this moment is sampled all the same.
+            stack = make_stack(frames[index] for index in path)
+            stacks[stack] = stacks.get(stack, 0) + count
+    threads = [int(found[1]) for track in tracks if (found := _THREAD.fullmatch(track.name))]
+    longest_s = max((track.length for track in tracks), default=0)
+    return SampledStacks(stacks, tuple(sorted(threads)), round(longest_s * 1e9))
+
+
+def _make_pyspy_frame(
+    frame: SpeedscopeFrame, roots: Sequence[str], *, native: bool
+) -> Frame | None:
+    file = frame.file or ""
+    if native and not frame.line and not file.endswith(".py") and not file.startswith("<"):
+        return make_native_frame(frame.name, "" if file == "?" else file, roots)
+    return make_python_frame(frame.name, file, roots)
+
+
+_OWN_FIELDS = tuple(each.name for each in fields(Profile) if each.name != "stacks")
+
+
+def write_speedscope(profile: Profile, title: str) -> bytes:
+    """Return ``profile`` as a speedscope file; equal profiles give equal bytes.
+
+    The format has no place for the conditions of a profile and the kinds of its frames:
+    ``flamegate`` holds them.
+    """
+    stacks = sorted(profile.stacks.items())
+    numbers: dict[Frame, int] = {}
+    samples = [[numbers.setdefault(f, len(numbers)) for f in stack] for stack, _ in stacks]
+    own = {name: getattr(profile, name) for name in _OWN_FIELDS}
+    document = {
+        "$schema": SCHEMA,
+        "exporter": f"{EXPORTER}@{__version__}",
+        "name": title,
+        "activeProfileIndex": 0,
+        "shared": {"frames": [{"name": frame.name, "file": frame.module} for frame in numbers]},
+        "profiles": [
+            {
+                "type": "sampled",
+                "name": f"{title} ({profile.unit})",
+                "unit": profile.unit if profile.unit in _UNITS else "none",
+                "startValue": 0,
+                "endValue": profile.samples,
+                "samples": samples,
+                "weights": [count for _, count in stacks],
+            }
+        ],
+        "flamegate": {**own, "kinds": [frame.kind for frame in numbers]},
+    }
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def read_speedscope(data: bytes, roots: Sequence[str] = ()) -> Profile:
+    """Return the profile in any speedscope file; its profiles (mostly threads) are added up.
+
+    Times become nanoseconds, and weights without a unit count as samples. Of py-spy's files the
+    samples are counted instead of their weights.
+
+    Raises:
+        ReceiptError: ``E_PROFILE_FILE`` or ``E_JSON_…`` if the file is malformed.
+        UndecidedError: ``E_NO_SAMPLES``.
+    """
+    file = parse_speedscope(data)
+    tracks = [track for track in count_paths(file) if track.weights]
+    if file.exporter.startswith(f"{EXPORTER}@") and isinstance(file.flamegate, dict):
+        return _read_own(file, file.flamegate, tracks)
+    if file.exporter.startswith(f"{_PYSPY}@"):
+        return _read_pyspy(file, tracks, roots)
+    return _read_foreign(file, tracks, tuple(roots))
+
+
+def _read_own(file: SpeedscopeFile, own: dict[str, Any], tracks: Sequence[Track]) -> Profile:
+    kinds = decode_plain(own.get("kinds"), tuple[FrameKind, ...], subject=SUBJECT, code=CODE)
+    if len(kinds) != len(file.shared.frames):
+        raise SpeedscopeError("it has more or fewer kinds than frames")
+    frames = []
+    for text, kind in zip(file.shared.frames, kinds, strict=True):
+        frame = Frame(text.name, text.file or "", kind)
+        try:
+            format_frame(frame)
+        except ValueError:
+            raise SpeedscopeError("it holds a frame that flamegate does not write") from None
+        frames.append(frame)
+    weighted = WeightedStacks(CODE)
+    for track in tracks:
+        for path, weight in track.weights.items():
+            weighted.add(tuple(frames[index] for index in path), weight)
+    facts = {name: _escape_unclean(own[name]) for name in _OWN_FIELDS if name in own}
+    facts["stacks"] = weighted.to_counts()[0]
+    return decode_plain(facts, Profile, subject=SUBJECT, code=CODE)
+
+
+def _escape_unclean(value: object) -> object:
+    """Return a text as one safe line, as flamegate writes it; a file may be edited by hand."""
+    if isinstance(value, list):
+        return list(map(_escape_unclean, value))
+    if not isinstance(value, str):
+        return value
+    safe = is_clean(value.replace(";", "")) and len(value) <= _LONGEST_TEXT
+    return value if safe else escape_name(value, _LONGEST_TEXT)
+
+
+def _read_pyspy(file: SpeedscopeFile, tracks: Sequence[Track], roots: Sequence[str]) -> Profile:
+    weighted = WeightedStacks(CODE)
+    for stack, count in count_pyspy_samples(file, roots, native=True).stacks.items():
+        weighted.add(stack, count)
+    intervals_s = {track.each_weight for track in tracks if track.unit == "seconds"}
+    interval_s = intervals_s.pop() if len(intervals_s) == 1 else None
+    has_rate = interval_s is not None and interval_s >= _SHORTEST_INTERVAL_S
+    profiler, _, version = file.exporter.partition("@")
+    return make_foreign_profile(
+        weighted.to_counts()[0],
+        [f"imported from {_exporter(file)}: it does not state event, call graph or Python"],
+        profiler=profiler,
+        profiler_version=escape_name(version),
+        rate_hz=round(1 / interval_s) if interval_s and has_rate else 0,
+        duration_ns=_duration_ns(tracks),
+    )
+
+
+def _read_foreign(file: SpeedscopeFile, tracks: Sequence[Track], roots: tuple[str, ...]) -> Profile:
+    read = make_frame_reader(roots)
+    frames = [
+        make_placed_frame(text.name, text.file, roots) if text.file else read(text.name)
+        for text in file.shared.frames
+    ]
+    units = {_unit(track)[0] for track in tracks}
+    if len(units) > 1:
+        raise SpeedscopeError(f"its profiles count different things: {', '.join(sorted(units))}")
+    weighted = WeightedStacks(CODE)
+    for track in tracks:
+        for path, weight in track.weights.items():
+            stack = tuple(frame for index in path if (frame := frames[index]) is not None)
+            weighted.add(stack or (UNKNOWN,), weight * _unit(track)[1])
+    stacks, rounded = weighted.to_counts()
+    notes = [
+        f"imported from {_exporter(file)}: it does not state profiler, event or rate",
+        *rounded,
+    ]
+    if any(track.unit == "none" for track in tracks):
+        notes.append("weights without a unit taken for samples")
+    unit = units.pop() if units else "samples"
+    return make_foreign_profile(stacks, notes, unit=unit, duration_ns=_duration_ns(tracks))
+
+
+def _unit(track: Track) -> tuple[Unit, float]:
+    if track.unit not in _UNITS:
+        raise SpeedscopeError(f"{track.unit!r} is no unit of the format")
+    return _UNITS[track.unit]
+
+
+def _duration_ns(tracks: Sequence[Track]) -> int:
+    """Return the length of the longest profile of time, 0 if there is none."""
+    units = [(track.length, *_unit(track)) for track in tracks]
+    lengths_ns = [length * worth for length, unit, worth in units if unit == "nanoseconds"]
+    longest_ns = round(max(lengths_ns, default=0))
+    if longest_ns > _LONGEST_NS:
+        raise SpeedscopeError("it lasts longer than thirty years")
+    return longest_ns
+
+
+def _exporter(file: SpeedscopeFile) -> str:
+    return escape_name(file.exporter) or f"a speedscope file of {UNKNOWN_TEXT} origin"

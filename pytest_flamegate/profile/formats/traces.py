@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.profile.formats.imported import (
+from pytest_flamegate.profile.formats.collapsed import (
     MAX_DEPTH,
     WeightedStacks,
     make_foreign_profile,

@@ -26,22 +26,18 @@ from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.model import Stack
 from pytest_flamegate.profile.profilers.base import Probe
 from pytest_flamegate.profile.profilers.callgrind_file import CALLERS, EVENT, NAME, parse_callgrind
-from pytest_flamegate.profile.profilers.errors import (
-    KnownMessage,
+from pytest_flamegate.profile.profilers.tools import (
     ProfilerError,
     failure_error,
+    find_program,
+    known_messages,
+    make_failed_probe,
     output_error,
     quote_output,
-)
-from pytest_flamegate.profile.profilers.tools import (
-    find_program,
-    install_hint,
-    make_failed_probe,
     tool_version,
 )
 
 DIED = "E_ENGINE_DIED"
-INSTALL = install_hint("valgrind")
 NO_AVX512 = (
     "valgrind shows the program a CPU without AVX-512: a library that chooses its kernels by "
     "the CPU runs others than it does outside"
@@ -58,35 +54,6 @@ _OPTIONS = (
     "--branch-sim=no",
     "--separate-threads=no",
     f"--separate-callers={CALLERS}",
-)
-_FATAL = (
-    KnownMessage(
-        "Unrecognised instruction",
-        "E_VALGRIND_INSTRUCTION",
-        "Build the engine for a CPU without the instructions that valgrind lacks (AVX-512 above "
-        "all), or choose another profiler.",
-    ),
-    KnownMessage(
-        "cannot be set up",
-        "E_PROFILER_FAILED",
-        "Install the C library's debug symbols: apt install libc6-dbg.",
-    ),
-    KnownMessage("failed to start tool", "E_PROFILER_FAILED", INSTALL),
-)
-_AT_START = (
-    *_FATAL,
-    KnownMessage("Unknown option", "E_PROFILER_VERSION", f"A newer valgrind is needed. {INSTALL}"),
-    KnownMessage(
-        "Operation not permitted",
-        "E_PROFILER_DENIED",
-        "Start the container with a seccomp profile that allows what valgrind needs (docker: "
-        "--security-opt seccomp=unconfined).",
-    ),
-    KnownMessage(
-        "valgrind: ",
-        "E_CANNOT_START",
-        "Check that the program exists, may be executed, and that its directory is right.",
-    ),
 )
 _COMMAND = re.compile(rb"^==\d+== Command: .*$", re.MULTILINE)
 _INSTRUCTION = re.compile(rb"unhandled instruction bytes: ([0-9A-Fa-fx ]+)")
@@ -119,7 +86,7 @@ def count_program(
             ``E_PROFILER_FAILED``, ``E_PROFILER_DENIED``, ``E_PROFILER_VERSION``,
             ``E_OUTPUT_FLOOD``, ``E_PROFILER_OUTPUT``.
     """
-    valgrind = _program()
+    valgrind = find_program("valgrind")
     version = tool_version(valgrind)
     with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
         directory = Path(name)
@@ -154,7 +121,7 @@ def probe_callgrind() -> Probe:
     argv = [nothing] if nothing else [sys.executable, "-I", "-S", "-c", "pass"]
     try:
         with system_errors():
-            version = tool_version(_program())
+            version = tool_version(find_program("valgrind"))
             counted = count_program(argv, env=os.environ, cwd=None, timeout_s=PROBE_TIMEOUT_S)
     except FlamegateError as error:
         return make_failed_probe(NAME, version, error)
@@ -166,10 +133,6 @@ def probe_callgrind() -> Probe:
         event=EVENT,
         notes=counted.notes,
     )
-
-
-def _program() -> str:
-    return find_program("valgrind", INSTALL)
 
 
 def _require_success(
@@ -185,15 +148,15 @@ def _require_success(
         return
     log = b"".join(path.read_bytes() for path in sorted(directory.glob("log.*")))
     if not _COMMAND.search(log):
-        raise failure_error(NAME, log + result.stderr, result.returncode, _AT_START)
+        raise failure_error("valgrind", log + result.stderr, result.returncode)
     # The command line may hold any words.
     raise _death_error(program, result, _COMMAND.sub(b"", log))
 
 
 def _death_error(program: str, result: CompletedCommand, log: bytes) -> ToolError:
     """Build the error for a program that ended badly under valgrind."""
-    for message in _FATAL:
-        if message.text.encode() in log:
+    for message in known_messages("valgrind"):
+        if message.fatal and message.text.encode() in log:
             found = _INSTRUCTION.search(log)
             reason = f"{message.text} {found[1].decode().strip()}" if found else message.text
             problem = f"{program!r} died of an instruction that valgrind lacks: {reason}."

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame
 from pytest_flamegate.profile.model import Frame, Stack
-from pytest_flamegate.profile.profilers.errors import output_error
+from pytest_flamegate.profile.profilers.tools import output_error
 
 NAME = "callgrind"
 EVENT = "Ir"

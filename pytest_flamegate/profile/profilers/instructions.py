@@ -26,8 +26,7 @@ from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers.callgrind import DIED, CountedRun, count_program
 from pytest_flamegate.profile.profilers.callgrind_file import CALLERS, EVENT, NAME
-from pytest_flamegate.profile.profilers.errors import output_error
-from pytest_flamegate.profile.profilers.tools import tool_version
+from pytest_flamegate.profile.profilers.tools import output_error, tool_version
 from pytest_flamegate.profile.stacks import trim_stacks
 
 FEW, MANY = 1, 9

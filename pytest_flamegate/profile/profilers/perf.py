@@ -38,16 +38,7 @@ from pytest_flamegate.profile.profilers.base import (
     WrappedCommand,
     unused_path,
 )
-from pytest_flamegate.profile.profilers.errors import (
-    ProfilerError,
-    explain_error,
-    failure_error,
-    output_error,
-    timeout_error,
-)
 from pytest_flamegate.profile.profilers.perf_data import (
-    INSTALL,
-    KNOWN,
     count_throttles,
     perf_environment,
     read_event,
@@ -56,7 +47,16 @@ from pytest_flamegate.profile.profilers.perf_data import (
     remove_jit_files,
 )
 from pytest_flamegate.profile.profilers.perf_script import NAME
-from pytest_flamegate.profile.profilers.tools import find_program, tool_version, try_profiler
+from pytest_flamegate.profile.profilers.tools import (
+    ProfilerError,
+    explain_error,
+    failure_error,
+    find_program,
+    output_error,
+    timeout_error,
+    tool_version,
+    try_profiler,
+)
 
 EVENT = "cpu-clock"
 RATE_HZ = 99
@@ -93,11 +93,11 @@ class Perf:
 
     def probe(self) -> Probe:
         """Try it on a small process."""
-        return try_profiler(self, _program)
+        return try_profiler(self)
 
     def attach(self, pid: int, directory: Path) -> RunningProfiler:
         """Sample ``pid`` and its threads; perf has acknowledged when this returns."""
-        program = _program()
+        program = find_program(NAME)
         raw = unused_path(directory, f"perf-{pid}", ".data")
         control = Control()
         child = None
@@ -106,7 +106,7 @@ class Perf:
             child = process.start(argv, env=perf_environment(), pass_fds=control.pass_fds)
             control.close_inherited()
             if not control.send("enable", child, ANSWER_TIMEOUT_S):
-                raise _silence_error(child, ANSWER_TIMEOUT_S, "told to begin")
+                raise _silence_error(child, ANSWER_TIMEOUT_S, "starting to sample")
         except BaseException:
             control.close()
             if child is not None:
@@ -118,7 +118,7 @@ class Perf:
     def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
         """Run ``argv`` under perf; the exit status is that of ``argv``, 255 if perf failed."""
         raw = unused_path(directory, NAME, ".data")
-        return WrappedCommand((*self._record(_program(), raw), "--", *argv), Recording(raw))
+        return WrappedCommand((*self._record(find_program(NAME), raw), "--", *argv), Recording(raw))
 
     def parse(
         self, recording: Recording, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
@@ -127,7 +127,7 @@ class Perf:
         try:
             profile = self._parse(recording, window_ns)
         except FlamegateError as error:
-            raise explain_error(NAME, stderr, KNOWN, error) from None
+            raise explain_error(NAME, stderr, error) from None
         return profile if window_ns is None else replace(profile, covers="decode")
 
     def clean_up(self, pid: int) -> None:
@@ -136,7 +136,7 @@ class Perf:
             remove_jit_files(pid)
 
     def _parse(self, recording: Recording, window_ns: tuple[int, int] | None) -> Profile:
-        program, raw, pid = _program(), recording.raw, recording.pid
+        program, raw, pid = find_program(NAME), recording.raw, recording.pid
         if not raw.is_file():
             raise output_error(NAME, "perf record wrote no file")
         version = tool_version(program)
@@ -204,15 +204,11 @@ def make_perf(setup: Setup) -> Profiler:
     )
 
 
-def _program() -> str:
-    return find_program(NAME, INSTALL)
-
-
 def _silence_error(child: Child, timeout_s: float, activity: str) -> ProfilerError:
     status = child.wait(_LAST_WORDS_S)  # its pipes close a moment before it ends
     if status is None:
         return timeout_error(NAME, timeout_s, activity)
-    return failure_error(NAME, child.stderr_bytes(), status, KNOWN)
+    return failure_error(NAME, child.stderr_bytes(), status)
 
 
 @dataclass(slots=True)
@@ -234,7 +230,7 @@ class _RunningPerf:
                 self.child.interrupt()
             # perf writes its file on an interrupt too, and then dies of the signal.
             if self.child.wait(STOP_TIMEOUT_S) not in (0, -signal.SIGINT):
-                raise _silence_error(self.child, STOP_TIMEOUT_S, "told to stop")
+                raise _silence_error(self.child, STOP_TIMEOUT_S, "writing its file")
         finally:
             self.close()
         self.is_stopped = True

@@ -18,15 +18,6 @@ from pathlib import Path
 from pytest_flamegate.core import process
 from pytest_flamegate.core.process import CompletedCommand
 from pytest_flamegate.core.process_system import wait_readable
-from pytest_flamegate.profile.profilers.errors import (
-    DISK_FULL,
-    GONE,
-    KnownMessage,
-    ProfilerError,
-    failure_error,
-    output_error,
-    timeout_error,
-)
 from pytest_flamegate.profile.profilers.perf_script import (
     CHUNK_BYTES,
     FIELDS,
@@ -34,7 +25,12 @@ from pytest_flamegate.profile.profilers.perf_script import (
     ParsedScript,
     parse_script,
 )
-from pytest_flamegate.profile.profilers.tools import install_hint
+from pytest_flamegate.profile.profilers.tools import (
+    ProfilerError,
+    failure_error,
+    output_error,
+    timeout_error,
+)
 
 DIRECTORY = Path("/tmp")  # noqa: S108 - CPython has this path built in
 _JITDUMP_MAGIC = 0x4A695444
@@ -43,53 +39,12 @@ _HEADER = struct.Struct("=3I")
 _RECORD = struct.Struct("=2IQ")
 _CODE_LOAD_FIXED = 16 + 40
 _SAFE = bytes(0x3F if byte < 0x20 or byte == 0x7F else byte for byte in range(256))
-INSTALL = install_hint("perf")
 READ_TIMEOUT_S = 300.0
 _LAST_WORDS_S = 1.0
 _NOT_CLOSED = b"data size field is 0"
 _EVENT = re.compile(r"^(\S+): .*?\bsample_freq \}: (\d{1,9}), sample_type: ([A-Z_|]+)")
 _STACK_BYTES = re.compile(r"sample_stack_user: (\d{1,9})")
 _THROTTLE = re.compile(rb"(?<!UN)THROTTLE events:\s+(\d{1,18})")
-_CONTAINER = (
-    "Start the container with --cap-add=PERFMON and a seccomp profile that allows "
-    "perf_event_open (docker: --security-opt seccomp=unconfined)."
-)
-_UPGRADE = f"perf 5.10 or newer is needed. {INSTALL}"
-KNOWN = (
-    KnownMessage("No permission to enable", "E_PROFILER_DENIED", _CONTAINER),
-    KnownMessage("Function not implemented", "E_PROFILER_DENIED", _CONTAINER),
-    KnownMessage(
-        "Access to performance monitoring",
-        "E_PROFILER_DENIED",
-        "Type: sudo sysctl kernel.perf_event_paranoid=1 (in a container: --cap-add=PERFMON); "
-        "py-spy needs no such setting.",
-    ),
-    KnownMessage(
-        "Permission denied",
-        "E_PROFILER_DENIED",
-        "Sample a process of your own user, and write to a directory of your own.",
-    ),
-    KnownMessage("not found for kernel", "E_PROFILER_VERSION", INSTALL),
-    KnownMessage("nknown option", "E_PROFILER_VERSION", _UPGRADE),
-    KnownMessage("unknown switch", "E_PROFILER_VERSION", _UPGRADE),
-    KnownMessage(
-        "Maximum frequency rate",
-        "E_PROFILER_OPTION",
-        "Ask for fewer samples a second, or raise kernel.perf_event_max_sample_rate.",
-    ),
-    GONE,
-    KnownMessage(
-        "No such file or directory",
-        "E_CANNOT_START",
-        "Check that the program exists and may be executed.",
-    ),
-    DISK_FULL,
-    KnownMessage(
-        "incompatible file format",
-        "E_PROFILER_OUTPUT",
-        "Measure again; the recording is damaged or of another perf.",
-    ),
-)
 
 
 def perf_environment() -> dict[str, str]:
@@ -133,7 +88,7 @@ def _run(argv: Sequence[str]) -> CompletedCommand:
     if result.timed_out:
         raise timeout_error(NAME, READ_TIMEOUT_S, f"running perf {argv[1]}")
     if result.returncode != 0:
-        raise failure_error(NAME, result.stderr or result.stdout, result.returncode, KNOWN)
+        raise failure_error(NAME, result.stderr or result.stdout, result.returncode)
     if _NOT_CLOSED in result.stderr:
         raise output_error(NAME, "perf record did not finish writing it")
     return result
@@ -165,7 +120,7 @@ def read_script(
     if error is None and status is None:
         raise _script_timeout()
     if status:  # perf failed: its message explains why the output could not be parsed
-        raise failure_error(NAME, stderr, status, KNOWN)
+        raise failure_error(NAME, stderr, status)
     if error is not None:
         raise error
     return parsed

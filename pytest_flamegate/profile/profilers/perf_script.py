@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_flamegate.core.text import decode_name, escape_name
-from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame
+from pytest_flamegate.profile.frames import make_native_frame, make_stack
 from pytest_flamegate.profile.model import Frame, Stack
-from pytest_flamegate.profile.profilers.errors import ProfilerError, output_error
+from pytest_flamegate.profile.profilers.tools import ProfilerError, output_error
 
 NAME = "perf"
 FIELDS = "pid,tid,time,event,ip,sym,dso"
@@ -87,7 +87,7 @@ class ParsedScript:
         if self._sample is not None:
             raise output_error(NAME, "the last sample is cut off")
         for numbers, samples in self._counts.items():
-            stack = self._stack(numbers)
+            stack = make_stack(self._frames[number] for number in reversed(numbers))
             self.stacks[stack] = self.stacks.get(stack, 0) + samples
 
     def _begin_sample(self, line: bytes) -> list[int] | None:
@@ -127,17 +127,6 @@ class ParsedScript:
         if number == len(self._frames):
             self._frames.append(_parse_frame(found[1][1:], self._roots))
         return number
-
-    def _stack(self, leaf_first: Sequence[int]) -> Stack:
-        stack: list[Frame] = []
-        for number in reversed(leaf_first):
-            frame = self._frames[number]
-            if frame is None:  # a trampoline
-                continue
-            # Frames without a name cannot be told apart: one stands for a run of them.
-            if not (stack and frame == stack[-1] and frame.name.startswith("[")):
-                stack.append(frame)
-        return tuple(stack) or (UNKNOWN,)
 
 
 def parse_script(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,19 +18,13 @@ from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UsageError
 from pytest_flamegate.core.process import Child
 from pytest_flamegate.profile.formats.speedscope import (
-    SpeedscopeFile,
-    SpeedscopeFrame,
-    count_paths,
+    SampledStacks,
+    count_pyspy_samples,
     parse_speedscope,
 )
-from pytest_flamegate.profile.frames import (
-    UNKNOWN,
-    make_native_frame,
-    make_python_frame,
-    path_prefixes,
-)
+from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import no_samples_error
-from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.base import (
     Probe,
     Profiler,
@@ -40,17 +34,16 @@ from pytest_flamegate.profile.profilers.base import (
     WrappedCommand,
     unused_path,
 )
-from pytest_flamegate.profile.profilers.errors import (
-    DISK_FULL,
-    GONE,
-    KnownMessage,
+from pytest_flamegate.profile.profilers.tools import (
     ProfilerError,
     explain_error,
     failure_error,
+    find_program,
     output_error,
     timeout_error,
+    tool_version,
+    try_profiler,
 )
-from pytest_flamegate.profile.profilers.tools import find_program, tool_version, try_profiler
 
 NAME = "py-spy"
 RATE_HZ = 100
@@ -68,8 +61,6 @@ UNPAUSED = "sampled without pausing"
 ANSWER_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.005
-_INSTALL = "Type: pip install py-spy"
-_UPGRADE = "Type: pip install --upgrade py-spy"
 _STARTED = b"py-spy> Sampling process"
 _CLOSING = re.compile(
     rb"^py-spy> Wrote .*Samples: \d{1,18} Errors: (\d{1,18})[ \r]*$", re.MULTILINE
@@ -77,41 +68,6 @@ _CLOSING = re.compile(
 _OWN_LINES = re.compile(
     rb"py-spy> Sampling process [^\n]{0,100}\n\n"
     rb"|\npy-spy> Stopped sampling [^\n]*\npy-spy> Wrote [^\n]*\n(?:py-spy> [^\n]*\n)?"
-)
-_THREAD = re.compile(r'Thread (\d{1,10}) "(.*)"', re.DOTALL)
-_KNOWN = (
-    KnownMessage(
-        "Permission Denied",
-        "E_PROFILER_DENIED",
-        "Type: sudo sysctl kernel.yama.ptrace_scope=0 (in a container: --cap-add=SYS_PTRACE), "
-        "and sample a process of your own user.",
-    ),
-    KnownMessage(
-        "Operation not permitted",
-        "E_PROFILER_DENIED",
-        "Start the container with --cap-add=SYS_PTRACE (a seccomp filter forbids ptrace).",
-    ),
-    KnownMessage(
-        "requires root",
-        "E_PROFILER_DENIED",
-        "Run it as root: this system lets no other user read another process.",
-    ),
-    KnownMessage(
-        "Failed to find python version",
-        "E_NOT_PYTHON",
-        "py-spy sees Python processes only: choose perf for a native program.",
-    ),
-    KnownMessage("Unsupported version of Python", "E_PROFILER_VERSION", _UPGRADE),
-    KnownMessage("unexpected argument", "E_PROFILER_VERSION", _UPGRADE),
-    KnownMessage("wasn't expected", "E_PROFILER_VERSION", _UPGRADE),
-    KnownMessage(
-        "Failed to create process",
-        "E_CANNOT_START",
-        "Check that the program exists and may be executed.",
-    ),
-    DISK_FULL,
-    GONE,
-    GONE._replace(text="Check that the process is running"),
 )
 
 
@@ -129,12 +85,12 @@ class PySpy:
 
     def probe(self) -> Probe:
         """Try it on a small process."""
-        return try_profiler(self, _program)
+        return try_profiler(self)
 
     def attach(self, pid: int, directory: Path) -> RunningProfiler:
         """Sample ``pid``. If pausing it is forbidden, sample without, and say so."""
         raw = unused_path(directory, f"{NAME}-{pid}", ".json")
-        argv = (*self._record(_program(), raw), "--pid", str(pid))
+        argv = (*self._record(find_program(NAME), raw), "--pid", str(pid))
         recording = Recording(raw, pid, clocks.read_start_ticks(pid), self.nonblocking)
         try:
             return _RunningPySpy(_start(argv), recording)
@@ -151,7 +107,7 @@ class PySpy:
     def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
         """Run ``argv`` under py-spy, whose exit status does not depend on that of ``argv``."""
         raw = unused_path(directory, NAME, ".json")
-        recorded = (*self._record(_program(), raw), "--", *argv)
+        recorded = (*self._record(find_program(NAME), raw), "--", *argv)
         return WrappedCommand(recorded, Recording(raw), remove_own_lines)
 
     def parse(
@@ -164,7 +120,7 @@ class PySpy:
         try:
             return self._parse(recording)
         except FlamegateError as error:
-            raise explain_error(NAME, stderr, _KNOWN, error) from None
+            raise explain_error(NAME, stderr, error) from None
 
     def clean_up(self, pid: int) -> None:
         """Nothing is left behind."""
@@ -187,7 +143,7 @@ class PySpy:
             degraded.append(f"native stacks at {self.rate_hz} Hz slow the program down")
         return Profile(
             profiler=NAME,
-            profiler_version=tool_version(_program()),
+            profiler_version=tool_version(find_program(NAME)),
             event=EVENT,
             rate_hz=self.rate_hz,
             call_graph=CALL_GRAPH + NATIVE * self.native + NONBLOCKING * nonblocking,
@@ -248,10 +204,6 @@ def count_failures(stdout: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
-def _program() -> str:
-    return find_program(NAME, _INSTALL)
-
-
 def _start(argv: Sequence[str]) -> Child:
     """Start py-spy; return once it samples. Raises ``ProfilerError``."""
     child = process.start(argv)
@@ -260,9 +212,9 @@ def _start(argv: Sequence[str]) -> Child:
         while _STARTED not in child.stdout_bytes():
             status = child.poll()
             if status is not None:
-                raise failure_error(NAME, child.stderr_bytes(), status, _KNOWN)
+                raise failure_error(NAME, child.stderr_bytes(), status)
             if time.monotonic() > deadline:
-                raise timeout_error(NAME, ANSWER_TIMEOUT_S, "told to begin")
+                raise timeout_error(NAME, ANSWER_TIMEOUT_S, "starting to sample")
             time.sleep(_POLL_S)
     except BaseException:
         child.end()
@@ -283,10 +235,10 @@ class _RunningPySpy:
         try:
             self.child.interrupt()
             if self.child.wait(STOP_TIMEOUT_S) is None:
-                raise timeout_error(NAME, STOP_TIMEOUT_S, "told to stop")
+                raise timeout_error(NAME, STOP_TIMEOUT_S, "writing its file")
             failures = count_failures(self.child.stdout_bytes())
             if failures is None or not self.recording.raw.is_file():
-                raise failure_error(NAME, self.child.stderr_bytes(), self.child.poll(), _KNOWN)
+                raise failure_error(NAME, self.child.stderr_bytes(), self.child.poll())
         finally:
             self.child.end()
         self.recording = replace(self.recording, errors=failures)
@@ -298,15 +250,6 @@ class _RunningPySpy:
         self.child.end()
 
 
-@dataclass(frozen=True, slots=True)
-class SampledStacks:
-    """Stacks and their samples, the thread ids, and the length of the recording."""
-
-    stacks: Mapping[Stack, int]
-    threads: tuple[int, ...]
-    duration_ns: int
-
-
 def parse_recording(
     raw: bytes, roots: Sequence[str] = (), *, native: bool = False
 ) -> SampledStacks:
@@ -315,40 +258,6 @@ def parse_recording(
     With ``native`` some frames are native: those without a line.
     """
     try:
-        return count_samples(parse_speedscope(raw), roots, native=native)
+        return count_pyspy_samples(parse_speedscope(raw), roots, native=native)
     except ReceiptError as error:
         raise output_error(NAME, error.problem) from None
-
-
-def count_samples(file: SpeedscopeFile, roots: Sequence[str], *, native: bool) -> SampledStacks:
-    """Count the samples of each stack. Raises ``SpeedscopeError``."""
-    frames = [_make_frame(frame, roots, native=native) for frame in file.shared.frames]
-    stacks: dict[Stack, int] = {}
-    threads = []
-    tracks = count_paths(file)
-    for track in tracks:
-        for path, count in track.samples.items():
-            stack = _make_stack([frames[index] for index in path])
-            stacks[stack] = stacks.get(stack, 0) + count
-        if found := _THREAD.fullmatch(track.name):
-            threads.append(int(found[1]))
-    longest_s = max((track.length for track in tracks), default=0)
-    return SampledStacks(stacks, tuple(sorted(threads)), round(longest_s * 1e9))
-
-
-def _make_frame(frame: SpeedscopeFrame, roots: Sequence[str], *, native: bool) -> Frame | None:
-    file = frame.file or ""
-    if native and not frame.line and not file.endswith(".py") and not file.startswith("<"):
-        return make_native_frame(frame.name, "" if file == "?" else file, roots)
-    return make_python_frame(frame.name, file, roots)
-
-
-def _make_stack(root_first: Sequence[Frame | None]) -> Stack:
-    stack: list[Frame] = []
-    for frame in root_first:
-        # Frames without a name cannot be told apart: one stands for a run of them.
-        nameless = frame is not None and frame.kind == "native" and frame.name.startswith("[")
-        if frame is not None and not (nameless and stack and frame == stack[-1]):
-            stack.append(frame)
-    # A thread without a Python frame at this moment is sampled all the same.
-    return tuple(stack) or (UNKNOWN,)

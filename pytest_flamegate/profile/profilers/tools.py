@@ -1,76 +1,84 @@
-"""The program of a profiler: its path, its version, how to install it, and a short real trial."""
+"""The programs of profilers: path, version, a short real trial, and errors for their messages."""
 
 from __future__ import annotations
 
-import platform
 import re
 import shutil
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable
-from functools import lru_cache
+import tomllib
+from functools import cache, lru_cache
+from importlib.resources import files
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from pytest_flamegate.core import process
-from pytest_flamegate.core.errors import FlamegateError, system_errors
+from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
+from pytest_flamegate.core.text import decode_name, escape_name
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.base import Probe, Profiler
-from pytest_flamegate.profile.profilers.errors import TRY_BY_HAND, ProfilerError, timeout_error
 
-INSTALLERS = {
-    "debian": "apt install",
-    "ubuntu": "apt install",
-    "fedora": "dnf install",
-    "rhel": "dnf install",
-    "arch": "pacman -S",
-    "suse": "zypper install",
-}
-_PACKAGES = {
-    ("perf", "debian"): "linux-perf",
-    ("perf", "ubuntu"): "linux-tools-$(uname -r)",
-}
-"""By program and distribution, if the package is not called like the program."""
+PROC = Path("/proc")
+CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38}
+"""The capabilities that profilers use, with their bit in ``CapEff``."""
+_SYSCTLS = ("kernel.perf_event_paranoid", "kernel.yama.ptrace_scope")
+_SECCOMP = {"0": "no seccomp", "1": "strict seccomp", "2": "a seccomp filter"}
+_EFFECTIVE = re.compile(r"^CapEff:\s+([0-9a-f]{1,16})$", re.MULTILINE)
+_MODE = re.compile(r"^Seccomp:\s+([012])$", re.MULTILINE)
+_SHOWN_CHARACTERS = 300
+_READ_BYTES = 16384
+_PROGRESS = re.compile(
+    rb"^(?:\[ perf record: .*|Events (?:en|dis)abled|py-spy> .*)\n?", re.MULTILINE
+)
+TRY_BY_HAND = "Run the profiler by hand on any process to see more, or choose another one."
 VERSION_TIMEOUT_S = 10.0
 _VERSION = re.compile(rb"\d+\.\d+[\w.+-]*")
 
 
-def install_hint(program: str) -> str:
-    """Return the command that installs ``program`` on this distribution, as a sentence.
+class KnownMessage(NamedTuple):
+    """A row of ``messages.toml``: a message that a program prints, its code and its remedy."""
 
-    On an unknown distribution the sentence lists the commands of all.
-    """
-    commands = {
-        name: f"{installer} {_PACKAGES.get((program, name), program)}"
-        for name, installer in INSTALLERS.items()
-    }
-    for name in _distribution_names():
-        if name in commands:
-            return f"Install it: {commands[name]}."
-    every = ", ".join(f"{command} ({name.title()})" for name, command in commands.items())
-    return f"Install it: {every}."
+    text: str
+    code: str
+    remedy: str
+    fatal: bool = False
 
 
-def _distribution_names() -> list[str]:
-    """Return the name of the distribution, and then of those it is derived from."""
-    try:
-        release = platform.freedesktop_os_release()
-    except OSError:
-        return []
-    return [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
+class ProfilerError(ToolError):
+    """A profiler failed; ``reason`` is its own message on one line."""
+
+    def __init__(self, code: str, problem: str, remedy: str, reason: str) -> None:
+        super().__init__(code, problem, remedy)
+        self.reason = reason
 
 
-def find_program(program: str, remedy: str) -> str:
+@cache
+def _load_messages() -> dict[str, Any]:
+    text = files("pytest_flamegate.profile.profilers").joinpath("messages.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+@cache
+def known_messages(program: str) -> tuple[KnownMessage, ...]:
+    """Return the messages that ``program`` is known to print, in the order of their precedence."""
+    install = _load_messages()["install"][program]
+    rows = (KnownMessage(**row) for row in _load_messages()[program])
+    return tuple(row._replace(remedy=row.remedy.replace("{install}", install)) for row in rows)
+
+
+def find_program(program: str) -> str:
     """Return the path of ``program``: this environment's scripts first, then ``PATH``.
 
-    Raises ``ProfilerError`` ``E_PROFILER_ABSENT`` with ``remedy`` if it is in neither.
+    Raises ``ProfilerError`` ``E_PROFILER_ABSENT`` if it is in neither.
     """
     scripts = sysconfig.get_path("scripts")
     path = shutil.which(program, path=scripts) or shutil.which(program)
     if path is None:
         reason = f"no program {program} in {scripts} or on PATH"
         problem = f"{program} is not installed: {reason}."
+        remedy = _load_messages()["install"][program]
         raise ProfilerError("E_PROFILER_ABSENT", problem, remedy, reason)
     return path
 
@@ -84,6 +92,91 @@ def tool_version(path: str) -> str:
         raise timeout_error(name, VERSION_TIMEOUT_S, "asked for its version")
     found = _VERSION.search(result.stdout)
     return found.group().decode("ascii", "replace") if found else "unknown"
+
+
+def describe_permissions(proc: Path = PROC) -> str:
+    """Return the limits that the kernel puts on profilers here, in one line; never raises."""
+    values = {name: _read_text(proc / "sys" / name.replace(".", "/")) for name in _SYSCTLS}
+    limits = [f"{name} is {value}" for name, value in values.items() if value]
+    status = _read_text(proc / "self/status")
+    if effective := _EFFECTIVE.search(status):
+        bits = int(effective[1], 16)
+        limits += [
+            f"{name} is {'held' if bits >> bit & 1 else 'not held'}"
+            for name, bit in CAPABILITIES.items()
+        ]
+    if mode := _MODE.search(status):
+        limits.append(f"{_SECCOMP[mode[1]]} is in force")
+    return ", ".join(limits) or "the kernel does not report its limits"
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def quote_output(output: bytes) -> str:
+    """Return a tool's output on one line: without progress and backtrace, escaped, bounded."""
+    text = _clean_output(output)
+    shown = escape_name(text[:_SHOWN_CHARACTERS], _READ_BYTES).replace("\\x3b", ";")
+    return shown if len(text) <= _SHOWN_CHARACTERS else shown.rstrip() + " …"
+
+
+def _clean_output(output: bytes) -> str:
+    text = _PROGRESS.sub(b"", output).split(b"Stack backtrace:", 1)[0]
+    return " ".join(decode_name(text[:_READ_BYTES]).split())
+
+
+def failure_error(program: str, output: bytes, returncode: int | None) -> ProfilerError:
+    """Build the error for a program that ended with ``returncode`` and printed ``output``."""
+    if (error := find_known_error(program, output)) is not None:
+        return error
+    reason = quote_output(output) or f"exit status {returncode}, no words"
+    return ProfilerError("E_PROFILER_FAILED", f'{program} failed: "{reason}".', TRY_BY_HAND, reason)
+
+
+def find_known_error(program: str, output: bytes) -> ProfilerError | None:
+    """Build the error for the first known message in ``output``, None if it holds none."""
+    text = _clean_output(output)
+    found = next((row for row in known_messages(program) if row.text in text), None)
+    if found is None:
+        return None
+    reason, remedy = quote_output(output), found.remedy
+    if found.code == "E_PROFILER_DENIED":
+        remedy = f"{remedy} Here {describe_permissions()}."
+    return ProfilerError(found.code, f'{program} failed: "{reason}".', remedy, reason)
+
+
+def explain_error(program: str, stderr: bytes, error: FlamegateError) -> FlamegateError:
+    """Return the cause of ``error`` in reading the profile of a wrapped command.
+
+    ``stderr`` holds the messages of the profiler and of the command. Without a known cause the
+    error comes back with that text quoted.
+    """
+    if (cause := find_known_error(program, stderr)) is not None:
+        return cause
+    quoted = quote_output(stderr)
+    if not quoted or not isinstance(error, ProfilerError):
+        return error
+    problem = f'{error.problem} Its standard error says: "{quoted}".'
+    return ProfilerError(error.code, problem, error.remedy, error.reason)
+
+
+def timeout_error(program: str, timeout_s: float, activity: str) -> ProfilerError:
+    """Build the error for a program that did not finish ``activity`` in time."""
+    reason = f"no answer within {timeout_s:g} s while {activity}"
+    remedy = "Try again on an idle machine, or choose another profiler."
+    return ProfilerError("E_PROFILER_FAILED", f"{program} hangs: {reason}.", remedy, reason)
+
+
+def output_error(profiler: str, reason: str) -> ProfilerError:
+    """Build the error for output that cannot be read."""
+    reason = escape_name(reason.rstrip("."), _SHOWN_CHARACTERS)
+    problem = f"The output of {profiler} cannot be read: {reason}."
+    remedy = "Measure again; if it stays, report it with the version of the profiler."
+    return ProfilerError("E_PROFILER_OUTPUT", problem, remedy, reason)
 
 
 TRIAL_S = 0.2
@@ -105,15 +198,12 @@ except KeyboardInterrupt:
 """
 
 
-def try_profiler(profiler: Profiler, find: Callable[[], str]) -> Probe:
-    """Sample a small Python process for ``TRIAL_S`` seconds; never raises.
-
-    ``find`` returns the path of the profiler's program, or raises ``ProfilerError``.
-    """
+def try_profiler(profiler: Profiler) -> Probe:
+    """Sample a small Python process for ``TRIAL_S`` seconds; never raises."""
     version = ""
     try:
         with system_errors():
-            version = tool_version(find())
+            version = tool_version(find_program(profiler.name))
             profile = _sample_spinner(profiler)
             if not profile.samples:
                 reason = f"no sample in {TRIAL_S} s of a process that does nothing but compute"
@@ -135,13 +225,8 @@ def try_profiler(profiler: Profiler, find: Callable[[], str]) -> Probe:
 
 def make_failed_probe(name: str, version: str, error: FlamegateError) -> Probe:
     """Return the probe of a profiler that failed with ``error``."""
-    return Probe(
-        profiler=name,
-        version=version,
-        code=error.code,
-        reason=error.reason if isinstance(error, ProfilerError) else error.problem,
-        remedy=error.remedy,
-    )
+    reason = error.reason if isinstance(error, ProfilerError) else error.problem
+    return Probe(name, version, code=error.code, reason=reason, remedy=error.remedy)
 
 
 def _sample_spinner(profiler: Profiler) -> Profile:

@@ -20,7 +20,7 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import decode_plain, encode_plain
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Observation
-from pytest_flamegate.profile.folded import parse_folded
+from pytest_flamegate.profile.frames import parse_folded
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt.metrics import cost_of, metrics, overhead_pct, value_of
