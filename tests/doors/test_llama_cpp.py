@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL
+from pytest_flamegate.profile.profilers import make_profilers
 from pytest_flamegate.profile.profilers.base import Setup
-from pytest_flamegate.profile.profilers.choose import make_profilers
 from pytest_flamegate.receipt import verify_receipt
 from tests.doors.project import JUDGED, Project
 from tests.tools import require, smollm2

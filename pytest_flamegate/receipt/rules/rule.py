@@ -291,7 +291,7 @@ class Folded:
 def read_folded(data: bytes) -> Folded:
     """Count the samples of the folded text ``data``; never raises."""
     # Imported here because the profile room loads an adapter for each profiler.
-    from pytest_flamegate.profile.folded import parse_folded
+    from pytest_flamegate.profile.frames import parse_folded
 
     try:
         stacks = parse_folded(data.decode("utf-8"))
