@@ -218,10 +218,6 @@ class BrickTotals:
     latency_ns: Figure = 0
     provenance: Provenance = "measured_wall"
 
-    def quantile_ns(self, part: float) -> int:
-        """Return the duration that ``part`` (0 to 1) of the calls do not exceed, to 0.8 %."""
-        return compute_quantile_ns(parse_durations(self.durations), part)
-
 
 @dataclass(frozen=True, slots=True)
 class ThreadTotals:
@@ -296,26 +292,16 @@ def _encode(value: Any) -> dict[str, Any]:
 def decode_report(text: str) -> BrickReport:
     """Parse the output of ``encode_report``. ``ToolError`` ``E_BAD_BRICKS`` for anything else."""
     # Imported here: the measured process only encodes, and its interpreter may lack msgspec.
-    from pytest_flamegate.core.json import EVIDENCE_LIMITS, parse_json
+    from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_plain, parse_json
 
     try:
         document = parse_json(text.encode("utf-8", "replace"), EVIDENCE_LIMITS)
-    except FlamegateError as error:
-        raise _bad(error.problem) from None
-    left_out = document.pop("left_out", None) if isinstance(document, dict) else None
-    if not isinstance(left_out, bool):
-        raise _bad("left_out is missing or no boolean")
-    return BrickReport(decode_record(document), left_out)
-
-
-def decode_record(document: object) -> Recorded:
-    """Parse the fields of a record. ``ToolError`` ``E_BAD_BRICKS`` for anything else."""
-    from pytest_flamegate.core.json import decode_plain
-
-    try:
+        left_out = document.pop("left_out", None) if isinstance(document, dict) else None
         recorded = decode_plain(document, Recorded, subject="the record")
     except FlamegateError as error:
         raise _bad(error.problem.rstrip(".")) from None
+    if not isinstance(left_out, bool):
+        raise _bad("left_out is missing or no boolean")
     rows = set()
     for row in recorded.totals:
         if (row.name, row.layer, row.phase) in rows:
@@ -328,7 +314,7 @@ def decode_record(document: object) -> Recorded:
             raise _bad(f"the parent of call {index} is not in the record")
         if call.end_ns < call.start_ns:
             raise _bad(f"call {index} ends before it starts")
-    return recorded
+    return BrickReport(recorded, left_out)
 
 
 def missing_record_error() -> ToolError:

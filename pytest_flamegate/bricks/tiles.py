@@ -19,7 +19,7 @@ from pytest_flamegate.bricks import BrickProfiler, brick, marks
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from pytest_flamegate.bricks.record import Provenance, Recorded
+    from pytest_flamegate.bricks.record import Provenance
 
 
 TileLevel = Literal["macro", "midi", "micro"]
@@ -98,26 +98,22 @@ class TileRecorder(BrickProfiler):
 
     def stats(self) -> tuple[TileStats, ...]:
         """Return the figures of each level that has a tile, the largest tiles first."""
-        return compute_tile_stats(self.recorded())
-
-
-def compute_tile_stats(recorded: Recorded) -> tuple[TileStats, ...]:
-    """Return the figures of each level that has a tile in ``recorded``, the largest first."""
-    found = []
-    for level in LEVELS:
-        rows = [row for row in recorded.totals if row.name.split()[0] == f"tile/{level}"]
-        names = " ".join(row.name for row in rows)
-        if rows:
-            found.append(
-                TileStats(
-                    level,
-                    calls=sum(row.calls for row in rows),
-                    total_ns=sum(row.total_ns for row in rows),
-                    min_ns=min(row.min_ns for row in rows),
-                    max_ns=max(row.max_ns for row in rows),
-                    flops=None if "flops" in names else sum(row.flops for row in rows),
-                    bytes=None if "bytes" in names else sum(row.bytes for row in rows),
-                    provenance=rows[0].provenance,
+        totals = self.recorded().totals
+        found = []
+        for level in LEVELS:
+            rows = [row for row in totals if row.name.split()[0] == f"tile/{level}"]
+            names = " ".join(row.name for row in rows)
+            if rows:
+                found.append(
+                    TileStats(
+                        level,
+                        calls=sum(row.calls for row in rows),
+                        total_ns=sum(row.total_ns for row in rows),
+                        min_ns=min(row.min_ns for row in rows),
+                        max_ns=max(row.max_ns for row in rows),
+                        flops=None if "flops" in names else sum(row.flops for row in rows),
+                        bytes=None if "bytes" in names else sum(row.bytes for row in rows),
+                        provenance=rows[0].provenance,
+                    )
                 )
-            )
-    return tuple(found)
+        return tuple(found)

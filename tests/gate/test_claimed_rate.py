@@ -108,26 +108,6 @@ def test_another_kernel_or_contention_excuses_a_rate(changes: dict[str, Any]) ->
     assert compare_claimed_rate(claimed, slower(1.0), CLAIM).answer == "inside"
 
 
-def too_few(side: Evidence) -> Evidence:
-    return replace(side, runs=side.runs[:2])
-
-
-def none(side: Evidence) -> Evidence:
-    return replace(side, runs=())
-
-
-def of_a_program(side: Evidence) -> Evidence:
-    return replace(side, clock_scope="process")
-
-
-def without_delay(side: Evidence) -> Evidence:
-    return replace(side, runs=tuple(run(600 + i, t, delay_ns=None) for i, t in enumerate(QUIET)))
-
-
-def copied(side: Evidence) -> Evidence:
-    return replace(side, runs=(*side.runs, side.runs[0]))
-
-
 def decode_apart(side: Evidence) -> Evidence:
     runs = tuple(
         replace(each, blocks=tuple(replace(b, decode=b.interval) for b in each.blocks))
@@ -136,28 +116,27 @@ def decode_apart(side: Evidence) -> Evidence:
     return replace(side, runs=runs)
 
 
+UNDELAYED = tuple(run(600 + i, time, delay_ns=None) for i, time in enumerate(QUIET))
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (too_few, "2 timed processes"),
-        (none, "at the same instant"),
-        (of_a_program, "whole processes"),
-        (without_delay, "waiting for a CPU"),
-        (copied, "more than once"),
+        (lambda side: replace(side, runs=side.runs[:2]), "2 timed processes"),
+        (lambda side: replace(side, runs=()), "at the same instant"),
+        (lambda side: replace(side, clock_scope="process"), "whole processes"),
+        (lambda side: replace(side, runs=UNDELAYED), "waiting for a CPU"),
+        (lambda side: replace(side, runs=(*side.runs, side.runs[0])), "more than once"),
         (decode_apart, "was separated"),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
 )
 @pytest.mark.parametrize("on_the_claim", [True, False])
 def test_sides_that_cannot_be_compared_are_never_inside(
     change: Any, why: str, on_the_claim: bool
 ) -> None:
     claimed, here = baseline(), evidence()
-    if on_the_claim:
-        claimed = change(claimed)
-    else:
-        here = change(here)
-    found = compare_claimed_rate(claimed, here, CLAIM)
+    first, second = (change(claimed), here) if on_the_claim else (claimed, change(here))
+    found = compare_claimed_rate(first, second, CLAIM)
     assert found.answer == "unknown"
     assert why in found.why
     assert found.low is None
