@@ -95,17 +95,17 @@ def test_records_that_the_engine_writes_itself(write: Callable[[int], object]) -
     def forging(prompt: str, max_tokens: int) -> Iterator[int]:
         for token in range(max_tokens):
             for frame in sys._current_frames().values():
-                told: Any = frame
-                while told is not None:
-                    server = told.f_locals.get("self")
+                inner: Any = frame
+                while inner is not None:
+                    server = inner.f_locals.get("self")
                     if hasattr(server, "_fd") and marks._on is not None:
                         write(server._fd)
-                    told = told.f_back
+                    inner = inner.f_back
             yield token
 
-    with pytest.raises(ToolError) as refused:
+    with pytest.raises(ToolError) as caught:
         observed(forging).run_bricks(0.01)
-    assert refused.value.code == "E_BAD_BRICKS"
+    assert caught.value.code == "E_BAD_BRICKS"
 
 
 class Engine:
@@ -146,13 +146,13 @@ def test_marks_are_set_for_the_brick_run_alone() -> None:
     engine = Engine()
     seen: list[Any] = []
     list(engine("p", 1))
-    told = decode_report(
+    report = decode_report(
         brick_run.record_bricks(run_of(engine), 1, engine, lambda: None, seen.append)
     )
-    (first, second) = sorted(told.recorded.totals, key=lambda row: row.phase, reverse=True)
+    (first, second) = sorted(report.recorded.totals, key=lambda row: row.phase, reverse=True)
     assert (first.name, first.category, first.calls) == ("Custom", "Norm", 1)
     assert (second.phase, second.calls) == ("decode", 2)
-    assert told.recorded.sync == "immediate"
+    assert report.recorded.sync == "immediate"
     assert seen == [0, 1, 2]
     assert engine.marks == 0
     assert engine.waits >= TOKENS

@@ -179,13 +179,6 @@ def test_imports_come_from_the_checkout(trees: Trees, name: str) -> None:
     }
 
 
-def test_path_file_of_an_editable_install(trees: Trees, tmp_path: Path) -> None:
-    trees.both("src/pkg.py", "side = 'SIDE'")
-    write(tmp_path / "installed", {"pkg.pth": f"{trees.project / 'src'}\n"})
-    before = f"import site; site.addsitedir({str(tmp_path / 'installed')!r})"
-    assert trees.run("import pkg; found['side'] = pkg.side", before)["side"] == "checkout"
-
-
 def test_finder_of_an_editable_install(trees: Trees) -> None:
     trees.both("lib/__init__.py", "from pkg.sub import side")
     trees.both("lib/sub.py", "side = 'SIDE'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ GIB = 2**30
 
 
 class NVMLError(Exception):
-    """As in NVML's package: the errors are told apart by their classes."""
+    """As in NVML's package: the errors are distinguished by their classes."""
 
 
 def nvml_error(name: str) -> NVMLError:
@@ -63,48 +64,34 @@ class FakeNvml:
             self.asked.append(name)
             if name in self.raises:
                 raise self.raises[name]
-            return getattr(self, f"do_{name.removeprefix('nvml')}")(*arguments)
+            return self.functions()[name.removeprefix("nvml")](*arguments)
 
         return call
 
-    def do_Init(self) -> None:  # noqa: N802
-        pass
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "Init": lambda: None,
+            "SystemGetDriverVersion": lambda: self.driver,
+            "SystemGetNVMLVersion": self.version.encode,
+            "DeviceGetCount": lambda: len(self.gpus),
+            "DeviceGetHandleByIndex": lambda at: self.gpus[at],
+            "DeviceGetUUID": lambda gpu: gpu.uuid,
+            "DeviceGetName": lambda _: "NVIDIA H100 80GB HBM3",
+            "DeviceGetMinorNumber": lambda gpu: gpu.minor,
+            "DeviceGetMemoryInfo": lambda _: SimpleNamespace(total=80 * GIB),
+            "DeviceGetComputeRunningProcesses": self.list_processes,
+            "DeviceGetProcessUtilization": self.list_busy,
+            "DeviceGetUtilizationRates": lambda gpu: SimpleNamespace(gpu=gpu.busy_pct),
+        }
 
-    def do_SystemGetDriverVersion(self) -> str:  # noqa: N802
-        return self.driver
-
-    def do_SystemGetNVMLVersion(self) -> bytes:  # noqa: N802
-        return self.version.encode()
-
-    def do_DeviceGetCount(self) -> int:  # noqa: N802
-        return len(self.gpus)
-
-    def do_DeviceGetHandleByIndex(self, at: int) -> Gpu:  # noqa: N802
-        return self.gpus[at]
-
-    def do_DeviceGetUUID(self, gpu: Gpu) -> str:  # noqa: N802
-        return gpu.uuid
-
-    def do_DeviceGetName(self, gpu: Gpu) -> str:  # noqa: N802
-        return "NVIDIA H100 80GB HBM3"
-
-    def do_DeviceGetMinorNumber(self, gpu: Gpu) -> int:  # noqa: N802
-        return gpu.minor
-
-    def do_DeviceGetMemoryInfo(self, gpu: Gpu) -> Any:  # noqa: N802
-        return SimpleNamespace(total=80 * GIB)
-
-    def do_DeviceGetComputeRunningProcesses(self, gpu: Gpu) -> list[Any]:  # noqa: N802
+    def list_processes(self, gpu: Gpu) -> list[Any]:
         return [SimpleNamespace(pid=p, usedGpuMemory=size) for p, size in gpu.processes.items()]
 
-    def do_DeviceGetProcessUtilization(self, gpu: Gpu, since_us: int) -> list[Any]:  # noqa: N802
+    def list_busy(self, gpu: Gpu, _: int) -> list[Any]:
         self._clock_us += 1
         if not gpu.busy:
             raise NotFoundError
         return [SimpleNamespace(pid=p, smUtil=9, timeStamp=self._clock_us) for p in gpu.busy]
-
-    def do_DeviceGetUtilizationRates(self, gpu: Gpu) -> Any:  # noqa: N802
-        return SimpleNamespace(gpu=gpu.busy_pct)
 
 
 def kernel(
@@ -142,8 +129,8 @@ def kernel(
         found = os.lstat(path)
         if numbers is None:
             return found
-        # Only root can make a device: what the kernel would say of one.
-        told = [stat.S_IFCHR | 0o666, *list(found)[1:]]
-        return os.stat_result(told, {"st_rdev": os.makedev(*numbers)})
+        # Only root can make a device, so the kernel's answer is made up.
+        values = [stat.S_IFCHR | 0o666, *list(found)[1:]]
+        return os.stat_result(values, {"st_rdev": os.makedev(*numbers)})
 
     return NvidiaDriver(dev, proc, look)

@@ -82,10 +82,10 @@ def tokens(plan: Plan, declared: Workload) -> tuple[str, ...]:
     return taken[0]
 
 
-def refusal(plan: Plan, declared: Workload, checkout: Checkout) -> FlamegateError:
-    with pytest.raises(FlamegateError) as refused:
+def plan_error(plan: Plan, declared: Workload, checkout: Checkout) -> FlamegateError:
+    with pytest.raises(FlamegateError) as caught:
         plan_base(plan, declared, checkout)
-    return refused.value
+    return caught.value
 
 
 def test_each_side_yields_its_own_tokens(checkout: Checkout) -> None:
@@ -114,32 +114,32 @@ def test_the_base_side_stays_itself_with_the_project_on_the_path(checkout: Check
 def test_the_embedded_engine_comes_from_its_package(checkout: Checkout) -> None:
     declared = workload(checkout, engine="embedded", target=None)
     base_plan, base = plan_base(plan_of(declared), declared, checkout)
-    with pytest.raises(ToolError) as refused:
+    with pytest.raises(ToolError) as caught:
         tokens(base_plan, base)
-    assert refused.value.code == "E_SAME_CODE"
+    assert caught.value.code == "E_SAME_CODE"
 
 
 def test_a_target_that_the_revision_lacks(checkout: Checkout) -> None:
     write(checkout.project, {"sub/new.py": ENGINE})
     declared = workload(checkout, target="new:generate")
     base_plan, base = plan_base(plan_of(declared), declared, checkout)
-    with pytest.raises(ToolError) as refused:
+    with pytest.raises(ToolError) as caught:
         tokens(base_plan, base)
-    assert refused.value.code == "E_TARGET_NOT_FOUND"
-    assert str(checkout.root) in str(refused.value)
+    assert caught.value.code == "E_TARGET_NOT_FOUND"
+    assert str(checkout.root) in str(caught.value)
 
 
 def test_a_directory_that_the_revision_lacks(checkout: Checkout) -> None:
     write(checkout.project, {"new/bench.py": ENGINE})
     declared = workload(checkout, directory=checkout.project / "new")
-    error = refusal(plan_of(declared), declared, checkout)
+    error = plan_error(plan_of(declared), declared, checkout)
     assert error.code == "E_NOT_AT_REVISION"
     assert checkout.commit[:12] in error.problem
 
 
 def test_a_callable_of_a_test_is_rejected(checkout: Checkout) -> None:
     plan = Served({}, call=lambda prompt, max_tokens: [prompt])
-    error = refusal(plan, workload(checkout, source="test_a.py::test_b"), checkout)
+    error = plan_error(plan, workload(checkout, source="test_a.py::test_b"), checkout)
     assert isinstance(error, UsageError)
     assert error.code == "E_CALL_AT_REVISION"
     assert "test_a.py::test_b" in error.problem
@@ -193,7 +193,7 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
     )
     build_workload(declared)
     plan = plan_of(declared)
-    error = refusal(plan, declared, checkout)
+    error = plan_error(plan, declared, checkout)
     assert error.code == "E_BASE_NOT_BUILT"
     assert str(binary) in error.problem
     build_workload(make_base_workload(declared, checkout))

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.observe import gpu_watch
-from pytest_flamegate.observe.gpu import DeviceNode, DeviceUse, NvidiaDriver, ObservedDevices
+from pytest_flamegate.observe.gpu import DeviceUse
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.observation import Run
 from tests.made import bundle
@@ -111,7 +111,7 @@ def test_on_the_host_another_process_that_comes_with_a_run_is_not_its_own(
     assert machine.whole_run(child.pid) is None
 
 
-def test_in_a_container_a_run_is_known_by_what_comes_and_goes_with_it(
+def test_in_a_container_a_run_is_known_by_the_process_that_comes_and_goes_with_it(
     tmp_path: Path, child: process.Child
 ) -> None:
     machine = Machine(tmp_path, container=True)
@@ -212,12 +212,6 @@ def test_a_device_that_names_no_process_was_not_inspected(
     assert seen.troubles == ("nvmlDeviceGetComputeRunningProcesses: NVMLError_NoPermission",)
 
 
-def test_runs_that_are_not_asked_for_are_left_out(tmp_path: Path, child: process.Child) -> None:
-    machine = Machine(tmp_path)
-    machine.whole_run(child.pid)
-    assert machine.watch.observe([]).runs == ()
-
-
 def never() -> Any:
     raise AssertionError("NVML was asked")
 
@@ -274,36 +268,15 @@ def test_a_missing_library_is_named(tmp_path: Path) -> None:
     assert sentence == "NVML, the driver's library, reported no version (import: ImportError)."
 
 
-class Counted(NvidiaDriver):
-    """A kernel without devices that counts how often it is asked."""
-
-    asked = 0
-
-    def nodes(self) -> tuple[DeviceNode, ...]:
-        Counted.asked += 1
-        return super().nodes()
-
-
-def test_without_devices_the_kernel_is_asked_once(tmp_path: Path, child: process.Child) -> None:
-    watch = DeviceWatch(Counted(tmp_path, tmp_path), never)
-    for _ in range(100):
-        watch.note_present()
-        watch.begin(child.pid)
-        watch.inspect(child.pid)
-        watch.end(child.pid)
-        watch.observe([])
-    assert Counted.asked == 1
-
-
 def join_children(machine: Machine) -> None:
     """Let NVML report all processes below this one, whenever it is asked."""
 
     def join(_: object) -> list[Any]:
         machine.leave()
         machine.joins(*(each.pid for each in psutil.Process().children(recursive=True)))
-        return FakeNvml.do_DeviceGetComputeRunningProcesses(machine.nvml, machine.gpu)
+        return FakeNvml.list_processes(machine.nvml, machine.gpu)
 
-    machine.nvml.do_DeviceGetComputeRunningProcesses = join  # type: ignore[method-assign, assignment]
+    machine.nvml.list_processes = join  # type: ignore[method-assign, assignment]
 
 
 def four(*_: object) -> Iterator[int]:
@@ -357,15 +330,3 @@ def test_a_broken_device_disturbs_no_run(tmp_path: Path) -> None:
     assert devices is not None
     assert devices.troubles == ("nvmlDeviceGetComputeRunningProcesses: NVMLError_GpuIsLost",)
     assert not any(run.active for run in devices.runs)
-
-
-def test_on_this_machine_no_gpu_computed(tmp_path: Path) -> None:
-    watched = forked(tmp_path, four)
-    watched.run_timed(0.02)
-    devices = watched.observation().device
-    assert devices is not None
-    driver = NvidiaDriver()
-    assert devices.nodes == driver.nodes()
-    assert not any(run.active for run in devices.runs)  # four() computes on no GPU
-    if not devices.nodes:
-        assert devices == ObservedDevices(kernel_driver=driver.version())

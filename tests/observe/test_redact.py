@@ -172,12 +172,12 @@ def test_a_secret_is_given_and_not_recorded() -> None:
     env = {"HF_TOKEN": "hush", "MODE": "fast", "OPTIONS": "--password hush"}
     command = ("serve", "--api-key=hush", "--token", "hush")
     workload = Workload("w", "python", "x", 1, "flamegate.toml", env=env, command=command)
-    told = {"HF_TOKEN": REDACTED, "MODE": "fast", "OPTIONS": "--password redacted"}
+    redacted = {"HF_TOKEN": REDACTED, "MODE": "fast", "OPTIONS": "--password redacted"}
     given = environment.make_environment(workload)
     assert {name: given[name] for name in env} == env
-    assert recipe(workload)["env"] == told
+    assert recipe(workload)["env"] == redacted
     requested = environment.requested_variables(workload)
-    assert {name: requested[name] for name in env} == told
+    assert {name: requested[name] for name in env} == redacted
     assert "hush" not in str(Redactor().clean(recipe(workload)))
 
 

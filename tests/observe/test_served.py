@@ -1,4 +1,4 @@
-"""The observer's side of a child: nothing is left behind, and nothing is read without end."""
+"""A child leaves nothing behind, and is not read without end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_what_fails_as_it_begins_leaves_nothing() -> None:
+def test_a_failed_start_leaves_nothing() -> None:
     begun: list[int] = []
 
     def interrupted(pid: int) -> None:
@@ -71,18 +71,18 @@ def test_an_interrupt_while_it_leaves_ends_it(monkeypatch: pytest.MonkeyPatch) -
     assert not psutil.pid_exists(running.pid)
 
 
-def test_facts_that_are_no_texts_are_refused() -> None:
-    with pytest.raises(ToolError) as refused:
+def test_facts_that_are_no_texts_are_rejected() -> None:
+    with pytest.raises(ToolError) as caught:
         start(Boasting({"version": 3}))
-    assert refused.value.code == "E_BAD_REPORT"
+    assert caught.value.code == "E_BAD_REPORT"
 
 
-def test_a_record_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_without_end_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "OUTPUT_LIMIT_BYTES", 1 << 16)
     # Of two records the first is whole, and the second longer than is held.
     monkeypatch.setattr(
         wire, "send_token", lambda fd, _: wire.send_text(fd, wire.TEXT, "x" * 999_999)
     )
-    with start(Boasting({})) as running, pytest.raises(ToolError) as refused:
+    with start(Boasting({})) as running, pytest.raises(ToolError) as caught:
         running.block(1)
-    assert refused.value.code == "E_OUTPUT_FLOOD"
+    assert caught.value.code == "E_OUTPUT_FLOOD"

@@ -137,19 +137,6 @@ def test_a_shallow_clone_lacks_the_history(project: Path, tmp_path: Path) -> Non
         assert (checkout.root / "a.txt").read_text() == "one"
 
 
-def test_a_partial_clone_fetches_the_files_of_the_revision(project: Path, tmp_path: Path) -> None:
-    git(project, "config", "uploadpack.allowFilter", "true")
-    for name in ("clone", "cut off"):
-        git(tmp_path, "clone", "-q", "--filter=blob:none", project.as_uri(), name)
-    with open_checkout(tmp_path / "clone", "HEAD~1") as checkout:
-        assert (checkout.root / "a.txt").read_text() == "one"
-    project.rename(tmp_path / "gone")
-    error = open_error(tmp_path / "cut off", "HEAD~1")
-    assert error.code == "E_WORKTREE"
-    assert "proj" in error.problem
-    assert not (tmp_path / "cut off/.git/worktrees").exists()
-
-
 def test_without_a_usable_repository(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
