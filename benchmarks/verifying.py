@@ -25,8 +25,8 @@ from jsonschema import Draft202012Validator
 
 from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.receipt import verify_receipt
-from pytest_flamegate.receipt.documents import load_schema
 from tests.made import bundle
+from tests.receipt.documents import load_schema
 
 COUNTS = (1_000, 3_000, 10_000)
 DISTINCT = 300

@@ -100,7 +100,9 @@ SCHEMA_VERSION = "1.0.0"
 Provenance = Literal["measured", "sampled", "counted", "ingested", "derived"]
 Direction = Literal["higher_is_better", "lower_is_better"]
 Clock = Literal["wall", "quiet", "cpu", "instructions"]
-KernelName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"\S")]
+KernelName = Annotated[
+    str, Meta(min_length=1, max_length=128, pattern=r"\S", description="a name that is not blank")
+]
 
 
 @dataclass(frozen=True, slots=True)

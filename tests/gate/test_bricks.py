@@ -25,7 +25,6 @@ from pytest_flamegate.gate.brick_costs import (
 )
 from pytest_flamegate.gate.bricks import RESOLUTION_SD, JudgedBricks, judge_bricks
 from pytest_flamegate.gate.statistics import student_t_upper, welch
-from pytest_flamegate.receipt.documents import load_schema
 from tests.gate.bricked import (
     CALLS,
     SPREAD,
@@ -47,6 +46,7 @@ from tests.gate.factory import (
     shifted,
     sides,
 )
+from tests.receipt.documents import load_schema
 
 COSTS = {"RmsNorm": 2.0, "LmHead": 50.0}
 OLD, NEW = brick_runs(COSTS, first_pid=800), brick_runs(COSTS, drawn(Random(1), 0.01))

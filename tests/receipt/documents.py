@@ -9,6 +9,13 @@ from typing import Any
 DATA = Path(__file__).parent / "data"
 VALID = sorted((DATA / "valid").glob("*.json"))
 INVALID = sorted((DATA / "invalid").glob("*.json"))
+SCHEMAS = Path(__file__).parents[2] / "schemas"
+
+
+def load_schema(kind: str = "receipt") -> dict[str, Any]:
+    """Return a published schema."""
+    schema: dict[str, Any] = json.loads((SCHEMAS / f"{kind}-1.0.0.schema.json").read_text("utf-8"))
+    return schema
 
 
 def document(**changes: Any) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def test_figures_that_are_not_finite_are_refused() -> None:
 
 
 def test_a_receipt_that_the_schema_rejects_is_not_written() -> None:
-    with pytest.raises(ReceiptError, match=r'E_KERNELS.*"kernels" must not be empty'):
+    with pytest.raises(ReceiptError, match=r'E_KERNELS.*"kernels"'):
         encode_receipt(replace(bundle().receipt, kernels=()))
 
 

@@ -1,21 +1,44 @@
-"""The published schemas: receipts are held to theirs, the others are generated from types."""
+"""Receipts follow their published schema, which jsonschema checks here as an independent reader."""
 
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from jsonschema import Draft202012Validator, FormatChecker, validators
 
-from pytest_flamegate.receipt import documents
-from pytest_flamegate.receipt.documents import find_faults, load_schema
-from tests.receipt.documents import document
+from pytest_flamegate.core.json import is_timestamp
+from pytest_flamegate.receipt.documents import find_faults
+from tests.receipt.documents import document, load_schema
+
+
+def make_validator() -> Any:
+    """Return jsonschema's validator, for which 128.0 is no integer and NaN no number."""
+
+    def is_integer(_: object, value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    def is_number(_: object, value: object) -> bool:
+        return is_integer(_, value) or (isinstance(value, float) and math.isfinite(value))
+
+    types = Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": is_integer, "number": is_number}
+    )
+    formats = FormatChecker(formats=())
+    formats.checks("date-time")(lambda value: not isinstance(value, str) or is_timestamp(value))
+    strict = cast("Any", validators.extend)(Draft202012Validator, type_checker=types)
+    return strict(load_schema(), format_checker=formats)
+
+
+VALIDATOR = make_validator()
 
 
 def parts(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every part of the schema that describes something, with its place."""
+    """Yield every part of the schema that has a description, with its path."""
     if isinstance(node, dict):
         if isinstance(node.get("description"), str):
             yield path, node
@@ -24,22 +47,14 @@ def parts(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
                 yield from parts(child, f"{path}/{name}")
 
 
-def codes(changed: dict[str, Any]) -> set[str]:
-    return {fault.refusal.code for fault in find_faults(changed)}
-
-
-def test_examples_are_valid() -> None:
+def test_examples_are_valid_and_every_field_has_one() -> None:
     whole = load_schema()
-    validator: Any = documents._validator()
     for path, part in parts(whole):
         for example in part.get("examples", []):
-            assert list(validator.evolve(schema=part).iter_errors(example)) == [], path
+            assert list(VALIDATOR.evolve(schema=part).iter_errors(example)) == [], path
     for example in whole["examples"]:
         assert find_faults(example) == []
-
-
-def test_every_field_is_described_and_has_an_example() -> None:
-    for name, field in load_schema()["properties"].items():
+    for name, field in whole["properties"].items():
         assert field["description"].endswith("."), name
         assert field["examples"], name
 
@@ -47,66 +62,70 @@ def test_every_field_is_described_and_has_an_example() -> None:
 def test_a_missing_field_is_named() -> None:
     example = load_schema()["examples"][0]
     for name in load_schema()["required"]:
-        changed = {key: value for key, value in example.items() if key != name}
-        (fault,) = find_faults(changed)
+        (fault,) = find_faults({key: value for key, value in example.items() if key != name})
         assert fault.field == name
-        assert fault.refusal.message == f'"{name}" is missing.'
+        assert fault.refusal.message == f'The receipt is malformed: "{name}" is missing.'
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("E_SCHEMA_VERSION", {"schema_version": 1.0}, '"1.0.0", "1.0", "1.1.0", and is 1.0'),
+    ("E_SCHEMA_VERSION", {"schema_version": 1.0}, "and is 1.0"),
     ("E_SCHEMA_VERSION", {"schema_version": "1.0.1"}, 'and is "1.0.1"'),
-    ("E_TIMESTAMP", {"timestamp": "2025-10-13T12:00:00Z\n"}, "must be an RFC 3339 timestamp"),
-    ("E_TIMESTAMP", {"timestamp": "2025-10-13T12:00:00"}, "must be an RFC 3339 timestamp"),
-    ("E_TIMESTAMP", {"timestamp": "2025-02-30T12:00:00Z"}, "must be an RFC 3339 timestamp"),
-    ("E_TIMESTAMP", {"timestamp": 1_760_000_000}, "must be string, and is 1760000000"),
-    ("E_COMPUTE_PATH", {"compute_path": "Real"}, 'must be "real", and is "Real"'),
-    ("E_COMPUTE_PATH", {"compute_path": "real\n"}, 'must be "real"'),
-    ("E_BACKEND", {"backend": "gpu"}, 'must look like "cpu", "cuda", "CPU", and is "gpu"'),
-    ("E_BACKEND", {"backend": None}, "must be string, and is null"),
-    ("E_BACKEND", {"backend": "cpu\n"}, "must look like"),
-    ("E_BACKEND", {"backend": " cuda"}, "must look like"),
-    ("E_DETERMINISTIC", {"deterministic": "true"}, 'must be boolean, and is "true"'),
-    ("E_DETERMINISTIC", {"deterministic": 1}, "must be boolean, and is 1"),
-    ("E_TOKENS", {"tokens_generated": 128.0}, "must be integer, and is 128.0"),
-    ("E_TOKENS", {"tokens_generated": True}, "must be integer, and is true"),
-    ("E_TOKENS", {"tokens_generated": 0}, "must be at least 1, and is 0"),
-    ("E_TOKENS", {"tokens_requested": -1}, "must be at least 1, and is -1"),
-    ("E_TPS", {"tokens_per_second": 0}, "must be greater than 0, and is 0"),
-    ("E_TPS", {"tokens_per_second": -1.0}, "must be greater than 0, and is -1.0"),
-    ("E_TPS", {"tokens_per_second": float("nan")}, "must be number, and is NaN"),
-    ("E_TPS", {"tokens_per_second": "15.5"}, 'must be number, and is "15.5"'),
-    ("E_TPS", {"tokens_per_second": True}, "must be number, and is true"),
-    ("E_KERNELS", {"kernels": "i2s_gemv"}, "must be array"),
-    ("E_KERNELS", {"kernels": []}, "must not be empty, and is a list of 0"),
-    ("E_KERNELS", {"kernels": ["i2s_gemv", ""]}, '"kernels.1" must'),
-    ("E_KERNELS", {"kernels": ["i2s_gemv", " \t"]}, '"kernels.1" must look like "i2s_gemv"'),
-    ("E_KERNELS", {"kernels": ["i" * 129]}, "must have at most 128 characters"),
-    ("E_KERNELS", {"kernels": ["i2s_gemv"] * 10_001}, "must have at most 10000 entries"),
+    ("E_TIMESTAMP", {"timestamp": "2025-10-13T12:00:00Z\n"}, "RFC 3339 timestamp"),
+    ("E_TIMESTAMP", {"timestamp": "2025-10-13T12:00:00"}, "RFC 3339 timestamp"),
+    ("E_TIMESTAMP", {"timestamp": "2025-02-30T12:00:00Z"}, "RFC 3339 timestamp"),
+    ("E_TIMESTAMP", {"timestamp": 1_760_000_000}, "must be a string, and is 1760000000"),
+    ("E_COMPUTE_PATH", {"compute_path": "Real"}, 'and is "Real"'),
+    ("E_COMPUTE_PATH", {"compute_path": "real\n"}, "compute_path"),
+    ("E_BACKEND", {"backend": "gpu"}, 'cpu or cuda in any case, and is "gpu"'),
+    ("E_BACKEND", {"backend": None}, "must be a string, and is null"),
+    ("E_BACKEND", {"backend": "cpu\n"}, "cpu or cuda in any case"),
+    ("E_BACKEND", {"backend": " cuda"}, "cpu or cuda in any case"),
+    ("E_DETERMINISTIC", {"deterministic": "true"}, 'must be true or false, and is "true"'),
+    ("E_DETERMINISTIC", {"deterministic": 1}, "must be true or false, and is 1"),
+    ("E_TOKENS", {"tokens_generated": 128.0}, "must be an integer, and is 128.0"),
+    ("E_TOKENS", {"tokens_generated": True}, "must be an integer, and is true"),
+    ("E_TOKENS", {"tokens_generated": 0}, "and is 0"),
+    ("E_TOKENS", {"tokens_requested": -1}, "and is -1"),
+    ("E_TPS", {"tokens_per_second": 0}, "and is 0"),
+    ("E_TPS", {"tokens_per_second": -1.0}, "and is -1.0"),
+    ("E_TPS", {"tokens_per_second": float("nan")}, "tokens_per_second"),
+    ("E_TPS", {"tokens_per_second": "15.5"}, 'must be a number, and is "15.5"'),
+    ("E_TPS", {"tokens_per_second": True}, "must be a number, and is true"),
+    ("E_KERNELS", {"kernels": "i2s_gemv"}, "must be a list"),
+    ("E_KERNELS", {"kernels": []}, "is a list of 0"),
+    ("E_KERNELS", {"kernels": ["i2s_gemv", ""]}, '"kernels[1]" must'),
+    ("E_KERNELS", {"kernels": ["i2s_gemv", " \t"]}, '"kernels[1]" must'),
+    ("E_KERNELS", {"kernels": ["i" * 129]}, "128"),
+    ("E_KERNELS", {"kernels": ["i2s_gemv"] * 10_001}, "10000"),
     ("E_ENVIRONMENT", {"environment": {"BITNET_VERSION": "0.1.0"}}, '"environment.OS" is missing'),
-    ("E_ENVIRONMENT", {"environment": {"OS": ""}}, '"environment.OS" must not be empty'),
-    ("E_ENVIRONMENT", {"environment": {"OS": "linux", "THREADS": 1}}, "must be string, and is 1"),
-    ("E_ENVIRONMENT", {"environment": {"OS": "linux", "FLAMEGATE_ENGINE": ""}}, "not be empty"),
-    ("E_ENVIRONMENT", {"environment": []}, "must be object, and is a list of 0"),
+    ("E_ENVIRONMENT", {"environment": {"OS": ""}}, '"environment.OS" must'),
+    ("E_ENVIRONMENT", {"environment": {"OS": "linux", "THREADS": 1}}, "must be a string, and is 1"),
+    ("E_ENVIRONMENT", {"environment": {"OS": "linux", "FLAMEGATE_ENGINE": ""}}, "FLAMEGATE_ENGINE"),
+    ("E_ENVIRONMENT", {"environment": []}, "must be an object, and is a list of 0"),
     ("E_MODEL", {"model": {}}, '"model.path" is missing'),
-    ("E_MODEL", {"model": {"path": ""}}, '"model.path" must not be empty'),
-    ("E_MODEL", {"model": {"path": "x", "sha256": 1}}, '"model.sha256" must be string'),
-    ("E_MODEL", {"model": "tiny.gguf"}, "must be object"),
+    ("E_MODEL", {"model": {"path": ""}}, '"model.path" must'),
+    ("E_MODEL", {"model": {"path": "x", "sha256": 1}}, '"model.sha256" must be a string'),
+    ("E_MODEL", {"model": "tiny.gguf"}, "must be an object"),
     (
         "E_SCHEMA",
         {"schema_version": "1.1.0", "kernel_path": "fast"},
-        '"kernel_path" must be one of',
+        '"kernel_path" must',
     ),
-    ("E_SCHEMA", {"schema_version": "1.1.0", "quantization": {"fallback_count": -1}}, "at least 0"),
+    (
+        "E_SCHEMA",
+        {"schema_version": "1.1.0", "quantization": {"fallback_count": -1}},
+        "fallback_count",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("code", "changes", "words"), WRONG, ids=range(len(WRONG)))
-def test_a_receipt_is_held_to_its_schema(code: str, changes: dict[str, Any], words: str) -> None:
-    faults = find_faults(document(**changes))
-    assert {fault.refusal.code for fault in faults} == {code}
-    assert {fault.field for fault in faults} <= changes.keys()
-    assert words in faults[0].refusal.message
+def test_a_fault_has_the_code_of_its_field(code: str, changes: dict[str, Any], words: str) -> None:
+    changed = document(**changes)
+    (fault,) = find_faults(changed)
+    assert (fault.field in changes, fault.refusal.code) == (True, code)
+    assert words in fault.refusal.message
+    assert not VALIDATOR.is_valid(changed)
 
 
 @pytest.mark.parametrize(
@@ -124,24 +143,20 @@ def test_a_receipt_is_held_to_its_schema(code: str, changes: dict[str, Any], wor
     ],
 )
 def test_the_schema_allows_it(changes: dict[str, Any]) -> None:
-    assert codes(document(**changes)) == set()
+    assert find_faults(document(**changes)) == []
+    assert VALIDATOR.is_valid(document(**changes))
 
 
 @pytest.mark.parametrize("whole", [None, [], "receipt", 1])
 def test_a_document_that_is_no_object(whole: object) -> None:
     (fault,) = find_faults(whole)
     assert (fault.field, fault.refusal.code) == (None, "E_SCHEMA")
-    assert fault.refusal.message.startswith("The receipt must be object, and is ")
+    assert fault.refusal.message.startswith("The receipt must be an object, and is ")
 
 
-def test_a_megabyte_of_faults_is_a_handful() -> None:
-    """And the faults of other fields are still found."""
-    many = document(kernels=[1] * 100_000, environment={"OS": 1}, model={})
-    faults = find_faults(many)
-    assert len(faults) < 20
-    assert {each.refusal.code for each in faults} == {"E_KERNELS", "E_ENVIRONMENT", "E_MODEL"}
-    strangers = document(environment={"OS": "linux", **{f"V{i}": i for i in range(10_000)}})
-    assert len(find_faults(strangers)) < 20
+def test_each_field_has_at_most_one_fault() -> None:
+    faults = find_faults(document(kernels=[1] * 100_000, environment={"OS": 1}, model={}))
+    assert [each.refusal.code for each in faults] == ["E_KERNELS", "E_ENVIRONMENT", "E_MODEL"]
 
 
 ODD: list[Any] = [
@@ -150,23 +165,21 @@ ODD: list[Any] = [
 ]
 
 
-def test_the_type_accepts_nothing_that_the_schema_rejects() -> None:
-    """Receipts like our own are accepted by their type alone, without jsonschema."""
+def test_our_types_and_jsonschema_accept_the_same_documents() -> None:
     source = random.Random(3)
-    validator: Any = documents._validator()
     accepted = 0
     for _ in range(3000):
         changed: Any = json.loads(json.dumps(document()))
         part = changed
         for _ in range(source.randrange(1, 3)):
-            key = source.choice([*part, "more"])
+            key = source.choice([*part, "more", "kernel_path", "quantization"])
             if source.random() < 0.3:
                 part.pop(key, None)
             elif isinstance(part.get(key), dict) and source.random() < 0.6:
                 part = part[key]
             else:
                 part[key] = source.choice(ODD)
-        if documents._is_plain_receipt(changed):
-            accepted += 1
-            assert validator.is_valid(changed), changed
+        is_valid = not find_faults(changed)
+        accepted += is_valid
+        assert is_valid is VALIDATOR.is_valid(changed), changed
     assert accepted > 200
