@@ -24,7 +24,6 @@ from threading import get_ident
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from pytest_flamegate.config.workload import injected_share
 from pytest_flamegate.core.errors import UsageError
 
 _SUGGESTIONS = 5
@@ -386,10 +385,9 @@ def slow(frame: str, extra_pct: float, modules: Iterable[ModuleType]) -> Slowed:
     It is measured on empty calls, so a call may get about 1 µs too much.
 
     Raises:
-        UsageError: ``E_UNKNOWN_FRAME``, ``E_AMBIGUOUS_FRAME``, ``E_CANNOT_SLOW`` (a coroutine),
-            ``E_BAD_INJECTION`` (not a percentage above 0).
+        UsageError: ``E_UNKNOWN_FRAME``, ``E_AMBIGUOUS_FRAME``, ``E_CANNOT_SLOW`` (a coroutine).
     """
-    share = injected_share(extra_pct)
+    share = extra_pct / 100.0
     functions = find_function(frame, modules)
     if any(each.__code__.co_flags & _ASYNCHRONOUS for each in functions):
         raise UsageError(

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from pytest_flamegate.config.toml import format_value
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.text import format_value
 
 MIN_PROCESSES = 3
 """Fewer independent processes than this give no useful interval."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any
 
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.text import suggest
 
 with suppress(ImportError):
     # Child processes import this module too, and may run in an interpreter without msgspec.
     from msgspec import Meta
 
+MAX_FILE_BYTES = 4 << 20
 BENCHMARK_ENGINE = "benchmark"
 """The engine of a test that uses pytest-benchmark's fixture."""
 MAX_STACK_BYTES = 65528
@@ -111,25 +115,84 @@ _INJECTION = re.compile(r"(.+):\+(\d+(?:\.\d+)?)%")
 def parse_injection(text: str) -> Injection:
     """Return the frame and percentage of ``"rms_norm:+10%"``.
 
-    Raises ``UsageError`` ``E_BAD_INJECTION`` for any other text.
+    Raises ``UsageError`` ``E_BAD_INJECTION`` for any other text, or a percentage of 0.
     """
     match = _INJECTION.fullmatch(text)
-    if match is None:
+    if match is None or not 0 < float(match[2]) < math.inf:
         raise UsageError(
             "E_BAD_INJECTION",
-            f"The injection {text!r} names no frame and percentage.",
+            f"The injection {text!r} names no frame and percentage above 0.",
             "Write FRAME:+PERCENT%, for example ternary_gemv:+10%.",
         )
-    injected_share(float(match[2]))
     return Injection(match[1], float(match[2]))
 
 
-def injected_share(extra_pct: float) -> float:
-    """Return ``extra_pct`` as a share of 1; ``UsageError`` ``E_BAD_INJECTION`` if not above 0."""
-    if not 0 < extra_pct < math.inf:
+# --- Workload files ----------------------------------------------------------------------------
+
+
+def read_toml_bytes(path: Path) -> bytes:
+    """Return the content of ``path``, of which no more than ``MAX_FILE_BYTES`` are read.
+
+    A pipe is not waited for. Raises ``UsageError`` ``E_BAD_TOML`` if the file cannot be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError("it is no regular file")
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise OSError(f"it has more than {MAX_FILE_BYTES:,} bytes")
+    except (OSError, ValueError) as error:
         raise UsageError(
-            "E_BAD_INJECTION",
-            f"{extra_pct:g} percent of extra work cannot be injected.",
-            "Use a percentage above 0, such as +10%.",
-        )
-    return extra_pct / 100.0
+            "E_BAD_TOML",
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.",
+            "Give the path of a file that this user may read.",
+        ) from None
+    return data
+
+
+def parse_toml(path: Path, data: bytes) -> dict[str, Any]:
+    """Return the document in ``data``, the content of ``path``.
+
+    Raises ``UsageError`` ``E_BAD_TOML``, with line and column if the parser reports them.
+    """
+    import tomllib  # not for children, which import this module too
+
+    text = ""
+    try:
+        text = data.decode("utf-8")
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        # The parser reports line and column unless the document ends too early.
+        last = text.rstrip("\n").splitlines() or [""]
+        end = f"at line {len(last)}, column {len(last[-1]) + 1}, the end of the document"
+        problem = f"{path} is not valid TOML: {str(error).replace('at end of document', end)}."
+    except UnicodeDecodeError as error:
+        problem = f"{path} is not UTF-8: byte {error.start} cannot be decoded."
+    except RecursionError:
+        problem = f"{path} is not usable: its values are nested too deeply."
+    except ValueError as error:
+        # Python limits the digits of a number.
+        problem = f"{path} is not usable: {error}."
+    raise UsageError("E_BAD_TOML", problem, "Correct the file at that place.")
+
+
+def freeze(value: object) -> object:
+    """Return ``value`` with lists as tuples and tables as read-only views, all the way down."""
+    if isinstance(value, list):
+        return tuple(map(freeze, value))
+    if isinstance(value, dict):
+        return MappingProxyType({key: freeze(each) for key, each in value.items()})
+    return value
+
+
+def require_known_keys(table: Mapping[str, Any], names: Collection[str], place: str) -> None:
+    """Raise ``UsageError`` ``E_UNKNOWN_KEY`` for a key of ``table`` that is not in ``names``."""
+    for key in table:
+        if key not in names:
+            raise UsageError(
+                "E_UNKNOWN_KEY",
+                f"{place} has the unknown key {key!r}.",
+                suggest(key, sorted(names)),
+            )

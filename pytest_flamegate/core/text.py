@@ -191,6 +191,15 @@ def _quoted(text: str, most: int) -> str:
     return json.dumps(cut).replace("\x7f", "\\u007f")
 
 
+def format_value(value: object) -> str:
+    """Return ``value`` as Python writes it: at most 80 characters, and never an exception."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+
+
 IMPLAUSIBLE = 1e18
 """Larger than any time, rate or count. Only such a value is written with an exponent."""
 

@@ -10,15 +10,15 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_flamegate.config.thresholds import DEFAULT_THRESHOLDS, Thresholds, parse_thresholds
-from pytest_flamegate.config.toml import (
-    format_value,
+from pytest_flamegate.config.workload import (
+    Workload,
     parse_toml,
     read_toml_bytes,
     require_known_keys,
 )
-from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file
+from pytest_flamegate.core.text import format_value
 from pytest_flamegate.engines import OPTIONS, engine
 from pytest_flamegate.engines.base import Engine
 from pytest_flamegate.engines.keys import (

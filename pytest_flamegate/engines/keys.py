@@ -7,9 +7,16 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, get_type_hints
 
-from pytest_flamegate.config.toml import format_value, freeze, require_known_keys
-from pytest_flamegate.config.workload import CALL_GRAPHS, Sampling, Workload, is_call_graph
+from pytest_flamegate.config.workload import (
+    CALL_GRAPHS,
+    Sampling,
+    Workload,
+    freeze,
+    is_call_graph,
+    require_known_keys,
+)
 from pytest_flamegate.core.errors import ReceiptError, UsageError
+from pytest_flamegate.core.text import format_value
 from pytest_flamegate.engines import ENGINES, OPTIONS
 from pytest_flamegate.engines.base import ENGINE_KEYS, Engine
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.config.toml import require_known_keys
-from pytest_flamegate.config.workload import Workload, parse_injection
+from pytest_flamegate.config.workload import Workload, parse_injection, require_known_keys
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.json import encode_plain
 from pytest_flamegate.engines import OPTIONS, engine

@@ -130,22 +130,10 @@ def test_a_second_injection_replaces_the_first_and_keeps_the_kernels_name(
     assert (added.co_name, added.co_filename) == (own.co_name, own.co_filename)
 
 
-@pytest.mark.parametrize(
-    ("frame", "extra_pct", "code"),
-    [
-        ("matmul", 10.0, "E_UNKNOWN_FRAME"),
-        ("rope", 0.0, "E_BAD_INJECTION"),
-        ("rope", -5.0, "E_BAD_INJECTION"),
-        ("rope", float("nan"), "E_BAD_INJECTION"),
-        ("rope", float("inf"), "E_BAD_INJECTION"),
-    ],
-)
-def test_invalid_injections(frame: str, extra_pct: float, code: str) -> None:
-    before = kernels.rope
-    with pytest.raises(UsageError, match=code) as caught:
-        inject(Injection(frame, extra_pct))
-    assert code != "E_UNKNOWN_FRAME" or all(each in caught.value.remedy for each in FRAMES)
-    assert kernels.rope is before
+def test_an_unknown_frame_is_an_error_that_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="E_UNKNOWN_FRAME") as caught:
+        inject(Injection("matmul", 10.0))
+    assert all(each in caught.value.remedy for each in FRAMES)
 
 
 def test_every_kernel_can_be_injected() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.config import toml
+from pytest_flamegate.config import workload as config_workload
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
@@ -65,11 +65,11 @@ def test_a_truncated_file_is_rejected() -> None:
 
 def test_a_workload_file_has_a_largest_size(tmp_path: Path) -> None:
     path = tmp_path / "flamegate.toml"
-    path.write_bytes(b"#" * toml.MAX_BYTES)
-    assert len(toml.read_toml_bytes(path)) == toml.MAX_BYTES
-    path.write_bytes(b"#" * (toml.MAX_BYTES + 1))
+    path.write_bytes(b"#" * config_workload.MAX_FILE_BYTES)
+    assert len(config_workload.read_toml_bytes(path)) == config_workload.MAX_FILE_BYTES
+    path.write_bytes(b"#" * (config_workload.MAX_FILE_BYTES + 1))
     with pytest.raises(UsageError, match="E_BAD_TOML"):
-        toml.read_toml_bytes(path)
+        config_workload.read_toml_bytes(path)
 
 
 FLOOD = "import os\nblock = bytes(1 << 20)\nwhile True: os.write({}, block)\n"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_flamegate.child.embedded import kernels, transformer
-from pytest_flamegate.config.workload import Injection, injected_share
+from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def inject(injection: Injection) -> None:
     repeated in the same step. A second injection into the same frame replaces the first.
 
     Raises:
-        UsageError: ``E_UNKNOWN_FRAME``, or ``E_BAD_INJECTION`` (not a percentage above 0).
+        UsageError: ``E_UNKNOWN_FRAME``.
     """
     if injection.frame not in _CALL_SIZE:
         raise UsageError(
@@ -121,7 +121,7 @@ def inject(injection: Injection) -> None:
             f"The embedded engine has no frame {injection.frame!r} to give more work.",
             f"Choose one of: {', '.join(FRAMES)}.",
         )
-    extra = injected_share(injection.extra_pct)
+    extra = injection.extra_pct / 100.0
     kernel = getattr(kernels, injection.frame)
     kernel = getattr(kernel, "flamegate_kernel", kernel)
     setattr(kernels, injection.frame, _repeat_calls(kernel, injection.frame, extra))
