@@ -90,7 +90,7 @@ class Run:
     blocks: tuple[Block, ...]
     token_digest: Sha256
     tokens_per_sequence: Count
-    peak_rss_bytes: Count | None
+    peak_rss_bytes: Positive | None
     read_bytes: Count | None
     threads: Count | None
     voluntary_switches: Count | None

@@ -29,3 +29,9 @@ def test_no_honest_receipt_is_rejected(numbers: range) -> None:
 
 def test_a_number_gives_the_same_receipt_each_time() -> None:
     assert honest(3) == honest(3)
+
+
+def test_threads_may_wait_that_had_ended_when_threads_were_counted() -> None:
+    answer, weather = honest(1252)
+    assert "one_thread_counted" in weather
+    assert answer.grade is Grade.OBSERVED

@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
+from typing import NamedTuple
 
 from pytest_flamegate.observe.observation import Run
 
@@ -32,8 +32,11 @@ _FEWEST = 4
 _WHOLE_US = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Repetition:
+_Row = tuple[int, tuple[int, ...]]
+"""The index of a run, and times of it in nanoseconds."""
+
+
+class Repetition(NamedTuple):
     """Two runs, by index, that share ``times``. The indices are equal if a run repeats itself."""
 
     one: int
@@ -43,30 +46,26 @@ class Repetition:
 
 def find_repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
     """Yield each pair of ``runs`` that cannot have happened independently, each pair once."""
-    reported: set[tuple[int, int]] = set()
-    gaps = [(index, row) for index, run in enumerate(runs) for row in _gaps(run)]
+    gaps = [row for index, run in enumerate(runs) for row in _iter_gaps(index, run)]
     # Figures come from timed runs alone, so only those are worth shifting or scaling.
     timed = [(index, run) for index, run in enumerate(runs) if run.role == "timed"]
-    steps = [
-        (index, tuple(b - a for a, b in pairwise(row)))
-        for index, row in gaps
-        if runs[index].role == "timed" and len(row) > _FEWEST
-    ]
-    clocks = [(index, _clocks(run)) for index, run in enumerate(runs)]
-    for found in (
+    numbers = {index for index, _ in timed}
+    long = [each for each in gaps if each[0] in numbers and len(each[1]) > _FEWEST]
+    # Honest rows hardly ever have their first steps in common, and then none is shifted.
+    if len({(row[1] - row[0], row[2] - row[1]) for _, row in long}) == len(long):
+        long = []
+    steps = [(index, tuple(b - a for a, b in pairwise(row))) for index, row in long]
+    clocks = [(index, _read_clocks(run)) for index, run in enumerate(runs)]
+    reported: set[tuple[int, int]] = set()
+    for each in chain(
         _find_equal(gaps, "the times of a sequence of tokens"),
         _find_equal(steps, "the differences between token times"),
         _find_equal(clocks, "the times of their processes"),
         _find_scaled(timed),
     ):
-        for each in found:
-            if (each.one, each.other) not in reported:
-                reported.add((each.one, each.other))
-                yield each
-
-
-_Row = tuple[int, tuple[int, ...]]
-"""The index of a run, and times of it in nanoseconds."""
+        if each[:2] not in reported:
+            reported.add(each[:2])
+            yield each
 
 
 def _find_equal(rows: Sequence[_Row], times: str) -> Iterator[Repetition]:
@@ -75,30 +74,21 @@ def _find_equal(rows: Sequence[_Row], times: str) -> Iterator[Repetition]:
     # Honest rows hardly ever repeat, and then this is all there is to do.
     if len({row for _, row in long}) == len(long):
         return
-    first: dict[tuple[int, ...], int] = {}
-    found = []
-    for index, row in long:
-        if row in first:
-            found.append((first[row], index, len(row)))
-        else:
-            first[row] = index
     equal, pairs = Counter[int](), Counter[int]()
     for index, row in rows:
-        equal[index] += _count_equal(row)
+        equal[index] += sum(math.comb(count, 2) for count in Counter(row).values())
         pairs[index] += math.comb(len(row), 2)
     overall = (equal.total() + 1) / (pairs.total() + 1)
-    for one, other, length in found:
+    first: dict[tuple[int, ...], int] = {}
+    for other, row in long:
+        if row not in first:
+            first[row] = other
+            continue
         # A run may be steadier than the others, and then its times repeat more often.
-        chance = max(overall, *(equal[run] / max(1, pairs[run]) for run in (one, other)))
-        if math.comb(len(long), 2) * (CAUTION * chance) ** length < CHANCE:
-            yield Repetition(one, other, times)
-
-
-def _count_equal(row: Sequence[int]) -> int:
-    """Return how many pairs of times in ``row`` are equal."""
-    if len(set(row)) == len(row):
-        return 0
-    return sum(math.comb(count, 2) for count in Counter(row).values())
+        ends = (first[row], other)
+        chance = max(overall, *(equal[run] / max(1, pairs[run]) for run in ends))
+        if math.comb(len(long), 2) * (CAUTION * chance) ** len(row) < CHANCE:
+            yield Repetition(*ends, times)
 
 
 def _find_scaled(runs: Sequence[tuple[int, Run]]) -> Iterator[Repetition]:
@@ -133,16 +123,16 @@ def _sums(run: Run) -> list[int]:
     return [*sequences[0]] if len(sequences) == 1 else [*map(sum, sequences)]
 
 
-def _gaps(run: Run) -> Iterator[tuple[int, ...]]:
+def _iter_gaps(index: int, run: Run) -> Iterator[_Row]:
     """Yield the gaps of each sequence, or of each block if its sequences are too short."""
     for block in run.blocks:
-        if any(len(gaps) >= _FEWEST for gaps in block.sequences_ns):
-            yield from block.sequences_ns
+        if max(map(len, block.sequences_ns), default=0) >= _FEWEST:
+            yield from zip(repeat(index), block.sequences_ns)
         else:
-            yield tuple(gap for gaps in block.sequences_ns for gap in gaps)
+            yield index, tuple(chain.from_iterable(block.sequences_ns))
 
 
-def _clocks(run: Run) -> tuple[int, ...]:
+def _read_clocks(run: Run) -> tuple[int, ...]:
     """Return wall and CPU times of the process itself, without those in whole microseconds."""
     times = [run.load_ns or 0]
     for block in run.blocks:

@@ -267,10 +267,11 @@ class Submission:
         """Return how many threads of ``run`` can have computed at once; None if unknown.
 
         Threads were counted at one moment and without the program's children, so the number of
-        cores is the bound whenever it is the larger one.
+        cores is the bound. A server that ran before may have more cores than its observer.
         """
         bounds = [] if self.cores is None else [self.cores]
-        if run.threads is not None and (bounds or self.evidence.clock_scope == "sequence"):
+        is_counted = not bounds and self.evidence.clock_scope == "sequence"
+        if run.threads is not None and (is_counted or (bounds and self.in_windows)):
             bounds.append(run.threads)
         return max(1, *bounds) if bounds else None
 

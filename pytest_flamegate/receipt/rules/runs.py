@@ -189,7 +189,13 @@ def _check_copies(case: Submission) -> Iterator[str]:
                 yield f"The process {run.pid} is listed twice among the runs."
             processes.add(process)
         for block in run.blocks:
-            times = (block.interval, block.sequences_ns[:1])
+            interval = block.interval
+            times = (
+                interval.wall_ns,
+                interval.cpu_ns,
+                interval.run_delay_ns,
+                block.sequences_ns[:1],
+            )
             if times in blocks:
                 yield f"The runs of processes {blocks[times]} and {run.pid} have one block twice."
             blocks[times] = run.pid
@@ -248,7 +254,10 @@ def _check_sleep(case: Submission) -> Iterator[str]:
 )
 def _check_waits(case: Submission) -> Iterator[str]:
     # Threads that started and ended between two counts may have waited too, so this rejects
-    # nothing. If more than one core computed there certainly were such threads.
+    # nothing. If any block computed on more than one core there certainly were such threads.
+    every = (block.interval for run in case.evidence.runs for block in run.blocks)
+    if any(each.cpu_ns > each.wall_ns * (1 + CLOCK_SLACK) + CLOCK_SLACK_NS for each in every):
+        return
     intervals = [block.judged for run in case.timed if run.threads == 1 for block in run.blocks]
     cpu_ns = sum(interval.cpu_ns for interval in intervals)
     waited_ns = sum(interval.run_delay_ns or 0 for interval in intervals)

@@ -229,3 +229,29 @@ def time_moved_to_the_first_token(draft: Draft, source: Random) -> Draft:
             moved.append([first + sum(rest) - sum(kept_ns), *kept_ns])
         block["sequences_ns"] = moved
     return draft.retime().recount().reseal()
+
+
+@BOOK.refused("E_DATES_CONTRADICT")
+def dates_reversed(draft: Draft, source: Random) -> None:
+    """Dates the runs in reverse, so that the first ones seem to be the last."""
+    for run, date in zip(
+        draft.runs, [each["started_at"] for each in draft.runs][::-1], strict=True
+    ):
+        run["started_at"] = date
+
+
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=("embedded-10tok",))
+def threads_beyond_the_cores(draft: Draft, source: Random) -> Draft:
+    """Claims more threads than the machine has cores, and CPU time for all of them."""
+    draft.evidence["machine"]["cpu_cores"] = "2"
+    for run in draft.timed:
+        run["threads"] = 64
+        for block in run["blocks"]:
+            block["interval"]["cpu_ns"] = block["interval"]["wall_ns"] * source.randint(3, 60)
+    return draft.retime().recount().reseal()
+
+
+@BOOK.refused("E_EVIDENCE_SCHEMA")
+def no_memory_used(draft: Draft, source: Random) -> None:
+    """States that a process held no memory at all."""
+    source.choice(draft.timed)["peak_rss_bytes"] = 0
