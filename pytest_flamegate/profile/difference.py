@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Literal
@@ -135,7 +135,7 @@ class PathChange:
     head_self: int
     state: State
     one_sided: OneSided
-    children: tuple[PathChange, ...]
+    children: Sequence[PathChange]
 
     @property
     def is_idle(self) -> bool:
@@ -313,17 +313,6 @@ def _count_by_name(stacks: Mapping[Stack, int]) -> _NameCounts:
     return _NameCounts(own, inclusive, {frame.name: frame for frame in ordered})
 
 
-@dataclass(slots=True)
-class _MergedPath:
-    """A path on both sides, before its children are converted."""
-
-    frame: Frame | None
-    old: CallNode
-    new: CallNode
-    children: list[_MergedPath] = field(default_factory=list)
-    change: PathChange | None = None
-
-
 def _merge_paths(
     difference: ProfileDifference,
     functions: Mapping[str, FunctionChange],
@@ -331,44 +320,29 @@ def _merge_paths(
     new: CallNode,
 ) -> tuple[PathChange, ...]:
     nothing = CallNode()
-    root = _MergedPath(None, old, new)
+    roots: list[PathChange] = []
     # A list and not recursion: a stack may be deeper than Python's own.
-    pending, entered = [root], []
+    pending = [(old, new, roots)]
     while pending:
-        path = pending.pop()
-        entered.append(path)
-        for frame in sorted({**path.old.children, **path.new.children}):
-            child = _MergedPath(
-                frame,
-                path.old.children.get(frame, nothing),
-                path.new.children.get(frame, nothing),
+        base, head, siblings = pending.pop()
+        for frame in sorted({**base.children, **head.children}):
+            before = base.children.get(frame, nothing)
+            after = head.children.get(frame, nothing)
+            function = functions[frame.name]
+            moved = difference.change(before.self_samples, after.self_samples).change
+            follows = moved > 0.0 if function.own.change > 0.0 else moved < 0.0
+            children: list[PathChange] = []
+            siblings.append(
+                PathChange(
+                    frame=frame,
+                    base_samples=before.samples,
+                    head_samples=after.samples,
+                    base_self=before.self_samples,
+                    head_self=after.self_samples,
+                    state=function.state if follows else "unchanged",
+                    one_sided=function.one_sided,
+                    children=children,
+                )
             )
-            path.children.append(child)
-        pending += path.children
-    # A path is entered before its children, so in reverse they are converted before it.
-    for path in reversed(entered[1:]):
-        path.change = _path_change(difference, functions, path)
-    return _changes(root)
-
-
-def _path_change(
-    difference: ProfileDifference, functions: Mapping[str, FunctionChange], path: _MergedPath
-) -> PathChange:
-    assert path.frame is not None
-    function = functions[path.frame.name]
-    moved = difference.change(path.old.self_samples, path.new.self_samples).change
-    follows = moved > 0.0 if function.own.change > 0.0 else moved < 0.0
-    return PathChange(
-        frame=path.frame,
-        base_samples=path.old.samples,
-        head_samples=path.new.samples,
-        base_self=path.old.self_samples,
-        head_self=path.new.self_samples,
-        state=function.state if follows else "unchanged",
-        one_sided=function.one_sided,
-        children=_changes(path),
-    )
-
-
-def _changes(path: _MergedPath) -> tuple[PathChange, ...]:
-    return tuple(child.change for child in path.children if child.change is not None)
+            pending.append((before, after, children))
+    return tuple(roots)

@@ -373,7 +373,7 @@ def _profile_paths(profile: Profile) -> Iterator[_Row]:
 def _changed_paths(difference: ProfileDifference) -> Iterator[_Row]:
     """Return the paths of both sides together."""
 
-    def row(path: PathChange, depth: int) -> tuple[_Row, tuple[PathChange, ...]]:
+    def row(path: PathChange, depth: int) -> tuple[_Row, Sequence[PathChange]]:
         z = finite_z(own_change(difference, path).z)
         shade = unchanged_shade(difference.one_sided_call(path))
         state = _STATES.index(path.state)

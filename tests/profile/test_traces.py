@@ -136,7 +136,8 @@ def test_an_event_that_outlives_the_one_around_it_is_cut_and_told() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (TORCH[:-400], "no JSON"),
+        (TORCH[:-400], "not JSON"),
+        (torch().replace(b"1", b'1, "traceEvents": []', 1), "twice in one object"),
         (b'{"schemaVersion":1,"traceEvents":{}}', "no list"),
         (b'{"schemaVersion":1,"traceEvents":[3]}', "no object"),
         (torch(event("a", 0, -1)), "duration"),

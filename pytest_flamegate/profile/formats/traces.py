@@ -7,15 +7,15 @@ and the bricks of ``graph/traces.py``.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import Limits, parse_json
 from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.profile.formats.collapsed import (
     MAX_DEPTH,
@@ -26,6 +26,8 @@ from pytest_flamegate.profile.frames import make_python_frame, shorten_symbol
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 
 CODE = "E_TRACE"
+_EXPORT_AGAIN = "Export the trace again; the tool that recorded it may have ended too early."
+_LIMITS = Limits(256 << 20)
 _SHOWN = 200
 _NS_PER_US = 1000
 _LARGEST_US = 3e15
@@ -42,7 +44,7 @@ class TraceError(ReceiptError):
         super().__init__(
             CODE,
             f"The trace is malformed: {escape_name(reason, _SHOWN)}.",
-            "Export the trace again with the tool that recorded it.",
+            _EXPORT_AGAIN,
         )
 
 
@@ -65,13 +67,11 @@ class KernelCounts(NamedTuple):
 
 
 def parse_trace_json(data: bytes) -> Any:
-    """Return the JSON document in ``data``. Raises ``TraceError`` ``E_TRACE``."""
+    """Return the JSON document in ``data``. Raises ``ReceiptError`` ``E_TRACE``."""
     try:
-        return json.loads(data, parse_constant=_reject_constant)
-    except RecursionError:
-        raise TraceError("no JSON (it is nested too deeply)") from None
-    except ValueError as error:
-        raise TraceError(f"no JSON ({error}); the tool may have been ended too early") from None
+        return parse_json(data, _LIMITS, subject="The trace")
+    except ReceiptError as error:
+        raise ReceiptError(CODE, error.problem, _EXPORT_AGAIN) from None
 
 
 def parse_events(values: Any) -> list[TraceEvent]:
@@ -114,10 +114,6 @@ def _parse_time(value: Any, name: str, least: float) -> float:
         raise TraceError(f"the {name} of an event is no number, or out of range")
     number: float = value
     return number
-
-
-def _reject_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from pytest_flamegate.profile.model import Profile
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a profiler is to sample, and how.
+    """How to sample an engine.
 
     A profiler raises ``UsageError`` ``E_PROFILER_OPTION`` for an option that it does not have, and
     ignores one that it fulfils in any case.
@@ -69,13 +69,9 @@ class Probe:
 class Recording:
     """The file that a profiler wrote, and facts that the file does not hold.
 
-    Attributes:
-        raw: The file.
-        pid: The process that was sampled; None for a wrapped command.
-        started_ticks: The kernel's start time of ``pid``.
-        nonblocking: The process was not paused although pausing was asked for.
-        errors: Failed samples.
-        degraded: Sentences about what was not as it should be.
+    ``pid`` is the sampled process (None for a wrapped command) and ``started_ticks`` the kernel's
+    start time of it. With ``nonblocking`` it was not paused although pausing was asked for.
+    ``errors`` counts failed samples; ``degraded`` are sentences.
     """
 
     raw: Path
@@ -139,16 +135,11 @@ class Profiler(Protocol):
         """Parse the recording of ``RunningProfiler.stop`` or of a wrapped command.
 
         Call it after the sampled process has ended by itself: only then has CPython written the
-        names of its functions for perf.
+        names of its functions for perf. ``stderr`` of a wrapped command explains an unreadable
+        file. ``window_ns`` is the monotonic time of a wrapped program's first and last token: a
+        profiler that knows the time of each sample keeps those between, and says so in ``covers``.
 
-        Args:
-            recording: The recording.
-            stderr: Standard error of a wrapped command; it explains an unreadable file.
-            window_ns: Monotonic time of a wrapped program's first and last token. A profiler that
-                knows the time of each sample keeps those between, and says so in ``covers``.
-
-        Raises:
-            ToolError: If the file is malformed or absent.
+        Raises ``ToolError`` if the file is malformed or absent.
         """
 
     def clean_up(self, pid: int) -> None:

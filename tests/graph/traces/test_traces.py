@@ -166,7 +166,7 @@ def test_kernel_without_a_launch_is_a_name(shape: Any) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (made.TORCH[:-400], "no JSON"),
+        (made.TORCH[:-400], "not JSON"),
         (chrome(event("a", 0, -1)), "duration"),
         (chrome(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": NaN'), "NaN"),
         (chrome(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": 1e999'), "out of range"),
