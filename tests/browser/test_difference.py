@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,15 +149,3 @@ def test_callers_on_one_side_alone_have_an_outline_if_that_is_certain(
     assert [colour(named(page, name)) for name in names] == [
         "change-went", "change-came", "change-came", "change-same", "change-same",
     ]  # fmt: skip
-
-
-def test_sides_taken_differently_and_shares_alone(watched: Watched, tmp_path: Path) -> None:
-    old, new = factory.profile(OLD), factory.profile(NEW)
-    path = write(tmp_path, replace(old, rate_hz=99), replace(new, python="3.13.1"), cost=None)
-    page = watched.open(path)
-    warnings = page.get_by_role("alert").all_inner_texts()
-    assert len(warnings) == 2
-    assert "rate (Hz): 99 and 100" in warnings[0]
-    assert "Python: 3.11 and 3.13" in warnings[1]
-    assert "+11.1 pp" in str(named(page, "rms_norm").get_attribute("aria-label"))
-    assert "shares are compared" in page.locator(".beside").inner_text()

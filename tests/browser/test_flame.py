@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -222,19 +221,6 @@ def test_chains_recursion_and_small_paths(watched: Watched, tmp_path: Path) -> N
     named(page, "(paths too small to show)").hover()
     tip = page.locator(".tip").inner_text().splitlines()
     assert tip[:2] == ["(paths too small to show)", "module unknown"]
-
-
-def test_a_counted_profile_has_its_own_unit(watched: Watched, tmp_path: Path) -> None:
-    profile = replace(factory.profile(), unit="instructions")
-    path = tmp_path / "flamegraph.html"
-    path.write_text(flamegraph_html(Drawn("t", profile), subtitle="s"), "utf-8")
-    page = watched.open(path)
-    page.locator(".search input").fill("gemv")
-    named(page, "ternary_gemv").hover()
-    assert said(page).startswith("1,312 instructions · width: share of instructions")
-    assert found(page) == "71.6 % of instructions match"
-    assert page.locator(".tip dt").first.inner_text() == "instructions"
-    assert "sample" not in page.locator("main").inner_text()
 
 
 def test_themes_and_a_narrow_window(browser: Browser, tmp_path: Path) -> None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import replace
-from html import unescape
-from html.parser import HTMLParser
 
 import pytest
-from markdown_it import MarkdownIt
 
 from pytest_flamegate.bricks.record import ThreadTotals
 from pytest_flamegate.graph.calls import build_graph
@@ -20,7 +16,6 @@ from pytest_flamegate.report.bricks import (
     BrickView,
     brick_lines,
     brick_section,
-    brick_summary_section,
     graph_text,
     provenance_notes,
 )
@@ -31,7 +26,6 @@ from tests.bricks.factory import make_run, make_totals
 from tests.graph.graphs import calls_in_a_row
 from tests.report import verdicts
 from tests.report.bricks import TREE, shown
-from tests.report.test_hostile import TAGS, evil_names
 from tests.report.test_page import report, words
 
 WIDTHS = (40, 80, 140)
@@ -114,14 +108,6 @@ def test_nested_bricks_say_what_a_share_is_of() -> None:
     assert text not in provenance_notes(shown().table)
 
 
-def test_a_figure_and_its_sign_stay_together() -> None:
-    given = replace(shown(), critical_path="one 7 % two 8 % three 9 % four 10 % " * 9)
-    for width in range(40, 60):
-        text = brick_lines("decode", given, width=width)
-        assert not any(line.startswith("%") for line in text)
-        assert "\u00a0" not in "".join(text)
-
-
 def test_side_by_side_lanes_are_told() -> None:
     lanes = (ThreadTotals("a", 900, 1), ThreadTotals("b", 800, 1))
     one = replace(make_run(make_totals("RmsNorm", [900, 800]), wall_ns=1000), lanes=lanes)
@@ -181,19 +167,6 @@ def test_a_graph_is_its_tree_and_the_costliest_names_of_the_critical_path() -> N
 # Pages
 
 
-class _Shape(HTMLParser):
-    """Tags, and text outside of scripts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.attributes: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
-
-
 def test_the_page_has_a_section() -> None:
     whole = page.run_page([report(verdicts.regressed(), bricks=shown())], title="run")
     text = words(whole)
@@ -206,13 +179,6 @@ def test_the_page_has_a_section() -> None:
     assert " style=" not in whole
 
 
-def test_the_markdown_has_the_table_and_the_tree() -> None:
-    section = shown_in_markdown(shown())
-    assert "| `QkvProjection` | 40.0\u00a0% | Attention | 6 |" in section
-    assert "\n".join(TREE) in section
-    assert "- at 61 % of this machine" in section
-
-
 def test_the_jobs_summary_has_a_short_table() -> None:
     with_them = RunReport("decode", verdicts.regressed(), bricks=shown())
     text = markdown.step_summary([with_them, RunReport("other", verdicts.regressed())])
@@ -221,41 +187,3 @@ def test_the_jobs_summary_has_a_short_table() -> None:
     assert "Self µs/token" in section
     assert "Layer 0" not in section
     assert text.count("### Bricks") == 1
-
-
-# Hostile names
-
-
-@evil_names
-def test_hostile_names_in_a_terminal(evil: str) -> None:
-    # A brick has a name: the clock refuses an empty one, and these are none.
-    lines = brick_lines(evil, shown(evil, text=evil), width=80)
-    text = "".join(lines)
-    assert not {unicodedata.category(char) for char in text} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    assert max(map(cells, lines)) <= 80
-
-
-@evil_names
-def test_hostile_names_on_a_page(evil: str) -> None:
-    plain, hostile = _Shape(), _Shape()
-    plain.feed(shown_on_page(shown("plain", text="plain")))
-    section = shown_on_page(shown(evil, text=evil))
-    hostile.feed(section)
-    assert (hostile.tags, hostile.attributes) == (plain.tags, plain.attributes)
-    assert "script" not in hostile.tags
-    assert not set(section) & set("\x00\x1b\u202e\u2066\x9b\udcff")
-    assert len(section) < 60_000
-
-
-@evil_names
-def test_hostile_names_in_markdown(evil: str) -> None:
-    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    given = shown(evil, text=evil)
-    summary = markdown.render_section(brick_summary_section(evil, given))
-    for text in (shown_in_markdown(given), summary):
-        html = str(parser.render(text))
-        assert set(re.findall(r"<([a-z][a-z0-9]*)", html)) <= TAGS | {"h3"}
-        assert not re.search(r'(?:href|src)="(?:javascript|https?)', unescape(html))
-        assert not set(text) & set("\x00\x1b\u202e\u2066\x9b\udcff")
-        rows = [len(re.findall(r"<t[dh]", row)) for row in html.split("<tr>")[1:]]
-        assert len(set(rows)) == 1

@@ -121,11 +121,6 @@ def test_each_reported_figure_has_the_measured_one_next_to_it() -> None:
     assert len(found) + len(rows(metric_section(REPORTING.evidence))) == len(metrics)
 
 
-def test_an_engine_that_reports_nothing_is_not_mentioned() -> None:
-    assert engine_section(SILENT.evidence).blocks == ()
-    assert engine_lines(SILENT.evidence, SILENT.receipt) == []
-
-
 def test_of_very_many_figures_the_first_are_shown_and_the_rest_counted() -> None:
     triple = SILENT
     for number in range(30):

@@ -3,7 +3,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-import json
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -54,10 +53,6 @@ def draw(profile: Profile | None = None, **changes: object) -> str:
     return flamegraph_html(Drawn(profile=profile or factory.profile(), **given), subtitle=subtitle)  # type: ignore[arg-type]
 
 
-def test_equal_arguments_give_equal_bytes() -> None:
-    assert draw() == draw()
-
-
 def test_the_policy_lets_in_what_stands_there_and_nothing_else() -> None:
     text = draw()
     policy = re.findall(r'Content-Security-Policy" content="([^"]+)"', text)
@@ -84,21 +79,6 @@ def test_the_frame_of_the_page_is_small() -> None:
 def test_no_samples() -> None:
     with pytest.raises(FlamegateError, match="E_NO_SAMPLES"):
         draw(factory.profile({}))
-
-
-@given(NAMES, NAMES)
-def test_no_name_is_more_than_a_name(name: str, module: str) -> None:
-    assert tags(name, module) == tags("a", "b")
-
-
-def tags(name: str, module: str) -> list[str]:
-    stacks: dict[Stack, int] = {(factory.python("_" + name, module), factory.python("inner")): 1}
-    text = draw(factory.profile(stacks), title="_" + name, subtitle="_" + module)
-    seen = Parsed(text)
-    data = [text for attrs, text in seen.inside if attrs.get("type") == "application/json"]
-    assert len(data) == 1
-    assert len(json.loads(data[0])["names"]) == 2
-    return seen.tags
 
 
 # Data
@@ -143,14 +123,6 @@ def test_every_stack_reads_back(stacks: dict[Stack, int]) -> None:
     assert stacks_of(data) == names
     assert data["total"] == sum(stacks.values())
     assert data["left"] == 0
-
-
-def test_siblings_are_in_the_order_of_their_names() -> None:
-    root = factory.python("root")
-    data = made(factory.profile({(root, factory.python(name)): 1 for name in "cab"}))
-    assert [data["names"][data["frames"]["name"][f]] for f in data["paths"]["frame"]] == [
-        "root", "a", "b", "c",
-    ]  # fmt: skip
 
 
 def test_functions_count_recursion_once_and_merge_what_has_one_name() -> None:

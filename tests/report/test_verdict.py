@@ -147,12 +147,6 @@ def test_a_verdict_without_figures() -> None:
     )
 
 
-def test_the_answer_is_coloured_on_request() -> None:
-    painted = section(verdicts.regressed(), colour=True).splitlines()
-    assert painted[0].startswith("\x1b[1;31mregressed")
-    assert painted[1:] == section(verdicts.regressed()).splitlines()[1:]
-
-
 def test_regressed_bricks_are_named_with_their_layer() -> None:
     judged = (
         verdicts.brick("RmsNorm", 12.0, 15.0, "us/token", 10.0),
