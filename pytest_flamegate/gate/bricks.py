@@ -48,7 +48,6 @@ WORTH_JUDGING = 0.01
 RESOLUTION_SD = 1.0 / 64.0 / math.sqrt(12.0)
 """Of log time: all calls of a side may lie in one bucket of the histogram, 1/64 wide."""
 _MAX_EXPONENT = 700.0
-_NS_PER_US = 1e3
 _CALLS_DIFFER = 0.005
 _NAMED = 5
 _WITHIN: dict[Window, str] = {"decode": " in decode", "all": ""}
@@ -265,14 +264,7 @@ def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _Bric
     at_least, at_most = (describe_us(budget_us * math.exp(bound)) for bound in (low, high))
     budget = describe_us(budget_us)
     reasons = []  # a pass needs none
-    if _is_own_measurement(budget_us, new):
-        decision = "inconclusive"
-        measured = (
-            f"The budget of {name}, {budget} per call, is to the nanosecond what this very run "
-            "measured. Set it to the time that a call may take."
-        )
-        reasons = [Reason("E_BUDGET_IS_MEASURED", measured)]
-    elif decision == "regressed":
+    if decision == "regressed":
         over = (
             f"A call of {name} costs {describe_us(new.call_us_mean)}, certainly more than "
             f"{at_least}, and its budget is {budget}."
@@ -321,12 +313,6 @@ def _decided(
         reasons=tuple(reasons),
         helped_by=("bricks",) if decision == "inconclusive" else (),
     )
-
-
-def _is_own_measurement(budget_us: float, cost: BrickCost) -> bool:
-    """Say whether a budget equals, to the nanosecond, a cost measured by the run it judges."""
-    measured = {round(_NS_PER_US * each) for each in (cost.call_us_mean, mean(cost.call_us))}
-    return round(_NS_PER_US * budget_us) in measured
 
 
 def _logs(values: Sequence[float]) -> list[float]:

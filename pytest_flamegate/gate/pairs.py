@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, TypeAlias
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.rule import (
@@ -21,7 +21,8 @@ from pytest_flamegate.gate.rule import (
     rate_change_pct,
 )
 from pytest_flamegate.gate.statistics import Estimate, mean, variance
-from pytest_flamegate.observe.observation import Block, Run
+from pytest_flamegate.observe.observation import Block, Observation
+from pytest_flamegate.receipt.types import Evidence
 
 FIRST_ANALYSES = (5, 7, 10, 14, 20, 28)
 """Numbers of pairs at which a decision is allowed; each further one waits for 40 % more."""
@@ -33,16 +34,8 @@ TRIMMED = 0.15
 """The part of the pairs at each end that the mean leaves out."""
 
 
-class PairedSide(Protocol):
-    """One side of a comparison in pairs: an observation, or the evidence made of it."""
-
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """All its runs."""
-
-    @property
-    def clock_scope(self) -> str:
-        """``sequence`` or ``process``."""
+PairedSide: TypeAlias = Observation | Evidence
+"""One side of a comparison in pairs: an observation, or the evidence made of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,8 +94,7 @@ def find_notes(baseline: Evidence | None, current: Evidence) -> tuple[Reason, ..
 
     ``I_ENGINE_DIFFERS`` names versions that the two engines report, ``W_NOT_DETERMINISTIC`` the
     first token that differs between sequences, ``W_ENVIRONMENT`` the variables that the process
-    did not have as requested, ``W_SAME_PROGRAM`` two sides of one program and
-    ``I_OTHER_PROGRAM`` two programs of one commit.
+    did not have as requested, and ``W_SAME_PROGRAM`` two sides of one program.
     """
     engines = engine_differences(baseline, current) if baseline is not None else ()
     return (
@@ -148,35 +147,10 @@ def _note_environment(evidence: Evidence) -> Iterator[Reason]:
 def _note_programs(baseline: Evidence | None, current: Evidence) -> Iterator[Reason]:
     if baseline is None or baseline.program is None or current.program is None:
         return
-    old, new = baseline.program, current.program
-    if old.sha256 == new.sha256:
-        if current.side is not None and new.inside:
-            yield Reason(
-                "W_SAME_PROGRAM",
-                f"Both sides ran the very same program, {new.path} (sha256 "
-                f"{new.sha256[:_DIGEST_LENGTH]}): its code did not change between them.",
-            )
-        return
-    if baseline.commit and current.commit and current.commit.same_code(baseline.commit):
+    new = current.program
+    if baseline.program.sha256 == new.sha256 and current.side is not None and new.inside:
         yield Reason(
-            "I_OTHER_PROGRAM",
-            f"The commit is the same and the program {new.path} is another (sha256 "
-            f"{old.sha256[:_DIGEST_LENGTH]} then, {new.sha256[:_DIGEST_LENGTH]} now)"
-            f"{_describe_flags(baseline, current)}.",
+            "W_SAME_PROGRAM",
+            f"Both sides ran the very same program, {new.path} (sha256 "
+            f"{new.sha256[:_DIGEST_LENGTH]}): its code did not change between them.",
         )
-
-
-def _describe_flags(baseline: Evidence, current: Evidence) -> str:
-    old = baseline.program.build if baseline.program else None
-    new = current.program.build if current.program else None
-    if old is None or new is None or not (old.ran and new.ran):
-        return ": was it built with other flags?"
-    names = sorted({*old.environment, *new.environment})
-    changed = [name for name in names if old.environment.get(name) != new.environment.get(name)]
-    if not changed:
-        return ": was it built by another compiler?"
-    flags = (
-        f"{name} {old.environment.get(name)!r} then, {new.environment.get(name)!r} now"
-        for name in changed[:_NAMED]
-    )
-    return ", built with " + ", ".join(flags)

@@ -26,7 +26,7 @@ from pytest_flamegate.gate import (
     verdict_document,
 )
 from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signal
-from pytest_flamegate.observe.build import Build, Program
+from pytest_flamegate.observe.build import Program
 from pytest_flamegate.receipt.types import Evidence, VerdictName
 from tests import made
 from tests.gate.factory import (
@@ -459,11 +459,8 @@ def test_an_impossible_count_is_an_error(bad: float) -> None:
 # --- notes ---------------------------------------------------------------------------------
 
 
-def program(sha256: str, flags: str | None = None, *, inside: bool = True) -> Program:
-    build = None
-    if flags is not None:
-        build = Build(("make",), True, MappingProxyType({"CFLAGS": flags}))
-    return Program("bin/engine", sha256 * 64, 10, inside, build=build)
+def program(sha256: str, *, inside: bool = True) -> Program:
+    return Program("bin/engine", sha256 * 64, 10, inside)
 
 
 def notes(old: Evidence | None, new: Evidence) -> dict[str, str]:
@@ -508,18 +505,3 @@ def test_two_sides_of_one_program_are_reported() -> None:
     assert notes(old, replace(new, program=program("2"))) == {}
     assert notes(old, replace(new, program=program("1", inside=False))) == {}
     assert notes(replace(old, side=None), replace(new, side=None)) == {}
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "words"),
-    [
-        (None, None, "was it built with other flags?"),
-        ("-O2", "-O3", "built with CFLAGS '-O2' then, '-O3' now"),
-        ("-O2", "-O2", "was it built by another compiler?"),
-    ],
-)
-def test_another_program_of_one_commit(before: str | None, after: str | None, words: str) -> None:
-    old = replace(baseline(), commit=HERE, program=program("1", before))
-    new = replace(evidence(), commit=HERE, program=program("2", after))
-    assert words in notes(old, new)["I_OTHER_PROGRAM"]
-    assert notes(old, replace(new, commit=replace(HERE, uncommitted=1))) == {}

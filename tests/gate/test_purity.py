@@ -27,6 +27,7 @@ PURE = {
 PURE_NAMES = {
     ("pytest_flamegate.core.clocks", "Interval"),
     ("pytest_flamegate.observe.observation", "Block"),
+    ("pytest_flamegate.observe.observation", "Observation"),
     ("pytest_flamegate.observe.observation", "Run"),
     ("pytest_flamegate.observe.observation", "uses_running_server"),
     ("pytest_flamegate.receipt.formulas", "differing_formulas"),
