@@ -398,9 +398,6 @@ def test_any_evidence_gets_a_verdict_with_reasons(
     assert "\n" not in verdict_document(verdict).headline
 
 
-HERE = Commit("a" * 40, "main", 0, "tree")
-
-
 def test_wall_rate_is_shown_and_never_gated() -> None:
     old, new = read_measurement(baseline()), read_measurement(evidence(scaled(QUIET, 2.0)))
     signal = wall_signal(old, new)
