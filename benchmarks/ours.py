@@ -13,7 +13,7 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
 from pytest_flamegate.gate.rule import log_time_of_drop
-from pytest_flamegate.run.schedule import PAIRS_SHARE
+from pytest_flamegate.run.processes import PAIRS_SHARE
 
 PAIRS_BUDGET_S = COMPARE_BUDGET_S * PAIRS_SHARE
 """Seconds that a comparison spends on pairs by default, if it also profiles."""

@@ -30,19 +30,22 @@ from pytest_flamegate.gate.calibration import (
 )
 from pytest_flamegate.gate.statistics import Count, variance
 from pytest_flamegate.report.text import columns, paint, visible
-from pytest_flamegate.run.calibrate import BUDGET_S as CALIBRATION_BUDGET_S
-from pytest_flamegate.run.calibrate import (
+from pytest_flamegate.run.calibration import BUDGET_S as CALIBRATION_BUDGET_S
+from pytest_flamegate.run.calibration import (
     PAIRS,
-    Supported,
+    SupportedThresholds,
+    append_gates,
     calibrate,
     document,
-    refusal,
-    supported,
+    find_supported_thresholds,
+    load_ledger,
+    store,
+    threshold_error,
 )
-from pytest_flamegate.run.calibration import append_gates, load_ledger, store
-from pytest_flamegate.run.hints import relative
 from pytest_flamegate.run.instruments import Instruments
-from pytest_flamegate.run.schedule import PAIRS_SHARE
+from pytest_flamegate.run.prepare import build_side
+from pytest_flamegate.run.processes import PAIRS_SHARE
+from pytest_flamegate.run.publish import relative
 from pytest_flamegate.run.selftest import BUDGET_S as SELFTEST_BUDGET_S
 from pytest_flamegate.run.selftest import Bench, make_plan, open_bench
 from pytest_flamegate.run.selftest_cases import Row, exit_code_of, try_cases
@@ -109,15 +112,10 @@ def _calibrate(
 ) -> UndecidedError | None:
     """Calibrate one workload, store and print the result; return the error of its threshold."""
     with machine_lock(session.progress.announce):
-        calibration = calibrate(
-            workload,
-            session.bench.machine,
-            session.progress,
-            pairs=pairs,
-            budget_s=budget_s,
-        )
+        side = build_side(workload, session.bench.machine)
+        calibration = calibrate(side, session.progress, pairs=pairs, budget_s=budget_s)
     drop_pct = workload.thresholds.tokens_per_second_pct
-    found = supported(
+    found = find_supported_thresholds(
         calibration,
         drop_pct,
         session.settings.compare_budget_s,
@@ -144,10 +142,10 @@ def _calibrate(
         _row("stored in", relative(stored.path, session.settings.root)),
     ]
     common.print_text("\n".join(lines) + "\n")
-    return refusal(workload.name, found)
+    return threshold_error(workload.name, found)
 
 
-def _tabulate_budgets(found: Supported, pair_s: float) -> list[str]:
+def _tabulate_budgets(found: SupportedThresholds, pair_s: float) -> list[str]:
     lines = [_row("budget", "pairs   smallest threshold   decided after (median, unchanged code)")]
     for row in found.rows:
         held = f"none up to {LADDER[-1]:g} %"
@@ -158,7 +156,7 @@ def _tabulate_budgets(found: Supported, pair_s: float) -> list[str]:
     return lines
 
 
-def _describe_rates(found: Supported) -> list[str]:
+def _describe_rates(found: SupportedThresholds) -> list[str]:
     rates, drop = found.rates, f"{found.drop_pct:g} %"
 
     def part(count: Count) -> str:

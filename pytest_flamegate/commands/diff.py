@@ -12,7 +12,7 @@ from pathlib import Path
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import is_file, read_bounded
-from pytest_flamegate.core.json import EVIDENCE_LIMITS, RECEIPT_LIMITS, parse_json
+from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, RECEIPT_LIMITS, parse_json
 from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.frames import fold_profile, path_prefixes
 from pytest_flamegate.receipt import store
@@ -33,8 +33,7 @@ from pytest_flamegate.report.answers import (
 from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.flame_html import flamegraph_html
-from pytest_flamegate.run.difference import compare_opened, named, other_work
-from pytest_flamegate.run.open import open_profile
+from pytest_flamegate.run.open import compare_opened, open_profile, other_work, title_profile
 
 _EVIDENCE = "evidence.json"
 _RUN_FILES = frozenset({"receipt.json", _EVIDENCE})
@@ -76,7 +75,9 @@ def run(parsed: argparse.Namespace) -> int:
     paths = (parsed.before, parsed.after)
     if any(find_results(path) or _is_imported(path) for path in paths):
         return _compare_results(parsed)
-    base, head = (named(open_profile(path, path_prefixes(Path.cwd())), str(path)) for path in paths)
+    base, head = (
+        title_profile(open_profile(path, path_prefixes(Path.cwd())), str(path)) for path in paths
+    )
     found, note = compare_opened(base, head), other_work(base, head)
     if found.mismatches and not parsed.anyway:
         raise UndecidedError(

@@ -20,7 +20,6 @@ from pytest_flamegate.engines.declare import (
     read_declarations,
 )
 from pytest_flamegate.engines.gguf import embedded_workloads
-from pytest_flamegate.run.hints import Hints, relative
 from pytest_flamegate.run.present import (
     report_results,
     require_writable,
@@ -28,7 +27,7 @@ from pytest_flamegate.run.present import (
     view_of,
     write_report,
 )
-from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.publish import Hints, Outcome, relative
 from pytest_flamegate.run.session import Session
 
 

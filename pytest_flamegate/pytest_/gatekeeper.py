@@ -26,11 +26,14 @@ from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.progress import LogProgress, Progress, TerminalProgress
 from pytest_flamegate.pytest_.fixture import Gate
-from pytest_flamegate.pytest_.items import EmbeddedWorkloads, WorkloadFile, WorkloadItem
+from pytest_flamegate.pytest_.items import (
+    EmbeddedWorkloads,
+    WorkloadFile,
+    WorkloadItem,
+    select_workloads,
+)
 from pytest_flamegate.pytest_.kernel_benchmarks import gate_benchmark
-from pytest_flamegate.pytest_.selection import select_workloads
 from pytest_flamegate.report.flame import Drawn
-from pytest_flamegate.run.hints import relative
 from pytest_flamegate.run.present import (
     ResultView,
     append_step_summary,
@@ -41,7 +44,7 @@ from pytest_flamegate.run.present import (
     workflow_commands,
     write_report,
 )
-from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.publish import Outcome, relative
 from pytest_flamegate.run.session import Session
 from pytest_flamegate.run.stages import Call
 

@@ -1,4 +1,4 @@
-"""Calibrations as files: one for each workload and machine class, and the ledger of A/A gates.
+"""By how much pairs of the same code differ here: measured, stored, and what it supports.
 
 The ledger has one line for each gate of unchanged code; lines are appended and never rewritten.
 """
@@ -8,37 +8,48 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core import __version__, clocks
+from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.core.files import read_beneath
 from pytest_flamegate.core.json import (
-    Limits,
     Timestamp,
     decode_json,
     decode_plain,
     encode_json,
     encode_plain,
 )
+from pytest_flamegate.core.json_parser import Limits
+from pytest_flamegate.core.progress import Progress
+from pytest_flamegate.gate import machine_id
 from pytest_flamegate.gate.calibration import (
     DRAWS,
+    LADDER,
+    MIN_POOL,
     AaGate,
     AnalysisPlan,
     LedgerLine,
+    ReplayedRates,
     ResampledPairs,
     check_pool,
     count_alarms,
     describe_alarms,
 )
+from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.rule import ReportedRates
-from pytest_flamegate.receipt import artifacts as artifact_files
-from pytest_flamegate.receipt.artifacts import ArtifactStore, HistoryLines, StoredPath
+from pytest_flamegate.observe.pairs import PairObserver
+from pytest_flamegate.receipt import artifacts as receipt_artifacts
+from pytest_flamegate.receipt.artifacts import ArtifactStore, StoredPath
 from pytest_flamegate.receipt.compose import recipe
-from pytest_flamegate.run.schedule import plan_pair_counts
+from pytest_flamegate.run.processes import Budget, SideProcesses, plan_pair_counts
+from pytest_flamegate.run.stages import PreparedSide
 
 SCHEMA_VERSION = "1.0.0"
 _MAX_BYTES = 16 << 20
@@ -162,20 +173,14 @@ def append_gates(
         artifacts.append_ledger(encode_plain(line))
 
 
-def read_ledger(artifacts: ArtifactStore) -> HistoryLines[LedgerLine]:
-    """Read the ledger; empty if there is no file.
+def load_ledger(artifacts: ArtifactStore, warn: Callable[[str], None]) -> tuple[LedgerLine, ...]:
+    """Return the lines of the ledger; lines that cannot be read are reported to ``warn``.
 
-    A line that a crash cut off, or that was edited badly, is named and left out. Raises
-    ``ToolError`` or ``ReceiptError`` where the file as a whole cannot be read.
+    Such a line was cut off by a crash, or edited badly.
     """
     read_line = partial(decode_plain, kind=LedgerLine, subject="The line")
-    return artifact_files.read_history(artifacts.ledger_path, read_line)
-
-
-def load_ledger(artifacts: ArtifactStore, warn: Callable[[str], None]) -> tuple[LedgerLine, ...]:
-    """Return the lines of the ledger; lines that cannot be read are reported to ``warn``."""
     try:
-        found = read_ledger(artifacts)
+        found = receipt_artifacts.read_history(artifacts.ledger_path, read_line)
     except FlamegateError as error:
         warn(f"The ledger does not count: {error.problem}")
         return ()
@@ -217,3 +222,168 @@ def known_rates(
     if gates.trials:
         basis = f"{basis}; ledger: {describe_alarms(gates)}"
     return ReportedRates(false_alarm, rates.miss.upper, basis)
+
+
+PAIRS = 40
+BUDGET_S = 180.0
+
+
+def calibrate(
+    side: PreparedSide, progress: Progress, *, pairs: int = PAIRS, budget_s: float = BUDGET_S
+) -> Calibration:
+    """Measure a side in pairs with itself; return the calibration of its workload.
+
+    The caller holds the machine's lock. Nothing is written.
+
+    Raises:
+        UndecidedError: ``E_BUDGET_TOO_SMALL`` if the first pair shows that there is no time for
+            enough of them, ``E_OUTPUT_VARIES`` if the same code gave other tokens.
+    """
+    workload, machine = side.workload, side.subject.machine
+    budget = Budget(budget_s)
+    base, head = (SideProcesses(side, budget).observer for _ in range(2))
+    progress.begin(workload.name)
+    progress.update("warming up")
+    for observer in (base, head):
+        observer.warm_up()
+    observers = PairObserver(base, head)
+    began_s, pair_s = time.monotonic(), 0.0
+    # One pair at least: it shows how long they take, whatever the warming up took.
+    while observers.pairs < pairs and not (observers.pairs and budget.spent >= 1.0):
+        observers.pair()
+        pair_s = (time.monotonic() - began_s) / observers.pairs
+        if base.observation().differs_at is not None or (
+            base.observation().tokens != head.observation().tokens
+        ):
+            raise UndecidedError(
+                "E_OUTPUT_VARIES",
+                f"{workload.name} answered the same prompt differently, and runs that generate "
+                "other tokens cannot be compared.",
+                "Make it deterministic: fix its seed, and sample greedily.",
+            )
+        if observers.pairs == 1 and pair_s * MIN_POOL > budget.total_s:
+            raise UndecidedError(
+                "E_BUDGET_TOO_SMALL",
+                f"A pair of {workload.name} takes {pair_s:.1f} s, and a calibration needs "
+                f"{MIN_POOL}.",
+                f"Give it at least {1.5 * pair_s * MIN_POOL:.0f} s (--budget), or take a shorter "
+                "workload.",
+            )
+        progress.update("pairs", f"pair {observers.pairs} of ≤ {pairs}", budget.left_s)
+    found = pair_differences(base.observation(), head.observation())
+    differences = check_pool([pair.quiet for pair in found])
+    progress.end()
+    return Calibration(
+        created=clocks.utc_now(),
+        machine_id=machine_id(machine),
+        machine=machine,
+        flamegate_version=__version__,
+        workload=workload.name,
+        recipe_sha256=recipe_sha256(workload),
+        engine=workload.engine,
+        differences=differences,
+        pair_s=pair_s,
+    )
+
+
+BUDGETS_S = (15.0, 30.0, COMPARE_BUDGET_S, 120.0, 300.0)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetThreshold:
+    """The smallest threshold that holds in a budget; ``drop_pct`` is None if none does.
+
+    There is time for ``pairs``; unchanged code takes ``median_pairs``.
+    """
+
+    budget_s: float
+    pairs: int
+    drop_pct: float | None = None
+    median_pairs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedThresholds:
+    """The thresholds that the machine holds, and whether the workload's own is one of them.
+
+    ``next_pct`` is the smallest threshold above its own that holds in ``budget_s``, and
+    ``next_budget_s`` the smallest budget in which its own holds; None if there is none.
+    """
+
+    drop_pct: float
+    budget_s: float
+    plan: AnalysisPlan
+    rates: ReplayedRates
+    rows: tuple[BudgetThreshold, ...]
+    next_pct: float | None = None
+    next_budget_s: float | None = None
+
+
+def find_supported_thresholds(
+    calibration: Calibration,
+    drop_pct: float,
+    budget_s: float,
+    pairs_share: float,
+    budgets_s: Sequence[float] = BUDGETS_S,
+) -> SupportedThresholds:
+    """Replay the rule for every budget, and at ``drop_pct`` in ``budget_s``."""
+
+    def plan(seconds: float) -> AnalysisPlan:
+        return plan_for(seconds, calibration.pair_s, pairs_share)
+
+    all_s = sorted({*budgets_s, budget_s})
+    replayed = ResampledPairs.draw(
+        calibration.differences, max(plan(seconds).pairs for seconds in all_s)
+    )
+    rows = []
+    for seconds in all_s:
+        found = replayed.find_smallest(plan(seconds))
+        smallest = (found[0], found[1].median_pairs) if found else ()
+        rows.append(BudgetThreshold(seconds, plan(seconds).pairs, *smallest))
+    own = plan(budget_s)
+    rates = replayed.rates(drop_pct, own)
+    next_pct = next_budget_s = None
+    if not rates.holds:
+        larger = replayed.find_smallest(own, [each for each in LADDER if each > drop_pct])
+        next_pct = larger[0] if larger else None
+        longer = (s for s in all_s if s > budget_s and replayed.rates(drop_pct, plan(s)).holds)
+        next_budget_s = next(longer, None)
+    return SupportedThresholds(drop_pct, budget_s, own, rates, tuple(rows), next_pct, next_budget_s)
+
+
+def document(found: SupportedThresholds) -> dict[str, object]:
+    """Return the replayed rates as plain data, for readers of the calibration's file."""
+    rates: dict[str, object] = {
+        name: {"failures": count.failures, "trials": count.trials, "upper": count.upper}
+        for name, count in found.rates.counts.items()
+    }
+    rates |= {"median_pairs": found.rates.median_pairs, "p95_pairs": found.rates.p95_pairs}
+    return {
+        "threshold_pct": found.drop_pct,
+        "budget_s": found.budget_s,
+        "holds": found.rates.holds,
+        "rates": rates,
+        "smallest_thresholds": [encode_plain(row) for row in found.rows],
+    }
+
+
+def threshold_error(workload: str, found: SupportedThresholds) -> UndecidedError | None:
+    """Return the error of a threshold that is too small for this machine; None if it holds."""
+    if found.rates.holds:
+        return None
+    can = []
+    if found.next_pct is not None:
+        can.append(f"set tokens_per_second to {found.next_pct:g} %")
+    if found.next_budget_s is not None:
+        can.append(f"give it {found.next_budget_s:g} s (--flamegate-budget)")
+    remedy = " or ".join(can) or "use a quieter machine, or a workload that varies less"
+    rates = found.rates
+    return UndecidedError(
+        "E_THRESHOLD_TOO_SMALL",
+        f"This machine cannot hold {workload} to {found.drop_pct:g} % within "
+        f"{found.budget_s:g} s: of the replays {100 * rates.false_alarm.rate:.1f} % raised a false "
+        f"alarm, {100 * rates.miss.rate:.1f} % missed a drop of that size, and "
+        f"{100 * max(rates.inconclusive_unchanged.rate, rates.inconclusive_twice.rate):.1f} % "
+        "stayed undecided.",
+        f"{remedy[0].upper()}{remedy[1:]}.",
+    )

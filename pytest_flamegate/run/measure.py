@@ -14,10 +14,11 @@ from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.run.instruments import trace_kernels
-from pytest_flamegate.run.processes import MAX_FOR_SAMPLES, MIN_PROFILED, Budget, SideProcesses
-from pytest_flamegate.run.schedule import (
+from pytest_flamegate.run.processes import (
+    MAX_FOR_SAMPLES,
     MAX_PROFILED,
     MAX_TIMED,
+    MIN_PROFILED,
     MIN_TIMED,
     PAIRS_PROFILED_S,
     PAIRS_SHARE,
@@ -25,7 +26,9 @@ from pytest_flamegate.run.schedule import (
     PROFILED_SHARE,
     TIMED_PART,
     TIMED_SHARE,
+    Budget,
     Schedule,
+    SideProcesses,
     schedule_alone,
     schedule_pairs,
 )

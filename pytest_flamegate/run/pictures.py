@@ -45,7 +45,7 @@ from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.markdown import run_markdown
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.run.difference import difference_of
+from pytest_flamegate.run.open import difference_of
 from pytest_flamegate.run.seal import ComposedRun, Sealed
 
 

@@ -44,8 +44,8 @@ from pytest_flamegate.run.base_side import (
 )
 from pytest_flamegate.run.calibration import known_rates, load, load_ledger, plan_for
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
+from pytest_flamegate.run.processes import PAIRS_SHARE, plan_pair_counts
 from pytest_flamegate.run.publish import RunStore
-from pytest_flamegate.run.schedule import PAIRS_SHARE, plan_pair_counts
 from pytest_flamegate.run.stages import Prepared, PreparedSide, Role, Task
 
 INJECTABLE = frozenset({"embedded", "python"})
@@ -240,6 +240,13 @@ def prepare_side(
     plan = chosen.plan(workload, model)
     commit = read_commit(workload.directory)
     return _complete(_Draft(role, workload, workload, plan, model, None, commit), machine, profiler)
+
+
+def build_side(workload: Workload, machine: Mapping[str, str]) -> PreparedSide:
+    """Validate and build a workload of this project; return its side, which is not profiled."""
+    engine(workload.engine).validate(workload)
+    build_workload(workload)
+    return prepare_side(workload, machine, None)
 
 
 def _complete(

@@ -46,11 +46,9 @@ from pytest_flamegate.report.markdown import step_summary
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
-from pytest_flamegate.run.difference import read_difference
-from pytest_flamegate.run.hints import NOT_ACCEPTABLE, Hints, relative
-from pytest_flamegate.run.open import open_profile
+from pytest_flamegate.run.open import open_profile, read_difference
 from pytest_flamegate.run.pictures import bricks_in, opens_compared
-from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.publish import NOT_ACCEPTABLE, Hints, Outcome, relative
 
 
 @dataclass(frozen=True, slots=True)

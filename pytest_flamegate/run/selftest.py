@@ -20,8 +20,7 @@ from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import INJECTABLE, prepare_side
-from pytest_flamegate.run.processes import Budget, SideProcesses
-from pytest_flamegate.run.schedule import plan_pair_counts
+from pytest_flamegate.run.processes import Budget, SideProcesses, plan_pair_counts
 from pytest_flamegate.run.seal import SealedSide, compose, seal
 from pytest_flamegate.run.session import judge_run, wanted_processes
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide, Role

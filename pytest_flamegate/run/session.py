@@ -25,15 +25,16 @@ from pytest_flamegate.gate import (
 )
 from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.observe.scratch import sweep_scratch
-from pytest_flamegate.run.hints import Hints, relative
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
 from pytest_flamegate.run.prepare import Workbench
 from pytest_flamegate.run.publish import (
+    Hints,
     Outcome,
     outcome_of_error,
     publish,
     publish_error,
+    relative,
     verdict_of_error,
 )
 from pytest_flamegate.run.seal import ComposedRun, Sealed, compose, seal

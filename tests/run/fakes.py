@@ -28,7 +28,7 @@ from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.compose import Subject
-from pytest_flamegate.run import calibrate, instruments, measure, processes
+from pytest_flamegate.run import calibration, instruments, measure, processes
 from pytest_flamegate.run.open import recorded_profile
 from pytest_flamegate.run.seal import ComposedRun, ComposedSide, Sealed, SealedSide
 from pytest_flamegate.run.session import Session
@@ -223,11 +223,11 @@ def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes
     world = World(**changes)
     monkeypatch.setattr(FakeObserver, "world", world, raising=False)
     clock = SimpleNamespace(monotonic=lambda: world.now_s)
-    for module in (processes, measure, calibrate):
+    for module in (processes, measure, calibration):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(processes, "Observer", FakeObserver)
     monkeypatch.setattr(processes, "trim_stacks", lambda profile, root: profile)
-    for pairs in (measure, calibrate):
+    for pairs in (measure, calibration):
         monkeypatch.setattr(pairs, "PairObserver", FakePairs)
     profiler = FakeProfiler()
 

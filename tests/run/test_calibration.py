@@ -17,17 +17,19 @@ from pytest_flamegate.gate import FIRST_ANALYSES
 from pytest_flamegate.gate.calibration import AnalysisPlan, LedgerLine, split_into_gates
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run import calibration as run_calibration
-from pytest_flamegate.run.calibrate import document, refusal, supported
 from pytest_flamegate.run.calibration import (
     Calibration,
     decode,
+    document,
     encode,
+    find_supported_thresholds,
     known_rates,
     load,
     load_ledger,
     plan_for,
     recipe_sha256,
     store,
+    threshold_error,
 )
 
 WORKLOAD = Workload("decode", "python", "2+2=", 10, "flamegate.toml", target="toy:generate")
@@ -72,7 +74,7 @@ def loaded(
 
 
 def test_what_is_written_is_read(artifacts: ArtifactStore) -> None:
-    found = supported(calibration(), 5.0, COMPARE_BUDGET_S, 0.7)
+    found = find_supported_thresholds(calibration(), 5.0, COMPARE_BUDGET_S, 0.7)
     path = kept(artifacts, encode(calibration(), **document(found)))
     assert path == artifacts.root / "calibration" / MACHINE / "decode.json"
     assert loaded(artifacts) == (calibration(), [])
@@ -271,29 +273,29 @@ def test_time_becomes_pairs_and_looks_as_a_comparison_plans_them() -> None:
 
 
 def test_a_threshold_that_holds_is_not_refused() -> None:
-    found = supported(calibration(0.005), 5.0, 60.0, 0.7)
-    assert refusal("decode", found) is None
+    found = find_supported_thresholds(calibration(0.005), 5.0, 60.0, 0.7)
+    assert threshold_error("decode", found) is None
     assert found.next_pct is found.next_budget_s is None
     drops = [row.drop_pct for row in found.rows]
     assert None not in drops
 
 
 def test_a_threshold_that_does_not_hold_is_refused_with_one_that_does() -> None:
-    found = supported(calibration(0.03), 2.0, 60.0, 0.7)
-    refused = refusal("decode", found)
+    found = find_supported_thresholds(calibration(0.03), 2.0, 60.0, 0.7)
+    refused = threshold_error("decode", found)
     assert refused is not None
     assert (refused.code, refused.exit_code) == ("E_THRESHOLD_TOO_SMALL", 4)
     assert "decode to 2 % within 60 s" in refused.problem
     assert found.next_pct is not None
     assert found.next_pct > 2.0
     assert f"Set tokens_per_second to {found.next_pct:g} %" in refused.remedy
-    held = supported(calibration(0.03), found.next_pct, 60.0, 0.7)
-    assert refusal("decode", held) is None
+    held = find_supported_thresholds(calibration(0.03), found.next_pct, 60.0, 0.7)
+    assert threshold_error("decode", held) is None
 
 
 def test_a_machine_that_holds_nothing_is_told_so() -> None:
-    found = supported(calibration(3.0), 5.0, 60.0, 0.7)
-    refused = refusal("decode", found)
+    found = find_supported_thresholds(calibration(3.0), 5.0, 60.0, 0.7)
+    refused = threshold_error("decode", found)
     assert refused is not None
     assert refused.remedy.startswith("Use a quieter machine")
     assert {row.drop_pct for row in found.rows} == {None}

@@ -18,7 +18,7 @@ from pytest_flamegate.gate import MoreProcesses
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.run import measure as run_measure
 from pytest_flamegate.run.measure import measure
-from pytest_flamegate.run.schedule import PlannedRuns, Schedule, plan_pair_counts
+from pytest_flamegate.run.processes import PlannedRuns, Schedule, plan_pair_counts
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
 from tests.run import fakes

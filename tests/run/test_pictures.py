@@ -18,8 +18,7 @@ from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run import pictures
-from pytest_flamegate.run.difference import compare_opened, other_work
-from pytest_flamegate.run.open import OpenedProfile
+from pytest_flamegate.run.open import OpenedProfile, compare_opened, other_work
 from pytest_flamegate.run.pictures import Pictures, bricks_in, bricks_of, draw, with_roofline
 from pytest_flamegate.run.seal import Sealed
 from tests.bricks.factory import make_run, make_totals

@@ -13,7 +13,6 @@ import pytest
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict
-from pytest_flamegate.run.hints import Hints, relative
 from pytest_flamegate.run.present import (
     ResultView,
     accepted_lines,
@@ -21,7 +20,7 @@ from pytest_flamegate.run.present import (
     view_of,
     workflow_commands,
 )
-from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.publish import Hints, Outcome, relative
 from tests.made import bundle
 from tests.report import bricks, verdicts
 
