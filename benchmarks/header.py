@@ -39,7 +39,7 @@ print(json.dumps([1e3 * took, 1e3 * took_cpu, (peak_kib() - before) / 1024]))
 _PATH = "from pathlib import Path\npath = Path(sys.argv[1])\n"
 READERS = {
     "flamegate": (
-        _PATH + "from pytest_flamegate.models.facts import read_model",
+        _PATH + "from pytest_flamegate.models.discover import read_model",
         "read_model(path)",
     ),
     "gguf-py": (_PATH + "from gguf import GGUFReader", "GGUFReader(path)"),

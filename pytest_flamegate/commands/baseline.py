@@ -171,7 +171,6 @@ def _visible(name: object) -> str:
 
 
 def _artifacts(parsed: argparse.Namespace) -> ArtifactStore:
-
     return ArtifactStore(common.read_settings(parsed).directory)
 
 

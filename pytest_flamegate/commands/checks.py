@@ -228,7 +228,6 @@ def run_selftest(parsed: argparse.Namespace) -> int:
 
 
 def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
-
     embedded = embedded_workloads(settings.root, settings.thresholds)
     if parsed.workload is None:
         return choose_workloads(embedded, [_DEFAULT])[0]
@@ -246,7 +245,6 @@ def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
 
 
 def _text(bench: Bench, rows: Sequence[Row], seconds: float, *, colour: bool) -> list[str]:
-
     profiler = bench.profiler.name if bench.profiler else "no profiler"
     table = [
         (

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.diff import find_results
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.core.files import read_bounded, require_confined
-from pytest_flamegate.core.json import RECEIPT_LIMITS, encode_json
+from pytest_flamegate.core.files import require_confined
+from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.declare import NAME
 from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.graph import to_document
@@ -39,7 +38,7 @@ from pytest_flamegate.receipt.baseline import (
     RECEIPT,
 )
 from pytest_flamegate.receipt.imports import ImportFormat, detect_import_format
-from pytest_flamegate.receipt.imports.imported import ImportSource, decode_imported, encode_imported
+from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
 from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.answers import imported_text
 from pytest_flamegate.report.bricks import graph_text, sums_text
@@ -166,34 +165,12 @@ def _import_results(data: bytes, results_format: ImportFormat, parsed: argparse.
     file = parsed.file.name.encode("utf-8", "backslashreplace").decode()
     source = ImportSource(file, results_format.name, digest, utc_now())
     files = {f"{each.result}.json": encode_imported(each, source) for each in results}
-    _require_same_source(parsed, name, digest, files)
     directory = _write(files, name, parsed)
     common.print_text(f"{imported_text(results)}\n{directory}")
     return 0
 
 
-def _require_same_source(
-    parsed: argparse.Namespace, name: str, digest: str, files: Mapping[str, bytes]
-) -> None:
-    """Raise if the results of another file of the same name would be overwritten.
-
-    Below ``.flamegate`` the whole directory is replaced, elsewhere only ``files`` are.
-    """
-    directory = parsed.output or common.read_settings(parsed).directory / "imported" / name
-    for each in find_results(directory):
-        if parsed.output is not None and each.name not in files:
-            continue
-        source = decode_imported(read_bounded(each, RECEIPT_LIMITS.max_bytes))[1]
-        if source.sha256 != digest:
-            raise UsageError(
-                "E_NOT_OVERWRITTEN",
-                f"{str(directory)!a} holds the results of another file ({source.file!a}).",
-                "Use --name NAME to keep both, or remove that directory.",
-            )
-
-
 def _import_profile(data: bytes, parsed: argparse.Namespace) -> int:
-
     name = _choose_name(parsed)
     profile = parse_profile(data, path_prefixes(Path.cwd()))
     origin = f"imported from {parsed.file.name}"

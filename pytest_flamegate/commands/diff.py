@@ -134,7 +134,6 @@ def find_results(path: Path) -> list[Path]:
 
 
 def _is_imported(path: Path) -> bool:
-
     if not is_file(path) or path.suffix != ".json" or path.name in _RUN_FILES:
         return False
     try:
@@ -176,7 +175,6 @@ def _compare_results(parsed: argparse.Namespace) -> int:
 
 
 def _read_metrics(path: Path) -> Sequence[ImportedMetric]:
-
     results = find_results(path)
     if len(results) > 1:
         raise UsageError(

@@ -16,8 +16,7 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.files import path_text
 from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL
-from pytest_flamegate.models.discover import describe_model, find_model, find_tokenizer
-from pytest_flamegate.models.facts import read_model
+from pytest_flamegate.models.discover import describe_model, find_model, find_tokenizer, read_model
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.machine import find_known_bandwidth, read_identity
 from pytest_flamegate.profile.profilers import (
@@ -126,7 +125,6 @@ def _check_clocks() -> list[Check]:
 
 
 def _check_gpu() -> Check:
-
     devices = DeviceWatch().observe([])
     missing = next(devices.find_missing(), None)
     if not devices.nodes and devices.kernel_driver is None:
@@ -144,7 +142,6 @@ def _check_bandwidth() -> list[Check]:
 
 
 def _check_directories() -> list[Check]:
-
     artifacts = common.read_settings(argparse.Namespace()).directory
     directories = [("temporary", Path(tempfile.gettempdir())), ("artifacts", artifacts)]
     if sys.version_info >= (3, 13):
@@ -166,7 +163,6 @@ def _check_directory(path: Path) -> tuple[bool, str]:
 
 
 def _check_embedded_model() -> Check:
-
     try:
         parameters = read_model(SHIPPED_MODEL).parameters
     except FlamegateError as error:

@@ -176,7 +176,6 @@ def _is_our_guide(path: Path) -> bool:
     """Whether ``path`` is a guide that this command wrote, or does not exist."""
     if not os.path.lexists(path):
         return True
-
     try:
         data = read_bounded(path, EVIDENCE_LIMITS.max_bytes)
     except FlamegateError:

@@ -202,7 +202,6 @@ def _replay_all(
 def _verify_and_replay(
     path: Path, verify: Callable[..., Verification], replaying: Replaying
 ) -> Answer:
-
     # Read once: the same bytes are verified, run and compared.
     sources = read_sources(path, None, None)
     read = {"evidence": sources.evidence, "profile_folded": sources.folded}
@@ -222,7 +221,6 @@ def _verify_and_replay(
 
 
 def _replay(sources: Sources, replaying: Replaying) -> Replayed:
-
     if not isinstance(sources.evidence, bytes):
         raise UndecidedError(
             "E_REPLAY_NO_EVIDENCE",
@@ -238,7 +236,6 @@ def _replay(sources: Sources, replaying: Replaying) -> Replayed:
 
 
 def _document(answer: Answer) -> dict[str, object]:
-
     found = answer.verification
 
     def listed(findings: Sequence[Finding]) -> list[dict[str, str]]:

@@ -25,8 +25,7 @@ from pytest_flamegate.engines import engine
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.comparability import machine_differences
 from pytest_flamegate.gate.verdict import MoreProcesses
-from pytest_flamegate.models.discover import find_model
-from pytest_flamegate.models.facts import read_model_facts
+from pytest_flamegate.models.discover import find_model, read_model_facts
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity

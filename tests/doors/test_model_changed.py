@@ -10,7 +10,7 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL
-from pytest_flamegate.models.facts import read_model_facts
+from pytest_flamegate.models.discover import read_model_facts
 from pytest_flamegate.profile import profilers
 from pytest_flamegate.run.publish import Outcome
 from tests.models.gguf_files import GgufFile, write_large_model

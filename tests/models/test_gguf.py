@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.models.facts import summarize_headers
+from pytest_flamegate.models.discover import summarize_headers
 from pytest_flamegate.models.files import model_sha256
 from pytest_flamegate.models.gguf import (
     ModelHeader,

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL
-from pytest_flamegate.models.facts import read_model
+from pytest_flamegate.models.discover import read_model
 from pytest_flamegate.models.gguf import read_header
 from tests.models.gguf_files import (
     ARRAY,

@@ -48,17 +48,6 @@ def test_each_result_of_a_file_becomes_a_document(project: Path, capsys: Output)
     assert stored["source"]["file"] == "llama-bench.jsonl"
 
 
-def test_results_of_another_file_are_not_overwritten(project: Path, capsys: Output) -> None:
-    assert main(["import", "llama-bench.jsonl"]) == 0
-    assert main(["import", "llama-bench.jsonl"]) == 0
-    paths = sorted((project / ".flamegate" / "imported" / "llama-bench").iterdir())
-    before = [path.read_bytes() for path in paths]
-    assert main(["import", "llama-bench.json"]) == 2
-    assert "E_NOT_OVERWRITTEN" in capsys.readouterr().err
-    assert [path.read_bytes() for path in paths] == before
-    assert main(["import", "llama-bench.json", "--name", "other"]) == 0
-
-
 def test_one_malformed_row_leaves_nothing_written(project: Path, capsys: Output) -> None:
     rows = Path("llama-bench.jsonl").read_text().replace('"n_gen": 8', '"n_gen": -8')
     Path("bad.jsonl").write_text(rows)
