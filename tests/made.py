@@ -23,7 +23,7 @@ from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Block, Observation, Role, Run
 from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
-from pytest_flamegate.receipt.metrics import cost_of, figures, metrics, overhead_pct
+from pytest_flamegate.receipt.metrics import cost_of, figures, overhead_pct
 from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.types import (
     Evidence,
@@ -326,7 +326,7 @@ def bundle(
         requested_environment=ENVIRONMENT,
         effective_environment=ENVIRONMENT,
     )
-    found = metrics(observation, PROMPT_TOKENS)
+    found = figures(observation.timed, observation.clock_scope, PROMPT_TOKENS)
     profile, folded = _profile(runs, shares, observation.nonce, program=program)
     recorded = evidence(
         nonce=observation.nonce,

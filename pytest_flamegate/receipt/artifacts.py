@@ -169,10 +169,6 @@ class ArtifactStore:
         store.publish(directory, files)
         return directory
 
-    def remove_latest(self, workload: str) -> None:
-        """Remove the latest run of ``workload``."""
-        store.remove(self._own(self.latest_directory(workload)))
-
     def accept_baseline(
         self,
         machine_id: str,
@@ -194,13 +190,9 @@ class ArtifactStore:
         return StoredPath(directory, store.publish(directory, whole, set_aside=set_aside))
 
     def read_baseline(self, machine_id: str, workload: str) -> Baseline | None:
-        """Read the baseline of this class of machine, else that of another class.
+        """Read the baseline of this class of machine, else that of another class, if there is one.
 
-        Returns:
-            The baseline; None if no run of ``workload`` was ever accepted.
-
-        Raises:
-            ReceiptError: ``E_BASELINE_CORRUPT`` if it is not what was accepted.
+        ReceiptError ``E_BASELINE_CORRUPT`` if it is not what was accepted.
         """
         machines = self.machines_with(workload)
         if not machines:
@@ -264,14 +256,10 @@ def read_runs(path: Path) -> HistoryLines[RunLine]:
 
 
 def read_history(path: Path, decode: Callable[[object], LineT]) -> HistoryLines[LineT]:
-    """Return the lines of ``path``, none if there is no such file.
+    """Return the lines of ``path``, one JSON document each; none if there is no such file.
 
-    Args:
-        path: A file with one JSON document on each line.
-        decode: Raises ``ReceiptError`` for a document that is not such a line.
-
-    Raises:
-        ToolError, ReceiptError: The file cannot be read, or is larger than 256 MiB.
+    ``decode`` raises ``ReceiptError`` for a document that is not such a line. ToolError or
+    ReceiptError if the file cannot be read, or is larger than 256 MiB.
     """
     if not os.path.lexists(path):
         return HistoryLines()

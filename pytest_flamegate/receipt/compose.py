@@ -13,13 +13,12 @@ from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.models.files import FileStamp
 from pytest_flamegate.observe.build import InspectedProgram
-from pytest_flamegate.observe.gpu import ObservedDevices
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import redact_environment
 from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Hotspot, Profile
-from pytest_flamegate.receipt.metrics import cost_of, kernel_rates, metrics, tokens_per_second
+from pytest_flamegate.receipt.metrics import cost_of, figures, kernel_rates, tokens_per_second
 from pytest_flamegate.receipt.policies import policy_of_engine
 from pytest_flamegate.receipt.reported import claimed_kernels, engine_kernels
 from pytest_flamegate.receipt.types import (
@@ -44,16 +43,11 @@ def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:
     if seen is None or any(seen.find_missing()) or any(seen.find_contradictions()):
         return "cpu"
     timed = sum(run.role == "timed" for run in evidence.runs)
-    if not timed or active_runs(seen) < timed:
+    if not timed or sum(run.active for run in seen.runs) < timed:
         return "cpu"
     policy = policy_of_engine(str(evidence.workload["engine"]))
     gpu = any(policy.shows_gpu_compute(sighting.name) for sighting in evidence.kernels)
     return "cuda" if gpu else "cpu"
-
-
-def active_runs(seen: ObservedDevices) -> int:
-    """Return the number of timed runs that computed on a device."""
-    return sum(run.active for run in seen.runs)
 
 
 KERNEL_CATEGORIES = frozenset({"matmul", "quantisation", "attention", "norm"})
@@ -93,9 +87,10 @@ def compose(
 
     Without a profile there is no receipt, because no kernel was observed.
     """
-    found = metrics(seen, subject.prompt_tokens)
+    found = figures(seen.timed, seen.clock_scope, subject.prompt_tokens)
     record = None
     sightings: tuple[KernelSighting, ...] = ()
+    stated = recipe(subject.workload)
     if pooled is not None:
         spots = rank_hotspots(pooled, cost_of(pooled.covers, found))
         record = _profile_record(pooled, profiles, spots, overhead_pct, seen.nonce)
@@ -107,7 +102,7 @@ def compose(
         created=utc_now(),
         flamegate_version=subject.flamegate_version,
         receipt_sha256="",
-        workload=recipe(subject.workload),
+        workload=stated,
         model_sha256=str(model_sha256) if model_sha256 else None,
         model=subject.model,
         machine=subject.machine,
@@ -120,7 +115,7 @@ def compose(
         differs_at=seen.differs_at,
         clock_scope=seen.clock_scope,
         runs=seen.runs,
-        metrics=(*found, *kernel_rates(recipe(subject.workload), found), *subject.counted),
+        metrics=(*found, *kernel_rates(stated, found), *subject.counted),
         profile=record,
         kernels=(*sightings, *reported),
         side=subject.side,
@@ -173,7 +168,7 @@ def recipe(workload: Workload) -> dict[str, object]:
 
 
 def _receipt(subject: Subject, seen: Observation, evidence: Evidence) -> Receipt:
-    rate = tokens_per_second(seen)
+    rate = tokens_per_second(seen.runs)
     backend = backend_of(evidence)
     environment = {
         **seen.effective_environment,

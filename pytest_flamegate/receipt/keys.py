@@ -113,7 +113,7 @@ def load_public_key(pem: bytes) -> PublicKey:
     except (ValueError, UnsupportedAlgorithm):
         raise _bad_key("It cannot be read") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise _bad_key(f"It is another kind of key ({_kind(key)})")
+        raise _other_kind(key)
     return _public(key)
 
 
@@ -143,7 +143,7 @@ def load_private_key(pem: bytes, passphrase: bytes | None = None) -> PrivateKey:
             raise passphrase_error("The key cannot be read with this passphrase.") from None
         raise _bad_key("It cannot be read") from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise _bad_key(f"It is another kind of key ({_kind(key)})")
+        raise _other_kind(key)
     return _private(key)
 
 
@@ -173,8 +173,8 @@ def _read_label(pem: bytes) -> str:
     return str(labels[0], "ascii")
 
 
-def _kind(key: object) -> str:
-    return type(key).__name__.lstrip("_")
+def _other_kind(key: object) -> UsageError:
+    return _bad_key(f"It is another kind of key ({type(key).__name__.lstrip('_')})")
 
 
 def _bad_key(

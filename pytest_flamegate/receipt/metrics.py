@@ -11,11 +11,11 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.observe.observation import Block, ClockScope, Observation, Role, Run
+from pytest_flamegate.observe.observation import Block, ClockScope, Role, Run
 from pytest_flamegate.profile.difference import SPREAD
 from pytest_flamegate.profile.model import Covers
 from pytest_flamegate.receipt.reported import engine_metrics
@@ -41,8 +41,7 @@ _SPENT: dict[_CostClock, Callable[[Block], int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(NamedTuple):
     """Tokens per second, the formula, and the number of tokens."""
 
     tokens_per_second: float
@@ -92,12 +91,8 @@ def rate_of(runs: Iterable[Run]) -> Rate | None:
     return Rate(tokens / elapsed_ns * _S, formula, tokens)
 
 
-def tokens_per_second(observation: Observation) -> Metric:
+def tokens_per_second(runs: Iterable[Run]) -> Metric:
     """Return the rate that a receipt claims; ToolError ``E_NO_RATE`` without one."""
-    return _throughput(observation.runs)
-
-
-def _throughput(runs: Iterable[Run]) -> Metric:
     rate = rate_of(runs)
     if rate is None:
         raise ToolError(
@@ -110,11 +105,6 @@ def _throughput(runs: Iterable[Run]) -> Metric:
     )
 
 
-def metrics(observation: Observation, prompt_tokens: int | None) -> tuple[Metric, ...]:
-    """Return every figure of the timed runs; ``prompt_tokens`` is None if it is unknown."""
-    return figures(observation.timed, observation.clock_scope, prompt_tokens)
-
-
 def figures(
     timed: Sequence[Run],
     clock_scope: ClockScope,
@@ -124,21 +114,15 @@ def figures(
 ) -> tuple[Metric, ...]:
     """Return every figure of the ``timed`` runs, the observed ones first, then the reported ones.
 
-    Args:
-        timed: runs that each generated tokens.
-        clock_scope: the phase that an interval covers.
-        prompt_tokens: the length of the prompt, None if it is unknown.
-        unseen: include times whose median is 0, as older evidence does. Most of those tokens were
-            read together with the one before, so their time was not observed.
-
-    Raises:
-        ToolError: ``E_NO_RATE`` if all tokens came at one instant.
+    ``unseen`` includes times whose median is 0, as older evidence does. Most of those tokens were
+    read together with the one before, so their time was not observed. ToolError ``E_NO_RATE`` if
+    all tokens came at one instant.
     """
     sequences = [gaps for run in timed for block in run.blocks for gaps in block.sequences_ns]
     first = [gaps[0] for gaps in sequences]
     long = [gaps for gaps in sequences if len(gaps) > 1]
     found = [
-        _throughput(timed),
+        tokens_per_second(timed),
         _cost("quiet_s_per_token", "quiet", timed),
         _cost("cpu_s_per_token", "cpu", timed),
     ]

@@ -22,31 +22,21 @@ MAX_KERNELS = 64
 _NAME_BYTES = 128
 
 
-class FigureKind(NamedTuple):
-    """The unit of a reported figure, and the direction that is better."""
-
-    unit: str
-    direction: Direction
-
-
 _MORE: Direction = "higher_is_better"
 _LESS: Direction = "lower_is_better"
-FIGURES: Mapping[str, FigureKind] = MappingProxyType(
+FIGURES: Mapping[str, tuple[str, Direction]] = MappingProxyType(
     {
         # Every metric has a direction. That of a count means nothing, because no gate reads it.
-        **dict.fromkeys(("tokens", "prompt_tokens"), FigureKind("tokens", _MORE)),
+        **dict.fromkeys(("tokens", "prompt_tokens"), ("tokens", _MORE)),
+        **dict.fromkeys(("load_ms", "prefill_ms", "decode_ms", "total_ms"), ("ms", _LESS)),
+        **dict.fromkeys(("embed_us", "forward_us", "logits_us", "sample_us"), ("us", _LESS)),
         **dict.fromkeys(
-            ("load_ms", "prefill_ms", "decode_ms", "total_ms"), FigureKind("ms", _LESS)
+            ("tokens_per_second", "prefill_tokens_per_second", "decode_tokens_per_second"),
+            ("tokens/s", _MORE),
         ),
-        **dict.fromkeys(
-            ("embed_us", "forward_us", "logits_us", "sample_us"), FigureKind("us", _LESS)
-        ),
-        "tokens_per_second": FigureKind("tokens/s", _MORE),
-        "prefill_tokens_per_second": FigureKind("tokens/s", _MORE),
-        "decode_tokens_per_second": FigureKind("tokens/s", _MORE),
     }
 )
-"""The figures that become metrics, in their order. Others stay in the report."""
+"""Unit and direction of the figures that become metrics, in their order. Others stay in reports."""
 
 _OBSERVED = {
     "engine_load_ms": "load_ms",
@@ -59,13 +49,11 @@ _COUNTED: Mapping[float, str] = {0: "n", -1: "(n-1)", 1: "(n+1)"}
 
 
 class ReportedValue(NamedTuple):
-    """One value of a figure, its source and its formula, and whether flamegate derived it."""
+    """One value of a figure and its formula, and whether flamegate derived it."""
 
-    name: str
-    source: str
-    formula: str
     value: float
-    provenance: Literal["ingested", "derived"]
+    formula: str
+    provenance: Literal["ingested", "derived"] = "ingested"
 
 
 def engine_metrics(timed: Iterable[Run]) -> tuple[Metric, ...]:
@@ -76,21 +64,25 @@ def engine_metrics(timed: Iterable[Run]) -> tuple[Metric, ...]:
     values: dict[tuple[str, str], list[ReportedValue]] = {}
     for run in timed:
         for report in run.reported:
-            for each in _read_values(report, run.tokens_per_sequence):
-                values.setdefault((each.name, each.source), []).append(each)
+            for name, value in _read_values(report, run.tokens_per_sequence):
+                values.setdefault((name, report.source), []).append(value)
     known = list(FIGURES)
     ordered = sorted(values.items(), key=lambda entry: (known.index(entry[0][0]), entry[0][1]))
-    found = (_make_metric(each) for _, each in ordered if len(each) >= MIN_REPORTS)
+    found = (
+        _make_metric(name, source, each)
+        for (name, source), each in ordered
+        if len(each) >= MIN_REPORTS
+    )
     return tuple(metric for metric in found if math.isfinite(metric.value))
 
 
-def _read_values(report: Report, observed: int) -> Iterator[ReportedValue]:
+def _read_values(report: Report, observed: int) -> Iterator[tuple[str, ReportedValue]]:
     """Yield the figures of a report, and the rates that follow from them."""
-    figures, source = report.figures, report.source
+    figures = report.figures
     for name in FIGURES.keys() & figures.keys():
         # Engines print a rate of 0 if there was none.
-        if figures[name] > 0 or FIGURES[name].unit != "tokens/s":
-            yield ReportedValue(name, source, name, figures[name], "ingested")
+        if figures[name] > 0 or FIGURES[name][0] != "tokens/s":
+            yield name, ReportedValue(figures[name], name)
     # The first token may come from the prompt, before the decode time begins.
     decoded = figures.get("decode_tokens", figures.get("tokens", 0.0))
     counted = _COUNTED.get(decoded - observed, "predicted-tokens")
@@ -103,21 +95,21 @@ def _read_values(report: Report, observed: int) -> Iterator[ReportedValue]:
         if name not in figures and count > 0 and spent_ms > 0:
             rate = 1e3 * count / spent_ms
             if math.isfinite(rate):
-                yield ReportedValue(name, source, formula, rate, "derived")
+                yield name, ReportedValue(rate, formula, "derived")
 
 
-def _make_metric(values: Sequence[ReportedValue]) -> Metric:
+def _make_metric(name: str, source: str, values: Sequence[ReportedValue]) -> Metric:
     first = values[0]
-    figure = FIGURES[first.name]
+    unit, direction = FIGURES[name]
     # For sequences of different lengths only the engine's own count describes all of them.
     same = len({each.formula for each in values}) == 1
     formula = first.formula if same else "predicted-tokens/decode-time"
     return Metric(
-        name=PREFIX + first.name,
+        name=PREFIX + name,
         value=statistics.median(each.value for each in values),
-        formula=f"{first.source}:{formula}/median",
-        unit=figure.unit,
-        direction=figure.direction,
+        formula=f"{source}:{formula}/median",
+        unit=unit,
+        direction=direction,
         clock="wall",
         samples=len(values),
         provenance=first.provenance,
@@ -175,12 +167,7 @@ def claimed_kernels(
     that the kernel policy asks for, or if it is a GPU kernel, which a profiler of the CPU cannot
     see. Such a receipt stays below OBSERVED (``W_KERNELS_FROM_ENGINE``). A mock is always claimed,
     so that it is rejected. A GPU kernel is not claimed for the backend ``cpu``.
-
-    Args:
-        sightings: of the profile and of the engine.
-        named_by_profile: whether the profile shows a function that is known to compute.
-        backend: the claimed backend.
-        policy: the kernel policy of the engine.
+    ``named_by_profile`` says whether the profile shows a function that is known to compute.
     """
     claimed = [each.name for each in sightings if each.source == "profile"]
     enough = named_by_profile and any(map(policy.shows_cpu_compute, claimed))

@@ -34,10 +34,8 @@ def parse_recipe(stated: Mapping[str, Any], directory: Path) -> Workload:
     """Return the workload that a recipe describes, as of the project ``directory``.
 
     It equals the measured one in everything that decides how it runs; a recipe has neither
-    thresholds nor options of the profiler.
-
-    Raises:
-        ReceiptError: ``E_REPLAY_RECIPE`` if it could not have been declared.
+    thresholds nor options of the profiler. ReceiptError ``E_REPLAY_RECIPE`` if it could not have
+    been declared.
     """
     try:
         return _parse_recipe(encode_plain(stated), directory)

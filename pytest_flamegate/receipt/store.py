@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -76,16 +75,8 @@ def child_path(root: Path, name: str) -> Path:
 def write_atomic(path: Path, data: bytes, *, set_aside: bool = False) -> Path | None:
     """Replace the file ``path`` by ``data``, all or nothing; missing directories are made.
 
-    Args:
-        path: A regular file, or no entry yet.
-        data: The new content.
-        set_aside: Move the earlier file to a hidden name instead of removing it.
-
-    Returns:
-        The hidden name of the earlier file; None if there was none or ``set_aside`` is False.
-
-    Raises:
-        ToolError: ``E_CANNOT_WRITE`` (the earlier content stays), ``E_LOCK_TIMEOUT``.
+    With ``set_aside`` the earlier file is moved to a hidden name, which is returned. ToolError
+    ``E_CANNOT_WRITE`` (the earlier content stays), ``E_LOCK_TIMEOUT``.
     """
     with write_errors(path):
         require_no_link(path)
@@ -228,8 +219,6 @@ def exchange_names(one: Path, other: Path) -> bool:
 @cache
 def _renameat2() -> Any:
     """Return the C library's renameat2, which Python does not offer; None if there is none."""
-    if not sys.platform.startswith("linux"):
-        return None
     import ctypes
 
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.json import RECEIPT_LIMITS, parse_json
 from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.receipt.documents import decode_evidence, find_faults
@@ -28,7 +28,7 @@ class Verification:
     """The answer about one receipt.
 
     Attributes:
-        ok: Nothing was rejected: neither by a rule of honesty nor by a wish of the reader.
+        ok: Nothing was rejected: neither by a rule of honesty nor by an option of the reader.
         grade: The highest grade reached, whether or not that is enough.
         refusals: Every reason to reject the receipt.
         warnings: Notices, none of which rejects it.
@@ -73,14 +73,11 @@ class _Findings:
     def reject(self, refusal: Refusal, protects: Grade | None) -> None:
         """Add a refusal; the grade falls below the one it ``protects``.
 
-        A refusal that protects no grade concerns a wish of the reader, not honesty.
+        A refusal that protects no grade concerns an option of the reader, not honesty.
         """
         self.refusals.append(refusal)
         self.honest = self.honest and protects is None
         self.lower(protects)
-
-    def reject_error(self, error: FlamegateError, protects: Grade | None) -> None:
-        self.reject(make_refusal(error), protects)
 
     def lower(self, protects: Grade | None) -> None:
         if protects is not None:
@@ -108,8 +105,8 @@ class _Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wishes:
-    """The reader's wishes beyond honesty."""
+class _Options:
+    """The reader's options beyond honesty."""
 
     policy: str | None
     require_gpu_kernels: bool
@@ -162,9 +159,9 @@ def verify_receipt(
     """
     moment = now if now is not None else datetime.now(UTC)
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    wishes = _Wishes(policy, require_gpu_kernels, require_grade, max_age_s, moment, keys, replay)
+    options = _Options(policy, require_gpu_kernels, require_grade, max_age_s, moment, keys, replay)
     try:
-        return _verify(read_sources(data, evidence, profile_folded, attestation), wishes)
+        return _verify(read_sources(data, evidence, profile_folded, attestation), options)
     except Exception as error:
         # A verifier that fails must reject: otherwise a receipt that crashes it goes unverified.
         refusal = Refusal(
@@ -176,26 +173,26 @@ def verify_receipt(
         return Verification(False, Grade.SELF_REPORTED, (refusal,), (), DEFAULT_POLICY, ceiling)
 
 
-def _verify(sources: Sources, wishes: _Wishes) -> Verification:
+def _verify(sources: Sources, options: _Options) -> Verification:
     found = _Findings()
     document, malformed = _read_receipt(sources.receipt, found)
     evidence = _read_evidence(sources.evidence, found)
-    policy = _choose_policy(document, malformed, evidence, wishes, found)
+    policy = _choose_policy(document, malformed, evidence, options, found)
     if document is not None:
-        requested = (wishes.require_gpu_kernels, wishes.max_age_s)
-        claim = Claim(document, policy, wishes.now, *requested, malformed)
+        requested = (options.require_gpu_kernels, options.max_age_s)
+        claim = Claim(document, policy, options.now, *requested, malformed)
         found.apply(RULES, claim, rejects=True)
         found.apply(NOTICES, claim, rejects=False)
         if evidence is not None:
             _crosscheck(claim, evidence, sources, found)
-            if wishes.replay is not None and found.submission is not None:
-                _compare_replay(replay.Replay(found.submission, wishes.replay), found)
+            if options.replay is not None and found.submission is not None:
+                _compare_replay(replay.Replay(found.submission, options.replay), found)
     obtained_again = found.grade is Grade.REPLAYED
-    signed_by = _check_signer(sources, wishes, found)
+    signed_by = _check_signer(sources, options, found)
     # ATTESTED is above REPLAYED, but does not mean that anything was run again.
-    missing = wishes.require_grade is Grade.REPLAYED and not obtained_again
-    if wishes.require_grade is not None and (missing or found.grade < wishes.require_grade):
-        wanted = wishes.require_grade
+    missing = options.require_grade is Grade.REPLAYED and not obtained_again
+    if options.require_grade is not None and (missing or found.grade < options.require_grade):
+        wanted = options.require_grade
         message = f"The grade is {found.grade.name}, wanted {wanted.name}."
         found.reject(Refusal("E_GRADE", message, wanted.remedy), None)
     return Verification(
@@ -204,11 +201,11 @@ def _verify(sources: Sources, wishes: _Wishes) -> Verification:
         refusals=tuple(found.refusals),
         warnings=tuple(found.warnings),
         policy=policy.name,
-        ceiling=max(found.grade, wishes.require_grade or found.grade).ceiling,
+        ceiling=max(found.grade, options.require_grade or found.grade).ceiling,
         signed_by=signed_by,
         honest=found.honest,
         unfit=found.find_unfit(),
-        replayed=wishes.replay,
+        replayed=options.replay,
         obtained_again=obtained_again,
     )
 
@@ -217,37 +214,33 @@ def _read_receipt(
     raw: bytes | Refusal, found: _Findings
 ) -> tuple[dict[str, object] | None, frozenset[str]]:
     """Return the document and the names of its malformed fields; None if it is no object."""
-    nothing: tuple[None, frozenset[str]] = None, frozenset()
-    if isinstance(raw, Refusal):
-        found.reject(raw, Grade.CONSISTENT)
-        return nothing
     try:
+        if isinstance(raw, Refusal):
+            raise ReceiptError(raw.code, raw.message, raw.remedy)
         document = parse_json(raw, RECEIPT_LIMITS, subject="The receipt")
     except FlamegateError as error:
-        found.reject_error(error, Grade.CONSISTENT)
-        return nothing
+        found.reject(make_refusal(error), Grade.CONSISTENT)
+        return None, frozenset()
     if isinstance(document, dict) and document.get("kind") == "imported":
         found.reject(_IMPORTED, Grade.CONSISTENT)
-        return nothing
+        return None, frozenset()
     faults = find_faults(document)
     for fault in faults:
         found.reject(fault.refusal, Grade.CONSISTENT)
-    if not isinstance(document, dict):
-        return nothing
-    return document, frozenset(fault.field for fault in faults if fault.field is not None)
+    malformed = frozenset(fault.field for fault in faults if fault.field is not None)
+    return document if isinstance(document, dict) else None, malformed
 
 
 def _read_evidence(raw: bytes | Refusal | None, found: _Findings) -> Evidence | None:
     if raw is None:
         found.lower(Grade.OBSERVED)
         return None
-    if isinstance(raw, Refusal):
-        found.reject(raw, Grade.OBSERVED)
-        return None
     try:
+        if isinstance(raw, Refusal):
+            raise ReceiptError(raw.code, raw.message, raw.remedy)
         return decode_evidence(raw)
     except FlamegateError as error:
-        found.reject_error(error, Grade.OBSERVED)
+        found.reject(make_refusal(error), Grade.OBSERVED)
         return None
 
 
@@ -255,18 +248,18 @@ def _choose_policy(
     document: dict[str, Any] | None,
     malformed: frozenset[str],
     evidence: Evidence | None,
-    wishes: _Wishes,
+    options: _Options,
     found: _Findings,
 ) -> Policy:
     try:
-        if wishes.policy is not None:
-            return policy_for(wishes.policy)
+        if options.policy is not None:
+            return policy_for(options.policy)
         if evidence is not None:
             return policy_of_engine(str(evidence.workload["engine"]))
         if document is not None and "environment" not in malformed:
             return policy_of_engine(document["environment"].get("FLAMEGATE_ENGINE"))
     except FlamegateError as error:
-        found.reject_error(error, None if wishes.policy is not None else Grade.CONSISTENT)
+        found.reject(make_refusal(error), None if options.policy is not None else Grade.CONSISTENT)
     return policy_for(None)
 
 
@@ -303,9 +296,9 @@ def _compare_replay(again: replay.Replay, found: _Findings) -> None:
     found.apply(replay.SHORTFALLS, again, rejects=False)
 
 
-def _check_signer(sources: Sources, wishes: _Wishes, found: _Findings) -> str | None:
+def _check_signer(sources: Sources, options: _Options, found: _Findings) -> str | None:
     """Award ATTESTED to an observed receipt that is signed; return the signer's keyid."""
-    checked = check_signature(sources.attestation, wishes.keys, sources.files)
+    checked = check_signature(sources.attestation, options.keys, sources.files)
     for refusal in checked.refusals:
         found.reject(refusal, Grade.ATTESTED if refusal.code == OTHER_FILES else None)
     found.warnings.extend(checked.notices)

@@ -99,7 +99,7 @@ def test_no_side_of_a_pair_is_faster_than_it_can_be(
     monkeypatch.setattr(served, "wait_readable", late())
     pairs.pair()
     for side in sides:
-        assert 0 < tokens_per_second(side.observation()).value <= FASTEST
+        assert 0 < tokens_per_second(side.observation().runs).value <= FASTEST
 
 
 STREAM = """\
@@ -126,7 +126,7 @@ def test_the_decode_of_a_program_covers_the_tokens_after_the_first_read(
     # One token may have been on its way at the first read.
     spent_ns = block.decode.wall_ns
     assert spent_ns >= (block.judged_tokens - 1) * TOKEN_S * 1e9
-    rate = tokens_per_second(watched.observation()).value
+    rate = tokens_per_second(watched.observation().runs).value
     assert rate == pytest.approx(block.judged_tokens / spent_ns * 1e9)
     assert rate <= FASTEST * block.judged_tokens / (block.judged_tokens - 1)
 

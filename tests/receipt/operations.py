@@ -209,9 +209,6 @@ OPERATIONS = (
         _PUBLISHED,
         between=(None,),
     ),
-    Operation(
-        "clear", lambda artifacts: artifacts.remove_latest(WORKLOAD), _view_latest, None, _PUBLISHED
-    ),
     Operation("accept", _accept, _view_baseline, NEW, _ACCEPTED),
     Operation(
         "accept over what is spoilt",

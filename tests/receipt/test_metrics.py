@@ -135,8 +135,8 @@ def test_rate_from_token_times(
     assert found.tokens_per_second == pytest.approx(rate)
     assert found.formula == formula
     observed = Observation("", runs, (), "", "", None, scope, {}, {})  # type: ignore[arg-type]
-    assert tokens_per_second(observed).value == pytest.approx(rate)
-    assert tokens_per_second(observed).formula == formula
+    assert tokens_per_second(observed.runs).value == pytest.approx(rate)
+    assert tokens_per_second(observed.runs).formula == formula
 
 
 @pytest.mark.parametrize("sequences", [[], [()], [(0,)], [(0, 0)]])

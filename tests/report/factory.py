@@ -9,7 +9,7 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.observe.observation import Block, Observation, Run
 from pytest_flamegate.profile.model import Frame, FrameKind, Hotspot, Profile, Stack
-from pytest_flamegate.receipt.metrics import metrics
+from pytest_flamegate.receipt.metrics import figures
 from pytest_flamegate.receipt.types import (
     Evidence,
     KernelSighting,
@@ -232,7 +232,7 @@ def evidence(
         differs_at=None,
         clock_scope="sequence",
         runs=runs,
-        metrics=metrics(observation, 5),
+        metrics=figures(observation.timed, observation.clock_scope, 5),
         profile=profile_record(records) if with_profile else None,
         kernels=(KernelSighting("ternary_gemv", "profile", 940),),
     )

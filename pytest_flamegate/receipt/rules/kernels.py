@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from pytest_flamegate.core.text import find_hidden_character, quote
 from pytest_flamegate.observe.gpu import ObservedDevices
-from pytest_flamegate.receipt.compose import active_runs
 from pytest_flamegate.receipt.rules.claim import READ_NAME
 from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, Submission, number, table
 from pytest_flamegate.receipt.types import Grade
@@ -190,7 +189,7 @@ def _check_device_observed(case: Submission) -> Iterator[str]:
     devices = case.evidence.device
     if devices is None:
         yield "The backend is cuda, but the evidence has no observation of a device."
-    elif (active := active_runs(devices)) < max(1, len(case.timed)):
+    elif (active := sum(run.active for run in devices.runs)) < max(1, len(case.timed)):
         troubles = f": {', '.join(devices.troubles)}" if devices.troubles else ""
         yield (
             f"The backend is cuda, but only {active} of {len(case.timed)} timed runs were observed "
@@ -207,7 +206,11 @@ def _check_device_unused(case: Submission) -> Iterator[str]:
     # Not an error: a profiler of the CPU cannot name the kernels that a claim of cuda needs, so
     # the observer itself writes cpu in this case.
     devices = case.evidence.device
-    if case.claim.backend == "cpu" and devices is not None and (active := active_runs(devices)):
+    if (
+        case.claim.backend == "cpu"
+        and devices is not None
+        and (active := sum(run.active for run in devices.runs))
+    ):
         yield (
             f"The backend is cpu, but {active} of {len(case.timed)} timed runs computed on a GPU."
         )

@@ -23,7 +23,7 @@ from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.profile.frames import parse_folded
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.receipt.metrics import cost_of, metrics, overhead_pct, value_of
+from pytest_flamegate.receipt.metrics import cost_of, figures, overhead_pct, value_of
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.documents import DATA
 
@@ -81,7 +81,8 @@ class Draft:
         counted = [encode_plain(each) for each in seen.metrics if each.provenance == "counted"]
         prompt_tokens = self._prompt_tokens(seen)
         try:
-            found = metrics(_observation(seen), prompt_tokens)
+            shown = _observation(seen)
+            found = figures(shown.timed, shown.clock_scope, prompt_tokens)
         except ToolError:
             return self  # no rate: whoever claims one all the same keeps the old figures
         self.evidence["metrics"] = [*map(encode_plain, found), *counted]
