@@ -7,6 +7,7 @@ if the whole certainly got faster, unless drift is strict. A drift that no evide
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -150,8 +151,8 @@ def judge_shares(
         _judge_share(share, by_name.get(share.name), thresholds.share_pp(share.name), whole)
         for share in shares
     )
-    unknown = _unknown_reasons(declared, baseline, current)
-    return JudgedShares(hotspots, costs, (*unknown, *_coarse_reasons(hotspots)))
+    observed = observed_frames(baseline.profiled, current.profiled)
+    return JudgedShares(hotspots, costs, tuple(_general_reasons(declared, observed, hotspots)))
 
 
 def _unjudged(declared: list[str], baseline: int, current: int) -> JudgedShares:
@@ -176,39 +177,30 @@ def _unjudged(declared: list[str], baseline: int, current: int) -> JudgedShares:
     return JudgedShares(reasons=(reason,), helped_by=helped_by)
 
 
-def _coarse_reasons(hotspots: tuple[HotspotChange, ...]) -> tuple[Reason, ...]:
-    """Name the functions whose samples were too few for the threshold asked for."""
-    rows = [hotspot for hotspot in hotspots if hotspot.coarse]
-    if not rows:
-        return ()
-    named = ", ".join(
+def _general_reasons(
+    declared: list[str], observed: tuple[str, ...], hotspots: tuple[HotspotChange, ...]
+) -> Iterator[Reason]:
+    """Name declared functions that are in no profile, and thresholds that the samples miss."""
+    for name in sorted(declared):
+        if name not in observed:
+            yield Reason(
+                "E_HOTSPOT_UNKNOWN",
+                f"{name} is declared with a share and is in neither profile. Functions there: "
+                f"{', '.join(observed[:_NAMED]) or 'none'}{', …' * (len(observed) > _NAMED)}. "
+                "Correct the name in hotspots.",
+            )
+    coarse = [
         f"{hotspot.name} {hotspot.share.detectable_pp:.1f} pp of {hotspot.threshold_pp:g}"
-        for hotspot in rows[:_NAMED]
-    )
-    return (
-        Reason(
+        for hotspot in hotspots
+        if hotspot.coarse
+    ]
+    if coarse:
+        yield Reason(
             "I_SHARES_COARSE",
-            f"Smallest drifts of a share that could have been seen for certain: {named}"
-            f"{', …' * (len(rows) > _NAMED)}. More time takes more samples "
-            "(--flamegate-budget sets the seconds).",
-        ),
-    )
-
-
-def _unknown_reasons(
-    declared: list[str], baseline: Measurement, current: Measurement
-) -> tuple[Reason, ...]:
-    observed = observed_frames(baseline.profiled, current.profiled)
-    return tuple(
-        Reason(
-            "E_HOTSPOT_UNKNOWN",
-            f"{name} is declared with a share and is in neither profile. Functions there: "
-            f"{', '.join(observed[:_NAMED]) or 'none'}{', …' * (len(observed) > _NAMED)}. "
-            "Correct the name in hotspots.",
+            "Smallest drifts of a share that could have been seen for certain: "
+            f"{', '.join(coarse[:_NAMED])}{', …' * (len(coarse) > _NAMED)}. More time takes more "
+            "samples (--flamegate-budget sets the seconds).",
         )
-        for name in sorted(declared)
-        if name not in observed
-    )
 
 
 def _judge_share(
@@ -292,26 +284,24 @@ def _share_reason(
         f"{name} went from {100 * share.baseline_share:.1f} % to {100 * share.current_share:.1f} % "
         f"of the samples ({share.shift_pp:+.1f} percentage points, {threshold_pp:g} allowed)"
     )
-    if not certain and decision == "pass":
-        return Reason(
-            "I_SHARE_MOVED",
-            f"{shift}, which may be chance. The whole got faster and it costs no more, so it is "
-            "excused either way.",
-        )
-    if not certain:
-        return Reason(
-            "E_SHARE_UNSETTLED",
-            f"{shift}, which may be chance with so few samples. {MORE_TIME}",
-        )
     words = _FINDING_WORDS[finding]
     if cost is not None:
         words += f" ({significant(cost.baseline_us)} → {significant(cost.current_us)} µs)"
-    if decision == "improved":
-        return Reason("I_SHARE_MOVED", f"{shift}: {words}, and the whole got faster.")
-    if decision == "inconclusive":
-        return Reason(
-            "E_SHARE_UNSETTLED",
-            f"{shift}: {words}. It is excused if its cost did not rise in a whole that got "
-            "faster, which is not shown yet.",
+    code, why = "E_SHARE_DRIFT", f": {words}."
+    if not certain and decision == "pass":
+        code = "I_SHARE_MOVED"
+        why = (
+            ", which may be chance. The whole got faster and it costs no more, so it is excused "
+            "either way."
         )
-    return Reason("E_SHARE_DRIFT", f"{shift}: {words}.")
+    elif not certain:
+        code, why = "E_SHARE_UNSETTLED", f", which may be chance with so few samples. {MORE_TIME}"
+    elif decision == "improved":
+        code, why = "I_SHARE_MOVED", f": {words}, and the whole got faster."
+    elif decision == "inconclusive":
+        code = "E_SHARE_UNSETTLED"
+        why = (
+            f": {words}. It is excused if its cost did not rise in a whole that got faster, which "
+            "is not shown yet."
+        )
+    return Reason(code, shift + why)

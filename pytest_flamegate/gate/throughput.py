@@ -293,23 +293,17 @@ def rate_reason(verdict: RateVerdict, change_pct: float, allowed_drop_pct: float
     """Return why the rate was judged as it was: the change, its interval and the threshold."""
     between = describe_range(rate_change_pct(verdict.high), rate_change_pct(verdict.low))
     change = f"Tokens per second: {describe_rate_change(change_pct)}, {between}"
-    allowed = f"a drop of {allowed_drop_pct:g} % is allowed"
+    allowed = f"{allowed_drop_pct:g} %"
+    code, why = "I_WITHIN_THRESHOLD", f"; a drop of {allowed} is allowed."
     if verdict.decision == "regressed":
-        return Reason("E_SLOWER", f"{change}; {allowed}.")
-    if verdict.decision == "improved":
-        return Reason("I_FASTER", f"{change}.")
-    if verdict.decision == "inconclusive":
-        return Reason(
-            "E_NOISE",
-            f"{change}, so neither a drop of {allowed_drop_pct:g} % nor its absence is shown.",
-        )
-    if verdict.slower:
-        return Reason(
-            "I_WITHIN_THRESHOLD",
-            f"{change}: certainly slower, and certainly by less than the {allowed_drop_pct:g} % "
-            "allowed.",
-        )
-    return Reason("I_WITHIN_THRESHOLD", f"{change}; {allowed}.")
+        code = "E_SLOWER"
+    elif verdict.decision == "improved":
+        code, why = "I_FASTER", "."
+    elif verdict.decision == "inconclusive":
+        code, why = "E_NOISE", f", so neither a drop of {allowed} nor its absence is shown."
+    elif verdict.slower:
+        why = f": certainly slower, and certainly by less than the {allowed} allowed."
+    return Reason(code, change + why)
 
 
 _BASELINE_TOO_WIDE = Reason(

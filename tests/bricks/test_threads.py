@@ -185,22 +185,6 @@ def test_end_in_another_thread_raises(form: str) -> None:
     assert recorded.unended == 1
 
 
-def test_end_in_another_task_raises() -> None:
-    async def main() -> None:
-        handle = start("A")
-
-        async def ends() -> None:
-            stop(handle)
-
-        with pytest.raises(UsageError, match="E_BRICK_END"):
-            await asyncio.create_task(ends())
-        stop(handle)
-
-    with BrickProfiler() as profiler:
-        asyncio.run(main())
-    assert by_name(profiler.recorded())["A"].calls == 1
-
-
 def test_interleaved_generators_raise() -> None:
     def values(name: str) -> Iterator[int]:
         with brick(name):

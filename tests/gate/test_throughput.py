@@ -164,13 +164,6 @@ def test_more_processes_help_if_the_baseline_allows_a_decision(
     assert ("E_BASELINE_TOO_WIDE" in codes(signal)) is not helped
 
 
-def test_drift_counts_when_it_is_asked_whether_more_would_help() -> None:
-    # A threshold that the drift of two batches hides, however quiet the processes are.
-    old, new = measurement([i * 1e-7 for i in range(9)]), noisy(1)
-    signal, _ = judge_throughput(old, new, 0.5, ONCE)
-    assert (signal.decision, signal.helped_by) == ("inconclusive", ())
-
-
 def test_waiting_is_mentioned_from_a_fifth_of_the_time_on() -> None:
     assert "I_WAITING" not in codes(judged(1.0, waiting_us=190.0))
     signal = judged(1.0, waiting_us=210.0)

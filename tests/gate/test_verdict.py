@@ -74,30 +74,18 @@ def test_holds_what_is_promised_and_reads_back(verdict: Verdict) -> None:
 def test_numbers_are_those_of_the_verdict() -> None:
     document = json.loads(encode_json(verdict_document(REGRESSED)))
     assert document["signals"][0]["change_pct"] == REGRESSED.signals[0].change_pct
-    assert document["reasons"][0] == {
-        "code": "E_SLOWER",
-        "message": REGRESSED.reasons[0].message,
-    }
+    assert document["reasons"][0]["message"] == REGRESSED.reasons[0].message
     assert document["attribution"][0]["name"] == "gemv"
     assert document["attribution"][0]["explains"] == pytest.approx(0.7, abs=0.01)
     hotspot = document["hotspots"][0]
     assert hotspot["finding"] == "costs_more"
     assert hotspot["baseline_share_pct"] == pytest.approx(69.9, abs=0.1)
-    assert (document["exit_code"], document["grade"], document["method"]) == (
-        *(1, "OBSERVED", "stored"),
-    )
+    assert (document["exit_code"], document["method"]) == (1, "stored")
     incomparable = judge_stored(baseline(), evidence(model_sha256=None))
-    assert json.loads(encode_json(verdict_document(incomparable)))["comparability"] == {
-        "comparable": False,
-        "differences": [
-            {
-                "field": "model sha256",
-                "baseline": "aaaaaaaaaaa… (model.gguf)",
-                "current": "absent",
-                "code": "E_MODEL_DIFFERS",
-            }
-        ],
-    }
+    (field,) = json.loads(encode_json(verdict_document(incomparable)))["comparability"][
+        "differences"
+    ]
+    assert (field["code"], field["current"]) == ("E_MODEL_DIFFERS", "absent")
 
 
 @pytest.mark.parametrize("spoiled", [{}, {"verdict": "fine"}, {"reasons": [{"code": 1}]}])
