@@ -226,7 +226,6 @@ ALLOWED: dict[str, dict[str, str]] = {
     "XML read": {"report/svg.py": "escapes what is written; nothing is parsed"},
     "lenient JSON": {
         "core/json_parser.py": "the strict parser itself",
-        "profile/formats/traces.py": "strict by its own hooks: constants, figures",
         "child/serve.py": _ARGUMENT,
         "observe/completions.py": "what a server streams; every figure is looked at by itself",
         "engines/figure_sources.py": "what its own child prints: named groups, as text",
