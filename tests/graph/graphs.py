@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -16,30 +17,8 @@ from pytest_flamegate.graph.graph import (
 )
 
 
-def call(
-    name: str,
-    start_ns: int,
-    end_ns: int,
-    *,
-    layer: int | None = None,
-    parent: int | None = None,
-    lane: int = 0,
-    elements: int = 0,
-    kernel: str = "",
-    size: int = 0,
-) -> BrickCall:
-    return BrickCall(
-        name,
-        start_ns,
-        end_ns,
-        end_ns - start_ns,
-        layer,
-        lane=lane,
-        parent=parent,
-        elements=elements,
-        bytes=size,
-        kernel=kernel,
-    )
+def call(name: str, start_ns: int, end_ns: int, **more: Any) -> BrickCall:
+    return BrickCall(name, start_ns, end_ns, end_ns - start_ns, **more)
 
 
 def every_kind() -> ExecutionGraph:
@@ -91,23 +70,6 @@ def _ended(found: list[BrickCall], open_calls: list[tuple[int, int]], now: int) 
     index, start = open_calls.pop()
     old = found[index]
     within = sum(each.end_ns - each.start_ns for each in found if each.parent == index)
-    found[index] = BrickCall(
-        old.name,
-        start,
-        now,
-        now - start - within,
-        old.layer,
-        lane=old.lane,
-        parent=old.parent,
-        kernel=old.kernel,
-    )
+    self_ns = now - start - within
+    found[index] = replace(old, start_ns=start, end_ns=now, self_ns=self_ns)
     return now
-
-
-def calls_in_a_row(durations_ns: Sequence[int]) -> list[BrickCall]:
-    """Return calls of one layer, each right after the one before."""
-    ends = [sum(durations_ns[: place + 1]) for place in range(len(durations_ns))]
-    return [
-        call(f"Brick{place}", end - took, end, layer=0)
-        for place, (took, end) in enumerate(zip(durations_ns, ends, strict=True))
-    ]

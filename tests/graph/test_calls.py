@@ -17,7 +17,7 @@ def test_layer_brick_kernel_and_copy() -> None:
         [
             call("Embedding", 0, 5),
             call("QkvProjection", 10, 30, layer=0, elements=8, kernel="gemv<<<2,64,1>>> smem=16B"),
-            call("H2D", 12, 14, layer=0, parent=1, size=32),
+            call("H2D", 12, 14, layer=0, parent=1, bytes=32),
             call("RmsNorm", 30, 40, layer=0),
             call("LmHead", 41, 50),
         ]

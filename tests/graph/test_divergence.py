@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pytest_flamegate.child.embedded import kernels, transformer
-from pytest_flamegate.child.embedded.transformer import Transformer
 from pytest_flamegate.core.errors import UndecidedError, UsageError
-from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 from pytest_flamegate.graph.divergence import Tolerance, divergence, sentence
 from pytest_flamegate.graph.tensors import Digests, Tensor, TensorDigest, TensorKey
 
@@ -150,50 +145,3 @@ def test_tolerance_is_valid_and_needs_the_values() -> None:
     for limits in ((-1.0, 0.0), (0.0, -1e-9), (INF, 0.0), (0.0, NAN)):
         with pytest.raises(UsageError, match="E_TOLERANCE"):
             both([1.0], [1.0], *limits)
-
-
-# --- the embedded engine -------------------------------------------------------------------
-
-Kernel = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def model() -> Transformer:
-    return transformer.load(SHIPPED_MODEL)
-
-
-def recorded(model: Transformer) -> Digests:
-    """Generate, and record the result of each kernel, numbered by its calls."""
-    digests = Digests(values_bytes=64 << 20)
-    calls = 0
-
-    def record_results(kernel: Kernel, brick: str) -> Kernel:
-        def called(*given: Any) -> Any:
-            nonlocal calls
-            result = kernel(*given)
-            digests.record(brick, result, position=calls)
-            calls += 1
-            return result
-
-        return called
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("embed", "rms_norm", "ternary_gemv", "lm_head"):
-            patch.setattr(kernels, name, record_results(getattr(kernels, name), name))
-        list(model.generate("Once", 3))
-    return digests
-
-
-def test_changed_weight_of_an_engine_is_found_and_rounding_is_within_a_tolerance(
-    model: Transformer,
-) -> None:
-    one = recorded(model)
-    assert divergence(one, recorded(model)).same
-    norm = model.weights.output_norm
-    for changed, same in ((np.nextafter(norm, np.float32(9)), True), (norm * 2, False)):
-        other = replace(model, weights=replace(model.weights, output_norm=changed), idle_caches=[])
-        compared = recorded(other)
-        found = divergence(one, compared)
-        assert found.first is not None
-        assert found.first.first.key.name == "rms_norm"
-        assert divergence(one, compared, tolerance=Tolerance(1e-4, 1e-4)).same is same

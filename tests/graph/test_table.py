@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from dataclasses import replace
@@ -21,8 +20,7 @@ from pytest_flamegate.bricks.record import (
     find_category,
 )
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.core.json import decode_plain, encode_plain
-from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
+from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from tests.bricks.factory import make_run, make_totals
 
 
@@ -140,13 +138,6 @@ def test_empty_table_raises(passes: list[BrickRun]) -> None:
     with pytest.raises(UndecidedError) as raised:
         tabulate_runs(passes)
     assert raised.value.code == "E_NO_BRICKS"
-
-
-def test_table_survives_encoding() -> None:
-    table = tabulate_runs(
-        [make_run(make_totals("RmsNorm", [9]), make_totals("LmHead", [3]))], top=1
-    )
-    assert decode_plain(json.loads(json.dumps(encode_plain(table))), BrickTable) == table
 
 
 NAMES = st.sampled_from(["RmsNorm", "Qkv", "Gate", "Head", "mine", "other"])

@@ -77,23 +77,6 @@ def test_threads_are_split() -> None:
     assert len(read_trace(made.ONNX_PARALLEL).lanes) == 2
 
 
-def test_events_side_by_side_do_not_nest() -> None:
-    found = read_trace(chrome(event("f", 0, 100), event("a", 0, 40), event("b", 40, 60)))
-    assert [(call.name, call.parent, call.self_ns) for call in found.calls] == [
-        ("f", None, 0),
-        ("a", 0, 40_000),
-        ("b", 0, 60_000),
-    ]
-
-
-def test_event_that_ends_after_its_parent_by_rounding_is_cut() -> None:
-    found = read_trace(chrome(event("f", 0, 10), event("a", 8, 3)))
-    assert [(call.end_ns, call.self_ns) for call in found.calls] == [
-        (10_000, 8_000),
-        (10_000, 2_000),
-    ]
-
-
 @pytest.mark.parametrize("maker", [torch, chrome])
 def test_overlapping_events_of_one_thread_raise(maker: Any) -> None:
     with pytest.raises(ReceiptError, match=r"overlap for 0\.048 ms of 0\.100 ms") as error:
