@@ -170,7 +170,7 @@ class ProfileDifference:
         return self.change(self.base.samples, self.head.samples)
 
     def change(self, base_samples: int, head_samples: int) -> Change:
-        """Return what that many samples of each side are worth."""
+        """Return the worth of so many samples of each side."""
         return _change(self.base, self.head, self.measure, base_samples, head_samples)
 
     def one_sided_call(self, path: PathChange) -> OneSided:

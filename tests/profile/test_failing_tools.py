@@ -272,14 +272,3 @@ def test_output_of_tools_is_shown_on_one_line_escaped_and_cut() -> None:
     assert error.reason.startswith("a\\x1b[31m b\\udcffxxx")
     assert error.reason.endswith("xxx …")
     assert len(error.reason) < 400
-
-
-def test_closing_the_control_closes_every_pipe_once() -> None:
-    before = set(os.listdir("/proc/self/fd"))
-    for hand_over in (True, False):
-        control = perf.Control()
-        if hand_over:
-            control.close_inherited()
-        control.close()
-        control.close()
-    assert set(os.listdir("/proc/self/fd")) == before

@@ -33,12 +33,8 @@ def choose_profiler(
 
     ``auto`` takes the first one that is usable and sees Python frames of a Python engine, or
     native ones of any other program. A profiler named by the user only has to be usable. The
-    trial takes about half a second for each installed profiler, and needs no lock.
-
-    Args:
-        requested: ``auto``, ``none`` or a name of ``PROFILERS``.
-        setup: What is to be sampled, and how.
-        probes: Known results of trials, by name. Results of new trials are added.
+    trial takes about half a second for each installed profiler, and needs no lock. ``probes``
+    holds the results of earlier trials by name; those of new ones are added.
 
     Raises:
         UsageError: ``E_UNKNOWN_PROFILER``; ``E_PROFILER_OPTION`` of the requested profiler.

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import platform
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_flamegate.child import serve, wire
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.engines import base
 from pytest_flamegate.engines.base import Endpoint, Plan, Served, Streamed
 from pytest_flamegate.engines.command import replace_max_tokens
@@ -71,10 +71,17 @@ def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -
     """
     _require_countable(plan, workload)
     many = min(MANY, workload.max_tokens)
-    if isinstance(plan, Streamed) and replace_max_tokens(plan, workload, many) is None:
-        return _count_whole(plan, workload, env, NO_PLACEHOLDER)
-    if many <= FEW:
-        return _count_whole(plan, workload, env, ONE_TOKEN)
+    python = ""  # the version of the interpreter that runs the engine
+    if isinstance(plan, Served):
+        python = tool_version(plan.python) if plan.python else platform.python_version()
+    notes = (THREADS,) if workload.threads > 1 else ()
+    fixed = isinstance(plan, Streamed) and replace_max_tokens(plan, workload, many) is None
+    if fixed or many <= FEW:
+        whole, tokens = _run(plan, workload, env, workload.max_tokens)
+        check_token_count(workload, len(tokens))
+        notes = (NO_PLACEHOLDER if fixed else ONE_TOKEN, *notes, *whole.notes)
+        profile = build_instruction_profile(whole, None, python=python, notes=notes)
+        return InstructionCount(whole.instructions / len(tokens), (0, len(tokens)), profile)
     short, few_tokens = _count_exactly(plan, workload, env, FEW)
     long, many_tokens = _count_exactly(plan, workload, env, many)
     if many_tokens[:FEW] != few_tokens:
@@ -90,8 +97,8 @@ def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -
             f"{many} tokens took no more instructions ({long.instructions}) than {FEW} "
             f"({short.instructions})",
         )
-    notes = tuple(dict.fromkeys((*_notes(workload), *short.notes, *long.notes)))
-    profile = build_instruction_profile(long, short, python=_python(plan), notes=notes)
+    notes = tuple(dict.fromkeys((*notes, *short.notes, *long.notes)))
+    profile = build_instruction_profile(long, short, python=python, notes=notes)
     return InstructionCount(per_token, (FEW, many), profile)
 
 
@@ -110,16 +117,6 @@ def _require_countable(plan: Plan, workload: Workload) -> None:
     raise UsageError("E_CANNOT_COUNT", f"{workload.name!r} {reason}.", remedy)
 
 
-def _count_whole(
-    plan: Plan, workload: Workload, env: Mapping[str, str], note: str
-) -> InstructionCount:
-    counted, tokens = _run(plan, workload, env, workload.max_tokens)
-    check_token_count(workload, len(tokens))
-    notes = (note, *_notes(workload), *counted.notes)
-    profile = build_instruction_profile(counted, None, python=_python(plan), notes=notes)
-    return InstructionCount(counted.instructions / len(tokens), (0, len(tokens)), profile)
-
-
 def _count_exactly(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) -> _Run:
     counted, made = _run(plan, workload, env, tokens)
     if len(made) != tokens:
@@ -132,55 +129,43 @@ def _count_exactly(plan: Plan, workload: Workload, env: Mapping[str, str], token
     return counted, made
 
 
-def _python(plan: Plan) -> str:
-    """Return the version of the interpreter that runs the engine, empty if none is known to."""
-    if not isinstance(plan, Served):
-        return ""
-    return tool_version(plan.python) if plan.python else platform.python_version()
-
-
-def _notes(workload: Workload) -> tuple[str, ...]:
-    return (THREADS,) if workload.threads > 1 else ()
-
-
 def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) -> _Run:
-    # With bytecode that the first run leaves behind the second would not compile.
-    env = {**env, "PYTHONDONTWRITEBYTECODE": "1"}
-    if isinstance(plan, Served):
-        return _run_served(plan, workload, env, tokens)
-    assert isinstance(plan, Streamed)
-    counted = _count(replace_max_tokens(plan, workload, tokens) or plan.argv, workload, env)
-    answer: AnswerReader[int] = AnswerReader(plan)
-    made = [*answer.feed(counted.stdout, 0), *answer.finish()]
-    return counted, tuple(text for text, _ in made)
+    """Count one run of ``tokens`` tokens, and return those that it made."""
 
+    def count(argv: Sequence[str]) -> CountedRun:
+        # With bytecode that the first run leaves behind the second would not compile.
+        return count_program(
+            argv,
+            env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd=workload.directory,
+            timeout_s=workload.timeout_s * TIMEOUT_FACTOR,
+        )
 
-def _run_served(plan: Served, workload: Workload, env: Mapping[str, str], tokens: int) -> _Run:
+    if isinstance(plan, Streamed):
+        counted = count(replace_max_tokens(plan, workload, tokens) or plan.argv)
+        answer: AnswerReader[int] = AnswerReader(plan)
+        made = [*answer.feed(counted.stdout, 0), *answer.finish()]
+        return counted, tuple(text for text, _ in made)
+    assert isinstance(plan, Served)
     spec = json.dumps({**plan.load, "prompt": workload.prompt, "max_tokens": tokens})
     with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
-        answer, spec_file = Path(name) / "answer", Path(name) / "spec"
+        answer_file, spec_file = Path(name) / "answer", Path(name) / "spec"
         # A prompt may be too long for an argument.
         spec_file.write_text(spec)
-        command = served.make_command(plan, serve.__name__)
-        argv = [*command, "count", answer, spec_file, tokens]
+        argv = [*served.make_command(plan, serve.__name__), "count", answer_file, spec_file, tokens]
         try:
-            counted = _count([*map(str, argv)], workload, env)
+            counted = count([*map(str, argv)])
         except ToolError as error:
-            if error.code == DIED and (failure := _find_failure(_read_records(answer))) is not None:
-                raise failure from None
+            if error.code == DIED:
+                for kind, _, text in _read_records(answer_file):
+                    if kind == wire.FAILED:
+                        raise read_child_error(text) from None
             raise
-        records = _read_records(answer)
+        records = _read_records(answer_file)
     if not records or records[-1][0] != wire.DONE:
         raise output_error("the counted process", "its answer has no end")
-    made = [str(value) if kind == wire.TOKEN else text for kind, value, text in records[:-1]]
-    return counted, tuple(made)
-
-
-def _count(
-    argv: list[str] | tuple[str, ...], workload: Workload, env: Mapping[str, str]
-) -> CountedRun:
-    timeout_s = workload.timeout_s * TIMEOUT_FACTOR
-    return count_program(argv, env=env, cwd=workload.directory, timeout_s=timeout_s)
+    values = (str(value) if kind == wire.TOKEN else text for kind, value, text in records[:-1])
+    return counted, tuple(values)
 
 
 def _read_records(answer: Path) -> list[tuple[bytes, int, str]]:
@@ -188,11 +173,6 @@ def _read_records(answer: Path) -> list[tuple[bytes, int, str]]:
         return wire.Parser().feed(answer.read_bytes())
     except OSError:
         return []
-
-
-def _find_failure(records: list[tuple[bytes, int, str]]) -> FlamegateError | None:
-    """Return the error that the counted process reported, None if it reported none."""
-    return next((read_child_error(text) for kind, _, text in records if kind == wire.FAILED), None)
 
 
 def build_instruction_profile(

@@ -13,19 +13,16 @@ start, and still ``softmax`` was in 0.4 % of them instead of 7.6 %, because the 
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from socket import socket, socketpair
 
 from pytest_flamegate.config.workload import CALL_GRAPHS, is_call_graph
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.process import Child
-from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import no_samples_error
 from pytest_flamegate.profile.model import Profile
@@ -70,7 +67,6 @@ ANSWER_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 60.0
 _FIRST_WITH_JITDUMP = (3, 13)
 _LAST_WORDS_S = 1.0
-_POLL_S = 0.02
 _MONOTONIC = "1"
 """The number of the clock that the observer and CPython's jitdump use."""
 
@@ -99,13 +95,16 @@ class Perf:
         """Sample ``pid`` and its threads; perf has acknowledged when this returns."""
         program = find_program(NAME)
         raw = unused_path(directory, f"perf-{pid}", ".data")
-        control = Control()
+        # Sampling begins off, and perf obeys the socket: a path of ``fifo:`` may hold no comma.
+        control, theirs = socketpair()
         child = None
         try:
-            argv = [*self._record(program, raw), *control.argv, "-p", str(pid)]
-            child = process.start(argv, env=perf_environment(), pass_fds=control.pass_fds)
-            control.close_inherited()
-            if not control.send("enable", child, ANSWER_TIMEOUT_S):
+            with theirs:
+                fd = theirs.fileno()
+                argv = [*self._record(program, raw), "-D", "-1", "--control", f"fd:{fd},{fd}"]
+                argv += ["-p", str(pid)]
+                child = process.start(argv, env=perf_environment(), pass_fds=(fd,))
+            if not _send(control, "enable"):
                 raise _silence_error(child, ANSWER_TIMEOUT_S, "starting to sample")
         except BaseException:
             control.close()
@@ -214,7 +213,7 @@ def _silence_error(child: Child, timeout_s: float, activity: str) -> ProfilerErr
 @dataclass(slots=True)
 class _RunningPerf:
     child: Child
-    control: Control
+    control: socket
     recording: Recording
     is_stopped: bool = False
 
@@ -223,10 +222,7 @@ class _RunningPerf:
         if self.is_stopped:
             return self.recording
         try:
-            if not all(
-                self.control.send(word, self.child, ANSWER_TIMEOUT_S)
-                for word in ("disable", "stop")
-            ):
+            if not all(_send(self.control, word) for word in ("disable", "stop")):
                 self.child.interrupt()
             # perf writes its file on an interrupt too, and then dies of the signal.
             if self.child.wait(STOP_TIMEOUT_S) not in (0, -signal.SIGINT):
@@ -238,54 +234,20 @@ class _RunningPerf:
 
     def close(self) -> None:
         """End perf in any state."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.control.close)
+        with self.control:
             self.child.end()
 
 
-class Control:
-    """The pipes of ``--control``. They use ``fd:``, because a path of ``fifo:`` has no comma."""
-
-    def __init__(self) -> None:
-        self._theirs_in, self._ours_out = os.pipe()
-        self._ours_in, self._theirs_out = os.pipe()
-        self._open = {self._ours_out, self._ours_in, self._theirs_in, self._theirs_out}
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        """Options of ``perf record``: begin with sampling off, and obey the pipes."""
-        return ("-D", "-1", "--control", f"fd:{self._theirs_in},{self._theirs_out}")
-
-    @property
-    def pass_fds(self) -> tuple[int, int]:
-        """The ends that perf inherits."""
-        return self._theirs_in, self._theirs_out
-
-    def close_inherited(self) -> None:
-        """Close perf's ends in this process, so that the end of perf closes the pipes."""
-        for descriptor in self.pass_fds:
-            self._open.remove(descriptor)
-            os.close(descriptor)
-
-    def send(self, command: str, child: Child, timeout_s: float) -> bool:
-        """Send a command and wait for the acknowledgement; False if perf ends or is silent."""
-        try:
-            os.write(self._ours_out, command.encode() + b"\n")
-        except BrokenPipeError:
-            return False
-        answer = b""
-        deadline = time.monotonic() + timeout_s
-        while b"ack\n" not in answer and time.monotonic() < deadline:
-            if wait_readable(self._ours_in, _POLL_S):
-                read = os.read(self._ours_in, 64)
-                if not read:
-                    return False
-                answer += read
-            elif child.poll() is not None:
+def _send(control: socket, command: str) -> bool:
+    """Send a command to perf and wait for its acknowledgement; False if perf ends or is silent."""
+    control.settimeout(ANSWER_TIMEOUT_S)
+    answer = b""
+    try:
+        control.sendall(command.encode() + b"\n")
+        while b"ack\n" not in answer:
+            if not (read := control.recv(64)):
                 return False
-        return b"ack\n" in answer
-
-    def close(self) -> None:
-        """Close the ends that are still open in this process."""
-        while self._open:
-            os.close(self._open.pop())
+            answer += read
+    except OSError:  # a timeout too
+        return False
+    return True
