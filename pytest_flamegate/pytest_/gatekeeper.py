@@ -238,8 +238,9 @@ class Gatekeeper:
         report = yield
         crash = getattr(report.longrepr, "reprcrash", None)
         if crash is not None and crash.message.startswith(_FAILED) and is_marked(item):
-            # The summary line begins with the verdict, not with the kind of exception.
-            crash.message = crash.message.removeprefix(_FAILED)
+            # The summary line begins with the verdict, not with the kind of exception. Under CI
+            # pytest would print the rest there a second time.
+            crash.message = crash.message.removeprefix(_FAILED).partition("\n")[0]
         if views := item.stash.get(_RESULTS, None):
             # Each phase has its own: a fixture of the user's may gate in setup.
             results = [view.as_data() if self._is_worker else view for view in views]

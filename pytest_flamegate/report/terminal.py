@@ -96,12 +96,16 @@ def summary(
     if not rows:
         return ["no workload was measured"]
     table = [_HEAD, *(_summary_cells(row, width, colour=colour) for row in rows)]
-    # The last column takes the width that the others leave.
-    room = width - 3 - max(map(cells, columns([row[:4] for row in table])))
-    lines = columns([(*row[:4], _fit_frames(row[4], max(room, 20))) for row in table], right=(1, 2))
+    lines = columns(table, right=(1, 2))
+    # A narrow terminal has the frames in lines of their own, not cut.
+    is_narrow = max(map(cells, lines)) > width
+    if is_narrow:
+        lines = columns([each[:-1] for each in table], right=(1, 2))
     for row in rows:
         notes = [row.headline, *row.warnings] if row.word in _WITH_HEADLINE else row.warnings
         notes = [visible(note, 1000) for note in notes]
+        if is_narrow and (hottest := _describe_hottest(row, ", ")):
+            notes.append(f"hottest frames {hottest} of CPU")
         if row.evidence is not None:
             notes += engine_lines(row.evidence, row.receipt)
             notes += filter(None, [kernel_line(row.evidence)])
@@ -119,23 +123,14 @@ def summary(
 
 
 def _summary_cells(row: RunReport, width: int, *, colour: bool) -> tuple[str, str, str, str, str]:
-    hottest = "\n".join(
-        f"{visible(each.name)} {text.share(each.self_share)}" for each in find_hottest(row.evidence)
-    )
     name = clip_front(visible(row.name), max(width // 3, 12))
     word = paint(row.word, _COLOURS[row.tone]) if colour else row.word
-    return name, *speed_cells(row.receipt, row.evidence), word, hottest
+    return name, *speed_cells(row.receipt, row.evidence), word, _describe_hottest(row, "  ")
 
 
-def _fit_frames(frames: str, room: int) -> str:
-    """Return as many whole frames as fit into ``room`` columns; the first one clipped."""
-    names = frames.split("\n")
-    shown = clip(names[0], room)
-    for name in names[1:]:
-        if cells(shown) + 2 + cells(name) > room:
-            break
-        shown += f"  {name}"
-    return shown
+def _describe_hottest(row: RunReport, separator: str) -> str:
+    hottest = find_hottest(row.evidence)
+    return separator.join(f"{visible(h.name)} {text.share(h.self_share)}" for h in hottest)
 
 
 def _describe_grades(rows: Sequence[RunReport]) -> str:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# Every test here gets back the modules it found: these are slow, or can be loaded once only.
+import numpy as np  # noqa: F401
 import pytest
 
+import pytest_flamegate.pytest_.gatekeeper
+import pytest_flamegate.report.terminal  # noqa: F401
 from pytest_flamegate.core.locks import LOCK_DIRECTORY
 from tests.doors.project import Project, write_toy
 from tests.run import fakes

@@ -130,6 +130,8 @@ def test_under_ci_no_baseline_fails_the_test(
             "FAILED flamegate.toml::toy - no baseline: *",
         ]
     )
+    # The failure is printed once, with its commands; the summary has its first line.
+    assert result.stdout.str().count("  again  ") == 1
     case = ElementTree.parse(project.path / "report.xml").getroot().find(".//testcase")
     assert case is not None
     properties = {each.get("name"): each.get("value") for each in case.iter("property")}

@@ -99,7 +99,7 @@ def test_a_terminal_keeps_its_lines(evil: str) -> None:
             verdict, shown.evidence, shown.evidence, paths=[name], again=name, accept=name
         )
         before = preamble(profiler=name, note=name, cpu=name, cores=2, noise_pct=None)
-        table = summary([shown], width=120, directory="x", accept=name)
+        table = summary([shown], width=60, directory="x", accept=name)
         return [before, *failed.split("\n"), *table]
 
     assert_inert("\n".join(lines(evil)), 3000)
