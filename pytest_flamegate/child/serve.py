@@ -1,7 +1,7 @@
 """Runs inside the observed process: load the engine once, then obey the observer.
 
 ``python -P -m pytest_flamegate.child.serve READ_FD WRITE_FD SPEC_FD`` serves the observer over two
-pipes; SPEC_FD is an open file with the JSON of what to load. Between commands the process blocks
+pipes; SPEC_FD is an open file with the specification as JSON. Between commands the process blocks
 in a read and uses no CPU. When the observer goes away the pipe closes and the process ends.
 
 ``python -P -m pytest_flamegate.child.serve count ANSWER SPEC TOKENS`` generates one sequence and

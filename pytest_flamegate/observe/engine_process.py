@@ -126,8 +126,8 @@ def check_token_count(workload: Workload, count: int) -> None:
             "E_TOO_MANY_TOKENS",
             f"The engine of {workload.name!r} generated at least {count} tokens, and "
             f"{workload.max_tokens} were asked for.",
-            "Check that max_tokens reaches the engine, and that token_unit counts what the engine "
-            'calls a token: "word", "tokenizer", or "engine" for its own count.',
+            "Check that max_tokens reaches the engine, and that token_unit counts the tokens "
+            'of the engine: "word", "tokenizer", or "engine" for its own count.',
         )
 
 

@@ -1,4 +1,4 @@
-"""The observer: runs a workload in processes of its own and records what it measures."""
+"""The observer: runs a workload in processes of its own and records its measurements."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ class Observer:
     ) -> Iterator[EngineProcess]:
         """Start a process that generates on command, or find the server; it ends with the context.
 
-        ``options`` are added to what the plan gives the engine's factory.
+        ``options`` are added to the plan's own for the engine's factory.
         """
         self.devices.note_present()
         served = self._start(place, python_flags, options)

@@ -52,7 +52,7 @@ class OwnLineFilter(Generic[At]):
         return len(self._removed) > MAX_OWN_LINES_BYTES
 
     def feed(self, data: bytes, at: At) -> list[tuple[bytes, At]]:
-        """Return what belongs to the answer of ``data``, read ``at``, and of the held pieces."""
+        """Return the parts of the answer in ``data``, read ``at``, and in the held pieces."""
         if not self._markers:
             return [(data, at)]
         passed: list[tuple[bytes, At]] = []

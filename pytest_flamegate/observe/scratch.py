@@ -1,4 +1,4 @@
-"""Temporary directories whose names tell who made them, so that dead processes leave none."""
+"""Temporary directories named after their process, so that those of dead ones can be removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOME = re.compile(r"flamegate-([0-9a-f]{8})-(\d+)-(\d+)-[a-z0-9_]+")
 
 
 def scratch_prefix() -> str:
-    """Return how names of temporary directories begin: they tell which process made them."""
+    """Return the beginning of names of temporary directories, which identifies this process."""
     pid = os.getpid()
     return f"flamegate-{_identify_machine()}-{pid}-{clocks.read_start_ticks(pid) or 0}-"
 
@@ -83,7 +83,7 @@ def remove_tree(directory: Path) -> None:
 
 
 def _make_writable(top: Path) -> None:
-    # Only the permissions of directories decide what can be removed; links are not followed.
+    # Only the permissions of directories matter for a removal; links are not followed.
     pending = [top]
     while pending:
         directory = pending.pop()

@@ -70,9 +70,9 @@ def make_base_workload(workload: Workload, checkout: Checkout) -> Workload:
 def plan_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan, Workload]:
     """Return plan and workload of the base side; call it when the base is built.
 
-    Raises what ``make_base_workload`` does, ``UsageError`` ``E_CALL_AT_REVISION`` for a callable
-    of this process, ``E_URL_AT_REVISION`` for a server that runs already, and ``ToolError``
-    ``E_BASE_NOT_BUILT`` if the checkout does not have the project's program that the plan runs.
+    Raises the errors of ``make_base_workload``, ``UsageError`` ``E_CALL_AT_REVISION`` for a
+    callable of this process, ``E_URL_AT_REVISION`` for a server that runs already, and
+    ``ToolError`` ``E_BASE_NOT_BUILT`` if the checkout lacks the project's program that runs.
     """
     base = make_base_workload(workload, checkout)
     sides = TreePair(checkout.project, checkout.root)

@@ -1,4 +1,4 @@
-"""A module like xllamacpp that computes nothing and talks: what it answers is always the same."""
+"""A module like xllamacpp that computes nothing and prints: its answers are always the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pass over the bricks of an engine: what the process records, and what the observer keeps."""
+"""A brick run is recorded by the process of the engine and stored by the observer."""
 
 from __future__ import annotations
 
@@ -144,16 +144,16 @@ def run_of(engine: Any) -> Callable[[int, Callable[[], None], Callable[[Any], No
 
 def test_marks_are_set_for_the_brick_run_alone() -> None:
     engine = Engine()
-    seen: list[Any] = []
+    tokens: list[Any] = []
     list(engine("p", 1))
     report = decode_report(
-        brick_run.record_bricks(run_of(engine), 1, engine, lambda: None, seen.append)
+        brick_run.record_bricks(run_of(engine), 1, engine, lambda: None, tokens.append)
     )
     (first, second) = sorted(report.recorded.totals, key=lambda row: row.phase, reverse=True)
     assert (first.name, first.category, first.calls) == ("Custom", "Norm", 1)
     assert (second.phase, second.calls) == ("decode", 2)
     assert report.recorded.sync == "immediate"
-    assert seen == [0, 1, 2]
+    assert tokens == [0, 1, 2]
     assert engine.marks == 0
     assert engine.waits >= TOKENS
     assert threading.active_count() == 1

@@ -133,14 +133,14 @@ def test_rounds_are_served_and_fixtures_torn_down(tmp_path: Path) -> None:
     asked = workload(tmp_path, "TestClass::test_sums[2]", calls=3)
     plan = engine("benchmark").plan(asked, None)
     assert isinstance(plan, Served)
-    seen: list[tuple[str, ...]] = []
-    with ServedProcess(plan, asked, dict(os.environ), seen.append) as served:
+    tokens: list[tuple[str, ...]] = []
+    with ServedProcess(plan, asked, dict(os.environ), tokens.append) as served:
         pid = served.pid
         block = served.block(2)
         assert len(served.facts["test_sha256"]) == 64
         assert served.token_source == "called:round"
     assert block.tokens == 8
-    assert seen == [("0", "1", "2", "3")] * 2
+    assert tokens == [("0", "1", "2", "3")] * 2
     assert (tmp_path / "torn_down").exists()
     assert not psutil.pid_exists(pid)
 

@@ -62,7 +62,7 @@ class Trees:
         project: Path | None = None,
         checkout: Path | None = None,
     ) -> dict[str, Any]:
-        """Run ``after`` relocated; what it puts into ``found`` comes back."""
+        """Run ``after`` relocated; return the values that it puts into ``found``."""
         arguments = [str(project or self.project), str(checkout or self.checkout), before, after]
         done = subprocess.run(
             [sys.executable, "-P", "-c", CHILD, *arguments],

@@ -12,11 +12,8 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.config import workload as config_workload
-from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
-from pytest_flamegate.engines.base import Streamed
-from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.profile import formats
 from pytest_flamegate.profile.formats import unpack
 
@@ -24,7 +21,7 @@ MIB = 1 << 20
 
 
 def bomb(mib: int) -> bytes:
-    """Return a gzip file of a thousandth of ``mib`` MiB, which is what comes out of it."""
+    """Return a gzip file of ``mib`` MiB of zeros, a thousandth of that in size."""
     packer = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
     head = packer.flush(zlib.Z_FULL_FLUSH)
     block = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -57,12 +54,6 @@ def test_many_empty_members_are_read_fast() -> None:
     assert time.process_time() - began < 5.0
 
 
-def test_a_truncated_file_is_rejected() -> None:
-    for cut in range(1, 25):
-        with pytest.raises(ReceiptError, match="E_UNKNOWN_FORMAT"):
-            unpack(gzip.compress(b"main;step 1\n")[:-cut])
-
-
 def test_a_workload_file_has_a_largest_size(tmp_path: Path) -> None:
     path = tmp_path / "flamegate.toml"
     path.write_bytes(b"#" * config_workload.MAX_FILE_BYTES)
@@ -80,15 +71,4 @@ def test_a_command_that_floods_is_ended(stream: int) -> None:
     began = time.monotonic()
     with pytest.raises(ToolError, match="E_OUTPUT_FLOOD"):
         process.run([sys.executable, "-c", FLOOD.format(stream)], timeout_s=300)
-    assert time.monotonic() - began < 60
-
-
-@pytest.mark.parametrize("closes", ["", "import os; os.write(1, b'x'); os.close(1)\n"])
-def test_an_engine_that_floods_is_ended(tmp_path: Path, closes: str) -> None:
-    """One that has closed its output could fill the disk until its timeout."""
-    argv = (sys.executable, "-c", closes + FLOOD.format(2))
-    workload = Workload("w", "command", "p", 1, "test", directory=tmp_path, timeout_s=300)
-    began = time.monotonic()
-    with pytest.raises(ToolError, match="E_OUTPUT_FLOOD"):
-        Observer(workload, Streamed(argv, "byte")).run_timed(1.0)
     assert time.monotonic() - began < 60

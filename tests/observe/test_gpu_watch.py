@@ -120,11 +120,11 @@ def test_in_a_container_a_run_is_known_by_the_process_that_comes_and_goes_with_i
     machine.joins(ELSEWHERE)
     for step in (machine.watch.begin, machine.watch.inspect, machine.watch.end):
         step(child.pid)
-    seen = machine.watch.observe([run_of(child.pid)])
-    assert seen.runs[0].on == ()  # it is still there: it may not be of the run
+    observed = machine.watch.observe([run_of(child.pid)])
+    assert observed.runs[0].on == ()  # it is still there: it may not be of the run
     del machine.gpu.processes[ELSEWHERE]
-    seen = machine.watch.observe([run_of(child.pid)])
-    assert seen.runs[0].on == (DeviceUse("GPU-0", "change", 3, 2, GIB),)
+    observed = machine.watch.observe([run_of(child.pid)])
+    assert observed.runs[0].on == (DeviceUse("GPU-0", "change", 3, 2, GIB),)
 
 
 def test_in_a_container_a_process_that_nvml_names_is_known_by_name(
@@ -202,14 +202,14 @@ def test_another_process_at_work_is_not_the_runs_work(tmp_path: Path, child: pro
 def test_a_device_that_names_no_process_was_not_inspected(
     tmp_path: Path, child: process.Child
 ) -> None:
-    refused = {"nvmlDeviceGetComputeRunningProcesses": nvml_error("NoPermission")}
-    machine = Machine(tmp_path, raises=refused)
+    failing = {"nvmlDeviceGetComputeRunningProcesses": nvml_error("NoPermission")}
+    machine = Machine(tmp_path, raises=failing)
     machine.joins(child.pid)
     assert machine.whole_run(child.pid) is None
-    seen = machine.watch.observe([run_of(child.pid)])
-    assert seen.runs[0].looks == 0
-    assert not seen.runs[0].idle
-    assert seen.troubles == ("nvmlDeviceGetComputeRunningProcesses: NVMLError_NoPermission",)
+    observed = machine.watch.observe([run_of(child.pid)])
+    assert observed.runs[0].looks == 0
+    assert not observed.runs[0].idle
+    assert observed.troubles == ("nvmlDeviceGetComputeRunningProcesses: NVMLError_NoPermission",)
 
 
 def never() -> Any:
@@ -237,10 +237,10 @@ def test_without_a_device_no_library_is_asked_and_no_thread_started(
     with watch.watch_program() as began:
         assert began is None
         assert threading.active_count() == before
-    seen = watch.observe([run_of(child.pid)])
-    assert list(seen.find_missing())
-    assert not list(seen.find_contradictions())
-    assert (seen.devices, seen.runs, seen.troubles) == ((), (), ())
+    observed = watch.observe([run_of(child.pid)])
+    assert list(observed.find_missing())
+    assert not list(observed.find_contradictions())
+    assert (observed.devices, observed.runs, observed.troubles) == ((), (), ())
 
 
 def test_a_library_of_another_version_is_named_and_shows_no_device(
@@ -251,9 +251,9 @@ def test_a_library_of_another_version_is_named_and_shows_no_device(
     machine.joins(child.pid)
     machine.watch.begin(child.pid)
     machine.watch.end(child.pid)
-    seen = machine.watch.observe([run_of(child.pid)])
-    assert seen.devices == ()
-    assert list(seen.find_missing()) == [
+    observed = machine.watch.observe([run_of(child.pid)])
+    assert observed.devices == ()
+    assert list(observed.find_missing()) == [
         f"The kernel's driver is {DRIVER}, and NVML 12.560.28.03 reports 560.28.03."
     ]
 

@@ -291,6 +291,12 @@ def test_inside_a_wrapper_the_clocks_are_the_programs(tmp_path: Path) -> None:
         ("import time; print('x', flush=True); time.sleep(60)", "E_TIMEOUT", "0.5 s"),
         ("import os,time; os.close(1); time.sleep(60)", "E_TIMEOUT", "0.5 s"),
         ("import sys\nwhile True: sys.stderr.write('x' * 65536)", "E_OUTPUT_FLOOD", "messages"),
+        # One that has closed its output could fill the disk until its timeout.
+        (
+            "import os; os.write(1, b'x'); os.close(1)\nwhile True: os.write(2, b'x' * 65536)",
+            "E_OUTPUT_FLOOD",
+            "messages",
+        ),
     ],
 )
 def test_a_fault_of_a_program_is_a_coded_error(

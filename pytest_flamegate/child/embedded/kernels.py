@@ -1,7 +1,7 @@
 """The functions that do the work of one token, under the names a profile shows.
 
 One token at a time, float32 throughout. Each function spends its time in NumPy, and
-calls only what NumPy runs without Python frames of its own (ufuncs, array methods
+calls only functions that NumPy runs without Python frames of its own (ufuncs, array methods
 written in C), so that the time is seen under the function's name. None changes its
 inputs, except that ``attention`` writes its own position of the cache; a call may be
 repeated without changing the result.

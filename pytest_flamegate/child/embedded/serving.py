@@ -36,7 +36,7 @@ class EmbeddedEngine(partial[Iterator[int]]):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What the engine reports about itself: the bytes that a token takes."""
+        """The engine's report about itself: the bytes that a token takes."""
         return count_traffic(self._model.weights)
 
     @property
@@ -158,7 +158,7 @@ _FLOAT_BYTES = 4
 
 
 class Counts(NamedTuple):
-    """What a call computes (``elements``), reads (``bytes``) and calculates (``flops``)."""
+    """The ``elements`` that a call computes, the ``bytes`` it reads and its operations."""
 
     elements: int
     bytes: int = 0

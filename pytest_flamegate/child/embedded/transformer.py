@@ -95,7 +95,7 @@ class Weights:
 def read_weights(path: Path) -> Weights:
     """Read and unpack the model at ``path``.
 
-    Raises ``ToolError``: what ``read_header`` raises, and E_MODEL_UNSUPPORTED for a sound
+    Raises ``ToolError``: the errors of ``read_header``, and E_MODEL_UNSUPPORTED for a sound
     file of a kind that this engine does not run.
     """
     header = read_header(path)
@@ -154,7 +154,7 @@ def unpack_tq2_0(packed: npt.NDArray[np.uint8], rows: int) -> TernaryMatrix:
 
 
 class _Reader:
-    """Fetches tensors by name and refuses any that is not what the model needs."""
+    """Reads tensors by name, and raises for any of another type or shape."""
 
     def __init__(self, header: ModelHeader) -> None:
         self.path = header.path
