@@ -138,7 +138,7 @@ def from_table(name: str, table: Mapping[str, Any], path: Path) -> Workload:
         for part in (name,) if family is None else (family, variant or ""):
             _check_name(part)
         return _workload(declaration, path, DEFAULT_THRESHOLDS)
-    except DeclarationError as error:
+    except UsageError as error:
         raise _locate(error, path, name) from None
 
 
@@ -209,9 +209,9 @@ class Declaration:
     variant: str | None = None
 
 
-def _locate(error: DeclarationError, path: Path, name: str) -> UsageError:
+def _locate(error: UsageError, path: Path, name: str) -> UsageError:
     """Return the error with file, line and workload: ``flamegate.toml:3: workload 'w': …``."""
-    line = find_line(path, name, error.key)
+    line = find_line(path, name, getattr(error, "key", None))
     place = path.name if line is None else f"{path.name}:{line}"
     return UsageError(
         error.code, f"{place}: workload {format_value(name)}: {error.problem}", error.remedy
@@ -234,18 +234,19 @@ def _read_entry(
 ) -> Iterator[Workload | InvalidWorkload]:
     """Yield the workload of one heading, or the variants of a template."""
 
-    def invalid(error: DeclarationError, name: str) -> InvalidWorkload:
-        return InvalidWorkload(name, _locate(error, path, name), find_line(path, name, error.key))
+    def invalid(error: UsageError, name: str) -> InvalidWorkload:
+        line = find_line(path, name, getattr(error, "key", None))
+        return InvalidWorkload(name, _locate(error, path, name), line)
 
     try:
         declarations = list(_expand(name, table))
-    except DeclarationError as error:
+    except UsageError as error:
         yield invalid(error, name)
         return
     for declaration in declarations:
         try:
             yield _workload(declaration, path, below)
-        except DeclarationError as error:
+        except UsageError as error:
             yield invalid(error, declaration.name)
 
 
@@ -254,7 +255,7 @@ def _expand(name: str, table: object) -> Iterator[Declaration]:
     _check_name(name)
     if not isinstance(table, dict):
         problem = f"it is {format_value(table)}, not a table."
-        raise DeclarationError("E_BAD_VALUE", problem, f"Write [workloads.{name}].")
+        raise UsageError("E_BAD_VALUE", problem, f"Write [workloads.{name}].")
     template = {key: value for key, value in table.items() if key != VARIANTS}
     if VARIANTS not in table:
         yield Declaration(name, table, table)
@@ -287,7 +288,7 @@ def _merge(template: Mapping[str, Any], own: object) -> dict[str, Any]:
 
 def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
-        raise DeclarationError(
+        raise UsageError(
             "E_BAD_NAME",
             f"the name {format_value(name)} cannot name a directory.",
             "Use letters, digits, dot, dash and underscore, beginning with a letter or digit.",
@@ -299,38 +300,31 @@ def _workload(declaration: Declaration, path: Path, below: Thresholds) -> Worklo
     if not isinstance(declaration.own, dict):
         heading = f"[workloads.{declaration.family}.{VARIANTS}.{declaration.variant}]"
         problem = f"it is {format_value(declaration.own)}, not a table."
-        raise DeclarationError("E_BAD_VALUE", problem, f"Write {heading}.")
+        raise UsageError("E_BAD_VALUE", problem, f"Write {heading}.")
     check_keys(table)
     values = convert_values(table)
     chosen = _engine(values)
     for key in REQUIRED:
         if key not in values:
-            raise DeclarationError("E_MISSING_KEY", f"{key} is missing.", f"Add {key} = ….")
+            raise UsageError("E_MISSING_KEY", f"{key} is missing.", f"Add {key} = ….")
     check_accepted(table, chosen)
     check_system_texts(values)
     check_combinations(values)
     options = {key: values.pop(key) for key in OPTIONS if key in values}
     values["engine"] = chosen.name
-    try:
-        workload = Workload(
-            **{FIELDS.get(key, key): value for key, value in values.items()},
-            name=declaration.name,
-            source=path.name,
-            directory=path.parent,
-            thresholds=parse_thresholds(
-                table.get("tokens_per_second"),
-                table.get("hotspots"),
-                "",
-                below,
-                table.get("bricks"),
-            ),
-            options=MappingProxyType(options),
-            family=declaration.family,
-            variant=declaration.variant,
-        )
-        chosen.validate(workload)
-    except UsageError as error:
-        raise DeclarationError(error.code, error.problem, error.remedy) from None
+    workload = Workload(
+        **{FIELDS.get(key, key): value for key, value in values.items()},
+        name=declaration.name,
+        source=path.name,
+        directory=path.parent,
+        thresholds=parse_thresholds(
+            table.get("tokens_per_second"), table.get("hotspots"), "", below, table.get("bricks")
+        ),
+        options=MappingProxyType(options),
+        family=declaration.family,
+        variant=declaration.variant,
+    )
+    chosen.validate(workload)
     return workload
 
 

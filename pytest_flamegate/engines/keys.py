@@ -39,22 +39,19 @@ _EXAMPLES = {
 }
 
 
-class DeclarationError(Exception):
-    """An error in one declaration, without the name of file and workload."""
+class DeclarationError(UsageError):
+    """An error in the ``key`` of one declaration, without the name of file and workload."""
 
-    def __init__(self, code: str, problem: str, remedy: str, key: str | None = None) -> None:
+    def __init__(self, code: str, problem: str, remedy: str, key: str) -> None:
         super().__init__(code, problem, remedy)
-        self.code, self.problem, self.remedy, self.key = code, problem, remedy, key
+        self.key = key
 
 
 def check_keys(table: Mapping[str, Any]) -> None:
     """Raise an error for an unknown key."""
-    try:
-        require_known_keys(table, KEYS, "it")
-        if isinstance(profile := table.get("profile"), dict):
-            require_known_keys(profile, Sampling.__dataclass_fields__, "profile")
-    except UsageError as error:
-        raise DeclarationError(error.code, error.problem, error.remedy) from None
+    require_known_keys(table, KEYS, "it")
+    if isinstance(profile := table.get("profile"), dict):
+        require_known_keys(profile, Sampling.__dataclass_fields__, "profile")
 
 
 def convert_values(table: Mapping[str, Any]) -> dict[str, Any]:

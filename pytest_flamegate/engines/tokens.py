@@ -67,7 +67,7 @@ class SequenceComparison:
     differs_at: int | None = None
     differs_to: str | None = None
 
-    def saw(self, tokens: tuple[str, ...]) -> None:
+    def add(self, tokens: tuple[str, ...]) -> None:
         """Take the tokens of one more sequence."""
         self.last = tokens
         if self.first is None:
@@ -229,9 +229,8 @@ def tokens_of(returned: Any) -> Iterable[Any]:
         remedy = "Run the event loop inside of the function, and yield each token from there."
     else:
         remedy = "Have it yield each token as soon as it is made: its id, or its text."
-    raise _token_error(
-        "E_NOT_TOKENS", f"The engine returned {_kind(returned)} and no tokens.", remedy
-    )
+    problem = f"The engine returned {_kind(returned)} and no tokens."
+    raise ToolError("E_NOT_TOKENS", problem, remedy)
 
 
 def plain_token(token: Any) -> int | str | bytes:
@@ -248,7 +247,7 @@ def plain_token(token: Any) -> int | str | bytes:
         number = item() if callable(item) else token
         return index(None if isinstance(number, bool) else number)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):
-        raise _token_error(
+        raise ToolError(
             "E_BAD_TOKEN",
             f"The engine yielded {_kind(token)} for a token.",
             "Yield each token as its id (int) or its text (str), one at a time.",
@@ -257,7 +256,3 @@ def plain_token(token: Any) -> int | str | bytes:
 
 def _kind(value: Any) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__!a}"
-
-
-def _token_error(code: str, problem: str, remedy: str) -> ToolError:
-    return ToolError(code, problem, remedy)

@@ -311,7 +311,7 @@ class Observer:
     ) -> EngineProcess:
         plan = self.plan
         assert isinstance(plan, Lasting)
-        common = (self.workload, environment.make_environment(self.workload), self._same.saw)
+        common = (self.workload, environment.make_environment(self.workload), self._same.add)
         if isinstance(plan, Endpoint):
             # Imported late: only servers need http and ssl.
             from pytest_flamegate.observe.endpoint import EndpointProcess
@@ -349,7 +349,7 @@ class Observer:
                 began=began,
             )
         self._effective = program.effective_environment
-        self._same.saw(program.tokens)
+        self._same.add(program.tokens)
         self._has_own_lines = self._has_own_lines or program.has_own_lines
         run = self._make_run(
             program.counters,
