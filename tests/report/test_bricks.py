@@ -23,7 +23,7 @@ from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.sections import Table, cell_text
 from pytest_flamegate.report.text import cells
 from tests.bricks.factory import make_run, make_totals
-from tests.graph.graphs import calls_in_a_row
+from tests.graph.graphs import call
 from tests.report import verdicts
 from tests.report.bricks import TREE, shown
 from tests.report.test_page import report, words
@@ -149,7 +149,12 @@ def test_what_was_ingested_is_called_so() -> None:
 
 
 def text_of(*calls_ns: int) -> list[str]:
-    graph = build_graph(calls_in_a_row(list(calls_ns)))
+    ends = [sum(calls_ns[: place + 1]) for place in range(len(calls_ns))]
+    calls = [
+        call(f"Brick{place}", end - took, end, layer=0)
+        for place, (took, end) in enumerate(zip(calls_ns, ends, strict=True))
+    ]
+    graph = build_graph(calls)
     return graph_text(graph, find_critical_path(graph)).splitlines()
 
 
