@@ -363,7 +363,7 @@ def difference_of(run: ComposedRun, verdict: Verdict) -> ProfileDifference | Non
     if run.base is not None:
         base, head = _opened(run.base, "base"), _opened(run.head, "head")
         return compare_opened(base, head, paired=True) if base and head else None
-    baseline, head = run.measured.prepared.baseline, _opened(run.head, "now")
+    baseline, head = run.prepared.baseline, _opened(run.head, "now")
     if baseline is None or baseline.evidence.profile is None or head is None:
         return None
     stored = open_profile(baseline.directory / FOLDED)

@@ -102,7 +102,7 @@ def _flame_files(
     head = run.head
     if head.profile is None or head.receipt is None:
         return {}
-    title = run.measured.prepared.head.subject.workload.node_name
+    title = run.prepared.workload.node_name
     subtitle = picture_subtitle(head.evidence, head.receipt)
     cost_s = cost_of(head.profile.covers, head.evidence.metrics)
     picture = flamegraph(head.profile, title=title, subtitle=subtitle, cpu_s_per_token=cost_s)
@@ -143,7 +143,7 @@ def _drawn(
 def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> dict[str, bytes]:
     """Return the picture of the difference, and the files of the other side."""
     run, found = sealed.run, {}
-    baseline = run.measured.prepared.baseline
+    baseline = run.prepared.baseline
     if sealed.base is not None:
         found = _base_files(sealed.base.files)
     elif difference is not None and baseline is not None:
@@ -156,7 +156,7 @@ def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> d
         evidence = run.head.evidence
         picture = difference_svg(
             difference,
-            title=f"{run.measured.prepared.head.subject.workload.node_name}: what changed",
+            title=f"{run.prepared.workload.node_name}: what changed",
             subtitle=" · ".join([*workload_notes(evidence), machine_note(evidence)]),
         )
         found[DIFFERENCE] = picture.encode()
@@ -170,14 +170,14 @@ def _base_files(stored: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
     """Return the counted instructions as folded stacks, and as a flame graph of their own."""
-    counts = [side.count for side in run.measured.prepared.sides]
+    counts = [side.count for side in run.prepared.sides]
     count = counts[-1]
     if count is None or (len(counts) > 1 and counts[0] is None):
         return {}
     per_token = f"{round(count.per_token):,} instructions a token, {count.profile.covers} counted"
     picture = flamegraph(
         count.profile,
-        title=f"{run.measured.prepared.head.subject.workload.node_name}: instructions",
+        title=f"{run.prepared.workload.node_name}: instructions",
         subtitle=f"{picture_subtitle(run.head.evidence, None)} · {per_token}",
         cpu_s_per_token=None,
     )

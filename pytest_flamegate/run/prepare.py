@@ -28,7 +28,6 @@ from pytest_flamegate.observe.build import (
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.observe.worktree import Checkout, plan_base
 from pytest_flamegate.profile.profilers.base import Profiler
-from pytest_flamegate.profile.profilers.instructions import InstructionCount
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.compose import Subject
@@ -100,9 +99,9 @@ class Workbench:
         model = chosen.model(workload)
         plan: Plan = Served({}, call) if call is not None else chosen.plan(workload, model)
         program, commit = inspect_program(plan, workload, built), read_commit(workload.directory)
-        draft = _Draft(None, workload, workload, plan, model, program, commit)
+        side = self._side(workload, plan, model, program, commit)
         return Prepared(
-            sides=(self._side(draft),),
+            sides=(side,),
             budget_s=self.settings.budget_of(workload.engine),
             show_bricks=self.settings.bricks is not None,
             baseline=baseline,
@@ -116,8 +115,7 @@ class Workbench:
         self.progress.update(f"checking out {rev}")
         checkout = self.checkouts.checkout(workload.directory, rev)
         notes = list(checkout.notes)
-        drafts = self._drafts(workload, checkout, notes)
-        base, head = (self._side(draft) for draft in drafts)
+        base, head = self._sides(workload, checkout, notes)
         if base.subject.model.get("sha256") != head.subject.model.get("sha256"):
             # The same bytes in two places are no difference.
             base, head = (replace(side, plan=mark_own_model(side.plan)) for side in (base, head))
@@ -131,9 +129,9 @@ class Workbench:
             notes=tuple(Reason("I_NOTE", note) for note in notes),
         )
 
-    def _drafts(
+    def _sides(
         self, workload: Workload, checkout: Checkout, notes: list[str]
-    ) -> tuple[_Draft, _Draft]:
+    ) -> tuple[PreparedSide, PreparedSide]:
         """Build both sides and plan how each runs. Injected work is the head's alone."""
         chosen = engine(workload.engine)
         chosen.validate(workload)
@@ -157,22 +155,44 @@ class Workbench:
         base_commit = Commit(
             checkout.commit, "HEAD", 0, code_digest(checkout.root, checkout.commit)
         )
-        moved = checkout.root, checkout.project
-        base = _Draft(
-            "base", unchanged, based, base_plan, base_model, base_program, base_commit, moved
-        )
         commit = read_commit(workload.directory)
-        head = _Draft("head", workload, workload, head_plan, model, head_program, commit)
-        return base, head
-
-    def _side(self, draft: _Draft) -> PreparedSide:
-        """Complete a side: choose its profiler, and count its instructions if asked to."""
-        checkout = draft.moved and draft.moved[0]
-        profiler = self.instruments.profiler(
-            draft.declared, checkout, comparing=draft.role is not None
+        # Nothing is digested before both sides are planned.
+        base = self._side(
+            unchanged,
+            base_plan,
+            base_model,
+            base_program,
+            base_commit,
+            role="base",
+            workload=based,
+            moved=(checkout.root, checkout.project),
         )
-        count = self.instruments.count(draft.plan, draft.workload)
-        return _complete(draft, self.machine, profiler, count)
+        return base, self._side(workload, head_plan, model, head_program, commit, role="head")
+
+    def _side(
+        self,
+        declared: Workload,
+        plan: Plan,
+        model: Path | None,
+        program: InspectedProgram | None,
+        commit: Commit | None,
+        *,
+        role: Role | None = None,
+        workload: Workload | None = None,
+        moved: tuple[Path, Path] | None = None,
+    ) -> PreparedSide:
+        """Describe a side: choose its profiler, and count its instructions if asked to.
+
+        ``workload`` is how it runs, if that is not as it is declared.
+        """
+        workload = workload or declared
+        profiler = self.instruments.profiler(
+            declared, moved and moved[0], comparing=role is not None
+        )
+        count = self.instruments.count(plan, workload)
+        subject = _describe(declared, workload, plan, model, self.machine, commit)
+        subject = replace(subject, side=role, counted=counted_metrics(count), look=program)
+        return PreparedSide(role, subject, workload, plan, profiler, count, moved)
 
     def _with_injection(self, task: Task) -> Task:
         if self.settings.inject is None:
@@ -213,20 +233,6 @@ class Workbench:
         return known_rates(calibration, drop_pct, plan, lines)
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A side as it is planned, before anything of it is digested. ``declared`` is as written."""
-
-    role: Role | None
-    declared: Workload
-    workload: Workload
-    plan: Plan
-    model: Path | None
-    program: InspectedProgram | None
-    commit: Commit | None
-    moved: tuple[Path, Path] | None = None
-
-
 def prepare_side(
     workload: Workload,
     machine: Mapping[str, str],
@@ -239,7 +245,8 @@ def prepare_side(
     model = chosen.model(workload)
     plan = chosen.plan(workload, model)
     commit = read_commit(workload.directory)
-    return _complete(_Draft(role, workload, workload, plan, model, None, commit), machine, profiler)
+    subject = _describe(workload, workload, plan, model, machine, commit)
+    return PreparedSide(role, replace(subject, side=role), workload, plan, profiler)
 
 
 def build_side(workload: Workload, machine: Mapping[str, str]) -> PreparedSide:
@@ -249,25 +256,22 @@ def build_side(workload: Workload, machine: Mapping[str, str]) -> PreparedSide:
     return prepare_side(workload, machine, None)
 
 
-def _complete(
-    draft: _Draft,
+def _describe(
+    declared: Workload,
+    workload: Workload,
+    plan: Plan,
+    model: Path | None,
     machine: Mapping[str, str],
-    profiler: Profiler | None,
-    count: InstructionCount | None = None,
-) -> PreparedSide:
-    """Digest the model of a side, and describe it for the receipt."""
-    declared, plan = draft.declared, draft.plan
+    commit: Commit | None,
+) -> Subject:
+    """Digest the model of a side, and describe the side for the receipt."""
     is_call = isinstance(plan, Served) and plan.call is not None
-    subject = Subject(
+    return Subject(
         workload=declared,
-        stamps=read_stamps(draft.model),
-        model=read_model_facts(draft.model, draft.workload),
+        stamps=read_stamps(model),
+        model=read_model_facts(model, workload),
         machine=machine,
-        commit=draft.commit,
+        commit=commit,
         flamegate_version=__version__,
         prompt_tokens=None if is_call else engine(declared.engine).prompt_tokens(declared),
-        side=draft.role,
-        counted=counted_metrics(count),
-        look=draft.program,
     )
-    return PreparedSide(draft.role, subject, draft.workload, plan, profiler, count, draft.moved)

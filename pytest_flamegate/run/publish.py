@@ -211,8 +211,8 @@ def publish(
             accepted the outcome holds the error; if it cannot be recorded, a warning.
     """
     run = sealed.run
-    prepared = run.measured.prepared
-    workload = prepared.head.subject.workload
+    prepared = run.prepared
+    workload = prepared.workload
     files = {
         **sealed.head.files,
         **pictures.files,

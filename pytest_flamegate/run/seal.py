@@ -30,7 +30,7 @@ from pytest_flamegate.receipt.baseline import BRICKS, EVIDENCE, FOLDED, RECEIPT
 from pytest_flamegate.receipt.compose import compose as compose_claim
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.types import Evidence, Receipt
-from pytest_flamegate.run.stages import Measured, MeasuredSide
+from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,11 @@ class ComposedRun:
     head: ComposedSide
     base: ComposedSide | None = None
     notes: tuple[Reason, ...] = ()
+
+    @property
+    def prepared(self) -> Prepared:
+        """The sides and the baseline that it was planned with."""
+        return self.measured.prepared
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,7 +219,7 @@ class Session:
         return judge_run(found, policy)
 
     def _publish(self, sealed: Sealed, verdict: Verdict) -> Outcome:
-        workload = sealed.run.measured.prepared.head.subject.workload
+        workload = sealed.run.prepared.workload
         store, settings = self.bench.store, self.settings
         directory = relative(store.artifacts.latest_directory(workload.name), settings.root)
         pictures = draw(
@@ -249,7 +249,7 @@ class _Measured:
 def judge_run(found: ComposedRun | Sealed, policy: GatePolicy) -> Verdict:
     """Judge a run by its base or its baseline; once sealed, with its grade and its errors."""
     run, sealed = (found.run, found) if isinstance(found, Sealed) else (found, None)
-    prepared = run.measured.prepared
+    prepared = run.prepared
     gated = GatedRun(
         run.head.evidence,
         grade=sealed.head.grade if sealed else "SELF_REPORTED",
@@ -281,8 +281,8 @@ def suspected_commit(run: ComposedRun, verdict: Verdict) -> str | None:
     That is so if the verdict is unfavourable or only the machine's state differs. The code
     must be a commit that can be built again, and another one than is measured here.
     """
-    subject = run.measured.prepared.head.subject
-    baseline, here = run.measured.prepared.baseline, subject.commit
+    subject = run.prepared.head.subject
+    baseline, here = run.prepared.baseline, subject.commit
     commit = baseline.evidence.commit if baseline is not None else None
     if not verdict.is_suspicious or commit is None or commit.uncommitted or here is None:
         return None

@@ -81,6 +81,11 @@ class Prepared:
         """The side that is judged."""
         return self.sides[-1]
 
+    @property
+    def workload(self) -> Workload:
+        """The workload as it is declared."""
+        return self.head.subject.workload
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSide:

@@ -163,20 +163,6 @@ def test_options_that_exclude_each_other_are_a_usage_error(history: Project) -> 
     assert "does nothing without --flamegate" in result.stderr.str()
 
 
-def test_a_suspicion_is_settled_in_pairs_with_the_baselines_commit(
-    history: Project, world: World
-) -> None:
-    git(history.path, "checkout", "-q", "HEAD~1")
-    history.ask(ON, "--flamegate-update").assert_outcomes(passed=1)
-    git(history.path, "checkout", "-q", "main")
-    world.token_ns = SLOWER_NS
-    history.ask(ON).assert_outcomes(failed=1)
-    verdict = history.verdict("toy")
-    assert (verdict["verdict"], verdict["method"]) == ("regressed", "pairs")
-    assert verdict["against"] == git(history.path, "rev-parse", "HEAD~1")
-    assert "I_STORED_BASELINE" in codes(history)
-
-
 def test_a_baseline_whose_commit_is_out_of_reach_decides_alone(
     history: Project, world: World
 ) -> None:

@@ -212,11 +212,6 @@ def test_an_option_that_would_do_nothing_is_refused(project: Project, option: st
     result.stderr.fnmatch_lines(["*does nothing without --flamegate*"])
 
 
-def test_settings_for_the_gate_do_no_harm_when_off(project: Project) -> None:
-    project.write("test_plain.py", "def test_plain(): pass")
-    project.ask("--flamegate-budget=5", "--flamegate-dir=x").assert_outcomes(passed=1)
-
-
 def test_the_key_turns_it_on_and_an_override_off(project: Project) -> None:
     project.write("pytest.ini", "[pytest]\nflamegate = true\n")
     project.declare(workload("toy"))

@@ -154,14 +154,6 @@ def test_a_summary_page_that_cannot_be_written_is_reported(
     result.stdout.fnmatch_lines(["GITHUB_STEP_SUMMARY cannot be written*"])
 
 
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.usefixtures("world")
-def test_the_strict_key_fails_no_baseline_anywhere(project: Project, strict: bool) -> None:
-    project.write("pytest.ini", f"[pytest]\nflamegate = true\nflamegate_strict = {strict}\n")
-    project.declare(workload("toy"))
-    assert project.ask().ret == int(strict)
-
-
 # No profiler
 
 

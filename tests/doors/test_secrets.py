@@ -58,12 +58,6 @@ def test_no_secret_is_written(project: Project, world: fakes.World) -> None:
     assert (verification.ok, verification.grade.name) == (True, "OBSERVED")
 
 
-def test_generated_text_with_a_secret_is_an_error(project: Project, world: fakes.World) -> None:
-    world.tokens = tuple(OURS)
-    project.declare(workload("w", max_tokens=str(len(OURS))))
-    require_hidden(project, "E_SECRET_IN_OUTPUT")
-
-
 def test_a_secret_in_an_error_of_the_engine_is_redacted(
     project: Project, world: fakes.World
 ) -> None:

@@ -12,14 +12,12 @@ import pytest
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection, Workload
-from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.gate import FIRST_ANALYSES
 from pytest_flamegate.gate.calibration import AnalysisPlan, LedgerLine, split_into_gates
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run import calibration as run_calibration
 from pytest_flamegate.run.calibration import (
     Calibration,
-    decode,
     document,
     encode,
     find_supported_thresholds,
@@ -153,12 +151,6 @@ def test_what_does_not_change_the_noise_does_not_matter(same: Workload) -> None:
     assert recipe_sha256(same) == recipe_sha256(WORKLOAD)
 
 
-def test_decode_refuses_by_name() -> None:
-    with pytest.raises(FlamegateError) as refused:
-        decode(b"{}")
-    assert refused.value.code == "E_MISSING_FIELD"
-
-
 # --- the ledger ----------------------------------------------------------------------------
 
 
@@ -212,15 +204,6 @@ def test_a_spoilt_line_does_not_count(artifacts: ArtifactStore, spoilt: bytes) -
     lines, (warning,) = read(artifacts)
     assert len(lines) == count
     assert "is ignored" in warning
-
-
-def test_a_decision_that_there_is_not_does_not_count(artifacts: ArtifactStore) -> None:
-    enter(artifacts)
-    data = artifacts.ledger_path.read_bytes().replace(
-        b'"decision": "pass"', b'"decision": "perhaps"', 1
-    )
-    artifacts.ledger_path.write_bytes(data)
-    assert "decision" in read(artifacts)[1][0]
 
 
 def test_a_ledger_that_is_no_file_is_a_warning(artifacts: ArtifactStore) -> None:

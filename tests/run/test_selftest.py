@@ -349,27 +349,6 @@ def test_without_a_profiler_the_other_cases_are_tried(tmp_path: Path) -> None:
         assert "Profiling is off" in (made.why_unavailable("profile") or "")
 
 
-def test_a_profiler_asked_for_by_name_has_to_be_there(tmp_path: Path) -> None:
-    given = settings(tmp_path, "perf")
-    with (
-        pytest.raises(ToolError) as caught,
-        open_bench(make_plan(PROGRAM, "25%"), given, Progress(), absent),
-    ):
-        pass
-    assert caught.value.code == "E_NO_PROFILER"
-
-
-def test_a_workload_that_lacks_something_is_refused(tmp_path: Path) -> None:
-    given = settings(tmp_path, "none")
-    nothing = Workload("toy", "python", "p", 4, "flamegate.toml")
-    with (
-        pytest.raises(UsageError) as caught,
-        open_bench(make_plan(nothing, "25%", "f"), given, Progress(), lambda _: None),
-    ):
-        pass
-    assert caught.value.code == "E_NO_TARGET"
-
-
 def test_the_machine_is_held(tmp_path: Path) -> None:
     given = settings(tmp_path, "none")
 
