@@ -5,8 +5,6 @@ A new rule is one function in the module of its subject; a new module is one mor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pytest_flamegate.receipt.rules import (
     bricks,
     claim,
@@ -17,11 +15,7 @@ from pytest_flamegate.receipt.rules import (
     profile,
     runs,
 )
-from pytest_flamegate.receipt.rules.rule import Rulebook
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.rules.rule import Claim, Submission
-
+from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, Submission
 
 RULES: Rulebook[Claim] = Rulebook(kernels.RULES, claim.RULES)
 """Broken if the receipt contradicts itself. The receipt is rejected."""

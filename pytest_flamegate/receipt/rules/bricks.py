@@ -47,7 +47,9 @@ CHECKS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 @CHECKS.rule("E_BRICKS", "Each record of bricks belongs to one brick run, and vice versa.")
 def _check_processes(case: Submission) -> Iterator[str]:
     # Timing bricks in a timed process would slow it down.
-    runs = Counter((run.pid, run.started_ticks) for run in _brick_runs(case))
+    runs = Counter(
+        (run.pid, run.started_ticks) for run in case.evidence.runs if run.role == "bricks"
+    )
     records = Counter((each.pid, each.started_ticks) for each in case.evidence.bricks)
     for pid, _ in records - runs:
         yield f"Process {pid} has a record of bricks, but no brick run."
@@ -224,11 +226,8 @@ def _expected_calls(
 ) -> dict[tuple[str, str, int | None], int]:
     """Return the calls of the embedded engine by name, phase and layer.
 
-    Args:
-        layers: the numbers of the layers.
-        prompt: tokens of all prompts.
-        outputs: first tokens, one for each sequence.
-        steps: further tokens.
+    ``prompt`` counts the tokens of all prompts, ``outputs`` the first tokens (one for each
+    sequence), ``steps`` further ones.
     """
     expected: dict[tuple[str, str, int | None], int] = {
         ("Embedding", "prefill", None): prompt,
@@ -242,17 +241,13 @@ def _expected_calls(
     return expected
 
 
-def _brick_runs(case: Submission) -> list[Run]:
-    return [run for run in case.evidence.runs if run.role == "bricks"]
-
-
 def _lengths(run: Run) -> list[int]:
     return [len(gaps) for block in run.blocks for gaps in block.sequences_ns]
 
 
 def _pairs(case: Submission) -> Iterator[tuple[BrickRun, Run]]:
     """Yield each record with its run; ``_check_processes`` reports a record without one."""
-    runs = {(run.pid, run.started_ticks): run for run in _brick_runs(case)}
+    runs = {(run.pid, run.started_ticks): run for run in case.evidence.runs if run.role == "bricks"}
     for each in case.evidence.bricks:
         run = runs.get((each.pid, each.started_ticks))
         if run is not None:

@@ -204,10 +204,12 @@ def _check_reported_rates(case: Submission) -> Iterator[str]:
     # Engines differ in which of their times they use, and whether the first token counts.
     reports = ((run.pid, report) for run in case.evidence.runs for report in run.reported)
     for pid, report in reports:
+        prefill_ms = report.figures.get("prefill_ms", 0.0)
+        prefills_ms = [(prefill_ms, _resolution(prefill_ms))] if prefill_ms > 0 else []
         for name, count, times in (
             ("tokens_per_second", "tokens", _times_ms(report)),
             ("decode_tokens_per_second", "tokens", _times_ms(report)),
-            ("prefill_tokens_per_second", "prompt_tokens", _prefills_ms(report)),
+            ("prefill_tokens_per_second", "prompt_tokens", prefills_ms),
         ):
             rate, tokens = report.figures.get(name), report.figures.get(count)
             # Engines print a rate of 0 if there was none.
@@ -261,11 +263,6 @@ def _times_ms(report: Report) -> list[tuple[float, float]]:
     times = {decode, total, prefill + decode, load + prefill + decode, total - load,
              total - prefill, steps, steps - figure("embed_us", 0.0) / 1e3}  # fmt: skip
     return [(time, step) for time in sorted(times) if time > 0] if decode or total or steps else []
-
-
-def _prefills_ms(report: Report) -> list[tuple[float, float]]:
-    prefill = report.figures.get("prefill_ms", 0.0)
-    return [(prefill, _resolution(prefill))] if prefill > 0 else []
 
 
 def _follows(rate: float, tokens: float, time: tuple[float, float]) -> bool:

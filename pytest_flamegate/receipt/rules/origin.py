@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 
 from pytest_flamegate.core.json import parse_timestamp
@@ -242,7 +243,13 @@ def _started_by_profiler(run: Run) -> bool:
 
 
 def _started_s(run: Run) -> float:
-    return parse_timestamp(run.started_at).timestamp()
+    return _parse_seconds(run.started_at)
+
+
+@lru_cache(maxsize=1024)
+def _parse_seconds(stamp: str) -> float:
+    # Several rules read the dates of a receipt one after another.
+    return parse_timestamp(stamp).timestamp()
 
 
 def _lasted_s(run: Run) -> float:

@@ -107,25 +107,24 @@ class Rulebook(Generic[SubjectT]):
         A rule ends where it reads a malformed field of the receipt.
         """
         for rule in self.rules:
-            # Nearly every rule is kept: only a first breach makes it worth bounding the rest.
-            messages = _readable(rule.find(subject))
-            first = next(messages, None)
+            messages = iter(rule.find(subject))
+            try:
+                # Nearly every rule is kept: only a first breach makes it worth bounding the rest.
+                first = next(messages, None)
+            except MalformedFieldError:
+                continue
             if first is not None:
                 for message in _bound(chain((first,), messages)):
                     yield Breach(rule.code, one_line(message), rule.remedy, rule.protects)
 
 
-def _readable(messages: Iterable[str]) -> Iterator[str]:
-    with suppress(MalformedFieldError):
-        yield from messages
-
-
 def _bound(messages: Iterator[str]) -> Iterator[str]:
-    yield from islice(messages, _MAX_REPORTED)
-    more = sum(1 for _ in islice(messages, _MAX_COUNTED))
-    if more:
-        least = "at least " if more == _MAX_COUNTED else ""
-        yield f"The same problem occurs {least}{more:,} more times."
+    with suppress(MalformedFieldError):
+        yield from islice(messages, _MAX_REPORTED)
+        more = sum(1 for _ in islice(messages, _MAX_COUNTED))
+        if more:
+            least = "at least " if more == _MAX_COUNTED else ""
+            yield f"The same problem occurs {least}{more:,} more times."
 
 
 class _Field(Generic[T]):

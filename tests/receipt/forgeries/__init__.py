@@ -32,6 +32,4 @@ _GROUPS = (
 KINDS: tuple[Kind, ...] = tuple(kind for group in _GROUPS for kind in group.BOOK)
 """Every kind, those that pass included."""
 DETECTABLE = tuple(kind for kind in KINDS if kind.fate in ("refused", "lowered", "suspected"))
-PENDING = tuple(kind for kind in KINDS if kind.fate == "pending")
-"""Detectable in the files, and found by no rule yet."""
 UNDETECTABLE = tuple(kind for kind in KINDS if kind.fate == "passes")

@@ -12,8 +12,9 @@ from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from tests.receipt.forgeries.draft import EVIDENCE, FOLDED, RECEIPT, Draft, Files, load
 
 Make = Callable[[Draft, Random], Draft | Files | None]
-"""Forges a draft. If nothing is returned, the digests of the changed draft are put right."""
-Fate = Literal["refused", "lowered", "suspected", "passes", "pending"]
+"""Forges a draft. If nothing is returned, the digests of the changed draft are put right, and
+before that, if the kind ``recomputes``, figures and hotspots."""
+Fate = Literal["refused", "lowered", "suspected", "passes"]
 Outcome = Literal["right", "otherwise", "passed"]
 
 SERVED = ("embedded-10tok", "embedded-1tok", "callable")
@@ -31,7 +32,6 @@ FATES: Mapping[Fate, str] = {
     "refused": "refused",
     "lowered": "cannot reach OBSERVED",
     "suspected": "reported as a suspicion",
-    "pending": "passes until there is a rule",
     "passes": "passes: nothing in the files tells",
 }
 
@@ -59,8 +59,8 @@ class Kind:
     """One kind of forgery.
 
     ``does`` says what the forger does and hopes. Of ``codes`` one must be found: among the
-    refusals where the ``fate`` is ``refused``. ``finds`` says what would find a kind that
-    passes: a rule that is missing, or what is no file. ``wishes`` are the reader's options.
+    refusals if the ``fate`` is ``refused``. ``finds`` says what would find a kind that passes.
+    ``wishes`` are the reader's options.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Kind:
     codes: frozenset[str] = frozenset()
     finds: str = ""
     of: tuple[str, ...] = ALL
+    recomputes: bool = False
     wishes: Mapping[str, Any] = field(default_factory=dict)
 
     def attempt(self, source: Random) -> Attempt:
@@ -78,7 +79,8 @@ class Kind:
         material = source.choice(self.of)
         draft = load(material)
         made = self.make(draft, source)
-        made = draft.reseal() if made is None else made
+        if made is None:
+            made = (draft.retime().recount() if self.recomputes else draft).reseal()
         files = made.files() if isinstance(made, Draft) else made
         now = load(material).created + timedelta(hours=1)
         return Attempt(files, verify(files, **{"now": now, **self.wishes}))
@@ -119,10 +121,6 @@ class Book:
     def suspected(self, *codes: str, **more: Any) -> Callable[[Make], Make]:
         """Add a kind that only a notice points to."""
         return self._add("suspected", codes=frozenset(codes), **more)
-
-    def pending(self, finds: str, **more: Any) -> Callable[[Make], Make]:
-        """Add a kind that passes for want of the rule ``finds``."""
-        return self._add("pending", finds=finds, **more)
 
     def passes(self, finds: str, **more: Any) -> Callable[[Make], Make]:
         """Add a kind that no verifier of files can find; ``finds`` says what would."""

@@ -27,47 +27,42 @@ def scale(interval: dict[str, Any], factor: float, *names: str) -> None:
             interval[name] = round(interval[name] * factor)
 
 
-@BOOK.lowered("W_TIME_UNACCOUNTED")
-def token_times_shrunk(draft: Draft, source: Random) -> Draft:
+@BOOK.lowered("W_TIME_UNACCOUNTED", recomputes=True)
+def token_times_shrunk(draft: Draft, source: Random) -> None:
     """Shrinks the token times and leaves the blocks as long as they were."""
     factor = source.uniform(0.05, 0.45)
     for block in blocks(draft.timed):
         scale_sequences(block, factor)
-    return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION")
-def blocks_shrunk(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_CLOCK_CONTRADICTION", recomputes=True)
+def blocks_shrunk(draft: Draft, source: Random) -> None:
     """Shrinks the blocks, which the quiet clock is made of, and leaves the token times."""
     factor = source.uniform(0.1, 0.8)
     for block in blocks(draft.timed):
         for interval in intervals(block):
             scale(interval, factor)
-    return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", of=PROGRAM)
-def decode_longer_than_the_program(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=PROGRAM, recomputes=True)
+def decode_longer_than_the_program(draft: Draft, source: Random) -> None:
     """Shortens the program and leaves its decode: the start seems to cost nothing."""
     for block in blocks(draft.timed):
         block["interval"]["wall_ns"] = round(block["decode"]["wall_ns"] * source.uniform(0.5, 0.85))
         scale(block["interval"], 0.5, "cpu_ns")
         block["sequences_ns"] = [[1, *gaps[1:]] for gaps in block["sequences_ns"]]
-    return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", of=WORKING)
-def wall_shrunk_alone(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=WORKING, recomputes=True)
+def wall_shrunk_alone(draft: Draft, source: Random) -> None:
     """Shrinks wall and token times together and forgets the CPU time."""
     shrink_wall(draft, source.uniform(0.02, 0.18))
-    return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", of=("callable", "embedded-1tok"))
-def wall_of_short_blocks_shrunk(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=("callable", "embedded-1tok"), recomputes=True)
+def wall_of_short_blocks_shrunk(draft: Draft, source: Random) -> None:
     """Does the same where each block is shorter than the slack of two clock ticks."""
     shrink_wall(draft, source.uniform(0.02, 0.05))
-    return draft.retime().recount().reseal()
 
 
 def shrink_wall(draft: Draft, factor: float) -> None:
@@ -78,32 +73,29 @@ def shrink_wall(draft: Draft, factor: float) -> None:
             scale(interval, factor, "wall_ns", "run_delay_ns")
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION")
-def busy_mock(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_CLOCK_CONTRADICTION", recomputes=True)
+def busy_mock(draft: Draft, source: Random) -> None:
     """Writes much CPU time beside a mock, so that it seems to compute."""
     for block in blocks(draft.timed):
         for interval in intervals(block):
             interval["cpu_ns"] = round(interval["wall_ns"] * source.uniform(3, 60)) + 30_000_000
-    return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", of=SERVED)
-def reference_made_slow(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=SERVED, recomputes=True)
+def reference_made_slow(draft: Draft, source: Random) -> None:
     """Lets the reference kernel seem slow, so that the machine does and the engine does not."""
     for block in blocks(draft.timed):
         scale(block["reference"], source.uniform(100, 1000), "cpu_ns")
         block["reference"]["cpu_ns"] += 3 * block["reference"]["wall_ns"] + 30_000_000
-    return draft.retime().recount().reseal()
 
 
-@BOOK.lowered("W_ASLEEP", of=WORKING)
-def sleeping_mock(draft: Draft, source: Random) -> Draft:
+@BOOK.lowered("W_ASLEEP", of=WORKING, recomputes=True)
+def sleeping_mock(draft: Draft, source: Random) -> None:
     """Replays stored tokens with a sleep between them: the times are real, the work is not."""
     for block in blocks(draft.runs):
         for interval in intervals(block):
             interval["cpu_ns"] = round(interval["wall_ns"] * source.uniform(1e-5, 1e-2))
             interval["run_delay_ns"] = 0
-    return draft.retime().recount().reseal()
 
 
 @BOOK.lowered("W_NO_TIMED_RUN")
@@ -137,29 +129,29 @@ def time_that_is_none(draft: Draft, source: Random) -> None:
         source.choice(block["sequences_ns"])[0] = wrong
 
 
-@BOOK.lowered("W_WAITS_EXCEED_WALL", of=SERVED)
-def waits_invented(draft: Draft, source: Random) -> Draft:
+@BOOK.lowered("W_WAITS_EXCEED_WALL", of=SERVED, recomputes=True)
+def waits_invented(draft: Draft, source: Random) -> None:
     """Writes more waiting than there was time, so that the quiet clock shows CPU time alone."""
     for block in blocks(draft.timed):
         interval = block["interval"]
         interval["run_delay_ns"] = round(interval["wall_ns"] * source.uniform(1.2, 3))
         scale(interval, 0.5, "cpu_ns")
-    return draft.retime().recount().reseal()
 
 
-@BOOK.suspected("W_TOO_ROUND", of=LONG)
-def times_typed(draft: Draft, source: Random) -> Draft:
+@BOOK.suspected("W_TOO_ROUND", of=LONG, recomputes=True)
+def times_typed(draft: Draft, source: Random) -> None:
     """Types the times in by hand: every gap is a whole number of milliseconds, or the same."""
     step_ns = source.choice([1, 2, 5, 10]) * 1_000_000
     for block in blocks(draft.timed):
         block["sequences_ns"] = [[step_ns for _ in gaps] for gaps in block["sequences_ns"]]
         wall_ns = sum(map(sum, block["sequences_ns"])) + source.randint(1, 9) * 1000
         block["interval"] = {"wall_ns": wall_ns, "cpu_ns": wall_ns, "run_delay_ns": 0}
-    return draft.retime().recount().reseal()
 
 
-@BOOK.passes("Replay, or a run that CI starts: the same workload takes its time there.")
-def everything_scaled(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "Replay, or a run that CI starts: the same workload takes its time there.", recomputes=True
+)
+def everything_scaled(draft: Draft, source: Random) -> None:
     """Scales token times, wall time, CPU time and waiting of every run alike."""
     factor = source.uniform(0.2, 0.9)
     for block in blocks(draft.runs):
@@ -168,7 +160,6 @@ def everything_scaled(draft: Draft, source: Random) -> Draft:
             scale(interval, factor)
     draft.stacks = {path: round(n * factor) for path, n in draft.stacks.items() if n * factor > 0.5}
     draft.receipt["kernels"] = kept(draft)
-    return draft.retime().recount().reseal()
 
 
 def kept(draft: Draft) -> list[str]:
@@ -178,8 +169,10 @@ def kept(draft: Draft) -> list[str]:
     return [kernel for kernel in draft.receipt["kernels"] if kernel in names]
 
 
-@BOOK.passes("Replay, or a run that CI starts: its kernel's clock is not the forger's.")
-def slower_clock(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "Replay, or a run that CI starts: its kernel's clock is not the forger's.", recomputes=True
+)
+def slower_clock(draft: Draft, source: Random) -> None:
     """Runs under a clock that ticks slowly: every time is short by one factor."""
     factor = source.uniform(0.3, 0.95)
     for run in draft.runs:
@@ -190,11 +183,10 @@ def slower_clock(draft: Draft, source: Random) -> Draft:
             for interval in intervals(block, reference=True):
                 scale(interval, factor)
     draft.profile["rate_hz"] = round(draft.profile["rate_hz"] / factor)
-    return draft.retime().recount().reseal()
 
 
-@BOOK.passes("Replay, or a run that CI starts, of which no run can be chosen.")
-def slow_runs_dropped(draft: Draft, source: Random) -> Draft:
+@BOOK.passes("Replay, or a run that CI starts, of which no run can be chosen.", recomputes=True)
+def slow_runs_dropped(draft: Draft, source: Random) -> None:
     """Drops the slowest timed runs and keeps the lucky ones."""
 
     def pace(run: dict[str, Any]) -> float:
@@ -205,21 +197,24 @@ def slow_runs_dropped(draft: Draft, source: Random) -> Draft:
     draft.evidence["runs"] = [
         run for run in draft.runs if run["role"] == "profiled" or run in lucky
     ]
-    return draft.retime().recount().reseal()
 
 
-@BOOK.passes("An observer that counts the CPU time of the whole machine; a run that CI starts.")
-def work_moved_out(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "An observer that counts the CPU time of the whole machine; a run that CI starts.",
+    recomputes=True,
+)
+def work_moved_out(draft: Draft, source: Random) -> None:
     """Lets a process that nobody observes do half of the work."""
     factor = source.uniform(0.1, 0.9)
     for block in blocks(draft.runs):
         for interval in intervals(block):
             scale(interval, factor, "cpu_ns")
-    return draft.retime().recount().reseal()
 
 
-@BOOK.passes("Replay: the first token comes sooner there, and the others later.", of=LONG)
-def time_moved_to_the_first_token(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "Replay: the first token comes sooner there, and the others later.", of=LONG, recomputes=True
+)
+def time_moved_to_the_first_token(draft: Draft, source: Random) -> None:
     """Moves time from every token to the first one: decode seems fast, the whole is as long."""
     part = source.uniform(0.2, 0.8)
     for block in blocks(draft.timed):
@@ -228,7 +223,6 @@ def time_moved_to_the_first_token(draft: Draft, source: Random) -> Draft:
             kept_ns = [round(gap * part) for gap in rest]
             moved.append([first + sum(rest) - sum(kept_ns), *kept_ns])
         block["sequences_ns"] = moved
-    return draft.retime().recount().reseal()
 
 
 @BOOK.refused("E_DATES_CONTRADICT")
@@ -240,15 +234,14 @@ def dates_reversed(draft: Draft, source: Random) -> None:
         run["started_at"] = date
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", of=("embedded-10tok",))
-def threads_beyond_the_cores(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=("embedded-10tok",), recomputes=True)
+def threads_beyond_the_cores(draft: Draft, source: Random) -> None:
     """Claims more threads than the machine has cores, and CPU time for all of them."""
     draft.evidence["machine"]["cpu_cores"] = "2"
     for run in draft.timed:
         run["threads"] = 64
         for block in run["blocks"]:
             block["interval"]["cpu_ns"] = block["interval"]["wall_ns"] * source.randint(3, 60)
-    return draft.retime().recount().reseal()
 
 
 @BOOK.refused("E_EVIDENCE_SCHEMA")

@@ -30,21 +30,19 @@ def replace_run(draft: Draft, old: dict[str, Any], new: dict[str, Any]) -> None:
     draft.evidence["runs"][draft.runs.index(old)] = {**copy.deepcopy(new), **own}
 
 
-@BOOK.refused("E_COPIED_RUNS")
-def best_run_copied(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_COPIED_RUNS", recomputes=True)
+def best_run_copied(draft: Draft, source: Random) -> None:
     """Puts the best run in the place of a bad one, as a process of its own."""
     best, worst = source.sample(draft.timed, 2)
     replace_run(draft, worst, best)
-    return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_COPIED_RUNS")
-def one_run_many_times(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_COPIED_RUNS", recomputes=True)
+def one_run_many_times(draft: Draft, source: Random) -> None:
     """Makes many processes of one, so that the interval becomes narrow."""
     run = source.choice(draft.timed)
     for _ in range(source.randint(1, 6)):
         draft.evidence["runs"].append(fresh_process(draft, run, source))
-    return draft.retime().recount().reseal()
 
 
 @BOOK.refused("E_COPIED_RUNS")
@@ -54,27 +52,25 @@ def process_listed_twice(draft: Draft, source: Random) -> None:
     second |= {"pid": first["pid"], "started_ticks": first["started_ticks"]}
 
 
-@BOOK.refused("E_COPIED_RUNS")
-def block_repeated(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_COPIED_RUNS", recomputes=True)
+def block_repeated(draft: Draft, source: Random) -> None:
     """Repeats the best block within its run."""
     run = source.choice(draft.timed)
     run["blocks"].append(copy.deepcopy(source.choice(run["blocks"])))
-    return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_COPIED_RUNS", of=LONG)
-def sequences_repeated(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_COPIED_RUNS", of=LONG, recomputes=True)
+def sequences_repeated(draft: Draft, source: Random) -> None:
     """Fills the runs with copies of good sequences, each block with its own wall time."""
     good = source.choice(blocks(draft.timed))["sequences_ns"]
     for block in blocks(draft.timed):
         block["sequences_ns"] = [list(source.choice(good)) for _ in block["sequences_ns"]]
         wall_ns = sum(map(sum, block["sequences_ns"])) + source.randrange(10**6)
         block["interval"] |= {"wall_ns": wall_ns, "cpu_ns": round(wall_ns * 0.97)}
-    return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_COPIED_RUNS", of=LONG)
-def run_copied_and_scaled(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_COPIED_RUNS", of=LONG, recomputes=True)
+def run_copied_and_scaled(draft: Draft, source: Random) -> None:
     """Makes the other runs from one by factors near 1, as noise would."""
     first, *rest = draft.timed
     for run in rest:
@@ -85,11 +81,10 @@ def run_copied_and_scaled(draft: Draft, source: Random) -> Draft:
             for interval in intervals(block):
                 scale(interval, factor)
         replace_run(draft, run, made)
-    return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_COPIED_RUNS", of=LONG)
-def run_copied_and_shifted(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_COPIED_RUNS", of=LONG, recomputes=True)
+def run_copied_and_shifted(draft: Draft, source: Random) -> None:
     """Makes the other runs from one by a few nanoseconds more in each gap."""
     first, *rest = draft.timed
     for run in rest:
@@ -102,11 +97,14 @@ def run_copied_and_shifted(draft: Draft, source: Random) -> Draft:
                 interval["wall_ns"] += more * tokens
                 interval["cpu_ns"] += more * tokens
         replace_run(draft, run, made)
-    return draft.retime().recount().reseal()
 
 
-@BOOK.passes("Replay, or a run that CI starts: the noise looks like that of a real run.", of=LONG)
-def run_copied_with_noise(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "Replay, or a run that CI starts: the noise looks like that of a real run.",
+    of=LONG,
+    recomputes=True,
+)
+def run_copied_with_noise(draft: Draft, source: Random) -> None:
     """Makes the other runs from one and adds a random time to each gap."""
     first, *rest = draft.timed
     for run in rest:
@@ -122,7 +120,6 @@ def run_copied_with_noise(draft: Draft, source: Random) -> Draft:
                 interval["cpu_ns"] += sum(map(sum, more))
         made["load_ns"] = (made["load_ns"] or 0) + source.randint(1, 10**6)
         replace_run(draft, run, made)
-    return draft.retime().recount().reseal()
 
 
 @BOOK.refused("E_PROFILE_PROCESS", of=ONE)
@@ -136,12 +133,11 @@ def profile_of_the_other_run(draft: Draft, source: Random) -> Draft:
     return draft.recount().reseal()
 
 
-@BOOK.refused("E_PROFILE_PROCESS", of=ONE)
-def profile_under_other_processes(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_PROFILE_PROCESS", of=ONE, recomputes=True)
+def profile_under_other_processes(draft: Draft, source: Random) -> None:
     """Relabels the processes of a second measurement's profile as the runs of the first."""
     adopt_profile(draft)
     draft.profile["nonce"] = load(AGAIN).evidence["nonce"]
-    return draft.retime().recount().reseal()
 
 
 def adopt_profile(draft: Draft) -> None:
@@ -155,12 +151,13 @@ def adopt_profile(draft: Draft) -> None:
         process |= {"pid": run["pid"], "started_ticks": run["started_ticks"]}
 
 
-@BOOK.passes("A signature of the observer; replay with a profiler of one's own.", of=ONE)
-def profile_under_another_nonce(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "A signature of the observer; replay with a profiler of one's own.", of=ONE, recomputes=True
+)
+def profile_under_another_nonce(draft: Draft, source: Random) -> None:
     """Relabels the nonce as well: the profile of another measurement fits entirely."""
     adopt_profile(draft)
     draft.profile["nonce"] = draft.evidence["nonce"]
-    return draft.retime().recount().reseal()
 
 
 @BOOK.refused("E_SAMPLE_COUNT", of=ONE)
@@ -176,8 +173,8 @@ def evidence_of_another_workload(draft: Draft, source: Random) -> None:
     draft.evidence, draft.stacks = other.evidence, other.stacks
 
 
-@BOOK.refused("E_PROFILE_PROCESS")
-def profiled_run_as_timed(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_PROFILE_PROCESS", recomputes=True)
+def profiled_run_as_timed(draft: Draft, source: Random) -> None:
     """Counts a profiled run among the timed ones, and keeps its profile."""
     run = source.choice(draft.profiled)
     times = source.choice(draft.timed)["blocks"]
@@ -186,11 +183,10 @@ def profiled_run_as_timed(draft: Draft, source: Random) -> Draft:
         scale_sequences(block, 0.999)
         for interval in intervals(block):
             interval["wall_ns"] += 1
-    return draft.retime().recount().reseal()
 
 
-@BOOK.passes("A ledger of nonces beside the store; a run that CI starts.", of=ONE)
-def best_of_two_measurements(draft: Draft, source: Random) -> Draft:
+@BOOK.passes("A ledger of nonces beside the store; a run that CI starts.", of=ONE, recomputes=True)
+def best_of_two_measurements(draft: Draft, source: Random) -> None:
     """Takes the timed runs of a second, luckier measurement of the same workload."""
     other = load(AGAIN)
     # Dated as if the first one's profiled runs had come when the second one's did.
@@ -205,7 +201,6 @@ def best_of_two_measurements(draft: Draft, source: Random) -> Draft:
     for name in ("created", "nonce"):
         draft.evidence[name] = other.evidence[name]
     draft.receipt["timestamp"] = other.receipt["timestamp"]
-    return draft.retime().recount().reseal()
 
 
 @BOOK.passes("A ledger that keeps every measurement; a run that CI starts.")
@@ -219,18 +214,23 @@ def sides_swapped(draft: Draft, source: Random) -> None:
     draft.evidence["side"] = "base"
 
 
-@BOOK.passes("The other side's evidence: each turn of a pair has one on either side.", of=PAIR)
-def bad_turns_dropped(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "The other side's evidence: each turn of a pair has one on either side.",
+    of=PAIR,
+    recomputes=True,
+)
+def bad_turns_dropped(draft: Draft, source: Random) -> None:
     """Drops the turns of a pair in which the change lost."""
     for run in draft.timed:
         turns = sorted(run["blocks"], key=lambda block: int(block["interval"]["wall_ns"]))
         won = turns[: max(2, round(len(turns) * source.uniform(0.4, 0.9)))]
         run["blocks"] = [block for block in run["blocks"] if block in won]
-    return draft.retime().recount().reseal()
 
 
-@BOOK.passes("Replay, or a run that CI starts: nothing in here ever ran.", of=SERVED)
-def fabricated_whole(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "Replay, or a run that CI starts: nothing in here ever ran.", of=SERVED, recomputes=True
+)
+def fabricated_whole(draft: Draft, source: Random) -> None:
     """Draws every time from a distribution and fits everything else to it."""
     pace_ns = source.uniform(2e5, 5e6)
     for block in blocks(draft.timed):
@@ -247,4 +247,3 @@ def fabricated_whole(draft: Draft, source: Random) -> Draft:
         }
     for run, process in zip(draft.profiled, draft.profile["processes"], strict=True):
         run["pid"] = process["pid"] = run["pid"] + 1000
-    return draft.retime().recount().reseal()

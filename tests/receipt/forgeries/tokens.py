@@ -90,29 +90,27 @@ def no_tokens_shown(draft: Draft, source: Random) -> None:
     draft.receipt["tokens_generated"] = source.choice([0, 1])
 
 
-@BOOK.refused("E_TOKEN_COUNT", of=LONG)
-def sequences_cut(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_TOKEN_COUNT", of=LONG, recomputes=True)
+def sequences_cut(draft: Draft, source: Random) -> None:
     """Lets some runs stop early, for a better average, and recomputes the figures."""
     run = source.choice(draft.timed)
     keep = source.randrange(1, len(draft.evidence["tokens"]))
     for block in run["blocks"]:
         block["sequences_ns"] = [gaps[:keep] for gaps in block["sequences_ns"]]
-    return draft.retime().recount().reseal()
 
 
-@BOOK.refused("E_TOKEN_COUNT")
-def sequences_stretched(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_TOKEN_COUNT", recomputes=True)
+def sequences_stretched(draft: Draft, source: Random) -> None:
     """Splits the times of a sequence into those of more tokens than were asked for."""
     draft.receipt["deterministic"] = False
     for block in blocks(draft.timed):
         block["sequences_ns"] = [
             [gap // 2 for gap in gaps for _ in (0, 1)] for gaps in block["sequences_ns"]
         ]
-    return draft.retime().recount().reseal()
 
 
-@BOOK.lowered("W_DETERMINISM_NOT_SHOWN", of=SERVED)
-def determinism_of_one(draft: Draft, source: Random) -> Draft:
+@BOOK.lowered("W_DETERMINISM_NOT_SHOWN", of=SERVED, recomputes=True)
+def determinism_of_one(draft: Draft, source: Random) -> None:
     """Claims determinism after one sequence, which always equals itself."""
     first = draft.timed[0]
     block = dict(first["blocks"][0])
@@ -127,7 +125,6 @@ def determinism_of_one(draft: Draft, source: Random) -> Draft:
         part["sequences_ns"] = []
     draft.evidence["runs"] = [first, *draft.profiled]
     draft.profile["overhead_pct"] = None
-    return draft.retime().recount().reseal()
 
 
 @BOOK.refused("E_TOKEN_COUNT", of=LONG)
@@ -149,8 +146,10 @@ def another_prompt(draft: Draft, source: Random) -> None:
     draft.evidence["workload"]["prompt"] = f"Prove theorem {source.randrange(10**6)}."
 
 
-@BOOK.passes("Replay, or a run that CI starts: nobody else chooses the code that generates.")
-def memoised_answers(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "Replay, or a run that CI starts: nobody else chooses the code that generates.", recomputes=True
+)
+def memoised_answers(draft: Draft, source: Random) -> None:
     """Serves an answer that was computed before, with a busy loop for show."""
     factor = source.uniform(0.05, 0.5)
     for block in blocks(draft.timed):
@@ -161,4 +160,3 @@ def memoised_answers(draft: Draft, source: Random) -> Draft:
             if part:
                 for name in ("wall_ns", "cpu_ns", "run_delay_ns"):
                     part[name] = None if part[name] is None else round(part[name] * factor)
-    return draft.retime().recount().reseal()

@@ -10,19 +10,12 @@ from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate import read_measurement
 from pytest_flamegate.observe.observation import uses_running_server
 from pytest_flamegate.receipt import Grade
-from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import evidence
 from tests.made import Bundle, bundle
 from tests.receipt.rules.changes import each_run, refusals, verify, with_recipe
 
 URL = "http://127.0.0.1:8080"
 RECIPE = {"engine": "openai", "url": URL}
-
-
-def one_process(**recipe: object) -> Evidence:
-    made = evidence()
-    runs = tuple(replace(run, pid=7, started_ticks=70) for run in made.runs)
-    return replace(made, runs=runs, workload={**made.workload, **recipe})
 
 
 @pytest.mark.parametrize(
@@ -43,18 +36,16 @@ def test_only_a_url_makes_runs_windows(recipe: dict[str, object], expected: bool
     assert uses_running_server(recipe) is expected
 
 
-def test_windows_are_evidence_and_a_process_listed_twice_is_not() -> None:
-    made = one_process(**RECIPE)
-    assert len(read_measurement(made).timed) == len(made.runs)
-    with pytest.raises(UndecidedError, match="E_REPEATED_SAMPLES"):
-        read_measurement(one_process(engine="openai", serve=["llama-server"]))
-
-
-def test_windows_with_equal_times_are_copies() -> None:
-    made = one_process(**RECIPE)
-    copied = (made.runs[0], replace(made.runs[1], blocks=made.runs[0].blocks), *made.runs[2:])
-    with pytest.raises(UndecidedError, match="E_REPEATED_SAMPLES"):
-        read_measurement(replace(made, runs=copied))
+def test_the_gate_reads_windows_and_no_process_twice() -> None:
+    made = evidence()
+    runs = tuple(replace(run, pid=7, started_ticks=70) for run in made.runs)
+    windows = replace(made, runs=runs, workload={**made.workload, **RECIPE})
+    assert len(read_measurement(windows).timed) == len(runs)
+    started = {**windows.workload, "serve": ["llama-server"]}
+    copied = (runs[0], replace(runs[1], blocks=runs[0].blocks), *runs[2:])
+    for forged in (replace(windows, workload=started), replace(windows, runs=copied)):
+        with pytest.raises(UndecidedError, match="E_REPEATED_SAMPLES"):
+            read_measurement(forged)
 
 
 def windows(**changes: object) -> Bundle:
