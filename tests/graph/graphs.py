@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,3 +74,12 @@ def _ended(found: list[BrickCall], open_calls: list[tuple[int, int]], now: int) 
     self_ns = now - start - within
     found[index] = replace(old, start_ns=start, end_ns=now, self_ns=self_ns)
     return now
+
+
+def calls_in_a_row(durations_ns: Sequence[int]) -> list[BrickCall]:
+    """Return calls of one layer, each right after the one before."""
+    ends = [sum(durations_ns[: place + 1]) for place in range(len(durations_ns))]
+    return [
+        call(f"Brick{place}", end - took, end, layer=0)
+        for place, (took, end) in enumerate(zip(durations_ns, ends, strict=True))
+    ]

@@ -14,7 +14,7 @@ from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by_name
 from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, Layer, Transfer
-from tests.graph.graphs import call, every_kind, recorded
+from tests.graph.graphs import call, calls_in_a_row, every_kind, recorded
 
 Edges = list[tuple[int, int, Any]]
 
@@ -29,9 +29,7 @@ def graph_with(nodes: list[Any], edges: Edges) -> ExecutionGraph:
 
 
 def test_siblings_in_sequence_add_up() -> None:
-    spans = ((0, 50), (50, 250), (250, 350))
-    calls = [call(f"Brick{number}", *span, layer=0) for number, span in enumerate(spans)]
-    path = find_critical_path(build_graph(calls))
+    path = find_critical_path(build_graph(calls_in_a_row([50, 200, 100])))
     assert (path.length_ns, path.wall_ns, path.share) == (350, 350, 1.0)
     assert path.steps == ((1, 50), (2, 200), (3, 100))
     assert path.slack_ns == (0, 0, 0, 0)
