@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Profile, Stack
-from pytest_flamegate.profile.profilers.perf_script import CHUNK_BYTES, parse_script
+from pytest_flamegate.profile.profilers.perf_data import CHUNK_BYTES, parse_script
 
 
 def profile_of(stacks: Mapping[Stack, int]) -> Profile:

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.profilers.perf import EVENT
-from pytest_flamegate.profile.profilers.perf_data import perf_environment
-from pytest_flamegate.profile.profilers.perf_script import FIELDS
+from pytest_flamegate.profile.profilers.perf_data import FIELDS, perf_environment
 from pytest_flamegate.profile.profilers.tools import find_program
 
 RATE_HZ = 499

@@ -73,21 +73,6 @@ def test_the_message_if_there_is_no_profiler() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("python_engine", "probes", "reasons"),
-    [
-        (True, (NO_SPY, PERF), ("Permission Denied", "perf: sees no Python frames here")),
-        (False, (SPY, NO_PERF), ("py-spy: sees no native frames here", "no program perf")),
-    ],
-)
-def test_a_profiler_that_works_and_sees_nothing_is_named_too(
-    python_engine: bool, probes: tuple[Probe, ...], reasons: tuple[str, ...]
-) -> None:
-    with pytest.raises(ToolError, match="E_NO_PROFILER") as caught:
-        choose("auto", Setup(python_engine=python_engine), *probes)
-    assert all(reason in caught.value.problem for reason in reasons)
-
-
 def test_a_fallback_is_explained_by_the_profilers_that_failed_first() -> None:
     probes = {"py-spy": NO_SPY, "perf": PERF_SEES_PYTHON}
     chosen = choose_profiler("auto", Setup(), probes)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UndecidedError
@@ -17,7 +15,6 @@ from pytest_flamegate.profile.formats import collapsed, parse_profile, read_file
 from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Frame, Stack
 from tests.profile.profiles import DATA, native, profile, python, system
-from tests.profile.test_folded import STACKS
 
 UNKNOWN = native("[unknown]", "unknown")
 
@@ -28,16 +25,6 @@ def plain(name: str) -> Frame:
 
 def stacks(text: str, *roots: str) -> dict[Stack, int]:
     return dict(parse_profile(text.encode("utf-8", "surrogateescape"), roots).stacks)
-
-
-@given(STACKS.filter(bool))
-def test_own_text_reads_back_to_the_same_frames(written: dict[Stack, int]) -> None:
-    text = fold_profile(profile(written))
-    with suppress(ReceiptError):
-        read = parse_profile(text.encode())
-        assert read.samples == sum(written.values())
-        if read.degraded[0].startswith("folded stacks alone"):
-            assert read.stacks == written
 
 
 def test_names_that_were_escaped_once_are_not_escaped_again() -> None:

@@ -3,8 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_flamegate.profile.frames import (
     format_frame,
@@ -147,10 +145,3 @@ def test_prefixes_are_longest_first_and_never_the_whole_disk(tmp_path: Path) -> 
     assert f"{tmp_path}/deep/down/" in found
     assert list(found) == sorted(found, key=len, reverse=True)
     assert "/" not in path_prefixes(Path("/"))
-
-
-@given(st.text(), st.text())
-def test_every_frame_can_be_written_down(name: str, place: str) -> None:
-    for frame in (make_python_frame(name, place, ROOTS), make_native_frame(name, place, ROOTS)):
-        if frame is not None:
-            assert format_frame(frame)

@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import UNIT, Plan, Served, Streamed
+from pytest_flamegate.engines.base import UNIT, Endpoint, Plan, Served, Streamed
 from pytest_flamegate.observe import environment
 from pytest_flamegate.profile.frames import fold_profile, parse_folded
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers import instructions
-from pytest_flamegate.profile.profilers.callgrind import CountedRun
-from pytest_flamegate.profile.profilers.callgrind_file import CALLERS
+from pytest_flamegate.profile.profilers.callgrind import CALLERS, CountedRun
 from pytest_flamegate.profile.profilers.instructions import (
     C_FUNCTIONS,
     EVAL_LOOP,
@@ -211,23 +210,15 @@ def test_tokens_that_cost_nothing_are_an_error(tools: Tools, tmp_path: Path) -> 
     assert "9 tokens took no more instructions (5000) than 1 (5000)" in caught.value.problem
 
 
-def test_a_program_that_prints_nothing(tools: Tools, tmp_path: Path) -> None:
-    FakeValgrind(tools)
-    with pytest.raises(FlamegateError, match="E_NO_TOKENS"):
-        counted(streamed(tmp_path, "pass", "7"))
-
-
-def test_a_callable_of_this_process_cannot_be_counted(tmp_path: Path) -> None:
-    _, workload = served(tmp_path, "work")
-    plan = Served({}, call=lambda _prompt, tokens: range(tokens))
-    with pytest.raises(UsageError, match="E_CANNOT_COUNT"):
-        count_instructions(plan, workload, os.environ)
-
-
-def test_an_engine_that_reports_its_tokens_itself_cannot_be_counted(tmp_path: Path) -> None:
+def test_a_callable_a_server_and_reported_tokens_cannot_be_counted(tmp_path: Path) -> None:
     plan, workload = streamed(tmp_path, TALK, "{max_tokens}")
-    with pytest.raises(UsageError, match=r"E_CANNOT_COUNT.*reports its tokens itself"):
-        count_instructions(replace(plan, token_unit=UNIT), workload, os.environ)
+    for other, words in (
+        (Served({}, call=lambda _prompt, tokens: range(tokens)), "a running process"),
+        (replace(plan, token_unit=UNIT), "reports its tokens itself"),
+        (Endpoint(("server",)), "asks a server"),
+    ):
+        with pytest.raises(UsageError, match=f"E_CANNOT_COUNT.*{words}"):
+            count_instructions(other, workload, os.environ)
 
 
 # The difference of two counts as a profile.

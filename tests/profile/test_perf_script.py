@@ -12,7 +12,7 @@ import pytest
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.profilers import perf_data
-from pytest_flamegate.profile.profilers.perf_script import ParsedScript, parse_script
+from pytest_flamegate.profile.profilers.perf_data import ParsedScript, parse_script
 from pytest_flamegate.profile.stacks import trim_stacks
 from tests.profile.profiles import DATA, native, profile, python
 

@@ -13,12 +13,9 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.config.thresholds import STACK_FLOOR
-from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.core.process import Child
-from pytest_flamegate.engines import engine
-from pytest_flamegate.observe import environment
 from pytest_flamegate.profile.frames import fold_profile, parse_folded
 from pytest_flamegate.profile.hotspots import rank_hotspots, require_samples
 from pytest_flamegate.profile.model import Profile
@@ -26,9 +23,7 @@ from pytest_flamegate.profile.profilers import perf, perf_data, pyspy
 from pytest_flamegate.profile.profilers.base import Profiler, Setup
 from pytest_flamegate.profile.profilers.callgrind import count_program
 from pytest_flamegate.profile.profilers.instructions import (
-    InstructionCount,
     build_instruction_profile,
-    count_instructions,
 )
 from pytest_flamegate.profile.stacks import require_stacks, trim_stacks
 from tests.tools import require
@@ -390,33 +385,3 @@ def test_callgrind_counts_a_wrapper_with_its_engine_and_explains_failures(tmp_pa
     ):
         with pytest.raises(FlamegateError, match=code):
             count_program(argv, env=os.environ, cwd=None, timeout_s=60.0)
-
-
-def count_shell(directory: Path, work: str) -> InstructionCount:
-    loop = f"i=0; while [ $i -lt $1 ]; do {work} printf x; i=$((i+1)); done"
-    program = (shutil.which("sh") or "sh", "-c", loop, "sh", "{max_tokens}")
-    workload = Workload(
-        name="w",
-        engine="command",
-        prompt="p",
-        max_tokens=20,
-        source="test",
-        directory=directory,
-        command=program,
-    )
-    plan = engine("command").plan(workload, None)
-    return count_instructions(plan, workload, environment.make_environment(workload))
-
-
-@measures
-def test_real_counts_repeat_and_grow_with_the_work(tmp_path: Path) -> None:
-    require_valgrind()
-    work = "j=$((i*3));" * 4
-    first, again = count_shell(tmp_path, work), count_shell(tmp_path, work)
-    assert again.per_token == pytest.approx(first.per_token, rel=1e-3)
-    assert first.profile.samples == pytest.approx(8 * first.per_token, rel=0.01)
-    more, most = count_shell(tmp_path, work * 2), count_shell(tmp_path, work * 3)
-    # Each round of the same work adds the same count.
-    added = more.per_token - first.per_token
-    assert added > 0.1 * first.per_token
-    assert most.per_token - more.per_token == pytest.approx(added, rel=0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from typing import Any
 
@@ -66,10 +65,6 @@ def test_python_functions_stand_above_the_operators_they_call() -> None:
         "aten::linear [torch];aten::addmm [torch]" in text
     )
     assert " at 0x" not in text
-
-
-def test_a_compressed_trace_is_read() -> None:
-    assert parse_profile(gzip.compress(TORCH, mtime=0)).stacks == parse_profile(TORCH).stacks
 
 
 def test_nodes_of_onnxruntime_stand_below_their_operator() -> None:

@@ -24,8 +24,14 @@ from pytest_flamegate.observe.engine_process import check_token_count, read_chil
 from pytest_flamegate.observe.program_output import AnswerReader
 from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.model import Frame, Profile, Stack
-from pytest_flamegate.profile.profilers.callgrind import DIED, CountedRun, count_program
-from pytest_flamegate.profile.profilers.callgrind_file import CALLERS, EVENT, NAME
+from pytest_flamegate.profile.profilers.callgrind import (
+    CALLERS,
+    DIED,
+    EVENT,
+    NAME,
+    CountedRun,
+    count_program,
+)
 from pytest_flamegate.profile.profilers.tools import output_error, tool_version
 from pytest_flamegate.profile.stacks import trim_stacks
 

@@ -36,6 +36,7 @@ from pytest_flamegate.profile.profilers.base import (
     unused_path,
 )
 from pytest_flamegate.profile.profilers.perf_data import (
+    NAME,
     count_throttles,
     perf_environment,
     read_event,
@@ -43,7 +44,6 @@ from pytest_flamegate.profile.profilers.perf_data import (
     read_script,
     remove_jit_files,
 )
-from pytest_flamegate.profile.profilers.perf_script import NAME
 from pytest_flamegate.profile.profilers.tools import (
     ProfilerError,
     explain_error,
