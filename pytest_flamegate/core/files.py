@@ -312,28 +312,8 @@ def close(descriptor: int) -> None:
 
 # --- Cached values -----------------------------------------------------------------------------
 
-_WRITE_TRACKING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"})
-"""Local file systems of Linux that change a file's ctime at each write through a mapping after a
-sync. tmpfs does so only at the first one, overlay may be on a tmpfs, and times of network and
-FUSE file systems come from elsewhere.
-"""
 _MAX_CACHED_LINES = 256
 _MAX_CACHE_BYTES = 1 << 20
-
-
-def tracks_all_writes(path: Path) -> bool:
-    """Whether every write to ``path`` changes its ctime; False if that is unknown."""
-    import psutil
-
-    place = real_path(path.absolute())
-    try:
-        mounts = psutil.disk_partitions(all=True)
-    except OSError:
-        return False
-    # A later mount over the same directory hides the earlier one.
-    above = [each for each in mounts if place.is_relative_to(each.mountpoint)]
-    deepest = max(reversed(above), key=lambda each: len(Path(each.mountpoint).parts), default=None)
-    return deepest is not None and deepest.fstype in _WRITE_TRACKING
 
 
 def read_cached(file: str, line: re.Pattern[str], key: str) -> str | None:

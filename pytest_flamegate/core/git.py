@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import Count, NonEmpty
@@ -17,23 +17,10 @@ ARTIFACTS = ".flamegate"
 """The directory of this package's own files: never part of the code, committed or not."""
 _TIMEOUT_S = 10.0
 _LAST_LINES = 6
-_REPOSITORY_VARIABLES = frozenset(
-    {
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-        "GIT_COMMON_DIR",
-        "GIT_DIR",
-        "GIT_GRAFT_FILE",
-        "GIT_IMPLICIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_INTERNAL_SUPER_PREFIX",
-        "GIT_NAMESPACE",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_PREFIX",
-        "GIT_QUARANTINE_PATH",
-        "GIT_REPLACE_REF_BASE",
-        "GIT_SHALLOW_FILE",
-        "GIT_WORK_TREE",
-    }
+_REPOSITORY_VARIABLE = re.compile(
+    r"GIT_(?:ALTERNATE_OBJECT_DIRECTORIES|COMMON_DIR|DIR|GRAFT_FILE|IMPLICIT_WORK_TREE|INDEX_FILE"
+    r"|INTERNAL_SUPER_PREFIX|NAMESPACE|OBJECT_DIRECTORY|PREFIX|QUARANTINE_PATH|REPLACE_REF_BASE"
+    r"|SHALLOW_FILE|WORK_TREE)"
 )
 """Variables that git sets for a hook. They bind every git process to the hook's repository.
 
@@ -45,40 +32,12 @@ _SETTINGS = {
     "GIT_TERMINAL_PROMPT": "0",  # do not ask for a password
     "LC_ALL": "C",  # messages that any reader of the error can look up
 }
-_GENERATED_DIRECTORIES = frozenset(
-    {
-        "__pycache__",
-        ".benchmarks",
-        ".hypothesis",
-        ".mypy_cache",
-        ".nox",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".tox",
-        ".venv",
-        "build",
-        "dist",
-        "htmlcov",
-        "node_modules",
-        "target",
-    }
-)
-_GENERATED_FILES = (
-    ".coverage",
-    ".coverage.*",
-    "coverage.xml",
-    "Cargo.lock",
-    "*junit*.xml",
-    "flamegate*.html",
-    "report.html",
-    "report.xml",
-    "results.xml",
-    "test-results*.xml",
-    "*.a",
-    "*.egg-info",
-    "*.o",
-    "*.py[co]",
-    "*.so",
+_GENERATED = re.compile(
+    r"(?:.*/)?(?:(?:__pycache__|build|dist|htmlcov|node_modules|target"
+    r"|\.(?:benchmarks|hypothesis|mypy_cache|nox|pytest_cache|ruff_cache|tox|venv))/.*"
+    r"|\.coverage(?:\.[^/]*)?|coverage\.xml|Cargo\.lock|flamegate[^/]*\.html"
+    r"|(?:[^/]*junit[^/]*|test-results[^/]*|report|results)\.xml|report\.html"
+    r"|[^/]*\.(?:a|egg-info/?|o|py[co]|so))"
 )
 """Names of untracked files that builds and test tools write next to the code."""
 
@@ -128,10 +87,7 @@ def _is_generated(status_line: str) -> bool:
     # Only untracked files: a tracked file that changed is a change, whatever its name.
     if not status_line.startswith("?? "):
         return False
-    path = PurePosixPath(status_line[3:].strip('"'))
-    return not _GENERATED_DIRECTORIES.isdisjoint(path.parts) or any(
-        fnmatchcase(path.name, pattern) for pattern in _GENERATED_FILES
-    )
+    return _GENERATED.fullmatch(status_line[3:].strip('"')) is not None
 
 
 def code_digest(directory: Path, commit: str) -> str:
@@ -174,7 +130,11 @@ def query(directory: Path, *arguments: str) -> str | None:
 
 def without_git_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return ``environment`` without the variables that bind git to one repository."""
-    return {name: value for name, value in environment.items() if name not in _REPOSITORY_VARIABLES}
+    return {
+        name: value
+        for name, value in environment.items()
+        if not _REPOSITORY_VARIABLE.fullmatch(name)
+    }
 
 
 def stdout_text(result: CompletedCommand) -> str:

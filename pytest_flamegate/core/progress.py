@@ -14,14 +14,22 @@ _BAR_WIDTH = 14
 
 
 class Progress:
-    """Reports nothing. Subclasses show what they are told.
+    """Shows nothing but announcements, and without ``write`` nothing at all.
 
     One workload at a time: ``begin``, any number of ``update``, ``end``. ``announce`` may be
     called at any time.
     """
 
+    def __init__(self, write: Callable[[str], object] = len) -> None:
+        self._write = write
+        self._announced: set[str] = set()
+        self._workload = ""
+        self._began_s = time.monotonic()
+
     def begin(self, workload: str) -> None:
         """Start the clock of one workload."""
+        self._workload = workload
+        self._began_s = time.monotonic()
 
     def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
         """Show the phase, for example ``timing``, and ``detail``: ``5 processes``.
@@ -36,25 +44,7 @@ class Progress:
         """Leave the bar as it is: the measurement failed. Does nothing after ``end``."""
 
     def announce(self, text: str) -> None:
-        """Show ``text`` on a line of its own. The same text is shown once."""
-
-
-class WrittenProgress(Progress):
-    """Base of the two that write: keeps the clock, and writes each announcement once."""
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-        self._announced: set[str] = set()
-        self._workload = ""
-        self._began_s = time.monotonic()
-
-    def begin(self, workload: str) -> None:
-        """Start the clock of one workload."""
-        self._workload = workload
-        self._began_s = time.monotonic()
-
-    def announce(self, text: str) -> None:
-        """Write ``flamegate: TEXT`` once."""
+        """Write ``flamegate: TEXT`` on a line of its own. The same text is shown once."""
         if text not in self._announced:
             self._announced.add(text)
             self._write(f"flamegate: {text}\n")
@@ -64,16 +54,14 @@ class WrittenProgress(Progress):
         return time.monotonic() - self._began_s
 
 
-class TerminalProgress(WrittenProgress):
+class TerminalProgress(Progress):
     """Rewrites one line for each workload; its last state stays.
 
     Example: ``decode  ━━━━━━╌╌╌╌╌╌╌╌ timing  5 processes  0:07 of about 0:12``
     """
 
-    def __init__(self, write: Callable[[str], None]) -> None:
-        super().__init__(write)
-        self._part = 0.0
-        self._shown = ""
+    _part = 0.0
+    _shown = ""
 
     def begin(self, workload: str) -> None:
         """Start the clock and an empty bar."""
@@ -84,14 +72,14 @@ class TerminalProgress(WrittenProgress):
     def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
         """Rewrite the line."""
         elapsed_s = self._elapsed_s
-        told = clock_time(elapsed_s)
+        words = clock_time(elapsed_s)
         if remaining_s is not None:
             whole_s = elapsed_s + max(remaining_s, 0.0)
             # An estimate that grows must not move the bar backwards.
             self._part = max(self._part, elapsed_s / whole_s if whole_s else 0.0)
-            told += f" of about {clock_time(whole_s)}"
+            words += f" of about {clock_time(whole_s)}"
         self._shown = detail or phase
-        self._rewrite(self._part, "  ".join(filter(None, [phase, detail, told])))
+        self._rewrite(self._part, "  ".join(filter(None, [phase, detail, words])))
 
     def end(self) -> None:
         """Fill the bar and go to the next line."""
@@ -111,13 +99,13 @@ class TerminalProgress(WrittenProgress):
             self._write("\n")
         super().announce(text)
 
-    def _rewrite(self, part: float, told: str) -> None:
+    def _rewrite(self, part: float, words: str) -> None:
         full = int(_BAR_WIDTH * part)
         bar = "━" * full + "╌" * (_BAR_WIDTH - full)
-        self._write(f"\r\x1b[K{self._workload:<18} {bar} {told} ")
+        self._write(f"\r\x1b[K{self._workload:<18} {bar} {words} ")
 
 
-class LogProgress(WrittenProgress):
+class LogProgress(Progress):
     """Writes a plain line every 10 s: for logs, and for workers of pytest-xdist.
 
     Example: ``flamegate: decode: timing, 5 processes, 0:10 elapsed, about 0:05 left``
@@ -146,7 +134,7 @@ class LogProgress(WrittenProgress):
         self._write(f"flamegate: {self._workload}: {', '.join(filter(None, parts))}\n")
 
 
-def stream_progress(stream: TextIO) -> WrittenProgress:
+def stream_progress(stream: TextIO) -> Progress:
     """Return the progress of a command that writes to ``stream``, a terminal or a log."""
 
     def write(text: str) -> None:

@@ -205,7 +205,6 @@ def _ambiguous_error(models: list[Path], place: str, directory: Path) -> ToolErr
 _NAME_LENGTH = 200
 _I2_S_TAIL_BYTES = 32
 """bitnet.cpp stores the scale after a tensor of I2_S."""
-
 _EMBEDDING = "token_embd.weight"
 _LOOKED_UP = frozenset({_EMBEDDING, "per_layer_token_embd.weight", "position_embd.weight"})
 """Tables of which a token reads one row."""

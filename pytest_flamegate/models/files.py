@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.files import path_text, read_cached, tracks_all_writes, write_cached
+from pytest_flamegate.core.files import path_text, read_cached, write_cached
 
 _FILE = "model-sha256-1"
 _MOST_FILES = 64
@@ -163,13 +163,9 @@ def model_sha256(model: Path) -> str:
     """Return the SHA-256 of a model as lower-case hex: of its file, or of all parts in order.
 
     The digest of a large model is cached in the user's cache directory under device, inode, size,
-    mtime and ctime of each file. It is cached only
-
-    - after writes through mappings were synced, so that the next one changes the ctime,
-    - two seconds after the last change, so that a later one has another time, and
-    - on file systems known to behave so.
-
-    A user who can set the clock or write to the disk below the file system can deceive it.
+    mtime and ctime of each file, two seconds after the last change, so that a later change has
+    another time. A program that still writes through a mapping can deceive it, and so can a user
+    who sets the clock.
 
     Raises ``ToolError``: E_MODEL_MISSING, E_MODEL_UNREADABLE, E_MODEL_PARTS, and E_MODEL_CHANGED
     if a file changes while it is read.
@@ -178,27 +174,17 @@ def model_sha256(model: Path) -> str:
     before = [read_stamp(path) for path in files]
     is_large = sum(each.size_bytes for each in before) >= CACHED_BYTES
     cached = read_cached(_FILE, _LINE, _cache_key(before)) if is_large else None
-    if cached is not None and all(map(tracks_all_writes, files)):
+    if cached is not None:
         return cached
     digest = hashlib.sha256()
-    is_synced = is_large and all(map(_sync, files))
     stamps = [_read(path, digest) for path in files]
     if [read_stamp(path) for path in files] != stamps:
         raise _changed_error(model, "changed while it was read")
-    is_cacheable = is_synced and len(files) <= _MOST_FILES and _is_settled(stamps)
-    if is_cacheable and all(map(tracks_all_writes, files)):
+    newest_ns = max(max(each.mtime_ns, each.ctime_ns) for each in stamps)
+    is_settled = newest_ns + _SETTLED_NS <= time.time_ns()
+    if is_large and is_settled and len(files) <= _MOST_FILES:
         write_cached(_FILE, _LINE, _cache_key(stamps), digest.hexdigest())
     return digest.hexdigest()
-
-
-def _sync(path: Path) -> bool:
-    """Write a file's changes to the disk; whether that was possible."""
-    try:
-        with path.open("rb", buffering=0) as file:
-            os.fsync(file.fileno())
-    except OSError:
-        return False
-    return True
 
 
 def _read(path: Path, digest: hashlib._Hash) -> FileStamp:
@@ -211,9 +197,3 @@ def _read(path: Path, digest: hashlib._Hash) -> FileStamp:
             return stamp
     except (OSError, ValueError) as error:
         raise unreadable_error(path, error) from None
-
-
-def _is_settled(stamps: Sequence[FileStamp]) -> bool:
-    """Whether the last change is so long ago that another one would have another time."""
-    newest = max(max(each.mtime_ns, each.ctime_ns) for each in stamps)
-    return newest + _SETTLED_NS <= time.time_ns()

@@ -8,12 +8,9 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
-import psutil
 import pytest
 
-from pytest_flamegate.core import files as core_files
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.models import files
 from pytest_flamegate.models.files import model_sha256, read_stamp, read_stamps, require_unchanged
@@ -28,7 +25,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(files, "CACHED_BYTES", 0)
     monkeypatch.setattr(files, "_SETTLED_NS", -(10**18))
-    monkeypatch.setattr(files, "tracks_all_writes", lambda _: True)
     return tmp_path / "cache/pytest-flamegate/model-sha256-1"
 
 
@@ -107,48 +103,10 @@ def test_a_changed_file_gets_no_old_digest(model: Path, change: Callable[[Path],
     assert refused.value.code == "E_MODEL_CHANGED"
 
 
-def test_a_mapping_that_was_already_written_through_is_seen(model: Path) -> None:
-    """The kernel notes only the first write to a mapped page, until it is on the disk."""
-    if not core_files.tracks_all_writes(model):
-        pytest.skip("this file system does not report such writes, so nothing is cached")
-    with model.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
-        data[:1] = b"b"
-        first = model_sha256(model)
-        assert first == sha256(model)
-        wait_for_the_clock(model)
-        data[:1] = b"c"
-        assert model_sha256(model) == sha256(model) != first
-
-
-@pytest.mark.parametrize(
-    ("name", "tracked"), [("a b/c", False), ("a bc", True), ("twice", True), ("x", True)]
-)
-def test_the_deepest_and_latest_mount_decides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, tracked: bool
+def test_a_small_model_is_not_cached(
+    model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mounts = [
-        SimpleNamespace(mountpoint=str(place), fstype=kind)
-        for place, kind in (
-            ("/", "ext4"),
-            (tmp_path / "a b", "tmpfs"),
-            (tmp_path / "twice", "tmpfs"),
-            (tmp_path / "twice", "xfs"),
-        )
-    ]
-    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounts)
-    assert core_files.tracks_all_writes(tmp_path / name) is tracked
-    mounts.clear()
-    assert not core_files.tracks_all_writes(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["small", "unknown file system"])
-def test_what_is_not_kept_makes_no_directory(
-    model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    if kind == "small":
-        monkeypatch.setattr(files, "CACHED_BYTES", SIZE + 1)
-    else:
-        monkeypatch.setattr(files, "tracks_all_writes", lambda _: False)
+    monkeypatch.setattr(files, "CACHED_BYTES", SIZE + 1)
     assert model_sha256(model) == sha256(model)
     assert not cache.parent.exists()
 
