@@ -26,7 +26,6 @@ from pytest_flamegate.report.sections import (
     cell_text,
     join_line,
     make_section,
-    make_table,
 )
 from pytest_flamegate.report.text import clip, columns, visible
 
@@ -177,7 +176,7 @@ def brick_section(view: BrickView) -> Section:
         )
         for row in table.rows
     ]
-    shown = make_table(
+    shown = Table(
         head, [*rows, *_other_rows(table)], right=(1, *range(3, len(head))), kind="bricks"
     )
     notes = [*latency_notes(table), view.critical_path, view.roofline, *view.notes]

@@ -20,8 +20,8 @@ from pytest_flamegate.report.sections import (
     Code,
     Paragraph,
     Section,
+    Table,
     make_section,
-    make_table,
     table_of_facts,
 )
 from pytest_flamegate.report.text import visible
@@ -198,7 +198,7 @@ def metric_section(evidence: Evidence) -> Section:
         for metric in metrics
     ]  # fmt: skip
     head = ("figure", "value", "formula", "clock", "samples", "provenance")
-    table = make_table(head, rows, right=(1, 4))
+    table = Table(head, rows, right=(1, 4))
     return make_section("Throughput and latency", [table], folded=True)
 
 
@@ -216,7 +216,7 @@ def engine_section(evidence: Evidence) -> Section:
     )
     if not rows:
         return Section("The engine's own figures", ())
-    table = make_table(head, rows, right=(2, 3))
+    table = Table(head, rows, right=(2, 3))
     return make_section(
         "The engine's own figures", [Paragraph(note, muted=True), table], folded=True
     )
@@ -295,7 +295,7 @@ def run_section(evidence: Evidence, receipt: Receipt | None) -> Section:
         facts.append(("program", " · ".join(program_notes(evidence.program))))
     asked, found = evidence.requested_environment, evidence.effective_environment
     rows = [(Code(n), _value(asked.get(n)), _value(found.get(n))) for n in sorted({*asked, *found})]
-    variables = make_table(("variable", "requested", "effective"), rows)
+    variables = Table(("variable", "requested", "effective"), rows)
     return make_section("What ran, and on what", [table_of_facts(facts), variables], folded=True)
 
 

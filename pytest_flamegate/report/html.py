@@ -16,7 +16,6 @@ from importlib.resources import files
 from pytest_flamegate.report.difference import SHADES
 from pytest_flamegate.report.flame import shades
 from pytest_flamegate.report.svg import Shade, xml_text
-from pytest_flamegate.report.text import MAX_SHOWN
 
 SCRIPTS = (
     "dom.js",
@@ -32,9 +31,8 @@ SCRIPTS = (
 """In the order in which they are joined: each uses those before it."""
 
 
-def text(value: str, limit: int = MAX_SHOWN) -> str:
-    """Return ``value`` harmless inside an element or a quoted attribute, on one line."""
-    return xml_text(value, limit)
+text = xml_text
+"""Make foreign text harmless, as in a picture."""
 
 
 def element(tag: str, *children: str, **attributes: str) -> str:
@@ -101,31 +99,25 @@ def document(title: str, body: Iterable[str]) -> str:
         f"default-src 'none'; script-src {_hash(script())}; style-src {_hash(style())}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    head = [
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        # An empty icon, so that no browser asks for one.
-        '<link rel="icon" href="data:,">',
-        f"<title>{text(title)}</title>",
-        f"<style>{style()}</style>",
-    ]
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            *head,
-            "</head>",
-            "<body>",
-            *body,
-            f"<script>{script()}</script>",
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+    content = "\n".join(body)
+    # The icon is empty, so that no browser asks for one.
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>{text(title)}</title>
+<style>{style()}</style>
+</head>
+<body>
+{content}
+<script>{script()}</script>
+</body>
+</html>
+"""
 
 
 @cache

@@ -6,7 +6,7 @@ A finding is written only if its figures are known and worth a reader's time.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,7 +38,6 @@ from pytest_flamegate.report.sections import (
     keep_filled,
     list_names,
     make_section,
-    make_table,
 )
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.report.verdict import (
@@ -220,7 +219,7 @@ def hotspot_section(evidence: Evidence, picture: Picture | None) -> Section:
         if rows
         else "The profile holds no frame."
     )
-    table = make_table(head, rows, right=(0, 4, 5, 6, 7))
+    table = Table(head, rows, right=(0, 4, 5, 6, 7))
     return make_section(title, [picture, table, Paragraph(caption, muted=True)])
 
 
@@ -343,46 +342,43 @@ def _speed_table(variants: Sequence[RunReport]) -> Table:
         for variant, cost_s in zip(variants, costs_s, strict=True)
     ]
     head = ("variant", "quiet clock", "wall tokens/s", "of fastest", "hottest")
-    return make_table(head, rows, right=(1, 2, 3))
+    return Table(head, rows, right=(1, 2, 3))
 
 
 def _category_table(variants: Sequence[RunReport]) -> Table:
-    columns = [category_shares(_hotspots(variant)) for variant in variants]
-    highest: dict[str, float] = {}
-    for column in columns:
-        for category, share in column.items():
-            highest[category] = max(share, highest.get(category, 0.0))
-    rows = [
-        (
-            category,
-            *(text.share(column.get(category, 0.0)) if column else NONE for column in columns),
-        )
-        for category in sorted(highest, key=lambda each: (-highest[each], each))
-    ]
-    return _table_by_variant("share of CPU", variants, rows)
+    columns = [category_shares(_hotspots(variant)) or None for variant in variants]
+    return _table_by_variant("share of CPU", variants, columns, text.share)
 
 
 def _function_table(variants: Sequence[RunReport]) -> Table:
     """Return CPU seconds per token; a dash without a profile, 0 without a sample."""
-    columns = [{each.name: each for each in _hotspots(variant)} for variant in variants]
-    costs: dict[str, tuple[float | None, ...]] = {}
-    for name in dict.fromkeys(name for column in columns for name in column):
-        found = tuple(_cost(column, name) for column in columns)
-        if any(found):
-            costs[name] = found
-    ranked = sorted(costs, key=lambda name: (-max(cost or 0.0 for cost in costs[name]), name))
-    rows: list[tuple[Cell, ...]] = [
-        (Code(name), *(NONE if cost is None else text.micros(cost) for cost in costs[name]))
-        for name in ranked[:_MOST_FUNCTIONS]
-    ]
-    return _table_by_variant("µs/token", variants, rows)
+    columns: list[dict[str, float] | None] = []
+    for variant in variants:
+        costs = {each.name: each.cpu_s_per_token for each in _hotspots(variant)}
+        known = {name: cost for name, cost in costs.items() if cost}
+        columns.append(known if known or any(cost == 0 for cost in costs.values()) else None)
+    return _table_by_variant("µs/token", variants, columns, text.micros, Code, _MOST_FUNCTIONS)
 
 
 def _table_by_variant(
-    first: str, variants: Sequence[RunReport], rows: Sequence[Sequence[Cell]]
+    first: str,
+    variants: Sequence[RunReport],
+    columns: Sequence[Mapping[str, float] | None],
+    show: Callable[[float], str],
+    label: Callable[[str], Cell] = str,
+    most: int | None = None,
 ) -> Table:
+    """Return a row for each name, the largest figure first; a column of None has dashes."""
+    highest: dict[str, float] = {}
+    for column in columns:
+        for name, value in (column or {}).items():
+            highest[name] = max(value, highest.get(name, 0.0))
+    rows = [
+        (label(name), *(NONE if each is None else show(each.get(name, 0.0)) for each in columns))
+        for name in sorted(highest, key=lambda name: (-highest[name], name))[:most]
+    ]
     names = [visible(_name(variant), 40) for variant in variants]
-    return make_table((first, *names), rows, right=range(1, len(names) + 1))
+    return Table((first, *names), rows, range(1, len(names) + 1))
 
 
 def _name(variant: RunReport) -> str:
@@ -392,12 +388,6 @@ def _name(variant: RunReport) -> str:
 def _hotspots(variant: RunReport) -> tuple[Hotspot, ...]:
     profile = variant.evidence.profile if variant.evidence is not None else None
     return profile.hotspots if profile is not None else ()
-
-
-def _cost(column: Mapping[str, Hotspot], name: str) -> float | None:
-    if all(each.cpu_s_per_token is None for each in column.values()):
-        return None
-    return (column[name].cpu_s_per_token if name in column else None) or 0.0
 
 
 def _describe_hottest(hottest: Sequence[Hotspot]) -> str:

@@ -60,9 +60,9 @@ class Table:
     ``kind`` is the class of the table on a page.
     """
 
-    head: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    right: tuple[int, ...] = ()
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    right: Sequence[int] = ()
     kind: str = ""
 
 
@@ -111,20 +111,9 @@ def keep_filled(sections: Iterable[Section | None]) -> list[Section]:
     return [section for section in sections if section is not None and section.blocks]
 
 
-def make_table(
-    head: Sequence[str],
-    rows: Iterable[Sequence[Cell]],
-    *,
-    right: Iterable[int] = (),
-    kind: str = "",
-) -> Table:
-    """Return a table of any sequences."""
-    return Table(tuple(head), tuple(map(tuple, rows)), tuple(right), kind)
-
-
 def table_of_facts(facts: Iterable[tuple[str, Cell]], head: str = "fact") -> Table:
     """Return a table of names and values, without those that have no value."""
-    return make_table((head, "value"), ((name, value) for name, value in facts if value))
+    return Table((head, "value"), [(name, value) for name, value in facts if value])
 
 
 def cell_text(cell: Cell) -> str:

@@ -23,9 +23,9 @@ from pytest_flamegate.report.sections import (
     Paragraph,
     Picture,
     Section,
+    Table,
     list_names,
     make_section,
-    make_table,
 )
 from pytest_flamegate.report.svg import draw_pairs
 
@@ -54,7 +54,7 @@ def cost_section(verdict: Verdict, *, brief: bool = False) -> Section:
         others = [cost for cost in costs if cost not in certain and not cost.is_certain]
         costs = [*certain, *others[:_OTHER_ROWS]]
     head = ("function", "before", "after", "change", "part of the change", "share of the samples")
-    table = make_table(head, (_cost_cells(verdict, cost) for cost in costs), right=range(1, 4))
+    table = Table(head, [_cost_cells(verdict, cost) for cost in costs], right=range(1, 4))
     return make_section("Where it went (µs/token)", [table, _explain(verdict)])
 
 
@@ -121,9 +121,7 @@ def signal_section(verdict: Verdict, *, brief: bool = False) -> Section:
         if reason.code == "I_MACHINE_SPEED"
     ]
     notes += _describe_layers(verdict, shown)
-    return make_section(
-        "Compared", [make_table(head, rows, right=range(1, 7)), *map(Paragraph, notes)]
-    )
+    return make_section("Compared", [Table(head, rows, right=range(1, 7)), *map(Paragraph, notes)])
 
 
 def signal_label(name: str) -> Cell:
@@ -181,7 +179,7 @@ def phase_section(verdict: Verdict) -> Section:
     ]
     head = ("phase", "before", "after", "change", "interval (%)")
     title = "Phases (wall clock, not gated)"
-    return make_section(title, [make_table(head, rows, right=(1, 2))])
+    return make_section(title, [Table(head, rows, right=(1, 2))])
 
 
 def pair_section(verdict: Verdict, changes_pct: Sequence[float]) -> Section:
