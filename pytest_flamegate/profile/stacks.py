@@ -122,19 +122,6 @@ def _is_python_thread(frame: Frame) -> bool:
     return frame.kind == "python" and frame.module == "threading.py" and "_bootstrap" in frame.name
 
 
-_RAISE_DWARF = 'Set call_graph = "dwarf,65528" in [workloads.NAME.profile]'
-_SAMPLE_LEAVES = '"none" samples functions without their callers.'
-_REMEDIES = {
-    "dwarf": f'{_RAISE_DWARF}, or "fp" if it is built with -fno-omit-frame-pointer; '
-    f"{_SAMPLE_LEAVES}",
-    "fp": f"{_RAISE_DWARF}, or build it with -fno-omit-frame-pointer; {_SAMPLE_LEAVES}",
-}
-"""By the call graph."""
-_OTHER_REMEDY = (
-    "Measure again; if it stays, the engine works outside the function that is measured."
-)
-
-
 def require_stacks(profile: Profile, floor: float) -> None:
     """Raise ``UndecidedError`` ``E_STACKS_CUT`` if completeness, 0 to 1, is below ``floor``.
 
@@ -144,11 +131,17 @@ def require_stacks(profile: Profile, floor: float) -> None:
     """
     if profile.call_graph == "none" or profile.completeness >= floor:
         return
+    remedy = "Measure again; if it stays, the engine works outside the function that is measured."
+    if profile.call_graph.startswith(("dwarf", "fp")):
+        remedy = (
+            'Set call_graph = "dwarf,65528" in [workloads.NAME.profile], or "fp" if the engine is '
+            'built with -fno-omit-frame-pointer; "none" samples functions without their callers.'
+        )
     raise UndecidedError(
         "E_STACKS_CUT",
         f"{profile.completeness:.1%} of {profile.samples} stacks reach the start of the "
         f"workload, and {floor:.0%} are needed.",
-        _REMEDIES.get(profile.call_graph.partition(",")[0], _OTHER_REMEDY),
+        remedy,
     )
 
 

@@ -89,7 +89,7 @@ def serve_spy():
 do = step.get("do")
 sys.stdout.write(step.get("out", ""))
 if do == "die":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # told to stop, it dies all the same
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # asked to stop, it dies all the same
 else:
     sys.stderr.write(step.get("err", ""))
 sys.stdout.flush()

@@ -216,9 +216,9 @@ def test_perf_keeps_the_window_when_python_names_its_functions(
     assert not dump.exists()
 
 
-def test_a_recording_may_be_stopped_and_closed_twice(profiler: Profiler, tmp_path: Path) -> None:
+def test_a_recording_may_be_closed_twice(profiler: Profiler, tmp_path: Path) -> None:
     recording = profiler.attach(os.getpid(), tmp_path)
-    assert recording.stop() == recording.stop()
+    recording.stop()
     recording.close()
     recording.close()
 

@@ -310,5 +310,5 @@ def test_the_count_of_each_function_is_exact(long: dict[str, int], short: dict[s
         assert found.get(name, 0) == max(cost, 0)
     left_out = -sum(cost for cost in own.values() if cost < 0)
     assert profile.samples - left_out == sum(own.values())
-    told = [note for note in profile.degraded if "left out" in note]
-    assert bool(told) == (left_out > 0)
+    noted = [note for note in profile.degraded if "left out" in note]
+    assert bool(noted) == (left_out > 0)

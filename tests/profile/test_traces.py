@@ -28,8 +28,8 @@ SELF_US = {
 
 
 def event(name: str, start: float, length: float, **more: Any) -> dict[str, Any]:
-    told = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1}
-    return {**told, "ts": start, "dur": length, **more}
+    fields = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1}
+    return {**fields, "ts": start, "dur": length, **more}
 
 
 def torch(*events: dict[str, Any]) -> bytes:
@@ -50,12 +50,12 @@ def test_self_times_are_those_that_torch_itself_computes() -> None:
 
 
 def test_operators_are_counted_as_torch_itself_counts_them() -> None:
-    (told,) = count_torch_kernels(TORCH)
-    assert told.source == "torch.profiler"
-    assert told.counts["aten::as_strided"] == 12
-    assert told.counts["aten::addmm"] == 6
-    assert set(told.counts) == set(SELF_US)
-    assert count_torch_kernels(STACKS)[0].counts == told.counts
+    (counted,) = count_torch_kernels(TORCH)
+    assert counted.source == "torch.profiler"
+    assert counted.counts["aten::as_strided"] == 12
+    assert counted.counts["aten::addmm"] == 6
+    assert set(counted.counts) == set(SELF_US)
+    assert count_torch_kernels(STACKS)[0].counts == counted.counts
 
 
 def test_python_functions_stand_above_the_operators_they_call() -> None:
@@ -84,10 +84,10 @@ def test_operators_of_onnxruntime_are_counted_by_provider() -> None:
     events = json.loads(ONNX)
     moved = next(each for each in events if each["name"] == "/act/Relu_kernel_time")
     moved["args"]["provider"] = "CUDAExecutionProvider"
-    told = {
+    counted = {
         each.source: dict(each.counts) for each in count_onnx_kernels(json.dumps(events).encode())
     }
-    assert told == {
+    assert counted == {
         "onnxruntime:CPU": {"MatMul": 6, "Relu": 2, "Softmax": 3},
         "onnxruntime:CUDA": {"Relu": 1},
     }
@@ -99,8 +99,8 @@ def test_kernels_of_the_gpu_are_kept_apart_from_operators() -> None:
         event("sgemm_128x64<float>(float*, int)", 4, 30, cat="kernel", pid=0, tid=7),
         event("Memcpy HtoD", 40, 2, cat="gpu_memcpy", pid=0, tid=7),
     )
-    told = {each.source: set(each.counts) for each in count_torch_kernels(data)}
-    assert told == {
+    counted = {each.source: set(each.counts) for each in count_torch_kernels(data)}
+    assert counted == {
         "torch.profiler": {"aten::mm"},
         "torch.profiler:gpu": {"sgemm_128x64<float>", "Memcpy HtoD"},
     }
@@ -122,7 +122,7 @@ def test_steps_of_a_loop_are_one_frame() -> None:
     assert self_us(parse_profile(torch(*steps))) == {"ProfilerStep": 15}
 
 
-def test_an_event_that_outlives_the_one_around_it_is_cut_and_told() -> None:
+def test_an_event_that_outlives_the_one_around_it_is_cut_and_noted() -> None:
     read = parse_profile(torch(event("a", 0, 10), event("b", 8, 4)))
     assert self_us(read) == {"a": 8, "b": 2}
     assert any(note.startswith("1 events reach beyond") for note in read.degraded)

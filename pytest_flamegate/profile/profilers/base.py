@@ -96,7 +96,7 @@ class WrappedCommand:
 
 
 class RunningProfiler(Protocol):
-    """A profiler that is sampling a process. Every method may be called again."""
+    """A profiler that is sampling a process. ``close`` may be called again, and after ``stop``."""
 
     def stop(self) -> Recording:
         """End the sampling. Raises ``ToolError``."""

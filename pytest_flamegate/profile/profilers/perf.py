@@ -215,12 +215,9 @@ class _RunningPerf:
     child: Child
     control: socket
     recording: Recording
-    is_stopped: bool = False
 
     def stop(self) -> Recording:
         """Disable the event first, so that the stopping itself is not sampled."""
-        if self.is_stopped:
-            return self.recording
         try:
             if not all(_send(self.control, word) for word in ("disable", "stop")):
                 self.child.interrupt()
@@ -229,7 +226,6 @@ class _RunningPerf:
                 raise _silence_error(self.child, STOP_TIMEOUT_S, "writing its file")
         finally:
             self.close()
-        self.is_stopped = True
         return self.recording
 
     def close(self) -> None:

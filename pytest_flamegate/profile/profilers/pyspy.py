@@ -226,12 +226,9 @@ def _start(argv: Sequence[str]) -> Child:
 class _RunningPySpy:
     child: Child
     recording: Recording
-    is_stopped: bool = False
 
     def stop(self) -> Recording:
         """Interrupt py-spy: only then does it write its file. Its exit status says nothing."""
-        if self.is_stopped:
-            return self.recording
         try:
             self.child.interrupt()
             if self.child.wait(STOP_TIMEOUT_S) is None:
@@ -241,9 +238,7 @@ class _RunningPySpy:
                 raise failure_error(NAME, self.child.stderr_bytes(), self.child.poll())
         finally:
             self.child.end()
-        self.recording = replace(self.recording, errors=failures)
-        self.is_stopped = True
-        return self.recording
+        return replace(self.recording, errors=failures)
 
     def close(self) -> None:
         """End py-spy in any state."""
