@@ -108,7 +108,7 @@ class Settings:
         return cls(
             root=root,
             directory=_artifacts_directory(root, values.get("dir") or ".flamegate"),
-            config=_existing(resolve_path(root, config, "config")) if config else None,
+            config=_workload_file(root, config) if config else None,
             profiler=_choice("profiler", values),
             budget_s=budget_s or DEFAULT_BUDGET_S,
             compare_budget_s=budget_s or COMPARE_BUDGET_S,
@@ -152,14 +152,10 @@ def resolve_path(root: Path, path: str, name: str) -> Path:
 
 
 def read_ini(directory: Path) -> tuple[Path, dict[str, Any]]:
-    """Find pytest's configuration file for ``directory``, as pytest itself would.
+    """Return pytest's root directory for ``directory``, and its file's values by option name.
 
-    Returns:
-        pytest's root directory, and the values of the file by option name. The root directory is
-        ``directory`` if there is no configuration file in it or above it.
-
-    Raises:
-        UsageError: ``E_BAD_OPTION`` if the file cannot be read or a value has the wrong kind.
+    Without a configuration file the root is ``directory``. Raises ``UsageError``
+    ``E_BAD_OPTION`` if the file cannot be read or a value has the wrong kind.
     """
     from _pytest.config.exceptions import UsageError as PytestUsageError
     from _pytest.config.findpaths import locate_config
@@ -235,7 +231,8 @@ def _artifacts_directory(root: Path, given: str) -> Path:
     return directory
 
 
-def _existing(path: Path) -> Path:
+def _workload_file(root: Path, given: str) -> Path:
+    path = resolve_path(root, given, "config")
     if not is_file(path):
         raise UsageError(
             "E_NO_CONFIG", f"There is no workload file {path}.", "Check --flamegate-config."

@@ -88,15 +88,9 @@ def parse_thresholds(
 ) -> Thresholds:
     """Return the thresholds of one layer over those of the layers ``below`` it.
 
-    Args:
-        tokens_per_second: ``"5%"``, or None if the layer sets none.
-        hotspots: A table of ``"3pp"`` by frame, or None.
-        prefix: Text before the key in an error, such as ``flamegate_``.
-        below: The thresholds that hold for anything the layer leaves out.
-        bricks: A table of ``"1.5us"``, ``"10%"`` or both in a list, by brick, or None.
-
-    Raises:
-        UsageError: ``E_BAD_THRESHOLD`` names the key and the value.
+    ``tokens_per_second`` is ``"5%"``, ``hotspots`` a table of ``"3pp"`` by frame, ``bricks`` one of
+    ``"1.5us"``, ``"10%"`` or both in a list; None sets none. Raises ``UsageError``
+    ``E_BAD_THRESHOLD``, which names ``prefix``, the key and the value.
     """
     drop_pct, shares_pp = below.tokens_per_second_pct, below.hotspots_pp
     if tokens_per_second is not None:

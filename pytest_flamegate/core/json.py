@@ -115,12 +115,8 @@ def decode_plain(
     Fields that ``kind`` does not know are left out. A whole number is taken for a float, and
     nothing else is converted: ``128.0`` and ``true`` are no ``int``.
 
-    Args:
-        document: What ``parse_json`` or ``encode_plain`` returned.
-        kind: A Struct, a dataclass, or any annotation, such as ``tuple[Batch, ...]``.
-        subject: What the document is called in an error.
-        code: Used for any error instead of the two below.
-        versioned: Whether ``schema_version`` must be there, although the type has a default.
+    ``kind`` is a Struct, a dataclass or any annotation. If ``versioned``, ``schema_version`` must
+    be there although the type has a default. ``code`` replaces both codes below.
 
     Raises:
         ReceiptError: ``E_MISSING_FIELD``, or ``E_WRONG_TYPE`` for a value of another type or out
@@ -248,9 +244,6 @@ def encode_json(document: object) -> bytes:
 
     The same document gives the same bytes. Lists of plain values stand on one line, so that a
     hundred thousand token times do not make a hundred thousand lines.
-
-    Args:
-        document: A typed object, or plain data whose keys stay in their order.
 
     Raises:
         ReceiptError: ``E_CANNOT_ENCODE`` for anything that ``parse_json`` would not read back:

@@ -61,15 +61,9 @@ class _MalformedError(Exception):
 
 
 def parse_json(data: bytes, limits: Limits = SMALL_LIMITS, *, subject: str = "The document") -> Any:
-    """Parse bytes into one plain document.
+    """Parse bytes into dict, list, str, int, finite float, bool and None.
 
-    Args:
-        data: The bytes of the file.
-        limits: How large it may be.
-        subject: What the file is called in an error, such as ``The evidence``.
-
-    Returns:
-        dict, list, str, int, finite float, bool and None.
+    An error calls the file ``subject``, such as ``The evidence``.
 
     Raises:
         ReceiptError: ``E_JSON_SIZE``, ``E_JSON_ENCODING``, ``E_JSON_SYNTAX``, ``E_JSON_DEPTH``,

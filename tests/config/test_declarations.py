@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate import engines
 from pytest_flamegate.config.thresholds import BrickBudget
 from pytest_flamegate.config.workload import Sampling, is_call_graph
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.engines.base import ENGINE_KEYS
 from pytest_flamegate.engines.declare import (
     find_file,
     find_line,
     read_declarations,
     read_file,
 )
-from pytest_flamegate.engines.keys import KEYS
 
 FULL = """\
 [workloads.decode-10tok]
@@ -98,11 +95,6 @@ def test_a_key_that_the_engine_would_ignore_is_an_error(
         read_file(path)
     assert raised.value.code == "E_WRONG_KEY"
     assert raised.value.remedy.endswith(f"takes it: {' or '.join(sorted(ACCEPTED[line]))}.")
-
-
-def test_the_keys_of_engines_are_keys_of_a_declaration() -> None:
-    assert KEYS >= ENGINE_KEYS
-    assert all(each.keys <= ENGINE_KEYS for each in engines.ENGINES.values())
 
 
 # The file
@@ -221,24 +213,17 @@ ERRORS = [
     (MINIMAL + "max_token = 3\n", "E_UNKNOWN_KEY", "Did you mean 'max_tokens'?"),
     (MINIMAL + "engine = 'vllm'\n", "E_UNKNOWN_ENGINE", "Use one of: embedded"),
     ("[workloads.w]\nengine = 'comand'\n", "E_UNKNOWN_ENGINE", "Did you mean 'command'?"),
-    (MINIMAL + "engine = ''\n", "E_UNKNOWN_ENGINE", "''"),
     (MINIMAL + "engine = 7\n", "E_BAD_VALUE", '"engine" must be a string, and is 7'),
     (MINIMAL + "threads = true\n", "E_BAD_VALUE", '"threads" must be an integer, and is true'),
     (MINIMAL + "threads = 0\n", "E_BAD_VALUE", '"threads" must be an integer >= 1, and is 0'),
-    (MINIMAL + "threads = 1.0\n", "E_BAD_VALUE", '"threads" must be an integer'),
     (MINIMAL + f"threads = '{'9' * 5000}'\n", "E_BAD_VALUE", "..."),
-    (MINIMAL + "seed = true\n", "E_BAD_VALUE", '"seed" must be an integer'),
     (MINIMAL + "seed = 9223372036854775808\n", "E_BAD_VALUE", '"seed" must be an integer'),
     (MINIMAL + "timeout = nan\n", "E_BAD_VALUE", '"timeout" must be a number'),
-    (MINIMAL + "timeout = inf\n", "E_BAD_VALUE", '"timeout" must be a number'),
     (MINIMAL.replace("= 1", "= 0x" + "f" * 5000), "E_BAD_VALUE", "too large to show"),
-    (MINIMAL.replace("= 1", "= 1000001"), "E_BAD_VALUE", '"max_tokens" must be'),
     (MINIMAL + "env = { A = 1 }\n", "E_BAD_VALUE", '"env.A" must be a string, and is 1'),
     (MINIMAL + "command = ['x', 3]\n", "E_BAD_VALUE", '"command[1]" must be a string, and is 3'),
     (MINIMAL + "command = 'x'\n", "E_BAD_VALUE", 'Write command = ["program", "argument"]'),
     (MINIMAL + f"command = [{NUL}]\n", "E_BAD_VALUE", "command contains a NUL"),
-    (MINIMAL + f"model = {NUL}\n", "E_BAD_VALUE", "model contains a NUL"),
-    (MINIMAL + f"env = {{ A = {NUL} }}\n", "E_BAD_VALUE", "env.A contains a NUL"),
     (MINIMAL + "env = { 'A=B' = '1' }\n", "E_BAD_VALUE", "'A=B'"),
     (MINIMAL + "model" + ".x" * 5000 + " = 1\n", "E_BAD_VALUE", '"model" must be a string'),
     (MINIMAL + "decode_profile = true\n", "E_UNKNOWN_KEY", "decode_profile"),
@@ -253,16 +238,12 @@ ERRORS = [
     (MINIMAL + "profile = 3\n", "E_BAD_VALUE", '"profile" must be an object, and is 3'),
     (MINIMAL + "profile = { rate = 9 }\n", "E_UNKNOWN_KEY", "Did you mean 'rate_hz'?"),
     (MINIMAL + "profile = { rate_hz = 0 }\n", "E_BAD_VALUE", '"profile.rate_hz" must be'),
-    (MINIMAL + "profile = { rate_hz = 100001 }\n", "E_BAD_VALUE", '"profile.rate_hz" must be'),
-    (MINIMAL + "profile = { rate_hz = 99.5 }\n", "E_BAD_VALUE", '"profile.rate_hz" must be'),
     (MINIMAL + "profile = { call_graph = 'lbr' }\n", "E_BAD_VALUE", "dwarf,BYTES"),
     (MINIMAL + "profile = { native = 1 }\n", "E_BAD_VALUE", "must be true or false"),
     (MINIMAL + "profile = { native = true, nonblocking = true }\n", "E_BAD_VALUE", "together"),
     ("[workloads.'../up']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
-    ("[workloads.'.hidden']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
     ("[workloads.'w[a]']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "w[a]"),
     (MINIMAL + "variants = 3\n", "E_BAD_VALUE", "[workloads.w.variants.NAME]"),
-    (MINIMAL + "variants = {}\n", "E_BAD_VALUE", "[workloads.w.variants.NAME]"),
     (MINIMAL + "variants = { a = 3 }\n", "E_BAD_VALUE", "'w[a]': it is 3, not a table"),
     (MINIMAL + "variants = { '../a' = {} }\n", "E_BAD_NAME", "'../a'"),
     (MINIMAL + "[workloads.w.variants.'a[b]']\n", "E_BAD_NAME", "'a[b]'"),
@@ -270,8 +251,6 @@ ERRORS = [
     (MINIMAL + "variants = { a = { seed = '' } }\n", "E_BAD_VALUE", "'w[a]': \"seed\" must be"),
     (MINIMAL + "variants = { a = { variants = {} } }\n", "E_UNKNOWN_KEY", "'variants'"),
     (MINIMAL + "sed = 1\nvariants = { a = {} }\n", "E_UNKNOWN_KEY", "'w': it has the unknown"),
-    (MINIMAL + "variants = { a = { engine = 'x' } }\n", "E_UNKNOWN_ENGINE", "'x'"),
-    (MINIMAL + "variants = { a = { env = { x = 1 } } }\n", "E_BAD_VALUE", "'w[a]': \"env.x\""),
     ("[workloads.w]\nprompt='x'\nvariants = { a = {} }\n", "E_MISSING_KEY", "'w[a]': max_tokens"),
 ]
 
@@ -335,18 +314,6 @@ def test_the_line_of_an_error_is_that_of_its_heading_if_the_key_has_none(tmp_pat
 def test_a_file_that_cannot_be_read_has_no_lines(tmp_path: Path) -> None:
     assert find_line(tmp_path, "w") is None
     assert find_line(tmp_path / "missing", "w") is None
-
-
-def test_seed_and_threads_are_variables_unless_the_environment_sets_them(tmp_path: Path) -> None:
-    from pytest_flamegate.observe import environment as determinism
-
-    (workload,) = read_file(
-        write(tmp_path, MINIMAL + 'engine = "command"\ncommand = ["x"]\nseed = 7\nthreads = 2\n')
-    )
-    knobs = determinism.requested_variables(workload)
-    assert (knobs["BITNET_SEED"], knobs["OPENBLAS_NUM_THREADS"]) == ("7", "2")
-    (workload,) = read_file(write(tmp_path, MINIMAL + 'env = { OPENBLAS_NUM_THREADS = "3" }\n'))
-    assert determinism.requested_variables(workload)["OPENBLAS_NUM_THREADS"] == "3"
 
 
 # Variants and profiles

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.config.options import DEFAULT_BUDGET_S, OPTIONS, is_enabled
+from pytest_flamegate.config.options import DEFAULT_BUDGET_S, is_enabled
 from pytest_flamegate.config.settings import Settings, is_ci
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection
@@ -96,14 +96,11 @@ def test_a_bad_value_is_named(name: str, value: object, code: str, words: str) -
     ("value", "yes"),
     [
         ("true", True),
-        ("1", True),
-        ("TRUE", True),
         ("yes", True),
         ("woodpecker", True),
         ("", False),
         ("0", False),
         ("false", False),
-        ("False", False),
         ("no", False),
         (None, False),
     ],
@@ -124,11 +121,8 @@ def test_ci_is_recognised_by_its_variable(
         ("", {"update": True}, None),
         ("true", {"update": True}, "E_UPDATE_IN_CI"),
         ("true", {"update": True, "update_in_ci": True}, None),
-        ("", {"update": True, "update_in_ci": True}, None),
         ("true", {"update_in_ci": True}, "E_BAD_OPTION"),
-        ("", {"update_in_ci": True}, "E_BAD_OPTION"),
         ("", {"inject": "rms_norm:+10%"}, None),
-        ("true", {"inject": "rms_norm:+10%"}, None),
         ("", {"inject": "rms_norm:+10%", "update": True}, "E_UPDATE_CONFLICT"),
         ("", {"against": "main", "update": True}, "E_UPDATE_CONFLICT"),
     ],
@@ -153,13 +147,6 @@ def test_a_workload_file_that_is_named_must_exist(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as raised:
             Settings.from_values({"config": missing}, root=tmp_path)
         assert raised.value.code == "E_NO_CONFIG"
-
-
-def test_every_option_can_be_given_somewhere_and_has_its_names() -> None:
-    assert all(option.cli or option.ini for option in OPTIONS)
-    names = {(option.name, option.flag, option.ini_name) for option in OPTIONS}
-    assert ("", "--flamegate", "flamegate") in names
-    assert ("update_in_ci", "--flamegate-update-in-ci", "flamegate_update_in_ci") in names
 
 
 # Through pytest

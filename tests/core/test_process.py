@@ -17,21 +17,6 @@ from pytest_flamegate.core.errors import ToolError
 
 pytestmark = pytest.mark.measures
 
-# A parent that ignores SIGTERM, with a child in a new session that ignores it too, and an orphan.
-TREE = """
-import os, signal, subprocess, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-sleeper = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-pids = [subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True).pid]
-orphan = (
-    "import subprocess,sys; "
-    f"print(subprocess.Popen([sys.executable, '-c', {sleeper!r}], start_new_session=True, "
-    "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
-)
-pids.append(int(subprocess.run([sys.executable, "-c", orphan], capture_output=True).stdout))
-open(sys.argv[1], "w").write(" ".join(map(str, [os.getpid(), *pids])) + " .")
-time.sleep(60)
-"""
 
 ORPHAN = """
 import subprocess, sys
@@ -48,19 +33,6 @@ def wait_for(path: Path) -> str:
             return path.read_text()
         time.sleep(0.01)
     raise AssertionError(f"{path} was never written")
-
-
-def test_ending_a_tree_leaves_neither_orphan_nor_zombie(tmp_path: Path) -> None:
-    pids_file = tmp_path / "pids"
-    child = process.start([sys.executable, "-c", TREE, str(pids_file)])
-    try:
-        pids = [int(pid) for pid in wait_for(pids_file).split()[:-1]]
-        assert len(pids) == 3
-        assert all(psutil.pid_exists(pid) for pid in pids)
-    finally:
-        child.end()
-    assert [pid for pid in pids if psutil.pid_exists(pid)] == []
-    assert psutil.Process().children() == []
 
 
 def test_ending_twice_and_after_a_natural_end_is_harmless() -> None:
