@@ -82,32 +82,48 @@ def draw(
         ReceiptError: The baseline's profile cannot be read.
     """
     run = sealed.run
-    difference = difference_of(run, verdict)
-    bricks, warnings = _bricks(run, verdict, top, peak_gflops)
-    bricks = bricks and replace(bricks, full_command=_bricks_command(directory))
-    drawn = _difference_files(sealed, difference)
-    drawn |= _flame_files(run, verdict, again, difference, bricks)
-    drawn |= _instruction_files(run)
-    return Pictures(drawn, _drawn(run, verdict, difference), bricks, warnings)
+    difference, head = difference_of(run, verdict), run.head
+    bricks = drawn = None
+    warnings: tuple[str, ...] = ()
+    if verdict.verdict != "dishonest":
+        bricks, warnings = make_brick_view(
+            head.evidence,
+            head.recorded.calls if head.recorded is not None else None,
+            run.measured.bandwidth,
+            directory=directory,
+            top=top,
+            peak_gflops=peak_gflops,
+        )
+    if head.profile is not None:
+        drawn = Drawn(
+            str(head.evidence.workload.get("name")),
+            head.profile,
+            cost_of(head.profile.covers, head.evidence.metrics),
+            difference,
+            opens_compared=opens_compared(verdict),
+        )
+    drawings = _difference_files(sealed, difference)
+    drawings |= _flame_files(run, verdict, again, drawn, bricks)
+    drawings |= _instruction_files(run)
+    return Pictures(drawings, drawn, bricks, warnings)
 
 
 def _flame_files(
     run: ComposedRun,
     verdict: Verdict,
     again: str,
-    difference: ProfileDifference | None,
+    drawn: Drawn | None,
     bricks: BrickView | None,
 ) -> dict[str, bytes]:
     """Return the flame graph, still and interactive, and its page; nothing without a profile."""
     head = run.head
-    if head.profile is None or head.receipt is None:
+    if drawn is None or head.profile is None or head.receipt is None:
         return {}
     title = run.prepared.workload.node_name
     subtitle = picture_subtitle(head.evidence, head.receipt)
-    cost_s = cost_of(head.profile.covers, head.evidence.metrics)
+    cost_s = drawn.cpu_s_per_token
     picture = flamegraph(head.profile, title=title, subtitle=subtitle, cpu_s_per_token=cost_s)
-    drawn = Drawn(title, head.profile, cost_s, difference, opens_compared=opens_compared(verdict))
-    interactive = flamegraph_html(drawn, subtitle=subtitle)
+    interactive = flamegraph_html(replace(drawn, title=title), subtitle=subtitle)
     page = run_markdown(
         RunReport(
             str(head.evidence.workload.get("name")),
@@ -116,7 +132,7 @@ def _flame_files(
             head.receipt,
             head.evidence,
             picture=PICTURE,
-            difference=DIFFERENCE if difference is not None else "",
+            difference=DIFFERENCE if drawn.difference is not None else "",
             bricks=bricks and replace(bricks, full_command=f"flamegate bricks {BRICKS}"),
             again=again,
         )
@@ -127,17 +143,6 @@ def _flame_files(
 def opens_compared(verdict: Verdict) -> bool:
     """Whether a page opens on the difference: a reader of a changed run looks for that first."""
     return verdict.verdict in {"regressed", "improved"}
-
-
-def _drawn(
-    run: ComposedRun, verdict: Verdict, difference: ProfileDifference | None
-) -> Drawn | None:
-    profile, evidence = run.head.profile, run.head.evidence
-    if profile is None:
-        return None
-    name = str(evidence.workload.get("name"))
-    cost_s = cost_of(profile.covers, evidence.metrics)
-    return Drawn(name, profile, cost_s, difference, opens_compared=opens_compared(verdict))
 
 
 def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> dict[str, bytes]:
@@ -190,25 +195,13 @@ def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
     return found
 
 
-def _bricks(
-    run: ComposedRun, verdict: Verdict, top: int, peak_gflops: float | None
-) -> tuple[BrickView | None, tuple[str, ...]]:
-    if verdict.verdict == "dishonest":
-        return None, ()
-    recorded = run.head.recorded
-    calls = recorded.calls if recorded is not None else None
-    shown, warnings = bricks_of(run.head.evidence, calls, top=top)
-    bandwidth = run.measured.bandwidth
-    return shown and with_roofline(shown, run.head.evidence, bandwidth, peak_gflops), warnings
-
-
 @dataclass(frozen=True, slots=True)
 class _BrickDocument:
     nonce: str
     calls: tuple[BrickCall, ...]
 
 
-def bricks_in(
+def read_brick_view(
     directory: Path,
     evidence: Evidence,
     *,
@@ -222,64 +215,56 @@ def bricks_in(
     """
     if not evidence.bricks:
         return None, ()
+    calls: tuple[BrickCall, ...] | None = None
+    notes: tuple[str, ...] = ()
     try:
         with system_errors():
-            calls: tuple[BrickCall, ...] | None = _read_calls(directory / BRICKS, evidence.nonce)
-        warning = None
+            calls = _read_calls(directory / BRICKS, evidence.nonce)
     except FlamegateError as error:
-        calls, warning = None, f"There is no tree of one token. {error}"
-    shown, warnings = bricks_of(evidence, calls, top=top)
-    if shown is None:
-        return None, warnings
-    if warning is not None:
-        shown = replace(shown, notes=(warning,))
-    shown = replace(shown, full_command=_bricks_command(shown_directory))
-    bandwidth = find_known_bandwidth(_threads(evidence))
-    return with_roofline(shown, evidence, bandwidth, peak_gflops), warnings
+        notes = (f"There is no tree of one token. {error}",)
+    threads = evidence.workload.get("threads")
+    bandwidth = find_known_bandwidth(threads if isinstance(threads, int) and threads > 0 else 1)
+    view, warnings = make_brick_view(
+        evidence, calls, bandwidth, directory=shown_directory, top=top, peak_gflops=peak_gflops
+    )
+    return view and replace(view, notes=(*view.notes, *notes)), warnings
 
 
-def bricks_of(
-    evidence: Evidence, calls: Sequence[BrickCall] | None, *, top: int = DEFAULT_ROWS
+def make_brick_view(
+    evidence: Evidence,
+    calls: Sequence[BrickCall] | None,
+    bandwidth: Bandwidth | None = None,
+    *,
+    directory: str = "",
+    top: int = DEFAULT_ROWS,
+    peak_gflops: float | None = None,
 ) -> tuple[BrickView | None, tuple[str, ...]]:
-    """Return the table of bricks, and the tree of one token if its calls are known."""
+    """Return the table of bricks, and the tree of one token if its calls are known.
+
+    The view also has the part of the memory ``bandwidth`` that decode reached, and the command
+    that shows the bricks of ``directory``.
+    """
     if not evidence.bricks:
         return None, ()
     try:
-        table = tabulate_runs(evidence.bricks, top=top)
+        view = BrickView(tabulate_runs(evidence.bricks, top=top))
     except FlamegateError as error:
         return None, (f"No bricks are shown. {error}",)
-    if calls is None:
-        return BrickView(table), ()
     try:
-        token = summarize_token(calls)
+        token = summarize_token(calls) if calls is not None else None
     except FlamegateError as error:
-        return BrickView(table, notes=(f"There is no tree of one token. {error}",)), ()
-    return BrickView(table, token.tree, token.critical_path), ()
-
-
-def with_roofline(
-    shown: BrickView,
-    evidence: Evidence,
-    bandwidth: Bandwidth | None,
-    peak_gflops: float | None = None,
-) -> BrickView:
-    """Return ``shown`` with the part of the machine's memory bandwidth that decode reached."""
-    found = compute_roofline(
+        view, token = replace(view, notes=(f"There is no tree of one token. {error}",)), None
+    if token is not None:
+        view = replace(view, tree=token.tree, critical_path=token.critical_path)
+    roofline = compute_roofline(
         evidence,
         bandwidth,
         instructions=find_instruction_set(),
         peak_flops=None if peak_gflops is None else 1e9 * peak_gflops,
     )
-    return shown if found is None else replace(shown, roofline=describe_roofline(found))
-
-
-def _bricks_command(directory: str) -> str:
-    return shlex.join(["flamegate", "bricks", directory])
-
-
-def _threads(evidence: Evidence) -> int:
-    threads = evidence.workload.get("threads")
-    return threads if isinstance(threads, int) and threads > 0 else 1
+    if roofline is not None:
+        view = replace(view, roofline=describe_roofline(roofline))
+    return replace(view, full_command=shlex.join(["flamegate", "bricks", directory])), ()
 
 
 def _read_calls(path: Path, nonce: str) -> tuple[BrickCall, ...]:

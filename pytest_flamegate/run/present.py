@@ -47,7 +47,7 @@ from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
 from pytest_flamegate.run.open import open_profile, read_difference
-from pytest_flamegate.run.pictures import bricks_in, opens_compared
+from pytest_flamegate.run.pictures import opens_compared, read_brick_view
 from pytest_flamegate.run.publish import NOT_ACCEPTABLE, Hints, Outcome, relative
 
 
@@ -338,7 +338,7 @@ def _read_files(directory: Path, hints: Hints) -> RunReport:
     if evidence is not None:
         drawn, warnings = _read_drawn(directory, evidence.nonce, verdict)
     if evidence is not None and verdict.verdict != "dishonest":
-        view, more = bricks_in(
+        view, more = read_brick_view(
             directory,
             evidence,
             shown_directory=relative(directory, settings.root),

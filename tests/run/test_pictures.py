@@ -19,7 +19,7 @@ from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run import pictures
 from pytest_flamegate.run.open import OpenedProfile, compare_opened, other_work
-from pytest_flamegate.run.pictures import Pictures, bricks_in, bricks_of, draw, with_roofline
+from pytest_flamegate.run.pictures import Pictures, draw, make_brick_view, read_brick_view
 from pytest_flamegate.run.seal import Sealed
 from tests.bricks.factory import make_run, make_totals
 from tests.made import Bundle, bundle
@@ -139,7 +139,7 @@ def document(nonce: str, calls: tuple[BrickCall, ...] = CALLS) -> bytes:
 
 
 def test_the_table_the_tree_and_the_path() -> None:
-    shown, warnings = bricks_of(evidence(), CALLS)
+    shown, warnings = make_brick_view(evidence(), CALLS)
     assert shown is not None
     assert warnings == ()
     assert [row.name for row in shown.table.rows] == ["LmHead", "RmsNorm"]
@@ -148,11 +148,11 @@ def test_the_table_the_tree_and_the_path() -> None:
 
 
 def test_without_bricks_none_are_shown() -> None:
-    assert bricks_of(factory.evidence(), CALLS) == (None, ())
+    assert make_brick_view(factory.evidence(), CALLS) == (None, ())
 
 
 def test_an_empty_run_of_bricks_is_a_warning() -> None:
-    shown, (warning,) = bricks_of(replace(factory.evidence(), bricks=(make_run(),)), None)
+    shown, (warning,) = make_brick_view(replace(factory.evidence(), bricks=(make_run(),)), None)
     assert shown is None
     assert "E_NO_BRICKS" in warning
 
@@ -175,7 +175,7 @@ def test_calls_that_cannot_be_read_leave_the_table(
     monkeypatch.setattr(pictures, "find_known_bandwidth", lambda threads: None)
     if beside is not None:
         (tmp_path / "bricks.json").write_bytes(beside)
-    shown, warnings = bricks_in(tmp_path, evidence(), shown_directory="latest/decode")
+    shown, warnings = read_brick_view(tmp_path, evidence(), shown_directory="latest/decode")
     assert shown is not None
     assert (shown.tree, shown.critical_path, warnings) == ((), "", ())
     assert re.match(rf"There is no tree of one token\. {code}:", shown.notes[0])
@@ -186,7 +186,7 @@ def test_the_bricks_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     seen = evidence()
     (tmp_path / "bricks.json").write_bytes(document(seen.nonce))
     # A variant's directory has brackets, and a project's path may have spaces.
-    shown, _ = bricks_in(tmp_path, seen, shown_directory="of mine/decode[i2s]", top=1)
+    shown, _ = read_brick_view(tmp_path, seen, shown_directory="of mine/decode[i2s]", top=1)
     assert shown is not None
     assert [row.name for row in shown.table.rows] == ["LmHead"]
     assert shown.full_command == "flamegate bricks 'of mine/decode[i2s]'"
@@ -194,10 +194,7 @@ def test_the_bricks_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_roofline_needs_no_bandwidth_to_say_what_is_missing() -> None:
-    shown, _ = bricks_of(evidence(), CALLS)
-    assert shown is not None
     # The factory's model names no bytes a token: a rate is known, a fraction is not.
-    assert (
-        "for lack of the weights' bytes per token"
-        in with_roofline(shown, evidence(), BANDWIDTH).roofline
-    )
+    shown, _ = make_brick_view(evidence(), CALLS, BANDWIDTH)
+    assert shown is not None
+    assert "for lack of the weights' bytes per token" in shown.roofline
