@@ -5,173 +5,69 @@ compare two runs, by bytes or within a tolerance::
 
     digests = Digests()
     digests.record("RmsNorm", h, layer=3, position=0)
-    print(sentence(divergence(digests, read_digests(Path("before.json").read_bytes()))))
+    print(divergence(digests, read_digests(Path("before.json").read_bytes())))
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-import operator
-import sys
 import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pytest_flamegate.core.errors import ReceiptError, UsageError
+from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.json import Limits, Sha256, decode_json
 from pytest_flamegate.core.text import escape_name
 
-_BYTES = {
-    1: "bool int8 uint8",
-    2: "int16 uint16 float16 bfloat16",
-    4: "int32 uint32 float32",
-    8: "int64 uint64 float64 complex64",
-    16: "complex128",
-}
-DTYPES = {name: size for size, names in _BYTES.items() for name in names.split()}
-"""The types of values that can be digested, with the bytes of each."""
-TRUENO_VALUES = 64
 MAX_TENSORS = 200_000
 MAX_NAME_CHARACTERS = 200
 MAX_BYTES = 512 << 20
 """Limit for a file: base64 makes 342 MiB of 256 MiB of values."""
+_NAMED = 3
 
 Values = npt.NDArray[Any]
-
-
-class Tensor(NamedTuple):
-    """``values`` are flat, little-endian and in C order; those of bfloat16 are its 16 bits."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    values: Values
-
-    @property
-    def sha256(self) -> str:
-        """The digest of type, shape and bytes: of ``float32 [2, 3]``, a line feed, the bytes."""
-        digest = hashlib.sha256(f"{self.dtype} {list(self.shape)}\n".encode())
-        digest.update(self.values.view(np.uint8).data)
-        return digest.hexdigest()
-
-    @property
-    def numbers(self) -> Values:
-        """The values as numbers: bfloat16 as float32, which holds all of them."""
-        if self.dtype == "bfloat16":
-            return (self.values.astype(np.uint32) << 16).view(np.float32)
-        return self.values
-
-
-def read_tensor(value: Any) -> Tensor:
-    """Return an array of NumPy or torch, a buffer or a DLPack object as a ``Tensor``.
-
-    A tensor of torch is taken without its gradient and copied from its device.
-
-    Raises:
-        UsageError: ``E_TENSOR`` if ``value`` is no tensor, or not of a type in ``DTYPES``.
-    """
-    try:
-        dtype, array = _read_array(value)
-    except Exception as error:
-        # Whatever an object of another package raises when it is asked for its values.
-        raise _tensor_error(f"{type(value).__name__} is not an array ({error})") from error
-    if isinstance(value, np.ma.MaskedArray):
-        raise _tensor_error("some values of a masked array do not count")
-    if array.dtype.itemsize != DTYPES.get(dtype):
-        raise _tensor_error(f"values of the type {dtype} have more than one form in bytes")
-    flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
-    return Tensor(dtype, tuple(map(int, array.shape)), flat)
-
-
-def _read_array(value: Any) -> tuple[str, Values]:
-    """Return the type's name and the array; NumPy has no bfloat16, so that comes as its bits."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        if value.dtype == torch.bfloat16:
-            return "bfloat16", value.contiguous().view(torch.int16).numpy().view(np.uint16)
-    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__"):
-        array = np.asarray(value)
-    elif hasattr(value, "__dlpack__"):
-        array = np.from_dlpack(value)
-    else:
-        array = np.asarray(memoryview(value))
-    if array.dtype.name == "bfloat16":
-        return "bfloat16", array.view(np.uint16)
-    return array.dtype.name, array
-
-
-def _tensor_error(why: str) -> UsageError:
-    return UsageError(
-        "E_TENSOR",
-        f"This is no tensor that can be digested: {why}.",
-        "Pass an array of integers or floats of at most 64 bits, or convert it to float32 first.",
-    )
-
-
-def trueno_checksum(value: Any) -> int:
-    """Return trueno's checksum: FNV-1a over the first 64 values as float32.
-
-    It says nothing about the values after them, shape or type, and is here for comparison with
-    that tool. Raises ``UsageError`` ``E_TENSOR`` if the values are no floats.
-    """
-    tensor = value if isinstance(value, Tensor) else read_tensor(value)
-    if "float" not in tensor.dtype:
-        raise _tensor_error(f"the checksum is of floats, and these values are {tensor.dtype}")
-    first = tensor._replace(values=tensor.values[:TRUENO_VALUES]).numbers
-    with np.errstate(over="ignore"):  # values beyond float32 become infinite
-        data = first.astype("<f4").tobytes()
-    checksum = 0xCBF29CE484222325
-    for byte in data:
-        checksum = ((checksum ^ byte) * 0x100000001B3) & (1 << 64) - 1
-    return checksum
-
-
 Index = Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 
 
 class TensorKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The name of the code that computed a tensor, its layer and its position in the sequence."""
 
-    name: Name
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
     layer: Index = None
     position: Index = None
 
     def __str__(self) -> str:
-        parts = [escape_name(self.name, MAX_NAME_CHARACTERS)]
-        if self.layer is not None:
-            parts.append(f"layer {self.layer}")
-        if self.position is not None:
-            parts.append(f"position {self.position}")
-        return ", ".join(parts)
+        places = {"layer": self.layer, "position": self.position}
+        parts = [f"{name} {index}" for name, index in places.items() if index is not None]
+        return ", ".join([escape_name(self.name, MAX_NAME_CHARACTERS), *parts])
 
 
 class TensorDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One tensor of a run, in memory and in a file.
 
-    ``trueno`` is trueno's own checksum, None for integers. ``values`` are the bytes (base64 in a
-    file), None if they were not kept.
+    ``sha256`` is of ``float32 [2, 3]``, a line feed, and the values, little-endian and in C order.
+    ``values`` are their bytes (base64 in a file), None if they were not kept.
     """
 
     key: TensorKey
     dtype: str
     shape: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], msgspec.Meta(max_length=64)]
     sha256: Sha256
-    trueno: int | None = None
     values: bytes | None = None
 
     def __str__(self) -> str:
         return f"{self.dtype} {list(self.shape)} {self.sha256[:16]}"
 
     @property
-    def tensor(self) -> Tensor:
-        """The tensor whose ``values`` were kept."""
-        bits = np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype).newbyteorder("<")
-        return Tensor(self.dtype, self.shape, np.frombuffer(self.values or b"", bits))
+    def numbers(self) -> Values:
+        """The values that were kept, flat."""
+        return np.frombuffer(self.values or b"", np.dtype(self.dtype).newbyteorder("<"))
 
 
 class Digests:
@@ -190,41 +86,72 @@ class Digests:
     def record(
         self, name: str, array: Any, *, layer: int | None = None, position: int | None = None
     ) -> TensorDigest:
-        """Digest all of ``array``.
+        """Digest all of ``array``: of NumPy, of torch (on any device), or a buffer.
 
         Raises:
-            UsageError: ``E_TENSOR`` if it is no tensor, ``E_DIGEST_KEY`` if the key is invalid or
-                was recorded before, ``E_DIGEST_LIMIT`` if there are too many tensors, or more
-                values than ``values_bytes``.
+            UsageError: ``E_TENSOR`` if it is no array of numbers, ``E_DIGEST_KEY`` if the key is
+                invalid or was recorded before, ``E_DIGEST_LIMIT`` if there are too many tensors,
+                or more values than ``values_bytes``.
         """
-        tensor = read_tensor(array)
-        trueno = trueno_checksum(tensor) if "float" in tensor.dtype else None
+        values = read_tensor(array)
         key = _make_key(name, layer, position)
-        digest = TensorDigest(key, tensor.dtype, tensor.shape, tensor.sha256, trueno)
+        dtype, data = values.dtype.name, values.tobytes()
+        digest = TensorDigest(key, dtype, values.shape, _hash(dtype, values.shape, data))
         with self._lock:
             if len(self.tensors) >= MAX_TENSORS:
                 raise _limit_error(f"more than {MAX_TENSORS:,} tensors")
             if key in self.tensors:
                 raise _key_error(f"a tensor was recorded as {key} before")
             if self._keeps_values:
-                self._left_bytes -= tensor.values.nbytes
+                self._left_bytes -= len(data)
                 if self._left_bytes < 0:  # and so from here on: a run is complete or it fails
                     raise _limit_error("more bytes of values than values_bytes")
-                digest = msgspec.structs.replace(digest, values=tensor.values.tobytes())
+                digest = msgspec.structs.replace(digest, values=data)
             self.tensors[key] = digest
         return digest
 
 
+def read_tensor(value: Any) -> Values:
+    """Return the numbers of an array, little-endian and in C order; bfloat16 as float32.
+
+    Raises:
+        UsageError: ``E_TENSOR`` if ``value`` is no array of numbers.
+    """
+    try:
+        if hasattr(value, "detach"):  # a tensor of torch, whose bfloat16 NumPy does not know
+            value = value.detach().cpu()
+            value = value.float() if "bfloat16" in str(value.dtype) else value
+        is_array = hasattr(value, "__array__")
+        array = np.asarray(value) if is_array else np.asarray(memoryview(value))
+    except Exception as error:
+        # Whatever an object of another package raises when it is asked for its values.
+        raise _tensor_error(f"{type(value).__name__} is not an array ({error})") from error
+    if isinstance(value, np.ma.MaskedArray):
+        raise _tensor_error("some values of a masked array do not count")
+    if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16 or array.dtype == np.longdouble:
+        raise _tensor_error(f"values of the type {array.dtype} have more than one form in bytes")
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return np.ascontiguousarray(little).reshape(array.shape)
+
+
+def _hash(dtype: str, shape: tuple[int, ...], data: bytes) -> str:
+    return hashlib.sha256(f"{dtype} {list(shape)}\n".encode() + data).hexdigest()
+
+
+def _tensor_error(why: str) -> UsageError:
+    return UsageError(
+        "E_TENSOR",
+        f"This is no tensor that can be digested: {why}.",
+        "Pass an array of integers or floats of at most 64 bits, or convert it to float32 first.",
+    )
+
+
 def _make_key(name: Any, layer: Any, position: Any) -> TensorKey:
     try:
-        # Indices may be integers of NumPy; the name must be UTF-8, for a file.
-        fields = {
-            "name": str.encode(name).decode(),
-            "layer": None if layer is None else operator.index(layer),
-            "position": None if position is None else operator.index(position),
-        }
+        indices = [None if each is None else each.__index__() for each in (layer, position)]
+        fields = {"name": str.encode(name).decode(), "layer": indices[0], "position": indices[1]}
         return msgspec.convert(fields, TensorKey)
-    except (TypeError, UnicodeEncodeError, msgspec.ValidationError) as error:
+    except (AttributeError, TypeError, UnicodeEncodeError, msgspec.ValidationError) as error:
         raise _key_error(str(error)) from None
 
 
@@ -244,10 +171,8 @@ def _limit_error(excess: str) -> UsageError:
     )
 
 
-class DigestFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of digests."""
-
-    schema_version: Literal["2.0.0"]
+class _DigestFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema_version: Literal["3.0.0"]
     tensors: Annotated[tuple[TensorDigest, ...], msgspec.Meta(max_length=MAX_TENSORS)]
 
 
@@ -257,7 +182,7 @@ def write_digests(digests: Digests) -> bytes:
     Raises ``UsageError`` ``E_DIGEST_LIMIT`` if that is more than ``read_digests`` reads.
     """
     lines = b",\n".join(map(msgspec.json.encode, digests.tensors.values()))
-    data = b'{"schema_version": "2.0.0", "tensors": [\n' + lines + b"\n]}\n"
+    data = b'{"schema_version": "3.0.0", "tensors": [\n' + lines + b"\n]}\n"
     if len(data) > MAX_BYTES:
         raise _limit_error(f"a file of {len(data):,} bytes, of which {MAX_BYTES:,} are read")
     return data
@@ -270,30 +195,167 @@ def read_digests(data: bytes) -> Digests:
         ReceiptError: ``E_DIGESTS`` or ``E_JSON_…`` for a malformed file.
     """
     limits = Limits(MAX_BYTES)
-    file = decode_json(data, DigestFile, limits, subject="The file of digests", code="E_DIGESTS")
+    file = decode_json(data, _DigestFile, limits, subject="The file of digests", code="E_DIGESTS")
     digests = Digests()
     for digest in file.tensors:
-        if (problem := _find_problem(digest)) or digest.key in digests.tensors:
+        values, key = digest.values, digest.key
+        is_changed = (
+            values is not None and _hash(digest.dtype, digest.shape, values) != digest.sha256
+        )
+        if is_changed or key in digests.tensors or not _is_type_of_numbers(digest.dtype):
             raise ReceiptError(
                 "E_DIGESTS",
-                f"The file of digests is malformed: {digest.key} has {problem or 'two entries'}.",
+                f"The file of digests is malformed: {key} has two entries, an unknown type, or "
+                "other values than its digest says.",
                 "Write it again with write_digests(); do not edit it by hand.",
             )
-        digests.tensors[digest.key] = digest
+        digests.tensors[key] = digest
     return digests
 
 
-def _find_problem(digest: TensorDigest) -> str:
-    if digest.dtype not in DTYPES:
-        return f"the unknown type {digest.dtype[:40]!a}"
-    is_float = "float" in digest.dtype
-    if is_float != (digest.trueno is not None):
-        return "floats without a checksum of trueno, or integers with one"
-    if digest.values is None:
-        return ""
-    if len(digest.values) != math.prod(digest.shape) * DTYPES[digest.dtype]:
-        return "another number of values than its shape"
-    tensor = digest.tensor
-    if tensor.sha256 != digest.sha256 or (is_float and trueno_checksum(tensor) != digest.trueno):
-        return "other values than its digest says"
-    return ""
+def _is_type_of_numbers(name: str) -> bool:
+    return any(np.dtype(code).name == name for code in "?bBhHiIlLqQefdFD")
+
+
+# --- the comparison of two runs ------------------------------------------------------------
+
+
+class Tolerance(NamedTuple):
+    """Two floats agree if they differ by at most ``atol + rtol × |first|``."""
+
+    atol: float = 0.0
+    rtol: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDifference:
+    """Two tensors of one key: how many of their values are ``beyond`` a tolerance.
+
+    ``largest`` is the largest difference of two values, infinite if one is not finite, and
+    ``where`` describes it. Without a tolerance all bytes count, and these are None.
+    """
+
+    first: TensorDigest
+    second: TensorDigest
+    differs: bool
+    beyond: int | None = None
+    largest: float = 0.0
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The comparison of two runs; as text, one or more sentences.
+
+    ``first`` is the first of the ``differing`` tensors, in the order of the first run; ``largest``
+    has the largest difference of all, which needs a tolerance. ``missing`` are only in the first
+    run, ``extra`` only in the second.
+    """
+
+    compared: int
+    differing: int
+    first: TensorDifference | None
+    largest: TensorDifference | None
+    missing: tuple[TensorKey, ...]
+    extra: tuple[TensorKey, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether both runs have the same tensors and all of them agree."""
+        return not (self.differing or self.missing or self.extra)
+
+    def __str__(self) -> str:
+        parts = [self._result(), *_only_in("first", self.missing), *_only_in("second", self.extra)]
+        if self.largest is not None:
+            where, key = self.largest.where, self.largest.first.key
+            parts.append(f"The largest difference is {where} of {key}.")
+        return " ".join(parts)
+
+    def _result(self) -> str:
+        if self.first is None:
+            if not self.compared:
+                return "The runs have no tensor in common."
+            within = "" if self.largest is None else " within the tolerance"
+            return f"All {self.compared:,} tensors that both runs have are the same{within}."
+        one, other = self.first.first, self.first.second
+        how = f"{one} in the first run, {other} in the second"
+        if self.first.where:
+            how = f"{self.first.beyond:,} values, at most {self.first.where}"
+        count = f"{self.differing:,} of {self.compared:,} tensors differ"
+        return f"The runs differ from {one.key} on: {how}; {count}."
+
+
+def _only_in(run: str, keys: tuple[TensorKey, ...]) -> Iterable[str]:
+    if keys:
+        more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
+        named = "; ".join(map(str, keys[:_NAMED]))
+        yield f"{len(keys):,} are only in the {run} run: {named}{more}."
+
+
+def divergence(a: Digests, b: Digests, *, tolerance: Tolerance | None = None) -> Divergence:
+    """Compare run ``b`` with run ``a``.
+
+    Without a tolerance, type, shape and every byte must be equal. With one, floats of one shape
+    and any width must agree within it; other types are compared by their bytes.
+
+    Raises:
+        UndecidedError: ``E_NO_DIGESTS`` if a run has no tensor, ``E_NO_VALUES`` if a tolerance
+            needs values that were not kept.
+        UsageError: ``E_TOLERANCE`` for a negative or infinite tolerance.
+    """
+    one, other = a.tensors, b.tensors
+    if not one or not other:
+        raise UndecidedError(
+            "E_NO_DIGESTS",
+            f"The {'second' if one else 'first'} run has no tensors.",
+            "Record digests in both runs.",
+        )
+    if tolerance is not None and not all(math.isfinite(part) and part >= 0 for part in tolerance):
+        raise UsageError(
+            "E_TOLERANCE",
+            f"atol = {tolerance.atol} and rtol = {tolerance.rtol} are not a tolerance.",
+            "Pass two finite numbers of at least 0.",
+        )
+    compared = [
+        _compare_tensors(first, other[key], tolerance) for key, first in one.items() if key in other
+    ]
+    differing = [each for each in compared if each.differs]
+    located = [each for each in compared if each.where]
+    return Divergence(
+        compared=len(compared),
+        differing=len(differing),
+        first=differing[0] if differing else None,
+        largest=max(located, key=lambda each: each.largest, default=None),
+        missing=tuple(key for key in one if key not in other),
+        extra=tuple(key for key in other if key not in one),
+    )
+
+
+def _compare_tensors(
+    first: TensorDigest, second: TensorDigest, tolerance: Tolerance | None
+) -> TensorDifference:
+    are_floats = "float" in first.dtype and "float" in second.dtype
+    if tolerance is None or not are_floats or first.shape != second.shape:
+        same = (first.sha256, first.shape) == (second.sha256, second.shape)
+        return TensorDifference(first, second, not same)
+    if first.values is None or second.values is None:
+        raise UndecidedError(
+            "E_NO_VALUES",
+            f"A tolerance needs the values of {first.key}, which were not kept.",
+            "Record both runs with Digests(values_bytes=...), or compare without a tolerance.",
+        )
+    one, other = (each.numbers.astype(np.float64) for each in (first, second))
+    with np.errstate(over="ignore", invalid="ignore"):
+        within = np.isclose(other, one, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True)
+        differences = np.abs(one - other)
+    differences[np.isnan(differences)] = math.inf
+    differences[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0
+    beyond = int(np.count_nonzero(~within))
+    if not differences.size or not differences.max():
+        return TensorDifference(first, second, beyond > 0, beyond)
+    # If some are beyond the tolerance, the largest of those: a larger one may be allowed elsewhere.
+    at = int(np.argmax(np.where(within, -1.0, differences) if beyond else differences))
+    index = ", ".join(str(each) for each in np.unravel_index(at, first.shape))
+    largest = float(differences[at])
+    where = f"{largest:.3g} ({one[at]:.9g} against {other[at]:.9g}) at [{index}]"
+    return TensorDifference(first, second, beyond > 0, beyond, largest, where)

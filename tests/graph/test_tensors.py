@@ -1,29 +1,30 @@
-"""Tensors have the same digest wherever their values come from, and digests a strict file."""
+"""Digests do not depend on the source of values; their file is strict; two runs are compared."""
 
 from __future__ import annotations
 
 import array
 import hashlib
 import json
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.core.errors import FlamegateError, UndecidedError, UsageError
 from pytest_flamegate.graph import tensors
 from pytest_flamegate.graph.tensors import (
-    DTYPES,
     Digests,
-    Tensor,
+    TensorKey,
+    Tolerance,
+    divergence,
     read_digests,
-    read_tensor,
-    trueno_checksum,
     write_digests,
 )
 
 ONES = np.arange(12, dtype=np.float32).reshape(3, 4)
 LAYER: Any = np.int64(0)
+NAN, INF = math.nan, math.inf
 
 
 class WithArray:
@@ -31,40 +32,13 @@ class WithArray:
         return ONES
 
 
-class WithDlpack:
-    def __dlpack__(self, **options: Any) -> Any:
-        return ONES.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return ONES.__dlpack_device__()
-
-
 class Raises:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
         raise ZeroDivisionError("on the device")
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([], 0xCBF29CE484222325),
-        ([1.0], 0x4B72477F9C5C2F98),
-        ([1.0, 2.0, 3.0], 0x1DE40D89811FE258),
-    ],
-)
-@pytest.mark.parametrize("dtype", ["<f4", ">f4", "f8"])
-def test_checksum_is_that_of_trueno(values: list[float], expected: int, dtype: str) -> None:
-    assert trueno_checksum(np.array(values, dtype)) == expected
-
-
-def test_checksum_covers_64_values_and_the_digest_all() -> None:
-    values = np.ones(65, np.float32)
-    changed = values.copy()
-    changed[64] = 2
-    assert trueno_checksum(values) == trueno_checksum(changed)
-    assert read_tensor(values).sha256 != read_tensor(changed).sha256
-    changed[63] = 2
-    assert trueno_checksum(values) != trueno_checksum(changed)
+def sha256(value: Any) -> str:
+    return Digests().record("a", value).sha256
 
 
 @pytest.mark.parametrize(
@@ -75,70 +49,42 @@ def test_checksum_covers_64_values_and_the_digest_all() -> None:
         np.asfortranarray(ONES),
         np.repeat(ONES, 2, axis=1)[:, ::2],
         WithArray(),
-        WithDlpack(),
         memoryview(ONES.tobytes()).cast("B").cast("f", (3, 4)),
     ],
-    ids=["itself", "big-endian", "fortran", "strided", "__array__", "dlpack", "buffer"],
+    ids=["itself", "big-endian", "fortran", "strided", "__array__", "buffer"],
 )
 def test_digest_is_of_type_shape_and_bytes_whatever_their_source(same: Any) -> None:
-    text = b"float32 [3, 4]\n" + ONES.tobytes()
-    assert read_tensor(same).sha256 == hashlib.sha256(text).hexdigest()
-
-
-def test_every_type_is_read() -> None:
-    for name, size in DTYPES.items():
-        if name != "bfloat16":
-            tensor = read_tensor(np.zeros((2, 3), name))
-            assert (tensor.dtype, tensor.shape, tensor.values.nbytes) == (name, (2, 3), 6 * size)
+    assert sha256(same) == hashlib.sha256(b"float32 [3, 4]\n" + ONES.tobytes()).hexdigest()
 
 
 def test_empty_tensors_and_single_values_have_digests() -> None:
     some = (np.float32(1), np.ones(1, np.float32), np.zeros((0, 3)), np.zeros((3, 0)))
-    found = [read_tensor(each).sha256 for each in some]
-    assert len(set(found)) == 4
-    assert read_tensor(array.array("f", [1.0])).sha256 == found[1]
+    assert len({sha256(each) for each in some}) == 4
+    assert sha256(array.array("f", [1.0])) == sha256(some[1])
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        [1.0, 2.0],
-        None,
-        np.array(["a"]),
-        np.array([{}]),
-        np.array([(1, 2.0)], "i4,f4"),
-        np.zeros(2, np.longdouble),
+        *([1.0, 2.0], None, np.array(["a"]), np.array([{}]), Raises()),
+        *(np.array([(1, 2.0)], "i4,f4"), np.zeros(2, np.longdouble)),
         np.ma.masked_array([1.0, 2.0], [True, False]),
-        Raises(),
     ],
     ids=lambda each: type(each).__name__,
 )
 def test_other_values_raise(value: Any) -> None:
     with pytest.raises(UsageError, match="E_TENSOR"):
-        read_tensor(value)
-
-
-def test_integers_have_no_checksum() -> None:
-    with pytest.raises(UsageError, match=r"E_TENSOR.*int32"):
-        trueno_checksum(np.ones(3, np.int32))
-
-
-def test_bfloat16_is_digested_by_its_bits() -> None:
-    tensor = Tensor("bfloat16", (2,), np.array([0x3F80, 0x4000], "<u2"))
-    assert trueno_checksum(tensor) == trueno_checksum(np.array([1.0, 2.0], np.float32))
-    assert tensor.sha256 == hashlib.sha256(b"bfloat16 [2]\n\x80\x3f\x00\x40").hexdigest()
+        sha256(value)
 
 
 def test_tensors_of_torch_are_read() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     ours = torch.from_numpy(ONES).clone().requires_grad_()
-    assert read_tensor(ours).sha256 == read_tensor(ONES).sha256
-    narrow = read_tensor(ours.to(torch.bfloat16))
-    assert (narrow.dtype, narrow.shape) == ("bfloat16", (3, 4))
-    assert trueno_checksum(narrow) == trueno_checksum(ONES)  # small whole numbers are exact
+    # Small whole numbers are exact in bfloat16.
+    assert sha256(ours) == sha256(ours.to(torch.bfloat16)) == sha256(ONES)
 
 
-# --- the record and its file ---------------------------------------------------------------
+# The record and its file
 
 
 def recorded(*, values_bytes: int = 0) -> Digests:
@@ -150,29 +96,16 @@ def recorded(*, values_bytes: int = 0) -> Digests:
 
 
 def test_digests_keep_the_order_of_recording() -> None:
-    found = recorded().tensors
-    assert list(map(str, found)) == [
-        "Embedding, position 0",
-        "RmsNorm, layer 0, position 0",
-        "tokens",
-    ]
-    first, _, last = found.values()
-    assert (first.dtype, first.shape, first.values) == ("float32", (3, 4), None)
-    assert first.trueno is not None
-    assert last.trueno is None
+    names = ["Embedding, position 0", "RmsNorm, layer 0, position 0", "tokens"]
+    assert list(map(str, recorded().tensors)) == names
 
 
 @pytest.mark.parametrize(
     "key",
     [
-        {"name": ""},
-        {"name": "x" * 201},
-        {"name": "\ud800"},
-        {"name": 3},
-        {"name": "a", "layer": -1},
-        {"name": "a", "position": 1.0},
-        {"name": "a", "position": 2**60},
-        {"name": "RmsNorm", "layer": 0, "position": 0},
+        *({"name": ""}, {"name": "x" * 201}, {"name": "\ud800"}, {"name": 3}),
+        *({"name": "a", "layer": -1}, {"name": "a", "position": 1.0}),
+        *({"name": "a", "position": 2**60}, {"name": "RmsNorm", "layer": 0, "position": 0}),
     ],
     ids=str,
 )
@@ -215,16 +148,9 @@ def test_file_holds_the_record(values_bytes: int) -> None:
         {"key": {"name": ""}},
         {"key": {"name": "a", "layer": -1}},
         {"key": {"name": "RmsNorm", "layer": 0, "position": 0}},
-        {"dtype": "float31"},
-        {"sha256": "0" * 63},
-        {"sha256": "0" * 64},
-        {"trueno": 0},
-        {"trueno": None},
-        {"shape": [4, 4]},
-        {"shape": [4, 3]},
-        {"shape": [-1]},
-        {"values": "AAAA"},
-        {"more": 1},
+        *({"dtype": "float31"}, {"dtype": "float31", "values": None}),
+        *({"sha256": "0" * 63}, {"sha256": "0" * 64}),
+        *({"shape": [4, 4]}, {"shape": [4, 3]}, {"shape": [-1]}, {"values": "AAAA"}, {"more": 1}),
     ],
     ids=str,
 )
@@ -254,3 +180,107 @@ def code_of(data: bytes) -> str:
     except FlamegateError as error:
         return error.code
     return "read"
+
+
+# Two runs
+
+
+def run(*values: tuple[str, Any], values_bytes: int = 1 << 20) -> Digests:
+    found = Digests(values_bytes=values_bytes)
+    for position, (name, value) in enumerate(values):
+        array = value if isinstance(value, np.ndarray) else np.array(value, np.float32)
+        found.record(name, array, layer=1, position=position)
+    return found
+
+
+def both(one: Any, other: Any, *limits: float) -> Any:
+    return divergence(run(("a", one)), run(("a", other)), tolerance=Tolerance(*limits))
+
+
+def test_first_difference_is_named_with_both_digests() -> None:
+    one = run(("z", [1.0]), ("b", [2.0]), ("a", [3.0]))
+    same = divergence(one, one)
+    assert (same.same, str(same)) == (True, "All 3 tensors that both runs have are the same.")
+    other = run(("z", [1.0]), ("b", [2.5]), ("a", [3.5]))
+    found = divergence(one, other)
+    assert (found.same, found.differing) == (False, 2)
+    key = TensorKey("b", 1, 1)
+    assert found.first is not None
+    assert found.first.first.key == key
+    first, second = (each.tensors[key].sha256[:16] for each in (one, other))
+    assert str(found) == (
+        f"The runs differ from b, layer 1, position 1 on: float32 [1] {first} in the first run, "
+        f"float32 [1] {second} in the second; 2 of 3 tensors differ."
+    )
+
+
+def test_missing_and_extra_tensors_are_a_difference() -> None:
+    found = divergence(run(("a", [1.0]), ("b", [2.0])), run(("a", [1.0]), ("c", [2.0])))
+    assert (found.same, found.first) == (False, None)
+    assert (found.missing, found.extra) == ((TensorKey("b", 1, 1),), (TensorKey("c", 1, 1),))
+    assert "1 are only in the first run: b, layer 1, position 1." in str(found)
+    assert "1 are only in the second run: c" in str(found)
+    nothing = divergence(run(*[(name, [1.0]) for name in "abcde"]), run(("z", [1.0])))
+    assert not nothing.same
+    assert str(nothing).startswith("The runs have no tensor in common. 5 are only in the ")
+    assert "c, layer 1, position 2 and 2 more." in str(nothing)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "atol", "rtol", "same"),
+    [
+        ([1.0], [1.5], 0.5, 0, True),
+        ([1.0], [1.5], 0.499, 0, False),
+        ([100.0], [101.0], 0, 0.01, True),
+        ([100.0], [101.1], 0, 0.01, False),
+        ([100.0], [101.5], 0.5, 0.01, True),
+        ([0.0], [-0.0], 0, 0, True),
+        ([NAN, 1], [NAN, 1], 0, 0, True),
+        ([NAN], [1.0], 1e30, 0, False),
+        ([INF], [INF], 0, 0, True),
+        ([INF], [-INF], 1e30, 1e30, False),
+        ([1.0], [INF], 1e30, 0, False),
+        (np.array([1e308]), np.array([-1e308]), 1e300, 1, False),
+        (np.array([2**62]), np.array([2**62 + 1]), 9, 9, False),
+        (np.array([True]), np.array([True]), 0, 0, True),
+        (np.array([1.0], np.float16), np.array([1.0], np.float32), 0, 0, True),
+        (np.array([1.0]), np.array([1]), 9, 9, False),
+        (np.ones((1, 2)), np.ones((2, 1)), 9, 9, False),
+        (np.ones((0, 2)), np.ones((0, 2)), 0, 0, True),
+    ],
+)
+def test_floats_agree_within_the_tolerance(
+    one: Any, other: Any, atol: float, rtol: float, same: bool
+) -> None:
+    assert both(one, other, atol, rtol).same is same
+
+
+def test_largest_difference_is_located() -> None:
+    other = ONES.copy()
+    other[2, 1] += 0.5
+    other[0, 3] -= 0.25
+    found = both(ONES, other, 0.3)
+    assert (found.first.beyond, found.largest.largest) == (1, 0.5)
+    assert str(found) == (
+        "The runs differ from a, layer 1, position 0 on: 1 values, at most 0.5 (9 against 9.5) at "
+        "[2, 1]; 1 of 1 tensors differ. The largest difference is 0.5 (9 against 9.5) at [2, 1] of "
+        "a, layer 1, position 0."
+    )
+    assert "the same within the tolerance. The largest difference is 0.5" in str(
+        both(ONES, other, 1)
+    )
+    # A large value may differ by more and still be within a relative tolerance.
+    assert both([1e6, 1.0], [1e6 + 100, 1.1], 0, 1e-3).first.where.endswith("at [1]")
+    assert "at most inf (1 against nan) at [0]" in str(both([1.0, NAN], [NAN, NAN], 1))
+
+
+def test_a_comparison_needs_tensors_values_and_a_valid_tolerance() -> None:
+    some = run(("a", [1.0]), values_bytes=0)
+    for runs, name in (((Digests(), some), "first"), ((some, Digests()), "second")):
+        with pytest.raises(UndecidedError, match=f"E_NO_DIGESTS: The {name} run"):
+            divergence(*runs)
+    with pytest.raises(UndecidedError, match="E_NO_VALUES"):
+        divergence(some, some, tolerance=Tolerance())
+    for limits in ((-1.0, 0.0), (0.0, -1e-9), (INF, 0.0), (0.0, NAN)):
+        with pytest.raises(UsageError, match="E_TOLERANCE"):
+            both([1.0], [1.0], *limits)
