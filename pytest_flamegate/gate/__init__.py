@@ -11,26 +11,23 @@ from __future__ import annotations
 from pytest_flamegate.gate.comparability import compare, machine_id
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.document import verdict_document
-from pytest_flamegate.gate.hotspots import HotspotChange, ShareDrift
+from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, StoredBaseline, judge
-from pytest_flamegate.gate.measurement import Measurement, read_measurement
+from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES, last_analysis, plan_analyses
 from pytest_flamegate.gate.rule import (
-    TOKENS_PER_SECOND,
     Comparability,
     ErrorRates,
     FieldDifference,
     Reason,
     ReportedRates,
     Signal,
-    decide,
 )
 from pytest_flamegate.gate.verdict import EXIT_CODES, MoreProcesses, Verdict, headline
 
 __all__ = [
     "EXIT_CODES",
     "FIRST_ANALYSES",
-    "TOKENS_PER_SECOND",
     "Comparability",
     "CostChange",
     "ErrorRates",
@@ -38,17 +35,14 @@ __all__ = [
     "GatePolicy",
     "GatedRun",
     "HotspotChange",
-    "Measurement",
     "MoreProcesses",
     "PairedBase",
     "Reason",
     "ReportedRates",
-    "ShareDrift",
     "Signal",
     "StoredBaseline",
     "Verdict",
     "compare",
-    "decide",
     "headline",
     "judge",
     "last_analysis",

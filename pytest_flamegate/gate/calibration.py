@@ -31,11 +31,6 @@ class AnalysisPlan:
         """The numbers of pairs to analyse; the last one because the time is over."""
         return due_analyses(self.pairs, self.analyses, ended=True)
 
-    @classmethod
-    def complete(cls, analyses: Sequence[int]) -> AnalysisPlan:
-        """Return the plan with time for every analysis."""
-        return cls(tuple(analyses), analyses[-1])
-
 
 # --- the ledger of A/A gates ---------------------------------------------------------------
 

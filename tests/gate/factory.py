@@ -11,17 +11,9 @@ from typing import Any
 
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
-from pytest_flamegate.gate import (
-    GatedRun,
-    GatePolicy,
-    Measurement,
-    PairedBase,
-    ShareDrift,
-    StoredBaseline,
-    Verdict,
-    judge,
-)
-from pytest_flamegate.gate.measurement import TimedProcess
+from pytest_flamegate.gate import GatedRun, GatePolicy, PairedBase, StoredBaseline, Verdict, judge
+from pytest_flamegate.gate.hotspots import ShareDrift
+from pytest_flamegate.gate.measurement import Measurement, TimedProcess
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Batch, Evidence, ProcessProfile, ProfileRecord
 from tests import made

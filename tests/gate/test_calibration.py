@@ -31,6 +31,7 @@ from pytest_flamegate.gate.rule import log_time_of_drop
 from pytest_flamegate.gate.statistics import Count
 
 Differences = tuple[float, ...]
+PLAN = AnalysisPlan(FIRST_ANALYSES, 28)
 
 
 def pool(sd: float) -> Differences:
@@ -149,8 +150,7 @@ def test_rates_count_each_decision_of_the_streams() -> None:
     quiet = Stream(tuple(1e-4 * (-1) ** i for i in range(28)))
     loud = Stream(tuple(2.0 * (-1) ** i for i in range(28)))
     slower, faster = (Stream(tuple(d + by for d in quiet.differences)) for by in (0.2, -0.2))
-    plan = AnalysisPlan.complete(FIRST_ANALYSES)
-    rates = ResampledPairs((*[quiet] * 18, loud, slower, *[faster] * 20)).rates(5.0, plan)
+    rates = ResampledPairs((*[quiet] * 18, loud, slower, *[faster] * 20)).rates(5.0, PLAN)
     counts = {name: count.failures for name, count in rates.counts.items()}
     assert counts == {
         "false_alarm": 1,
@@ -161,22 +161,21 @@ def test_rates_count_each_decision_of_the_streams() -> None:
         "inconclusive_twice": 1,
     }
     assert (rates.median_pairs, rates.p95_pairs) == (5, 5)
-    assert ResampledPairs((*[quiet] * 18, loud, loud)).rates(5.0, plan).p95_pairs == 28
-    assert ResampledPairs((*[quiet] * 19, loud, loud)).rates(5.0, plan).p95_pairs == 28
+    assert ResampledPairs((*[quiet] * 18, loud, loud)).rates(5.0, PLAN).p95_pairs == 28
+    assert ResampledPairs((*[quiet] * 19, loud, loud)).rates(5.0, PLAN).p95_pairs == 28
 
 
 # --- thresholds ----------------------------------------------------------------------------
 
 
 def test_a_threshold_is_the_first_that_holds() -> None:
-    plan = AnalysisPlan.complete(FIRST_ANALYSES)
-    replayed = ResampledPairs.draw(MIXED, plan.pairs)
-    found = replayed.find_smallest(plan)
+    replayed = ResampledPairs.draw(MIXED, PLAN.pairs)
+    found = replayed.find_smallest(PLAN)
     assert found is not None
     smaller = [drop for drop in LADDER if drop < found[0]]
     assert smaller
-    assert not any(replayed.rates(drop, plan).holds for drop in smaller)
-    assert found[1] == replayed.rates(found[0], plan)
+    assert not any(replayed.rates(drop, PLAN).holds for drop in smaller)
+    assert found[1] == replayed.rates(found[0], PLAN)
     assert found[1].holds
 
 
@@ -187,8 +186,6 @@ def test_a_loud_machine_and_too_few_pairs_hold_nothing() -> None:
 
 
 # --- gates of unchanged code ---------------------------------------------------------------
-
-PLAN = AnalysisPlan.complete(FIRST_ANALYSES)
 
 
 def noise(sd: float, count: int) -> list[float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.gate import CostChange, ErrorRates, Measurement, read_measurement
+from pytest_flamegate.gate import CostChange, ErrorRates, read_measurement
 from pytest_flamegate.gate.costs import (
     OTHER,
     WAITING,
@@ -20,6 +20,7 @@ from pytest_flamegate.gate.costs import (
     observed_frames,
     share_changes,
 )
+from pytest_flamegate.gate.measurement import Measurement
 from pytest_flamegate.gate.statistics import Estimate, log_odds, student_t_upper, welch
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import (

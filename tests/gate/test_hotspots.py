@@ -9,22 +9,17 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.gate import (
-    CostChange,
-    ErrorRates,
-    HotspotChange,
-    Measurement,
-    ShareDrift,
-    read_measurement,
-)
+from pytest_flamegate.gate import CostChange, ErrorRates, HotspotChange, read_measurement
 from pytest_flamegate.gate.costs import OTHER
 from pytest_flamegate.gate.hotspots import (
     JudgedShares,
+    ShareDrift,
     Whole,
     decide_drift,
     is_excused,
     judge_shares,
 )
+from pytest_flamegate.gate.measurement import Measurement
 from pytest_flamegate.gate.rule import RateVerdict
 from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.throughput import judge_throughput
@@ -196,6 +191,15 @@ def test_an_excuse_waits_for_a_cost_that_is_not_settled() -> None:
     hotspot = drawn(spread_by(0, 60, -60, 30, -30), 150, (-0.3, -0.31, -0.29))
     assert (hotspot.finding, hotspot.decision) == ("unsettled", "inconclusive")
     assert (hotspot.helped_by, code(hotspot)) == (("profiled",), "E_SHARE_UNSETTLED")
+
+
+def test_without_times_a_drift_waits_for_them() -> None:
+    _, counts = changed(rms_norm=3.0)
+    old = read_measurement(baseline(profile=PROFILE))
+    for count, helped_by in ((2, ("timed",)), (3, ())):
+        few = measurement(STEADY[:count], profiles(counts))
+        hotspot = named(judge(old, few), "rms_norm")
+        assert (hotspot.cost is None, hotspot.helped_by) == (count < 3, helped_by)
 
 
 FASTER = RateVerdict("improved", -0.2, -0.1, slower=False, faster=True, detectable=0.02)

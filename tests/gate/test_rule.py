@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.gate import FIRST_ANALYSES, ErrorRates, decide
+from pytest_flamegate.gate import FIRST_ANALYSES, ErrorRates
 from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
 from pytest_flamegate.gate.rule import (
     SIMULATED_ALARMS,
     SIMULATED_GATES,
     SIMULATED_PAIRS,
+    decide,
     detectable_change,
     log_time_of_drop,
     nominal_rates,

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate import ErrorRates, Measurement, Signal, read_measurement
+from pytest_flamegate.gate import ErrorRates, Signal, read_measurement
+from pytest_flamegate.gate.measurement import Measurement
 from pytest_flamegate.gate.rule import (
     RateVerdict,
     describe_interval,

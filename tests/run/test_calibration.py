@@ -32,7 +32,7 @@ from pytest_flamegate.run.calibration import (
 
 WORKLOAD = Workload("decode", "python", "2+2=", 10, "flamegate.toml", target="toy:generate")
 MACHINE = "machine-2c-123456"
-PLAN = AnalysisPlan.complete(FIRST_ANALYSES)
+PLAN = AnalysisPlan(FIRST_ANALYSES, 28)
 
 
 def calibration(sd: float = 0.01, count: int = 40, **changes: object) -> Calibration:
@@ -155,7 +155,7 @@ def test_what_does_not_change_the_noise_does_not_matter(same: Workload) -> None:
 
 
 def enter(artifacts: ArtifactStore) -> int:
-    gates = split_into_gates(calibration().differences, 5.0, AnalysisPlan.complete(FIRST_ANALYSES))
+    gates = split_into_gates(calibration().differences, 5.0, AnalysisPlan(FIRST_ANALYSES, 28))
     run_calibration.append_gates(artifacts, calibration(), 5.0, gates)
     return len(gates)
 
@@ -218,9 +218,7 @@ def test_a_ledger_that_is_no_file_is_a_warning(artifacts: ArtifactStore) -> None
 
 def test_what_is_known_are_bounds_and_their_basis(artifacts: ArtifactStore) -> None:
     count = enter(artifacts)
-    known = known_rates(
-        calibration(), 5.0, AnalysisPlan.complete(FIRST_ANALYSES), read(artifacts)[0]
-    )
+    known = known_rates(calibration(), 5.0, AnalysisPlan(FIRST_ANALYSES, 28), read(artifacts)[0])
     assert known is not None
     assert 0.0 < (known.false_alarm or 0.0) < 0.002
     assert 0.0 < (known.miss or 0.0) < 0.02
