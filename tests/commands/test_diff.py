@@ -15,14 +15,13 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate import verdict_document
 from pytest_flamegate.receipt.artifacts import ArtifactStore
+from tests.commands.asked import PROGRAM, Captured
 from tests.made import Bundle, bundle
 from tests.report import verdicts
 
 SHARES = {"gemv": 0.7, "attention": 0.2, "rms_norm": 0.1}
 SLOWER = {"gemv": 0.58, "attention": 0.17, "rms_norm": 0.25}
 """A token takes a fifth longer, all of it in rms_norm."""
-Captured = pytest.CaptureFixture[str]
-_PROGRAM = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 
 
 def measured(shares: Mapping[str, float], token_ns: int, seed: int) -> Bundle:
@@ -151,7 +150,7 @@ def test_a_name_that_standard_output_cannot_write_is_escaped(tmp_path: Path) -> 
         pytest.skip("this file system takes no names that are not UTF-8")
     done = [
         subprocess.run(
-            [sys.executable, "-c", _PROGRAM, "diff", name, name, *more],
+            [sys.executable, "-c", PROGRAM, "diff", name, name, *more],
             cwd=tmp_path,
             env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
             capture_output=True,

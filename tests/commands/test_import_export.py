@@ -13,9 +13,9 @@ import pytest
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.run.open import open_profile
+from tests.commands.asked import PROGRAM, Captured
 from tests.made import bundle
 
-Captured = pytest.CaptureFixture[str]
 FOLDED = "main;decode (toy.py:3);gemv (libggml.so) 30\nmain;decode (toy.py:4) 10\n"
 FILES = {"profile.folded", "profile.speedscope.json", "flamegraph.svg", "flamegraph.html"}
 
@@ -172,9 +172,8 @@ def test_a_file_that_cannot_be_written_is_an_error(here: Path, capsys: Captured)
 
 def test_a_reader_that_stops_early_is_no_failure(here: Path) -> None:
     (here / "run.folded").write_text("".join(f"main;function_{i} 3\n" for i in range(50_000)))
-    code = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
     with subprocess.Popen(
-        [sys.executable, "-c", code, "export", "run.folded", "--format=folded"],
+        [sys.executable, "-c", PROGRAM, "export", "run.folded", "--format=folded"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as child:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_flamegate.commands import common
 from pytest_flamegate.config.options import DEFAULT_BUDGET_S, is_enabled
-from pytest_flamegate.config.settings import Settings, is_ci
+from pytest_flamegate.config.settings import Settings, is_ci, read_ini
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError
@@ -19,6 +21,10 @@ ROOT = Path("/home/of/project")
 
 def settings(**values: Any) -> Settings:
     return Settings.from_values(values, root=ROOT)
+
+
+def command_settings(**given: str) -> Settings:
+    return common.read_settings(argparse.Namespace(**given))
 
 
 def test_without_options_the_defaults_hold() -> None:
@@ -248,18 +254,22 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
     (pytester.path / "loads.toml").touch()
     config = pytester.parseconfig()
     assert is_enabled(config)
-    assert Settings.from_pytest(config) == Settings(
-        root=pytester.path,
-        directory=pytester.path / "artifacts",
-        config=pytester.path / "loads.toml",
-        profiler="none",
-        budget_s=2.0,
-        compare_budget_s=2.0,
-        kernel_budgets_s=(2.0, 2.0),
-        bricks=3,
-        strict=True,
-        share_drift="strict",
-        thresholds=Thresholds(3.0, {"*": 4.0, "matmul_i2s": 2.0}),
+    assert (
+        Settings.from_pytest(config)
+        == command_settings()
+        == Settings(
+            root=pytester.path,
+            directory=pytester.path / "artifacts",
+            config=pytester.path / "loads.toml",
+            profiler="none",
+            budget_s=2.0,
+            compare_budget_s=2.0,
+            kernel_budgets_s=(2.0, 2.0),
+            bricks=3,
+            strict=True,
+            share_drift="strict",
+            thresholds=Thresholds(3.0, {"*": 4.0, "matmul_i2s": 2.0}),
+        )
     )
 
 
@@ -317,3 +327,90 @@ def test_a_path_on_the_command_line_starts_at_the_current_directory(
     found = Settings.from_pytest(pytester.parseconfig())
     assert found.directory == pytester.path / "artifacts"
     assert found.config == pytester.path / "loads.toml"
+
+
+# Through the command line, which reads the file as pytest does
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pytest.ini", "[pytest]\n" + LINES),
+        ("pytest.ini", "[pytest]\nflamegate_dir = %(here)s\n    # a note\n"),
+        pytest.param(".pytest.ini", "", marks=NATIVE),
+        ("tox.ini", "[tox]\n"),
+        ("pyproject.toml", "[tool.other]\n"),
+        pytest.param(".pytest.toml", "", marks=NATIVE),
+    ],
+)
+def test_the_command_line_reads_the_values_that_pytest_reads(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    (pytester.path / name).write_text(text)
+    (pytester.path / "loads.toml").touch()
+    assert command_settings() == Settings.from_pytest(pytester.parseconfig())
+    if name != "tox.ini":
+        # The file is found from a directory below too, and its paths start at its own.
+        monkeypatch.chdir(pytester.mkdir("below"))
+    assert command_settings() == Settings.from_pytest(pytester.parseconfig())
+
+
+def test_the_first_file_counts(pytester: pytest.Pytester) -> None:
+    (pytester.path / "tox.ini").write_text("[pytest]\nflamegate_budget = 3\n")
+    (pytester.path / "pyproject.toml").write_text("[tool.pytest.ini_options]\nflamegate_dir='x'\n")
+    assert command_settings().budget_s == 15.0
+    assert command_settings() == Settings.from_pytest(pytester.parseconfig())
+
+
+def test_argument_before_environment_before_file(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeini("[pytest]\nflamegate_profiler = perf\nflamegate_dir = artifacts\n")
+    assert command_settings().profiler == "perf"
+    monkeypatch.setenv("FLAMEGATE_PROFILER", "py-spy")
+    assert command_settings().profiler == "py-spy"
+    assert command_settings(profiler="none").profiler == "none"
+    monkeypatch.chdir(pytester.mkdir("below"))
+    assert command_settings().directory == pytester.path / "artifacts"
+    assert command_settings(dir="here").directory == pytester.path / "below" / "here"
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"), [(["--bricks"], 20), (["--bricks=3"], 3), (["load", "--bricks", "3"], 3)]
+)
+def test_bricks_as_an_argument(words: list[str], shown: int) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workloads", nargs="*")
+    common.add_options(parser, "bricks")
+    assert common.read_settings(parser.parse_args(words)).bricks == shown
+    with pytest.raises(UsageError, match=r"'load'.*--flamegate-bricks=20"):
+        common.read_settings(parser.parse_args(["--bricks", "load"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("pytest.ini", "[pytest]\nflamegate_strict = perhaps\n", "flamegate_strict"),
+        ("pytest.ini", "[pytest]\nflamegate_budget = abc\n", "flamegate_budget"),
+        ("pytest.ini", "flamegate_budget = 2\n", "pytest.ini"),
+        ("pytest.ini", b"\xff", "cannot be read"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\nflamegate_budget = []\n", "_budget"),
+        ("pyproject.toml", "[tool\n", "pyproject.toml"),
+    ],
+)
+def test_a_file_or_value_that_pytest_rejects_is_an_error(
+    pytester: pytest.Pytester, name: str, text: str | bytes, words: str
+) -> None:
+    path = pytester.path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UsageError, match=f"E_BAD_OPTION.*{words}"):
+        command_settings()
+
+
+def test_without_a_file_the_root_is_the_current_directory(tmp_path: Path) -> None:
+    assert read_ini(tmp_path) == (tmp_path, {})
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    assert read_ini(tmp_path / "below") == (tmp_path, {})
+    (tmp_path / "pyproject.toml").write_text("tool = 1\n")
+    with pytest.raises(UsageError, match="E_BAD_OPTION"):
+        read_ini(tmp_path)
