@@ -7,6 +7,7 @@ import json
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -270,16 +271,10 @@ def _text(bench: Bench, rows: Sequence[Row], seconds: float, *, colour: bool) ->
 
 
 def _count_results(rows: Sequence[Row]) -> str:
-    found = [row.result for row in rows]
-    parts = [f"{found.count('ok')} of {len(rows)} as expected"]
-    for result, word in (
-        ("differs", "different"),
-        ("undecided", "undecided"),
-        ("left out", "left out"),
-    ):
-        if number := sum(each == result for each in found):
-            parts.append(f"{number} {word}")
-    return ", ".join(parts)
+    found = Counter[str](row.result for row in rows)
+    others = (("differs", "different"), ("undecided", "undecided"), ("left out", "left out"))
+    parts = [f"{found[result]} {word}" for result, word in others if found[result]]
+    return ", ".join([f"{found['ok']} of {len(rows)} as expected", *parts])
 
 
 def _document(bench: Bench, rows: Sequence[Row], seconds: float, status: int) -> dict[str, object]:

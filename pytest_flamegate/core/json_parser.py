@@ -51,7 +51,7 @@ _LONG_NUMBER = bytes(MAX_NUMBER_CHARACTERS + 1)
 _LONG_NUMBER_OUTSIDE = re.compile(rb"(?:\A|[:,\[\s])[-0-9][-+.eE0-9]{%d}" % MAX_NUMBER_CHARACTERS)
 
 
-class _MalformedError(Exception):
+class _ParseError(Exception):
     """Carries an error out of the parser's callbacks; ``problem`` follows the file's name."""
 
     def __init__(self, code: str, problem: str) -> None:
@@ -71,13 +71,13 @@ def parse_json(data: bytes, limits: Limits = SMALL_LIMITS, *, subject: str = "Th
     """
     try:
         return _parse(data, limits)
-    except _MalformedError as error:
+    except _ParseError as error:
         raise ReceiptError(error.code, f"{subject} {error.problem}.", REGENERATE) from None
 
 
 def _parse(data: bytes, limits: Limits) -> Any:
     if len(data) > limits.max_bytes:
-        raise _MalformedError(
+        raise _ParseError(
             "E_JSON_SIZE", f"has {len(data):,} bytes; at most {limits.max_bytes:,} are allowed"
         )
     structure = _structure(data)
@@ -86,7 +86,7 @@ def _parse(data: bytes, limits: Limits) -> Any:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _MalformedError(
+        raise _ParseError(
             "E_JSON_ENCODING", f"is not UTF-8: byte {error.start} cannot be decoded"
         ) from None
     if is_shallow and not _has_long_number(data):
@@ -129,12 +129,10 @@ def _check_size(structure: bytes, is_shallow: bool, limits: Limits) -> None:
     if most is not None and structure.count(b"[") + structure.count(b"{") > most:
         if not is_shallow:
             raise _too_deep(limits)
-        raise _MalformedError(
-            "E_JSON_SIZE", f"has more than the {most:,} objects and lists allowed"
-        )
+        raise _ParseError("E_JSON_SIZE", f"has more than the {most:,} objects and lists allowed")
     most = limits.max_commas
     if most is not None and structure.count(b",") > most:
-        raise _MalformedError("E_JSON_SIZE", f"holds more than {most:,} values")
+        raise _ParseError("E_JSON_SIZE", f"holds more than {most:,} values")
 
 
 def _has_long_number(data: bytes) -> bool:
@@ -152,7 +150,7 @@ def _count_keys(document: object) -> int:
 
 def _parse_with_reasons(text: str, limits: Limits) -> Any:
     if text.startswith("\ufeff"):
-        raise _MalformedError("E_JSON_ENCODING", "starts with a byte order mark")
+        raise _ParseError("E_JSON_ENCODING", "starts with a byte order mark")
     try:
         document = json.loads(
             text,
@@ -164,12 +162,12 @@ def _parse_with_reasons(text: str, limits: Limits) -> Any:
         json.dumps(document, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
         problem = f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
-        raise _MalformedError("E_JSON_SYNTAX", problem) from None
+        raise _ParseError("E_JSON_SYNTAX", problem) from None
     except RecursionError:
         raise _too_deep(limits) from None
     except UnicodeEncodeError as error:
         near = error.object[max(0, error.start - 20) : error.start + 1]
-        raise _MalformedError(
+        raise _ParseError(
             "E_JSON_ENCODING", f"holds half a surrogate pair near {quote(near)}"
         ) from None
     return document
@@ -179,16 +177,14 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         key = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise _MalformedError(
-            "E_JSON_DUPLICATE_KEY", f"has the key {quote(key)} twice in one object"
-        )
+        raise _ParseError("E_JSON_DUPLICATE_KEY", f"has the key {quote(key)} twice in one object")
     return fields
 
 
 def _float(text: str) -> float:
     value = float(_bounded(text))
     if math.isinf(value):
-        raise _MalformedError("E_JSON_NUMBER", f"has a number out of range: {quote(text)}")
+        raise _ParseError("E_JSON_NUMBER", f"has a number out of range: {quote(text)}")
     return value
 
 
@@ -201,13 +197,13 @@ def _bounded(text: str) -> str:
         problem = (
             f"has a number of {len(text):,} characters; at most {MAX_NUMBER_CHARACTERS} are read"
         )
-        raise _MalformedError("E_JSON_NUMBER", problem)
+        raise _ParseError("E_JSON_NUMBER", problem)
     return text
 
 
 def _constant(text: str) -> NoReturn:
-    raise _MalformedError("E_JSON_NUMBER", f"has {text}, which is no number in JSON")
+    raise _ParseError("E_JSON_NUMBER", f"has {text}, which is no number in JSON")
 
 
-def _too_deep(limits: Limits) -> _MalformedError:
-    return _MalformedError("E_JSON_DEPTH", f"is nested deeper than {limits.max_depth} levels")
+def _too_deep(limits: Limits) -> _ParseError:
+    return _ParseError("E_JSON_DEPTH", f"is nested deeper than {limits.max_depth} levels")

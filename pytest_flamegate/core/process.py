@@ -26,6 +26,7 @@ from resource import struct_rusage
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process_system import (
     MARKER,
+    TAIL_BYTES,
     Output,
     accept_interrupts,
     acquire_subreaper,
@@ -153,7 +154,7 @@ class Child:
 
     def stderr_text(self) -> str:
         """Return the last few kilobytes of standard error, as text."""
-        return self._output.stderr_text
+        return self.stderr_bytes()[-TAIL_BYTES:].decode("utf-8", "replace").strip()
 
     def _signal(self, number: int) -> None:
         if self.poll() is None:

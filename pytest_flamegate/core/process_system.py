@@ -35,11 +35,12 @@ class Output:
         self.stdout: IO[bytes] | None = None
         if captures_stdout:
             self.stdout = tempfile.TemporaryFile()  # noqa: SIM115
+        self._streams = [each for each in (self.stdout, self.stderr) if each is not None]
 
     @property
     def size(self) -> int:
         """Bytes written so far to all of them."""
-        return sum(_size(stream) for stream in self._streams)
+        return sum(os.fstat(each.fileno()).st_size for each in self._streams)
 
     @property
     def stdout_bytes(self) -> bytes:
@@ -51,27 +52,14 @@ class Output:
         """The bytes of standard error."""
         return _read(self.stderr)
 
-    @property
-    def stderr_text(self) -> str:
-        """The last few kilobytes of standard error, as text."""
-        return self.stderr_bytes[-TAIL_BYTES:].decode("utf-8", "replace").strip()
-
     def close(self) -> None:
         """Discard the streams and their content."""
         for stream in self._streams:
             stream.close()
 
-    @property
-    def _streams(self) -> tuple[IO[bytes], ...]:
-        return (self.stderr,) if self.stdout is None else (self.stdout, self.stderr)
-
-
-def _size(stream: IO[bytes]) -> int:
-    return os.fstat(stream.fileno()).st_size
-
 
 def _read(stream: IO[bytes]) -> bytes:
-    return os.pread(stream.fileno(), _size(stream), 0)
+    return os.pread(stream.fileno(), os.fstat(stream.fileno()).st_size, 0)
 
 
 def wait_readable(fd: int, timeout_s: float) -> bool:
