@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.observe.observation import Block, Observation, Run
-from pytest_flamegate.profile.model import Frame, FrameKind, Hotspot, Profile, Stack
+from pytest_flamegate.profile.hotspots import rank_hotspots
+from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
 from pytest_flamegate.receipt.metrics import figures
 from pytest_flamegate.receipt.types import (
     Evidence,
@@ -82,32 +84,13 @@ def profile(stacks: dict[Stack, int] | None = None, *, degraded: tuple[str, ...]
 
 
 def hotspots(name_prefix: str = "") -> tuple[Hotspot, ...]:
-    rows: list[tuple[str, str, FrameKind, str, int, int]] = [
-        ("ternary_gemv", "kernels.py", "python", "matmul", 940, 940),
-        ("quantize", "kernels.py", "python", "quantisation", 210, 210),
-        ("softmax", "engine.py", "python", "attention", 56, 56),
-        ("rms_norm", "engine.py", "python", "norm", 42, 42),
-        ("decode_step", "engine.py", "python", "python", 33, 1311),
-        ("memmove", "libc.so.6", "native", "memory", 30, 30),
-        ("read", "kernel", "system", "system", 1, 1),
-        ("main", "engine.py", "python", "python", 0, 1312),
-        ("generate", "engine.py", "python", "python", 0, 1311),
-        ("swiglu_ffn", "engine.py", "python", "python", 0, 1150),
-        ("attention", "engine.py", "python", "python", 0, 56),
-    ]
     return tuple(
-        Hotspot(
-            name=name_prefix + name,
-            module=module,
-            kind=kind,
-            category=category,
-            self_samples=own,
-            inclusive_samples=all_,
-            self_share=own / 1312,
-            inclusive_share=all_ / 1312,
-            cpu_s_per_token=own / 1312 * 1.93e-3,
+        replace(
+            each,
+            name=name_prefix + each.name,
+            category=categorise(Frame(each.name, each.module, each.kind)),
         )
-        for name, module, kind, category, own, all_ in rows
+        for each in rank_hotspots(profile(), 1.93e-3)
     )
 
 

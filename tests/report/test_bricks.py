@@ -1,4 +1,4 @@
-"""What is shown of bricks: a table that adds up, a tree that is cut, nothing that steers."""
+"""Bricks in a terminal and on pages: a table that adds up, a tree that is cut."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pytest_flamegate.bricks.record import ThreadTotals
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
-from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
+from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
 from pytest_flamegate.report import markdown, page
 from pytest_flamegate.report.bricks import (
     BrickView,
@@ -76,39 +76,25 @@ def test_every_width_is_kept_to(width: int) -> None:
 
 @pytest.mark.parametrize("top", [1, 2, 4])
 def test_shares_add_up_to_all_of_the_wall_time(top: int) -> None:
-    table = next(
-        block for block in brick_section(shown(top=top)).blocks if isinstance(block, Table)
-    )
+    table = brick_section(shown(top=top)).blocks[0]
+    assert isinstance(table, Table)
     shares = [float(cell_text(row[1]).removesuffix(" %")) for row in table.rows]
     assert sum(shares) == pytest.approx(100.0)
     assert len(shares) == top + 1 + (top < 4)
 
 
-def test_a_long_tree_is_cut_and_says_how_to_see_all() -> None:
-    given = replace(shown(), tree=tuple(f"Layer {n}" for n in range(60)))
+def test_a_long_tree_is_cut_and_the_rest_named() -> None:
+    given = replace(shown(), tree=tuple(f"Layer {n}" for n in range(500)))
     lines = brick_lines("decode", given, width=100)
     assert "Layer 24" in lines
     assert "Layer 25" not in lines
-    assert "… 35 more lines: flamegate bricks .flamegate/latest/decode" in lines
-
-
-def test_a_page_cuts_the_tree_later() -> None:
-    given = replace(shown(), tree=tuple(f"Layer {n}" for n in range(500)))
+    assert "… 475 more lines: flamegate bricks .flamegate/latest/decode" in lines
+    # A page, which folds the tree, cuts it later.
     assert "… 100 more lines: flamegate bricks" in shown_in_markdown(given)
-    assert "… 100 more lines: flamegate bricks" in shown_on_page(given)
     assert "… 100 more lines</pre>" in shown_on_page(replace(given, full_command=""))
 
 
-def test_nested_bricks_say_what_a_share_is_of() -> None:
-    outer = replace(make_totals("Block", [90]), self_ns=20)
-    text = "shares are of own time, without the bricks within"
-    assert text in provenance_notes(
-        tabulate_totals([outer, make_totals("RmsNorm", [70])], wall_ns=100)
-    )
-    assert text not in provenance_notes(shown().table)
-
-
-def test_side_by_side_lanes_are_told() -> None:
+def test_threads_side_by_side_have_shares_of_bricks() -> None:
     lanes = (ThreadTotals("a", 900, 1), ThreadTotals("b", 800, 1))
     one = replace(make_run(make_totals("RmsNorm", [900, 800]), wall_ns=1000), lanes=lanes)
     lines = brick_lines("decode", BrickView(tabulate_runs([one])), width=200)
@@ -126,23 +112,31 @@ def test_latency_is_no_time() -> None:
     assert text in brick_lines("decode", BrickView(table), width=200)
 
 
+NESTED = [replace(make_totals("Block", [90]), self_ns=20), make_totals("RmsNorm", [70])]
+ONE = make_run(make_totals("RmsNorm", [9]))
+
+
 @pytest.mark.parametrize(
-    ("change", "words_of_it"),
+    ("table", "note"),
     [
-        ({"sync": "immediate"}, "each brick waits for the device, which slows the whole"),
-        ({"unended": 2}, "2 calls did not end and is in no figure"),
+        (
+            tabulate_runs([replace(ONE, sync="immediate")]),
+            "each brick waits for the device, which slows the whole",
+        ),
+        (tabulate_runs([replace(ONE, unended=2)]), "2 calls did not end and is in no figure"),
+        (
+            tabulate_totals([replace(make_totals("A", [9]), provenance="ingested")], wall_ns=0),
+            "reported by the engine, ingested and never gated",
+        ),
+        (
+            tabulate_totals(NESTED, wall_ns=100),
+            "shares are of own time, without the bricks within",
+        ),
     ],
 )
-def test_what_limits_the_figures_is_told(change: dict[str, object], words_of_it: str) -> None:
-    one = replace(make_run(make_totals("RmsNorm", [9])), **change)  # type: ignore[arg-type]
-    assert words_of_it in provenance_notes(tabulate_runs([one]))
-
-
-def test_what_was_ingested_is_called_so() -> None:
-    table = tabulate_totals(
-        [replace(make_totals("RmsNorm", [9]), provenance="ingested")], wall_ns=0
-    )
-    assert provenance_notes(table) == ["reported by the engine, ingested and never gated"]
+def test_limits_of_the_figures_are_notes(table: BrickTable, note: str) -> None:
+    assert note in provenance_notes(table)
+    assert note not in provenance_notes(shown().table)
 
 
 # The text of a graph

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -76,49 +77,26 @@ def test_wrapping_keeps_parts_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("write", "figures"),
     [
-        (0.0, "0 s"),
-        (12.0, "12.0 s"),
-        (0.9996, "1.00 s"),
-        (0.9994, "999 ms"),
-        (1.95e-3, "1.95 ms"),
-        (0.99996e-3, "1.00 ms"),
-        (62e-6, "62.0 µs"),
-        (181.4e-6, "181 µs"),
-        (9.2e-9, "9.20 ns"),
-        (-3e-3, "-3.00 ms"),
-        (math.nan, "not finite"),
+        (
+            text.seconds,
+            {0.0: "0 s", 12.0: "12.0 s", 0.9996: "1.00 s", 0.9994: "999 ms", 1.95e-3: "1.95 ms",
+             0.99996e-3: "1.00 ms", 62e-6: "62.0 µs", 181.4e-6: "181 µs", 9.2e-9: "9.20 ns",
+             -3e-3: "-3.00 ms", math.nan: "not finite"},
+        ),
+        (
+            text.share,
+            {0.716: "71.6 %", 1.0: "100.0 %", 0.0: "0.0 %", 0.0004: "< 0.1 %", 0.0005: "0.1 %",
+             math.inf: "not finite"},
+        ),
+        (
+            text.tidy,
+            {6.2: "6.2", 5.0: "5", -0.01: "0", 1000.0: "1,000", 60.0: "60", math.inf: "not finite",
+             1e30: "1.00e+30"},
+        ),
+        (text.micros, {1383.4e-6: "1,383", 62e-6: "62", 9.87e-6: "9.9", 0.0: "0"}),
     ],
-)
-def test_seconds_take_the_unit_that_reads_best(value: float, shown: str) -> None:
-    assert text.seconds(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0.716, "71.6 %"),
-        (1.0, "100.0 %"),
-        (0.0, "0.0 %"),
-        (0.0004, "< 0.1 %"),
-        (0.0005, "0.1 %"),
-        (math.inf, "not finite"),
-    ],
-)
-def test_shares(value: float, shown: str) -> None:
-    assert text.share(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(6.2, "6.2"), (5.0, "5"), (-0.01, "0"), (1000.0, "1,000"), (60.0, "60")]
-)
-def test_tidy(value: float, shown: str) -> None:
-    assert text.tidy(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(1383.4e-6, "1,383"), (62e-6, "62"), (9.87e-6, "9.9"), (0.0, "0")]
-)
-def test_micros(value: float, shown: str) -> None:
-    assert text.micros(value) == shown
+)  # fmt: skip
+def test_figures(write: Callable[[float], str], figures: dict[float, str]) -> None:
+    assert {value: write(value) for value in figures} == figures
