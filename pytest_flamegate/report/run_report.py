@@ -1,11 +1,7 @@
-"""The report on one run and on the variants of one template: their sections in reading order.
-
-A finding is written only if its figures are known and worth a reader's time.
-"""
+"""The report on one run and on the variants of one template: their sections in reading order."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +9,7 @@ from typing import Literal
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.receipt.types import Evidence, ProfileRecord, Receipt
+from pytest_flamegate.receipt.types import Evidence, Receipt
 from pytest_flamegate.report import text
 from pytest_flamegate.report.bricks import BrickView, brick_section
 from pytest_flamegate.report.evidence import (
@@ -29,14 +25,12 @@ from pytest_flamegate.report.sections import (
     Cell,
     Code,
     Items,
-    Line,
     Listing,
     Paragraph,
     Picture,
     Section,
     Table,
     keep_filled,
-    list_names,
     make_section,
 )
 from pytest_flamegate.report.text import visible
@@ -122,7 +116,6 @@ def run_sections(run: RunReport) -> list[Section]:
         ]
     sections += [
         brick_section(run.bricks) if run.bricks is not None else None,
-        finding_section(evidence) if evidence is not None else None,
         next_section(run.again, run.accept),
         sureness_section(verdict) if verdict is not None else None,
     ]
@@ -155,17 +148,12 @@ def _flame_section(run: RunReport) -> Section | None:
     return hotspot_section(run.evidence, Picture(title, run.picture) if run.picture else None)
 
 
-# The profile and the findings
+# The profile
 
 
 HOTTEST = 3
 """Functions that a row of a table names."""
 _MOST_FRAMES, _LEAST_SHARE = 20, 0.005
-_SLOW_TAIL = 1.5
-_CONTENDED_PCT = 20.0
-_OFF_CPU = 0.05
-_OVERHEAD_PCT = 3.0
-_COMPLETE = 0.95
 
 
 def category_shares(hotspots: Sequence[Hotspot]) -> dict[str, float]:
@@ -221,70 +209,6 @@ def hotspot_section(evidence: Evidence, picture: Picture | None) -> Section:
     )
     table = Table(head, rows, right=(0, 4, 5, 6, 7))
     return make_section(title, [picture, table, Paragraph(caption, muted=True)])
-
-
-def finding_section(evidence: Evidence) -> Section:
-    """Return unusual properties of a run in sentences, the most important first."""
-    findings: list[Line] = []
-    if evidence.profile is not None and evidence.profile.samples:
-        findings.extend(_find_in_profile(evidence.profile))
-    findings.extend(_find_in_latency(evidence))
-    findings.extend(_find_in_clocks(evidence))
-    return make_section("Findings", [Items(tuple(findings))])
-
-
-def _find_in_profile(profile: ProfileRecord) -> Iterator[Line]:
-    hottest = [each for each in rank_by_self_share(profile.hotspots) if each.self_samples]
-    if not hottest:
-        return
-    top = hottest[:HOTTEST]
-    covered = sum(each.self_share for each in top)
-    yield (
-        *list_names([each.name for each in top]),
-        f" {'covers' if len(top) == 1 else 'cover'} {text.share(covered)} of all samples; "
-        f"everything else together is {text.share(max(1 - covered, 0.0))}.",
-    )
-    if profile.completeness < _COMPLETE:
-        yield (
-            f"Only {text.share(profile.completeness)} of the stacks reach the workload's root: "
-            "self shares hold, inclusive shares are too small."
-        )
-    if profile.overhead_pct is not None and profile.overhead_pct > _OVERHEAD_PCT:
-        yield (
-            f"Profiling cost {text.percent(profile.overhead_pct)} more CPU for each token; "
-            "tokens per second come from processes that were not profiled."
-        )
-
-
-def _find_in_latency(evidence: Evidence) -> Iterator[str]:
-    median_ms = value_of(evidence.metrics, "inter_token_latency_ms")
-    tail_ms = value_of(evidence.metrics, "inter_token_latency_p95_ms")
-    if median_ms and tail_ms and tail_ms / median_ms >= _SLOW_TAIL:
-        yield (
-            f"One gap between tokens in twenty is {tail_ms / median_ms:.1f} times the median or "
-            f"more ({text.seconds(tail_ms / 1e3)} against {text.seconds(median_ms / 1e3)}): "
-            "something pauses the decode."
-        )
-
-
-def _find_in_clocks(evidence: Evidence) -> Iterator[str]:
-    quiet_s = value_of(evidence.metrics, "quiet_s_per_token")
-    cpu_s = value_of(evidence.metrics, "cpu_s_per_token")
-    if quiet_s and cpu_s and (quiet_s - cpu_s) / quiet_s >= _OFF_CPU:
-        yield (
-            f"{text.share((quiet_s - cpu_s) / quiet_s)} of the quiet time was not spent on a CPU "
-            f"({text.per_token(quiet_s - cpu_s)}): sleeps, locks, input and output."
-        )
-    pressure = [
-        run.cpu_pressure_pct
-        for run in evidence.runs
-        if run.role == "timed" and run.cpu_pressure_pct is not None
-    ]
-    if pressure and statistics.median(pressure) >= _CONTENDED_PCT:
-        yield (
-            f"Some process waited for a CPU {text.percent(statistics.median(pressure))} of the "
-            "time. Wall tokens per second suffer from it, the quiet clock does not."
-        )
 
 
 # Variants of one template

@@ -123,7 +123,7 @@ def test_the_answer_comes_first_then_the_change_then_the_picture() -> None:
     assert lines[4:7] == ["## What changed", "", "![What changed in decode](diff.svg)"]
     assert re.findall(r"^(?:## |<details><summary>)(.*?)(?:</summary>)?$", page, re.MULTILINE) == [
         "What changed", "Where it went (µs/token)", "Where the time goes", "Compared", "Reasons",
-        "Findings", "Next", "How sure it is", "Throughput and latency", "What ran, and on what",
+        "Next", "How sure it is", "Throughput and latency", "What ran, and on what",
         "Evidence", "How to view and read it",
     ]  # fmt: skip
     assert "![Flame graph of decode](flamegraph.svg)" in page

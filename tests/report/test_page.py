@@ -40,7 +40,7 @@ def test_the_answer_comes_first_then_the_change_then_the_picture() -> None:
     order = ["decode regressed", "6.2 % slower (5.1", "Where it went (µs/token)",
              "Where the time goes", "The pairs", "Compared", "tokens/s, quiet clock",
              "tokens/s, wall clock, not gated", "Phases (wall clock, not gated)", "Reasons",
-             verdict.reasons[0].code, "Findings", "Measure it again", "--flamegate-update",
+             verdict.reasons[0].code, "Measure it again", "--flamegate-update",
              "How sure it is", "Throughput and latency", "time per output token (TPOT)",
              "What ran, and on what", "AMD EPYC 7B13"]  # fmt: skip
     places = [shown.index(part) for part in order[:-1]]

@@ -1,4 +1,4 @@
-"""The report on one run: its hottest frames and findings; and variants next to each other."""
+"""The report on one run: its hottest frames; and variants next to each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pytest_flamegate.report.markdown import render_section, step_summary
 from pytest_flamegate.report.run_report import (
     RunReport,
     category_shares,
-    finding_section,
     hotspot_section,
     rank_by_self_share,
     variant_sections,
@@ -32,15 +31,6 @@ def tables(section: Section) -> list[list[list[str]]]:
 def sentences(section: Section) -> list[str]:
     lines = [line for block in section.blocks if isinstance(block, Items) for line in block.lines]
     return [join_line(line, str, str) for line in lines]
-
-
-def find(evidence: Evidence, words: str = "") -> list[str]:
-    return [line for line in sentences(finding_section(evidence)) if words in line]
-
-
-def with_metric(evidence: Evidence, name: str, value: float) -> Evidence:
-    metrics = [replace(m, value=value) if m.name == name else m for m in evidence.metrics]
-    return replace(evidence, metrics=tuple(metrics))
 
 
 def test_the_table_has_the_frames_that_spend_time_themselves() -> None:
@@ -67,49 +57,6 @@ def test_categories_add_up_their_frames() -> None:
     one, two = factory.hotspots()[:2]
     both = (one, replace(two, category="matmul"))
     assert category_shares(both) == {"matmul": pytest.approx(1150 / 1312)}
-
-
-def test_the_first_finding_covers_the_hottest_three() -> None:
-    assert find(EVIDENCE)[0] == (
-        "ternary_gemv, quantize and softmax cover 91.9 % of all samples; "
-        "everything else together is 8.1 %."
-    )
-    only = factory.hotspots()[:1]
-    assert find(factory.evidence(records=only))[0].startswith("ternary_gemv covers 71.6 %")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("inter_token_latency_p95_ms", 4.48, "is 2.3 times the median or more (4.48 ms against"),
-        ("inter_token_latency_p95_ms", 2.0, ""),
-        ("cpu_s_per_token", 1.16e-3, "of the quiet time was not spent on a CPU"),
-        ("cpu_s_per_token", 2.32e-3, ""),
-    ],
-)
-def test_long_gaps_and_time_off_the_cpu_are_findings(name: str, value: float, words: str) -> None:
-    calm = with_metric(EVIDENCE, "cpu_s_per_token", 2.32e-3)
-    found = find(with_metric(calm, name, value))
-    assert len(found) == 2 + bool(words)
-    assert words in found[1]
-
-
-def test_waiting_for_a_cpu_and_a_poor_profile_are_findings() -> None:
-    waiting = "Some process waited for a CPU 84 % of the time"
-    assert find(EVIDENCE, waiting)
-    quiet = tuple(replace(run, cpu_pressure_pct=3.0) for run in EVIDENCE.runs)
-    assert not find(replace(EVIDENCE, runs=quiet), waiting)
-    poor = replace(factory.profile_record(), completeness=0.8, overhead_pct=36.0)
-    for words in ("Only 80.0 % of the stacks", "Profiling cost 36 % more CPU"):
-        assert find(replace(EVIDENCE, profile=poor), words)
-        assert not find(EVIDENCE, words)
-
-
-def test_missing_figures_and_zeros_are_no_finding() -> None:
-    bare = replace(factory.evidence(with_profile=False), runs=())
-    zeros = tuple(replace(metric, value=0.0) for metric in bare.metrics)
-    assert find(replace(bare, metrics=())) == []
-    assert find(replace(bare, metrics=zeros)) == []
 
 
 # Variants
