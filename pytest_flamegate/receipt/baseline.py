@@ -61,8 +61,6 @@ DIGESTED_FILES = (
 BASELINE_FILES = (*DIGESTED_FILES, ATTESTATION)
 """The files of a baseline. It may be signed after it was accepted, and more than once."""
 RECORD = "baseline.json"
-OLD_RECORD = "batches.json"
-"""The record of baselines from before they had digests."""
 
 _LOADED_FILES = (RECEIPT, EVIDENCE, FOLDED, INSTRUCTIONS)
 _READ_TRIES = 5
@@ -93,11 +91,6 @@ class BaselineRecord:
     files: Annotated[Mapping[FileName, Sha256], Meta(min_length=1)]
     batches: tuple[Batch, ...]
     schema_version: Literal["1.0.0"] = "1.0.0"
-
-
-@dataclass(frozen=True, slots=True)
-class _OldRecord:
-    batches: tuple[Batch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +129,7 @@ def encode_record(
 def read_baseline(directory: Path) -> Baseline:
     """Read the baseline in ``directory``, after checking its files against its record.
 
-    A baseline from before there were records has no digests, and stays readable. Raises
-    ``ReceiptError`` ``E_BASELINE_CORRUPT``, which names the file that is not what was accepted.
+    ``ReceiptError`` ``E_BASELINE_CORRUPT`` names the file that is not what was accepted.
     """
     for tries_left in reversed(range(_READ_TRIES)):
         before = _identity(directory)
@@ -151,25 +143,15 @@ def read_baseline(directory: Path) -> Baseline:
 
 
 def _read_baseline(directory: Path) -> Baseline:
-    batches: tuple[Batch, ...] = ()
-    if os.path.lexists(directory / RECORD):
-        with _corrupt_if_invalid(directory / RECORD):
-            record = decode_json(
-                _read(directory / RECORD), BaselineRecord, subject="It", versioned=True
-            )
-        files = _read_digested_files(directory, record)
-        batches = record.batches
-    else:
-        names = [name for name in _LOADED_FILES if os.path.lexists(directory / name)]
-        files = {name: _read(directory / name) for name in {*names, EVIDENCE}}
-        if os.path.lexists(directory / OLD_RECORD):
-            with _corrupt_if_invalid(directory / OLD_RECORD):
-                batches = decode_json(
-                    _read(directory / OLD_RECORD), _OldRecord, subject="It"
-                ).batches
+    path = directory / RECORD
+    with _corrupt_if_invalid(path):
+        record = decode_json(_read(path), BaselineRecord, subject="It", versioned=True)
+    files = _read_digested_files(directory, record)
     with _corrupt_if_invalid(directory / EVIDENCE):
         evidence = decode_evidence(files[EVIDENCE])
-    return Baseline(directory, evidence, directory.parent.name, batches, MappingProxyType(files))
+    return Baseline(
+        directory, evidence, directory.parent.name, record.batches, MappingProxyType(files)
+    )
 
 
 def _read_digested_files(directory: Path, record: BaselineRecord) -> dict[str, bytes]:

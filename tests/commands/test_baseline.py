@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -120,8 +121,11 @@ def test_prune_removes_baselines_of_undeclared_workloads(
     shutil.copytree(accepted, embedded)
     evidence = json.loads((of_test / "evidence.json").read_text())
     evidence["workload"]["source"] = "tests/test_a.py::test_b"
-    (of_test / "evidence.json").write_text(json.dumps(evidence))
-    (of_test / "baseline.json").unlink()
+    data = json.dumps(evidence).encode()
+    (of_test / "evidence.json").write_bytes(data)
+    record = json.loads((of_test / "baseline.json").read_text())
+    record["files"]["evidence.json"] = hashlib.sha256(data).hexdigest()
+    (of_test / "baseline.json").write_text(json.dumps(record))
     (project / "flamegate.toml").write_text(workload("new"))
     capsys.readouterr()
     assert ask("baseline", "prune") == 0

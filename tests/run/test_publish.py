@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -16,7 +15,7 @@ from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.receipt import baseline as baseline_files
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.receipt.baseline import OLD_RECORD, RECORD
+from pytest_flamegate.receipt.baseline import RECORD
 from pytest_flamegate.receipt.documents import encode_evidence
 from pytest_flamegate.receipt.types import Batch
 from pytest_flamegate.run.publish import MAX_BATCHES, RunStore, batch_of, joined_batches
@@ -85,20 +84,10 @@ def test_the_files_of_the_other_side_are_no_part_of_a_baseline(store: RunStore) 
     assert {path.name for path in directory.iterdir()} == {*made.files, RECORD}
 
 
-@pytest.mark.parametrize("has_batches", [True, False])
-def test_a_baseline_from_before_there_were_digests_stays_readable(
-    store: RunStore, has_batches: bool
-) -> None:
-    directory = accept(store, bundle())
-    new = store.baseline("toy")
-    record = json.loads((directory / RECORD).read_text())
-    (directory / RECORD).unlink()
-    if has_batches:
-        (directory / OLD_RECORD).write_text(json.dumps({"batches": record["batches"]}))
-    found = store.baseline("toy")
-    assert found is not None
-    assert new is not None
-    assert found == replace(new, batches=new.batches if has_batches else ())
+def test_a_baseline_without_its_record_is_corrupt(store: RunStore) -> None:
+    (accept(store, bundle()) / RECORD).unlink()
+    with pytest.raises(ReceiptError, match="E_BASELINE_CORRUPT"):
+        store.baseline("toy")
 
 
 def test_a_reader_never_sees_half_of_two_baselines(
