@@ -37,7 +37,7 @@ class Gate:
 
         ``workload`` is its name; without one the marker's. The three embedded ones need
         no declaration. The test fails here on a verdict that fails. The receipt is None
-        where profiling is off: nothing then shows a kernel.
+        if profiling is off: no kernel was seen.
         """
         __tracebackhide__ = True
         name = workload or self._options.workload

@@ -86,22 +86,19 @@ class Gatekeeper:
         capture: Any = self.config.pluginmanager.get_plugin("capturemanager")
 
         def write(text: str) -> None:
+            # A worker's reporter writes nowhere.
+            stream: Any = sys.stderr if self._is_worker else reporter
             with capture.global_and_fixture_disabled() if capture else nullcontext():
-                # Does something only if pytest has begun a line, and so once a workload.
-                reporter.ensure_newline()
-                reporter.write(text)
-                reporter.flush()
+                if stream is reporter:
+                    # Does something only if pytest has begun a line, and so once a workload.
+                    reporter.ensure_newline()
+                stream.write(text)
+                stream.flush()
 
-        def write_stderr(text: str) -> None:
-            with capture.global_and_fixture_disabled() if capture else nullcontext():
-                sys.stderr.write(text)
-                sys.stderr.flush()
-
-        if self._is_worker:
-            return LogProgress(write_stderr)  # a worker's reporter writes nowhere
-        if reporter is None:
+        if reporter is None and not self._is_worker:
             return Progress()
-        return TerminalProgress(write) if reporter.isatty else LogProgress(write)
+        is_terminal = not self._is_worker and reporter.isatty
+        return TerminalProgress(write) if is_terminal else LogProgress(write)
 
     # Collection
 
@@ -144,15 +141,15 @@ class Gatekeeper:
         if not items or self.config.getoption("collectonly"):
             return
         workloads = self._plan(items)
-        if not workloads:
+        is_worker = self._is_worker
+        # Every worker collects everything, and one announces it.
+        if not workloads or (is_worker and self.config.workerinput["workerid"] != "gw0"):  # type: ignore[attr-defined]
             return
-        if not self._is_worker:
-            try:
+        try:
+            if not is_worker:
                 self.session.require_profiler(workloads)
-            except FlamegateError as error:
-                raise pytest.UsageError(str(error)) from None
-        elif self.config.workerinput["workerid"] != "gw0":  # type: ignore[attr-defined]
-            return  # every worker collects everything, and one announces it
+        except FlamegateError as error:
+            raise pytest.UsageError(str(error)) from None
         self.session.announce(workloads)
 
     def _plan(self, items: list[pytest.Item]) -> list[Workload]:
