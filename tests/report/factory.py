@@ -1,4 +1,4 @@
-"""A profile and evidence for the reports to show; figures made up, shapes real."""
+"""Profiles, differences, bricks and evidence for reports; figures made up, shapes real."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from types import MappingProxyType
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
+from pytest_flamegate.graph.table import tabulate_runs
 from pytest_flamegate.observe.observation import Block, Observation, Run
+from pytest_flamegate.profile.difference import ProfileDifference, ProfileSide, compare_profiles
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
 from pytest_flamegate.receipt.metrics import figures
@@ -19,6 +21,8 @@ from pytest_flamegate.receipt.types import (
     ProfileRecord,
     Receipt,
 )
+from pytest_flamegate.report.bricks import BrickView
+from tests.bricks.factory import make_run, make_totals
 
 CATEGORIES = {
     "ternary_gemv": "matmul",
@@ -232,4 +236,81 @@ def receipt() -> Receipt:
         kernels=("ternary_gemv",),
         environment=MappingProxyType({"OS": "linux-x86_64", "FLAMEGATE_ENGINE": "embedded"}),
         model=MODEL,
+    )
+
+
+# Differences
+
+
+BASE, HEAD = "base 4f2c91a", "head 4f2c91a + 2 uncommitted files"
+CPU_S = 2e-3
+COMPARED: dict[Stack, int] = {
+    (*FFN, python("ternary_gemv", "kernels.py")): 14_000,
+    (*FFN, python("rms_norm")): 600,
+    (*ROOT, python("attention")): 3_000,
+    (*ROOT, python("attention"), python("softmax")): 1_400,
+    (*ROOT, python("rms_norm")): 400,
+    ROOT: 600,
+}
+"""20,000 samples: one is 0.1 µs of a token of 2 ms."""
+
+
+def slowed(name: str, factor: float, stacks: dict[Stack, int] = COMPARED) -> dict[Stack, int]:
+    """Return ``stacks`` with the own samples of a function times ``factor``."""
+    return {
+        stack: round(count * (factor if stack[-1].name == name else 1))
+        for stack, count in stacks.items()
+    }
+
+
+def compared(
+    head: dict[Stack, int], base: dict[Stack, int] = COMPARED, *, costs: bool = True
+) -> ProfileDifference:
+    """Compare: the CPU time of a token is that of its samples."""
+    whole = sum(COMPARED.values())
+    sides = [
+        ProfileSide(
+            name,
+            profile(stacks),
+            CPU_S * sum(stacks.values()) / whole if costs else None,
+        )
+        for name, stacks in ((BASE, base), (HEAD, head))
+    ]
+    return compare_profiles(*sides)
+
+
+# Bricks
+
+
+TREE = (
+    "Layer 0",
+    "├── RmsNorm  9.0µs (64 elem)",
+    "└── QkvProjection  200.0µs (4096 elem)",
+    "    └── batched_gemv  <<<32,256,1>>> smem=4096B",
+)
+
+
+def shown_bricks(name: str = "QkvProjection", *, top: int = 20, text: str = "") -> BrickView:
+    """Three processes, 94 % in bricks; ``name`` is the costliest, ``text`` every sentence."""
+    passes = [
+        make_run(
+            replace(
+                make_totals("QkvProjection", [190_000, 210_000], layer=0, elements=4096), name=name
+            ),
+            make_totals("DownProjection", [110_000, 130_000], layer=0),
+            make_totals("RmsNorm", [9_000] * 10, layer=0),
+            make_totals("LmHead", [210_000]),
+            wall_ns=1_000_000,
+            tokens=2,
+            pid=pid,
+        )
+        for pid in (11, 12, 13)
+    ]
+    return BrickView(
+        table=tabulate_runs(passes, top=top),
+        tree=(*TREE, text) if text else TREE,
+        critical_path=text or "critical path: QkvProjection → LmHead, 410 µs of 500 µs",
+        roofline=text or "at 61 % of this machine's read bandwidth (19.5 of 32.0 GB/s, 1 thread)",
+        notes=(text,) if text else (),
+        full_command=text or "flamegate bricks .flamegate/latest/decode",
     )

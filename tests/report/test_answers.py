@@ -19,7 +19,7 @@ from pytest_flamegate.report.answers import (
     verification_text,
 )
 from tests.report import factory
-from tests.report.differences import BASE, HEAD, STACKS, compared, slowed
+from tests.report.factory import BASE, COMPARED, HEAD, compared, slowed
 
 RATE = RateAgain("inside", 512.0, 498.0, 471.0, 1527.0, 480.0)
 CEILING = "a green answer would prove little. Nothing more."
@@ -120,7 +120,7 @@ def test_the_document_holds_every_function_and_is_plain_json() -> None:
     assert (first["own"]["base"], first["own"]["change"]) == (100e-6, 100e-6)
     assert document["unit"] == "s/token"
     assert {each["name"] for each in document["functions"]} == {
-        frame.name for stack in STACKS for frame in stack
+        frame.name for stack in COMPARED for frame in stack
     }
     assert (document["base"]["name"], document["head"]["name"]) == (BASE, HEAD)
 

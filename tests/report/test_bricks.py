@@ -25,7 +25,7 @@ from pytest_flamegate.report.text import cells
 from tests.bricks.factory import make_run, make_totals
 from tests.graph.graphs import call
 from tests.report import verdicts
-from tests.report.bricks import TREE, shown
+from tests.report.factory import TREE, shown_bricks
 from tests.report.test_page import report, words
 
 WIDTHS = (40, 80, 140)
@@ -40,7 +40,7 @@ def shown_in_markdown(given: BrickView) -> str:
 
 
 def test_a_terminal_shows_the_table_the_notes_and_the_tree() -> None:
-    lines = brick_lines("decode", shown(), width=130)
+    lines = brick_lines("decode", shown_bricks(), width=130)
     assert lines[:2] == ["", "bricks of decode"]
     rows = [re.split(r" {2,}", line) for line in lines[2:8]]
     assert rows[0] == [
@@ -66,7 +66,7 @@ def test_a_terminal_shows_the_table_the_notes_and_the_tree() -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_width_is_kept_to(width: int) -> None:
-    for given in (shown(), shown("行" * 90, top=2), shown(text="word " * 90)):
+    for given in (shown_bricks(), shown_bricks("行" * 90, top=2), shown_bricks(text="word " * 90)):
         lines = brick_lines("decode", given, width=width)
         assert max(map(cells, lines)) <= width
         text = "\n".join(lines)
@@ -76,7 +76,7 @@ def test_every_width_is_kept_to(width: int) -> None:
 
 @pytest.mark.parametrize("top", [1, 2, 4])
 def test_shares_add_up_to_all_of_the_wall_time(top: int) -> None:
-    table = brick_section(shown(top=top)).blocks[0]
+    table = brick_section(shown_bricks(top=top)).blocks[0]
     assert isinstance(table, Table)
     shares = [float(cell_text(row[1]).removesuffix(" %")) for row in table.rows]
     assert sum(shares) == pytest.approx(100.0)
@@ -84,7 +84,7 @@ def test_shares_add_up_to_all_of_the_wall_time(top: int) -> None:
 
 
 def test_a_long_tree_is_cut_and_the_rest_named() -> None:
-    given = replace(shown(), tree=tuple(f"Layer {n}" for n in range(500)))
+    given = replace(shown_bricks(), tree=tuple(f"Layer {n}" for n in range(500)))
     lines = brick_lines("decode", given, width=100)
     assert "Layer 24" in lines
     assert "Layer 25" not in lines
@@ -136,7 +136,7 @@ ONE = make_run(make_totals("RmsNorm", [9]))
 )
 def test_limits_of_the_figures_are_notes(table: BrickTable, note: str) -> None:
     assert note in provenance_notes(table)
-    assert note not in provenance_notes(shown().table)
+    assert note not in provenance_notes(shown_bricks().table)
 
 
 # The text of a graph
@@ -167,7 +167,7 @@ def test_a_graph_is_its_tree_and_the_costliest_names_of_the_critical_path() -> N
 
 
 def test_the_page_has_a_section() -> None:
-    whole = page.run_page([report(verdicts.regressed(), bricks=shown())], title="run")
+    whole = page.run_page([report(verdicts.regressed(), bricks=shown_bricks())], title="run")
     text = words(whole)
     for word in ("Bricks", "QkvProjection", "40.0 %", "covers 94.0 % of wall", "Layer 0"):
         assert word in text
@@ -179,7 +179,7 @@ def test_the_page_has_a_section() -> None:
 
 
 def test_the_jobs_summary_has_a_short_table() -> None:
-    with_them = RunReport("decode", verdicts.regressed(), bricks=shown())
+    with_them = RunReport("decode", verdicts.regressed(), bricks=shown_bricks())
     text = markdown.step_summary([with_them, RunReport("other", verdicts.regressed())])
     section = text.partition("### Bricks of ")[2]
     assert section.startswith("decode\n")

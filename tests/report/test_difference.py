@@ -20,13 +20,13 @@ from pytest_flamegate.report.difference import (
 )
 from pytest_flamegate.report.difference_svg import difference_svg
 from tests.report import factory
-from tests.report.differences import STACKS, compared, slowed
+from tests.report.factory import COMPARED, compared, slowed
 
 
 def renamed(old: str, new: str) -> dict[Stack, int]:
     return {
         (*stack[:-1], factory.python(new)) if stack[-1].name == old else stack: count
-        for stack, count in STACKS.items()
+        for stack, count in COMPARED.items()
     }
 
 
@@ -35,7 +35,7 @@ def test_a_whole_that_changed_with_no_function_certain_names_the_likeliest() -> 
         ProfileSide(
             name, factory.profile({stack: max(n // 40, 1) for stack, n in stacks.items()}), cost
         )
-        for name, stacks, cost in (("a", STACKS, 2.0e-3), ("b", slowed("rms_norm", 1.5), 2.2e-3))
+        for name, stacks, cost in (("a", COMPARED, 2.0e-3), ("b", slowed("rms_norm", 1.5), 2.2e-3))
     )
     found = compare_profiles(base, head)
     assert found.changed == ()
@@ -50,7 +50,7 @@ def test_new_and_gone_functions_are_called_so() -> None:
 
 
 def test_of_many_changes_three_are_named_and_the_others_counted() -> None:
-    head = STACKS
+    head = COMPARED
     for name in ("ternary_gemv", "rms_norm", "attention", "softmax", "decode_step"):
         head = slowed(name, 2.0, head)
     sentence = describe_difference(compared(head)).split("; ")
@@ -70,7 +70,7 @@ def test_shares_are_larger_and_cost_nothing() -> None:
 def test_exact_counts_are_instructions() -> None:
     base, head = (
         ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit="instructions"))
-        for name, stacks in (("a", STACKS), ("b", slowed("rms_norm", 2.0)))
+        for name, stacks in (("a", COMPARED), ("b", slowed("rms_norm", 2.0)))
     )
     assert describe_difference(compare_profiles(base, head)).startswith(
         "rms_norm executes 1,000 → 2,000 instructions (+1,000 ± "
@@ -80,7 +80,7 @@ def test_exact_counts_are_instructions() -> None:
 def test_shares_are_of_the_unit_of_the_profiles() -> None:
     base, head = (
         ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit="nanoseconds"))
-        for name, stacks in (("a", STACKS), ("b", slowed("rms_norm", 3.0)))
+        for name, stacks in (("a", COMPARED), ("b", slowed("rms_norm", 3.0)))
     )
     found = compare_profiles(base, head)
     assert "% of the nanoseconds" in describe_difference(found)
@@ -115,7 +115,7 @@ def test_a_function_on_one_side_has_no_figure_on_the_other() -> None:
     ("seconds", "unit", "shown"), [(2e-3, "µs/token", "2,000"), (0.25, "ms/token", "250")]
 )
 def test_the_unit_follows_the_whole(seconds: float, unit: str, shown: str) -> None:
-    side = ProfileSide("a", factory.profile(STACKS), seconds)
+    side = ProfileSide("a", factory.profile(COMPARED), seconds)
     scale = Scale.of(compare_profiles(side, side))
     assert (scale.unit, scale.bare(seconds)) == (unit, shown)
 
@@ -172,7 +172,7 @@ def test_slivers_are_drawn_only_where_something_changed() -> None:
         (*factory.ROOT, factory.python(name), factory.python(f"in_{name}")): 60
         for name in ("calm", "hot")
     }
-    base = {**STACKS, **slivers}
+    base = {**COMPARED, **slivers}
     head = slowed("in_hot", 0.0, base)
     assert sum(head.values()) == sum(base.values()) - 60
     found = compared(head, base)

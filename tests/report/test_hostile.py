@@ -22,7 +22,7 @@ from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import error_annotation, failure_section, preamble, summary
 from pytest_flamegate.report.text import cells
-from tests.report import bricks, factory, verdicts
+from tests.report import factory, verdicts
 
 EVIL = {
     "script": "<script>document.title='x'</script>",
@@ -76,7 +76,7 @@ def outcome(evil: str) -> RunReport:
     evidence = replace(evidence, machine={"cpu_model": evil}, tokens=(evil,), created=evil)
     return RunReport(
         evil, verdict, headline(verdict), factory.receipt(), evidence, (evil,), again=evil,
-        bricks=bricks.shown(evil, text=evil),
+        bricks=factory.shown_bricks(evil, text=evil),
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def test_a_terminal_keeps_its_lines(evil: str) -> None:
     assert len(lines(evil)) == len(lines("plain"))
     assert "\n" not in error_annotation(evil, 3, evil, "x")
     assert_inert(error_annotation(evil, 3, evil, evil), 200_000)
-    brick = brick_lines(evil, bricks.shown(evil, text=evil), width=80)
+    brick = brick_lines(evil, factory.shown_bricks(evil, text=evil), width=80)
     assert_inert("".join(brick), 200_000)
     assert max(map(cells, brick)) <= 80
 

@@ -19,7 +19,7 @@ from pytest_flamegate.report.flame import PALETTE
 from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.svg import INNER
 from tests.report import factory
-from tests.report.differences import STACKS, compared, slowed
+from tests.report.factory import COMPARED, compared, slowed
 
 NAMES = st.one_of(
     st.text(min_size=1, max_size=40),
@@ -84,7 +84,7 @@ def test_equal_inputs_give_equal_bytes() -> None:
     assert draw(factory.profile(dict(reversed(factory.STACKS.items())))) == draw()
     one, other = (
         difference_svg(compared(slowed("rms_norm", 2.0, stacks)), title="t", subtitle="")
-        for stacks in (STACKS, dict(reversed(STACKS.items())))
+        for stacks in (COMPARED, dict(reversed(COMPARED.items())))
     )
     assert one == other
 
@@ -296,7 +296,7 @@ def with_softmax(*frames: Frame) -> dict[Stack, int]:
     """Return the stacks with other frames in the place of ``softmax``."""
     return {
         (*stack[:-1], *frames) if stack[-1].name == "softmax" else stack: n
-        for stack, n in STACKS.items()
+        for stack, n in COMPARED.items()
     }
 
 
@@ -318,7 +318,7 @@ def test_a_function_that_is_only_called_elsewhere_is_outlined_and_not_coloured()
 
 
 def test_without_a_certain_change_everything_is_grey_and_it_says_so() -> None:
-    noisy = {stack: n + (-1) ** index * 9 for index, (stack, n) in enumerate(STACKS.items())}
+    noisy = {stack: n + (-1) ** index * 9 for index, (stack, n) in enumerate(COMPARED.items())}
     root = draw_difference(compared(noisy))
     assert set().union(*classes(root).values()) == {"same"}
     assert any(text.startswith("no difference beyond sampling noise") for text in texts(root))
@@ -350,7 +350,7 @@ def test_sides_taken_differently_are_marked_loudly() -> None:
 
 def test_bars_and_boxes_are_on_one_scale_inside_the_card() -> None:
     """Noise alone can make the head's whole wider than boxes that are as wide as the mean."""
-    head = {stack: round(count * 1.02) for stack, count in STACKS.items()}
+    head = {stack: round(count * 1.02) for stack, count in COMPARED.items()}
     for found in (compared(head), compared(slowed("rms_norm", 4.0))):
         bars: dict[str, float] = {}
         for bar in draw_difference(found).findall("rect"):

@@ -22,7 +22,7 @@ from pytest_flamegate.run.present import (
 )
 from pytest_flamegate.run.publish import Hints, Outcome, relative
 from tests.made import bundle
-from tests.report import bricks, verdicts
+from tests.report import factory, verdicts
 
 
 def full() -> Verdict:
@@ -49,7 +49,7 @@ def shown(verdict: Verdict, *, measured: bool = True) -> ResultView:
         accepted=None,
         receipt=triple.receipt if measured else None,
         evidence=triple.evidence if measured else None,
-        bricks=bricks.shown() if measured else None,
+        bricks=factory.shown_bricks() if measured else None,
     )
 
 
