@@ -243,17 +243,11 @@ def read_stat(pid: int) -> list[bytes]:
 
 def _read_proc(pid: int, name: str) -> bytes:
     """Return a file of ``/proc``, by plain system calls: a scan reads hundreds of them."""
-    parts = []
     try:
-        descriptor = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            while part := os.read(descriptor, 1 << 16):
-                parts.append(part)
-        finally:
-            os.close(descriptor)
+        with open(f"{_PROC}/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - fast
+            return file.read()
     except OSError:
         return b""
-    return b"".join(parts)
 
 
 # --- Servers -----------------------------------------------------------------------------------
@@ -266,18 +260,15 @@ def find_listeners(port: int, among: set[int] | None = None) -> set[int]:
 
     Processes of other users may be missing.
     """
-    found = set()
-    if among is not None:
-        for pid in among:
-            with suppress(psutil.Error, OSError):
-                if any(_listens(each, port) for each in psutil.Process(pid).net_connections("tcp")):
-                    found.add(pid)
-        return found
     with suppress(psutil.Error, OSError, RuntimeError):
-        for each in psutil.net_connections("tcp"):
-            if each.pid is not None and _listens(each, port):
-                found.add(each.pid)
-    return found
+        return {
+            each.pid
+            for each in psutil.net_connections("tcp")
+            if each.pid is not None
+            and (among is None or each.pid in among)
+            and _listens(each, port)
+        }
+    return set()
 
 
 def is_loopback(host: str) -> bool:
