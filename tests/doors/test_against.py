@@ -16,7 +16,7 @@ import pytest
 
 from pytest_flamegate.profile.frames import parse_folded
 from tests.doors.project import TOY, Project, workload
-from tests.profile.fake_valgrind import FakeValgrind
+from tests.profile.fakes import FakeValgrind
 from tests.run import fakes
 from tests.run.fakes import World
 from tests.workload.repositories import git, write

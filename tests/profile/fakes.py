@@ -4,13 +4,10 @@ A plan maps a subcommand (``record``, ``evlist``, ``--version``, …) to a step:
 ``out`` and ``err`` are printed, ``code`` is the exit status, ``do`` is one of
 
 - ``hang``: never answer;
-- ``die``: begin to sample, then say ``err`` and end with ``code``, or of the signal ``signal``;
 - ``crash``: die of a signal;
 - ``serve``: for ``perf record``, acknowledge every command but those in ``ignore``, and
   on ``stop`` write ``file``; for ``py-spy record``, announce sampling and on SIGINT
   (unless there is something to ``ignore``) write ``file`` and the closing words.
-
-A list of steps is gone through call by call, and its last one stays.
 """
 
 from __future__ import annotations
@@ -32,11 +29,6 @@ import json, os, signal, sys, time
 arguments = sys.argv[1:]
 plan = json.load(open({plan!r}))
 step = plan.get(arguments[0] if arguments else "", {{}})
-if isinstance(step, list):
-    with open({plan!r} + "." + arguments[0], "a+") as calls:
-        calls.seek(0)
-        step = step[min(len(calls.read()), len(step) - 1)]
-        calls.write(".")
 if "--nonblocking" in arguments:
     step = plan.get("nonblocking", step)
 
@@ -55,19 +47,9 @@ def serve_perf():
         if line.strip() in step.get("ignore", ()):
             continue
         os.write(int(ours), b"ack\\n\\0")
-        if do == "die":
-            die()
         if line == "stop\\n":
             break
     write("-o")
-
-
-def die():
-    sys.stderr.write(step.get("err", ""))
-    sys.stderr.flush()
-    if "signal" in step:
-        os.kill(os.getpid(), step["signal"])
-    sys.exit(step["code"])
 
 
 def serve_spy():
@@ -80,24 +62,19 @@ def serve_spy():
 
     signal.signal(signal.SIGINT, signal.SIG_IGN if "ignore" in step else stop)
     print("py-spy> Sampling process 200 times a second. Press Control-C to exit.\\n", flush=True)
-    if do == "die":
-        die()
     while True:
         time.sleep(60)
 
 
 do = step.get("do")
 sys.stdout.write(step.get("out", ""))
-if do == "die":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # asked to stop, it dies all the same
-else:
-    sys.stderr.write(step.get("err", ""))
+sys.stderr.write(step.get("err", ""))
 sys.stdout.flush()
 if do == "hang":
     time.sleep(60)
 elif do == "crash":
     os.kill(os.getpid(), signal.SIGSEGV)
-elif do in ("serve", "die"):
+elif do == "serve":
     serve_perf() if "--control" in arguments else serve_spy()
 sys.exit(step.get("code", 0))
 """
@@ -205,3 +182,73 @@ def shorten_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "STOP_TIMEOUT_S", 0.5)
     monkeypatch.setattr(tools, "VERSION_TIMEOUT_S", 0.5)
     monkeypatch.setattr(perf_data, "READ_TIMEOUT_S", 1.0)
+
+
+_VALGRIND = """#!{python} -SE
+import json, os, subprocess, sys, time
+
+if sys.argv[1] == "--version":
+    print("valgrind-3.19.0")
+    sys.exit(0)
+plan = json.load(open({plan!r}))
+json.dump([sys.argv[1:], dict(os.environ)], open({seen!r}, "w"))
+options = dict(each.split("=", 1) for each in sys.argv[1:] if each.startswith("--") and "=" in each)
+program = sys.argv[1:]
+while program and program[0].startswith("--"):
+    program.pop(0)
+sys.stderr.write(plan.get("err", ""))
+if plan.get("hang"):
+    time.sleep(60)
+if not plan.get("begun", True):
+    sys.exit(plan["code"])
+
+
+def write(option, number, text):
+    with open(options[option].replace("%p", number), "w") as stream:
+        stream.write(text)
+
+
+write("--log-file", "1", "==1== Command: " + " ".join(program) + "\\n" + plan.get("log", ""))
+if "signal" in plan:
+    os.kill(os.getpid(), plan["signal"])
+done = subprocess.run(program).returncode
+counts = plan.get("counts")
+if counts is None:
+    tokens = int(program[-1]) if program[-1].isdigit() else 0
+    cost = tokens * plan.get("per_token", 100)
+    load = plan.get("load", 5000)
+    text = "version: 1\\nevents: Ir\\nfn=(1) load\\n1 %d\\nfn=(2) decode\\n1 %d\\ntotals: %d\\n"
+    counts = {{"1": text % (load, cost, load + cost)}}
+for number, text in counts.items():
+    write("--callgrind-out-file", number, text)
+for number in plan.get("killed", ()):
+    write("--log-file", number, "==2== Command: helper")
+sys.exit(done if plan.get("code") is None else plan["code"])
+"""
+
+
+class FakeValgrind:
+    """A stand-in for valgrind, in a directory, that runs the program and writes a plan's files.
+
+    ``counts`` maps a process's number to the file it leaves, ``log`` is printed once the program
+    has begun and ``code`` is the exit status (None: the program's own). ``begun`` false: valgrind
+    itself fails; ``hang``: it never ends; ``signal``: it dies of it. Without ``counts`` one process
+    is counted: ``per_token`` for each token of the last argument, and ``load``.
+    """
+
+    def __init__(self, tools: Tools | Path, **plan: Any) -> None:
+        directory = tools if isinstance(tools, Path) else tools.directory
+        written = directory / "valgrind.json"
+        self._seen = directory / "seen.json"
+        written.write_text(json.dumps(plan))
+        program = directory / "valgrind"
+        program.write_text(
+            _VALGRIND.format(python=sys.executable, plan=str(written), seen=str(self._seen))
+        )
+        program.chmod(0o755)
+
+    @property
+    def seen(self) -> tuple[list[str], dict[str, str]]:
+        """The arguments and the environment of its last run."""
+        arguments, environment = json.loads(Path(self._seen).read_text())
+        return arguments, environment

@@ -20,8 +20,7 @@ from pytest_flamegate.profile.profilers.callgrind import (
     probe_callgrind,
 )
 from pytest_flamegate.profile.profilers.tools import ProfilerError
-from tests.profile.fake_valgrind import FakeValgrind
-from tests.profile.fakes import Tools
+from tests.profile.fakes import FakeValgrind, Tools
 
 OUT = "version: 1\nevents: Ir\nfn=(1) {name}\n1 {cost}\ntotals: {total}\n"
 ILLEGAL = """vex amd64->IR: unhandled instruction bytes: 0x62 0xF1 0x7C 0x48

@@ -31,8 +31,7 @@ from pytest_flamegate.profile.profilers.instructions import (
     build_instruction_profile,
     count_instructions,
 )
-from tests.profile.fake_valgrind import FakeValgrind
-from tests.profile.fakes import Tools
+from tests.profile.fakes import FakeValgrind, Tools
 
 TARGETS = """
 import os, sys

@@ -23,8 +23,7 @@ from pytest_flamegate.run import instruments
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.publish import Outcome
 from tests.doors.project import write_toy
-from tests.profile.fake_valgrind import FakeValgrind
-from tests.profile.fakes import PERF, PERF_DENIED, PYSPY, SPEEDSCOPE, Tools, failing
+from tests.profile.fakes import PERF, PERF_DENIED, PYSPY, SPEEDSCOPE, FakeValgrind, Tools, failing
 from tests.run import fakes
 from tests.run.fakes import toy
 
