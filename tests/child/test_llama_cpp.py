@@ -20,7 +20,6 @@ from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL, WORKLOADS
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.observer import Observer
-from tests.child.fake_llama import TALKS
 from tests.tools import require
 
 
@@ -263,6 +262,33 @@ def test_broken_models_are_named_with_the_librarys_reason(kind: str, tmp_path: P
     assert error.code == "E_MODEL_UNSUPPORTED"
     assert "broken.gguf" in error.problem
     assert kind == "cut" or "unknown model architecture: 'bitnex'" in error.problem
+
+
+# A module like xllamacpp that computes nothing and prints: its answers are always the same.
+TALKS = """\
+__version__ = "1"
+BUILD_INFO = {"build_number": 1, "commit": "c", "compiler": "C", "build_target": "T"}
+def get_system_info():
+    return "CPU"
+class Params:
+    def __init__(self):
+        self.model = Params.__new__(Params)
+        self.cpuparams = Params.__new__(Params)
+        self.cpuparams_batch = Params.__new__(Params)
+CommonParams = Params
+class Server:
+    def __init__(self, params):
+        print("loaded", params.model.path)
+    def handle_completions(self, request, callback):
+        for made in (1, 2):
+            print("token", made, flush=True)
+            callback(chunk(str(made), made, None))
+        DIES
+        callback(chunk("", 2, "length"))
+def chunk(text, made, finish):
+    timings = {"prompt_n": 5, "prompt_ms": 1.0, "predicted_n": made, "predicted_ms": 1.0}
+    return {"choices": [{"text": text, "finish_reason": finish}], "timings": timings}
+"""
 
 
 BROKEN = {
