@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.engines.tokens import join_tokens
-from pytest_flamegate.observe.build import Program
 from pytest_flamegate.receipt.formulas import meaning_of
 from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, value_of
 from pytest_flamegate.receipt.reported import observed_as, of_engine, source_of
@@ -66,17 +65,6 @@ def picture_subtitle(evidence: Evidence, receipt: Receipt | None) -> str:
     return " · ".join(filter(None, [*notes, machine_note(evidence), revision_note(evidence)]))
 
 
-def program_notes(program: Program) -> list[str]:
-    """Return short notes on the program that ran: its file, and how it was built."""
-    notes = [program.path, f"sha256 {program.sha256}", f"{text.count(program.size_bytes)} bytes"]
-    if (interpreter := program.interpreter) is not None:
-        notes.append(f"run by {interpreter.path}, sha256 {interpreter.sha256[:12]}")
-    if (build := program.build) is not None:
-        notes.append("built for this run" if build.ran else "build skipped")
-        notes += [f"{name}={value}" for name, value in build.environment.items()]
-    return notes
-
-
 # Rates in one line
 
 
@@ -86,37 +74,19 @@ def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str
     Without a receipt the rate is that of the quiet clock. For a kernel benchmark both are of its
     calls.
     """
-    if (calls := call_cells(evidence)) is not None:
-        return calls
-    cost_s = value_of(evidence.metrics, "quiet_s_per_token") if evidence is not None else None
-    return rate_cells(receipt.tokens_per_second if receipt is not None else None, cost_s)
+    metrics, recipe = (evidence.metrics, evidence.workload) if evidence is not None else ((), {})
+    cost_s, calls = value_of(metrics, "quiet_s_per_token"), recipe.get("calls")
+    calls_per_second = value_of(metrics, KERNEL_RATE_NAMES[0])
+    rate = receipt.tokens_per_second if receipt is not None else 1.0 / cost_s if cost_s else None
+    cells, unit = NONE if rate is None else significant(rate), "tok"
+    # The count is checked: a page may be made of a file that was never verified.
+    if calls_per_second is not None and isinstance(calls, int) and calls > 0:
+        cells, unit = f"{significant(calls_per_second)} calls", "call"
+        cost_s = None if cost_s is None else cost_s / calls
+    return NONE if cost_s is None else f"{text.seconds(cost_s)}/{unit}", cells
 
 
-def rate_cells(rate: float | None, cost_s: float | None) -> tuple[str, str]:
-    """Return a time per token and a rate, dashes if they are not known."""
-    if rate is None and cost_s:
-        rate = 1.0 / cost_s
-    return (
-        NONE if cost_s is None else f"{text.seconds(cost_s)}/tok",
-        NONE if rate is None else significant(rate),
-    )
-
-
-_CALLS = KERNEL_RATE_NAMES[0]
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-def call_cells(evidence: Evidence | None) -> tuple[str, str] | None:
-    """Return the quiet time of one call and the calls per second; None if it is no benchmark."""
-    rate = value_of(evidence.metrics, _CALLS) if evidence is not None else None
-    if evidence is None or rate is None:
-        return None
-    cost_s, calls = value_of(evidence.metrics, "quiet_s_per_token"), evidence.workload.get("calls")
-    # A page may be made of a file that was never verified.
-    if not isinstance(calls, int) or calls < 1:
-        return None
-    each = NONE if cost_s is None else f"{text.seconds(cost_s / calls)}/call"
-    return each, f"{significant(rate)} calls"
 
 
 def kernel_line(evidence: Evidence) -> str | None:
@@ -291,8 +261,15 @@ def run_section(evidence: Evidence, receipt: Receipt | None) -> Section:
     facts += [(f"machine {_label(name)}", _value(each)) for name, each in evidence.machine.items()]
     facts += [(f"engine's {name}", _value(each)) for name, each in evidence.engine.items()]
     facts.append(("build", _value(evidence.workload.get("build"))))
-    if evidence.program is not None:
-        facts.append(("program", " · ".join(program_notes(evidence.program))))
+    if (program := evidence.program) is not None:
+        notes = [program.path, f"sha256 {program.sha256}"]
+        notes.append(f"{text.count(program.size_bytes)} bytes")
+        if (interpreter := program.interpreter) is not None:
+            notes.append(f"run by {interpreter.path}, sha256 {interpreter.sha256[:12]}")
+        if (build := program.build) is not None:
+            notes.append("built for this run" if build.ran else "build skipped")
+            notes += [f"{name}={value}" for name, value in build.environment.items()]
+        facts.append(("program", " · ".join(notes)))
     asked, found = evidence.requested_environment, evidence.effective_environment
     rows = [(Code(n), _value(asked.get(n)), _value(found.get(n))) for n in sorted({*asked, *found})]
     variables = Table(("variable", "requested", "effective"), rows)

@@ -16,8 +16,8 @@ from pytest_flamegate.report.evidence import (
     engine_section,
     metric_section,
     proof_section,
-    rate_cells,
     run_section,
+    speed_cells,
 )
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.sections import (
@@ -259,7 +259,7 @@ def _speed_table(variants: Sequence[RunReport]) -> Table:
     rows = [
         (
             Code(_name(variant)),
-            *rate_cells(variant.receipt.tokens_per_second if variant.receipt else None, cost_s),
+            *speed_cells(variant.receipt, variant.evidence),
             text.share(fastest_s / cost_s) if cost_s and fastest_s else NONE,
             _describe_hottest(find_hottest(variant.evidence)) or NONE,
         )

@@ -55,44 +55,34 @@ def cost_section(verdict: Verdict, *, brief: bool = False) -> Section:
         costs = [*certain, *others[:_OTHER_ROWS]]
     head = ("function", "before", "after", "change", "part of the change", "share of the samples")
     table = Table(head, [_cost_cells(verdict, cost) for cost in costs], right=range(1, 4))
-    return make_section("Where it went (µs/token)", [table, _explain(verdict)])
+    names = verdict.explained_by
+    # Of several functions the fewest are named that explain most of the change.
+    explained = (f"{100 * MOST:.0f} % of the change is explained by ", *list_names(names), ".")
+    return make_section(
+        "Where it went (µs/token)", [table, Paragraph(explained) if len(names) > 1 else None]
+    )
 
 
 def _cost_cells(verdict: Verdict, cost: CostChange) -> tuple[Cell, ...]:
     half_us = 0.5 * (cost.ci_high_us - cost.ci_low_us)
     share = verdict.signal(f"{_SHARE}{cost.name}")
+    part = NONE if cost.explains_pct is None else f"{cost.explains_pct:.0f} %"
+    if not cost.is_certain:
+        is_likely = cost.explains is not None and cost.explains >= MOST_OF_IT
+        part = f"most likely {part}" if is_likely else "no certain change"
+    shares = () if share is None else (share.baseline, share.current)
     return (
         Code(cost.name),
         _micros(cost.baseline_us),
         _micros(cost.current_us),
         f"{'+' if cost.change_us > 0 else ''}{_micros(cost.change_us)} ±{_micros(half_us)}",
-        _part(cost),
-        NONE if share is None else " → ".join(_share(v) for v in (share.baseline, share.current)),
+        part,
+        " → ".join(NONE if each is None else f"{each:.1f} %" for each in shares) or NONE,
     )
-
-
-def _part(cost: CostChange) -> str:
-    part = NONE if cost.explains_pct is None else f"{cost.explains_pct:.0f} %"
-    if cost.is_certain:
-        return part
-    is_likely = cost.explains is not None and cost.explains >= MOST_OF_IT
-    return f"most likely {part}" if is_likely else "no certain change"
-
-
-def _explain(verdict: Verdict) -> Paragraph | None:
-    """Name the fewest functions behind most of the change, if it takes more than one."""
-    if len(verdict.explained_by) < 2:
-        return None
-    names = list_names(verdict.explained_by)
-    return Paragraph((f"{100 * MOST:.0f} % of the change is explained by ", *names, "."))
 
 
 def _micros(value_us: float) -> str:
     return text.micros(value_us * 1e-6)
-
-
-def _share(value_pct: float | None) -> str:
-    return NONE if value_pct is None else f"{value_pct:.1f} %"
 
 
 # Figures

@@ -11,7 +11,6 @@ from pytest_flamegate.observe.build import Program
 from pytest_flamegate.receipt.metrics import kernel_rates
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.evidence import (
-    call_cells,
     engine_lines,
     engine_section,
     kernel_line,
@@ -148,16 +147,15 @@ def test_the_line_of_a_benchmark_names_every_declared_rate() -> None:
 
 
 def test_the_table_shows_the_calls_of_a_benchmark_and_not_its_rounds() -> None:
-    assert call_cells(benchmarked()) == ("10.0 µs/call", "100,000 calls")
-    assert speed_cells(None, benchmarked()) == call_cells(benchmarked())
+    assert speed_cells(None, benchmarked()) == ("10.0 µs/call", "100,000 calls")
+    assert speed_cells(None, EVIDENCE) == ("2.33 ms/tok", "429")
     assert kernel_line(EVIDENCE) is None
-    assert call_cells(EVIDENCE) is None
 
 
 @pytest.mark.parametrize("calls", [None, "50", 0, -1, 1.5])
 def test_a_file_that_was_never_verified_is_shown_without_its_calls(calls: object) -> None:
     found = benchmarked()
     odd = replace(found, workload=MappingProxyType({**found.workload, "calls": calls}))
-    assert call_cells(odd) is None
+    assert speed_cells(RECEIPT, odd) == ("500 µs/tok", "427")
     unnamed = tuple(replace(metric, unit="") for metric in found.metrics)
     assert kernel_line(replace(odd, metrics=unnamed)) is not None
