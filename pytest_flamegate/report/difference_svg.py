@@ -7,10 +7,9 @@ callees changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from pytest_flamegate.profile.difference import PathChange, ProfileDifference
+from pytest_flamegate.profile.difference import Change, PathChange, ProfileDifference
 from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.difference import (
     SHADES,
@@ -181,19 +180,6 @@ ANSWER = 15.0
 _NARROWEST, _NARROWEST_CALM = 0.5, 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class _DifferencePicture:
-    """The data of every part of the picture; ``unit`` is the width of one in the measure."""
-
-    difference: ProfileDifference
-    laid: Layout[PathChange]
-    width: float
-    scale: Scale
-    unit: float
-    parts: Mapping[str, float]
-    ranks: Mapping[str, int]
-
-
 def difference_svg(difference: ProfileDifference, *, title: str, subtitle: str) -> str:
     """Draw ``difference`` as one self-contained SVG document, in the reader's light or dark.
 
@@ -203,30 +189,20 @@ def difference_svg(difference: ProfileDifference, *, title: str, subtitle: str) 
     laid, width = difference_layout(
         difference, least_part=_NARROWEST / INNER, calm_part=_NARROWEST_CALM / INNER
     )
-    largest = max(difference.total.base, difference.total.head)
     # Noise can make a side wider than the boxes, which are as wide as the mean.
-    unit = INNER / max(width, largest)
-    picture = _DifferencePicture(
-        difference=difference,
-        laid=laid,
-        width=width * unit,
-        scale=Scale.of(difference),
-        unit=unit,
-        parts={each.frame.name: abs(each.own.change) / largest for each in difference.changed},
-        ranks={each.frame.name: rank for rank, each in enumerate(difference.changed, 1)},
-    )
+    unit = INNER / max(width, difference.total.base, difference.total.head)
     sheet = Sheet()
     sheet.heading(title, subtitle)
     _banner(sheet, difference)
     sheet.y += 14
     _answer(sheet, difference)
-    _side_bars(sheet, difference, picture.unit)
-    _flames(sheet, picture)
+    _side_bars(sheet, difference, unit)
+    _flames(sheet, difference, laid, width, unit)
     sheet.y += 22
     _legend(sheet, difference)
     _summary_table(sheet, difference)
     sheet.y += 4
-    sheet.notes(list(_reading(picture)))
+    sheet.notes(list(_reading(difference, laid.left_out)))
     for side in (difference.base, difference.head):
         sheet.notes([visible(side.name), *profile_notes(side.profile)])
     return sheet.document(title, _description(difference), SHADES)
@@ -245,76 +221,76 @@ def _answer(sheet: Sheet, difference: ProfileDifference) -> None:
     sheet.y += 3
 
 
-def _flames(sheet: Sheet, picture: _DifferencePicture) -> None:
-    laid, top = picture.laid, sheet.y
-    boxes = Boxes()
+def _flames(
+    sheet: Sheet, difference: ProfileDifference, laid: Layout[PathChange], width: float, unit: float
+) -> None:
+    """Draw the boxes; ``unit`` is the width of one in the measure, ``width`` that of the whole."""
+    top, boxes = sheet.y, Boxes()
+    ranks = {each.frame.name: rank for rank, each in enumerate(difference.changed, 1)}
     for box in laid.boxes:
         y = top + (laid.depth - box.depth - 1) * ROW
-        _box(boxes, picture, box, y)
-    everything = f"all: {describe_total(picture.difference)}"
+        _box(boxes, difference, box, ranks.get(box.item.frame.name), y, unit)
+    everything = f"all: {describe_total(difference)}"
     floor = top + laid.depth * ROW
-    boxes.add("floor", MARGIN, floor, picture.width, [everything], Words(everything))
+    boxes.add("floor", MARGIN, floor, width * unit, [everything], Words(everything))
     sheet.parts.append(boxes.drawn(SHADES))
     sheet.y = floor + ROW
 
 
-def _box(boxes: Boxes, picture: _DifferencePicture, box: Placed[PathChange], y: float) -> None:
-    path = box.item
-    own = own_change(picture.difference, path)
-    x, width = MARGIN + box.start * picture.unit, box.weight * picture.unit
-    moved = abs(own.change) * picture.unit if _costs(path, picture) else 0.0
+def _box(
+    boxes: Boxes,
+    difference: ProfileDifference,
+    box: Placed[PathChange],
+    rank: int | None,
+    y: float,
+    unit: float,
+) -> None:
+    """Draw one box; ``rank`` is the row of its function in the table, if that changed."""
+    path, scale = box.item, Scale.of(difference)
+    name, side = path.frame.name, path.one_sided
+    own = own_change(difference, path)
+    whole = difference.change(path.base_samples, path.head_samples)
+    word = f"{state_word(difference, side)}: " if side else ""
+    # An outline marks a path on one side alone; its callees have boxes of their own.
+    shade = unchanged_shade(difference.one_sided_call(path))
+    words = Words(word + name, (scale.bare((whole.base + whole.head) / 2),))
+    moved = 0.0
+    if path.state != "unchanged" and rank is not None:
+        # The number leads to the row of the table, from boxes that are too small for a name.
+        label = f"{rank} {word}{name}"
+        words = Words(label, (scale.signed(own.change), scale.describe(own)), f"{rank}")
+        moved = abs(own.change) * unit
+        if not (path.children and path.state in ("new", "vanished")):
+            largest = max(difference.total.base, difference.total.head)
+            part = abs(difference.changed[rank - 1].own.change) / largest
+            shade = change_shade(path.state, part)
+    x, width = MARGIN + box.start * unit, box.weight * unit
     mark = "more" if own.change > 0 else "less"
     is_marked = _NARROWEST <= moved < 0.999 * width
+    title = list(_title(difference, path, own, whole))
     # A label may lie on the mark, so it takes the ink that is legible on both.
-    ink = mark if is_marked else ""
-    title, words = list(_title(path, picture)), _words(path, picture)
-    boxes.add(_shade(path, picture), x, y, width, title, words, ink=ink)
+    boxes.add(shade, x, y, width, title, words, ink=mark if is_marked else "")
     if is_marked:
         # Nothing stands above a path's own cost, which is at its right end.
         boxes.mark(mark, x + width - moved, y, moved)
 
 
-def _costs(path: PathChange, picture: _DifferencePicture) -> bool:
-    """Whether the cost of a path changed because its function did."""
-    return path.state != "unchanged" and path.frame.name in picture.ranks
-
-
-def _shade(path: PathChange, picture: _DifferencePicture) -> str:
-    if _costs(path, picture) and not (path.children and path.state in ("new", "vanished")):
-        return change_shade(path.state, picture.parts[path.frame.name])
-    # An outline marks a path on one side alone; its callees have boxes of their own.
-    return unchanged_shade(picture.difference.one_sided_call(path))
-
-
-def _words(path: PathChange, picture: _DifferencePicture) -> Words:
-    name, scale = path.frame.name, picture.scale
-    side = path.one_sided
-    word = f"{state_word(picture.difference, side)}: " if side else ""
-    if not _costs(path, picture):
-        change = picture.difference.change(path.base_samples, path.head_samples)
-        return Words(word + name, (scale.bare((change.base + change.head) / 2),))
-    own = own_change(picture.difference, path)
-    # The number leads to the row of the table, from boxes that are too small for a name.
-    rank = f"{picture.ranks[name]}"
-    return Words(f"{rank} {word}{name}", (scale.signed(own.change), scale.describe(own)), rank)
-
-
-def _title(path: PathChange, picture: _DifferencePicture) -> Iterator[str]:
+def _title(
+    difference: ProfileDifference, path: PathChange, own: Change, whole: Change
+) -> Iterator[str]:
+    scale, unit = Scale.of(difference), unit_of(difference)
     yield path.frame.name
-    state = state_word(picture.difference, path.state)
+    state = state_word(difference, path.state)
     yield f"{path.frame.module or 'module unknown'} · itself {state}"
-    own, unit = own_change(picture.difference, path), unit_of(picture.difference)
-    all_of_it = picture.difference.change(path.base_samples, path.head_samples)
-    for words, change in (("itself", own), ("with all it calls", all_of_it)):
+    for words, change in (("itself", own), ("with all it calls", whole)):
         yield (
-            f"{words}: {picture.scale.describe(change)} · {figures.share(change.base_share)} → "
+            f"{words}: {scale.describe(change)} · {figures.share(change.base_share)} → "
             f"{figures.share(change.head_share)} · {figures.count(change.base_samples)} → "
             f"{figures.plural(change.head_samples, unit)}"
         )
 
 
-def _reading(picture: _DifferencePicture) -> Iterator[str]:
-    difference, laid = picture.difference, picture.laid
+def _reading(difference: ProfileDifference, left_out: int) -> Iterator[str]:
     of_all = f"share of {unit_of(difference)}s"
     measures = {"cost": "cost per token", "share": of_all, "count": "instructions"}
     yield (
@@ -329,8 +305,8 @@ def _reading(picture: _DifferencePicture) -> Iterator[str]:
         "show a change in one of a hundred"
     )
     yield "± is two standard errors"
-    if laid.left_out:
-        yield f"{figures.plural(laid.left_out, 'branch', 'branches')} too small to draw or too deep"
+    if left_out:
+        yield f"{figures.plural(left_out, 'branch', 'branches')} too small to draw or too deep"
 
 
 def _description(difference: ProfileDifference) -> str:

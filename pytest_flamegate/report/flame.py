@@ -151,15 +151,11 @@ class Placed(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Layout(Generic[T]):
-    """The boxes from left to right, callers before callees, and the number of branches left out."""
+    """The boxes from left to right, callers before callees; rows, and branches left out."""
 
     boxes: tuple[Placed[T], ...]
+    depth: int
     left_out: int
-
-    @property
-    def depth(self) -> int:
-        """The number of rows."""
-        return max((box.depth + 1 for box in self.boxes), default=0)
 
 
 def place(
@@ -195,7 +191,7 @@ def place(
         drawn.append(Placed(item, depth, start, -negative))
         offer(children(item), depth + 1, start)
     drawn.sort(key=lambda box: (box.start, box.depth))
-    return Layout(tuple(drawn), left_out)
+    return Layout(tuple(drawn), max((box.depth + 1 for box in drawn), default=0), left_out)
 
 
 SHORTEST_CHAIN = 3
