@@ -40,11 +40,11 @@ from pytest_flamegate.receipt.baseline import (
 from pytest_flamegate.receipt.imports import ImportFormat, detect_import_format
 from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
 from pytest_flamegate.report import text as figures
-from pytest_flamegate.report.answers import imported_text
 from pytest_flamegate.report.bricks import graph_text, sums_text
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
+from pytest_flamegate.report.terminal import imported_text
 from pytest_flamegate.report.text import clip, columns, visible
 from pytest_flamegate.run.open import open_graph, open_profile, open_sums
 

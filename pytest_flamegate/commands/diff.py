@@ -24,15 +24,11 @@ from pytest_flamegate.receipt.imports.imported import (
     decode_imported,
     is_imported,
 )
-from pytest_flamegate.report.answers import (
-    comparison_document,
-    comparison_text,
-    difference_document,
-    difference_text,
-)
+from pytest_flamegate.report.difference import difference_document, difference_text
 from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.flame_html import flamegraph_html
+from pytest_flamegate.report.terminal import comparison_document, comparison_text
 from pytest_flamegate.run.open import compare_opened, open_profile, other_work, title_profile
 
 _EVIDENCE = "evidence.json"

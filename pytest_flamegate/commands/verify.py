@@ -26,7 +26,7 @@ from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.policies import policy_for
 from pytest_flamegate.receipt.rules.replay import Replayed
 from pytest_flamegate.receipt.sources import Sources, read_sources
-from pytest_flamegate.report.answers import replay_document, verification_text
+from pytest_flamegate.report.terminal import replay_document, verification_text
 
 if TYPE_CHECKING:  # heavy, and needed only for a replay
     from pytest_flamegate.run.replay import Replaying

@@ -7,7 +7,8 @@ solid and removed cost is an empty outline, so that neither depends on colour al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -18,12 +19,13 @@ from pytest_flamegate.profile.difference import (
     Measure,
     PathChange,
     ProfileDifference,
+    ProfileSide,
     State,
 )
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import SHORTEST_CHAIN, Layout, chain_frame, place
 from pytest_flamegate.report.svg import FLOOR, Shade
-from pytest_flamegate.report.text import visible
+from pytest_flamegate.report.text import columns, paint, visible
 
 STEPS = (0.01, 0.03)
 """Parts of the whole at which a tint gets stronger."""
@@ -251,6 +253,89 @@ def _row(
         f"{change.shift_pp:+.1f} pp".replace("-", "−"),
         "–" if state == "unchanged" else z_text(change.z),
     )
+
+
+# The answer of flamegate diff
+
+
+def difference_text(difference: ProfileDifference, *, colour: bool = False) -> str:
+    """Return the answer, its warnings and a table, without a line break at the end."""
+    summary = visible(describe_difference(difference), 2000)
+    lines = [paint(summary, "yellow" if difference.changed else "green") if colour else summary]
+    lines += _warnings(difference)
+    for role, side in (("before", difference.base), ("after", difference.head)):
+        samples = text.plural(side.profile.samples, side.profile.unit.removesuffix("s"))
+        lines.append(f"  {role:<6}  {visible(side.name)} · {samples}")
+    own = f"own part in {Scale.of(difference).unit}"
+    head = ("", own, "", "before", "after", "change", "share", "moved", "z")
+    table = [head, *change_rows(difference)]
+    lines += columns(table, right=(0, 3, 4, 5, 6, 7, 8), indent=2, gap=2)
+    lines.append(f"  in all  {describe_total(difference)}")
+    lines.append(
+        f"  changed means |z| ≥ {difference.certain_z:.1f}: of two profiles of one program one in "
+        "a hundred shows any change; ± is two standard errors"
+    )
+    return "\n".join(lines)
+
+
+def _warnings(difference: ProfileDifference) -> Iterator[str]:
+    if difference.mismatches:
+        details = "; ".join(visible(str(each)) for each in difference.mismatches)
+        yield f"  NOT COMPARABLE  the profiles were taken differently: {details}"
+    if difference.measure == "share":
+        yield f"  shares only  {SHARES_ONLY}"
+
+
+def difference_document(difference: ProfileDifference) -> dict[str, object]:
+    """Return the difference as plain data; every function, the largest change first.
+
+    Values are in ``unit``: seconds per token, shares of 0 to 1, or instructions. ``z`` is null
+    for an exact change.
+    """
+    units = {"cost": "s/token", "share": "share", "count": "instructions"}
+    return {
+        "answer": describe_difference(difference),
+        "measure": difference.measure,
+        "unit": units[difference.measure],
+        "certain_z": difference.certain_z,
+        "mismatches": [
+            {"what": each.condition, "base": each.base, "head": each.head}
+            for each in difference.mismatches
+        ],
+        "base": _side(difference.base),
+        "head": _side(difference.head),
+        "total": _change(difference.total),
+        "functions": [
+            {
+                "name": each.frame.name,
+                "module": each.frame.module,
+                "kind": each.frame.kind,
+                "state": each.state,
+                "own": _change(each.own),
+                "inclusive": _change(each.inclusive),
+            }
+            for each in difference.functions
+        ],
+    }
+
+
+_CONDITIONS = ("profiler", "event", "rate_hz", "call_graph", "python", "covers")
+_CHANGE = ("base", "head", "change", "error", "z", "base_samples", "head_samples", "base_share",
+           "head_share", "shift_pp")  # fmt: skip
+
+
+def _side(side: ProfileSide) -> dict[str, object]:
+    return {
+        "name": side.name,
+        "samples": side.samples,
+        **{name: getattr(side.profile, name) for name in _CONDITIONS},
+        "cpu_s_per_token": side.cpu_s_per_token,
+    }
+
+
+def _change(change: Change) -> dict[str, object]:
+    found = {name: getattr(change, name) for name in _CHANGE}
+    return found if math.isfinite(change.z) else found | {"z": None}
 
 
 # Layout

@@ -1,4 +1,4 @@
-"""Reports as text: the line before the runs, the table after them, a failed test, annotations."""
+"""Reports as text: the table after the runs, a failed test, receipts, imported results."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.text import Notice, Refusal, significant
 from pytest_flamegate.gate.verdict import Verdict, headline
+from pytest_flamegate.receipt.imports.imported import ImportComparison, Imported, ImportedMetric
+from pytest_flamegate.receipt.rules.replay import describe_rates
 from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.receipt.verify import Verification
 from pytest_flamegate.report import text
 from pytest_flamegate.report.evidence import engine_lines, kernel_line, revision_note, speed_cells
 from pytest_flamegate.report.run_report import RunReport, find_hottest, variant_sections
@@ -216,3 +221,177 @@ def _escape(value: str, replacements: tuple[tuple[str, str], ...]) -> str:
     for char, written in replacements:
         value = value.replace(char, written)
     return value
+
+
+# Answers about receipts
+
+
+_TOKENS = {"E_REPLAY_TOKENS": "differ", "W_REPLAY_NOT_DETERMINISTIC": "not compared"}
+
+
+def verification_text(
+    found: Verification,
+    *,
+    path: str | None = None,
+    required: str | None = None,
+    colour: bool = False,
+    error: FlamegateError | None = None,
+) -> str:
+    """Return the answer about one receipt, without a line break at its end.
+
+    An honest receipt whose replay does not hold is neither accepted nor refused. ``path`` names the
+    receipt if there are several, ``required`` the grade that was asked for; ``error`` is the reason
+    why its workload could not be run again.
+    """
+    undecided = error is not None or (found.replayed is not None and not found.obtained_again)
+    answer = "refused" if not found.ok else "not replayed" if undecided else "accepted"
+    if colour and not (found.ok and undecided):
+        answer = paint(answer, "green" if found.ok else "red")
+    wanted = f", wanted {visible(required).upper()}" if required else ""
+    name = f"{visible(path, 1000)}: " if path is not None else ""
+    replayed = replay_line(found)
+    replay = [replayed] if replayed is not None else []
+    if error is not None:
+        problem = visible(f"{error.problem} {error.remedy}", 20_000)
+        replay = ["not replayed:", *columns([(error.code, problem)], indent=2)]
+    usable = "yes" if found.fit else "no" if found.honest else "not evaluated (verification failed)"
+    return "\n".join(
+        [
+            f"{name}{answer} (grade {found.grade.name}{wanted})   policy {visible(found.policy)}",
+            *replay,
+            f"honest: yes, {found.grade.name}" if found.honest else "honest: no",
+            *_finding_lines([*found.refusals, *found.warnings]),
+            f"usable as a baseline: {usable}",
+            *_finding_lines(found.unfit),
+            *([f"signed by {visible(found.signed_by)}"] if found.signed_by else []),
+            visible(found.ceiling, 1000),
+        ]
+    )
+
+
+def _finding_lines(findings: Sequence[Refusal | Notice]) -> list[str]:
+    """Return a line for each finding: its code, the problem, the remedy."""
+    rows = []
+    for each in findings:
+        sentences = (visible(each.message, 1000), visible(each.remedy, 1000))
+        rows.append((each.code, " ".join(filter(None, sentences))))
+    return columns(rows, indent=2)
+
+
+def replay_line(found: Verification) -> str | None:
+    """Return ``replayed here: 8 processes, digest equal, …``; None if nothing was run."""
+    replayed = found.replayed
+    if replayed is None:
+        return None
+    tokens = _compare_tokens(found)
+    digest = "differs" if tokens == "differ" else tokens
+    rates = describe_rates(replayed.rate)
+    return f"replayed here: {replayed.processes} processes, digest {digest}, {rates}"
+
+
+def replay_document(found: Verification) -> dict[str, object] | None:
+    """Return the replay as plain data; rates are tokens per second, null if not compared."""
+    replayed = found.replayed
+    if replayed is None:
+        return None
+    rate = replayed.rate
+    return {
+        "processes": replayed.processes,
+        "tokens": _compare_tokens(found),
+        "rate": rate.answer,
+        "claimed_tokens_per_second": rate.claimed,
+        "tokens_per_second": rate.here,
+        "low": rate.low,
+        "high": rate.high,
+        "wall_tokens_per_second": rate.wall,
+    }
+
+
+def _compare_tokens(found: Verification) -> str:
+    codes = [each.code for each in (*found.refusals, *found.warnings)]
+    return next((word for code, word in _TOKENS.items() if code in codes), "equal")
+
+
+# Imported results
+
+
+_WIDTH = 44
+_WORDS = {True: "better", False: "worse", None: "same"}
+_MOST_LEFT_OUT = 5
+_NAMES = ("name", "statistic", "formula", "unit", "direction")
+
+
+def imported_text(results: Sequence[Imported]) -> str:
+    """Return a table of the figures of every result, with their formulas."""
+    rows = [("result", "figure", "", "statistic", "of", "formula")]
+    for result in results:
+        rows += [
+            (
+                visible(result.result),
+                each.name,
+                _value(each),
+                each.statistic,
+                "" if each.samples is None else text.count(each.samples),
+                each.formula,
+            )
+            for each in result.metrics
+        ]
+    first = results[0]
+    tool = " ".join(part for part in (first.tool, first.tool_version) if part)
+    lines = [
+        f"{text.plural(len(results), 'result')} of {clip(visible(tool), 60)}, SELF_REPORTED: "
+        "not measured by flamegate",
+        *columns(rows, right=(2, 4)),
+    ]
+    left_out = [each for result in results for each in result.left_out]
+    lines += [
+        f"left out: {visible(each.field)}, {each.reason}" for each in left_out[:_MOST_LEFT_OUT]
+    ]
+    if len(left_out) > _MOST_LEFT_OUT:
+        lines.append(f"left out: {text.count(len(left_out) - _MOST_LEFT_OUT)} more")
+    return "\n".join(lines)
+
+
+def comparison_text(compared: ImportComparison) -> str:
+    """Return the figures that are comparable, then the names of those that are not."""
+    rows = [("figure", "statistic", "before", "after", "change", "", "formula")]
+    rows += [
+        (
+            pair.after.name,
+            pair.after.statistic,
+            _value(pair.before),
+            _value(pair.after),
+            f"{pair.change_pct:+,.1f} %",
+            _WORDS[pair.better],
+            pair.after.formula,
+        )
+        for pair in compared.pairs
+    ]
+    lines = columns(rows, right=(2, 3, 4)) if compared.pairs else ["nothing could be compared"]
+    lines += [f"{each.code}: {each.message}" for each in compared.differing]
+    if compared.alone:
+        lines.append(f"not on both sides: {clip(', '.join(compared.alone), 300)}")
+    return "\n".join(lines)
+
+
+def comparison_document(compared: ImportComparison) -> dict[str, object]:
+    """Return the comparison as plain data."""
+    return {
+        "compared": [
+            {name: getattr(pair.after, name) for name in _NAMES}
+            | {
+                "before": pair.before.value,
+                "after": pair.after.value,
+                "change_pct": pair.change_pct,
+                "better": pair.better,
+            }
+            for pair in compared.pairs
+        ],
+        "refused": [{"code": each.code, "message": each.message} for each in compared.differing],
+        "alone": list(compared.alone),
+    }
+
+
+def _value(metric: ImportedMetric) -> str:
+    spread = "" if metric.stddev is None else f" ± {significant(metric.stddev)}"
+    return clip(f"{significant(metric.value, 4)}{spread} {metric.unit}", _WIDTH)

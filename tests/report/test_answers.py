@@ -11,13 +11,8 @@ from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.profile.difference import ProfileSide, compare_profiles
 from pytest_flamegate.receipt import Grade, Notice, Refusal, Verification
 from pytest_flamegate.receipt.rules.replay import RateAgain, Replayed
-from pytest_flamegate.report.answers import (
-    difference_document,
-    difference_text,
-    replay_document,
-    replay_line,
-    verification_text,
-)
+from pytest_flamegate.report.difference import difference_document, difference_text
+from pytest_flamegate.report.terminal import replay_document, replay_line, verification_text
 from tests.report import factory
 from tests.report.factory import BASE, COMPARED, HEAD, compared, slowed
 
