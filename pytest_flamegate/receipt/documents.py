@@ -165,7 +165,7 @@ def decode_evidence(data: bytes) -> Evidence:
 
 def find_faults(document: object) -> list[Fault]:
     """Return the fields of a parsed ``document`` that depart from the schema of receipts."""
-    remedy = f"See the receipt schema {SCHEMA_VERSION} for what belongs there."
+    remedy = f"See the receipt schema {SCHEMA_VERSION} for the fields that belong there."
     if not isinstance(document, Mapping):
         problem = f"The receipt must be an object, and is {quote(document)}."
         return [Fault(None, Refusal("E_SCHEMA", problem, remedy))]

@@ -24,7 +24,10 @@ RUNS = (
     *("engine", "command", "target", "build", "env", "prompt", "max_tokens", "seed", "threads"),
     *("token_unit", "tokenizer", *OPTIONS),
 )
-"""The parts of a recipe that decide what runs. The model is known by its digest, not its place."""
+"""The parts of a recipe that decide which program runs, and how.
+
+The model is known by its digest, not its place.
+"""
 _MAY_BE_EMPTY = ("command", "build", "env")
 _OTHER = frozenset({"name", "source", "timeout_s", "injection"})
 _KNOWN = frozenset({*RUNS, *_OTHER, "model"})

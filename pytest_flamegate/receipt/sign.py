@@ -89,12 +89,12 @@ class _EnvelopeFields(msgspec.Struct, rename="camel"):
     ]
 
 
-class _Digests(msgspec.Struct):
+class _FileDigest(msgspec.Struct):
     sha256: str = ""
 
 
-class _Subject(msgspec.Struct):
-    digest: _Digests
+class _SignedFile(msgspec.Struct):
+    digest: _FileDigest
     name: str = ""
 
 
@@ -102,7 +102,7 @@ class Statement(msgspec.Struct, frozen=True, rename={"type": "_type"}):
     """An in-toto statement. Fields that flamegate does not use are ignored."""
 
     type: str
-    subject: Annotated[tuple[_Subject, ...], Meta(min_length=1, max_length=MAX_SUBJECTS)]
+    subject: Annotated[tuple[_SignedFile, ...], Meta(min_length=1, max_length=MAX_SUBJECTS)]
     predicate_type: str = msgspec.field(name="predicateType")
     predicate: dict[str, Any] = {}
 
