@@ -37,8 +37,8 @@ from pytest_flamegate.receipt.baseline import (
     PICTURE,
     RECEIPT,
 )
-from pytest_flamegate.receipt.imports import ImportFormat, detect_import_format
 from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
+from pytest_flamegate.receipt.imports.reading import ImportFormat, detect_import_format
 from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.bricks import graph_text, sums_text
 from pytest_flamegate.report.flame import Drawn

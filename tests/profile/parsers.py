@@ -19,7 +19,7 @@ from pytest_flamegate.profile.frames import parse_folded
 from pytest_flamegate.profile.profilers import perf_data, pyspy, tools
 from pytest_flamegate.profile.profilers.callgrind import parse_callgrind
 from pytest_flamegate.profile.profilers.perf_data import parse_script
-from pytest_flamegate.receipt.imports import FORMATS, detect_import_format
+from pytest_flamegate.receipt.imports.reading import FORMATS, detect_import_format
 from tests.graph.parsers import BRICK_PARSERS
 from tests.profile.parser import EVENT, EVENTS, JSON, LIMIT_S, NODE, Parser
 from tests.profile.profiles import DATA

@@ -1,14 +1,17 @@
-"""Read the JSON of a foreign result: its documents, and the fields that become figures."""
+"""Read results of other benchmark tools from their JSON, by the tables of ``formats.toml``.
+
+``llama-bench`` has a reader of its own, because the kind of a figure depends on its test.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
 
-from pytest_flamegate.core.errors import ReceiptError, UndecidedError
-from pytest_flamegate.core.json import Limits, parse_json
+import msgspec
+
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.receipt.imports.imported import (
     Imported,
@@ -19,71 +22,23 @@ from pytest_flamegate.receipt.imports.imported import (
     Statistic,
     unit_of,
 )
-
-MAX_BYTES = 64 << 20
-"""A report that lists every request of a long run has some ten million bytes."""
-MAX_RESULTS = 1000
-MAX_TEXT = 200
-"""Characters of a setting or a name that are stored."""
-MAX_COUNT = 1 << 53
-"""A larger number may not be the one that was written, once it is read."""
-
-
-def malformed_error(problem: str) -> ReceiptError:
-    """Return the error for a file that is not as its tool writes it."""
-    return ReceiptError(
-        "E_IMPORT_MALFORMED",
-        f"The result file is malformed: {problem}.",
-        "Give the file as the tool wrote it, or export it again.",
-    )
+from pytest_flamegate.receipt.imports.values import (
+    MAX_TEXT,
+    find,
+    first_text,
+    look_up,
+    malformed_error,
+    no_results_error,
+    read_count,
+    read_documents,
+    read_number,
+    read_settings,
+    require_object,
+    unique_names,
+)
 
 
-def no_results_error(problem: str, remedy: str) -> Exception:
-    """Return the error for a file without any figure."""
-    return UndecidedError("E_NO_RESULTS", f"The file has no result: {problem}.", remedy)
-
-
-def read_documents(data: bytes) -> list[Mapping[str, object]]:
-    """Return the objects in ``data``: the entries of a list, one object, or one a line.
-
-    Raises:
-        ReceiptError: ``E_TOO_LARGE``, ``E_IMPORT_MALFORMED``, or ``E_JSON_...`` if it is no
-            strict JSON.
-    """
-    if len(data) > MAX_BYTES:
-        raise _too_large_error(
-            f"The result file has {len(data):,} bytes; at most {MAX_BYTES:,} are allowed.",
-            "Export it without the single requests.",
-        )
-    limits = Limits(len(data))
-    try:
-        whole = parse_json(data, limits, subject="The result file")
-        found = whole if isinstance(whole, list) else [whole]
-    except ReceiptError as error:
-        lines = [line for line in data.splitlines() if line.strip()]
-        if error.code != "E_JSON_SYNTAX" or len(lines) < 2 or not _is_json(lines[0], limits):
-            raise
-        found = [parse_json(line, limits, subject="A line of the file") for line in lines]
-    if len(found) > MAX_RESULTS:
-        raise _too_large_error(
-            f"The file has more than {MAX_RESULTS:,} results.", "Split it into several files."
-        )
-    return [require_object(each, "a result") for each in found]
-
-
-def _too_large_error(problem: str, remedy: str) -> ReceiptError:
-    return ReceiptError("E_TOO_LARGE", problem, remedy)
-
-
-def _is_json(line: bytes, limits: Limits) -> bool:
-    try:
-        parse_json(line, limits)
-    except ReceiptError:
-        return False
-    return True
-
-
-class Figure(NamedTuple):
+class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One figure of a foreign file.
 
     ``field`` is its name there, and ``formula`` the tool's computation of it. ``scale``
@@ -98,56 +53,144 @@ class Figure(NamedTuple):
     counted: bool = False
 
 
-class FieldTable(NamedTuple):
-    """The fields of a format that are figures. ``{}`` in a path stands for a figure's ``field``.
+class ImportFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON of one tool. Paths are names with dots between them; ``{}`` is a figure's field.
 
     Attributes:
+        marks: names that every file of the format contains.
+        result: name of a result; empty if the strategy of the load names it.
+        entries: name of the list of results; empty if the document is one result.
+        prefix: begins the path of each figure within a result.
+        requests: path of the number of successful requests, with ``[]`` of a list of them.
         times: figures with a distribution over requests or tokens.
         rates: figures that are one ratio over the whole run.
-        statistics: the path of each statistic of a time.
-        rate: the path of a rate.
-        spread: the path of the standard deviation of a time; empty if there is none.
-        samples: the path of the number of samples of a time; empty if there is none.
+        statistics: path of each statistic of a time.
+        rate, spread, samples, unit: paths of a rate, and of a figure's standard deviation, number
+            of samples and unit, if they are stated.
     """
 
-    times: tuple[Figure, ...]
-    rates: tuple[Figure, ...]
-    statistics: Mapping[Statistic, str]
+    name: str
+    marks: tuple[str, ...]
+    tool: str
+    tool_without_version: str = ""
+    result: str = ""
+    entries: str = ""
+    prefix: str = ""
+    requests: str = ""
+    version: str = ""
+    models: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    times: tuple[Figure, ...] = ()
+    rates: tuple[Figure, ...] = ()
+    statistics: Mapping[Statistic, str] = msgspec.field(default_factory=dict)
     rate: str = "{}"
     spread: str = ""
     samples: str = ""
+    unit: str = ""
 
+    def recognises(self, data: bytes) -> bool:
+        """Whether ``data`` looks like JSON of this format."""
+        marks = (f'"{mark}"'.encode() for mark in self.marks)
+        return data.lstrip()[:1] in (b"{", b"[") and all(mark in data for mark in marks)
 
-@dataclass(slots=True)
-class Collector:
-    """Collects the figures of one result of ``tool``.
+    def read(self, data: bytes) -> tuple[Imported, ...]:
+        """Return the results in ``data``.
 
-    ``prefix`` is the path of the object that figures are read from, for their ``field``.
-    """
+        Raises:
+            ReceiptError: ``E_TOO_LARGE``, ``E_IMPORT_MALFORMED`` or ``E_JSON_...``.
+            UndecidedError: ``E_NO_RESULTS``.
+        """
+        documents = read_documents(data)
+        if self.name == LLAMA_BENCH.name:
+            names = unique_names([_name_test(test) for test in documents])
+            return tuple(map(_read_test, documents, names))
+        entries = [(document, document, "") for document in documents]
+        if self.entries:
+            report = documents[0]
+            listed = report.get(self.entries)
+            if not isinstance(listed, list) or not listed:
+                raise malformed_error(f"{self.entries} must be a list with an entry")
+            entries = [
+                (report, require_object(entry, "an entry"), f"{self.entries}.{index}.")
+                for index, entry in enumerate(listed)
+            ]
+        names = unique_names([self.result or _name_load(entry) for _, entry, _ in entries])
+        return tuple(
+            self._read_entry(*each, name) for each, name in zip(entries, names, strict=True)
+        )
 
-    tool: str
-    prefix: str = ""
-    metrics: list[ImportedMetric] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
-
-    def add_table(
-        self, table: FieldTable, document: Mapping[str, object], requests: int | None = None
-    ) -> None:
-        """Add all figures of ``table`` that ``document`` states; ``requests`` succeeded."""
-        for figure in table.times:
+    def _read_entry(
+        self, report: Mapping[str, object], entry: Mapping[str, object], place: str, name: str
+    ) -> Imported:
+        """Return the result in ``entry``, which is at ``place`` of the file."""
+        collector = _Collector(place)
+        requests = self._read_requests(entry, place)
+        for figure in (*self.times, *self.rates):
+            collector.check_unit(figure, entry, self._path(self.unit, figure))
+        for figure in self.times:
             samples = requests if figure.counted else None
-            if table.samples:
-                path = table.samples.format(figure.field)
-                samples = read_count(find(document, path), path)
-            spread = find(document, table.spread.format(figure.field)) if table.spread else None
-            for statistic, template in table.statistics.items():
-                path = template.format(figure.field)
+            if self.samples:
+                path = self._path(self.samples, figure)
+                samples = read_count(find(entry, path), path)
+            spread = find(entry, self._path(self.spread, figure))
+            for statistic, template in self.statistics.items():
+                path = self._path(template, figure)
                 stddev = spread if statistic == "mean" else None
-                self.add(figure, statistic, find(document, path), path, samples, stddev)
-        for figure in table.rates:
-            path = table.rate.format(figure.field)
+                collector.add(figure, statistic, find(entry, path), path, samples, stddev)
+        for figure in self.rates:
+            path = self._path(self.rate, figure)
             samples = requests if figure.counted else None
-            self.add(figure, "total", find(document, path), path, samples)
+            collector.add(figure, "total", find(entry, path), path, samples)
+        version = first_text(report, [self.version])
+        is_other = self.tool_without_version and not version and "schema_version" not in report
+        tool = self.tool_without_version if is_other else self.tool
+        settings = read_settings(entry, self.settings)
+        return collector.finish(tool, name, version, first_text(entry, self.models), settings)
+
+    def _path(self, template: str, figure: Figure) -> str:
+        return self.prefix + template.format(figure.field) if template else ""
+
+    def _read_requests(self, entry: Mapping[str, object], place: str) -> int | None:
+        """Return the number of successful requests; UndecidedError ``E_NO_RESULTS`` if it is 0."""
+        path = self.requests.removesuffix("[]")
+        value = find(entry, path)
+        if path != self.requests:
+            if not isinstance(value, list):
+                raise malformed_error(f"{path} must be a list")
+            value = len(value)
+        found = read_count(value, place + path)
+        if found == 0:
+            raise no_results_error(
+                f"no request succeeded ({place}{path} is 0)",
+                "Read the server's answers, and run the benchmark again.",
+            )
+        return found
+
+
+_UNITS = {
+    "ms": ("ms",),
+    "tokens/s": ("tokens/sec", "tokens/sec/user"),
+    "requests/s": ("requests/sec",),
+}
+"""The names that tools give to our units."""
+
+
+class _Collector:
+    """Collects the figures of one result, which is at ``place`` of its file."""
+
+    def __init__(self, place: str = "") -> None:
+        self._place = place
+        self._metrics: list[ImportedMetric] = []
+        self._left_out: list[LeftOut] = []
+
+    def check_unit(self, figure: Figure, entry: Mapping[str, object], path: str) -> None:
+        """Raise ReceiptError ``E_IMPORT_MALFORMED`` if a figure is stated in another unit."""
+        expected = _UNITS[unit_of(figure.name)[0]]
+        is_stated = path and entry.get(figure.field) is not None
+        if is_stated and (unit := find(entry, path)) not in expected:
+            raise malformed_error(
+                f"{figure.field} must be in {' or '.join(expected)}, and is in {quote(unit)}"
+            )
 
     def add(
         self,
@@ -163,18 +206,18 @@ class Collector:
         Zero is left out with a reason, because neither a time nor a rate of zero was measured.
         ReceiptError ``E_IMPORT_MALFORMED`` for a value that is no finite number from 0 on.
         """
-        field = self.prefix + path
+        field = self._place + path
         found = read_number(value, field)
         if found is None:
             return
         if found == 0:
-            self.left_out.append(LeftOut(field, "it is 0, so nothing was measured"))
+            self._left_out.append(LeftOut(field, "it is 0, so nothing was measured"))
             return
         spread = read_number(stddev, f"the spread of {field}")
         scaled = [None if each is None else each * figure.scale for each in (found, spread)]
         if math.inf in scaled:
             raise malformed_error(f"{quote(field)} is out of range")
-        self.metrics.append(
+        self._metrics.append(
             ImportedMetric(
                 figure.name,
                 scaled[0] or 0.0,
@@ -188,115 +231,107 @@ class Collector:
         )
 
     def finish(
-        self,
-        result: str,
-        version: str = "",
-        model: str = "",
-        settings: Mapping[str, Setting] | None = None,
+        self, tool: str, result: str, version: str, model: str, settings: Mapping[str, Setting]
     ) -> Imported:
         """Return the result; UndecidedError ``E_NO_RESULTS`` if it has no figure."""
-        if not self.metrics:
+        if not self._metrics:
             raise no_results_error(
-                f"{quote(result)} of {self.tool} has no figure that can be compared",
+                f"{quote(result)} of {tool} has no figure that can be compared",
                 "Run the benchmark again, with streaming on, so that requests succeed.",
             )
         return Imported(
-            result=result,
-            tool=self.tool,
-            tool_version=version[:MAX_TEXT],
-            model=model[:MAX_TEXT],
-            settings=settings or {},
-            metrics=tuple(self.metrics),
-            left_out=tuple(self.left_out),
+            result,
+            tool,
+            version[:MAX_TEXT],
+            model[:MAX_TEXT],
+            settings,
+            tuple(self._metrics),
+            tuple(self._left_out),
         )
 
 
-def find(document: object, path: str) -> object:
-    """Return the value at ``path``, names with dots between them; None if it is not stated."""
-    at = ""
-    for name in path.split("."):
-        if document is None:
-            return None
-        document = require_object(document, at or "the result").get(name)
-        at = f"{at}.{name}".removeprefix(".")
-    return document
+def _name_load(entry: Mapping[str, object]) -> str:
+    """Return a name for the file of a result: its strategy in letters, digits and dashes."""
+    strategy = look_up(entry, "config.strategy") or look_up(entry, "args.strategy")
+    rate = look_up(strategy, "rate") or look_up(strategy, "streams")
+    number = f"-{rate:g}" if isinstance(rate, (int, float)) and not isinstance(rate, bool) else ""
+    name = f"{first_text(strategy, ['type_'])}{number}"[:60]
+    plain = "".join(each if each.isascii() and each.isalnum() else "-" for each in name)
+    return "-".join(part for part in plain.split("-") if part) or "benchmark"
 
 
-def find_object(document: object, path: str) -> Mapping[str, object]:
-    """Return the object at ``path``; empty if it is not stated, or if it is something else."""
-    for name in path.split("."):
-        document = document.get(name) if isinstance(document, dict) else None
-    return document if isinstance(document, dict) else {}
+# llama-bench -o json or jsonl. Each entry is a test: a prompt of n_prompt tokens (pp), n_gen tokens
+# generated one by one from nothing or at a depth (tg), or one after the other (pg). Its source,
+# test::get_ts, computes 1e9 * (n_prompt + n_gen) / ns for each repetition and avg_ts as their mean:
+# all tokens over the engine's own time, without sampling, requests or a separate first token.
+LLAMA_BENCH = ImportFormat("llama-bench-json", ("avg_ts", "n_gen", "n_prompt"), "llama-bench")
+_PROMPT = Figure("avg_ts", "prefill_tokens_per_second", "prompt-tokens/prefill-time")
+_GENERATION = Figure("avg_ts", "decode_tokens_per_second", "n/decode-time")
+_BOTH = Figure("avg_ts", "total_tokens_per_second", "(input-tokens+output-tokens)/duration")
+_TEST_SETTINGS = (
+    *("backends", "cpu_info", "gpu_info", "devices", "model_filename", "model_size"),
+    *("model_n_params", "n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "n_gpu_layers"),
+    *("split_mode", "flash_attn", "no_kv_offload", "n_prompt", "n_gen", "n_depth", "test_time"),
+)
+_AGREEMENT = 1e-3
+"""Rates are written with six digits, times to the nanosecond."""
 
 
-def require_object(value: object, field: str) -> Mapping[str, object]:
-    """Return ``value`` if it is an object; ReceiptError ``E_IMPORT_MALFORMED`` if not."""
-    if not isinstance(value, dict):
-        raise malformed_error(f"{field} must be an object, and is {quote(value)}")
-    return value
+def _count(test: Mapping[str, object], name: str) -> int:
+    return read_count(test.get(name), name) or 0
 
 
-def read_number(value: object, field: str) -> float | None:
-    """Return a finite number from 0 on; None if it is not stated."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise malformed_error(f"{quote(field)} must be a number, and is {quote(value)}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not 0 <= number < math.inf:
-        raise malformed_error(f"{quote(field)} must be finite and not negative: {quote(value)}")
-    return number
-
-
-def read_count(value: object, field: str) -> int | None:
-    """Return a whole number below 2^53; None if it is not stated."""
-    found = read_number(value, field)
-    if found is not None and (found >= MAX_COUNT or found != int(found)):
-        raise malformed_error(f"{quote(field)} must be a whole number, and is {quote(value)}")
-    return None if found is None else int(found)
-
-
-def read_requests(value: object, field: str) -> int | None:
-    """Return the number of successful requests; UndecidedError ``E_NO_RESULTS`` if it is 0."""
-    found = read_count(value, field)
-    if found == 0:
+def _name_test(test: Mapping[str, object]) -> str:
+    counts = {"pp": _count(test, "n_prompt"), "tg": _count(test, "n_gen")}
+    parts = [f"{kind}{count}" for kind, count in counts.items() if count]
+    if not parts:
         raise no_results_error(
-            f"no request succeeded ({field} is 0)",
-            "Read the server's answers, and run the benchmark again.",
+            "a test processed no tokens (n_prompt and n_gen are 0)",
+            "Run llama-bench with -p or -n above 0.",
         )
-    return found
+    depth = _count(test, "n_depth")
+    return "-".join([*parts, f"d{depth}"] if depth else parts)
 
 
-def read_settings(found: Mapping[str, object], names: Iterable[str]) -> dict[str, Setting]:
-    """Return those of ``names`` that are text, numbers or booleans in ``found``."""
-    return {
-        name: value[:MAX_TEXT] if isinstance(value, str) else value
-        for name in names
-        if isinstance(value := found.get(name), (str, bool, int, float))
-    }
+def _read_test(test: Mapping[str, object], name: str) -> Imported:
+    prompt, generated = _count(test, "n_prompt"), _count(test, "n_gen")
+    figure = _BOTH if prompt and generated else _PROMPT if prompt else _GENERATION
+    rates = _repetitions(test)
+    # Of one repetition the tool writes a spread of 0.
+    stddev = test.get("stddev_ts") if rates is None or len(rates) > 1 else None
+    samples = None if rates is None else len(rates)
+    collector = _Collector()
+    collector.add(figure, "mean", test.get("avg_ts"), "avg_ts", samples, stddev)
+    number, commit = test.get("build_number"), first_text(test, ["build_commit"])
+    version = f"b{number} {commit}".strip() if type(number) is int else commit
+    model, settings = first_text(test, ["model_type"]), read_settings(test, _TEST_SETTINGS)
+    return collector.finish(LLAMA_BENCH.tool, name, version, model, settings)
 
 
-def text_or_empty(value: object) -> str:
-    """Return ``value`` if it is text, else an empty string."""
-    return value if isinstance(value, str) else ""
+def _repetitions(test: Mapping[str, object]) -> list[float] | None:
+    """Return the rate of each repetition; None if the file does not state them.
+
+    ReceiptError ``E_IMPORT_MALFORMED`` if their mean is not the stated one.
+    """
+    listed, mean = test.get("samples_ts"), read_number(test.get("avg_ts"), "avg_ts")
+    if listed is None:
+        return None
+    if not isinstance(listed, list) or not listed:
+        raise malformed_error("samples_ts must be a list of rates")
+    rates = [read_number(each, "samples_ts") or 0.0 for each in listed]
+    computed = math.fsum(rates) / len(rates)
+    if mean is not None and not math.isclose(mean, computed, rel_tol=_AGREEMENT):
+        raise malformed_error(f"avg_ts is {mean:.6g}, but the mean of samples_ts is {computed:.6g}")
+    return rates
 
 
-def unique_names(names: Sequence[str]) -> list[str]:
-    """Return ``names``, with ``-2``, ``-3`` ... after those that occurred before."""
-    counts: dict[str, int] = {}
-    # A name may end in a number itself.
-    taken = set(names)
-    found = []
-    for name in names:
-        count = counts.get(name, 0) + 1
-        given = name
-        while count > 1 and given in taken:
-            given = f"{name}-{count}"
-            count += given in taken
-        counts[name] = count
-        taken.add(given)
-        found.append(given)
-    return found
+_TABLES = tomllib.loads(Path(__file__).with_name("formats.toml").read_text("utf-8"))
+FORMATS: tuple[ImportFormat, ...] = (
+    LLAMA_BENCH,
+    *(msgspec.convert({"name": name, **table}, ImportFormat) for name, table in _TABLES.items()),
+)
+
+
+def detect_import_format(data: bytes) -> ImportFormat | None:
+    """Return the format of ``data``; None if it is none of them."""
+    return next((each for each in FORMATS if each.recognises(data)), None)

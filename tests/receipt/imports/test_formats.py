@@ -11,7 +11,6 @@ import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.receipt.formulas import MEANINGS
-from pytest_flamegate.receipt.imports import FORMATS, detect_import_format
 from pytest_flamegate.receipt.imports.imported import (
     Imported,
     ImportSource,
@@ -20,7 +19,7 @@ from pytest_flamegate.receipt.imports.imported import (
     decode_imported,
     encode_imported,
 )
-from pytest_flamegate.receipt.imports.reading import unique_names
+from pytest_flamegate.receipt.imports.reading import FORMATS, detect_import_format, unique_names
 from pytest_flamegate.receipt.types import Metric
 
 DATA = Path(__file__).parent / "data"
@@ -219,7 +218,7 @@ def test_other_files_are_not_recognised(data: bytes) -> None:
 def test_large_files_are_rejected_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     row = json.dumps(json.loads(BENCH)[0])
     assert error_code("[" + ",".join([row] * 1001) + "]") == "E_TOO_LARGE"
-    monkeypatch.setattr("pytest_flamegate.receipt.imports.reading.MAX_BYTES", 500)
+    monkeypatch.setattr("pytest_flamegate.receipt.imports.values.MAX_BYTES", 500)
     assert error_code(SERVE) == "E_TOO_LARGE"
 
 
