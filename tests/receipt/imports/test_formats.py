@@ -19,7 +19,8 @@ from pytest_flamegate.receipt.imports.imported import (
     decode_imported,
     encode_imported,
 )
-from pytest_flamegate.receipt.imports.reading import FORMATS, detect_import_format, unique_names
+from pytest_flamegate.receipt.imports.reading import FORMATS, detect_import_format
+from pytest_flamegate.receipt.imports.values import unique_names
 from pytest_flamegate.receipt.types import Metric
 
 DATA = Path(__file__).parent / "data"
