@@ -32,8 +32,7 @@ class BrickRow:
     ``avg_ns`` (``total_ns`` per call), minimum, maximum and quantiles are of single calls,
     inclusive; quantiles are None if only the sum of calls is known. ``share`` is the part of the
     self time in the whole of the table, 0 to 1. ``per_token_ns`` is self time per token and
-    ``calls_per_token`` calls per token, None if no token is known. ``latency_ns`` is of calls
-    that overlap, so it is not time spent.
+    ``calls_per_token`` calls per token, None if no token is known.
     """
 
     name: str
@@ -52,7 +51,6 @@ class BrickRow:
     per_token_ns: float | None
     calls_per_token: float | None
     provenance: Provenance
-    latency_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ def tabulate_totals(
         if each.calls > 0:
             found.setdefault((each.name, each.category), []).append(each)
     self_ns = sum(each.self_ns for group in found.values() for each in group)
-    if not self_ns and not any(each.latency_ns for group in found.values() for each in group):
+    if not self_ns:
         raise UndecidedError(
             "E_NO_BRICKS",
             "No brick was timed.",
@@ -189,7 +187,6 @@ def _row(totals: Sequence[BrickTotals], whole_ns: int, tokens: int) -> BrickRow:
         per_token_ns=self_ns / tokens if tokens else None,
         calls_per_token=calls / tokens if tokens else None,
         provenance=_weakest(each.provenance for each in totals),
-        latency_ns=sum(each.latency_ns for each in totals),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.receipt.documents import decode_evidence, find_faults
 from pytest_flamegate.receipt.policies import DEFAULT_POLICY, Policy, policy_for, policy_of_engine
 from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS, replay
-from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS, Candidate
+from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS
 from pytest_flamegate.receipt.rules.replay import Replayed
 from pytest_flamegate.receipt.rules.rule import Breach, Claim, Rulebook, Submission, read_folded
 from pytest_flamegate.receipt.sign import OTHER_FILES, check_signature
@@ -65,7 +65,6 @@ class _Findings:
 
     refusals: list[Refusal] = field(default_factory=list)
     warnings: list[Notice] = field(default_factory=list)
-    suspicions: list[str] = field(default_factory=list)
     honest: bool = True
     submission: Submission | None = None
     grade: Grade = Grade.OBSERVED
@@ -100,7 +99,7 @@ class _Findings:
             return ()
         if self.submission is None:
             return (NO_EVIDENCE,)
-        reasons = REASONS.find_breaches(Candidate(self.submission, tuple(self.suspicions)))
+        reasons = REASONS.find_breaches(self.submission)
         return tuple(Notice(each.code, each.message, each.remedy) for each in reasons)
 
 
@@ -275,7 +274,7 @@ def _crosscheck(
         found.reject(folded, Grade.OBSERVED)
         folded = None
     assert isinstance(sources.receipt, bytes)  # there is a claim, so there were bytes
-    found.submission = submission = Submission(
+    submission = Submission(
         claim,
         hashlib.sha256(sources.receipt).hexdigest(),
         evidence,
@@ -284,7 +283,8 @@ def _crosscheck(
     )
     found.apply(CHECKS, submission, rejects=True)
     suspicions = found.apply(SUSPICIONS, submission, rejects=False)
-    found.suspicions += (breach.code for breach in suspicions)
+    codes = tuple(breach.code for breach in suspicions)
+    found.submission = replace(submission, suspicions=codes) if codes else submission
     found.apply(SHORTFALLS, submission, rejects=False)
 
 

@@ -140,16 +140,6 @@ def provenance_notes(table: BrickTable) -> list[str]:
     return notes
 
 
-def latency_notes(table: BrickTable) -> list[str]:
-    """Return a sentence on each brick of which only the latency is known."""
-    return [
-        f"{visible(row.name)}: {text.seconds(row.latency_ns / 1e9)} from enqueue to sync, "
-        "of work that overlapped: no time spent"
-        for row in table.rows
-        if row.latency_ns
-    ]
-
-
 def _cut_tree(view: BrickView, most: int) -> list[str]:
     """Return the first lines of the tree, and how to see the others."""
     left = len(view.tree) - most
@@ -179,7 +169,7 @@ def brick_section(view: BrickView) -> Section:
     shown = Table(
         head, [*rows, *_other_rows(table)], right=(1, *range(3, len(head))), kind="bricks"
     )
-    notes = [*latency_notes(table), view.critical_path, view.roofline, *view.notes]
+    notes = [view.critical_path, view.roofline, *view.notes]
     tree = "\n".join(_cut_tree(view, PAGE_TREE_LINES)) if view.tree else ""
     return make_section(
         "Bricks",

@@ -116,14 +116,6 @@ def test_quantiles_lie_within_the_calls() -> None:
     assert row.min_ns == row.median_ns == row.p95_ns == row.max_ns == 1_000_000
 
 
-def test_latency_has_no_share() -> None:
-    waited = replace(
-        make_totals("LmHead", [1]), total_ns=0, self_ns=0, latency_ns=700, durations={}
-    )
-    (row,) = tabulate_totals([waited], wall_ns=1000).rows
-    assert (row.self_ns, row.share, row.latency_ns) == (0, 0.0, 700)
-
-
 @pytest.mark.parametrize(
     "passes",
     [

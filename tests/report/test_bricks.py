@@ -103,15 +103,6 @@ def test_threads_side_by_side_have_shares_of_bricks() -> None:
     assert not any("outside" in line for line in lines)
 
 
-def test_latency_is_no_time() -> None:
-    waited = replace(
-        make_totals("LmHead", [1]), total_ns=0, self_ns=0, latency_ns=700_000, durations={}
-    )
-    table = tabulate_totals([waited, make_totals("RmsNorm", [5])], wall_ns=10)
-    text = "LmHead: 700 µs from enqueue to sync, of work that overlapped: no time spent"
-    assert text in brick_lines("decode", BrickView(table), width=200)
-
-
 NESTED = [replace(make_totals("Block", [90]), self_ns=20), make_totals("RmsNorm", [70])]
 ONE = make_run(make_totals("RmsNorm", [9]))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pytest_flamegate.config.thresholds import (
     MAX_CPU_PRESSURE_PCT,
@@ -180,15 +179,7 @@ def _missing(case: Submission, least: float, below: float) -> Iterator[str]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """An honest submission, and the codes of the suspicions that it raised."""
-
-    case: Submission
-    suspicions: tuple[str, ...] = ()
-
-
-REASONS: Rulebook[Candidate] = Rulebook(remedy="Measure longer (--flamegate-budget).")
+REASONS: Rulebook[Submission] = Rulebook(remedy="Measure longer (--flamegate-budget).")
 """Why an honest receipt with evidence is not usable as a baseline."""
 
 NO_EVIDENCE = Notice(
@@ -199,9 +190,9 @@ NO_EVIDENCE = Notice(
 
 
 @REASONS.rule("F_NOT_DETERMINISTIC", "The same prompt gives the same tokens.", NOT_DETERMINISTIC)
-def _check_determinism(candidate: Candidate) -> Iterator[str]:
-    evidence = candidate.case.evidence
-    if not candidate.case.claim.deterministic:
+def _check_determinism(case: Submission) -> Iterator[str]:
+    evidence = case.evidence
+    if not case.claim.deterministic:
         yield "The receipt states deterministic: false."
     others = sum(run.token_digest != evidence.token_digest for run in evidence.runs)
     if evidence.differs_at is not None:
@@ -211,8 +202,8 @@ def _check_determinism(candidate: Candidate) -> Iterator[str]:
 
 
 @REASONS.rule("F_FEW_PROCESSES", "Enough processes were timed.")
-def _check_processes(candidate: Candidate) -> Iterator[str]:
-    timed = sum(run.tokens > 0 for run in candidate.case.timed)
+def _check_processes(case: Submission) -> Iterator[str]:
+    timed = sum(run.tokens > 0 for run in case.timed)
     if timed < MIN_PROCESSES:
         yield f"{timed} process(es) were timed; the spread needs at least {MIN_PROCESSES}."
 
@@ -222,22 +213,22 @@ def _check_processes(candidate: Candidate) -> Iterator[str]:
     "Each timed run was a process of its own.",
     "Let flamegate start the server for each run: serve instead of url.",
 )
-def _check_fresh_processes(candidate: Candidate) -> Iterator[str]:
+def _check_fresh_processes(case: Submission) -> Iterator[str]:
     # Effects that change from start to start, such as the memory layout, were not observed.
-    if candidate.case.in_windows:
+    if case.in_windows:
         yield "All runs asked one server that was already running."
 
 
 @REASONS.rule("F_NO_PROFILE", "A profile shows where the time went.", "Profile the runs.")
-def _check_profile(candidate: Candidate) -> Iterator[str]:
-    folded = candidate.case.folded
-    if candidate.case.evidence.profile is None or folded is None or not folded.samples:
+def _check_profile(case: Submission) -> Iterator[str]:
+    folded = case.folded
+    if case.evidence.profile is None or folded is None or not folded.samples:
         yield "Without a profile no hotspot can be gated."
 
 
 @REASONS.rule("F_FEW_SAMPLES", "The profile has enough samples.")
-def _check_samples(candidate: Candidate) -> Iterator[str]:
-    profile = candidate.case.evidence.profile
+def _check_samples(case: Submission) -> Iterator[str]:
+    profile = case.evidence.profile
     if profile is not None and profile.rate_hz > 0 and 0 < profile.samples < SAMPLE_FLOOR:
         yield f"{profile.samples} samples were taken; a hotspot needs {SAMPLE_FLOOR}."
 
@@ -247,8 +238,8 @@ def _check_samples(candidate: Candidate) -> Iterator[str]:
     "The profile was taken without compromise, and its stacks are complete.",
     "Read what the profiler reports (flamegate doctor), or set call_graph.",
 )
-def _check_quality(candidate: Candidate) -> Iterator[str]:
-    profile = candidate.case.evidence.profile
+def _check_quality(case: Submission) -> Iterator[str]:
+    profile = case.evidence.profile
     if profile is None:
         return
     if profile.degraded:
@@ -265,15 +256,15 @@ def _check_quality(candidate: Candidate) -> Iterator[str]:
     "The profile shows a claimed kernel.",
     "Profile with a profiler that sees native code.",
 )
-def _check_kernels(candidate: Candidate) -> Iterator[str]:
-    kernels = candidate.case.evidence.kernels
+def _check_kernels(case: Submission) -> Iterator[str]:
+    kernels = case.evidence.kernels
     if kernels and not any(sighting.source == "profile" for sighting in kernels):
         yield "The kernels were reported by the engine alone."
 
 
 @REASONS.rule("F_INJECTED", "No work was injected.", "Measure without --flamegate-inject.")
-def _check_injection(candidate: Candidate) -> Iterator[str]:
-    injection = candidate.case.evidence.workload.get("injection")
+def _check_injection(case: Submission) -> Iterator[str]:
+    injection = case.evidence.workload.get("injection")
     if injection:
         yield f"{quote(injection)} was injected on purpose."
 
@@ -283,16 +274,16 @@ def _check_injection(candidate: Candidate) -> Iterator[str]:
     "The workload was measured alone.",
     "Measure without --flamegate-against.",
 )
-def _check_alone(candidate: Candidate) -> Iterator[str]:
+def _check_alone(case: Submission) -> Iterator[str]:
     # Runs that took turns with another side are comparable with that side alone.
-    side = candidate.case.evidence.side
+    side = case.evidence.side
     if side is not None:
         yield f"It is the {side} of a comparison in pairs."
 
 
 @REASONS.rule("F_NO_COMMIT", "A commit names the code.", "Commit, then measure.")
-def _check_commit(candidate: Candidate) -> Iterator[str]:
-    commit = candidate.case.evidence.commit
+def _check_commit(case: Submission) -> Iterator[str]:
+    commit = case.evidence.commit
     if commit is None:
         yield "No commit names the measured code."
     elif commit.uncommitted:
@@ -302,8 +293,8 @@ def _check_commit(candidate: Candidate) -> Iterator[str]:
 @REASONS.rule(
     "F_MACHINE_BUSY", "The machine had time for the runs.", "Measure on a quieter machine."
 )
-def _check_machine(candidate: Candidate) -> Iterator[str]:
-    timed = candidate.case.timed
+def _check_machine(case: Submission) -> Iterator[str]:
+    timed = case.timed
     pressures = [run.cpu_pressure_pct for run in timed if run.cpu_pressure_pct is not None]
     if pressures and statistics.median(pressures) > MAX_CPU_PRESSURE_PCT:
         yield f"Tasks waited for a CPU {statistics.median(pressures):.0f} % of the time."
@@ -322,16 +313,14 @@ def _check_machine(candidate: Candidate) -> Iterator[str]:
     "The figures cover generation alone.",
     "Make the program write each token as it is generated.",
 )
-def _check_decode(candidate: Candidate) -> Iterator[str]:
+def _check_decode(case: Submission) -> Iterator[str]:
     # Start and load would outweigh the rest.
-    blocks = candidate.case.timed_blocks
-    if candidate.case.evidence.clock_scope == "process" and any(
-        block.decode is None for block in blocks
-    ):
+    blocks = case.timed_blocks
+    if case.evidence.clock_scope == "process" and any(block.decode is None for block in blocks):
         yield "The clock includes the program's start and load."
 
 
 @REASONS.rule("F_SUSPICIOUS", "Nothing is unlike measured data.", "Read each suspicion.")
-def _check_suspicions(candidate: Candidate) -> Iterator[str]:
-    if candidate.suspicions:
-        yield f"Raised: {', '.join(dict.fromkeys(candidate.suspicions))}."
+def _check_suspicions(case: Submission) -> Iterator[str]:
+    if case.suspicions:
+        yield f"Raised: {', '.join(dict.fromkeys(case.suspicions))}."

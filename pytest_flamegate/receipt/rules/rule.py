@@ -205,7 +205,8 @@ class Submission:
     """A receipt with its evidence and its folded profile, as they were handed in.
 
     ``receipt_sha256`` and ``folded_sha256`` are digests of the raw bytes. The folded profile is
-    None if it was not given. Values that several rules use are computed once.
+    None if it was not given. ``suspicions`` are the codes of suspicions that it raised. Values
+    that several rules use are computed once.
     """
 
     claim: Claim
@@ -213,6 +214,7 @@ class Submission:
     evidence: Evidence
     folded: Folded | None = None
     folded_sha256: str | None = None
+    suspicions: tuple[str, ...] = ()
 
     @cached_property
     def timed(self) -> tuple[Run, ...]:
