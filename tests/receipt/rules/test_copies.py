@@ -10,7 +10,7 @@ import pytest
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.observe.observation import Block, Run
-from pytest_flamegate.receipt.rules.copies import find_repetitions
+from pytest_flamegate.receipt.rules.runs import find_repetitions
 
 Sequence = tuple[int, ...]
 
