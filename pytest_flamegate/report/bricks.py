@@ -112,11 +112,6 @@ def _other_rows(table: BrickTable) -> list[tuple[Cell, ...]]:
     return rows
 
 
-def category_notes(table: BrickTable) -> list[str]:
-    """Return the share of each category of bricks, the largest first."""
-    return [f"{group.name} {text.share(group.share)}" for group in table.categories]
-
-
 def provenance_notes(table: BrickTable) -> list[str]:
     """Return how the figures were taken and how much they cover, in short parts."""
     source = _PROVENANCES[table.provenance]
@@ -170,12 +165,13 @@ def brick_section(view: BrickView) -> Section:
         head, [*rows, *_other_rows(table)], right=(1, *range(3, len(head))), kind="bricks"
     )
     notes = [view.critical_path, view.roofline, *view.notes]
+    categories = [f"{group.name} {text.share(group.share)}" for group in table.categories]
     tree = "\n".join(_cut_tree(view, PAGE_TREE_LINES)) if view.tree else ""
     return make_section(
         "Bricks",
         [
             shown,
-            Paragraph(" · ".join(category_notes(table))),
+            Paragraph(" · ".join(categories)),
             Items(tuple(filter(None, notes))),
             Paragraph(" · ".join(provenance_notes(table)), muted=True),
             Listing(tree, summary="The execution tree of one token"),
@@ -229,8 +225,7 @@ def sums_text(
     name: str, table: BrickTable, notes: tuple[str, ...] = (), *, width: int = 100
 ) -> str:
     """Return the sums of a run or a trace called ``name``; ``notes`` are limits of a trace."""
-    lines = brick_lines(name, BrickView(table, notes=notes), width=width)[1:]
-    return "\n".join(clip(line, width) for line in lines)
+    return "\n".join(brick_lines(name, BrickView(table, notes=notes), width=width)[1:])
 
 
 _MOST_PATH_ROWS = 10

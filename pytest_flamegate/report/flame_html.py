@@ -82,7 +82,13 @@ def flame(drawn: Drawn, name: str) -> str:
     ]
     warning = scale = changes = ""
     if difference is not None:
-        warning, scale = _warnings(difference), _change_legend(difference)
+        sentences = [
+            f"Not comparable: the profiles were taken differently ({each}), so this shows more "
+            "than the program's change."
+            for each in difference.mismatches
+        ]
+        warning = html.lines("p", sentences, class_="warning", role="alert")
+        scale = _change_legend(difference)
         changes = _changes(difference)
     notes = html.lines("p", [" · ".join(profile_notes(profile)), _KEYS])
     no_script = html.element("noscript", html.lines("p", [_WITHOUT_SCRIPT]))
@@ -131,16 +137,8 @@ def _legend(spots: Sequence[Hotspot], colouring: Colouring, cpu_s_per_token: flo
         tone = colouring.tone(name)
         cost = "" if cpu_s_per_token is None else f" · {text.seconds(cpu_s_per_token * share)}"
         figure = html.element("span", html.text(text.share(share) + cost), class_="figure")
-        items.append(
-            html.element(
-                "li",
-                _swatch(f"tone-{tone.name}"),
-                html.text(name),
-                figure,
-                data_category=name,
-                title=tone.meaning,
-            )
-        )
+        content = (_swatch(f"tone-{tone.name}"), html.text(name), figure)
+        items.append(html.element("li", *content, data_category=name, title=tone.meaning))
     return html.element("ul", *items, class_="legend of-profile", aria_label="Kinds of work")
 
 
@@ -178,16 +176,6 @@ _COLOURS: tuple[tuple[str, State], ...] = (
 )
 
 
-def _warnings(difference: ProfileDifference) -> str:
-    """Warn loudly if the two sides were taken differently."""
-    sentences = [
-        f"Not comparable: the profiles were taken differently ({each}), so this shows more than "
-        "the program's change."
-        for each in difference.mismatches
-    ]
-    return html.lines("p", sentences, class_="warning", role="alert")
-
-
 def _change_legend(difference: ProfileDifference) -> str:
     """Return the colours of a difference."""
     items = [
@@ -209,12 +197,11 @@ def _changes(difference: ProfileDifference) -> str:
         f"{difference.head.name}. A change is certain from |z| = {difference.certain_z:.1f} on."
     )
     head = ["function", "before", "after", "change", "z"]
-    parts = [
-        html.lines("p", [describe_difference(difference)], class_="answer"),
-        html.lines("p", [SHARES_ONLY] if difference.measure == "share" else [], class_="muted"),
-        _functions(head, rows, caption, len(found)),
-    ]
-    return html.element("div", *parts, class_="of-difference")
+    answer = html.lines("p", [describe_difference(difference)], class_="answer")
+    if difference.measure == "share":
+        answer += html.lines("p", [SHARES_ONLY], class_="muted")
+    table = _functions(head, rows, caption, len(found))
+    return html.element("div", answer, table, class_="of-difference")
 
 
 def _change_row(each: FunctionChange, difference: ProfileDifference, scale: Scale) -> list[str]:
@@ -278,7 +265,7 @@ def flame_data(drawn: Drawn, spots: Sequence[Hotspot], colouring: Colouring) -> 
     in them.
     """
     profile, difference = drawn.profile, drawn.difference
-    paths = list(_profile_paths(profile) if difference is None else _changed_paths(difference))
+    paths = list(_walk_profile(profile) if difference is None else _walk_difference(difference))
     frames = _numbered(path.frame for path in paths)
     names = _numbered(frame.name for frame in frames)
     modules = _numbered(frame.module for frame in frames)
@@ -359,9 +346,7 @@ def _walk(
         push(below, depth + 1)
 
 
-def _profile_paths(profile: Profile) -> Iterator[_Row]:
-    """Return the paths of one profile, siblings in the order of their names."""
-
+def _walk_profile(profile: Profile) -> Iterator[_Row]:
     def row(group: Group, depth: int) -> tuple[_Row, list[Group]]:
         below = child_groups(group)
         return _Row(depth, group.frame, group.frames[-1], group.self_samples), below
@@ -370,9 +355,7 @@ def _profile_paths(profile: Profile) -> Iterator[_Row]:
     return _walk(roots, lambda group: (group.samples, 0), profile.samples / PARTS, row)
 
 
-def _changed_paths(difference: ProfileDifference) -> Iterator[_Row]:
-    """Return the paths of both sides together."""
-
+def _walk_difference(difference: ProfileDifference) -> Iterator[_Row]:
     def row(path: PathChange, depth: int) -> tuple[_Row, Sequence[PathChange]]:
         z = finite_z(own_change(difference, path).z)
         shade = unchanged_shade(difference.one_sided_call(path))

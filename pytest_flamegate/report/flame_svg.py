@@ -93,12 +93,16 @@ def flamegraph(
     require_drawable(profile, cpu_s_per_token)
     own = self_shares(profile.stacks)
     colouring = choose_colours(own, categorise)
+    shares: dict[str, float] = {}
+    for frame, value in own.items():
+        kind = colouring.kind(frame)
+        shares[kind] = shares.get(kind, 0.0) + value
     picture = _FlamePicture(
         profile,
         layout(profile, least_part=_NARROWEST / INNER),
         colouring,
         own,
-        _share_by_kind(own, colouring),
+        dict(sorted(shares.items(), key=lambda item: (-item[1], item[0]))),
         cpu_s_per_token,
         profile.samples,
     )
@@ -141,15 +145,6 @@ def profile_notes(profile: Profile) -> list[str]:
     if sampled:
         notes += [f"{text.count(profile.lost)} lost", text.plural(profile.errors, "error")]
     return notes + [f"degraded: {reason}" for reason in profile.degraded]
-
-
-def _share_by_kind(own: Mapping[Frame, float], colouring: Colouring) -> dict[str, float]:
-    """Return the self share of each kind, 0 to 1, largest first."""
-    shares: dict[str, float] = {}
-    for frame, value in own.items():
-        name = colouring.kind(frame)
-        shares[name] = shares.get(name, 0.0) + value
-    return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _category_bar(sheet: Sheet, picture: _FlamePicture) -> None:

@@ -30,7 +30,6 @@ from pytest_flamegate.report.sections import (
     Picture,
     Section,
     Table,
-    keep_filled,
     make_section,
 )
 from pytest_flamegate.report.text import visible
@@ -99,26 +98,31 @@ def run_sections(run: RunReport) -> list[Section]:
     """Return the sections: the answer, its picture, its figures, then the evidence."""
     verdict, evidence = run.verdict, run.evidence
     difference = Picture(f"What changed in {run.name}", run.difference) if run.difference else None
-    sections: list[Section | None] = [make_section("What changed", [difference])]
-    if verdict is None:
-        sections.append(make_section("Reasons", [Paragraph("This run was not judged.")]))
-    else:
-        # Without costs to compare, the reasons are the answer.
-        reasons = reason_section(verdict)
-        sections += [cost_section(verdict), None if verdict.attribution else reasons]
-    sections.append(_flame_section(run))
+    sections = [make_section("What changed", [difference])]
+    reasons = make_section("Reasons", [Paragraph("This run was not judged.")])
     if verdict is not None:
-        sections += [
-            pair_section(verdict, run.pairs_pct),
-            signal_section(verdict),
-            phase_section(verdict),
-            reasons if verdict.attribution else None,
-        ]
-    sections += [
-        brick_section(run.bricks) if run.bricks is not None else None,
-        next_section(run.again, run.accept),
-        sureness_section(verdict) if verdict is not None else None,
-    ]
+        reasons = reason_section(verdict)
+        sections.append(cost_section(verdict))
+    # Without costs to compare, the reasons are the answer.
+    has_costs = verdict is not None and bool(verdict.attribution)
+    if not has_costs:
+        sections.append(reasons)
+    title = f"Flame graph of {run.name}"
+    if run.drawn is not None:
+        # It has a table of functions of its own.
+        sections.append(Section("Where the time goes", (Picture(title, drawn=run.drawn),)))
+    elif evidence is not None:
+        sections.append(
+            hotspot_section(evidence, Picture(title, run.picture) if run.picture else None)
+        )
+    if verdict is not None:
+        sections += [pair_section(verdict, run.pairs_pct), signal_section(verdict)]
+        sections += [phase_section(verdict), *([reasons] if has_costs else [])]
+    if run.bricks is not None:
+        sections.append(brick_section(run.bricks))
+    sections.append(next_section(run.again, run.accept))
+    if verdict is not None:
+        sections.append(sureness_section(verdict))
     if evidence is not None:
         sections += [
             metric_section(evidence),
@@ -126,7 +130,7 @@ def run_sections(run: RunReport) -> list[Section]:
             run_section(evidence, run.receipt),
             proof_section(evidence, run.receipt, run.grade),
         ]
-    return keep_filled(sections)
+    return [section for section in sections if section.blocks]
 
 
 def next_section(again: str | None, accept: str | None) -> Section:
@@ -138,20 +142,10 @@ def next_section(again: str | None, accept: str | None) -> Section:
     return make_section("Next", blocks)
 
 
-def _flame_section(run: RunReport) -> Section | None:
-    title = f"Flame graph of {run.name}"
-    if run.drawn is not None:
-        # It has a table of functions of its own.
-        return Section("Where the time goes", (Picture(title, drawn=run.drawn),))
-    if run.evidence is None:
-        return None
-    return hotspot_section(run.evidence, Picture(title, run.picture) if run.picture else None)
-
-
 # The profile
 
 
-HOTTEST = 3
+_HOTTEST = 3
 """Functions that a row of a table names."""
 _MOST_FRAMES, _LEAST_SHARE = 20, 0.005
 
@@ -170,11 +164,11 @@ def rank_by_self_share(hotspots: Sequence[Hotspot]) -> list[Hotspot]:
     return sorted(hotspots, key=lambda h: (-h.self_share, -h.inclusive_share, h.name, h.module))
 
 
-def find_hottest(evidence: Evidence | None, most: int = HOTTEST) -> list[Hotspot]:
+def find_hottest(evidence: Evidence | None) -> list[Hotspot]:
     """Return the first few frames by self share; none without a profile."""
     profile = evidence.profile if evidence is not None else None
     ranked = rank_by_self_share(profile.hotspots) if profile is not None else []
-    return [hotspot for hotspot in ranked if hotspot.self_samples][:most]
+    return [hotspot for hotspot in ranked if hotspot.self_samples][:_HOTTEST]
 
 
 def hotspot_section(evidence: Evidence, picture: Picture | None) -> Section:

@@ -103,12 +103,9 @@ class Section:
 
 def make_section(title: str, blocks: Iterable[Block | None], *, folded: bool = False) -> Section:
     """Return a section of those of ``blocks`` that have content."""
-    return Section(title, tuple(each for each in blocks if each and not _is_empty(each)), folded)
-
-
-def keep_filled(sections: Iterable[Section | None]) -> list[Section]:
-    """Return the sections that have content."""
-    return [section for section in sections if section is not None and section.blocks]
+    content = ("line", "lines", "rows", "text", "path", "drawn", "markup")
+    filled = (each for each in blocks if any(getattr(each, name, None) for name in content))
+    return Section(title, tuple(each for each in filled if each is not None), folded)
 
 
 def table_of_facts(facts: Iterable[tuple[str, Cell]], head: str = "fact") -> Table:
@@ -137,16 +134,3 @@ def list_names(names: Sequence[str]) -> list[str | Code]:
             parts.append(" and " if index == len(names) - 1 else ", ")
         parts.append(Code(name))
     return parts
-
-
-def _is_empty(block: Block) -> bool:
-    match block:
-        case Paragraph(line=line):
-            return not line
-        case Items(lines=lines):
-            return not lines
-        case Table(rows=rows):
-            return not rows
-        case Listing(text=content):
-            return not content
-    return False

@@ -81,10 +81,6 @@ _PAINT = re.compile(r"\x1b\[[0-9;]*m")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
-def _is_hidden(char: str) -> bool:
-    return unicodedata.category(char) in _HIDDEN or (ord(char) & 0xFFFE) == 0xFFFE
-
-
 def visible(text: str, limit: int = MAX_SHOWN) -> str:
     r"""Return ``text`` on one line with nothing hidden in it, at most ``limit`` characters.
 
@@ -93,14 +89,17 @@ def visible(text: str, limit: int = MAX_SHOWN) -> str:
     says how long it was.
     """
     cut = text[:limit]
-    shown = cut if cut.isascii() and cut.isprintable() else _make_visible(cut)
+    shown = cut
+    if not (cut.isascii() and cut.isprintable()):
+        shown = "".join(
+            escape_character(char)
+            if unicodedata.category(char) in _HIDDEN or (ord(char) & 0xFFFE) == 0xFFFE
+            else char
+            for char in cut
+        )
     if len(text) <= limit:
         return shown
     return f"{shown}{ELLIPSIS} ({len(text):,} characters)"
-
-
-def _make_visible(text: str) -> str:
-    return "".join(escape_character(char) if _is_hidden(char) else char for char in text)
 
 
 def cells(text: str) -> int:

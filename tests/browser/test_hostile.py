@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from pytest_flamegate.profile.difference import ProfileSide, compare_profiles
 from pytest_flamegate.profile.model import Frame, Profile, Stack
-from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.flame_html import flamegraph_html
-from pytest_flamegate.report.flame_svg import flamegraph
 from tests.browser.watched import Watched
 from tests.report import factory
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-
-Draw = Callable[[tuple[str, ...]], str]
 
 HOSTILE = (
     "<script>window.hacked = 1; document.title = 'hacked'</script>",
@@ -63,27 +54,6 @@ def profile(names: tuple[str, ...]) -> Profile:
 def html(names: tuple[str, ...]) -> str:
     drawn = Drawn(names[0], profile(names), 1e-3, categorise=lambda _: "native")
     return flamegraph_html(drawn, subtitle=names[1])
-
-
-def svg(names: tuple[str, ...]) -> str:
-    return flamegraph(profile(names), title=names[0], subtitle=names[1], cpu_s_per_token=1e-3)
-
-
-def diff(names: tuple[str, ...]) -> str:
-    """Every name is once in a box that changed: new, gone, dearer or cheaper; and in a banner."""
-    before, after = (
-        {stack: 1000 * counts[index % 4] for index, stack in enumerate(stacks(names))}
-        for counts in ((0, 3, 1, 3), (3, 0, 3, 1))
-    )
-    sides = [
-        ProfileSide(name, replace(factory.profile(counted), event=event), 1e-3)
-        for name, counted, event in ((names[0], before, names[1]), (names[2], after, names[3]))
-    ]
-    return difference_svg(compare_profiles(*sides), title=names[0], subtitle=names[1])
-
-
-DRAWN = {"flamegraph": svg, "diff": diff}
-each_picture = pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
 
 
 def written(directory: Path, name: str, text: str) -> Path:
@@ -132,21 +102,3 @@ def test_names_are_read_as_they_were_written(watched: Watched, tmp_path: Path) -
     for name in ("__proto__", "constructor", "semi;colon", "]]>"):
         page.locator(".search input").fill(name)
         assert page.locator(".found").inner_text().endswith("of samples match")
-
-
-@each_picture
-def test_the_svg_stays_what_it_was(watched: Watched, tmp_path: Path, draw: Draw) -> None:
-    harmless = Counter(watched.open(written(tmp_path, "a.svg", draw(HARMLESS))).evaluate(STRUCTURE))
-    path = written(tmp_path, "b.svg", draw(HOSTILE))
-    watched.asked.clear()
-    page = watched.open(path)
-    elements = Counter(page.evaluate(STRUCTURE))
-    assert set(elements) <= set(harmless)
-    assert (
-        page.evaluate("document.documentElement.querySelector('title').textContent") == HOSTILE[0]
-    )
-    titles = page.evaluate("[...document.querySelectorAll('rect title')].map(t => t.textContent)")
-    shown = {title.splitlines()[0] for title in titles}
-    assert {HOSTILE[1], "__proto__", "line\\u2028and\\u2029paragraph"} <= shown
-    assert page.evaluate("window.hacked") is None
-    watched.was_quiet(path)
