@@ -39,20 +39,6 @@ def first_difference(one: Sequence[str], other: Sequence[str]) -> int:
     return min(len(one), len(other))
 
 
-def join_tokens(tokens: Sequence[str], token_source: str) -> str:
-    """Return the text of ``tokens``; empty for the rounds of a benchmark.
-
-    Tokens that are bytes are given by their values.
-    """
-    if token_source == "called:round":
-        return ""
-    if token_source.endswith(":byte") and all(
-        each.isdecimal() and each.isascii() and int(each) < 256 for each in tokens
-    ):
-        return bytes(map(int, tokens)).decode("utf-8", "replace")
-    return "".join(tokens)
-
-
 @dataclass(slots=True)
 class SequenceComparison:
     """Compares every sequence with the first one.

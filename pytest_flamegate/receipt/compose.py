@@ -11,7 +11,6 @@ from pytest_flamegate.bricks.record import BrickRun
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.git import Commit
-from pytest_flamegate.models.files import FileStamp
 from pytest_flamegate.observe.build import InspectedProgram
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import redact_environment
@@ -59,8 +58,8 @@ _MAX_KERNELS = 64
 class Subject:
     """The model, machine, code and tool of a measurement, apart from its runs.
 
-    ``counted`` are figures that were counted in runs of their own. ``stamps`` are the model's
-    files and ``look`` is the program, both as they were before anything ran.
+    ``counted`` are figures that were counted in runs of their own. ``look`` is the program as it
+    was before anything ran.
     """
 
     workload: Workload
@@ -71,7 +70,6 @@ class Subject:
     prompt_tokens: int | None
     side: Literal["base", "head"] | None = None
     counted: tuple[Metric, ...] = ()
-    stamps: tuple[FileStamp, ...] = ()
     look: InspectedProgram | None = None
 
 

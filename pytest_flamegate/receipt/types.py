@@ -330,3 +330,14 @@ class Evidence:
     engine: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     bricks: tuple[BrickRun, ...] = ()
     schema_version: Literal["1.0.0"] = "1.0.0"
+
+    @property
+    def text(self) -> str:
+        """The generated text; empty for the rounds of a benchmark."""
+        if self.token_source == "called:round":
+            return ""
+        if self.token_source.endswith(":byte") and all(
+            each.isdecimal() and each.isascii() and int(each) < 256 for each in self.tokens
+        ):
+            return bytes(map(int, self.tokens)).decode("utf-8", "replace")
+        return "".join(self.tokens)

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_flamegate.core.text import significant
-from pytest_flamegate.engines.tokens import join_tokens
 from pytest_flamegate.receipt.formulas import meaning_of
 from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, value_of
 from pytest_flamegate.receipt.reported import observed_as, of_engine, source_of
@@ -257,7 +256,7 @@ def run_section(evidence: Evidence, receipt: Receipt | None) -> Section:
     if receipt is not None:
         counts = f"{receipt.tokens_generated} generated of {receipt.tokens_requested} requested"
         facts += [("tokens", counts), ("backend", receipt.backend)]
-    facts.append(("output", Code(join_tokens(tokens, evidence.token_source)) if tokens else NONE))
+    facts.append(("output", Code(evidence.text) if tokens else NONE))
     facts += [(f"machine {_label(name)}", _value(each)) for name, each in evidence.machine.items()]
     facts += [(f"engine's {name}", _value(each)) for name, each in evidence.engine.items()]
     facts.append(("build", _value(evidence.workload.get("build"))))

@@ -190,9 +190,10 @@ class Workbench:
             declared, moved and moved[0], comparing=role is not None
         )
         count = self.instruments.count(plan, workload)
+        stamps = read_stamps(model)
         subject = _describe(declared, workload, plan, model, self.machine, commit)
         subject = replace(subject, side=role, counted=counted_metrics(count), look=program)
-        return PreparedSide(role, subject, workload, plan, profiler, count, moved)
+        return PreparedSide(role, subject, workload, plan, profiler, count, moved, stamps)
 
     def _with_injection(self, task: Task) -> Task:
         if self.settings.inject is None:
@@ -244,9 +245,9 @@ def prepare_side(
     chosen = engine(workload.engine)
     model = chosen.model(workload)
     plan = chosen.plan(workload, model)
-    commit = read_commit(workload.directory)
+    stamps, commit = read_stamps(model), read_commit(workload.directory)
     subject = _describe(workload, workload, plan, model, machine, commit)
-    return PreparedSide(role, replace(subject, side=role), workload, plan, profiler)
+    return PreparedSide(role, replace(subject, side=role), workload, plan, profiler, stamps=stamps)
 
 
 def build_side(workload: Workload, machine: Mapping[str, str]) -> PreparedSide:
@@ -268,7 +269,6 @@ def _describe(
     is_call = isinstance(plan, Served) and plan.call is not None
     return Subject(
         workload=declared,
-        stamps=read_stamps(model),
         model=read_model_facts(model, workload),
         machine=machine,
         commit=commit,

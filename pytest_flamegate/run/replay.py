@@ -205,7 +205,7 @@ def _compare(
 ) -> Replayed:
     (side,) = measured.sides
     subject, observation = side.side.subject, side.observation
-    require_unchanged(subject.stamps)
+    require_unchanged(side.side.stamps)
     _, here = compose(subject, observation, (), None, None)
     return Replayed(
         receipt_sha256=receipt_sha256,

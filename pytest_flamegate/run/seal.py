@@ -17,7 +17,6 @@ from pytest_flamegate.config.thresholds import STACK_FLOOR
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.figures import Report
-from pytest_flamegate.engines.tokens import join_tokens
 from pytest_flamegate.gate import Reason
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.observation import Observation
@@ -143,7 +142,7 @@ def _compose_side(measured: MeasuredSide) -> ComposedSide:
         subject.look.require_unchanged()
     if pooled is not None:
         require_stacks(pooled, STACK_FLOOR)
-    require_unchanged(subject.stamps)
+    require_unchanged(measured.side.stamps)
     redactor = Redactor.from_environments(os.environ, subject.workload.env)
     pooled = pooled and redacted_profile(pooled, redactor)
     receipt, evidence = compose_claim(
@@ -234,7 +233,7 @@ def _redacted_claim(
     receipt: Receipt | None, evidence: Evidence, redactor: Redactor
 ) -> tuple[Receipt | None, Evidence]:
     """Return both without secrets; the evidence says in which places one was removed."""
-    text = join_tokens(evidence.tokens, evidence.token_source)
+    text = evidence.text
     if Redactor(redactor.values).redact_certain(text, "") != text:
         raise ToolError(
             "E_SECRET_IN_OUTPUT",

@@ -11,6 +11,7 @@ from pytest_flamegate.bricks.record import BrickRun, Recorded
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines.base import Plan
 from pytest_flamegate.gate import Reason, ReportedRates
+from pytest_flamegate.models.files import FileStamp
 from pytest_flamegate.observe.machine import Bandwidth
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.profile.model import Profile
@@ -48,6 +49,7 @@ class PreparedSide:
     ``subject`` is the receipt's description of it, ``workload`` how it runs: in a comparison the
     base runs in a checkout. ``moved`` are then the directory of the checkout and the
     project's own. ``count`` are its instructions, if they were counted.
+    ``stamps`` are of the model's files, before anything ran.
     """
 
     role: Role | None
@@ -57,6 +59,7 @@ class PreparedSide:
     profiler: Profiler | None
     count: InstructionCount | None = None
     moved: tuple[Path, Path] | None = None
+    stamps: tuple[FileStamp, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

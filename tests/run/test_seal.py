@@ -33,7 +33,7 @@ def measured(**changes: Any) -> Measured:
     prepared = fakes.prepared_side(made)
     side = fakes.run_side(made)
     subject = replace(prepared.subject, **changes.pop("subject", {}))
-    prepared = replace(prepared, subject=subject)
+    prepared = replace(prepared, subject=subject, **changes.pop("side", {}))
     assert side.profile is not None
     found = MeasuredSide(
         prepared,
@@ -73,7 +73,7 @@ def test_stacks_that_were_cut_are_an_error() -> None:
 def test_a_model_that_was_replaced_is_an_error(tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
     model.write_bytes(b"model")
-    given = measured(subject={"stamps": read_stamps(model)})
+    given = measured(side={"stamps": read_stamps(model)})
     compose(given)
     # The very same bytes in another file.
     (tmp_path / "copy").write_bytes(b"model")
