@@ -42,7 +42,7 @@ def honest(number: int) -> tuple[Verification, tuple[str, ...]]:
         weather(draft, source)
     for block in blocks(draft.runs):
         if block.get("decode") is not None:
-            # The observer counts what came after its first look, at which several may have come.
+            # The observer counts the tokens after its first look, at which several may have come.
             later = [dropwhile(lambda gap: not gap, gaps[1:]) for gaps in block["sequences_ns"]]
             block["decode_tokens"] = sum(1 for gaps in later for _ in gaps)
     shift(draft, timedelta(days=source.uniform(-900, 0)))
@@ -102,7 +102,7 @@ def dated(draft: Draft, source: Random) -> None:
         starts_s.append(at_s)
         spent = [i for block in run["blocks"] for i in intervals(block, reference=True)]
         at_s += sum(i["wall_ns"] for i in spent) / 1e9 + (run["load_ns"] or 0) / 1e9
-        # Room for what the weather adds to a block, and for what no interval covers.
+        # Room for time that the weather adds to a block or that no interval covers.
         at_s += 0.3 + 0.1 * len(run["blocks"]) + source.random()
     first = draft.runs[0]["started_ticks"]
     dealt = {process["pid"]: process for process in draft.profile["processes"]}
@@ -114,7 +114,7 @@ def dated(draft: Draft, source: Random) -> None:
 
 
 def renoised(block: dict[str, Any], source: Random) -> None:
-    """Draw every token's time anew around what it was, and the clocks around their sum."""
+    """Draw every token's time anew around its old one, and the clocks around their sum."""
     before_ns = sum(map(sum, block["sequences_ns"]))
     rest_ns = max(0, block["interval"]["wall_ns"] - before_ns)
     spread = source.choice([0.002, 0.03, 0.3])

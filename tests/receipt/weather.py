@@ -1,4 +1,4 @@
-"""What befalls honest measurements: waits, ticks, losses, odd stamps, early ends."""
+"""Conditions of honest measurements: waits, ticks, losses, odd stamps, early ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.devices import see_gpu
 from tests.receipt.forgeries.draft import Draft, blocks, hexadecimal, intervals, shift
 from tests.receipt.forgeries.engines import one_server
-from tests.receipt.forgeries.reports import tell
+from tests.receipt.forgeries.reports import report_all
 
 TICK_NS = 10_000_000
 Weather = Callable[[Draft, Random], None]
@@ -43,7 +43,7 @@ def observer_late(draft: Draft, source: Random) -> None:
 
 
 def no_run_delay(draft: Draft, source: Random) -> None:
-    """The kernel does not tell how long a process waited."""
+    """The kernel does not report how long a process waited."""
     for block in blocks(draft.runs):
         for interval in intervals(block, reference=True):
             interval["run_delay_ns"] = None
@@ -77,7 +77,7 @@ def one_thread_counted(draft: Draft, source: Random) -> None:
 
 
 def single_token(draft: Draft, source: Random) -> None:
-    """The model ends after one token; for a program nothing tells decode apart."""
+    """The model ends after one token; a program has no separate decode then."""
     draft.receipt["tokens_generated"] = 1
     draft.retoken(draft.evidence["tokens"][:1])
     for run in draft.runs:
@@ -135,12 +135,12 @@ def lossy(draft: Draft, source: Random) -> None:
 
 
 def no_profile_overhead(draft: Draft, source: Random) -> None:
-    """Nothing tells the profiler's own cost."""
+    """The profiler's own cost is not known."""
     draft.profile["overhead_pct"] = None
 
 
 def unknown_starts(draft: Draft, source: Random) -> None:
-    """The kernel does not tell when a process started, or the profiler does not say."""
+    """The kernel or the profiler does not report when a process started."""
     for entry in (*draft.runs, *draft.profile["processes"]):
         if source.random() < 0.5:
             entry["started_ticks"] = None
@@ -202,7 +202,7 @@ def rounded(draft: Draft, source: Random) -> None:
 
 def told_by_the_engine(draft: Draft, source: Random) -> None:
     """The engine reports on itself, by clocks and counts of its own, and names its kernels."""
-    for report in tell(draft, source):
+    for report in report_all(draft, source):
         report["kernels"] = {"MUL_MAT": source.randint(1, 900), "ROPE": source.randint(0, 9)}
         if source.random() < 0.3:
             report["figures"]["spec_accept_pct"] = source.uniform(0, 100)

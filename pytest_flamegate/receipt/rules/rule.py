@@ -39,7 +39,7 @@ class Rule(Generic[SubjectT]):
     Attributes:
         sentence: the statement that must hold.
         protects: the lowest grade that a subject cannot have if it breaks the rule. None if the
-            rule concerns a wish of the reader (an age, a GPU) and not honesty.
+            rule concerns a requirement of the reader (an age, a GPU) and not honesty.
         find: yields one message for each way in which a subject breaks the rule.
     """
 
@@ -139,7 +139,7 @@ class _Field(Generic[T]):
 
 @dataclass(frozen=True)
 class Claim:
-    """One receipt, the kernel policy that applies to it, and the wishes of its reader.
+    """One receipt, the kernel policy that applies to it, and the requirements of its reader.
 
     To read a field that is in ``malformed`` raises ``MalformedFieldError``.
     """

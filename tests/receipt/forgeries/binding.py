@@ -126,7 +126,7 @@ def commit_that_is_a_name(draft: Draft, source: Random) -> None:
 
 @BOOK.suspected("W_MODEL_NOT_READ", of=EMBEDDED)
 def model_too_large_to_have_run(draft: Draft, source: Random) -> None:
-    """Says that the model is far larger than what any process held or read."""
+    """Says that the model is far larger than any process held or read."""
     size_bytes = source.randint(2, 100) * 10**9
     for model in (draft.receipt["model"], draft.evidence["model"]):
         model["size_bytes"] = size_bytes

@@ -1,4 +1,4 @@
-"""Kinds of forgery as data: what is done, what must come of it, and how to do it afresh."""
+"""Kinds of forgery as data: the change, the expected answer, and the function that forges."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FATES: Mapping[Fate, str] = {
     "refused": "refused",
     "lowered": "cannot reach OBSERVED",
     "suspected": "reported as a suspicion",
-    "passes": "passes: nothing in the files tells",
+    "passes": "passes: nothing in the files shows it",
 }
 
 
@@ -59,8 +59,8 @@ class Kind:
     """One kind of forgery.
 
     ``does`` says what the forger does and hopes. Of ``codes`` one must be found: among the
-    refusals if the ``fate`` is ``refused``. ``finds`` says what would find a kind that passes.
-    ``wishes`` are the reader's options.
+    refusals if the ``fate`` is ``refused``. ``finds`` names the means that would find a kind that
+    passes. ``wishes`` are the reader's options.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Kind:
         return Attempt(files, verify(files, **{"now": now, **self.wishes}))
 
     def outcome(self, attempt: Attempt) -> Outcome:
-        """Say what came of it: stopped by the right code, by another, or not at all."""
+        """Return the outcome: stopped by the right code, by another, or not at all."""
         found = bool(self.codes & attempt.codes) or not self.codes
         if self.fate == "suspected":
             return "right" if found else "passed"
@@ -123,7 +123,7 @@ class Book:
         return self._add("suspected", codes=frozenset(codes), **more)
 
     def passes(self, finds: str, **more: Any) -> Callable[[Make], Make]:
-        """Add a kind that no verifier of files can find; ``finds`` says what would."""
+        """Add a kind that no verifier of files can find; ``finds`` names the means that can."""
         return self._add("passes", finds=finds, **more)
 
     def _add(self, fate: Fate, **more: Any) -> Callable[[Make], Make]:
@@ -147,5 +147,5 @@ def verify(files: Files, **options: Any) -> Verification:
 
 
 def alone(draft: Draft) -> Files:
-    """Return the receipt by itself: what is not there contradicts nothing."""
+    """Return the receipt by itself: missing evidence contradicts nothing."""
     return {RECEIPT: draft.files()[RECEIPT]}

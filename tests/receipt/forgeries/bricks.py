@@ -1,4 +1,4 @@
-"""Bricks that were not clocked, or not so: what makes a call or a token look cheaper."""
+"""Bricks that were not clocked, or not so: a call or a token looks cheaper."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _totals(
 
 @BOOK.refused("E_BRICKS", of=ALL)
 def bricks_of_another_run(draft: Draft, source: Random) -> None:
-    """Tells the bricks of a process that was timed, of none at all, or of the best run alone."""
+    """Records the bricks of a process that was timed, of none at all, or of the best run alone."""
     passes = clock(draft, source)
     ways: list[Callable[[], object]] = [
         lambda: passes.pop(),
@@ -163,7 +163,7 @@ def deferred_told_as_measured(draft: Draft, source: Random) -> None:
 
 @BOOK.refused("E_BRICKS", of=("callable",))
 def mean_of_a_brick_made_dearer(draft: Draft, source: Random) -> None:
-    """Doubles what the calls of a baseline's brick took together, in its thread too, not each."""
+    """Doubles the time of all calls of a baseline's brick, also in its thread, but not of each call."""
     each = source.choice(clock(draft, source))
     row = source.choice(each["totals"])
     row["total_ns"] *= 2
@@ -214,7 +214,7 @@ def bricks_made_up(draft: Draft, source: Random) -> None:
     "A count of the calls within themselves, which the totals do not hold.", of=("callable",)
 )
 def brick_halved_as_if_within_itself(draft: Draft, source: Random) -> None:
-    """Halves what all calls of a brick took, as it is where half of them ran within the others."""
+    """Halves the time that all calls of a brick took, as if half of them ran within the others."""
     each = source.choice(clock(draft, source))
     row = source.choice([row for row in each["totals"] if row["calls"] > 2])
     less_ns = row["total_ns"] // 2

@@ -10,7 +10,7 @@ from tests.receipt.forgeries.draft import Draft, blocks, intervals
 
 BOOK = Book("clocks")
 WORKING = ("embedded-10tok", "program")
-"""Material whose timed runs are long enough to tell work from sleep."""
+"""Material whose timed runs are long enough to separate work from sleep."""
 
 
 def scale_sequences(block: dict[str, Any], factor: float) -> None:
@@ -113,7 +113,7 @@ def times_left_out(draft: Draft, source: Random) -> None:
 
 @BOOK.lowered("W_NO_TIMED_RUN")
 def profiled_runs_alone(draft: Draft, source: Random) -> None:
-    """Keeps the profiled runs alone, whose times nobody takes a rate from."""
+    """Keeps the profiled runs alone, whose times give no rate."""
     draft.evidence["runs"] = draft.profiled
     draft.receipt["tokens_per_second"] *= source.uniform(1.5, 20)
 
@@ -204,7 +204,7 @@ def slow_runs_dropped(draft: Draft, source: Random) -> None:
     recomputes=True,
 )
 def work_moved_out(draft: Draft, source: Random) -> None:
-    """Lets a process that nobody observes do half of the work."""
+    """Lets a process that is not observed do half of the work."""
     factor = source.uniform(0.1, 0.9)
     for block in blocks(draft.runs):
         for interval in intervals(block):

@@ -1,4 +1,4 @@
-"""Receipts that say themselves what went wrong, and hope that only figures are read."""
+"""Receipts that state their own failure, and hope that only figures are read."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ BOOK = Book("conduct")
 @BOOK.refused("E_RUN_FAILED")
 def failed_run(draft: Draft, source: Random) -> None:
     """Hands in a run that failed, with figures in it."""
-    told: list[dict[str, Any]] = [
+    statements: list[dict[str, Any]] = [
         {"success": False},
         {"error": "out of memory"},
         {"exit_code": source.choice([-9, 1, 137])},
         {"returncode": source.randint(1, 255)},
         {"status": source.choice(["failed", "Error", " TIMEOUT "])},
     ]
-    draft.receipt |= source.choice(told)
+    draft.receipt |= source.choice(statements)
 
 
 @BOOK.refused("E_RUN_FAILED")
 def failed_tests(draft: Draft, source: Random) -> None:
     """Hands in figures of a model that fails its own tests."""
-    told: list[dict[str, Any]] = [
+    statements: list[dict[str, Any]] = [
         {"test_results": {"total_tests": 5, "passed": 4, "failed": 1}},
         {"test_results": [{"name": "parity", "outcome": "failed"}]},
         {"test_results": {"accuracy": {"i2s": {"mse": 2e-3, "tolerance": 1e-3}}}},
         {"cross_validation": {"parity_tests_passed": False}},
         {"parity": {"status": "Divergence"}},
     ]
-    draft.receipt |= source.choice(told)
+    draft.receipt |= source.choice(statements)
 
 
 @BOOK.refused("E_RUN_FAILED")
@@ -47,7 +47,7 @@ def tests_that_vanished(draft: Draft, source: Random) -> None:
 
 @BOOK.refused("E_CORRECTED")
 def corrected(draft: Draft, source: Random) -> None:
-    """Corrects what comes out of the model, and measures the rest."""
+    """Corrects the output of the model, and measures the rest."""
     if source.random() < 0.5:
         draft.receipt["corrections"] = [{"layer": source.randrange(32), "factor": 1.5}]
     else:

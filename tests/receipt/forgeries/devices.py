@@ -45,14 +45,14 @@ def gpu_by_name(draft: Draft, source: Random) -> Draft:
 
 
 def on_gpu(draft: Draft, source: Random) -> dict[str, Any]:
-    """Make the program's run one on a GPU, whole and consistent; return what was seen of it."""
+    """Make the program's run one on a GPU, whole and consistent; return its observation."""
     draft.receipt["backend"] = "cuda"
     draft.rename(draft.receipt["kernels"][0], source.choice(GPU)).recount()
     return see_gpu(draft, source)
 
 
 def see_gpu(draft: Draft, source: Random) -> dict[str, Any]:
-    """Add a GPU that every timed run computes on; return what was seen."""
+    """Add a GPU that every timed run computes on; return the observation."""
     driver = f"{source.randint(450, 590)}.{source.randint(10, 99)}.{source.randint(1, 20)}"
     uuid = f"GPU-{source.getrandbits(64):016x}"
     looks = source.randint(20, 200)

@@ -23,7 +23,7 @@ def resealed(draft: Draft, receipt: bytes) -> Files:
 
 @BOOK.refused("E_JSON_DUPLICATE_KEY")
 def key_twice(draft: Draft, source: Random) -> Files:
-    """States the rate twice: the verifier reads one, whoever compares the other."""
+    """States the rate twice: the verifier reads one, a comparison the other."""
     rate = draft.receipt["tokens_per_second"]
     extra = f'"tokens_per_second": {rate * source.uniform(1.1, 50)}, '.encode()
     text = draft.files()[RECEIPT]
@@ -96,7 +96,7 @@ def two_documents(draft: Draft, source: Random) -> Files:
 
 @BOOK.refused("E_JSON_SIZE")
 def padded(draft: Draft, source: Random) -> Files:
-    """Pads the receipt until whoever reads it stops early."""
+    """Pads the receipt until a reader stops early."""
     return resealed(draft, draft.files()[RECEIPT] + b" " * source.randint(1 << 20, 1 << 21))
 
 

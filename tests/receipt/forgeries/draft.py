@@ -29,7 +29,7 @@ from tests.receipt.documents import DATA
 
 PRODUCED = DATA / "produced"
 NAMES = tuple(sorted(path.name for path in PRODUCED.iterdir() if path.is_dir()))
-"""What is kept of the product's own measurements."""
+"""The stored measurements, which the product made."""
 RECEIPT, EVIDENCE, FOLDED = "receipt.json", "evidence.json", "profile.folded"
 
 Files = Mapping[str, bytes]
@@ -84,7 +84,7 @@ class Draft:
             shown = _observation(seen)
             found = figures(shown.timed, shown.clock_scope, prompt_tokens)
         except ToolError:
-            return self  # no rate: whoever claims one all the same keeps the old figures
+            return self  # without a rate the old figures stay
         self.evidence["metrics"] = [*map(encode_plain, found), *counted]
         rate = value_of(found, "tokens_per_second")
         assert rate is not None
@@ -97,10 +97,10 @@ class Draft:
         stacks = parse_folded(self.folded.decode())
         assert seen.profile is not None
         covers = seen.profile.covers
-        told = Profile("", "", "", "", stacks, covers=covers)
-        spots = rank_hotspots(told, cost_of(covers, seen.metrics))
+        counted = Profile("", "", "", "", stacks, covers=covers)
+        spots = rank_hotspots(counted, cost_of(covers, seen.metrics))
         self.profile["hotspots"] = [encode_plain(spot) for spot in spots]
-        self.profile["samples"] = told.samples
+        self.profile["samples"] = counted.samples
         own = {spot.name: spot.self_samples for spot in spots}
         self._deal({name: count for name, count in own.items() if count})
         for sighting in self.evidence["kernels"]:
@@ -199,7 +199,7 @@ def _read(name: str) -> Files:
 
 
 def encode(document: object) -> bytes:
-    """Return ``document`` as JSON; what JSON cannot hold is written Python's way."""
+    """Return ``document`` as JSON; values beyond JSON are written Python's way."""
     return json.dumps(document).encode("utf-8", "surrogatepass")
 
 
@@ -214,7 +214,7 @@ def stamp(moment: datetime) -> str:
 
 
 def shift(draft: Draft, by: timedelta) -> Draft:
-    """Move everything that tells a time by ``by``."""
+    """Move every date by ``by``."""
     draft.receipt["timestamp"] = stamp(datetime.fromisoformat(draft.receipt["timestamp"]) + by)
     draft.evidence["created"] = stamp(draft.created + by)
     for run in draft.runs:

@@ -1,4 +1,4 @@
-"""Tricks with the engine's name, which chooses what its kernels must be called."""
+"""Tricks with the engine's name, which chooses how its kernels must be called."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def engine_of_a_loose_policy(draft: Draft, source: Random) -> None:
 
 @BOOK.lowered("W_RECIPE_INCOMPLETE", of=("program", "callable"))
 def recipe_without_its_command(draft: Draft, source: Random) -> None:
-    """Leaves out what was run, so that no replay can run it."""
+    """Leaves the command out, so that no replay can run it."""
     draft.evidence["workload"]["command"] = []
     draft.evidence["workload"].pop("target", None)
 
 
 def ask(draft: Draft, url: object) -> Draft:
-    """Relabel what was served as answers of a server that ran before."""
+    """Relabel served runs as answers of a server that ran before."""
     draft.receipt["environment"]["FLAMEGATE_ENGINE"] = "openai"
     draft.evidence["workload"] |= {"engine": "openai", "url": url}
     return draft
@@ -78,7 +78,7 @@ def one_server(draft: Draft) -> Draft:
 
 @BOOK.refused("E_DATES_CONTRADICT", of=("callable",))
 def processes_as_windows(draft: Draft, source: Random) -> None:
-    """Calls processes of many days windows of one server, whose start nobody compares."""
+    """Calls processes of many days windows of one server, whose start no rule compares."""
     ask(draft, "http://127.0.0.1:8080")
     began = {}
     same = source.random() < 0.5

@@ -17,7 +17,7 @@ def flattered(draft: Draft, source: Random, least: float = 1.03, most: float = 4
     return factor
 
 
-def told(draft: Draft) -> dict[str, float]:
+def state_performance(draft: Draft) -> dict[str, float]:
     """Return the performance of the run as other tools write it beside the receipt."""
     tokens = draft.receipt["tokens_generated"]
     total_ms = 1e3 * tokens / draft.receipt["tokens_per_second"]
@@ -36,7 +36,7 @@ def told(draft: Draft) -> dict[str, float]:
 
 @BOOK.refused("E_TPS_MISMATCH")
 def rate_edited(draft: Draft, source: Random) -> None:
-    """Raises the claimed rate and seals the receipt again; nobody will divide."""
+    """Raises the claimed rate and seals the receipt again; no reader will divide."""
     flattered(draft, source)
 
 
@@ -51,7 +51,7 @@ def rate_and_metrics_edited(draft: Draft, source: Random) -> None:
 
 @BOOK.refused("E_TPS_MISMATCH")
 def rate_lowered(draft: Draft, source: Random) -> None:
-    """Lowers the rate of what is to become the baseline, so that all that follows improves."""
+    """Lowers the rate of the coming baseline, so that all that follows improves."""
     draft.receipt["tokens_per_second"] /= source.uniform(1.02, 10)
 
 
@@ -89,7 +89,7 @@ def rate_that_is_none(draft: Draft, source: Random) -> Files:
 @BOOK.refused("E_FIGURES_CONTRADICT")
 def two_rates(draft: Draft, source: Random) -> Files:
     """Raises the rate on top and forgets the one in performance_baseline."""
-    stated = told(draft)["tokens_per_second"]
+    stated = state_performance(draft)["tokens_per_second"]
     flattered(draft, source)
     draft.receipt["performance_baseline"] = {"tokens_per_second": stated}
     return alone(draft)
@@ -98,7 +98,7 @@ def two_rates(draft: Draft, source: Random) -> Files:
 @BOOK.refused("E_FIGURES_CONTRADICT")
 def rate_without_its_time(draft: Draft, source: Random) -> Files:
     """Raises both rates and forgets the total time."""
-    stated = told(draft)
+    stated = state_performance(draft)
     factor = flattered(draft, source, least=1.05)
     stated["tokens_per_second"] *= factor
     for name in ("first_token_latency_ms", "average_token_latency_ms"):
@@ -109,7 +109,7 @@ def rate_without_its_time(draft: Draft, source: Random) -> Files:
 @BOOK.refused("E_FIGURES_CONTRADICT")
 def rate_of_other_tokens(draft: Draft, source: Random) -> Files:
     """States the count of a longer run beside this one's rate."""
-    stated = told(draft)
+    stated = state_performance(draft)
     draft.receipt["performance_baseline"] = {
         "tokens_generated": stated["tokens_generated"] + source.randint(1, 500)
     }
@@ -119,7 +119,7 @@ def rate_of_other_tokens(draft: Draft, source: Random) -> Files:
 @BOOK.refused("E_FIGURES_CONTRADICT", of=LONG)
 def latencies_that_do_not_add_up(draft: Draft, source: Random) -> Files:
     """Shortens the average latency that readers look at, and leaves the total."""
-    stated = told(draft)
+    stated = state_performance(draft)
     stated["average_token_latency_ms"] /= source.uniform(1.5, 30)
     return alone(draft)
 
@@ -127,7 +127,7 @@ def latencies_that_do_not_add_up(draft: Draft, source: Random) -> Files:
 @BOOK.refused("E_FIGURES_CONTRADICT")
 def first_token_after_the_last(draft: Draft, source: Random) -> Files:
     """Takes the total of a faster run and keeps the first token of the slow one."""
-    stated = told(draft)
+    stated = state_performance(draft)
     stated["first_token_latency_ms"] = stated["total_time_ms"] * source.uniform(1.1, 20)
     del stated["average_token_latency_ms"]
     return alone(draft)
@@ -183,8 +183,8 @@ def metric_turned_round(draft: Draft, source: Random) -> None:
 @BOOK.lowered("W_METRIC_MISSING")
 def metric_left_out(draft: Draft, source: Random) -> None:
     """Leaves out the figure that got worse."""
-    told = [m for m in draft.evidence["metrics"] if m["name"] != "prefill_tokens_per_second"]
-    draft.evidence["metrics"].remove(source.choice(told))
+    listed = [m for m in draft.evidence["metrics"] if m["name"] != "prefill_tokens_per_second"]
+    draft.evidence["metrics"].remove(source.choice(listed))
 
 
 @BOOK.passes("The engine's own tokenizer: no run tells how long its prompt was.", of=EMBEDDED)

@@ -76,7 +76,7 @@ def hearsay_behind_an_unclaimed_kernel(draft: Draft, source: Random) -> Draft:
 
 @BOOK.refused("E_MOCK_KERNEL")
 def mock_that_ran(draft: Draft, source: Random) -> Draft:
-    """Runs a mock, whose name says so, and hopes that nobody reads the list to its end."""
+    """Runs a mock, whose name says so, and hopes that no reader gets to the end of the list."""
     mock = source.choice(["mock_gemv", "gemv_Mock", "MOCK", "i2s_mOcK_gemv"])
     hot = source.choice(draft.receipt["kernels"][1:] or draft.receipt["kernels"])
     return draft.rename(hot, f"{mock}_gemm").recount().reseal()
@@ -111,7 +111,7 @@ def name_without_end(draft: Draft, source: Random) -> Draft:
 
 @BOOK.refused("E_KERNELS")
 def name_of_a_page(draft: Draft, source: Random) -> Draft:
-    """Gives a kernel a name so long that reports and logs lose what follows."""
+    """Gives a kernel a name so long that reports and logs lose the rest."""
     hot = source.choice(draft.receipt["kernels"])
     return draft.rename(hot, "gemm_" + "x" * source.randint(129, 4000)).recount().reseal()
 
@@ -125,7 +125,7 @@ def fallback_under_a_quantised_name(draft: Draft, source: Random) -> Files:
 
 @BOOK.refused("E_NO_COMPUTE_KERNEL", of=SERVED)
 def nothing_that_computes(draft: Draft, source: Random) -> Files:
-    """Names only what runs beside inference: nothing in the list multiplies."""
+    """Names only kernels that run beside inference: nothing in the list multiplies."""
     names = ["rope_apply", "embedding_lookup", "sample_token", "softmax"]
     source.shuffle(names)
     draft.receipt["environment"]["FLAMEGATE_ENGINE"] = "embedded"

@@ -57,7 +57,7 @@ def samples_diluted(draft: Draft, source: Random) -> None:
 
 @BOOK.refused("E_SAMPLE_COUNT")
 def stacks_left_out(draft: Draft, source: Random) -> None:
-    """Leaves out the stacks of what got slower and seals the rest."""
+    """Leaves out the stacks of the slower functions and seals the rest."""
     path = source.choice([path for path in draft.stacks if path != hottest(draft)])
     del draft.stacks[path]
     draft.profile["hotspots"] = []
@@ -126,7 +126,7 @@ def share_lowered(draft: Draft, source: Random) -> None:
 
 @BOOK.refused("E_HOTSPOT_MISMATCH")
 def cost_lowered(draft: Draft, source: Random) -> None:
-    """Lowers what the hot function costs a token, so that its larger share is excused."""
+    """Lowers the cost of the hot function per token, so that its larger share is excused."""
     draft.profile["hotspots"][0]["cpu_s_per_token"] *= source.uniform(0.1, 0.9)
 
 
@@ -139,7 +139,7 @@ def hotspot_left_out(draft: Draft, source: Random) -> None:
 
 @BOOK.refused("E_HOTSPOT_MISMATCH")
 def caller_left_out(draft: Draft, source: Random) -> None:
-    """Leaves out a function that has samples only in what it calls."""
+    """Leaves out a function that has samples only in its callees."""
     spots = draft.profile["hotspots"]
     spots.remove(source.choice([spot for spot in spots if not spot["self_samples"]]))
 
@@ -245,13 +245,13 @@ def garbage_for_a_profile(draft: Draft, source: Random) -> Files:
 
 @BOOK.suspected("W_PROFILE_DEGRADED")
 def profiler_blinded(draft: Draft, source: Random) -> None:
-    """Profiles in a way that misses half of what runs, and hopes that nobody reads how."""
+    """Profiles in a way that misses half of the work, and hopes that no reader asks how."""
     draft.profile["degraded"] = [source.choice(["nonblocking", "no native frames"])]
 
 
 @BOOK.lowered("W_NO_PROFILE")
 def profile_left_out(draft: Draft, source: Random) -> Files:
-    """Leaves the stacks out: what is not there contradicts nothing."""
+    """Leaves the stacks out: missing stacks contradict nothing."""
     files = dict(draft.files())
     del files[FOLDED]
     return files

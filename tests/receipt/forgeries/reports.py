@@ -1,4 +1,4 @@
-"""Forged words of the engine about itself: figures and kernels that nobody observed."""
+"""Forged words of the engine about itself: figures and kernels that were not observed."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ BOOK = Book("reports")
 SOURCE = "llama.cpp:perf"
 
 
-def tell(draft: Draft, source: Random) -> list[dict[str, Any]]:
+def report_all(draft: Draft, source: Random) -> list[dict[str, Any]]:
     """Let the engine report on every timed sequence, honestly; return its reports."""
     counted = source.choice([-1, 0, 1])
     digits = source.choice([2, 3, 6])
-    told = []
+    reports = []
     for run in draft.timed:
         run["reported"] = [
             _report([gap / 1e6 for gap in gaps], counted, digits)
             for block in run["blocks"]
             for gaps in block["sequences_ns"]
         ]
-        told += run["reported"]
-    return told
+        reports += run["reported"]
+    return reports
 
 
 def _report(gaps_ms: list[float], counted: int, digits: int) -> dict[str, Any]:
@@ -78,15 +78,15 @@ def figure_of_nobody(draft: Draft, source: Random) -> None:
 @BOOK.refused("E_METRIC_MISMATCH")
 def figure_unlike_its_reports(draft: Draft, source: Random) -> None:
     """Raises the engine's own rate, and leaves its reports as they were."""
-    tell(draft, source)
+    report_all(draft, source)
     draft.retime()
     draft.metric("engine_prefill_tokens_per_second")["value"] *= source.uniform(1.01, 3)
 
 
 @BOOK.lowered("W_METRIC_MISSING")
 def figure_left_out(draft: Draft, source: Random) -> None:
-    """Leaves out a figure of the engine's, which tells of something slower."""
-    tell(draft, source)
+    """Leaves out a figure of the engine's, which shows something slower."""
+    report_all(draft, source)
     draft.retime()
     gone = source.choice(["engine_total_ms", "engine_prefill_ms"])
     draft.evidence["metrics"] = [m for m in draft.evidence["metrics"] if m["name"] != gone]
@@ -95,7 +95,7 @@ def figure_left_out(draft: Draft, source: Random) -> None:
 @BOOK.refused("E_REPORT_CONTRADICTION", of=LONG)
 def more_tokens_by_its_own_word(draft: Draft, source: Random) -> Draft:
     """Lets the engine count more tokens than came, and its rate follow."""
-    for report in tell(draft, source):
+    for report in report_all(draft, source):
         figures = report["figures"]
         figures["tokens"] += source.randint(3, 50) + 0.5 * source.choice([0, 1])
         del figures["tokens_per_second"]
@@ -104,8 +104,8 @@ def more_tokens_by_its_own_word(draft: Draft, source: Random) -> Draft:
 
 @BOOK.refused("E_REPORT_CONTRADICTION")
 def longer_than_its_run(draft: Draft, source: Random) -> Draft:
-    """Lets the engine tell of more time than its whole run took."""
-    tell(draft, source)
+    """Lets the engine report more time than its whole run took."""
+    report_all(draft, source)
     name = source.choice(["prefill_ms", "decode_ms", "total_ms", "load_ms", "forward_us"])
     run = source.choice(draft.timed)
     wall_ms = sum(block["interval"]["wall_ns"] for block in run["blocks"]) / 1e6
@@ -121,15 +121,15 @@ def longer_than_its_run(draft: Draft, source: Random) -> Draft:
 def rate_of_no_time(draft: Draft, source: Random) -> Draft:
     """Raises the rate in every report, and the figure made of them with it."""
     factor = source.uniform(2, 20)
-    for report in tell(draft, source):
+    for report in report_all(draft, source):
         report["figures"]["tokens_per_second"] *= factor
     return draft.retime().reseal()
 
 
 @BOOK.refused("E_REPORT_CONTRADICTION")
 def prefill_of_no_time(draft: Draft, source: Random) -> Draft:
-    """Tells of a prefill faster than its prompt and its time give."""
-    for report in tell(draft, source):
+    """Reports a prefill faster than its prompt and its time give."""
+    for report in report_all(draft, source):
         figures = report["figures"]
         rate = 1e3 * figures["prompt_tokens"] / max(figures["prefill_ms"], 1e-3)
         figures["prefill_tokens_per_second"] = rate * source.uniform(3, 30)
@@ -160,26 +160,26 @@ def hearsay_left_out(draft: Draft, source: Random) -> None:
 
 @BOOK.refused("E_MOCK_KERNEL")
 def mock_not_claimed(draft: Draft, source: Random) -> None:
-    """Leaves the mock that the engine tells of out of the receipt, or makes it no name."""
+    """Leaves the mock that the engine reports out of the receipt, or makes it no name."""
     name = source.choice(["mock_gemv", "gemv_Mock", "MOCK\u200b", f"mock{'x' * 200}"])
     draft.runs[0]["reported"] = [
         {"source": SOURCE, "figures": {}, "kernels": {name: source.randint(1, 900)}}
     ]
-    told = engine_kernels(decode_plain(draft.evidence, Evidence).runs, ())
-    draft.evidence["kernels"] += map(encode_plain, told)
+    reports = engine_kernels(decode_plain(draft.evidence, Evidence).runs, ())
+    draft.evidence["kernels"] += map(encode_plain, reports)
 
 
 @BOOK.refused("E_EVIDENCE_SCHEMA", "E_JSON_NUMBER")
 def figure_that_is_none(draft: Draft, source: Random) -> None:
     """Reports a negative time, or one that is no number."""
-    report = source.choice(tell(draft, source))
+    report = source.choice(report_all(draft, source))
     report["figures"]["decode_ms"] = source.choice([-1.0, -0.001, "81", None, True, float("inf")])
 
 
 @BOOK.passes("Nothing: the engine's word is shown as its own, and never gated.", of=LONG)
 def faster_by_its_own_word(draft: Draft, source: Random) -> Draft:
-    """Lets the engine tell of half the time that its tokens took."""
-    for report in tell(draft, source):
+    """Lets the engine report half the time that its tokens took."""
+    for report in report_all(draft, source):
         figures = report["figures"]
         figures["decode_ms"] = round(figures["decode_ms"] / 2, 6)
         figures["total_ms"] = round(figures["prefill_ms"] + figures["decode_ms"], 6)

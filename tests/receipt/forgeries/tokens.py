@@ -1,4 +1,4 @@
-"""Forged tokens: more of them, others, fewer in some runs, a determinism nobody showed."""
+"""Forged tokens: more of them, others, fewer in some runs, a determinism that was not shown."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tokens_padded(draft: Draft, source: Random) -> Draft:
 
 @BOOK.refused("E_TOKEN_DIGEST")
 def right_answer_pasted(draft: Draft, source: Random) -> None:
-    """Pastes the right answer over what the model said, below the old digest."""
+    """Pastes the right answer over the answer of the model, below the old digest."""
     draft.evidence["tokens"][source.randrange(len(draft.evidence["tokens"]))] += "4"
 
 
@@ -68,7 +68,7 @@ def known_difference(draft: Draft, source: Random) -> None:
 
 @BOOK.refused("E_TOKEN_DIGEST", of=SERVED)
 def difference_that_is_none(draft: Draft, source: Random) -> None:
-    """Tells of a difference that is none, or where no token is, so that nobody looks for one."""
+    """States a difference that is none, or beyond the tokens, so that no reader looks for one."""
     draft.receipt["deterministic"] = False
     tokens = draft.evidence["tokens"]
     at = source.randrange(len(tokens))

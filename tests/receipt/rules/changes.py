@@ -1,4 +1,4 @@
-"""Changes of a bundle: what a forger, an odd engine or an odd machine makes of evidence."""
+"""Changes of a bundle by a forger, an odd engine or an odd machine."""
 
 from __future__ import annotations
 

@@ -331,7 +331,7 @@ ALLOWED: dict[str, tuple[str, Make, Make]] = {
         lambda: reading(5.0),
     ),
 }
-"""Evidence just within and just beyond what a rule allows."""
+"""Evidence just within and just beyond the limit of a rule."""
 
 
 def days_before(hours: float) -> Bundle:
@@ -344,7 +344,7 @@ def days_before(hours: float) -> Bundle:
 
 
 def reading(times: float) -> Bundle:
-    """A model whose weights, read once per token, need ``times`` what two cores can read."""
+    """A model whose weights, read once per token, need ``times`` the bandwidth of two cores."""
     size_bytes = times * 2 * 100e9 / slow().receipt.tokens_per_second
     return with_model(slow(), int(size_bytes))
 
