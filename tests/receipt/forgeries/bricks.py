@@ -163,7 +163,7 @@ def deferred_told_as_measured(draft: Draft, source: Random) -> None:
 
 @BOOK.refused("E_BRICKS", of=("callable",))
 def mean_of_a_brick_made_dearer(draft: Draft, source: Random) -> None:
-    """Doubles the time of all calls of a baseline's brick, also in its thread, but not of each call."""
+    """Doubles the time of all calls of a baseline's brick and of its thread, not of each call."""
     each = source.choice(clock(draft, source))
     row = source.choice(each["totals"])
     row["total_ns"] *= 2
