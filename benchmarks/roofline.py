@@ -2,9 +2,8 @@
 
     python -m benchmarks.roofline [--seconds 6]
 
-Each thread is bound to its core and has its own part of an array of four times the last-level
-cache; the methods take turns. Bytes read and bytes written count once each, as in STREAM. One
-thread is timed by its CPU time, several by wall time. The method in use is marked with a star.
+Each thread has its own part of an array that no cache holds; the methods take turns. Bytes read
+and bytes written count once each, as in STREAM. The method in use is marked with a star.
 """
 
 from __future__ import annotations
@@ -18,14 +17,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.tables import Table, as_markdown
-from pytest_flamegate.child.machine import read_slice, time_passes
-from pytest_flamegate.observe.machine import (
-    ASSUMED_CACHE_BYTES,
-    CACHE_MULTIPLE,
-    find_cache_bytes,
-    find_instruction_set,
-    format_threads,
-)
+from pytest_flamegate.child.machine import measure_rates, read_slice
+from pytest_flamegate.observe.machine import find_array_bytes, find_cache_bytes
 
 if TYPE_CHECKING:
     from pytest_flamegate.child.machine import Read, Slice
@@ -93,24 +86,18 @@ def methods() -> Mapping[str, Read]:
 
 def table(threads: int, seconds: float) -> Table:
     """Return fastest, median and slowest pass of every method; one row per method."""
-    cpus = sorted(os.sched_getaffinity(0))[:threads]
-    cache_bytes = find_cache_bytes(cpus) or ASSUMED_CACHE_BYTES
-    slice_bytes = CACHE_MULTIPLE * cache_bytes // threads // 64 * 64
+    array_bytes = find_array_bytes(find_cache_bytes(threads))
     reads = methods()
     rates: dict[str, list[float]] = {name: [] for name in reads}
     for _ in range(ROUNDS):
         for name, read in reads.items():
             share_s = seconds / ROUNDS / len(reads)
-            pass_bytes, elapsed_s = time_passes(read, cpus, slice_bytes, share_s)
-            rates[name] += [pass_bytes / each / 1e9 for each in elapsed_s]
+            rates[name] += [r / 1e9 for r in measure_rates(read, array_bytes, threads, share_s)]
     rows = []
     for name, found in sorted(rates.items(), key=lambda item: -max(item[1])):
         figures = (max(found), statistics.median(found), min(found))
         rows.append((name, *(f"{each:.1f}" for each in figures), str(len(found))))
-    title = (
-        f"{format_threads(threads)}, {slice_bytes * threads / 1e6:.0f} MB, "
-        f"{find_instruction_set() or 'unknown instructions'}"
-    )
+    title = f"{threads} thread{'s' * (threads != 1)}, {array_bytes / 1e6:.0f} MB"
     head = ("method", "fastest GB/s", "median", "slowest", "passes")
     return Table(title, head, tuple(rows))
 

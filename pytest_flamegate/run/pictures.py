@@ -15,10 +15,10 @@ from pytest_flamegate.core.files import is_file
 from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS
 from pytest_flamegate.gate import Verdict, headline
-from pytest_flamegate.graph.roofline import compute_roofline, describe_roofline
+from pytest_flamegate.graph.roofline import describe_roofline
 from pytest_flamegate.graph.table import DEFAULT_ROWS, tabulate_runs
 from pytest_flamegate.graph.text import summarize_token
-from pytest_flamegate.observe.machine import Bandwidth, find_instruction_set, find_known_bandwidth
+from pytest_flamegate.observe.machine import Bandwidth, find_known_bandwidth
 from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.receipt.baseline import (
@@ -256,14 +256,8 @@ def make_brick_view(
         view, token = replace(view, notes=(f"There is no tree of one token. {error}",)), None
     if token is not None:
         view = replace(view, tree=token.tree, critical_path=token.critical_path)
-    roofline = compute_roofline(
-        evidence,
-        bandwidth,
-        instructions=find_instruction_set(),
-        peak_flops=None if peak_gflops is None else 1e9 * peak_gflops,
-    )
-    if roofline is not None:
-        view = replace(view, roofline=describe_roofline(roofline))
+    peak_flops = None if peak_gflops is None else 1e9 * peak_gflops
+    view = replace(view, roofline=describe_roofline(evidence, bandwidth, peak_flops))
     return replace(view, full_command=shlex.join(["flamegate", "bricks", directory])), ()
 
 

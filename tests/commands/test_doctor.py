@@ -178,7 +178,7 @@ def test_the_bandwidth_is_printed_only_if_it_is_known(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(process, "run", None)
     assert _check_bandwidth() == []
-    known = Bandwidth(20e9, 18e9, 15e9, 1 << 27, 9, 1, "")
+    known = Bandwidth(20e9, 512 << 20, 9, 1, 0.0)
     monkeypatch.setattr(doctor_command, "find_known_bandwidth", lambda: known)
     ((name, good, words),) = _check_bandwidth()
     assert (name, good) == ("memory", True)

@@ -30,15 +30,7 @@ CALLS = (
     BrickCall("RmsNorm", 0, 1_000, 1_000, layer=0, phase="decode", elements=64),
     BrickCall("LmHead", 1_000, 4_000, 3_000, phase="decode"),
 )
-BANDWIDTH = Bandwidth(
-    fastest=32e9,
-    median=31e9,
-    slowest=30e9,
-    array_bytes=1 << 27,
-    passes=9,
-    threads=1,
-    measured_at="2026-01-02T03:04:05Z",
-)
+BANDWIDTH = Bandwidth(32e9, 512 << 20, 9, 1, 0.0)
 BASE = bundle(timed=5, seed=1, shares={"ternary_gemv": 0.9, "rms_norm": 0.1})
 HEAD = bundle(timed=5, seed=2, token_ns=2_300_000, shares={"ternary_gemv": 0.7, "rms_norm": 0.3})
 
