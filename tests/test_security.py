@@ -228,6 +228,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "lenient JSON": {
         "core/json_parser.py": "the strict parser itself",
         "child/serve.py": _ARGUMENT,
+        "receipt/documents.py": "a schema that is installed, and a receipt composed here",
         "observe/completions.py": "what a server streams; every figure is looked at by itself",
         "engines/figure_sources.py": "what its own child prints: named groups, as text",
         "observe/engine_process.py": "a refusal that this package's own child told over its pipe",

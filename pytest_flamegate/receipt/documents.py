@@ -1,20 +1,24 @@
 """``receipt.json`` and ``evidence.json``: typed objects to bytes and back, checked on the way.
 
 ``schemas/receipt-1.0.0.schema.json`` is the contract for receipts, which any program may have
-written. ``_KINDS`` states it as types, and a test compares the two.
+written. ``_KINDS`` states it as types for reading, and a test compares the two; a receipt that is
+written here is held to the schema itself.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
 from msgspec import Meta
 
-from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.errors import ReceiptError, ToolError
 from pytest_flamegate.core.json import (
     EVIDENCE_LIMITS,
     RECEIPT_LIMITS,
@@ -29,6 +33,9 @@ from pytest_flamegate.core.json import (
 )
 from pytest_flamegate.core.text import Refusal, quote
 from pytest_flamegate.receipt.types import SCHEMA_VERSION, Evidence, KernelName, Receipt
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
 
 FIELD_CODES = {
     "schema_version": "E_SCHEMA_VERSION",
@@ -122,11 +129,37 @@ class _Model(TypedDict, total=False):
 
 
 def encode_receipt(receipt: Receipt) -> bytes:
-    """Return the bytes of ``receipt.json``; ReceiptError, with the field's code, for a fault."""
+    """Return the bytes of ``receipt.json``, which the published schema accepts.
+
+    Raises:
+        ReceiptError: A field is at fault (its code), or the schema rejects it (``E_SCHEMA``).
+        ToolError: ``E_NO_SCHEMA`` if the installation lacks the schema.
+    """
     plain = encode_plain(receipt)
     data = encode_json({name: plain[name] for name in FIELD_CODES})
     _require_none(plain)
+    for error in _schema_validator().iter_errors(json.loads(data)):
+        raise ReceiptError(
+            "E_SCHEMA",
+            f"The receipt departs from its schema at {error.json_path}: {error.message[:200]!a}.",
+            "Report this: flamegate may only write receipts that its schema accepts.",
+        )
     return data
+
+
+@cache
+def _schema_validator() -> Validator:
+    from jsonschema import Draft202012Validator  # 90 ms, which only a written receipt costs
+
+    name = f"receipt-{SCHEMA_VERSION}.schema.json"
+    package = resources.files("pytest_flamegate")
+    # A wheel carries the schemas inside the package, a checkout beside it.
+    for place in (package / "schemas" / name, Path(str(package)).parent / "schemas" / name):
+        if place.is_file():
+            return Draft202012Validator(json.loads(place.read_text("utf-8")))
+    raise ToolError(
+        "E_NO_SCHEMA", f"The schema {name} is not installed.", "Install pytest-flamegate again."
+    )
 
 
 def decode_receipt(data: bytes) -> Receipt:

@@ -6,13 +6,16 @@ import json
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker, validators
 
+from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import is_timestamp
-from pytest_flamegate.receipt.documents import find_faults
+from pytest_flamegate.receipt import documents
+from pytest_flamegate.receipt.documents import decode_receipt, encode_receipt, find_faults
 from tests.receipt.documents import document, load_schema
 
 
@@ -183,3 +186,14 @@ def test_our_types_and_jsonschema_accept_the_same_documents() -> None:
         accepted += is_valid
         assert is_valid is VALIDATOR.is_valid(changed), changed
     assert accepted > 200
+
+
+def test_a_receipt_is_held_to_the_schema_before_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    receipt = decode_receipt(json.dumps(document()).encode())
+    assert json.loads(encode_receipt(receipt))["kernels"] == list(receipt.kernels)
+    # A fault that the types let through: the schema still rejects it.
+    monkeypatch.setattr(documents, "find_faults", lambda _: [])
+    with pytest.raises(ReceiptError, match=r"E_SCHEMA: .*tokens_generated"):
+        encode_receipt(replace(receipt, tokens_generated=-1))
