@@ -56,10 +56,9 @@ class MoreProcesses:
 class Verdict:
     """The decision about one workload. It is complete when made: nothing is added later.
 
-    `VerdictDocument` describes the fields that it shares. ``reasons`` begin with those that
-    decided and end with notes on the run. The two rates are those of tokens per second; None if
-    they are not known. ``helped_by`` are the kinds of process of which more could settle an open
-    question.
+    ``reasons`` begin with those that decided and end with notes on the run. The two rates are
+    those of tokens per second; None if they are not known. ``helped_by`` are the kinds of process
+    of which more could settle an open question.
     """
 
     verdict: VerdictName

@@ -326,8 +326,9 @@ def _read_files(directory: Path, hints: Hints) -> RunReport:
         path = directory / name
         return files.read_bounded(path, EVIDENCE_LIMITS.max_bytes) if is_file(path) else None
 
-    stored = read_verdict(files.read_bounded(directory / VERDICT, RECEIPT_LIMITS.max_bytes))
-    verdict, settings = stored.verdict, hints.settings
+    written = files.read_bounded(directory / VERDICT, RECEIPT_LIMITS.max_bytes)
+    headline_text, verdict = read_verdict(written)
+    settings = hints.settings
     evidence, base = (
         decode_evidence(data) if data is not None else None
         for data in (read(EVIDENCE), read(BASE_EVIDENCE) if verdict.pairs is not None else None)
@@ -350,7 +351,7 @@ def _read_files(directory: Path, hints: Hints) -> RunReport:
     return RunReport(
         name=directory.name,
         verdict=verdict,
-        headline=stored.headline,
+        headline=headline_text,
         receipt=receipt,
         evidence=evidence,
         drawn=drawn,

@@ -393,7 +393,7 @@ def test_any_evidence_gets_a_verdict_with_reasons(
     verdict = judge_stored(baseline(old, before), evidence(new, after))
     assert verdict.reasons
     assert all(reason.code and reason.message for reason in verdict.reasons)
-    assert "\n" not in verdict_document(verdict).headline
+    assert "\n" not in verdict_document(verdict)["headline"]
 
 
 def test_wall_rate_is_shown_and_never_gated() -> None:

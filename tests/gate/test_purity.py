@@ -15,7 +15,7 @@ SOURCES = sorted(Path(str(gate.__file__)).parent.glob("*.py"))
 PURE = {
     *("__future__", "collections.abc", "collections", "dataclasses", "functools", "hashlib"),
     "itertools",
-    *("math", "re", "statistics", "types", "typing"),
+    *("math", "msgspec", "msgspec.structs", "re", "statistics", "types", "typing"),
     "pytest_flamegate.bricks.record",
     "pytest_flamegate.config.thresholds",
     "pytest_flamegate.core.errors",

@@ -55,7 +55,6 @@ _UNITS: dict[str, tuple[Unit, float]] = {
     "bytes": ("bytes", 1),
 }
 """The unit of a profile for each unit of a weight, and how many of it one weight is."""
-_SHORTEST_INTERVAL_S = 1e-9
 _LONGEST_TEXT = 300
 _THREAD = re.compile(r'Thread (\d{1,10}) "(.*)"', re.DOTALL)
 
@@ -108,26 +107,22 @@ class SpeedscopeFile(Struct, frozen=True):
     flamegate: Any = None
 
 
-class SpeedscopeError(ReceiptError):
-    """The file is malformed; ``reason`` is a short clause that goes into the message."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            CODE,
-            f"{SUBJECT} is malformed: {escape_name(reason, _SHOWN)}.",
-            "Export the profile again with the tool that recorded it.",
-        )
+def malformed_error(reason: str) -> ReceiptError:
+    """Build the error for a malformed file; ``reason`` is a short clause."""
+    return ReceiptError(
+        CODE,
+        f"{SUBJECT} is malformed: {escape_name(reason, _SHOWN)}.",
+        "Export the profile again with the tool that recorded it.",
+    )
 
 
 @dataclass(slots=True)
 class Track:
     """The paths of one profile of a file, mostly of one thread.
 
-    Attributes:
-        weights: The sum of the weights of each path, in ``unit``.
-        samples: How often each path was sampled; empty for an evented profile.
-        length: The sum of all weights, in ``unit``.
-        each_weight: The weight that all samples share, None if they differ.
+    ``weights`` sums up the weights of each path and ``length`` all of them, in ``unit``.
+    ``samples`` says how often each path was sampled; it is empty for an evented profile.
+    ``each_weight`` is the weight that all samples share, None if they differ.
     """
 
     name: str
@@ -144,7 +139,7 @@ def parse_speedscope(data: bytes) -> SpeedscopeFile:
 
 
 def count_paths(file: SpeedscopeFile) -> list[Track]:
-    """Return the sums of each profile of the file. Raises ``SpeedscopeError``."""
+    """Return the sums of each profile of the file. Raises ``ReceiptError``."""
     frames = len(file.shared.frames)
     return [
         _count_sampled(profile, frames)
@@ -156,10 +151,10 @@ def count_paths(file: SpeedscopeFile) -> list[Track]:
 
 def _count_sampled(profile: FileProfile, frames: int) -> Track:
     if len(profile.samples) != len(profile.weights):
-        raise SpeedscopeError(f"{len(profile.samples)} samples have {len(profile.weights)} weights")
+        raise malformed_error(f"{len(profile.samples)} samples have {len(profile.weights)} weights")
     distinct = set(profile.weights)
     if not all(0 <= weight <= _LARGEST for weight in distinct):
-        raise SpeedscopeError("a weight is negative or out of range")
+        raise malformed_error("a weight is negative or out of range")
     samples = Counter(profile.samples)
     _require_frames((number for path in samples for number in path), frames)
     weights: dict[Path, Number] = {}
@@ -178,21 +173,21 @@ def _count_evented(profile: FileProfile, frames: int) -> Track:
     before: Number | None = None
     for event in profile.events:
         if abs(event.at) > _LARGEST or (before is not None and event.at < before):
-            raise SpeedscopeError("an event is earlier than the one before it, or out of range")
+            raise malformed_error("an event is earlier than the one before it, or out of range")
         if opened and before is not None:
             spent[opened[-1][1]] += event.at - before
         before = event.at
         if event.type == "O":
             if len(opened) >= MAX_DEPTH:
-                raise SpeedscopeError(f"more than {MAX_DEPTH} frames are open at once")
+                raise malformed_error(f"more than {MAX_DEPTH} frames are open at once")
             node = nodes.setdefault((opened[-1][1] if opened else -1, event.frame), len(spent))
             if node == len(spent):
                 spent.append(0)
             opened.append((event.frame, node))
         elif not opened or opened.pop()[0] != event.frame:
-            raise SpeedscopeError("a frame is closed that was not the last one opened")
+            raise malformed_error("a frame is closed that was not the last one opened")
     if opened:
-        raise SpeedscopeError("a frame is opened and never closed")
+        raise malformed_error("a frame is opened and never closed")
     paths = _spell_paths(nodes)
     weights = {path: weight for path, weight in zip(paths, spent, strict=True) if weight}
     return Track(profile.name, profile.unit, weights, sum(spent))
@@ -207,14 +202,14 @@ def _spell_paths(nodes: Iterable[tuple[int, int]]) -> list[Path]:
         paths.append(path)
         total += len(path)
         if total > MAX_FRAMES:
-            raise SpeedscopeError(f"its stacks hold more than {MAX_FRAMES:,} frames together")
+            raise malformed_error(f"its stacks hold more than {MAX_FRAMES:,} frames together")
     return paths
 
 
 def _require_frames(numbers: Iterable[int], frames: int) -> None:
     largest = max(numbers, default=-1)
     if largest >= frames:
-        raise SpeedscopeError(f"it refers to frame {largest} of {frames}")
+        raise malformed_error(f"it refers to frame {largest} of {frames}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +224,7 @@ class SampledStacks:
 def count_pyspy_samples(
     file: SpeedscopeFile, roots: Sequence[str], *, native: bool
 ) -> SampledStacks:
-    """Count the samples of each stack in a file of py-spy. Raises ``SpeedscopeError``.
+    """Count the samples of each stack in a file of py-spy. Raises ``ReceiptError``.
 
     With ``native`` some frames are native: those without a line.
     """
@@ -312,14 +307,14 @@ def read_speedscope(data: bytes, roots: Sequence[str] = ()) -> Profile:
 def _read_own(file: SpeedscopeFile, own: dict[str, Any], tracks: Sequence[Track]) -> Profile:
     kinds = decode_plain(own.get("kinds"), tuple[FrameKind, ...], subject=SUBJECT, code=CODE)
     if len(kinds) != len(file.shared.frames):
-        raise SpeedscopeError("it has more or fewer kinds than frames")
+        raise malformed_error("it has more or fewer kinds than frames")
     frames = []
     for text, kind in zip(file.shared.frames, kinds, strict=True):
         frame = Frame(text.name, text.file or "", kind)
         try:
             format_frame(frame)
         except ValueError:
-            raise SpeedscopeError("it holds a frame that flamegate does not write") from None
+            raise malformed_error("it holds a frame that flamegate does not write") from None
         frames.append(frame)
     weighted = WeightedStacks(CODE)
     for track in tracks:
@@ -346,14 +341,13 @@ def _read_pyspy(file: SpeedscopeFile, tracks: Sequence[Track], roots: Sequence[s
         weighted.add(stack, count)
     intervals_s = {track.each_weight for track in tracks if track.unit == "seconds"}
     interval_s = intervals_s.pop() if len(intervals_s) == 1 else None
-    has_rate = interval_s is not None and interval_s >= _SHORTEST_INTERVAL_S
     profiler, _, version = file.exporter.partition("@")
     return make_foreign_profile(
         weighted.to_counts()[0],
         [f"imported from {_exporter(file)}: it does not state event, call graph or Python"],
         profiler=profiler,
         profiler_version=escape_name(version),
-        rate_hz=round(1 / interval_s) if interval_s and has_rate else 0,
+        rate_hz=round(1 / interval_s) if interval_s and interval_s >= 1e-9 else 0,
         duration_ns=_duration_ns(tracks),
     )
 
@@ -366,7 +360,7 @@ def _read_foreign(file: SpeedscopeFile, tracks: Sequence[Track], roots: tuple[st
     ]
     units = {_unit(track)[0] for track in tracks}
     if len(units) > 1:
-        raise SpeedscopeError(f"its profiles count different things: {', '.join(sorted(units))}")
+        raise malformed_error(f"its profiles count different things: {', '.join(sorted(units))}")
     weighted = WeightedStacks(CODE)
     for track in tracks:
         for path, weight in track.weights.items():
@@ -385,7 +379,7 @@ def _read_foreign(file: SpeedscopeFile, tracks: Sequence[Track], roots: tuple[st
 
 def _unit(track: Track) -> tuple[Unit, float]:
     if track.unit not in _UNITS:
-        raise SpeedscopeError(f"{track.unit!r} is no unit of the format")
+        raise malformed_error(f"{track.unit!r} is no unit of the format")
     return _UNITS[track.unit]
 
 
@@ -395,7 +389,7 @@ def _duration_ns(tracks: Sequence[Track]) -> int:
     lengths_ns = [length * worth for length, unit, worth in units if unit == "nanoseconds"]
     longest_ns = round(max(lengths_ns, default=0))
     if longest_ns > _LONGEST_NS:
-        raise SpeedscopeError("it lasts longer than thirty years")
+        raise malformed_error("it lasts longer than thirty years")
     return longest_ns
 
 
