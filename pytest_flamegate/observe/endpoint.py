@@ -27,6 +27,7 @@ from pytest_flamegate.observe.completions import (
     server_error,
 )
 from pytest_flamegate.observe.engine_process import (
+    EngineProcess,
     check_output_size,
     check_token_count,
     engine_died_error,
@@ -48,10 +49,11 @@ _POLL_S = 0.02
 _FIRST_TOKENS = 8
 
 
-class EngineServer:
-    """A server that answers. ``pid`` is the process that was started, or that listens.
+class EndpointProcess(EngineProcess):
+    """One server that answers requests; ``close()`` ends it if it was started here.
 
-    ``child`` is None if the server ran before; then it is not ended either.
+    ``began(pid)`` is called as soon as the server runs. ``pid`` is the process that was started
+    or that listens, or the one of its descendants that computes.
     """
 
     def __init__(
@@ -59,57 +61,52 @@ class EngineServer:
         plan: Endpoint,
         workload: Workload,
         env: Mapping[str, str],
-        cpu: int | None,
-        began: Callable[[int], None],
+        sink: Callable[[tuple[str, ...]], None],
+        cpu: int | None = None,
+        began: Callable[[int], None] = lambda _: None,
     ) -> None:
+        super().__init__(workload, sink)
         self._plan = plan
-        self._workload = workload
-        self.child: process.Child | None = None
+        self._child: process.Child | None = None
         self._key = read_key(workload, plan.key_variable)
+        self._without: tuple[str, ...] = ()
+        self.token_source = CHUNK
+        self._has_probed = False
         if plan.url is not None:
-            origin = Origin.of(plan.url)
-            self.client = CompletionClient(workload, origin, self._key, self._require_quiet)
-            self._await_ready(time.monotonic() + GET_TIMEOUT_S)
-            pid = process_system.find_server(origin.host, origin.port)
-            if pid is None:
-                raise ToolError(
-                    "E_SERVER_ELSEWHERE",
-                    f"The process behind {origin} of {workload.name!r} cannot be observed: it runs "
-                    "on another machine, in a container or as another user.",
-                    "Measure on its machine, as its user or as root, or have it started: "
-                    "serve = [...].",
-                )
-            self.pid = pid
-            began(pid)
-            return
-        for tries_left in reversed(range(_PORT_TRIES)):
-            if self._start(env, cpu, began, is_last=not tries_left):
-                break
+            self._find_server(Origin.of(plan.url), began)
+        else:
+            began_ns = time.monotonic_ns()
+            for tries_left in reversed(range(_PORT_TRIES)):
+                if self._start(env, cpu, began, is_last=not tries_left):
+                    break
+            self.load_ns = time.monotonic_ns() - began_ns
+        self._server_pid = self.pid
+        try:
+            self._model = plan.served_model or self._client.find_model()
+            self._probe()
+        except BaseException:
+            self.close()
+            raise
 
-    @property
-    def tree(self) -> set[int]:
-        """The process and its descendants: all that may compute."""
-        return process_system.find_descendants(self.pid)
-
-    def close(self) -> None:
-        """End the server if it was started here."""
-        if self.child is not None:
-            self.child.end()
-
-    def find_end(self) -> ToolError | None:
-        """Return the error of a server that was started here and has ended; None if it runs."""
-        if self.child is None or (status := self.child.wait(1.0)) is None:
-            return None
-        return engine_died_error(self._workload, status, self.child.stderr_text())
-
-    def _require_quiet(self) -> None:
-        if self.child is not None:
-            check_output_size(self._workload, self.child)
-
-    def _require_running(self) -> None:
-        self._require_quiet()
-        if self.child is not None and (status := self.child.poll()) is not None:
-            raise engine_died_error(self._workload, status, self.child.stderr_text())
+    def _find_server(self, origin: Origin, began: Callable[[int], None]) -> None:
+        """Find the process of a server that runs already."""
+        self._client = CompletionClient(self._workload, origin, self._key, self._require_running)
+        self._await_ready(time.monotonic() + GET_TIMEOUT_S)
+        pid = process_system.find_server(origin.host, origin.port)
+        if pid is None:
+            raise ToolError(
+                "E_SERVER_ELSEWHERE",
+                f"The process behind {origin} of {self._workload.name!r} cannot be observed: it "
+                "runs on another machine, in a container or as another user.",
+                "Measure on its machine, as its user or as root, or have it started: "
+                "serve = [...].",
+            )
+        self.pid = pid
+        began(pid)
+        self.notes["I_ONE_PROCESS"] = (
+            f"All runs are windows of one process ({pid}) that ran before, so it is not "
+            "known how much its figures differ from one start to the next."
+        )
 
     def _start(
         self,
@@ -124,15 +121,15 @@ class EngineServer:
         argv = [
             part.replace("{host}", HOST).replace("{port}", str(port)) for part in self._plan.argv
         ]
-        self.child = process.start(argv, env=env, cwd=self._workload.directory, cpu=cpu)
-        self.pid = self.child.pid
-        self.client = CompletionClient(
-            self._workload, Origin("http", HOST, port), self._key, self._require_quiet
+        self._child = process.start(argv, env=env, cwd=self._workload.directory, cpu=cpu)
+        self.pid = self._child.pid
+        self._client = CompletionClient(
+            self._workload, Origin("http", HOST, port), self._key, self._require_running
         )
         try:
             began(self.pid)
             self._await_ready(time.monotonic() + self._workload.timeout_s)
-            own = process_system.find_listeners(port, self.tree)
+            own = process_system.find_listeners(port, process_system.find_descendants(self.pid))
             if own or not (others := process_system.find_listeners(port)):
                 return True
             pids = ", ".join(map(str, sorted(others)))
@@ -143,7 +140,7 @@ class EngineServer:
                 "Check that {port} reaches the server, and run again.",
             )
         except BaseException as error:
-            self.child.end()
+            self._child.end()
             is_lost = isinstance(error, ToolError) and bool(process_system.find_listeners(port))
             if is_last or not is_lost:
                 raise
@@ -163,10 +160,10 @@ class EngineServer:
                     "when it is ready: health.",
                 )
             try:
-                status, _ = self.client.get(paths[0], min(left_s, GET_TIMEOUT_S))
+                status, _ = self._client.get(paths[0], min(left_s, GET_TIMEOUT_S))
             except (OSError, *BrokenError) as error:
-                if self.child is None:
-                    raise self.client.unreachable_error(error) from None
+                if self._child is None:
+                    raise self._client.unreachable_error(error) from None
                 state = f"it does not answer ({error or type(error).__name__})"
             else:
                 if 200 <= status < 300:
@@ -180,57 +177,29 @@ class EngineServer:
             self._require_running()
             time.sleep(_POLL_S)
 
+    def _require_running(self) -> None:
+        if self._child is not None:
+            check_output_size(self._workload, self._child)
+            if (status := self._child.poll()) is not None:
+                raise engine_died_error(self._workload, status, self._child.stderr_text())
 
-class EndpointProcess:
-    """One server that answers requests; ``close()`` ends it if it was started here.
+    def _find_end(self) -> ToolError | None:
+        """Return the error of a server that was started here and has ended; None if it runs."""
+        if self._child is None or (status := self._child.wait(1.0)) is None:
+            return None
+        return engine_died_error(self._workload, status, self._child.stderr_text())
 
-    ``sink(tokens)`` receives the tokens of every whole sequence. ``began(pid)`` is called as soon
-    as the server runs. ``load_ns`` is None for a server that ran before.
-    """
-
-    def __init__(
-        self,
-        plan: Endpoint,
-        workload: Workload,
-        env: Mapping[str, str],
-        sink: Callable[[tuple[str, ...]], None],
-        cpu: int | None = None,
-        began: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        self._plan = plan
-        self._workload = workload
-        self._sink = sink
-        self._without: tuple[str, ...] = ()
-        self._reports: list[Report] = []
-        self.facts: Mapping[str, str] = {}
-        self._notes: dict[str, str] = {}
-        self.token_source = CHUNK
-        self._has_probed = False
-        self.started_at = clocks.utc_now()
-        began_ns = time.monotonic_ns()
-        self._server = EngineServer(plan, workload, env, cpu, began)
-        self.load_ns = None if plan.url is not None else time.monotonic_ns() - began_ns
-        self.pid = self._server.pid
-        if plan.url is not None:
-            self._notes["I_ONE_PROCESS"] = (
-                f"All runs are windows of one process ({self.pid}) that ran before, so it is not "
-                "known how much its figures differ from one start to the next."
-            )
-        try:
-            self._model = plan.served_model or self._server.client.find_model()
-            self._probe()
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def notes(self) -> Mapping[str, str]:
-        """Remarks on how the server was observed so far, by code."""
-        return dict(self._notes)
+    def _gone_error(self) -> ToolError:
+        return self._find_end() or ToolError(
+            "E_SERVER_CHANGED",
+            f"Process {self.pid} of the server of {self._workload.name!r} is gone.",
+            "See the server's own log, and start it again.",
+        )
 
     def close(self, leave_s: float = 0.0) -> None:  # noqa: ARG002 - no server leaves by itself
         """End the server and all it started, if it was started here."""
-        self._server.close()
+        if self._child is not None:
+            self._child.end()
 
     def warm_up(self, tokens: int) -> None:
         """Generate one sequence of at most ``tokens`` tokens, unmeasured."""
@@ -251,16 +220,10 @@ class EndpointProcess:
         self._reports += answers[-1].reports()
         return Block(interval, tuple(self._gaps(answer) for answer in answers))
 
-    profile_block = block
-
     def reports(self) -> tuple[Report, ...]:
         """Return the server's own figures for its measured sequences, one for each block."""
         dropped = [make_report(f"openai:asked without {name}") for name in self._without]
         return (*self._reports, *dropped)
-
-    def counters(self) -> clocks.ProcessCounters:
-        """Read the process's counters."""
-        return clocks.read_counters(self.pid)
 
     def _probe(self) -> None:
         """Find out which process computes, and whether each token comes in a piece of its own."""
@@ -269,7 +232,7 @@ class EndpointProcess:
         self._has_probed = True
         if answer.is_merged:
             self.token_source = USAGE
-            self._notes["W_TOKENS_MERGED"] = (
+            self.notes["W_TOKENS_MERGED"] = (
                 f"The server counts {answer.counted} tokens and sent {len(answer.pieces)} pieces "
                 "of text: its count is used, and no time between two tokens was observed."
             )
@@ -286,7 +249,7 @@ class EndpointProcess:
         own = used.pop(self.pid, 0)
         others = sum(used.values())
         if others > MAX_OTHER_SHARE * own and others > 1_000_000:
-            self._notes["W_WORK_BESIDE"] = (
+            self.notes["W_WORK_BESIDE"] = (
                 f"{len(used)} other process(es) of the server used {others / 1e6:.0f} ms of CPU "
                 f"while process {self.pid}, which is clocked, used {own / 1e6:.0f} ms. No figure "
                 "of CPU time and no profile includes their work."
@@ -295,7 +258,7 @@ class EndpointProcess:
     def _read_cpu_ns(self) -> dict[int, int]:
         """Return the CPU time in ns of each process of the server."""
         times = {}
-        for pid in self._server.tree:
+        for pid in process_system.find_descendants(self._server_pid):
             with suppress(ProcessLookupError, PermissionError):
                 times[pid] = clocks.read_clocks(pid).cpu_ns
         return times
@@ -336,10 +299,10 @@ class EndpointProcess:
                     names = f"it rejects {', '.join(again.names)}, and the request without"
                     raise server_error(self._workload, 400, names) from None
         except (OSError, *BrokenError) as error:
-            if ended := self._server.find_end():
+            if ended := self._find_end():
                 raise ended from None
             if isinstance(error, OSError) and not isinstance(error, ConnectionResetError):
-                raise self._server.client.unreachable_error(error) from None
+                raise self._client.unreachable_error(error) from None
             raise ToolError(
                 "E_STREAM_CUT",
                 f"The server of {self._workload.name!r} ended its stream before it was complete.",
@@ -349,7 +312,7 @@ class EndpointProcess:
     def _send(self, max_tokens: int) -> Completion:
         body = make_request(self._plan, self._workload, self._model, max_tokens, self._without)
         path = "/v1/chat/completions" if self._plan.chat else "/v1/completions"
-        return self._server.client.complete(path, body)
+        return self._client.complete(path, body)
 
     def _tokens(self, answer: Completion) -> tuple[str, ...]:
         """Return the tokens as text; merged ones as one text in the first of them."""
@@ -371,20 +334,8 @@ class EndpointProcess:
             return
         median, mean = gaps[len(gaps) // 2], sum(gaps) / len(gaps)
         if median < BURST_RATIO * mean:
-            self._notes["W_TOKENS_IN_BURSTS"] = (
+            self.notes["W_TOKENS_IN_BURSTS"] = (
                 f"Tokens came in bursts: the median gap is {median / 1e6:.3f} ms and the mean "
                 f"{mean / 1e6:.3f} ms. Rates are right, gaps are not; see the server's own "
                 "figures (reported)."
             )
-
-    def _read_clocks(self) -> clocks.ClockReading:
-        try:
-            return clocks.read_clocks(self.pid)
-        except ProcessLookupError:
-            if ended := self._server.find_end():
-                raise ended from None
-            raise ToolError(
-                "E_SERVER_CHANGED",
-                f"Process {self.pid} of the server of {self._workload.name!r} is gone.",
-                "See the server's own log, and start it again.",
-            ) from None

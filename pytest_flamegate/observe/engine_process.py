@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import process
+from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import ProcessCounters
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
@@ -43,42 +43,64 @@ class RunPlace:
 ALONE = RunPlace()
 
 
-class EngineProcess(Protocol):
-    """A child process or a server that generates sequences on command.
+class EngineProcess:
+    """A child process or a server that generates on command. Use it as a context manager.
 
-    ``load_ns`` is None if it ran before. ``facts`` is the identity that the engine reports.
+    ``sink(tokens)`` receives the tokens of every whole sequence. ``pid`` is the process whose
+    clocks are read; ``load_ns`` is None if it ran before. ``facts`` is the identity that the
+    engine reports, and ``notes`` are remarks on how it was observed so far, by code.
     """
 
-    started_at: str
-    load_ns: int | None
-    facts: Mapping[str, str]
+    pid: int
     token_source: str
+    load_ns: int | None = None
 
-    @property
-    def notes(self) -> Mapping[str, str]:
-        """Remarks on how it was observed so far, by code."""
+    def __init__(self, workload: Workload, sink: Callable[[tuple[str, ...]], None]) -> None:
+        self._workload = workload
+        self._sink = sink
+        self._reports: list[Report] = []
+        self.facts: Mapping[str, str] = {}
+        self.notes: dict[str, str] = {}
+        self.started_at = clocks.utc_now()
 
-    @property
-    def pid(self) -> int:
-        """The process whose clocks are read."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def warm_up(self, tokens: int) -> None:
         """Generate one sequence of at most ``tokens`` tokens, unmeasured."""
+        raise NotImplementedError
 
     def block(self, sequences: int) -> Block:
         """Generate ``sequences`` whole sequences and return their times."""
+        raise NotImplementedError
 
     def profile_block(self, sequences: int) -> Block:
         """Like ``block`` under a profiler: the times of single tokens may mean nothing."""
-
-    def reports(self) -> tuple[Report, ...]:
-        """Return the engine's own figures for its measured sequences so far."""
-
-    def counters(self) -> ProcessCounters:
-        """Read the process's counters."""
+        return self.block(sequences)
 
     def close(self, leave_s: float = 1.0) -> None:
         """End it and all it started; it has ``leave_s`` to leave by itself."""
+        raise NotImplementedError
+
+    def reports(self) -> tuple[Report, ...]:
+        """Return the engine's own figures for its measured sequences so far."""
+        return tuple(self._reports)
+
+    def counters(self) -> ProcessCounters:
+        """Read the process's counters."""
+        return clocks.read_counters(self.pid)
+
+    def _read_clocks(self) -> clocks.ClockReading:
+        try:
+            return clocks.read_clocks(self.pid)
+        except ProcessLookupError:
+            raise self._gone_error() from None
+
+    def _gone_error(self) -> ToolError:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

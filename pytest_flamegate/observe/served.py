@@ -9,20 +9,20 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 from pytest_flamegate.bricks.record import BrickReport
 from pytest_flamegate.child import serve, wire
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import clocks, process
+from pytest_flamegate.core import process
 from pytest_flamegate.core.clocks import Interval, sum_intervals
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines.base import ROUND, Served
-from pytest_flamegate.engines.figures import Report, read_facts, read_report
+from pytest_flamegate.engines.figures import read_facts, read_report
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.engine_process import (
+    EngineProcess,
     check_output_size,
     check_token_count,
     engine_died_error,
@@ -47,8 +47,6 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 _READ_BYTES = 65536
 _REPORT_S = 30.0
 """Extra time for a profiled block: its tokens are reported only at its end."""
-_LEAVE_S = 1.0
-"""Time for a child to leave by itself: its interpreter has files to write."""
 
 
 def make_command(plan: Served, module: str, python_flags: Sequence[str] = ()) -> list[str]:
@@ -68,23 +66,34 @@ def _start_child(
     """Start the child; return it, the pipe with its reports and the pipe for commands."""
     command_read, command_write = os.pipe()
     report_read, report_write = os.pipe()
+
+    def serve_call() -> None:
+        """Serve a callable of this process, in a fork of it."""
+        os.close(command_write)
+        os.close(report_read)
+        # Libraries loaded before the fork have read the old values; later ones read these.
+        os.environ.update(environment.make_environment(workload))
+
+        def work() -> None:
+            serve.allow_profiler()
+            assert plan.call is not None
+            fds = (command_read, report_write)
+            serve.serve(plan.call, workload.prompt, workload.max_tokens, *fds)
+
+        serve.guarded(work, report_write)
+
     try:
-        if plan.call is None:
-            with tempfile.TemporaryFile() as spec:
-                child = process.start(
-                    _make_argv(plan, workload, (command_read, report_write), spec, python_flags),
-                    env=env,
-                    cwd=workload.directory,
-                    pass_fds=(command_read, report_write, spec.fileno()),
-                    cpu=cpu,
-                )
+        if plan.call is not None:
+            child = process.fork(serve_call, cpu=cpu)
         else:
-            child = process.fork(
-                lambda: _serve_call(
-                    plan, workload, (command_read, report_write), (command_write, report_read)
-                ),
-                cpu=cpu,
-            )
+            with tempfile.TemporaryFile() as spec:
+                # A file: a prompt may be too long for a command line.
+                load = {"prompt": workload.prompt, "max_tokens": workload.max_tokens}
+                spec.write(json.dumps({**plan.load, **load}).encode())
+                spec.seek(0)
+                fds = (command_read, report_write, spec.fileno())
+                argv = [*make_command(plan, serve.__name__, python_flags), *map(str, fds)]
+                child = process.start(argv, env=env, cwd=workload.directory, pass_fds=fds, cpu=cpu)
     except BaseException:
         os.close(command_write)
         os.close(report_read)
@@ -95,46 +104,10 @@ def _start_child(
     return child, report_read, command_write
 
 
-def _make_argv(
-    plan: Served,
-    workload: Workload,
-    fds: tuple[int, int],
-    spec: IO[bytes],
-    python_flags: Sequence[str],
-) -> list[str]:
-    # The spec goes through a file: a prompt may be too long for a command line.
-    load = {**plan.load, "prompt": workload.prompt, "max_tokens": workload.max_tokens}
-    spec.write(json.dumps(load).encode())
-    spec.seek(0)
-    numbers = [str(fd) for fd in (*fds, spec.fileno())]
-    return [*make_command(plan, serve.__name__, python_flags), *numbers]
+class ServedProcess(EngineProcess):
+    """One child that loads once and then obeys commands.
 
-
-def _serve_call(
-    plan: Served, workload: Workload, own: tuple[int, int], parents: tuple[int, int]
-) -> None:
-    """Serve a callable of this process, in a fork of it."""
-    for fd in parents:
-        os.close(fd)
-    call = plan.call
-    assert call is not None
-    read_fd, write_fd = own
-
-    # Libraries loaded before the fork have read the old values; later ones read these.
-    os.environ.update(environment.make_environment(workload))
-
-    def work() -> None:
-        serve.allow_profiler()
-        serve.serve(call, workload.prompt, workload.max_tokens, read_fd, write_fd)
-
-    serve.guarded(work, write_fd)
-
-
-class ServedProcess:
-    """One child that loads once and then obeys commands. Use it as a context manager.
-
-    ``sink(tokens)`` receives the tokens of every whole sequence. ``cpu`` is the core that the
-    child is bound to. ``began(pid)`` is called as soon as it runs.
+    ``cpu`` is the core that the child is bound to. ``began(pid)`` is called as soon as it runs.
     """
 
     def __init__(
@@ -145,48 +118,31 @@ class ServedProcess:
         sink: Callable[[tuple[str, ...]], None],
         python_flags: Sequence[str] = (),
         cpu: int | None = None,
-        began: Callable[[int], None] | None = None,
+        began: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._workload = workload
-        self._sink = sink
+        super().__init__(workload, sink)
         self._deadline_s = 0.0
         self._extend_deadline()
         self._parser = wire.Parser()
-        self._reports: list[Report] = []
         self._bricks: BrickReport | None = None
-        self.facts: Mapping[str, str] = {}
-        self.notes: Mapping[str, str] = {}
         self.stands_still = plan.stands_still
         origin = "called" if plan.token_unit == ROUND else "yielded"
         self.token_source = f"{origin}:{plan.token_unit}"
-        self.load_ns: int | None = None
         began_ns = time.monotonic_ns()
-        self.started_at = clocks.utc_now()
         self._child, self._read_fd, self._write_fd = _start_child(
             plan, workload, env, python_flags, cpu
         )
+        self.pid = self._child.pid
         try:
-            if began is not None:
-                began(self.pid)
+            began(self.pid)
             self._await_ready()
         except BaseException:
             self.close()
             raise
         self.load_ns = time.monotonic_ns() - began_ns
 
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._child.pid
-
-    def __enter__(self) -> ServedProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self, leave_s: float = _LEAVE_S) -> None:
-        """End the process and all it started; it has ``leave_s`` to leave by itself."""
+    def close(self, leave_s: float = 1.0) -> None:
+        """End the process; its interpreter may have files to write before it leaves."""
         for fd in (self._write_fd, self._read_fd):
             if fd >= 0:
                 os.close(fd)
@@ -223,23 +179,11 @@ class ServedProcess:
 
     def begin_sequence(self) -> SequenceParts:
         """Begin one sequence that is generated in parts."""
-        return SequenceParts(self, _SequenceTimes(self._workload, self._sink))
+        return SequenceParts(self._workload, self._sink, self._exchange)
 
     def reference(self, times: int) -> Interval:
         """Run the reference kernel ``times`` times and return its cost."""
         return self._command(wire.REFERENCE, times)[0]
-
-    def reports(self) -> tuple[Report, ...]:
-        """Return the engine's own figures for its measured sequences so far."""
-        return tuple(self._reports)
-
-    def counters(self) -> clocks.ProcessCounters:
-        """Read the process's counters."""
-        return clocks.read_counters(self.pid)
-
-    def part(self, tokens: int, times: _SequenceTimes) -> Interval:
-        """Generate ``tokens`` more of the open sequence and return their cost."""
-        return self._exchange(wire.PART, tokens, times)
 
     def _command(self, kind: bytes, value: int) -> tuple[Interval, tuple[tuple[int, ...], ...]]:
         times = _SequenceTimes(self._workload, None if kind == wire.WARM else self._sink)
@@ -257,7 +201,7 @@ class ServedProcess:
         try:
             wire.send(self._write_fd, kind, value)
         except BrokenPipeError:
-            raise self._died() from None
+            raise self._gone_error() from None
         while True:
             now_ns, records = self._receive()
             for record, number, text in records:
@@ -279,19 +223,13 @@ class ServedProcess:
                 elif record == wire.DONE:
                     return before.until(self._read_clocks())
 
-    def _read_clocks(self) -> clocks.ClockReading:
-        try:
-            return clocks.read_clocks(self.pid)
-        except ProcessLookupError:
-            raise self._died() from None
-
     def _await_ready(self) -> None:
         while True:
             for kind, _, text in self._receive()[1]:
                 if kind == wire.READY:
                     return
                 if kind != wire.FACTS:
-                    raise self._died()
+                    raise self._gone_error()
                 self.facts = read_facts(json.loads(text))
 
     def _receive(self) -> tuple[int, list[tuple[bytes, int, str]]]:
@@ -306,7 +244,7 @@ class ServedProcess:
             data = os.read(self._read_fd, _READ_BYTES)
             now_ns = time.monotonic_ns()
             if not data:
-                raise self._died()
+                raise self._gone_error()
             records = self._parser.feed(data)
             if self._parser.held_bytes > OUTPUT_LIMIT_BYTES:
                 raise output_flood_error(self._workload)
@@ -317,37 +255,9 @@ class ServedProcess:
             if records:
                 return now_ns, records
 
-    def _died(self) -> ToolError:
+    def _gone_error(self) -> ToolError:
         status = self._child.wait(1.0)
         return engine_died_error(self._workload, status, self._child.stderr_text())
-
-
-class SequenceParts:
-    """One sequence, generated in parts with other work between them.
-
-    Noise comes in bursts shorter than a long sequence: only work that runs right before and
-    after a part shows how fast the machine was. For engines that stand still between tokens.
-    """
-
-    def __init__(self, served: ServedProcess, times: _SequenceTimes) -> None:
-        self._served = served
-        self._times = times
-        self._parts: list[Interval] = []
-
-    @property
-    def ended(self) -> bool:
-        """Whether the sequence is complete."""
-        return self._times.ended
-
-    def part(self, tokens: int) -> Interval:
-        """Generate ``tokens`` more, or the rest, and return their cost."""
-        self._parts.append(self._served.part(tokens, self._times))
-        return self._parts[-1]
-
-    def block(self, reference: Interval | None = None) -> Block:
-        """Return the complete sequence with the cost of the reference kernel between its parts."""
-        self._times.finish()
-        return Block(sum_intervals(self._parts), tuple(self._times.sequences_ns), reference)
 
 
 class _SequenceTimes:
@@ -388,3 +298,30 @@ class _SequenceTimes:
                 self._sink(tuple(self._tokens))
         self._open = False
         self._gaps, self._tokens = [], []
+
+
+class SequenceParts(_SequenceTimes):
+    """One sequence, generated in parts with other work between them.
+
+    Noise comes in bursts shorter than a long sequence: only work that runs right before and
+    after a part shows how fast the machine was. For engines that stand still between tokens.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        sink: Callable[[tuple[str, ...]], None],
+        exchange: Callable[[bytes, int, _SequenceTimes], Interval],
+    ) -> None:
+        super().__init__(workload, sink)
+        self._exchange = exchange
+        self._parts: list[Interval] = []
+
+    def part(self, tokens: int) -> None:
+        """Generate ``tokens`` more, or the rest."""
+        self._parts.append(self._exchange(wire.PART, tokens, self))
+
+    def block(self, reference: Interval | None = None) -> Block:
+        """Return the complete sequence with the cost of the reference kernel between its parts."""
+        self.finish()
+        return Block(sum_intervals(self._parts), tuple(self.sequences_ns), reference)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -142,18 +141,16 @@ def make_home() -> Path:
     return real_path(Path(tempfile.mkdtemp(prefix=scratch_prefix())))
 
 
-def remove_home(home: Path, git_directory: Path) -> None:
-    """Remove a home, its worktree and the repository's record of it; it may be gone already.
+def remove_home(home: Path, project: Path) -> None:
+    """Remove a home, its worktree and git's record of it; it may be gone already.
 
     Raises ``ToolError`` ``E_WORKTREE`` if a file cannot be removed.
     """
-    for record, worktree in _list_worktrees(git_directory):
-        if worktree.parent == home:
-            remove_tree(record)
-    with contextlib.suppress(OSError):
-        # Like git: the directory of records goes with the last of them.
-        (git_directory / "worktrees").rmdir()
     remove_tree(home)
+    for root in _list_worktrees(project):
+        if root.parent == home:
+            # Not prune: it forgets the user's worktrees on a disk that is not mounted now.
+            git.run(project, "worktree", "remove", "-f", "-f", str(root))
     if home.exists():
         raise ToolError(
             "E_WORKTREE",
@@ -162,33 +159,25 @@ def remove_home(home: Path, git_directory: Path) -> None:
         )
 
 
-def remove_abandoned_homes(git_directory: Path) -> tuple[Path, ...]:
+def remove_abandoned_homes(project: Path) -> tuple[Path, ...]:
     """Remove the homes of dead processes; return those that cannot be removed.
 
     They are found in the temporary directory and in the repository's records, which also name a
     home that a restart of the machine has emptied.
     """
-    recorded = {worktree.parent for _, worktree in _list_worktrees(git_directory)}
+    recorded = {root.parent for root in _list_worktrees(project)}
     stay = []
     for home in filter(is_abandoned, sorted(recorded.union(list_scratch()))):
         try:
-            remove_home(home, git_directory)
+            remove_home(home, project)
         except ToolError:
             stay.append(home)
     return tuple(stay)
 
 
-def _list_worktrees(git_directory: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield each linked worktree of a repository: git's record of it, and its directory."""
-    try:
-        records = sorted((git_directory / "worktrees").iterdir())
-    except OSError:
-        return
-    for record in records:
-        with contextlib.suppress(OSError):
-            written = os.fsdecode((record / "gitdir").read_bytes()).rstrip("\n")
-            # git may write it relative to its own directory; it names the file .git inside.
-            yield record, real_path(record / written).parent
+def _list_worktrees(project: Path) -> list[Path]:
+    lines = git.stdout_text(git.run(project, "worktree", "list", "--porcelain")).splitlines()
+    return [Path(line[9:]) for line in lines if line.startswith("worktree ")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +192,6 @@ class Checkout:
     root: Path
     project: Path
     notes: tuple[str, ...]
-    git_directory: Path
 
     def __enter__(self) -> Checkout:
         return self
@@ -222,7 +210,7 @@ class Checkout:
 
         Raises ``ToolError`` ``E_WORKTREE`` if a file cannot be removed.
         """
-        remove_home(self.root.parent, self.git_directory)
+        remove_home(self.root.parent, self.project)
 
 
 def open_checkout(directory: Path, rev: str) -> Checkout:
@@ -232,11 +220,10 @@ def open_checkout(directory: Path, rev: str) -> Checkout:
     ``UsageError`` (``E_NO_REPOSITORY``, ``E_REV_UNKNOWN``, ``E_REV_SHALLOW``), and ``ToolError``
     ``E_WORKTREE`` if git cannot make the worktree.
     """
-    project, git_directory = _find_repository(directory)
+    project = _find_project(directory)
     commit, notes = _resolve_commit(directory, rev)
-    notes += [
-        f"{home} of a dead run cannot be removed" for home in remove_abandoned_homes(git_directory)
-    ]
+    stay = remove_abandoned_homes(project)
+    notes += [f"{home} of a dead run cannot be removed" for home in stay]
     try:
         home = make_home()
     except OSError as error:
@@ -249,30 +236,27 @@ def open_checkout(directory: Path, rev: str) -> Checkout:
             raise _worktree_error(rev, git.failure_text(result))
     except BaseException:
         with contextlib.suppress(ToolError):
-            remove_home(home, git_directory)
+            remove_home(home, project)
         raise
     if is_file(root / ".gitmodules"):
         notes.append("submodules are empty in the checkout; the workload's build may fetch them")
-    return Checkout(commit, root, project, tuple(notes), git_directory)
+    return Checkout(commit, root, project, tuple(notes))
 
 
-def _find_repository(directory: Path) -> tuple[Path, Path]:
-    """Return the top of the working tree around ``directory``, and git's common directory."""
-    places = []
-    for name in ("--show-toplevel", "--git-common-dir"):
-        try:
-            result = git.run(directory, "rev-parse", name, timeout_s=_QUERY_S)
-            details = git.failure_text(result) if result.returncode != 0 else ""
-        except ToolError as error:
-            details = error.problem.rstrip(".")
-        if details:
-            raise UsageError(
-                "E_NO_REPOSITORY",
-                f"There is no git repository with a working tree at {directory}: {details}.",
-                "Compare with a stored baseline, or run inside the repository of the project.",
-            )
-        places.append(real_path(directory / git.stdout_text(result)))
-    return places[0], places[1]
+def _find_project(directory: Path) -> Path:
+    """Return the top of the working tree around ``directory``."""
+    try:
+        result = git.run(directory, "rev-parse", "--show-toplevel", timeout_s=_QUERY_S)
+        details = git.failure_text(result) if result.returncode != 0 else ""
+    except ToolError as error:
+        details = error.problem.rstrip(".")
+    if details:
+        raise UsageError(
+            "E_NO_REPOSITORY",
+            f"There is no git repository with a working tree at {directory}: {details}.",
+            "Compare with a stored baseline, or run inside the repository of the project.",
+        )
+    return real_path(directory / git.stdout_text(result))
 
 
 def _resolve_commit(directory: Path, rev: str) -> tuple[str, list[str]]:

@@ -32,7 +32,7 @@ class Boasting:
         return iter(range(max_tokens))
 
 
-def start(engine: Any, began: Any = None) -> ServedProcess:
+def start(engine: Any, began: Any = lambda _: None) -> ServedProcess:
     return ServedProcess(
         Served({}, engine), WORKLOAD, dict(os.environ), lambda _: None, began=began
     )
