@@ -31,8 +31,8 @@ class BrickRow:
     ``total_ns`` is inclusive and counts recursion once; ``self_ns`` leaves out the bricks within.
     ``avg_ns`` (``total_ns`` per call), minimum, maximum and quantiles are of single calls,
     inclusive; quantiles are None if only the sum of calls is known. ``share`` is the part of the
-    self time in the whole of the table, 0 to 1. ``per_token_ns`` is self time per token and
-    ``calls_per_token`` calls per token, None if no token is known.
+    self time in the whole of the table, 0 to 1. ``per_token_ns`` is self time per token,
+    None if no token is known.
     """
 
     name: str
@@ -46,10 +46,7 @@ class BrickRow:
     median_ns: int | None
     p95_ns: int | None
     share: float
-    elements: int
-    bytes: int
     per_token_ns: float | None
-    calls_per_token: float | None
     provenance: Provenance
 
 
@@ -84,7 +81,6 @@ class BrickTable:
     calls: int
     provenance: Provenance
     processes: int = 0
-    sequences: int = 0
     tokens: int = 0
     coverage: float | None = None
     lanes: int = 0
@@ -107,7 +103,6 @@ def tabulate_runs(runs: Sequence[BrickRun], *, top: int = DEFAULT_ROWS) -> Brick
     return replace(
         table,
         processes=len(runs),
-        sequences=sum(run.sequences for run in runs),
         coverage=_coverage(runs),
         lanes=max((len(run.lanes) for run in runs), default=0),
         syncs=tuple(sorted({run.sync for run in runs})),
@@ -182,10 +177,7 @@ def _row(totals: Sequence[BrickTotals], whole_ns: int, tokens: int) -> BrickRow:
         median_ns=quantile(0.5),
         p95_ns=quantile(0.95),
         share=self_ns / whole_ns,
-        elements=sum(each.elements for each in totals),
-        bytes=sum(each.bytes for each in totals),
         per_token_ns=self_ns / tokens if tokens else None,
-        calls_per_token=calls / tokens if tokens else None,
         provenance=_weakest(each.provenance for each in totals),
     )
 

@@ -43,12 +43,8 @@ def test_layers_phases_and_processes_share_one_row() -> None:
     assert norm.avg_ns == 200.0
     assert norm.median_ns == pytest.approx(200, rel=0.008)
     assert norm.p95_ns == pytest.approx(300, rel=0.008)
-    assert (norm.elements, norm.bytes, norm.provenance) == (128, 512, "measured_wall")
-    assert (norm.share, norm.per_token_ns, norm.calls_per_token) == (
-        near(1200 / 5000),
-        near(150),
-        near(0.75),
-    )
+    assert norm.provenance == "measured_wall"
+    assert (norm.share, norm.per_token_ns) == (near(1200 / 5000), near(150))
     assert (table.processes, table.tokens, table.wall_ns, table.whole) == (2, 8, 5000, "wall")
     assert table.coverage == near(4000 / 5000)
 
@@ -108,7 +104,7 @@ def test_calls_known_as_a_sum_have_no_quantiles() -> None:
         [replace(make_totals("LmHead", [1, 3]), durations={})], wall_ns=10
     ).rows
     assert (row.median_ns, row.p95_ns, row.avg_ns) == (None, None, 2.0)
-    assert (row.per_token_ns, row.calls_per_token) == (None, None)
+    assert row.per_token_ns is None
 
 
 def test_quantiles_lie_within_the_calls() -> None:
