@@ -10,7 +10,7 @@ upper bound is not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pytest_flamegate.bricks.record import BrickRun, resolve_alias
@@ -135,14 +135,25 @@ def judge_bricks(
     window = common_window(old, new)
     before, after = brick_costs(old, window), brick_costs(new, window)
     named = {name: budget for name, budget in budgets.items() if name != EVERY_OTHER}
+    observed = sorted(after)
+    shown = f"{', '.join(observed[:_NAMED]) or 'none'}{', …' * (len(observed) > _NAMED)}"
     reasons += [
-        _unknown_brick_reason(name, after, window)
+        Reason(
+            "E_BRICK_UNKNOWN",
+            f"{name} is declared with a budget and no run shows it{_WITHIN[window]}. Bricks there: "
+            f"{shown}. Correct the name in bricks.",
+        )
         for name in sorted(named)
         if name not in after and name not in before
     ]
     judged = {name: named[name] for name in sorted(named) if name in after or name in before}
     if EVERY_OTHER in budgets:
-        judged |= _every_other(before, after, judged, budgets[EVERY_OTHER])
+        judged |= {
+            name: budgets[EVERY_OTHER]
+            for name in sorted(before.keys() & after.keys() - judged.keys())
+            if before[name].measured and after[name].measured
+            if max(before[name].share, after[name].share) >= WORTH_JUDGING
+        }
         if old and not judged:
             reasons.append(
                 Reason(
@@ -169,21 +180,6 @@ def judge_bricks(
     ]
     changes.sort(key=lambda change: (-(change.current.share if change.current else 0), change.name))
     return JudgedBricks(tuple(changes), tuple(reasons))
-
-
-def _every_other(
-    before: Mapping[str, BrickCost],
-    after: Mapping[str, BrickCost],
-    named: Mapping[str, BrickBudget],
-    budget: BrickBudget,
-) -> Mapping[str, BrickBudget]:
-    """Return the bricks that ``*`` judges: measured on both sides, and not negligible."""
-    return {
-        name: budget
-        for name in sorted(before.keys() & after.keys() - named.keys())
-        if before[name].measured and after[name].measured
-        if max(before[name].share, after[name].share) >= WORTH_JUDGING
-    }
 
 
 def _judge_brick(
@@ -321,16 +317,6 @@ def _logs(values: Sequence[float]) -> list[float]:
 
 def _growth_pct(log_time: float) -> float:
     return 100.0 * math.expm1(min(_MAX_EXPONENT, log_time))
-
-
-def _unknown_brick_reason(name: str, observed: Iterable[str], window: Window) -> Reason:
-    names = sorted(observed)
-    return Reason(
-        "E_BRICK_UNKNOWN",
-        f"{name} is declared with a budget and no run shows it{_WITHIN[window]}. Bricks there: "
-        f"{', '.join(names[:_NAMED]) or 'none'}{', …' * (len(names) > _NAMED)}. Correct the name "
-        "in bricks.",
-    )
 
 
 def _unjudged_reason(

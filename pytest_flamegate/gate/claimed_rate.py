@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.errors import UndecidedError
@@ -65,31 +65,15 @@ _MACHINE_MOVED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _RateView:
-    """The change of log time in one view: its interval, and the bounds that noise explains."""
-
-    middle: float
-    low: float
-    high: float
-    noise_low: float
-    noise_high: float
-
-    @property
-    def agrees(self) -> bool:
-        """Whether noise explains the change, and it is no larger than an interval may be."""
-        return self.noise_low <= 0.0 <= self.noise_high and abs(self.middle) <= WIDEST
+_RateView = tuple[Estimate, Estimate]
+"""The change of log time in one view: as measured, and as far as noise explains."""
 
 
 def compare_claimed_rate(claimed: Evidence, here: Evidence, tokens_per_second: float) -> RateAgain:
     """Compare the runs of a claim with runs of the same workload that were measured here.
 
     Sides that cannot be compared are an answer of their own, never an exception.
-
-    Args:
-        claimed: The evidence of the claim.
-        here: The evidence measured here.
-        tokens_per_second: The rate in the claimed receipt.
+    ``tokens_per_second`` is the rate in the claimed receipt.
     """
     rate = rate_of(here.runs)
     answer = RateAgain(
@@ -107,19 +91,23 @@ def compare_claimed_rate(claimed: Evidence, here: Evidence, tokens_per_second: f
     if fewest < MIN_PROCESSES:
         return replace(answer, why=f"One side has {fewest} timed processes, not {MIN_PROCESSES}.")
     views, deciding = _view_rates(then, now, (_filled(claimed.runs), _filled(here.runs)))
-    low, high = min(view.low for view in deciding), max(view.high for view in deciding)
+    low = min(measured.lower(INSIDE_TAIL) for measured, _ in deciding)
+    high = max(measured.upper(INSIDE_TAIL) for measured, _ in deciding)
     answer = replace(
         answer,
-        here=_scale_rate(tokens_per_second, mean([view.middle for view in deciding])),
+        here=_scale_rate(tokens_per_second, mean([each.mean_diff for each, _ in deciding])),
         low=_scale_rate(tokens_per_second, high),
         high=_scale_rate(tokens_per_second, low),
     )
-    noise_low = min(view.noise_low for view in views)
-    explained = noise_low <= 0.0 <= max(view.noise_high for view in views)
+    noise = [(noisy.lower(BEYOND_TAIL), noisy.upper(BEYOND_TAIL)) for _, noisy in views]
+    noise_low = min(least for least, _ in noise)
+    explained = noise_low <= 0.0 <= max(most for _, most in noise)
+    all_explained = all(least <= 0.0 <= most for least, most in noise)
+    all_small = all(abs(measured.mean_diff) <= WIDEST for measured, _ in views)
     within = low <= 0.0 <= high
     if high - low > 2.0 * WIDEST and explained:
         return replace(answer, why=_TOO_WIDE)
-    if within and all(view.agrees for view in views):
+    if within and all_explained and all_small:
         return replace(answer, answer="inside")
     if explained:
         return replace(answer, why=_MACHINE_MOVED if within else _TOO_NOISY)
@@ -174,15 +162,8 @@ def _view_rates(
         )
         drift = 2.0 * drift_sd**2 + leak**2
         spread = sum(each.standard_error**2 * (each.df + 1) for each in (first, second))
-        inside = _difference(first, second, drift)
-        beyond = _difference(first, second, max(drift, BATCH_NOISE**2 * spread))
-        return _RateView(
-            inside.mean_diff,
-            inside.lower(INSIDE_TAIL),
-            inside.upper(INSIDE_TAIL),
-            beyond.lower(BEYOND_TAIL),
-            beyond.upper(BEYOND_TAIL),
-        )
+        measured = _difference(first, second, drift)
+        return measured, _difference(first, second, max(drift, BATCH_NOISE**2 * spread))
 
     time = view(lambda process: process.log_time, BATCH_DRIFT_SD_WITHOUT_REFERENCE, 0.0)
     shift = reference_shift(then, now)

@@ -51,15 +51,14 @@ _REMEDIES = {
 
 def difference_reasons(comparability: Comparability, *, paired: bool) -> tuple[Reason, ...]:
     """Return one reason for each difference; the last one of a code has the remedy."""
-    reasons: dict[int, Reason] = {}
-    explained: set[str] = set()
-    for number, each in reversed([*enumerate(comparability.differences)]):
-        remedy = ""
-        if each.code not in explained:
-            remedy = " " + (_PAIRED_REMEDY if paired else _REMEDIES.get(each.code, _ANY_REMEDY))
-        explained.add(each.code)
-        reasons[number] = Reason(each.code, each.message + remedy)
-    return tuple(reasons[number] for number in sorted(reasons))
+    last = {each.code: number for number, each in enumerate(comparability.differences)}
+    reasons = []
+    for number, each in enumerate(comparability.differences):
+        message = each.message
+        if last[each.code] == number:
+            message += " " + (_PAIRED_REMEDY if paired else _REMEDIES.get(each.code, _ANY_REMEDY))
+        reasons.append(Reason(each.code, message))
+    return tuple(reasons)
 
 
 def compare(baseline: Evidence, current: Evidence) -> Comparability:
@@ -68,9 +67,13 @@ def compare(baseline: Evidence, current: Evidence) -> Comparability:
     Differences come in the order in which they matter to a reader: workload, model, tokens,
     machine, environment, clock, formulas, profiler.
     """
+    old, new = (
+        {key: value for key, value in side.workload.items() if key not in IGNORED_WORKLOAD_FIELDS}
+        for side in (baseline, current)
+    )
     return Comparability(
         (
-            *_compare_workloads(baseline, current),
+            *_compare_mappings("workload", old, new, "E_WORKLOAD_DIFFERS"),
             *_compare_models(baseline, current),
             *_compare_tokens(baseline, current),
             *machine_differences(baseline, current),
@@ -93,14 +96,6 @@ def engine_differences(baseline: Evidence, current: Evidence) -> tuple[FieldDiff
     They forbid no comparison: another version of a library may be the very change under test.
     """
     return tuple(_compare_mappings("engine", baseline.engine, current.engine, "I_ENGINE_DIFFERS"))
-
-
-def _compare_workloads(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
-    old, new = (
-        {key: value for key, value in side.workload.items() if key not in IGNORED_WORKLOAD_FIELDS}
-        for side in (baseline, current)
-    )
-    return _compare_mappings("workload", old, new, "E_WORKLOAD_DIFFERS")
 
 
 def _compare_models(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
@@ -146,8 +141,9 @@ def machine_differences(baseline: Evidence, current: Evidence) -> Iterator[Field
 
 
 def _compare_pythons(old: str | None, new: str | None) -> Iterator[FieldDifference]:
-    before, after = (version and _python_minor(version) for version in (old, new))
-    return _compare_values("Python", before, after, "E_MACHINE_DIFFERS")
+    # Patches do not change frames or speed.
+    before, after = (re.sub(r"^(\D*\d+\.\d+)\.\d+", r"\1", text or "") for text in (old, new))
+    return _compare_values("Python", before or old, after or new, "E_MACHINE_DIFFERS")
 
 
 def _compare_clocks(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
@@ -198,12 +194,6 @@ def _compare_profilers(baseline: Evidence, current: Evidence) -> Iterator[FieldD
             getattr(new, name),
             code,
         )
-
-
-def _python_minor(version: str) -> str:
-    """Cut a Python version after its minor number: patches do not change frames or speed."""
-    match = re.match(r"(\D*\d+\.\d+)(?:\.\d+)?", version)
-    return match[1] + version[match.end() :] if match else version
 
 
 def _compare_mappings(
@@ -288,15 +278,10 @@ def machine_id(identity: Mapping[str, str]) -> str:
     canonical = "\n".join(f"{name}={known[name]}" for name in MACHINE_ID_FIELDS)
     digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     cores = re.sub(r"[^0-9]", "", known["cpu_cores"], flags=re.ASCII)[:6] or "x"
-    return "-".join([*_model_words(known["cpu_model"]), f"{cores}c", digest])
-
-
-def _model_words(model: str) -> list[str]:
-    """Return the first distinctive words of a CPU's marketing name."""
-    plain = re.sub(r"\((?:r|tm|c)\)", " ", model.lower())
-    plain = plain.split("@")[0]
-    words = [word for word in re.split(r"[^a-z0-9]+", plain) if word]
-    distinctive = [
-        word for word in words if word not in _NOISE_WORDS and not re.fullmatch(r"\d+core", word)
+    model = re.sub(r"\((?:r|tm|c)\)", " ", known["cpu_model"].lower()).split("@")[0]
+    words = [
+        word[:16]
+        for word in re.split(r"[^a-z0-9]+", model)
+        if word and word not in _NOISE_WORDS and not re.fullmatch(r"\d+core", word)
     ]
-    return [word[:16] for word in distinctive[:_MAX_WORDS]] or [_UNKNOWN]
+    return "-".join([*(words[:_MAX_WORDS] or [_UNKNOWN]), f"{cores}c", digest])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from statistics import NormalDist
 from typing import Literal
@@ -89,11 +89,13 @@ def share_changes(
     """Return the change of every hotspot, of every declared function with samples, and the rest.
 
     The hottest comes first, the rest last. ``alpha`` is the false-alarm probability of the whole
-    family.
-
-    Raises:
-        ValueError: A side has fewer than two processes.
+    family. A side with fewer than two processes is a ``ValueError``.
     """
+
+    def pooled_share(processes: Sequence[ProcessProfile], name: str) -> float:
+        total = sum(process.samples for process in processes)
+        return sum(process.self_samples.get(name, 0) for process in processes) / total
+
     names = tuple(
         name
         for name in observed_frames(baseline, current)
@@ -110,12 +112,6 @@ def share_changes(
         _change(name, old, new, estimate, p, alpha, len(names))
         for name, (old, new), estimate, p in zip(names, pairs, estimates, adjusted, strict=True)
     )
-
-
-def pooled_share(processes: Sequence[ProcessProfile], name: str) -> float:
-    """Return the share of ``name`` in all samples of one side, 0 to 1."""
-    total = sum(process.samples for process in processes)
-    return sum(process.self_samples.get(name, 0) for process in processes) / total
 
 
 def observed_frames(*sides: Sequence[ProcessProfile]) -> tuple[str, ...]:
@@ -267,7 +263,12 @@ def cost_changes(
     cpu_us = baseline.cpu_s_per_token * _US_PER_S
     rows = [_estimate_row(share, cpu_us, cpu) for share in shares]
     if max(baseline.waiting_share, current.waiting_share) >= _WAITING_WORTH_A_ROW:
-        rows.append(_estimate_waiting(baseline, current))
+        # Waiting does not scale with the machine's speed, so no reference corrects it.
+        old, new = (
+            [process.waiting_s_per_token * _US_PER_S for process in side.timed]
+            for side in (baseline, current)
+        )
+        rows.append((WAITING, baseline.waiting_s_per_token * _US_PER_S, welch(old, new)))
     adjusted = holm([estimate.p_two_sided for _, _, estimate in rows])
     total = math.fsum(estimate.mean_diff for _, _, estimate in rows)
     changes = [
@@ -280,11 +281,10 @@ def cost_changes(
             ci_high_us=estimate.upper(rates.alpha / 2),
             no_more_than_us=estimate.upper(rates.beta),
             p_adjusted=p,
+            explains=estimate.mean_diff / total if whole_changed and total else None,
         )
         for (name, before, estimate), p in zip(rows, adjusted, strict=True)
     ]
-    if whole_changed and total != 0.0:
-        changes = [replace(change, explains=change.change_us / total) for change in changes]
     return tuple(sorted(changes, key=lambda change: (-abs(change.change_us), change.name)))
 
 
@@ -311,10 +311,8 @@ def explaining_functions(costs: Sequence[CostChange], part: float = MOST) -> tup
 def cpu_change(baseline: Measurement, current: Measurement) -> Estimate:
     """Return the change of log CPU time per token, without the machine's own change of speed.
 
-    It lies between the views of it; if they disagree, the error grows by half their distance.
-
-    Raises:
-        ValueError: A side has fewer than two timed processes.
+    It lies between the views of it; if they disagree, the error grows by half their distance. A
+    side with fewer than two timed processes is a ``ValueError``.
     """
     views = view_change(
         baseline, current, lambda side: side.log_cpu, lambda side: side.log_cpu_ratio
@@ -341,15 +339,6 @@ def _estimate_row(share: ShareChange, cpu_us: float, cpu: Estimate) -> tuple[str
         ]
     )
     return share.name, before, Estimate(after - before, math.sqrt(total), df)
-
-
-def _estimate_waiting(baseline: Measurement, current: Measurement) -> tuple[str, float, Estimate]:
-    # Waiting does not scale with the machine's speed, so no reference corrects it.
-    old, new = (
-        [process.waiting_s_per_token * _US_PER_S for process in side.timed]
-        for side in (baseline, current)
-    )
-    return WAITING, baseline.waiting_s_per_token * _US_PER_S, welch(old, new)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,15 +104,10 @@ def interim_analyses(
 ) -> tuple[InterimAnalysis, ...]:
     """Return every analysis that was due; the last one decides if any does.
 
-    None follows a decision, so further pairs change nothing that was decided.
-
-    Args:
-        differences: Log time per token of head less that of base, in the order of measuring.
-        threshold: The allowed drop in log time.
-        rates: Error rates, spent over as many analyses as are planned.
-        analyses: The plan: numbers of pairs, ascending.
-        ended: No more pairs will come. Then all there are take the place of the next analysis,
-            if they are enough for the first.
+    None follows a decision, so further pairs change nothing that was decided. ``differences`` are
+    log time per token of head less that of base, in the order of measuring; ``threshold`` is the
+    allowed drop in log time; ``analyses`` is the plan. ``ended`` says that no more pairs will
+    come: then all there are take the place of the next analysis, if they are enough for the first.
     """
     taken: list[InterimAnalysis] = []
     for pairs in due_analyses(len(differences), analyses, ended=ended):
@@ -138,9 +133,6 @@ def trimmed_mean(differences: Sequence[float]) -> Estimate:
     From seven pairs on the furthest 15 % at each end count no further than their neighbours. A
     process can stay far off all its life, by where it came to lie in memory (about one pair in
     five hundred differs by more than 10 %), and one such pair would hide a small change.
-
-    Raises:
-        ValueError: There are fewer than two differences.
     """
     ordered = sorted(differences)
     count = len(ordered)

@@ -19,11 +19,7 @@ median = statistics.median
 
 
 def variance(values: Sequence[float]) -> float:
-    """Return the unbiased variance (n - 1).
-
-    Raises:
-        ValueError: There are fewer than two values.
-    """
+    """Return the unbiased variance (n - 1) of two values at least."""
     # statistics.variance computes in fractions and takes thirty times as long, and a calibration
     # replays ten thousand of them.
     if len(values) < 2:
@@ -76,14 +72,8 @@ def combine(components: Iterable[tuple[float, float]]) -> tuple[float, float]:
 def welch(a: Sequence[float], b: Sequence[float], extra_variance: float = 0.0) -> Estimate:
     """Estimate ``mean(b) - mean(a)`` from independent samples of unequal variance.
 
-    Args:
-        a: Values of one side, two at least.
-        b: Values of the other side, two at least.
-        extra_variance: A known variance of the difference that the samples cannot show, such as
-            the drift between two batches.
-
-    Raises:
-        ValueError: A side has fewer than two values.
+    Each holds two values at least. ``extra_variance`` is a known variance of the difference that
+    the samples cannot show, such as the drift between two batches.
     """
     total, df = combine(
         [
@@ -135,9 +125,6 @@ def student_t_sf(t: float, df: float) -> float:
     """Return the probability that a Student t variable with ``df`` exceeds ``t``.
 
     The relative accuracy holds for tiny probabilities too. ``df`` may be infinite.
-
-    Raises:
-        ValueError: ``df`` is not positive, or an argument is NaN.
     """
     if not df > 0 or math.isnan(t):
         raise ValueError(f"a t distribution needs df > 0 and a number, got t={t!r}, df={df!r}")
@@ -153,11 +140,7 @@ def student_t_sf(t: float, df: float) -> float:
 
 @lru_cache(maxsize=4096)
 def student_t_upper(tail: float, df: float) -> float:
-    """Return the value that a Student t variable with ``df`` exceeds with probability ``tail``.
-
-    Raises:
-        ValueError: ``tail`` is not strictly between 0 and 1, or ``df`` is not positive.
-    """
+    """Return the value that a Student t variable with ``df`` exceeds with probability ``tail``."""
     if not 0.0 < tail < 1.0 or not df > 0:
         raise ValueError(f"a t quantile needs 0 < tail < 1 and df > 0, got {tail!r}, df={df!r}")
     if tail == 0.5:
@@ -284,9 +267,6 @@ def clopper_pearson_upper(failures: int, trials: int, confidence: float = CONFID
 
     It is the largest rate at which so few failures still have a probability of
     1 - ``confidence``.
-
-    Raises:
-        ValueError: The counts or the confidence are impossible.
     """
     if not 0 <= failures <= trials or not 0.0 < confidence < 1.0:
         raise ValueError(f"no bound for {failures!r} of {trials!r} at confidence {confidence!r}")

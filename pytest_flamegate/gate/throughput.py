@@ -252,6 +252,17 @@ def rate_signal(
     ``reasons`` come after the one that decided; ``helps`` says that more timed processes could
     settle an open question.
     """
+    low_pct, high_pct = rate_change_pct(verdict.high), rate_change_pct(verdict.low)
+    between, allowed = describe_range(low_pct, high_pct), f"{allowed_drop_pct:g} %"
+    code, why = "I_WITHIN_THRESHOLD", f"; a drop of {allowed} is allowed."
+    if verdict.decision == "regressed":
+        code = "E_SLOWER"
+    elif verdict.decision == "improved":
+        code, why = "I_FASTER", "."
+    elif verdict.decision == "inconclusive":
+        code, why = "E_NOISE", f", so neither a drop of {allowed} nor its absence is shown."
+    elif verdict.slower:
+        why = f": certainly slower, and certainly by less than the {allowed} allowed."
     share = max(baseline.waiting_share, current.waiting_share)
     waiting = Reason(
         "I_WAITING",
@@ -262,12 +273,12 @@ def rate_signal(
     return replace(
         uncompared_rate(baseline, current, verdict.decision),
         change_pct=change_pct,
-        ci_low_pct=rate_change_pct(verdict.high),
-        ci_high_pct=rate_change_pct(verdict.low),
+        ci_low_pct=low_pct,
+        ci_high_pct=high_pct,
         threshold_pct=allowed_drop_pct,
         smallest_detectable_pct=-rate_change_pct(verdict.detectable),
         reasons=(
-            rate_reason(verdict, change_pct, allowed_drop_pct),
+            Reason(code, f"Tokens per second: {describe_rate_change(change_pct)}, {between}{why}"),
             *reasons,
             *((waiting,) if share >= WAITING_WORTH_REPORTING else ()),
         ),
@@ -287,23 +298,6 @@ def uncompared_rate(
         direction="higher_is_better",
         decision=decision,
     )
-
-
-def rate_reason(verdict: RateVerdict, change_pct: float, allowed_drop_pct: float) -> Reason:
-    """Return why the rate was judged as it was: the change, its interval and the threshold."""
-    between = describe_range(rate_change_pct(verdict.high), rate_change_pct(verdict.low))
-    change = f"Tokens per second: {describe_rate_change(change_pct)}, {between}"
-    allowed = f"{allowed_drop_pct:g} %"
-    code, why = "I_WITHIN_THRESHOLD", f"; a drop of {allowed} is allowed."
-    if verdict.decision == "regressed":
-        code = "E_SLOWER"
-    elif verdict.decision == "improved":
-        code, why = "I_FASTER", "."
-    elif verdict.decision == "inconclusive":
-        code, why = "E_NOISE", f", so neither a drop of {allowed} nor its absence is shown."
-    elif verdict.slower:
-        why = f": certainly slower, and certainly by less than the {allowed} allowed."
-    return Reason(code, change + why)
 
 
 _BASELINE_TOO_WIDE = Reason(
