@@ -134,18 +134,3 @@ def test_search_and_inverted(page: Page) -> None:
     assert tips.keys() == {"rms_norm", "decode_step", "generate", "main"}
     assert "z" in tips["rms_norm"]
     assert tips["decode_step"] == [each for each in tips["rms_norm"] if each != "z"]
-
-
-def test_callers_on_one_side_alone_have_an_outline_if_that_is_certain(
-    watched: Watched, tmp_path: Path
-) -> None:
-    work, noise = factory.python("work"), factory.python("noise")
-    old: dict[Stack, int] = {(factory.python("old_caller"), work): 400, (noise, work): 600}
-    new: dict[Stack, int] = {(factory.python("new_caller"), work): 400, (noise, work): 580,
-                             (factory.python("seldom"), work): 20}  # fmt: skip
-    old[(factory.python("seen_once"), work)] = 3
-    page = watched.open(write(tmp_path, factory.profile(old), factory.profile(new)))
-    names = ("old_caller", "new_caller", "seldom", "seen_once", "noise")
-    assert [colour(named(page, name)) for name in names] == [
-        "change-went", "change-came", "change-came", "change-same", "change-same",
-    ]  # fmt: skip

@@ -4,11 +4,14 @@ import dataclasses
 
 import pytest
 
-from pytest_flamegate.profile.difference import ProfileSide, State, compare_profiles
-from pytest_flamegate.profile.model import Stack
+from pytest_flamegate.profile.difference import (
+    ProfileDifference,
+    ProfileSide,
+    State,
+    compare_profiles,
+)
+from pytest_flamegate.profile.model import Stack, Unit
 from pytest_flamegate.report.difference import (
-    SHARES_ONLY,
-    Scale,
     change_rows,
     change_shade,
     collapse_chains,
@@ -67,32 +70,26 @@ def test_shares_are_larger_and_cost_nothing() -> None:
     assert state_word(found, "up") == "larger"
 
 
-def test_exact_counts_are_instructions() -> None:
-    base, head = (
-        ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit="instructions"))
-        for name, stacks in (("a", COMPARED), ("b", slowed("rms_norm", 2.0)))
-    )
-    assert describe_difference(compare_profiles(base, head)).startswith(
-        "rms_norm executes 1,000 → 2,000 instructions (+1,000 ± "
-    )
-
-
-def test_shares_are_of_the_unit_of_the_profiles() -> None:
-    base, head = (
-        ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit="nanoseconds"))
+def counted(unit: Unit) -> ProfileDifference:
+    before, after = (
+        ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit=unit))
         for name, stacks in (("a", COMPARED), ("b", slowed("rms_norm", 3.0)))
     )
-    found = compare_profiles(base, head)
+    return compare_profiles(before, after)
+
+
+def test_figures_have_the_unit_of_the_profiles() -> None:
+    assert describe_difference(counted("instructions")).startswith(
+        "rms_norm executes 1,000 → 3,000 instructions (+2,000 ± "
+    )
+    found = counted("nanoseconds")
     assert "% of the nanoseconds" in describe_difference(found)
     assert describe_total(found) == "20,000 and 22,000 nanoseconds"
     picture = difference_svg(found, title="t", subtitle="s")
     assert "600 → 1,800 nanoseconds" in picture
     assert "width: share of nanoseconds" in picture
-    assert "samples" not in SHARES_ONLY
-    assert (
-        unit_of(compare_profiles(dataclasses.replace(base, profile=factory.profile()), head))
-        == "count"
-    )
+    other = dataclasses.replace(found.base, profile=factory.profile())
+    assert unit_of(compare_profiles(other, found.head)) == "count"
 
 
 def test_the_last_row_is_everything_else() -> None:
@@ -109,15 +106,6 @@ def test_a_function_on_one_side_has_no_figure_on_the_other() -> None:
     by_name = {name: cells for _, name, _, *cells in rows}
     assert by_name["softmax"][:3] == ["140", "–", "−140"]
     assert by_name["softmax_fast"][0] == "–"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "unit", "shown"), [(2e-3, "µs/token", "2,000"), (0.25, "ms/token", "250")]
-)
-def test_the_unit_follows_the_whole(seconds: float, unit: str, shown: str) -> None:
-    side = ProfileSide("a", factory.profile(COMPARED), seconds)
-    scale = Scale.of(compare_profiles(side, side))
-    assert (scale.unit, scale.bare(seconds)) == (unit, shown)
 
 
 @pytest.mark.parametrize(
