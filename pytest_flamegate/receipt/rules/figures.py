@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from itertools import product
 
@@ -153,6 +153,8 @@ def _check_reported_tokens(case: Submission) -> Iterator[str]:
             continue
         # A report covers a sequence, a block, or all that the run generated.
         spans = {(length, 1) for length in every} | {(sum(s), len(s)) for s in (*lengths, every)}
+        least, most = min(every), max(every)
+        lengths_text = str(least) if least == most else f"{least} to {most}"
         near = _join((total - OFF_BY_ONE * n, total + OFF_BY_ONE * n) for total, n in spans)
         lows = [low for low, _ in near]
         for source, count in counts:
@@ -160,7 +162,7 @@ def _check_reported_tokens(case: Submission) -> Iterator[str]:
             if not at or count > near[at - 1][1]:
                 yield (
                     f"The engine ({quote(source)}) reports {count:g} tokens in process {run.pid}; "
-                    f"{_range(every)} per sequence were observed."
+                    f"{lengths_text} per sequence were observed."
                 )
 
 
@@ -175,7 +177,10 @@ def _check_reported_times(case: Submission) -> Iterator[str]:
         whole_ms = ran_ms + (run.load_ns or 0) / 1e6
         loaded = run.load_ns is not None or case.evidence.clock_scope == "process"
         sequences = sum(len(block.sequences_ns) for block in run.blocks)
-        for source, reports in _by_source(run).items():
+        by_source: dict[str, list[Report]] = {}
+        for report in run.reported:
+            by_source.setdefault(report.source, []).append(report)
+        for source, reports in by_source.items():
             spent = [_spent_ms(report) for report in reports]
             # With at most one report per sequence, the reported times follow one another.
             spent_ms = sum(spent) if len(spent) <= sequences else max(spent)
@@ -234,22 +239,10 @@ def _join(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def _by_source(run: Run) -> dict[str, list[Report]]:
-    found: dict[str, list[Report]] = {}
-    for report in run.reported:
-        found.setdefault(report.source, []).append(report)
-    return found
-
-
 def _spent_ms(report: Report) -> float:
     """Return the reported time of computing: the phases, or the steps if their sum is longer."""
     phases = sum(report.figures.get(name, 0.0) for name in ("prefill_ms", "decode_ms"))
     return max(phases, sum(report.figures.get(name, 0.0) for name in _STEPS) / 1e3)
-
-
-def _range(lengths: Sequence[int]) -> str:
-    low, high = min(lengths), max(lengths)
-    return str(low) if low == high else f"{low} to {high}"
 
 
 def _times_ms(report: Report) -> list[tuple[float, float]]:

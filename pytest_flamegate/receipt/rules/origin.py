@@ -279,12 +279,9 @@ def _lasted_after_start_s(run: Run) -> float:
 def _check_recipe(case: Submission) -> Iterator[str]:
     recipe = case.evidence.workload
     keys = _RECIPES.get(str(recipe.get("engine")), ())
-    if keys and not any(_is_runnable(recipe.get(name)) for name in keys):
+    stated = [value for name in keys if isinstance(value := recipe.get(name), (str, list, tuple))]
+    if keys and not any(stated):
         yield f"The recipe of the engine {quote(recipe['engine'])} has no {' or '.join(keys)}."
-
-
-def _is_runnable(value: object) -> bool:
-    return isinstance(value, (str, list, tuple)) and bool(value)
 
 
 @SHORTFALLS.rule(
