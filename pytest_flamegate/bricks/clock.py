@@ -7,6 +7,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from threading import Lock, RLock
 from time import perf_counter_ns
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from pytest_flamegate.bricks import marks
@@ -21,7 +22,6 @@ from pytest_flamegate.bricks.record import (
     resolve_alias,
 )
 from pytest_flamegate.bricks.threads import (
-    ClosedLocator,
     TaskLocator,
     ThreadClock,
     ThreadLocator,
@@ -198,7 +198,8 @@ def _sort_key(key: BrickKey) -> tuple[str, int, str]:
 
 
 _switching = Lock()
-_CLOSED = ClosedLocator()
+# For calls that outlive their profiler: a clock without open calls.
+_CLOSED = SimpleNamespace(current=ThreadClock("", -1, "", RLock(), None))
 
 
 class BrickProfiler:
@@ -217,7 +218,7 @@ class BrickProfiler:
             is ``none``.
         event: Makes a device event with ``record()`` and ``elapsed_time(other)`` in milliseconds;
             needed for ``deferred``.
-        keep_calls: Number of calls to keep one by one, the last ones; 64 bytes each.
+        keep_calls: Number of calls to keep one by one, the last ones.
         clock: Returns nanoseconds.
 
     Raises:

@@ -233,7 +233,8 @@ class Recorded:
     """The record of a ``BrickProfiler`` that was on for ``wall_ns``.
 
     ``lanes`` are its threads and tasks. ``calls`` are the last ``keep_calls`` calls. ``unended``
-    counts calls that never ended; no other figure includes them.
+    counts calls that never ended; no other figure includes them. ``calls_left_out`` if a token had
+    more than ``MAX_TOKEN_CALLS``.
     """
 
     wall_ns: Figure
@@ -242,6 +243,7 @@ class Recorded:
     lanes: Annotated[tuple[ThreadTotals, ...], limit(max_length=MAX_THREADS)]
     calls: Annotated[tuple[BrickCall, ...], limit(max_length=MAX_TOKEN_CALLS)] = ()
     unended: Figure = 0
+    calls_left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,18 +271,9 @@ class BrickRun:
         return max((thread.self_ns for thread in self.lanes), default=0) / max(self.wall_ns, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class BrickReport:
-    """The record of a brick run; ``left_out`` if a token had more than ``MAX_TOKEN_CALLS``."""
-
-    recorded: Recorded
-    left_out: bool = False
-
-
-def encode_report(report: BrickReport) -> str:
-    """Return ``report`` as JSON, the fields of the record under their own names."""
-    document = {**_encode(report.recorded), "left_out": report.left_out}
-    return json.dumps(document, separators=(",", ":"), default=_encode)
+def encode_recorded(recorded: Recorded) -> str:
+    """Return ``recorded`` as JSON, its fields under their own names."""
+    return json.dumps(recorded, separators=(",", ":"), default=_encode)
 
 
 def _encode(value: Any) -> dict[str, Any]:
@@ -289,19 +282,16 @@ def _encode(value: Any) -> dict[str, Any]:
     return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
-def decode_report(text: str) -> BrickReport:
-    """Parse the output of ``encode_report``. ``ToolError`` ``E_BAD_BRICKS`` for anything else."""
+def decode_recorded(text: str) -> Recorded:
+    """Parse the output of ``encode_recorded``. ``ToolError`` ``E_BAD_BRICKS`` for anything else."""
     # Imported here: the measured process only encodes, and its interpreter may lack msgspec.
-    from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_plain, parse_json
+    from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
 
     try:
-        document = parse_json(text.encode("utf-8", "replace"), EVIDENCE_LIMITS)
-        left_out = document.pop("left_out", None) if isinstance(document, dict) else None
-        recorded = decode_plain(document, Recorded, subject="the record")
+        data = text.encode("utf-8", "replace")
+        recorded = decode_json(data, Recorded, EVIDENCE_LIMITS, subject="the record")
     except FlamegateError as error:
         raise _bad(error.problem.rstrip(".")) from None
-    if not isinstance(left_out, bool):
-        raise _bad("left_out is missing or no boolean")
     rows = set()
     for row in recorded.totals:
         if (row.name, row.layer, row.phase) in rows:
@@ -314,7 +304,7 @@ def decode_report(text: str) -> BrickReport:
             raise _bad(f"the parent of call {index} is not in the record")
         if call.end_ns < call.start_ns:
             raise _bad(f"call {index} ends before it starts")
-    return BrickReport(recorded, left_out)
+    return recorded
 
 
 def missing_record_error() -> ToolError:

@@ -39,22 +39,6 @@ class CallLog:
     threads read under ``lock``, which folding holds.
     """
 
-    __slots__ = (
-        "_is_recursive",
-        "_recursive",
-        "_sums",
-        "buffer",
-        "bytes",
-        "elements",
-        "flops",
-        "key",
-        "leaves",
-        "lock",
-        "name",
-        "nested",
-        "thread",
-    )
-
     def __init__(
         self,
         thread: ThreadClock,
@@ -133,19 +117,6 @@ class ThreadClock:
     ``unended`` counts calls that were still open when one around them ended. ``is_closed`` is
     True once the sums were taken for the last time.
     """
-
-    __slots__ = (
-        "_phase",
-        "_phases",
-        "buffer",
-        "index",
-        "is_closed",
-        "lock",
-        "logs",
-        "name",
-        "top",
-        "unended",
-    )
 
     def __init__(
         self, name: str, index: int, phase: Phase, lock: RLock, buffer: CallBuffer | None
@@ -344,14 +315,7 @@ class TaskLocator:
             return self._make(task, name)
 
 
-class ClosedLocator:
-    """Finds a clock without open calls, for calls that outlive their profiler."""
-
-    def __init__(self) -> None:
-        self.current = ThreadClock("", -1, "", threading.RLock(), None)
-
-
-Locator: TypeAlias = ThreadLocator | TaskLocator | ClosedLocator
+Locator: TypeAlias = ThreadLocator | TaskLocator
 
 
 def has_ended(owner: Owner) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import operator
 from array import array
-from collections import Counter
+from collections import Counter, deque
 from itertools import count
-from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -23,22 +22,16 @@ if TYPE_CHECKING:
     CallKey = tuple[str, int | None, Phase, int]
 
 
-# Serial number, its parent's, start, end, self time, elements, bytes, key, kernel.
-_ROW = Struct("=qqqqqqqII")
 _LOW_BITS = 52 - 6
 
 
 class CallBuffer:
-    """The last ``size`` calls that ended, of all threads, 64 bytes each."""
+    """The last ``size`` calls that ended, of all threads."""
 
     def __init__(self, size: int) -> None:
         self.serials = count(1)
-        self._size = size
         self._lock = Lock()
-        self._rows = bytearray()
-        self._calls = 0
-        self._keys: dict[CallKey, int] = {}
-        self._kernels: dict[str, int] = {}
+        self._rows: deque[tuple[Any, ...]] = deque(maxlen=size)
 
     def append(
         self,
@@ -50,22 +43,8 @@ class CallBuffer:
         elements: int,
     ) -> None:
         """Store a call; ``key`` is name, layer, phase and thread, ``extra`` that of its scope."""
-        size, _, kernel, serial, parent = extra
         with self._lock:
-            row = _ROW.pack(
-                serial,
-                parent,
-                start_ns,
-                end_ns,
-                self_ns,
-                min(elements, MAX_COUNT),
-                min(size, MAX_COUNT),
-                self._keys.setdefault(key, len(self._keys)),
-                self._kernels.setdefault(kernel, len(self._kernels)),
-            )
-            offset = self._calls % self._size * _ROW.size
-            self._rows[offset : offset + _ROW.size] = row
-            self._calls += 1
+            self._rows.append((extra, key, start_ns, end_ns, self_ns, elements))
 
     def list_calls(self) -> tuple[BrickCall, ...]:
         """Return the calls in the order in which they began.
@@ -73,13 +52,11 @@ class CallBuffer:
         ``parent`` is None if the call around it is no longer in the buffer.
         """
         with self._lock:
-            rows = sorted(_ROW.iter_unpack(self._rows))
-            keys, kernels = list(self._keys), list(self._kernels)
-        index = {row[0]: number for number, row in enumerate(rows)}
-        calls = []
-        for _, parent, start_ns, end_ns, self_ns, elements, size, key, kernel in rows:
-            name, layer, phase, thread = keys[key]
-            call = BrickCall(
+            rows = list(self._rows)
+        rows.sort(key=lambda row: row[0][3])  # by serial number
+        index = {row[0][3]: number for number, row in enumerate(rows)}
+        return tuple(
+            BrickCall(
                 name=name,
                 start_ns=start_ns,
                 end_ns=end_ns,
@@ -88,12 +65,14 @@ class CallBuffer:
                 phase=phase,
                 lane=thread,
                 parent=index.get(parent),
-                elements=elements,
-                bytes=size,
-                kernel=kernels[kernel],
+                elements=min(operator.index(elements), MAX_COUNT),
+                bytes=min(operator.index(size), MAX_COUNT),
+                kernel=kernel,
             )
-            calls.append(call)
-        return tuple(calls)
+            for extra, key, start_ns, end_ns, self_ns, elements in rows
+            for size, _, kernel, _, parent in [extra]
+            for name, layer, phase, thread in [key]
+        )
 
 
 def check_counts(name: str, elements: int, size: int, flops: int) -> None:
@@ -111,19 +90,6 @@ class CallSums:
 
     ``went_back`` is True once a call took less than no time.
     """
-
-    __slots__ = (
-        "bytes",
-        "calls",
-        "durations",
-        "elements",
-        "flops",
-        "max_ns",
-        "min_ns",
-        "self_ns",
-        "total_ns",
-        "went_back",
-    )
 
     def __init__(self) -> None:
         self.calls = self.total_ns = self.self_ns = self.max_ns = 0

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.bricks import BrickProfiler
-from pytest_flamegate.bricks.record import MAX_TOKEN_CALLS, BrickReport, encode_report
+from pytest_flamegate.bricks.record import MAX_TOKEN_CALLS, encode_recorded
 
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import BrickCall
@@ -51,8 +51,10 @@ def record_bricks(
             run(1, last.begin_sequence, last.take_token)
     recorded = summed.profiler.recorded()
     calls = select_token_calls(last.profiler.recorded().calls, *last.last_token_ns)
-    recorded = replace(recorded, wall_ns=wall_ns, calls=calls or ())
-    return encode_report(BrickReport(recorded, left_out=calls is None))
+    left_out = calls is None
+    return encode_recorded(
+        replace(recorded, wall_ns=wall_ns, calls=calls or (), calls_left_out=left_out)
+    )
 
 
 class _PhaseTracker:

@@ -197,11 +197,10 @@ class Observer:
         with self.serve() as served:
             assert isinstance(served, ServedProcess)
             sequences = warm_up_for_block(served, self.workload, seconds)
-            block, report = served.brick_block(sequences)
-            recorded = report.recorded
+            block, recorded = served.brick_block(sequences)
             if not recorded.totals:
                 raise no_bricks_error(self.workload.name)
-            if report.left_out:
+            if recorded.calls_left_out:
                 self.notes["W_BRICK_CALLS"] = _CALLS_LEFT_OUT
             run = self.record("bricks", served, [block], served.counters())
         bricks = BrickRun(

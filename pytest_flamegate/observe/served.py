@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_flamegate.bricks.record import BrickReport
+from pytest_flamegate.bricks.record import Recorded
 from pytest_flamegate.child import serve, wire
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
@@ -124,7 +124,7 @@ class ServedProcess(EngineProcess):
         self._deadline_s = 0.0
         self._extend_deadline()
         self._parser = wire.Parser()
-        self._bricks: BrickReport | None = None
+        self._bricks: Recorded | None = None
         self.stands_still = plan.stands_still
         origin = "called" if plan.token_unit == ROUND else "yielded"
         self.token_source = f"{origin}:{plan.token_unit}"
@@ -164,7 +164,7 @@ class ServedProcess(EngineProcess):
         """Like ``block``, with the tokens reported at the end: their times mean nothing."""
         return Block(*self._command(wire.PROFILE, sequences))
 
-    def brick_block(self, sequences: int) -> tuple[Block, BrickReport]:
+    def brick_block(self, sequences: int) -> tuple[Block, Recorded]:
         """Like ``profile_block`` with the brick clock on; return its report too.
 
         Raises ``ToolError`` ``E_BAD_BRICKS`` if the report is missing or cannot be read.
@@ -214,9 +214,9 @@ class ServedProcess(EngineProcess):
                     self._reports.append(read_report(json.loads(text)))
                 elif record == wire.RECORDED:
                     # Imported late: only a brick run needs it.
-                    from pytest_flamegate.bricks.record import decode_report
+                    from pytest_flamegate.bricks.record import decode_recorded
 
-                    self._bricks = decode_report(text)
+                    self._bricks = decode_recorded(text)
                     self._extend_deadline(_REPORT_S)
                 elif record == wire.ENDED:
                     times.ended = True

@@ -6,6 +6,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -19,15 +20,14 @@ from pytest_flamegate.bricks.record import (
     KNOWN_BRICKS,
     MAX_TOKEN_CALLS,
     BrickCall,
-    BrickReport,
     BrickTotals,
     Recorded,
     ThreadTotals,
     compute_bucket_bounds_ns,
     compute_bucket_middle_ns,
     compute_quantile_ns,
-    decode_report,
-    encode_report,
+    decode_recorded,
+    encode_recorded,
     find_bucket,
     find_category,
     parse_durations,
@@ -111,19 +111,18 @@ RECORDED = Recorded(
 
 
 def test_report_survives_encoding() -> None:
-    for report in (BrickReport(RECORDED), BrickReport(RECORDED, left_out=True)):
-        assert decode_report(encode_report(report)) == report
+    for recorded in (RECORDED, replace(RECORDED, calls_left_out=True)):
+        assert decode_recorded(encode_recorded(recorded)) == recorded
 
 
 def spoiled_text(spoil: Callable[[dict[str, Any]], object]) -> str:
-    document = json.loads(encode_report(BrickReport(RECORDED)))
+    document = json.loads(encode_recorded(RECORDED))
     spoil(document)
     return json.dumps(document)
 
 
 SPOILED: dict[str, Callable[[dict[str, Any]], object]] = {
     "a missing field": lambda it: it.pop("wall_ns"),
-    "left_out is missing": lambda it: it.pop("left_out"),
     "below zero": lambda it: it.update(wall_ns=-1),
     "a fraction": lambda it: it["totals"][0].update(calls=1.0),
     "true for a number": lambda it: it["lanes"][0].update(calls=True),
@@ -153,12 +152,12 @@ SPOILED: dict[str, Callable[[dict[str, Any]], object]] = {
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
 def test_invalid_report_raises(spoil: Callable[[dict[str, Any]], object]) -> None:
     with pytest.raises(ToolError) as error:
-        decode_report(spoiled_text(spoil))
+        decode_recorded(spoiled_text(spoil))
     assert error.value.code == "E_BAD_BRICKS"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "1", "nan", "{", "[" * 100_000, "9" * 5000])
 def test_text_that_is_no_object_raises(text: str) -> None:
     with pytest.raises(ToolError) as error:
-        decode_report(text)
+        decode_recorded(text)
     assert error.value.code == "E_BAD_BRICKS"

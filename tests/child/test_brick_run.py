@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.bricks import brick, marks
-from pytest_flamegate.bricks.record import BrickCall, decode_report
+from pytest_flamegate.bricks.record import BrickCall, decode_recorded
 from pytest_flamegate.child import brick_run, wire
 from pytest_flamegate.child.brick_run import select_token_calls
 from pytest_flamegate.config.workload import Workload
@@ -82,7 +82,7 @@ def test_engine_without_marks() -> None:
 
 
 def _a_record(fd: int) -> None:
-    wire.send_text(fd, wire.RECORDED, '{"left_out": false}')
+    wire.send_text(fd, wire.RECORDED, "{}")
 
 
 def _an_end(fd: int) -> None:
@@ -146,13 +146,13 @@ def test_marks_are_set_for_the_brick_run_alone() -> None:
     engine = Engine()
     tokens: list[Any] = []
     list(engine("p", 1))
-    report = decode_report(
+    recorded = decode_recorded(
         brick_run.record_bricks(run_of(engine), 1, engine, lambda: None, tokens.append)
     )
-    (first, second) = sorted(report.recorded.totals, key=lambda row: row.phase, reverse=True)
+    (first, second) = sorted(recorded.totals, key=lambda row: row.phase, reverse=True)
     assert (first.name, first.category, first.calls) == ("Custom", "Norm", 1)
     assert (second.phase, second.calls) == ("decode", 2)
-    assert report.recorded.sync == "immediate"
+    assert recorded.sync == "immediate"
     assert tokens == [0, 1, 2]
     assert engine.marks == 0
     assert engine.waits >= TOKENS
