@@ -282,12 +282,9 @@ _PLOT_WIDTH, _PLOT_HEIGHT, _PLOT_EDGE = 720.0, 84.0, 24.0
 def draw_pairs(
     changes_pct: Sequence[float], interval_pct: tuple[float, float], limit_pct: float | None
 ) -> str:
-    """Return a plot of changes in percent as SVG for a page, whose style sheet colours it.
+    """Return a plot as SVG for a page, whose style sheet colours it.
 
-    Args:
-        changes_pct: One dot each.
-        interval_pct: Drawn as a bar below the dots.
-        limit_pct: Drawn as a line.
+    Each change is a dot; the interval is a bar below them and the limit a line.
     """
     low, high = (f([*changes_pct, *interval_pct, 0.0, limit_pct or 0.0]) for f in (min, max))
     scale = (_PLOT_WIDTH - 2 * _PLOT_EDGE) / ((high - low) or 1.0)
