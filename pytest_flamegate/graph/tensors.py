@@ -5,7 +5,7 @@ compare two runs, by bytes or within a tolerance::
 
     digests = Digests()
     digests.record("RmsNorm", h, layer=3, position=0)
-    print(divergence(digests, read_digests(Path("before.json").read_bytes())))
+    print(sentence(divergence(digests, read_digests(Path("before.json").read_bytes()))))
 """
 
 from __future__ import annotations
@@ -52,13 +52,15 @@ class TensorDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One tensor of a run, in memory and in a file.
 
     ``sha256`` is of ``float32 [2, 3]``, a line feed, and the values, little-endian and in C order.
-    ``values`` are their bytes (base64 in a file), None if they were not kept.
+    ``values`` are their bytes (base64 in a file), None if they were not kept. ``trueno`` is
+    trueno's own checksum, for comparison with that tool; None for integers.
     """
 
     key: TensorKey
     dtype: str
     shape: Annotated[tuple[Annotated[int, msgspec.Meta(ge=0)], ...], msgspec.Meta(max_length=64)]
     sha256: Sha256
+    trueno: int | None = None
     values: bytes | None = None
 
     def __str__(self) -> str:
@@ -96,7 +98,8 @@ class Digests:
         values = read_tensor(array)
         key = _make_key(name, layer, position)
         dtype, data = values.dtype.name, values.tobytes()
-        digest = TensorDigest(key, dtype, values.shape, _hash(dtype, values.shape, data))
+        trueno = trueno_checksum(values) if values.dtype.kind == "f" else None
+        digest = TensorDigest(key, dtype, values.shape, _hash(dtype, values.shape, data), trueno)
         with self._lock:
             if len(self.tensors) >= MAX_TENSORS:
                 raise _limit_error(f"more than {MAX_TENSORS:,} tensors")
@@ -132,6 +135,16 @@ def read_tensor(value: Any) -> Values:
         raise _tensor_error(f"values of the type {array.dtype} have more than one form in bytes")
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
     return np.ascontiguousarray(little).reshape(array.shape)
+
+
+def trueno_checksum(values: Values) -> int:
+    """Return trueno's checksum: FNV-1a over the first 64 floats as float32, and nothing else."""
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite
+        data = values.reshape(-1)[:64].astype("<f4").tobytes()
+    checksum = 0xCBF29CE484222325
+    for byte in data:
+        checksum = ((checksum ^ byte) * 0x100000001B3) & (1 << 64) - 1
+    return checksum
 
 
 def _hash(dtype: str, shape: tuple[int, ...], data: bytes) -> str:
@@ -290,6 +303,11 @@ def _only_in(run: str, keys: tuple[TensorKey, ...]) -> Iterable[str]:
         more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
         named = "; ".join(map(str, keys[:_NAMED]))
         yield f"{len(keys):,} are only in the {run} run: {named}{more}."
+
+
+def sentence(found: Divergence) -> str:
+    """Return the comparison in one or more sentences."""
+    return str(found)
 
 
 def divergence(a: Digests, b: Digests, *, tolerance: Tolerance | None = None) -> Divergence:

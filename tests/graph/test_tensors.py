@@ -19,6 +19,9 @@ from pytest_flamegate.graph.tensors import (
     Tolerance,
     divergence,
     read_digests,
+    read_tensor,
+    sentence,
+    trueno_checksum,
     write_digests,
 )
 
@@ -82,6 +85,26 @@ def test_tensors_of_torch_are_read() -> None:
     ours = torch.from_numpy(ONES).clone().requires_grad_()
     # Small whole numbers are exact in bfloat16.
     assert sha256(ours) == sha256(ours.to(torch.bfloat16)) == sha256(ONES)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], 0xCBF29CE484222325),
+        ([1.0], 0x4B72477F9C5C2F98),
+        ([1.0, 2.0, 3.0], 0x1DE40D89811FE258),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "f8"])
+def test_checksum_is_that_of_trueno(values: list[float], expected: int, dtype: str) -> None:
+    assert trueno_checksum(read_tensor(np.array(values, dtype))) == expected
+
+
+def test_checksum_covers_64_values_and_the_digest_all() -> None:
+    one, other = (Digests().record("a", np.append(np.ones(64, "f4"), last)) for last in (1, 2))
+    assert one.trueno == other.trueno
+    assert one.sha256 != other.sha256
+    assert Digests().record("a", np.ones(3, np.int32)).trueno is None
 
 
 # The record and its file
@@ -200,7 +223,7 @@ def both(one: Any, other: Any, *limits: float) -> Any:
 def test_first_difference_is_named_with_both_digests() -> None:
     one = run(("z", [1.0]), ("b", [2.0]), ("a", [3.0]))
     same = divergence(one, one)
-    assert (same.same, str(same)) == (True, "All 3 tensors that both runs have are the same.")
+    assert (same.same, sentence(same)) == (True, "All 3 tensors that both runs have are the same.")
     other = run(("z", [1.0]), ("b", [2.5]), ("a", [3.5]))
     found = divergence(one, other)
     assert (found.same, found.differing) == (False, 2)
