@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -39,17 +40,19 @@ class _ObserverGoneError(BaseException):
     """The observer is gone: ends the test, so that pytest tears it down."""
 
 
+@dataclass(slots=True)
 class Rounds:
     """The engine of a benchmark: a sequence is a number of rounds, a round a number of calls."""
 
-    def __init__(self, call: Callable[..., Any], args: Any, kwargs: Any, calls: int) -> None:
-        self._call = call, args, kwargs
-        self._calls = calls
-        self.facts: dict[str, str] = {}
+    call: Callable[..., Any]
+    args: Any
+    kwargs: Any
+    calls: int
+    facts: Mapping[str, str]
 
     def __call__(self, prompt: str, max_tokens: int) -> Iterator[int]:  # noqa: ARG002
         """Yield the number of each round when it is done."""
-        return kernel_rounds(*self._call, self._calls, max_tokens)
+        return kernel_rounds(self.call, self.args, self.kwargs, self.calls, max_tokens)
 
 
 def kernel_rounds(
@@ -173,15 +176,13 @@ class Hosted:
             )
         if "calls" not in self._spec:
             calls, rounds = calibrate_rounds(call, args, kwargs)
-            made = Rounds(call, args, kwargs, calls)
-            made.facts = {"calls": str(calls), "rounds": str(rounds)}
+            facts = {"calls": str(calls), "rounds": str(rounds)}
             if setup:
-                made.facts["setup"] = "measured with each call"
-            return made
-        made = Rounds(call, args, kwargs, self._spec["calls"])
-        if self._item is not None:
-            made.facts = {"test_sha256": hashlib.sha256(self._item.path.read_bytes()).hexdigest()}
-        return made
+                facts["setup"] = "measured with each call"
+            return Rounds(call, args, kwargs, calls, facts)
+        assert self._item is not None
+        digest = hashlib.sha256(self._item.path.read_bytes()).hexdigest()
+        return Rounds(call, args, kwargs, self._spec["calls"], {"test_sha256": digest})
 
 
 def calibrate_rounds(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[int, int]:

@@ -46,15 +46,20 @@ def find_function(frame: str, modules: Iterable[ModuleType]) -> tuple[FunctionTy
 
     ``frame`` is a bare name, ``Class.method`` or ``module.qualname``, searched for among the
     functions defined in ``modules``; or ``module:qualname``, whose module is imported.
-    The project's own functions have precedence over those of installed packages.
-
-    Raises:
-        UsageError: ``E_UNKNOWN_FRAME``, ``E_AMBIGUOUS_FRAME``; both suggest functions.
+    The project's own functions have precedence over those of installed packages. Raises
+    ``UsageError`` ``E_UNKNOWN_FRAME`` or ``E_AMBIGUOUS_FRAME``; both suggest functions.
     """
     known = _find_functions(modules)
     module_name, colon, qualname = frame.rpartition(":")
     if colon:
-        imported = _find_functions([_import_module(module_name, frame)])
+        try:
+            imported = _find_functions([importlib.import_module(module_name)])
+        except (ImportError, TypeError, ValueError) as error:
+            raise UsageError(
+                "E_UNKNOWN_FRAME",
+                f"The module of {frame!r} cannot be imported: {error}.",
+                "Write module:qualname, for example mypackage.ops:softmax.",
+            ) from None
         found = [each for each in imported if _qualname(each) == qualname]
         known = [*imported, *known]
     else:
@@ -96,17 +101,6 @@ def _find_functions(modules: Iterable[ModuleType]) -> list[FunctionType]:
         for each in gc.get_objects()
         if type(each) is FunctionType and id(each.__globals__) in scopes
     ]
-
-
-def _import_module(module_name: str, frame: str) -> ModuleType:
-    try:
-        return importlib.import_module(module_name)
-    except (ImportError, TypeError, ValueError) as error:
-        raise UsageError(
-            "E_UNKNOWN_FRAME",
-            f"The module of {frame!r} cannot be imported: {error}.",
-            "Write module:qualname, for example mypackage.ops:softmax.",
-        ) from None
 
 
 def _qualname(function: FunctionType) -> str:
@@ -165,6 +159,7 @@ class CallClock:
 
 CallClocks = defaultdict[int, CallClock]
 """The clock of each thread, by its identity."""
+EndCall = Callable[[CallClock, int], None]
 
 
 def add_work(function: FunctionType, clocks: CallClocks, rate: InjectionRate) -> None:
@@ -181,7 +176,7 @@ def add_work(function: FunctionType, clocks: CallClocks, rate: InjectionRate) ->
     work.__kwdefaults__ = function.__kwdefaults__
     work.__qualname__ = function.__qualname__
     end_call = _make_end(rate, original)
-    wrap = _wrap_generator if is_generator(function) else _wrap_call
+    wrap = _wrap_generator if original.co_flags & inspect.CO_GENERATOR else _wrap_call
     wrapper = _copy_name(wrap(work, end_call, clocks, rate.nested_ns), original)
     forward = _forward.__code__
     # Code may be replaced only by code with as many free variables; this one reads none of them.
@@ -208,7 +203,7 @@ def _copy_name(function: Any, code: CodeType) -> Any:
     return function
 
 
-def _make_end(rate: InjectionRate, code: CodeType) -> Callable[[CallClock, int], None]:
+def _make_end(rate: InjectionRate, code: CodeType) -> EndCall:
     """Return a function that ends a call and does the extra work; it has the name of ``code``."""
     share, empty_ns, overhead_ns = rate.share, rate.empty_ns, rate.overhead_ns
 
@@ -232,10 +227,7 @@ def _make_end(rate: InjectionRate, code: CodeType) -> Callable[[CallClock, int],
 
 
 def _wrap_call(
-    work: FunctionType,
-    end_call: Callable[[CallClock, int], None],
-    clocks: CallClocks,
-    nested_ns: float,
+    work: FunctionType, end_call: EndCall, clocks: CallClocks, nested_ns: float
 ) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         clock = clocks[get_ident()]
@@ -253,10 +245,7 @@ def _wrap_call(
 
 
 def _wrap_generator(
-    work: FunctionType,
-    end_call: Callable[[CallClock, int], None],
-    clocks: CallClocks,
-    nested_ns: float,
+    work: FunctionType, end_call: EndCall, clocks: CallClocks, nested_ns: float
 ) -> Callable[..., Any]:
     """Return a generator function each of whose resumptions does extra work."""
 
@@ -290,11 +279,6 @@ def _wrap_generator(
 
     _copy_name(resume, work.__code__)
     return make
-
-
-def is_generator(function: FunctionType) -> bool:
-    """Whether calling it makes a generator."""
-    return bool(function.__code__.co_flags & inspect.CO_GENERATOR)
 
 
 def measure_rate(share: float, *, generator: bool) -> InjectionRate:
@@ -348,11 +332,10 @@ class Slowed:
         yield from ()
 
     def check(self) -> None:
-        """Raise an error if the calls since the last check did not get their extra work.
+        """Check that the calls since the last check got their extra work.
 
-        Raises:
-            UsageError: ``E_FRAME_NOT_CALLED``, ``E_INJECTION_TOO_SMALL`` (the calls are so short
-                that the wrapper alone costs more than the extra work).
+        Raises ``UsageError``: ``E_FRAME_NOT_CALLED``, or ``E_INJECTION_TOO_SMALL`` for calls so
+        short that the wrapper alone costs more than the extra work.
         """
         clocks = list(self.clocks.values())
         calls = sum(clock.calls for clock in clocks)
@@ -382,12 +365,9 @@ def slow(frame: str, extra_pct: float, modules: Iterable[ModuleType]) -> Slowed:
     The extra work follows each outermost call, or each resumption of a generator, and is a share of
     its CPU time with all functions that it calls; results and exceptions stay as they are. It is
     done once 50 µs are due. The cost of the wrapper, about 2 µs a call, is part of the extra work.
-    It is measured on empty calls, so a call may get about 1 µs too much.
-
-    Raises:
-        UsageError: ``E_UNKNOWN_FRAME``, ``E_AMBIGUOUS_FRAME``, ``E_CANNOT_SLOW`` (a coroutine).
+    It is measured on empty calls, so a call may get about 1 µs too much. Raises ``UsageError``:
+    those of ``find_function``, and ``E_CANNOT_SLOW`` for a coroutine.
     """
-    share = extra_pct / 100.0
     functions = find_function(frame, modules)
     if any(each.__code__.co_flags & _ASYNCHRONOUS for each in functions):
         raise UsageError(
@@ -397,7 +377,8 @@ def slow(frame: str, extra_pct: float, modules: Iterable[ModuleType]) -> Slowed:
             "Name a plain function or a generator that it calls.",
         )
     clocks = CallClocks(CallClock)
-    rate = measure_rate(share, generator=is_generator(functions[0]))
+    is_generator = bool(functions[0].__code__.co_flags & inspect.CO_GENERATOR)
+    rate = measure_rate(extra_pct / 100.0, generator=is_generator)
     # Each call now takes three frames: it must still be able to recurse as deeply.
     sys.setrecursionlimit(3 * sys.getrecursionlimit())
     for each in functions:

@@ -206,7 +206,11 @@ class _ChunkReader:
 
     def _read(self, chunk: Any) -> None:
         if "error" in chunk:
-            raise self._server_error(chunk["error"])
+            error = chunk["error"]
+            if error.get("type") == _PROMPT_TOO_LONG:
+                raise self._full_context(error["n_prompt_tokens"], error["n_ctx"])
+            message = str(error.get("message", error)).rstrip(".")
+            raise _generation_error(f"answered with an error: {message}")
         choice, timings = chunk["choices"][0], chunk["timings"]
         text, finish = choice["text"], choice["finish_reason"]
         # The token that ends the sequence is counted by the server, and is no output.
@@ -252,12 +256,6 @@ class _ChunkReader:
             "decode_ms": timings["predicted_ms"],
             "decode_tokens": max(0, generated - 1),
         }
-
-    def _server_error(self, error: Mapping[str, Any]) -> ToolError:
-        if error.get("type") == _PROMPT_TOO_LONG:
-            return self._full_context(error["n_prompt_tokens"], error["n_ctx"])
-        message = str(error.get("message", error)).rstrip(".")
-        return _generation_error(f"answered with an error: {message}")
 
     def _full_context(self, prompt_tokens: int, context: int) -> ToolError:
         return ToolError(

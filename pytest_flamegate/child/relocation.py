@@ -146,18 +146,21 @@ def relocate_imports(project: Path, checkout: Path) -> None:
     _check_loaded(sides)
     sys.path[:] = [_relocate_entry(entry, sides) for entry in sys.path]
     sys.meta_path.insert(0, Relocator(sides))
-    _set_python_path(sides)
+    # PYTHONPATH is for a Python that the engine starts: it does not have the finder.
+    ours = [each for each in sys.path if _is_absolute(each) and sides.is_in_checkout(Path(each))]
+    if ours and sides.project != sides.checkout:
+        theirs = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        others = [each for each in (_relocate_entry(e, sides) for e in theirs) if each not in ours]
+        os.environ["PYTHONPATH"] = os.pathsep.join([*ours, *others])
 
 
 def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> None:
     """Raise an error if the base side did not load the base's code.
 
     ``own_model`` says that the two sides load different models, so that their code may be equal.
-    An error of the relocation that the engine swallowed is raised again.
-
-    Raises:
-        ToolError: ``E_WRONG_SIDE`` for a module of the project itself, ``E_SAME_CODE`` if no
-            module came from the checkout, or a package of the project from an installed copy.
+    An error of the relocation that the engine swallowed is raised again. Raises ``ToolError``:
+    ``E_WRONG_SIDE`` for a module of the project itself, ``E_SAME_CODE`` if no module came from
+    the checkout, or a package of the project from an installed copy.
     """
     for finder in sys.meta_path:
         if isinstance(finder, Relocator) and finder.error is not None:
@@ -207,7 +210,12 @@ class Relocator(MetaPathFinder):
         if spec.origin is not None and _is_absolute(spec.origin):
             return self._relocate_module(spec, Path(spec.origin), is_top_level=path is None)
         if spec.loader is None and spec.submodule_search_locations is not None:
-            return self._relocate_namespace(spec, list(spec.submodule_search_locations))
+            # The portions of a namespace package; one without any left is not there.
+            locations = list(spec.submodule_search_locations)
+            moved = self._relocate_locations(locations)
+            if moved != locations and not any(map(os.path.isdir, moved)):
+                raise _not_at_revision_error(spec, locations[0])
+            spec.submodule_search_locations = moved
         return spec
 
     def _relocate_module(self, spec: ModuleSpec, origin: Path, *, is_top_level: bool) -> ModuleSpec:
@@ -253,14 +261,6 @@ class Relocator(MetaPathFinder):
             )
         return found
 
-    def _relocate_namespace(self, spec: ModuleSpec, locations: list[str]) -> ModuleSpec:
-        """Move the portions of a namespace package; one without any left is not there."""
-        moved = self._relocate_locations(locations)
-        if moved != locations and not any(map(os.path.isdir, moved)):
-            raise _not_at_revision_error(spec, locations[0])
-        spec.submodule_search_locations = moved
-        return spec
-
     def _relocate_locations(self, locations: Sequence[str]) -> list[str]:
         """Return ``locations`` on this side, without those that the revision does not have."""
         moved = ((each, _relocate_entry(each, self._sides)) for each in locations)
@@ -303,15 +303,6 @@ class Relocator(MetaPathFinder):
 def _not_at_revision_error(spec: ModuleSpec, place: str) -> ModuleNotFoundError:
     message = f"No module named {spec.name!r} (it exists at {place} and not at the revision)"
     return ModuleNotFoundError(message, name=spec.name)
-
-
-def _set_python_path(sides: TreePair) -> None:
-    """Set PYTHONPATH, for a Python that the engine starts: it does not have the finder."""
-    ours = [each for each in sys.path if _is_absolute(each) and sides.is_in_checkout(Path(each))]
-    if ours and sides.project != sides.checkout:
-        theirs = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        others = [each for each in (_relocate_entry(e, sides) for e in theirs) if each not in ours]
-        os.environ["PYTHONPATH"] = os.pathsep.join([*ours, *others])
 
 
 def _relocate_entry(entry: str, sides: TreePair) -> str:

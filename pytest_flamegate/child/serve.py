@@ -227,9 +227,7 @@ def _import_function(place: str) -> Callable[..., Any]:
 
 def allow_profiler() -> None:
     """Let any process of this user trace this one: Yama may allow it to parents only."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        libc.prctl(_PR_SET_PTRACER, ctypes.c_long(_PR_SET_PTRACER_ANY), 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_long(_PR_SET_PTRACER_ANY), 0, 0, 0)
 
 
 def main(arguments: list[str]) -> int:

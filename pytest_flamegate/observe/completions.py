@@ -241,11 +241,7 @@ def _no_endpoint(workload: Workload, problem: str) -> ToolError:
 
 
 class RejectedFieldsError(Exception):
-    """The server rejects fields that a request can do without: ``names``."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        super().__init__(names)
-        self.names = names
+    """The server rejects fields that a request can do without; ``args`` are their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +334,7 @@ class CompletionClient:
         if status in (400, 422):
             text = body.decode("utf-8", "replace")
             if names := tuple(name for name in DROPPABLE if name in text):
-                raise RejectedFieldsError(names)
+                raise RejectedFieldsError(*names)
         answer = parse_object(body)
         message = read_error_message(answer) if answer is not None else ""
         message = message.replace(self.key, "redacted") if self.key else message

@@ -292,11 +292,11 @@ class EndpointProcess(EngineProcess):
                 return self._send(max_tokens)
             except RejectedFieldsError as error:
                 # Only once: a second rejection has another reason.
-                self._without = tuple(dict.fromkeys((*self._without, *error.names)))
+                self._without = tuple(dict.fromkeys((*self._without, *error.args)))
                 try:
                     return self._send(max_tokens)
                 except RejectedFieldsError as again:
-                    names = f"it rejects {', '.join(again.names)}, and the request without"
+                    names = f"it rejects {', '.join(again.args)}, and the request without"
                     raise server_error(self._workload, 400, names) from None
         except (OSError, *BrokenError) as error:
             if ended := self._find_end():

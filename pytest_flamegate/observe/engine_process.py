@@ -128,11 +128,15 @@ def warm_up_for_block(process: EngineProcess, workload: Workload, block_s: float
 
 def measure_sequence_s(process: EngineProcess, workload: Workload) -> float:
     """Warm the process up; estimate the time of a whole sequence from one of 32 tokens."""
+    return measure_warm_up_s(process) * max(1.0, workload.max_tokens / WARM_TOKENS)
+
+
+def measure_warm_up_s(process: EngineProcess) -> float:
+    """Warm the process up twice; return the time of the second warm-up."""
     process.warm_up(WARM_TOKENS)
-    began = time.monotonic()
+    began_s = time.monotonic()
     process.warm_up(WARM_TOKENS)
-    took_s = max(time.monotonic() - began, 1e-6)
-    return took_s * max(1.0, workload.max_tokens / WARM_TOKENS)
+    return max(time.monotonic() - began_s, 1e-6)
 
 
 def check_token_count(workload: Workload, count: int) -> None:

@@ -258,7 +258,9 @@ class Nvml:
         A library of another driver is either broken or not NVIDIA's.
         """
         self._module = self._call("import", self.importing)
-        if self._module is None or self._call("nvmlInit", self._init) is None:
+        if self._module is None or not self._call(
+            "nvmlInit", lambda: self._module.nvmlInit() or True
+        ):
             return
         self.driver = self._call("nvmlSystemGetDriverVersion", partial(self._text, "DriverVersion"))
         self.version = self._call("nvmlSystemGetNVMLVersion", partial(self._text, "NVMLVersion"))
@@ -299,10 +301,6 @@ class Nvml:
             return int(self._module.nvmlDeviceGetUtilizationRates(self._handles[uuid]).gpu)
 
         return self._call("nvmlDeviceGetUtilizationRates", read)
-
-    def _init(self) -> bool:
-        self._module.nvmlInit()
-        return True
 
     def _text(self, name: str) -> str:
         return _clean_text(getattr(self._module, f"nvmlSystemGet{name}")())

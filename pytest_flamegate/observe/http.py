@@ -12,7 +12,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 from pytest_flamegate.core.process_system import wait_readable
@@ -41,7 +41,7 @@ class Deadline:
     """The end of a request on the monotonic clock; ``idle`` is called while nothing arrives."""
 
     at_s: float
-    idle: Callable[[], None] = field(default=lambda: None)
+    idle: Callable[[], None]
 
     def left_s(self) -> float:
         """Return the seconds left; raises ``TimeoutError`` if there are none."""
@@ -64,7 +64,11 @@ class Connection:
         plain = socket.create_connection((origin.host, origin.port), deadline.left_s())
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket = _wrap_tls(plain, origin, deadline)
+            self._socket = plain
+            if origin.scheme != "http":
+                plain.settimeout(deadline.left_s())
+                tls = ssl.create_default_context()
+                self._socket = tls.wrap_socket(plain, server_hostname=origin.host)
         except BaseException:
             plain.close()
             raise
@@ -120,7 +124,6 @@ class _SocketReader(io.RawIOBase):
         return io.BufferedReader(self, READ_BYTES)
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
@@ -134,13 +137,6 @@ class _SocketReader(io.RawIOBase):
         count = self._socket.recv_into(buffer)
         self.read_ns = time.monotonic_ns()
         return count
-
-
-def _wrap_tls(plain: socket.socket, origin: Origin, deadline: Deadline) -> socket.socket:
-    if origin.scheme == "http":
-        return plain
-    plain.settimeout(deadline.left_s())
-    return ssl.create_default_context().wrap_socket(plain, server_hostname=origin.host)
 
 
 def find_free_port(host: str) -> int:

@@ -290,17 +290,28 @@ class Observer:
     def observation(self) -> Observation:
         """Return everything observed so far."""
         tokens = self._same.first or ()
+        runs, timed = tuple(self._runs), [run for run in self._runs if run.role == "timed"]
+        if any(block.decode is None for run in timed for block in run.blocks):
+            # Decode is separated in all timed runs or in none.
+            runs = tuple(
+                replace(run, blocks=tuple(block.without_decode() for block in run.blocks))
+                for run in runs
+            )
+        token_source = self._token_source
+        if not isinstance(self.plan, Lasting):
+            source = "stdout without own lines" if self._has_own_lines else "stdout"
+            token_source = f"{source}:{self.plan.token_unit}"
         return Observation(
             nonce=self.nonce,
-            runs=self._uniform_runs(),
+            runs=runs,
             tokens=tokens,
             token_digest=token_digest(tokens),
-            token_source=self._describe_source(),
+            token_source=token_source,
             differs_at=self._same.differs_at,
             clock_scope="sequence" if isinstance(self.plan, Lasting) else "process",
             requested_environment=environment.requested_variables(self.workload),
             effective_environment=self._effective,
-            device=self.devices.observe([run for run in self._runs if run.role == "timed"]),
+            device=self.devices.observe(timed),
             differs_to=self._same.differs_to,
             engine=self._facts or _EMPTY,
         )
@@ -377,20 +388,4 @@ class Observer:
             pair=place.pair,
             cpu=place.cpu,
             **values,
-        )
-
-    def _describe_source(self) -> str:
-        if isinstance(self.plan, Lasting):
-            return self._token_source
-        source = "stdout without own lines" if self._has_own_lines else "stdout"
-        return f"{source}:{self.plan.token_unit}"
-
-    def _uniform_runs(self) -> tuple[Run, ...]:
-        """Return the runs; their decode is separated only if it is in all timed ones."""
-        timed = [block for run in self._runs if run.role == "timed" for block in run.blocks]
-        if all(block.decode is not None for block in timed):
-            return tuple(self._runs)
-        return tuple(
-            replace(run, blocks=tuple(block.without_decode() for block in run.blocks))
-            for run in self._runs
         )

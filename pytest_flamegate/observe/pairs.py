@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 
 from pytest_flamegate.core.process_system import choose_cpu
 from pytest_flamegate.engines.base import Lasting
-from pytest_flamegate.observe.engine_process import WARM_TOKENS, EngineProcess, RunPlace
+from pytest_flamegate.observe.engine_process import (
+    WARM_TOKENS,
+    EngineProcess,
+    RunPlace,
+    measure_warm_up_s,
+)
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.served import SequenceParts, ServedProcess
@@ -43,17 +48,12 @@ class PairObserver:
         """Measure one pair; if a process fails, so does the comparison."""
         bound = self.base.workload.threads == self.head.workload.threads == 1
         place = RunPlace(self.pairs, choose_cpu(self.rng) if bound else None)
-        sides = self._drawn()
+        sides = self.rng.sample([self.base, self.head], 2)
         if isinstance(self.base.plan, Lasting):
             self._served(sides, place)
         else:
             self._programs(sides, place)
         self.pairs += 1
-
-    def _drawn(self) -> list[Observer]:
-        sides = [self.base, self.head]
-        self.rng.shuffle(sides)
-        return sides
 
     def _served(self, sides: list[Observer], place: RunPlace) -> None:
         with ExitStack() as stack:
@@ -71,14 +71,13 @@ class PairObserver:
         tokens = max(turn.part_tokens for turn in turns)
         end_s = time.monotonic() + 2 * PAIR_S
         while not turns[0].blocks or time.monotonic() < end_s:
-            for turn in turns:
-                turn.begin()
-            while open_ := [turn for turn in turns if not turn.ended]:
+            sequences = [turn.begin_sequence() for turn in turns]
+            while open_ := [sequence for sequence in sequences if not sequence.ended]:
                 self.rng.shuffle(open_)
-                for turn in open_:
-                    turn.part(tokens)
-            for turn in turns:
-                turn.end()
+                for sequence in open_:
+                    sequence.part(tokens)
+            for turn, sequence in zip(turns, sequences, strict=True):
+                turn.blocks.append(sequence.block())
 
     def _by_blocks(self, turns: list[_Turns]) -> None:
         sequences = max(turn.sequences for turn in turns)
@@ -106,32 +105,16 @@ class _Turns:
         self.side = side
         self.served = served
         self.blocks: list[Block] = []
-        self._open: SequenceParts | None = None
-        served.warm_up(WARM_TOKENS)
-        began_s = time.monotonic()
-        served.warm_up(WARM_TOKENS)
-        warm_s = max(time.monotonic() - began_s, 1e-6)
+        warm_s = measure_warm_up_s(served)
         tokens = min(WARM_TOKENS, side.workload.max_tokens)
         self.part_tokens = max(1, round(TURN_S * tokens / warm_s))
         self.sequences = max(1, round(TURN_S / warm_s))
         stands_still = isinstance(served, ServedProcess) and served.stands_still
         self.pauses = stands_still and side.workload.max_tokens > self.part_tokens
 
-    @property
-    def ended(self) -> bool:
-        return self._open is None or self._open.ended
-
-    def begin(self) -> None:
+    def begin_sequence(self) -> SequenceParts:
         assert isinstance(self.served, ServedProcess)
-        self._open = self.served.begin_sequence()
-
-    def part(self, tokens: int) -> None:
-        assert self._open is not None
-        self._open.part(tokens)
-
-    def end(self) -> None:
-        assert self._open is not None
-        self.blocks.append(self._open.block())
+        return self.served.begin_sequence()
 
     def block(self, sequences: int) -> None:
         self.blocks.append(self.served.block(sequences))

@@ -39,17 +39,13 @@ class OwnLineFilter(Generic[At]):
         self._held: list[tuple[bytes, At]] = []
         self._passes = not self._markers
         self._removes = False
-        self._removed = bytearray()
-
-    @property
-    def removed(self) -> bytes:
+        self.removed = bytearray()
         """The removed lines, each with its end."""
-        return bytes(self._removed)
 
     @property
     def overflows(self) -> bool:
         """Whether more was removed than any report is long."""
-        return len(self._removed) > MAX_OWN_LINES_BYTES
+        return len(self.removed) > MAX_OWN_LINES_BYTES
 
     def feed(self, data: bytes, at: At) -> list[tuple[bytes, At]]:
         """Return the parts of the answer in ``data``, read ``at``, and in the held pieces."""
@@ -69,7 +65,7 @@ class OwnLineFilter(Generic[At]):
 
     def _filter(self, part: bytes, at: At) -> list[tuple[bytes, At]]:
         if self._removes:
-            self._removed += part
+            self.removed += part
             return []
         if self._passes:
             return [(part, at)]
@@ -77,7 +73,7 @@ class OwnLineFilter(Generic[At]):
         begun = b"".join(piece for piece, _ in self._held)[: self._longest]
         if begun.startswith(self._markers):
             self._removes = True
-            self._removed += b"".join(piece for piece, _ in self.finish())
+            self.removed += b"".join(piece for piece, _ in self.finish())
         elif not any(marker.startswith(begun) for marker in self._markers):
             self._passes = True
             return self.finish()
@@ -163,7 +159,7 @@ class AnswerReader(Generic[At]):
     @property
     def own_lines(self) -> bytes:
         """The lines that were removed: the program's own figures."""
-        return self._own.removed
+        return bytes(self._own.removed)
 
     def feed(self, data: bytes, at: At) -> list[tuple[str, At]]:
         """Return the tokens that ``data``, read ``at``, completes, each with its time."""

@@ -10,28 +10,18 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 Span = tuple[int, int]
 
 _MAX_TAIL = 4096
 
 
-class SecretForm(NamedTuple):
-    """A token's form: plain ``marks``, one of which is in every text that holds such a token.
-
-    The group ``secret`` of the match is removed; without such a group, the whole match.
-    """
-
-    marks: tuple[str, ...]
-    pattern: re.Pattern[str]
+def _form(marks: str, pattern: str) -> tuple[list[str], re.Pattern[str]]:
+    return marks.split(" "), re.compile(pattern)
 
 
-def _form(marks: str, pattern: str) -> SecretForm:
-    return SecretForm(tuple(marks.split(" ")), re.compile(pattern))
-
-
-FORMS = (
+_FORMS = (
     # Keys of cloud services.
     _form("AKIA ASIA ABIA ACCA", r"(?<![A-Za-z0-9])A(?:KI|SI|BI|CC)A[A-Z2-7]{16}(?![A-Za-z0-9])"),
     _form("AIza", r"(?<![\w-])AIza[\w-]{35}(?![\w-])"),
@@ -61,7 +51,11 @@ FORMS = (
     _form("earer EARER", r"(?i:\bbearer)\s{1,4}(?P<secret>(?=[^\s\"']*\d)[\w.~+/=-]{16,4096})"),
     _form("://", r"://[^\s/:@\"'<>]{0,256}:(?P<secret>[^\s/@\"'<>]{1,1024})@"),
 )
-"""Published forms. Each is precise enough to be a secret anywhere in a text."""
+"""Published forms, precise enough to be a secret anywhere: plain marks and a pattern.
+
+One of the marks is in every text that holds such a token. The group ``secret`` of a match is
+removed; without such a group, the whole match.
+"""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ANYWHERE = frozenset({
@@ -122,7 +116,7 @@ def is_placeholder(value: str) -> bool:
 
 def find_tokens(text: str) -> Iterator[Span]:
     """Yield the spans of tokens of a published form in ``text``."""
-    for marks, pattern in FORMS:
+    for marks, pattern in _FORMS:
         if any(mark in text for mark in marks):
             group = "secret" if "secret" in pattern.groupindex else 0
             for found in pattern.finditer(text):
@@ -163,7 +157,11 @@ T = TypeVar("T")
 
 def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return ``environment`` with the values of secrets replaced, by name or by form."""
-    return Redactor().redact_variables(environment, "")
+    redactor = Redactor()
+    return {
+        name: REDACTED if value and is_secret_name(name) else redactor.redact_text(value, name)
+        for name, value in environment.items()
+    }
 
 
 @dataclass(slots=True)
@@ -222,15 +220,6 @@ class Redactor:
             else:
                 clean.append(self.redact_text(word, at))
             follows = word.startswith("-") and "=" not in word and is_secret_name(word)
-        return clean
-
-    def redact_variables(self, environment: Mapping[str, str], place: str) -> dict[str, str]:
-        """Return the variables with the secrets in their values removed."""
-        clean = {}
-        for name, value in environment.items():
-            at = f"{place}.{name}" if place else name
-            is_secret = is_secret_name(name) and value
-            clean[name] = self._replace(at) if is_secret else self.redact_text(value, at)
         return clean
 
     def clean(self, thing: T, place: str = "") -> T:

@@ -112,7 +112,6 @@ def run_program(
         if began is not None:
             began(child.pid)
         stream = _OutputStream(child, workload, AnswerReader(plan), clean, wrapped=wrapped)
-        effective = environment.read_variables(child.pid, environment.requested_variables(workload))
         stream.read_all(read_fd, began_ns)
         left_s = workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
         status = child.wait(max(0.1, left_s), OUTPUT_LIMIT_BYTES)
@@ -151,7 +150,7 @@ def run_program(
         decode=decode,
         window_ns=(readings[0].at_ns, readings[-1].at_ns) if decode is not None else None,
         counters=counters,
-        effective_environment=stream.effective or effective,
+        effective_environment=stream.effective,
         stderr=stderr,
         wall_ns=ended_ns - began_ns,
         has_own_lines=bool(stream.reader.own_lines),
@@ -225,7 +224,8 @@ class _OutputStream:
         self.counts_bytes = reader.unit == base.UNIT
         self.counters = clocks.ProcessCounters()
         # A script may set variables before it turns into the program, so they are read again.
-        self.effective: Mapping[str, str] = {}
+        requested = environment.requested_variables(workload)
+        self.effective = environment.read_variables(child.pid, requested)
         self.pid = child.pid
         self.started_ticks = clocks.read_start_ticks(child.pid)
         self.started_outside = False
@@ -253,10 +253,18 @@ class _OutputStream:
             opening = None if self.reader.begun else self._read_clocks(latest)
             data = os.read(fd, _READ_BYTES)
             if not data:
-                self._finish(latest)
+                if self._clean is not None:
+                    self._add(self.reader.feed(self._clean(self._held), latest))
+                self._add(self.reader.finish())
                 return
             latest = opening or self._read_clocks(latest)
-            self._take(data, latest)
+            check_output_size(self._workload, self._child)
+            if self._clean is None:
+                self._add(self.reader.feed(data, latest))
+                continue
+            self._held += data
+            if len(self._held) > OUTPUT_LIMIT_BYTES:
+                raise output_flood_error(self._workload)
 
     def _read_clocks(self, latest: ClockReading) -> ClockReading:
         if self._is_outside:
@@ -278,26 +286,12 @@ class _OutputStream:
             self.started_ticks = clocks.read_start_ticks(self.pid)
             self._is_outside = False
 
-    def _take(self, data: bytes, at: ClockReading) -> None:
-        check_output_size(self._workload, self._child)
-        if self._clean is not None:
-            self._held += data
-            if len(self._held) > OUTPUT_LIMIT_BYTES:
-                raise output_flood_error(self._workload)
-            return
-        self._add(self.reader.feed(data, at))
-
-    def _finish(self, latest: ClockReading) -> None:
-        if self._clean is not None:
-            self._add(self.reader.feed(self._clean(self._held), latest))
-        self._add(self.reader.finish())
-
     def _add(self, new: Sequence[TimedToken]) -> None:
         if self.reader.begun and not self._begun:
             self._begun = True
             self.counters = clocks.read_counters(self.pid)
             requested = environment.requested_variables(self._workload)
-            self.effective = environment.read_variables(self.pid, requested)
+            self.effective = environment.read_variables(self.pid, requested) or self.effective
             self.started_outside = self._is_outside
         self.tokens += new
         if len(self.tokens) > self._workload.max_tokens and not self.counts_bytes:

@@ -62,21 +62,14 @@ def count_traffic(weights: Weights) -> dict[str, str]:
     values of one position in all layers. ``flops_per_token``: two for each weight of a product;
     attention, norms and activations are left out.
     """
-    matrices = [
-        matrix
-        for layer in weights.layers
-        for matrix in (layer.attn_qkv, layer.attn_output, layer.ffn_gate_up, layer.ffn_down)
-    ]
-    norms = [
-        norm
-        for layer in weights.layers
-        for norm in (layer.attn_norm, layer.attn_sub_norm, layer.ffn_norm, layer.ffn_sub_norm)
-    ]
-    arrays = [weights.token_embd, weights.output_norm, *norms]
-    arrays += [part for matrix in matrices for part in matrix]
+    arrays, products = [weights.token_embd, weights.output_norm], weights.token_embd.size
+    for layer in weights.layers:
+        arrays += [layer.attn_norm, layer.attn_sub_norm, layer.ffn_norm, layer.ffn_sub_norm]
+        for matrix in (layer.attn_qkv, layer.attn_output, layer.ffn_gate_up, layer.ffn_down):
+            arrays += matrix
+            products += matrix.signs.size
     config = weights.config
     itemsize = weights.token_embd.itemsize
-    products = sum(matrix.signs.size for matrix in matrices) + weights.token_embd.size
     counts = {
         "weights_bytes_per_token": sum(each.nbytes for each in arrays),
         "kv_bytes_per_position": 2 * config.layers * config.kv_heads * config.head_width * itemsize,
@@ -110,10 +103,8 @@ def inject(injection: Injection) -> None:
 
     Calls of each size are counted separately, so that small calls do not stand in for large
     ones, and each size starts at another point of its cycle, so that not all sizes are
-    repeated in the same step. A second injection into the same frame replaces the first.
-
-    Raises:
-        UsageError: ``E_UNKNOWN_FRAME``.
+    repeated in the same step. A second injection into the same frame replaces the first. Raises
+    ``UsageError`` ``E_UNKNOWN_FRAME``.
     """
     if injection.frame not in _CALL_SIZE:
         raise UsageError(
