@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Literal
@@ -189,17 +189,23 @@ def compare_profiles(base: ProfileSide, head: ProfileSide) -> ProfileDifference:
     for side in (base, head):
         if not side.samples:
             raise no_samples_error(side.profile.profiler, side.profile.errors, side.profile.lost)
-    measure = _measure(base, head)
+    known = base.cpu_s_per_token is not None and head.cpu_s_per_token is not None
+    measure: Measure = "cost" if known else "share"
+    if {base.profile.unit, head.profile.unit} == {"instructions"}:
+        measure = "count"
     old_stacks, new_stacks = align_stacks(base.profile.stacks, head.profile.stacks)
     old, new = _count_by_name(old_stacks), _count_by_name(new_stacks)
     frames = {**old.frames, **new.frames}
     own = {name: _change(base, head, measure, old.own[name], new.own[name]) for name in frames}
-    certain_z = _certain_z(each.base_samples + each.head_samples for each in own.values())
+    tested = sum(each.base_samples + each.head_samples >= LEAST_SAMPLES for each in own.values())
+    certain_z = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / 2.0 / max(tested, 1))
     functions = []
     for name, frame in frames.items():
         inclusive = _change(base, head, measure, old.inclusive[name], new.inclusive[name])
         one_sided = _one_sided(base, head, measure, inclusive)
-        state = _state(own[name], certain_z, one_sided)
+        state: State = "unchanged"
+        if abs(own[name].z) >= certain_z:
+            state = one_sided or ("up" if own[name].change > 0.0 else "down")
         functions.append(FunctionChange(frame, own[name], inclusive, one_sided, state))
     functions.sort(key=lambda each: (-abs(each.own.change), each.frame))
     difference = ProfileDifference(
@@ -216,13 +222,6 @@ def compare_profiles(base: ProfileSide, head: ProfileSide) -> ProfileDifference:
         difference, by_name, build_call_tree(old_stacks), build_call_tree(new_stacks)
     )
     return replace(difference, roots=roots)
-
-
-def _measure(base: ProfileSide, head: ProfileSide) -> Measure:
-    if {base.profile.unit, head.profile.unit} == {"instructions"}:
-        return "count"
-    known = base.cpu_s_per_token is not None and head.cpu_s_per_token is not None
-    return "cost" if known else "share"
 
 
 def _change(
@@ -260,12 +259,6 @@ def _whole(side: ProfileSide, measure: Measure) -> float:
     return side.cpu_s_per_token or 0.0 if measure == "cost" else 1.0
 
 
-def _certain_z(samples: Iterable[int]) -> float:
-    """Return the ``z`` of a certain change among functions with so many samples on both sides."""
-    tested = sum(each >= LEAST_SAMPLES for each in samples)
-    return NormalDist().inv_cdf(1.0 - FALSE_ALARMS / 2.0 / max(tested, 1))
-
-
 def _one_sided(
     base: ProfileSide, head: ProfileSide, measure: Measure, inclusive: Change
 ) -> OneSided:
@@ -281,12 +274,6 @@ def _is_detectable(value: float, side: ProfileSide, measure: Measure) -> bool:
     """Return whether a tenth of ``value`` would have been several samples of ``side``."""
     expected = side.samples * DETECTABLE_PART * value / max(_whole(side, measure), 1e-300)
     return expected >= LEAST_SAMPLES
-
-
-def _state(own: Change, certain_z: float, one_sided: OneSided) -> State:
-    if abs(own.z) < certain_z:
-        return "unchanged"
-    return one_sided or ("up" if own.change > 0.0 else "down")
 
 
 @dataclass(slots=True)

@@ -50,8 +50,7 @@ def trim_stacks(profile: Profile, root: str | None = WORKLOAD_ROOT) -> Profile:
     if not any(frame.kind == "python" for stack in profile.stacks for frame in stack):
         root = None
     if root is None:
-        complete = _count_whole(profile.stacks, None)
-        return replace(profile, complete=complete)
+        return replace(profile, complete=_count_whole(profile.stacks, None))
     trimmed: dict[Stack, int] = {}
     for stack, samples in profile.stacks.items():
         kept = stack[_find_root(stack, root) or 0 :]
@@ -155,12 +154,8 @@ def align_stacks(
     carries the name of its function, become one frame.
     """
     old, new = hide_own_frames(base), hide_own_frames(head)
-    moved = _match_moved_frames(_frames_in(old), _frames_in(new))
+    moved = _match_moved_frames(set().union(*old), set().union(*new))
     return _merge_repeats(old, moved), _merge_repeats(new, {})
-
-
-def _frames_in(stacks: Mapping[Stack, int]) -> set[Frame]:
-    return set().union(*stacks)
 
 
 def _match_moved_frames(base: set[Frame], head: set[Frame]) -> dict[Frame, Frame]:

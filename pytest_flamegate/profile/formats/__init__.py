@@ -60,7 +60,13 @@ def read_file(path: Path) -> bytes:
             data = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise read_error(path, error) from None
-    return _require_size(data)
+    if len(data) > MAX_BYTES:
+        raise ReceiptError(
+            "E_TOO_LARGE",
+            f"The profile has more than the {MAX_BYTES:,} bytes allowed.",
+            "Record a shorter time or at a lower rate, or fold its stacks first.",
+        )
+    return data
 
 
 def parse_profile(data: bytes, roots: Sequence[str] = ()) -> Profile:
@@ -72,8 +78,7 @@ def parse_profile(data: bytes, roots: Sequence[str] = ()) -> Profile:
         UndecidedError: ``E_NO_SAMPLES`` if it holds no sample.
     """
     data = unpack(data)
-    found = detect_format(data)
-    if found is None:
+    if (found := detect_format(data)) is None:
         raise unknown_format_error(data)
     return found.read(data, roots)
 
@@ -84,18 +89,14 @@ def detect_format(data: bytes) -> ProfileFormat | None:
 
 
 def _read_folded(data: bytes, roots: Sequence[str]) -> Profile:
+    """Read flamegate's own notation, or else that of other tools."""
     text = decode_name(data)
-    return _read_own_folded(text) or read_collapsed(text, roots)
-
-
-def _read_own_folded(text: str) -> Profile | None:
-    """Return the profile if ``text`` is in flamegate's own notation, else None."""
     try:
         stacks = dict(parse_folded(text))
     except ReceiptError:
-        return None
+        return read_collapsed(text, roots)
     if any(map(is_foreign_frame, set().union(*stacks))):
-        return None
+        return read_collapsed(text, roots)
     return make_foreign_profile(
         stacks, ["folded stacks alone do not state profiler, event, rate or unit"]
     )
@@ -129,16 +130,6 @@ def export_profile(profile: Profile, form: str, title: str) -> bytes:
     return fold_profile(profile).encode()
 
 
-def _require_size(data: bytes) -> bytes:
-    if len(data) > MAX_BYTES:
-        raise ReceiptError(
-            "E_TOO_LARGE",
-            f"The profile has more than the {MAX_BYTES:,} bytes allowed.",
-            "Record a shorter time or at a lower rate, or fold its stacks first.",
-        )
-    return data
-
-
 def unpack(data: bytes) -> bytes:
     """Return ``data`` without gzip compression and byte order mark.
 
@@ -154,24 +145,22 @@ def unpack(data: bytes) -> bytes:
             while piece := stream.read(_PIECE_BYTES):
                 pieces.append(piece)
                 size += len(piece)
-                _require_no_bomb(size, len(data))
+                # Text is seldom packed so tightly, and zeros are packed to a thousandth.
+                is_bomb = size > _TRUSTED_BYTES and size > _MOST_PACKED * len(data)
+                if size > MAX_BYTES or is_bomb:
+                    raise ReceiptError(
+                        "E_TOO_LARGE",
+                        f"The profile is compressed, and {len(data):,} bytes of it hold more than "
+                        f"{size:,}.",
+                        "Record a shorter time or at a lower rate, or give it uncompressed.",
+                    )
     except (EOFError, OSError, zlib.error):
         raise ReceiptError(
             "E_UNKNOWN_FORMAT",
             "The file is compressed, and damaged or cut off.",
             "Copy it again, or record again.",
         ) from None
-    return _require_size(b"".join(pieces)).removeprefix(_BOM)
-
-
-def _require_no_bomb(size: int, packed: int) -> None:
-    # Text is seldom packed so tightly, and zeros are packed to a thousandth.
-    if size > MAX_BYTES or (size > _TRUSTED_BYTES and size > _MOST_PACKED * packed):
-        raise ReceiptError(
-            "E_TOO_LARGE",
-            f"The profile is compressed, and {packed:,} bytes of it hold more than {size:,}.",
-            "Record a shorter time or at a lower rate, or give it uncompressed.",
-        )
+    return b"".join(pieces).removeprefix(_BOM)
 
 
 _READABLE = (

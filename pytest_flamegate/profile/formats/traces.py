@@ -41,11 +41,8 @@ class TraceError(ReceiptError):
     """The trace is malformed; ``reason`` is a short clause that goes into the message."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(
-            CODE,
-            f"The trace is malformed: {escape_name(reason, _SHOWN)}.",
-            _EXPORT_AGAIN,
-        )
+        problem = f"The trace is malformed: {escape_name(reason, _SHOWN)}."
+        super().__init__(CODE, problem, _EXPORT_AGAIN)
 
 
 class TraceEvent(NamedTuple):
@@ -85,28 +82,26 @@ def parse_events(values: Any) -> list[TraceEvent]:
     for value in values:
         if not isinstance(value, dict):
             raise TraceError("an event is no object")
-        if value.get("ph") == "X":
-            events.append(_parse_event(value))
+        if value.get("ph") != "X":
+            continue
+        name, category, args = value.get("name"), value.get("cat", ""), value.get("args")
+        if not isinstance(name, str) or not isinstance(category, str):
+            raise TraceError("an event has no name, or a category that is no text")
+        process, thread = (
+            str(number) if type(number) in (int, str) else ""
+            for number in (value.get("pid"), value.get("tid"))
+        )
+        events.append(
+            TraceEvent(
+                name,
+                category,
+                (process, thread),
+                _parse_time(value.get("ts"), "start", -_LARGEST_US),
+                _parse_time(value.get("dur"), "duration", 0),
+                args if isinstance(args, dict) else {},
+            )
+        )
     return events
-
-
-def _parse_event(fields: dict[str, Any]) -> TraceEvent:
-    name, category = fields.get("name"), fields.get("cat", "")
-    if not isinstance(name, str) or not isinstance(category, str):
-        raise TraceError("an event has no name, or a category that is no text")
-    args = fields.get("args", {})
-    return TraceEvent(
-        name,
-        category,
-        (_parse_id(fields.get("pid")), _parse_id(fields.get("tid"))),
-        _parse_time(fields.get("ts"), "start", -_LARGEST_US),
-        _parse_time(fields.get("dur"), "duration", 0),
-        args if isinstance(args, dict) else {},
-    )
-
-
-def _parse_id(value: Any) -> str:
-    return str(value) if type(value) in (int, str) else ""
 
 
 def _parse_time(value: Any, name: str, least: float) -> float:
@@ -217,7 +212,11 @@ def build_trace_profile(
     weighted = WeightedStacks(CODE)
     for node, self_ns in spent_ns.items():
         if self_ns > 0:
-            weighted.add(_path_to(node, keys), self_ns)
+            parts: list[Stack] = []
+            while node >= 0:
+                node, frames = keys[node]
+                parts.append(frames)
+            weighted.add(tuple(chain.from_iterable(reversed(parts))), self_ns)
     stacks, rounded = weighted.to_counts()
     notes = [*notes, *rounded]
     if nested.cut:
@@ -227,14 +226,6 @@ def build_trace_profile(
     return make_foreign_profile(
         stacks, notes, profiler=profiler, unit="nanoseconds", duration_ns=max(nested.ends_ns)
     )
-
-
-def _path_to(node: int, keys: Sequence[tuple[int, Stack]]) -> Stack:
-    parts: list[Stack] = []
-    while node >= 0:
-        node, frames = keys[node]
-        parts.append(frames)
-    return tuple(chain.from_iterable(reversed(parts)))
 
 
 def _count_names(names: Iterable[str]) -> dict[str, int]:

@@ -178,7 +178,12 @@ class _CallgrindParser:
 def _build_stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
     """Return the cost of each stack, from that of each function by its callers."""
     split = {context: _split_context(context) for _, context in costs}
-    libraries = _find_libraries(costs, split)
+    # Callers are written without a library: it is the one in which the function costs most.
+    by_name: dict[str, dict[str, int]] = {}
+    for (library, context), cost in costs.items():
+        own = by_name.setdefault(split[context][0], {})
+        own[library] = own.get(library, 0) + cost
+    libraries = {name: max(sorted(own), key=own.__getitem__) for name, own in by_name.items()}
     frames: dict[tuple[str, str], Frame] = {}
 
     def frame(name: str, library: str) -> Frame:
@@ -203,17 +208,6 @@ def _split_context(context: str) -> tuple[str, ...]:
     most = 2 * (CALLERS + 1)  # each may have a depth; no file that was asked for holds more
     leaf, *callers = _CALLED_BY.split(context, maxsplit=most)[:most]
     return (leaf, *(name for name in callers if name and not name.isdecimal()))
-
-
-def _find_libraries(
-    costs: Mapping[tuple[str, str], int], split: Mapping[str, tuple[str, ...]]
-) -> dict[str, str]:
-    """Return the library in which each function costs most: callers are written without one."""
-    by_name: dict[str, dict[str, int]] = {}
-    for (library, context), cost in costs.items():
-        own = by_name.setdefault(split[context][0], {})
-        own[library] = own.get(library, 0) + cost
-    return {name: max(sorted(own), key=own.__getitem__) for name, own in by_name.items()}
 
 
 DIED = "E_ENGINE_DIED"
@@ -332,23 +326,18 @@ def _require_success(
     log = b"".join(path.read_bytes() for path in sorted(directory.glob("log.*")))
     if not _COMMAND.search(log):
         raise failure_error("valgrind", log + result.stderr, result.returncode)
-    # The command line may hold any words.
-    raise _death_error(program, result, _COMMAND.sub(b"", log))
-
-
-def _death_error(program: str, result: CompletedCommand, log: bytes) -> ToolError:
-    """Build the error for a program that ended badly under valgrind."""
+    log = _COMMAND.sub(b"", log)  # the command line may hold any words
     for message in known_messages("valgrind"):
         if message.fatal and message.text.encode() in log:
             found = _INSTRUCTION.search(log)
             reason = f"{message.text} {found[1].decode().strip()}" if found else message.text
             problem = f"{program!r} died of an instruction that valgrind lacks: {reason}."
-            return ProfilerError(message.code, problem, message.remedy, reason)
+            raise ProfilerError(message.code, problem, message.remedy, reason)
     status = result.returncode
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     words = quote_output(result.stderr.strip().rpartition(b"\n")[2])
     last = f" Its last words: {words}" if words else ""
-    return ToolError(
+    raise ToolError(
         DIED,
         f"{program!r} {ended} under valgrind.{last}",
         "Run it by itself: if it works there, valgrind cannot run it.",

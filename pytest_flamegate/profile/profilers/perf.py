@@ -37,12 +37,13 @@ from pytest_flamegate.profile.profilers.base import (
 )
 from pytest_flamegate.profile.profilers.perf_data import (
     NAME,
-    count_throttles,
+    parse_evlist,
+    parse_stats,
     perf_environment,
-    read_event,
     read_named_script,
     read_script,
     remove_jit_files,
+    run_perf,
 )
 from pytest_flamegate.profile.profilers.tools import (
     ProfilerError,
@@ -139,8 +140,9 @@ class Perf:
         if not raw.is_file():
             raise output_error(NAME, "perf record wrote no file")
         version = tool_version(program)
-        event, rate_hz, call_graph = read_event(program, raw)
-        throttles = count_throttles(program, raw)
+        listed = run_perf(program, "evlist", "-f", "-v", "-i", raw)
+        event, rate_hz, call_graph = parse_evlist(listed)
+        throttles = parse_stats(run_perf(program, "report", "-f", "--stats", "-i", raw))
         if self.python_flags and pid is not None:
             script = read_named_script(program, raw, pid, self.roots, window_ns)
         else:

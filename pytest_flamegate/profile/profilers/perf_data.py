@@ -17,7 +17,6 @@ from io import FileIO
 from pathlib import Path
 
 from pytest_flamegate.core import process
-from pytest_flamegate.core.process import CompletedCommand
 from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.core.text import decode_name, escape_name
 from pytest_flamegate.profile.frames import make_native_frame, make_stack
@@ -208,13 +207,8 @@ def perf_environment() -> dict[str, str]:
     return {**os.environ, "PERF_CONFIG": "/dev/null", "DEBUGINFOD_URLS": "", "LC_ALL": "C"}
 
 
-def read_event(program: str, raw: Path) -> tuple[str, int, str]:
-    """Return the event that was really sampled, its rate in Hz, and the call graph mode."""
-    return parse_evlist(_run([program, "evlist", "-f", "-v", "-i", str(raw)]).stdout)
-
-
 def parse_evlist(listed: bytes) -> tuple[str, int, str]:
-    """Parse the output of ``perf evlist -v``: event, rate in Hz, call graph mode.
+    """Parse the output of ``perf evlist -v``: event really sampled, rate in Hz, call graph mode.
 
     Raises ``ProfilerError`` ``E_PROFILER_OUTPUT`` if it lists no sampled event.
     """
@@ -228,26 +222,22 @@ def parse_evlist(listed: bytes) -> tuple[str, int, str]:
     raise output_error(NAME, "perf evlist names no sampled event")
 
 
-def count_throttles(program: str, raw: Path) -> int:
-    """Return how often the kernel throttled the sampling."""
-    return parse_stats(_run([program, "report", "-f", "--stats", "-i", str(raw)]).stdout)
-
-
 def parse_stats(stats: bytes) -> int:
-    """Return the throttle events in the output of ``perf report --stats``."""
+    """Return how often the kernel throttled the sampling, by ``perf report --stats``."""
     found = _THROTTLE.search(stats)
     return int(found[1]) if found else 0
 
 
-def _run(argv: Sequence[str]) -> CompletedCommand:
-    result = process.run(argv, timeout_s=READ_TIMEOUT_S, env=perf_environment())
+def run_perf(*argv: str | Path) -> bytes:
+    """Return the output of one of perf's commands. Raises ``ProfilerError``."""
+    result = process.run([*map(str, argv)], timeout_s=READ_TIMEOUT_S, env=perf_environment())
     if result.timed_out:
         raise timeout_error(NAME, READ_TIMEOUT_S, f"running perf {argv[1]}")
     if result.returncode != 0:
         raise failure_error(NAME, result.stderr or result.stdout, result.returncode)
     if _NOT_CLOSED in result.stderr:
         raise output_error(NAME, "perf record did not finish writing it")
-    return result
+    return result.stdout
 
 
 def read_script(
@@ -260,7 +250,8 @@ def read_script(
     argv = [program, "script", "-f", "--no-inline", "--show-lost-events", "--max-stack", "1024"]
     argv += ["-F", FIELDS, "-i", str(raw)]
     deadline = time.monotonic() + READ_TIMEOUT_S
-    with _pipe() as (ours, theirs):
+    ours, theirs = (FileIO(fd, mode) for fd, mode in zip(os.pipe(), "rw", strict=True))
+    with ours, theirs:
         child = process.start(argv, env=perf_environment(), stdout_fd=theirs.fileno())
         try:
             theirs.close()
@@ -295,19 +286,12 @@ def read_named_script(
         return read_script(program, raw, roots, window_ns)
     try:
         scrub_names(jitdump)
-        _run([program, "inject", "-f", "--jit", "-i", str(raw), "-o", str(injected)])
+        run_perf(program, "inject", "-f", "--jit", "-i", raw, "-o", injected)
         return read_script(program, injected, roots, window_ns)
     except OSError as error:
         raise output_error(NAME, f"the jitdump of process {pid}: {error}") from None
     finally:
         injected.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _pipe() -> Iterator[tuple[FileIO, FileIO]]:
-    ours, theirs = (FileIO(fd, mode) for fd, mode in zip(os.pipe(), "rw", strict=True))
-    with ours, theirs:
-        yield ours, theirs
 
 
 def _read_chunks(ours: FileIO, deadline: float) -> Iterator[bytes]:
@@ -333,8 +317,7 @@ def scrub_names(path: Path) -> None:
     perf prints names as they are: with a line break in it, the name of a Python
     function could pass for any frame of any library.
     """
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(path, flags)
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_size < _HEADER.size:
             return

@@ -248,10 +248,7 @@ class _RunningPySpy:
 def parse_recording(
     raw: bytes, roots: Sequence[str] = (), *, native: bool = False
 ) -> SampledStacks:
-    """Parse the bytes of py-spy's file. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``.
-
-    With ``native`` some frames are native: those without a line.
-    """
+    """Parse the bytes of py-spy's file. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``."""
     try:
         return count_pyspy_samples(parse_speedscope(raw), roots, native=native)
     except ReceiptError as error:
