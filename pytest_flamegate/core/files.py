@@ -8,10 +8,9 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError
 
@@ -76,8 +75,12 @@ def read_beneath(root: Path, *parts: str, limit: int) -> bytes:
     slash, and otherwise the errors of ``read_bounded``.
     """
     *above, name = parts
-    with open_directory(root) as directory:
-        return _descend(directory, above, name, limit)
+    with ExitStack() as stack:
+        directory = stack.enter_context(open_directory(root))
+        for each in above:
+            inner = _open_at(directory.descriptor, _plain_name(each), directory.path / each)
+            directory = stack.enter_context(inner)
+        return directory.read(name, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +131,19 @@ def _read_at(directory: int | None, name: str, path: Path, limit: int) -> bytes:
         status = os.fstat(descriptor)
         _require_regular(status, path)
         # A sparse file of a terabyte need not be read to be too large.
-        return (
-            _read(descriptor, path, limit) if status.st_size <= limit else _too_large(path, limit)
-        )
+        data = _read(descriptor, limit + 1) if status.st_size <= limit else None
     except (OSError, ValueError) as error:
         raise read_error(path, error) from error
     finally:
         if descriptor >= 0:
             close(descriptor)
+    if data is None or len(data) > limit:
+        raise ReceiptError(
+            "E_TOO_LARGE",
+            f"{str(path)!a} has more than the {limit:,} bytes allowed.",
+            "Give the file that the run wrote; none of them is that large.",
+        )
+    return data
 
 
 def _require_regular(status: os.stat_result, path: Path) -> None:
@@ -147,32 +155,13 @@ def _require_regular(status: os.stat_result, path: Path) -> None:
         )
 
 
-def _read(descriptor: int, path: Path, limit: int) -> bytes:
+def _read(descriptor: int, most: int) -> bytes:
+    """Return at most ``most`` bytes; no more memory is taken than the file has bytes."""
     parts: list[bytes] = []
-    left = limit + 1
-    while left > 0:
-        part = os.read(descriptor, min(left, 1 << 20))
-        if not part:
-            return b"".join(parts)
+    while most > 0 and (part := os.read(descriptor, min(most, 1 << 20))):
         parts.append(part)
-        left -= len(part)
-    return _too_large(path, limit)
-
-
-def _too_large(path: Path, limit: int) -> NoReturn:
-    raise ReceiptError(
-        "E_TOO_LARGE",
-        f"{str(path)!a} has more than the {limit:,} bytes allowed.",
-        "Give the file that the run wrote; none of them is that large.",
-    )
-
-
-def _descend(directory: OpenDirectory, above: list[str], name: str, limit: int) -> bytes:
-    if not above:
-        return directory.read(name, limit)
-    first, *rest = above
-    with _open_at(directory.descriptor, _plain_name(first), directory.path / first) as inner:
-        return _descend(inner, rest, name, limit)
+        most -= len(part)
+    return b"".join(parts)
 
 
 @contextmanager
@@ -229,11 +218,8 @@ def require_confined(root: Path, path: Path) -> Path:
         names = path.relative_to(root).parts if path.is_relative_to(root) else ("..",)
         if ".." in names:
             raise OSError(errno.EXDEV, f"it does not lie in {os.fspath(root)!a}")
-        place = root
-        require_no_link(place)
-        for name in names:
-            place /= name
-            require_no_link(place)
+        for count in range(len(names) + 1):
+            require_no_link(root.joinpath(*names[:count]))
     return path
 
 

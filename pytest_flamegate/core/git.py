@@ -78,16 +78,13 @@ def read_commit(directory: Path) -> Commit | None:
     status = query(directory, "status", "--porcelain", "-uall", "--", ":/", not_ours)
     if status is None:
         return None  # an unknown number of uncommitted files must not read as none
-    uncommitted = [line for line in status.splitlines() if not _is_generated(line)]
-    return Commit(revision, branch, len(uncommitted), code_digest(directory, revision))
-
-
-def _is_generated(status_line: str) -> bool:
-    """Whether a line of ``git status --porcelain`` names an untracked product of a tool."""
     # Only untracked files: a tracked file that changed is a change, whatever its name.
-    if not status_line.startswith("?? "):
-        return False
-    return _GENERATED.fullmatch(status_line[3:].strip('"')) is not None
+    uncommitted = [
+        line
+        for line in status.splitlines()
+        if not (line.startswith("?? ") and _GENERATED.fullmatch(line[3:].strip('"')))
+    ]
+    return Commit(revision, branch, len(uncommitted), code_digest(directory, revision))
 
 
 def code_digest(directory: Path, commit: str) -> str:

@@ -20,15 +20,7 @@ import re
 import types
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import (
-    Annotated,
-    Any,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -217,12 +209,9 @@ def _expected(message: str, kind: Any) -> str | None:
     if "enum value" in message:
         return " or ".join(map(quote, get_args(_bare(kind))))
     if expected := _EXPECTED.fullmatch(message):
-        return re.sub(r"`(.+?)`", _in_words, expected["expected"])
+        words = expected["expected"].replace("`", "").replace(" | ", " or ")
+        return re.sub(r"\w+", lambda word: _WORDS.get(word[0], word[0]), words)
     return None
-
-
-def _in_words(types_: re.Match[str]) -> str:
-    return " or ".join(_WORDS.get(name, name) for name in types_[1].split(" | "))
 
 
 def encode_plain(value: object) -> Any:
@@ -261,22 +250,18 @@ def encode_json(document: object) -> bytes:
 
 def _encode(value: object, pad: str) -> str:
     if isinstance(value, dict):
-        return _encode_object(value, pad)
+        inner = pad + "  "
+        lines = []
+        for key, each in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {quote(key)} is not text")
+            lines.append(f"{inner}{_encode_scalar(key)}: {_encode(each, inner)}")
+        return "{\n" + ",\n".join(lines) + f"\n{pad}}}" if lines else "{}"
     if isinstance(value, (list, tuple)):
         return _encode_list(value, pad)
     if value is None or isinstance(value, (str, int, float)):
         return _encode_scalar(value)
     return _encode(encode_plain(value), pad)
-
-
-def _encode_object(fields: dict[Any, object], pad: str) -> str:
-    inner = pad + "  "
-    lines = []
-    for key, value in fields.items():
-        if not isinstance(key, str):
-            raise TypeError(f"the key {quote(key)} is not text")
-        lines.append(f"{inner}{_encode_scalar(key)}: {_encode(value, inner)}")
-    return "{\n" + ",\n".join(lines) + f"\n{pad}}}" if lines else "{}"
 
 
 def _encode_list(values: Sequence[object], pad: str) -> str:

@@ -34,12 +34,9 @@ def lock_file(path: Path, timeout_s: float) -> Iterator[None]:
     """
     with write_errors(path):
         make_directory(path.parent)
-        descriptor = _hold(path, _open_own, lambda found: acquire_lock(found, path, timeout_s))
-    try:
-        write_holder(descriptor)
+        descriptor = _hold(path, _open_own, timeout_s)
+    with _held(descriptor):
         yield
-    finally:
-        close(descriptor)
 
 
 @contextmanager
@@ -52,26 +49,12 @@ def machine_lock(
     wait for one another. Every user may write there, so no link is followed, and a file that
     has another name somewhere is not written.
 
-    Args:
-        announce: Is called once if this waits, with the holder; or with the reason why only this
-            user's own runs are waited for.
-        timeout_s: How long to wait.
-
-    Raises:
-        ToolError: ``E_LOCK_TIMEOUT``.
+    ``announce`` is called once if this waits, with the holder; or with the reason why only this
+    user's own runs are waited for. Raises ``ToolError`` ``E_LOCK_TIMEOUT``.
     """
     path = Path(os.environ.get(LOCK_DIRECTORY) or _SHARED_DIRECTORY, "flamegate.lock")
-
-    def wait(descriptor: int) -> None:
-        try:
-            acquire_lock(descriptor, path, 0.0)
-        except ToolError:
-            holder = describe_holder(descriptor)
-            announce(f"waiting for {holder} to end its measurement on this machine")
-            acquire_lock(descriptor, path, timeout_s)
-
     try:
-        descriptor = _hold(path, _open_shared, wait)
+        descriptor = _hold(path, _open_shared, timeout_s, announce)
     except OSError as error:
         announce(
             f"{path} cannot be the machine's lock ({error.strerror}): "
@@ -80,21 +63,40 @@ def machine_lock(
         with lock_file(Path(tempfile.gettempdir(), f"flamegate-{os.getuid()}.lock"), timeout_s):
             yield
         return
+    with _held(descriptor):
+        yield
+
+
+@contextmanager
+def _held(descriptor: int) -> Iterator[None]:
+    """Name this process in the locked file, and close it after the block."""
     try:
-        write_holder(descriptor)
+        # The id is only shown in a message; a full disk must not stop the run.
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         yield
     finally:
         close(descriptor)
 
 
-def _hold(path: Path, open_file: Callable[[Path], int], wait: Callable[[int], None]) -> int:
+def _hold(
+    path: Path,
+    open_file: Callable[[Path], int],
+    timeout_s: float,
+    announce: Callable[[str], None] | None = None,
+) -> int:
     """Return the open file ``path``, locked."""
     while True:
         descriptor = open_file(path)
         try:
-            wait(descriptor)
-            if is_same_file(descriptor, path):
-                return descriptor
+            if announce is not None and not _try_lock(descriptor):
+                holder = describe_holder(descriptor)
+                announce(f"waiting for {holder} to end its measurement on this machine")
+            acquire_lock(descriptor, path, timeout_s)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(path.lstat(), os.fstat(descriptor)):
+                    return descriptor
         except BaseException:
             close(descriptor)
             raise
@@ -143,14 +145,7 @@ def acquire_lock(descriptor: int, path: Path, timeout_s: float) -> None:
     """
     deadline_s = time.monotonic() + timeout_s
     poll_s = _FIRST_POLL_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                raise
-        else:
-            return
+    while not _try_lock(descriptor):
         if time.monotonic() >= deadline_s:
             raise ToolError(
                 "E_LOCK_TIMEOUT",
@@ -162,12 +157,15 @@ def acquire_lock(descriptor: int, path: Path, timeout_s: float) -> None:
         poll_s = min(2 * poll_s, _POLL_S)
 
 
-def write_holder(descriptor: int) -> None:
-    """Write this process's id into a lock file, for systems without ``/proc/locks``."""
-    # The id is only shown in a message; a full disk must not stop the run.
-    with suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+def _try_lock(descriptor: int) -> bool:
+    """Lock the open file unless another holds it; a lock that is held already is kept."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+            raise
+        return False
+    return True
 
 
 def describe_holder(descriptor: int) -> str:
@@ -177,15 +175,6 @@ def describe_holder(descriptor: int) -> str:
         if pid > 0:
             return f"process {pid}"
     return "another process"
-
-
-def is_same_file(descriptor: int, path: Path) -> bool:
-    """Whether ``path`` still names the open file ``descriptor``."""
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(status, os.fstat(descriptor))
 
 
 def _holder_by_proc(file: os.stat_result) -> int:

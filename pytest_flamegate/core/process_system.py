@@ -182,7 +182,8 @@ def find_members(session: int, marker: str) -> set[int]:
     return {
         pid
         for pid in _pids()
-        if pid != me and (_session(pid) == session or needle in _environment(pid))
+        if pid != me
+        and (_session(pid) == session or needle in _read_proc(pid, "environ").split(b"\0"))
     }
 
 
@@ -231,10 +232,6 @@ def _parents() -> dict[int, int]:
     return {pid: int(fields[1]) for pid in _pids() if (fields := read_stat(pid))}
 
 
-def _environment(pid: int) -> list[bytes]:
-    return _read_proc(pid, "environ").split(b"\0")
-
-
 def read_stat(pid: int) -> list[bytes]:
     """Return the fields after a process's name: state, parent, group, session and so on."""
     # The name is in parentheses and may contain any character.
@@ -266,7 +263,8 @@ def find_listeners(port: int, among: set[int] | None = None) -> set[int]:
             for each in psutil.net_connections("tcp")
             if each.pid is not None
             and (among is None or each.pid in among)
-            and _listens(each, port)
+            and each.status == psutil.CONN_LISTEN
+            and each.laddr[1:] == (port,)
         }
     return set()
 
@@ -288,8 +286,9 @@ def find_server(host: str, port: int) -> int | None:
     """
     if not is_loopback(host):
         return None
-    found = find_listeners(port)
-    return min(found, key=_start_time_s) if found else None
+    # Field 19 is the time of its start; a process that has ended has no fields.
+    ages = ((int(fields[19]), pid) for pid in find_listeners(port) if (fields := read_stat(pid)))
+    return min(ages, default=(0, None))[1]
 
 
 def find_server_program(url: str) -> str:
@@ -306,15 +305,3 @@ def find_server_program(url: str) -> str:
         return Path(psutil.Process(pid).exe()).name
     except (psutil.Error, OSError):
         return ""
-
-
-def _listens(connection: object, port: int) -> bool:
-    status, address = getattr(connection, "status", ""), getattr(connection, "laddr", None)
-    return status == psutil.CONN_LISTEN and bool(address) and address.port == port  # type: ignore[union-attr]
-
-
-def _start_time_s(pid: int) -> float:
-    try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:
-        return float("inf")

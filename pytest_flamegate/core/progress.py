@@ -111,10 +111,7 @@ class LogProgress(Progress):
     Example: ``flamegate: decode: timing, 5 processes, 0:10 elapsed, about 0:05 left``
     """
 
-    def __init__(self, write: Callable[[str], None], every_s: float = LOG_EVERY_S) -> None:
-        super().__init__(write)
-        self._every_s = every_s
-        self._wrote_s = self._began_s
+    _wrote_s = 0.0
 
     def begin(self, workload: str) -> None:
         """Start the clock; the first line is due after 10 s."""
@@ -123,7 +120,7 @@ class LogProgress(Progress):
 
     def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
         """Write a line if one is due, or if a phase begins that may take any time."""
-        if remaining_s is not None and time.monotonic() - self._wrote_s < self._every_s:
+        if remaining_s is not None and time.monotonic() - self._wrote_s < LOG_EVERY_S:
             return
         self._wrote_s = time.monotonic()
         parts = [phase, detail]

@@ -99,28 +99,19 @@ def find_hidden_character(name: str) -> str | None:
     if name.isascii() and name.isprintable() and name.strip() == name:
         return None
     for character in name:
-        if _is_hidden(character):
+        category = unicodedata.category(character)
+        is_odd_space = category == "Zs" and character != " "
+        if category in _HIDDEN_CATEGORIES or is_odd_space or character in INVISIBLE:
             return f"the character U+{ord(character):04X}"
     return "a space at its edge" if name.strip() != name else None
 
 
 def find_control_character(text: str) -> str | None:
     """Describe the first character that could steer a terminal or the reading order, or None."""
-    if text.isascii() and text.isprintable():
-        return None
-    for character in text:
+    for character in "" if text.isascii() and text.isprintable() else text:
         if unicodedata.category(character) == "Cc" or character in _BIDI_AND_BREAKS:
             return f"the character U+{ord(character):04X}"
     return None
-
-
-def _is_hidden(character: str) -> bool:
-    category = unicodedata.category(character)
-    if category in _HIDDEN_CATEGORIES:
-        return True
-    if category == "Zs":
-        return character != " "
-    return character in INVISIBLE
 
 
 def suggest(name: str, known: Collection[str]) -> str:
