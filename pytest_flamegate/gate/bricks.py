@@ -10,7 +10,7 @@ upper bound is not.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_flamegate.bricks.record import BrickRun, resolve_alias
@@ -215,8 +215,8 @@ def _judge_growth(
     reason = reason or _unjudged_reason(name, new, sides.new_runs, sides.window, "current side")
     if reason is not None or old is None or new is None:
         return replace(undecided, reasons=(reason,) if reason else ())
-    logs = _logs(old.token_us), _logs(new.token_us)
-    estimate = welch(*logs, 2.0 * sides.drift_variance)
+    first, second = ([math.log(cost) for cost in side.token_us] for side in (old, new))
+    estimate = welch(first, second, 2.0 * sides.drift_variance)
     verdict = decide(estimate, math.log1p(allowed_pct / 100.0), sides.rates)
     logs_pct = map(_growth_pct, (estimate.mean_diff, verdict.low, verdict.high))
     change, low, high = (_describe_growth(pct) for pct in logs_pct)
@@ -240,8 +240,8 @@ def _judge_growth(
     if abs(math.log(new.calls_mean / old.calls_mean)) > _CALLS_DIFFER:
         calls = f"{name} runs {new.calls_mean:.4g} times per token, was {old.calls_mean:.4g}."
         reasons.append(Reason("I_BRICK_CALLS", calls))
-    bounds = verdict.low, verdict.high, verdict.detectable
-    return _decided(undecided, verdict.decision, estimate, bounds, reasons)
+    figures = estimate.mean_diff, verdict.low, verdict.high, verdict.detectable
+    return _decided(undecided, verdict.decision, figures, reasons)
 
 
 def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _BrickSides) -> Signal:
@@ -250,7 +250,7 @@ def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _Bric
     reason = _unjudged_reason(name, new, sides.new_runs, sides.window, "current side")
     if reason is not None or new is None:
         return replace(undecided, reasons=(reason,) if reason else ())
-    logs = _logs(new.call_us)
+    logs = [math.log(cost) for cost in new.call_us]
     own = variance(logs) / len(logs), len(logs) - 1.0
     total, df = combine([own, (sides.drift_variance, math.inf)])
     estimate = Estimate(mean(logs) - math.log(budget_us), math.sqrt(total), df)
@@ -272,8 +272,8 @@ def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _Bric
             "lies between. Give it more time (--flamegate-budget), or a budget further away."
         )
         reasons = [Reason("E_BRICK_NOISE", between)]
-    bounds = low, high, detectable_change(estimate, rates.alpha)
-    return _decided(undecided, decision, estimate, bounds, reasons)
+    figures = estimate.mean_diff, low, high, detectable_change(estimate, rates.alpha)
+    return _decided(undecided, decision, figures, reasons)
 
 
 def _undecided(
@@ -291,28 +291,20 @@ def _undecided(
 
 
 def _decided(
-    undecided: Signal,
-    decision: Decision,
-    estimate: Estimate,
-    bounds: tuple[float, float, float],
-    reasons: Sequence[Reason],
+    undecided: Signal, decision: Decision, figures: Iterable[float], reasons: Sequence[Reason]
 ) -> Signal:
-    """Return the signal as decided; ``bounds`` are low, high and detectable, in log time."""
-    low_pct, high_pct, detectable_pct = map(_growth_pct, bounds)
+    """Return the signal as decided; ``figures`` are change, low, high and detectable."""
+    change_pct, low_pct, high_pct, detectable_pct = map(_growth_pct, figures)
     return replace(
         undecided,
         decision=decision,
-        change_pct=_growth_pct(estimate.mean_diff),
+        change_pct=change_pct,
         ci_low_pct=low_pct,
         ci_high_pct=high_pct,
         smallest_detectable_pct=detectable_pct,
         reasons=tuple(reasons),
         helped_by=("bricks",) if decision == "inconclusive" else (),
     )
-
-
-def _logs(values: Sequence[float]) -> list[float]:
-    return [math.log(value) for value in values]
 
 
 def _growth_pct(log_time: float) -> float:

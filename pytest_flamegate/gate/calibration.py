@@ -124,8 +124,7 @@ _INDEX_BYTES = 4
 def check_pool(differences: Sequence[float]) -> tuple[float, ...]:
     """Return the differences of A/A pairs (log time per token) if rates can be replayed from them.
 
-    Raises:
-        UndecidedError: ``E_FEW_PAIRS``, ``E_IMPOSSIBLE_FIGURE``, ``E_REPEATED_SAMPLES``.
+    Raises ``UndecidedError`` ``E_FEW_PAIRS``, ``E_IMPOSSIBLE_FIGURE`` or ``E_REPEATED_SAMPLES``.
     """
     if len(differences) < MIN_POOL:
         raise UndecidedError(

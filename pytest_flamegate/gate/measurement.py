@@ -24,13 +24,6 @@ _NS_PER_S = 1e9
 _MEASURE_AGAIN = "Measure again. If it stays, the clocks of this machine cannot be used."
 
 
-_MIXED_REFERENCE = (
-    "E_IMPOSSIBLE_FIGURE",
-    "The reference kernel ran next to some blocks and not next to others.",
-    "Measure again, so that all processes are normalised alike.",
-)
-
-
 @dataclass(frozen=True, slots=True)
 class TimedProcess:
     """One process that was timed and not profiled.
@@ -119,8 +112,12 @@ def read_measurement(evidence: Evidence) -> Measurement:
         raise UndecidedError("E_FEW_PROCESSES", "No process was timed.", MORE_TIME)
     _refuse_repeated(timed_runs, windows=uses_running_server(evidence.workload))
     timed = tuple(_read_process(run) for run in timed_runs)
-    if len({process.reference_s is None for process in timed}) > 1:
-        raise UndecidedError(*_MIXED_REFERENCE)
+    if len({block.reference is None for run in timed_runs for block in run.blocks}) > 1:
+        raise UndecidedError(
+            "E_IMPOSSIBLE_FIGURE",
+            "The reference kernel ran next to some blocks and not next to others.",
+            "Measure again, so that all processes are normalised alike.",
+        )
     profiled = evidence.profile.processes if evidence.profile is not None else ()
     for process in profiled:
         _check_profile(process)
@@ -140,8 +137,6 @@ def _read_process(run: Run) -> TimedProcess:
         if block.reference is not None:
             _check_interval(block.reference, f"the reference kernel of process {run.pid}")
     references = [block.reference.quiet_ns for block in run.blocks if block.reference is not None]
-    if references and len(references) != len(run.blocks):
-        raise UndecidedError(*_MIXED_REFERENCE)
     pressure = run.cpu_pressure_pct
     if pressure is not None and not math.isfinite(pressure):
         raise impossible_figure(pressure, f"CPU pressure of process {run.pid}")

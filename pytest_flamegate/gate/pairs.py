@@ -84,8 +84,7 @@ def last_analysis(
 ) -> InterimAnalysis | None:
     """Return the last analysis of tokens per second that was due; None before the first.
 
-    Raises:
-        UndecidedError: ``E_UNPAIRED`` if the runs of the two sides do not belong together.
+    Raises ``UndecidedError`` ``E_UNPAIRED`` if the runs of the two sides do not belong together.
     """
     differences = [pair.quiet for pair in pair_differences(base, head)]
     taken = interim_analyses(
@@ -147,8 +146,7 @@ def trimmed_mean(differences: Sequence[float]) -> Estimate:
 def pair_differences(base: PairedSide, head: PairedSide) -> tuple[PairDifference, ...]:
     """Return the difference of every pair, in the order in which they ran.
 
-    Raises:
-        UndecidedError: ``E_UNPAIRED`` if the runs of the two sides do not belong together.
+    Raises ``UndecidedError`` ``E_UNPAIRED`` if the runs of the two sides do not belong together.
     """
     old, new = _blocks_by_pair(base), _blocks_by_pair(head)
     if old.keys() != new.keys():
@@ -188,13 +186,9 @@ def _difference(
     wall = log_ratio(lambda block: block.judged.wall_ns / block.judged_tokens)
     if quiet is None or cpu is None or wall is None:
         raise _unpaired(f"Pair {number} has no block with a time.")
-    return PairDifference(
-        quiet,
-        cpu,
-        wall,
-        log_ratio(first_gap_ns) if phases else None,
-        log_ratio(further_gap_ns) if phases else None,
-    )
+    if not phases:
+        return PairDifference(quiet, cpu, wall, None, None)
+    return PairDifference(quiet, cpu, wall, log_ratio(first_gap_ns), log_ratio(further_gap_ns))
 
 
 def first_gap_ns(block: Block) -> float | None:

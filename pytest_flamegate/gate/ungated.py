@@ -39,8 +39,7 @@ def wall_signal(baseline: Measurement | None, current: Measurement) -> Signal:
 def instruction_signals(baseline: Evidence | None, current: Evidence) -> tuple[Signal, ...]:
     """Return instructions per token, if they were counted now; compared if they were before.
 
-    Raises:
-        UndecidedError: ``E_IMPOSSIBLE_FIGURE`` for a count that is not finite or not above zero.
+    Raises ``UndecidedError`` ``E_IMPOSSIBLE_FIGURE`` for a count that cannot be.
     """
     new = _instructions(current)
     if new is None:

@@ -59,9 +59,8 @@ class WeightedStacks:
     def to_counts(self) -> tuple[dict[Stack, int], tuple[str, ...]]:
         """Return whole counts, and a note if they were rounded.
 
-        Raises:
-            ReceiptError: If rounding would change shares, or a count is too large.
-            UndecidedError: ``E_NO_SAMPLES`` if all weights are zero.
+        Raises ``ReceiptError`` if rounding would change shares or a count is too large, and
+        ``UndecidedError`` ``E_NO_SAMPLES`` if all weights are zero.
         """
         weights = {stack: weight for stack, weight in self.weights.items() if weight}
         if not weights:

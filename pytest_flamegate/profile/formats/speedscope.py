@@ -198,9 +198,8 @@ def _spell_paths(nodes: Iterable[tuple[int, int]]) -> list[Path]:
     paths: list[Path] = []
     total = 0
     for parent, frame in nodes:
-        path = (*(paths[parent] if parent >= 0 else ()), frame)
-        paths.append(path)
-        total += len(path)
+        paths.append((*(paths[parent] if parent >= 0 else ()), frame))
+        total += len(paths[-1])
         if total > MAX_FRAMES:
             raise malformed_error(f"its stacks hold more than {MAX_FRAMES:,} frames together")
     return paths
@@ -228,26 +227,24 @@ def count_pyspy_samples(
 
     With ``native`` some frames are native: those without a line.
     """
-    frames = [_make_pyspy_frame(frame, roots, native=native) for frame in file.shared.frames]
+    frames: list[Frame | None] = []
+    for frame in file.shared.frames:
+        path = frame.file or ""
+        if native and not frame.line and not path.endswith(".py") and not path.startswith("<"):
+            path = "" if path == "?" else path
+            frames.append(make_native_frame(frame.name, path, roots))
+        else:
+            frames.append(make_python_frame(frame.name, path, roots))
     stacks: dict[Stack, int] = {}
     tracks = count_paths(file)
     for track in tracks:
-        for path, count in track.samples.items():
+        for numbers, count in track.samples.items():
             # A thread without a Python frame at this moment is sampled all the same.
-            stack = make_stack(frames[index] for index in path)
+            stack = make_stack(frames[number] for number in numbers)
             stacks[stack] = stacks.get(stack, 0) + count
     threads = [int(found[1]) for track in tracks if (found := _THREAD.fullmatch(track.name))]
     longest_s = max((track.length for track in tracks), default=0)
     return SampledStacks(stacks, tuple(sorted(threads)), round(longest_s * 1e9))
-
-
-def _make_pyspy_frame(
-    frame: SpeedscopeFrame, roots: Sequence[str], *, native: bool
-) -> Frame | None:
-    file = frame.file or ""
-    if native and not frame.line and not file.endswith(".py") and not file.startswith("<"):
-        return make_native_frame(frame.name, "" if file == "?" else file, roots)
-    return make_python_frame(frame.name, file, roots)
 
 
 _OWN_FIELDS = tuple(each.name for each in fields(Profile) if each.name != "stacks")
