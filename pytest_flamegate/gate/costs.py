@@ -106,7 +106,10 @@ def share_changes(
     if any(_rest(process, names) for process in (*baseline, *current)):
         pairs.append((_share_of(baseline, names, rest=True), _share_of(current, names, rest=True)))
         names = (*names, OTHER)
-    estimates = [_difference(old, new) for old, new in pairs]
+    estimates = []
+    for old, new in pairs:
+        total, df = combine([(old.variance, old.df), (new.variance, new.df)])
+        estimates.append(Estimate(new.log_odds - old.log_odds, math.sqrt(total), df))
     adjusted = holm([estimate.p_two_sided for estimate in estimates])
     return tuple(
         _change(name, old, new, estimate, p, alpha, len(names))
@@ -149,11 +152,6 @@ def _share_of(
         variance=max(variance(odds), binomial) / len(processes),
         df=len(processes) - 1.0,
     )
-
-
-def _difference(old: _ShareOfSide, new: _ShareOfSide) -> Estimate:
-    total, df = combine([(old.variance, old.df), (new.variance, new.df)])
-    return Estimate(new.log_odds - old.log_odds, math.sqrt(total), df)
 
 
 def _change(

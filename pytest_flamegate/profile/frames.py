@@ -75,7 +75,8 @@ def make_native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> F
             return UNKNOWN
         name = f"[{module}]"
     elif module in _JIT_MODULES:
-        name = _shorten_jit_symbol(symbol) or f"[{module}]"
+        bare = _DIRECTORIES.sub("", _ANY_ADDRESS.sub("", symbol))  # others in every run
+        name = shorten_symbol(bare) or f"[{module}]"
     else:
         name = shorten_symbol(symbol)
     if is_kernel_library(library):
@@ -176,11 +177,6 @@ def _without_qualifiers(name: str) -> str:
         end = start - 1 if name.endswith(" ", 0, start) else start
 
 
-def _shorten_jit_symbol(symbol: str) -> str:
-    """Return the name of code compiled at run time, without address and directory."""
-    return shorten_symbol(_DIRECTORIES.sub("", _ANY_ADDRESS.sub("", symbol)))
-
-
 def _without_parameters(name: str) -> str:
     bare = _without_qualifiers(name)
     if not bare.endswith(")"):
@@ -213,7 +209,7 @@ def _escape_module(module: str) -> str:
 
 
 CODE = "E_PROFILE_FILE"
-_COUNT_DIGITS = 15
+_COUNT = re.compile(r"[1-9][0-9]{0,14}")
 
 
 @lru_cache(maxsize=65536)
@@ -245,7 +241,7 @@ def parse_folded(text: str) -> Mapping[Stack, int]:
     stacks: dict[Stack, int] = {}
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         path, separator, count = line.rpartition(" ")
-        if not separator or not _is_count(count):
+        if not separator or not _COUNT.fullmatch(count):
             raise _malformed(number, "it does not end in a number of samples")
         frames = [_parse_frame(part) for part in path.split(";")] if path else []
         stack = tuple(frame for frame in frames if frame is not None)
@@ -269,11 +265,6 @@ def _parse_frame(text: str) -> Frame | None:
 def _split_frame(text: str, separator: str, kind: FrameKind) -> Frame | None:
     name, found, module = text[:-1].rpartition(separator)
     return Frame(name, module, kind) if found else None
-
-
-def _is_count(text: str) -> bool:
-    digits = text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS
-    return digits and not text.startswith("0")
 
 
 def _malformed(number: int, reason: str) -> ReceiptError:

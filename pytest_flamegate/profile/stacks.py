@@ -99,7 +99,11 @@ def _is_whole(stack: Stack, root: str | None) -> bool:
     if root is not None and _find_root(stack, root) is not None:
         return True
     kinds = {frame.kind for frame in stack}
-    if any(map(_is_python_thread, stack)) or (root is None and kinds == {"python"}):
+    has_thread = any(
+        frame.kind == "python" and frame.module == "threading.py" and "_bootstrap" in frame.name
+        for frame in stack
+    )
+    if has_thread or (root is None and kinds == {"python"}):
         return True
     if (root is None or "python" not in kinds) and _begins_in_c_library(stack):
         return True
@@ -115,10 +119,6 @@ def _begins_in_c_library(stack: Stack) -> bool:
         and _C_LIBRARY.fullmatch(module) is not None
         and any(frame.kind != "system" and frame.module != module for frame in stack)
     )
-
-
-def _is_python_thread(frame: Frame) -> bool:
-    return frame.kind == "python" and frame.module == "threading.py" and "_bootstrap" in frame.name
 
 
 def require_stacks(profile: Profile, floor: float) -> None:
