@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -29,7 +29,7 @@ from pytest_flamegate.gate.calibration import (
     describe_alarms,
     split_into_gates,
 )
-from pytest_flamegate.gate.statistics import Count, variance
+from pytest_flamegate.gate.statistics import variance
 from pytest_flamegate.report.text import columns, paint, visible
 from pytest_flamegate.run.calibration import BUDGET_S as CALIBRATION_BUDGET_S
 from pytest_flamegate.run.calibration import (
@@ -133,53 +133,44 @@ def _calibrate(
     pool = calibration.differences
     few = f"; {FEW_POOL} or more say it better (--pairs)" if len(pool) < FEW_POOL else ""
     sd_pct, largest_pct = 100 * math.sqrt(variance(pool)), 100 * max(map(abs, pool))
-    lines = [
-        f"{workload.node_name} on {calibration.machine_id}",
-        _row("pairs", f"{len(pool)} of the same code, {calibration.pair_s:.2f} s each{few}"),
-        _row("noise", f"sd {sd_pct:.2f} % a pair, largest {largest_pct:.1f} %"),
-        *_tabulate_budgets(found, calibration.pair_s),
+    rows = (
+        ("pairs", f"{len(pool)} of the same code, {calibration.pair_s:.2f} s each{few}"),
+        ("noise", f"sd {sd_pct:.2f} % a pair, largest {largest_pct:.1f} %"),
+        ("budget", "pairs   smallest threshold   decided after (median, unchanged code)"),
+        *_describe_budgets(found, calibration.pair_s),
         *_describe_rates(found),
-        _row("ledger", f"{describe_alarms(bound)} at {drop_pct:g} %"),
-        _row("stored in", relative(stored.path, session.settings.root)),
-    ]
-    common.print_text("\n".join(lines) + "\n")
+        ("ledger", f"{describe_alarms(bound)} at {drop_pct:g} %"),
+        ("stored in", relative(stored.path, session.settings.root)),
+    )
+    lines = (f"  {name:<10} {words}\n" for name, words in rows)
+    common.print_text(f"{workload.node_name} on {calibration.machine_id}\n{''.join(lines)}")
     return threshold_error(workload.name, found)
 
 
-def _tabulate_budgets(found: SupportedThresholds, pair_s: float) -> list[str]:
-    lines = [_row("budget", "pairs   smallest threshold   decided after (median, unchanged code)")]
+def _describe_budgets(found: SupportedThresholds, pair_s: float) -> Iterator[tuple[str, str]]:
     for row in found.rows:
         held = f"none up to {LADDER[-1]:g} %"
         if row.drop_pct is not None and row.median_pairs is not None:
             after = f"{row.median_pairs} pairs, {row.median_pairs * pair_s:.0f} s"
             held = f"{row.drop_pct:>16g} %   {after}"
-        lines.append(_row(f"{row.budget_s:6g} s", f"{row.pairs:5}   {held}"))
-    return lines
+        yield f"{row.budget_s:6g} s", f"{row.pairs:5}   {held}"
 
 
-def _describe_rates(found: SupportedThresholds) -> list[str]:
+def _describe_rates(found: SupportedThresholds) -> Iterator[tuple[str, str]]:
     rates, drop = found.rates, f"{found.drop_pct:g} %"
-
-    def part(count: Count) -> str:
-        return f"{100 * count.rate:.1f} %"
-
-    return [
-        _row(
-            f"at {drop}",
-            f"{rates.false_alarm.words} false alarms, {rates.miss.words} misses in "
-            f"{rates.false_alarm.trials:,} replays of the whole rule within {found.budget_s:g} s",
-        ),
-        _row(
-            "",
-            f"inconclusive: {part(rates.inconclusive_unchanged)} of unchanged code, "
-            f"{part(rates.inconclusive_at_threshold)} of drops of {drop}, "
-            f"{part(rates.inconclusive_twice)} of drops twice as large",
-        ),
-    ]
-
-
-def _row(name: str, words: str) -> str:
-    return f"  {name:<10} {words}"
+    alarms = f"{rates.false_alarm.words} false alarms, {rates.miss.words} misses"
+    replays = f"{rates.false_alarm.trials:,} replays of the whole rule"
+    yield f"at {drop}", f"{alarms} in {replays} within {found.budget_s:g} s"
+    unchanged, slower, twice = (
+        f"{100 * each.rate:.1f} %"
+        for each in (
+            rates.inconclusive_unchanged,
+            rates.inconclusive_at_threshold,
+            rates.inconclusive_twice,
+        )
+    )
+    drops = f"{slower} of drops of {drop}, {twice} of drops twice as large"
+    yield "", f"inconclusive: {unchanged} of unchanged code, {drops}"
 
 
 def declare_selftest(parser: argparse.ArgumentParser) -> None:
@@ -221,7 +212,17 @@ def run_selftest(parsed: argparse.Namespace) -> int:
         progress.stop()
     seconds, status = time.monotonic() - began_s, exit_code_of(rows)
     if parsed.format == "json":
-        document = _document(bench, rows, seconds, status)
+        plan = bench.plan
+        document = {
+            "workload": plan.workload.node_name,
+            "profiler": bench.profiler.name if bench.profiler else None,
+            "frame": plan.slowed.frame if plan.slowed else None,
+            "extra_pct": plan.slowed.extra_pct if plan.slowed else None,
+            "other": plan.other,
+            "seconds": round(seconds, 1),
+            "exit_code": status,
+            "cases": [asdict(row) for row in rows],
+        }
         common.print_text(json.dumps(document, indent=2))
     else:
         common.print_text("\n".join(_text(bench, rows, seconds, colour=sys.stdout.isatty())))
@@ -247,45 +248,23 @@ def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
 
 def _text(bench: Bench, rows: Sequence[Row], seconds: float, *, colour: bool) -> list[str]:
     profiler = bench.profiler.name if bench.profiler else "no profiler"
-    table = [
-        (
-            visible(row.done),
-            visible(row.expected),
-            visible(row.happened),
-            paint(row.result, _COLOURS.get(row.result, "yellow")) if colour else row.result,
-        )
-        for row in rows
-    ]
+    table = [_HEAD]
+    for row in rows:
+        result = paint(row.result, _COLOURS.get(row.result, "yellow")) if colour else row.result
+        table.append((visible(row.done), visible(row.expected), visible(row.happened), result))
+    found = Counter[str](row.result for row in rows)
+    others = (("differs", "different"), ("undecided", "undecided"), ("left out", "left out"))
+    counts = [f"{found['ok']} of {len(rows)} as expected"]
+    counts += [f"{found[result]} {word}" for result, word in others if found[result]]
     return [
         f"flamegate selftest: {visible(bench.plan.workload.node_name)} · {profiler}",
         "",
-        *columns([_HEAD, *table], gap=2),
+        *columns(table, gap=2),
         "",
         *(
             f"{row.name} ({row.result}): {visible(row.detail, 1000)}"
             for row in rows
             if row.result != "ok"
         ),
-        f"{_count_results(rows)}, {seconds:.0f} s",
+        f"{', '.join(counts)}, {seconds:.0f} s",
     ]
-
-
-def _count_results(rows: Sequence[Row]) -> str:
-    found = Counter[str](row.result for row in rows)
-    others = (("differs", "different"), ("undecided", "undecided"), ("left out", "left out"))
-    parts = [f"{found[result]} {word}" for result, word in others if found[result]]
-    return ", ".join([f"{found['ok']} of {len(rows)} as expected", *parts])
-
-
-def _document(bench: Bench, rows: Sequence[Row], seconds: float, status: int) -> dict[str, object]:
-    plan = bench.plan
-    return {
-        "workload": plan.workload.node_name,
-        "profiler": bench.profiler.name if bench.profiler else None,
-        "frame": plan.slowed.frame if plan.slowed else None,
-        "extra_pct": plan.slowed.extra_pct if plan.slowed else None,
-        "other": plan.other,
-        "seconds": round(seconds, 1),
-        "exit_code": status,
-        "cases": [asdict(row) for row in rows],
-    }

@@ -36,6 +36,13 @@ def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
         parser.add_argument(flag, metavar=option.metavar, help=text, **value)
 
 
+def add_output(
+    parser: argparse.ArgumentParser, metavar: str, words: str, default: Path | None = None
+) -> None:
+    """Add ``-o``, the path to write to."""
+    parser.add_argument("-o", "--output", type=Path, metavar=metavar, default=default, help=words)
+
+
 def read_settings(parsed: argparse.Namespace) -> Settings:
     """Return the settings of the arguments, the environment and pytest's file, in this order.
 

@@ -49,10 +49,7 @@ from pytest_flamegate.report.text import clip, columns, visible
 from pytest_flamegate.run.open import open_graph, open_profile, open_sums
 
 _MAX_FUNCTIONS = 10
-_EXTENSIONS = (
-    *(".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw"),
-    ".jsonl",
-)
+_EXTENSIONS = (".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw", ".jsonl")
 
 
 def declare_import(parser: argparse.ArgumentParser) -> None:
@@ -66,13 +63,7 @@ def declare_import(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--name", metavar="NAME", help="its name here (default: the file's)")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="where to write (default: .flamegate/imported/NAME)",
-    )
+    common.add_output(parser, "DIR", "where to write (default: .flamegate/imported/NAME)")
     common.add_options(parser, "dir")
     parser.set_defaults(run=run_import)
 
@@ -85,9 +76,7 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("path", type=Path, metavar="PATH")
     parser.add_argument("--format", required=True, choices=("folded", "speedscope"))
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
-    )
+    common.add_output(parser, "FILE", "default: standard output")
     parser.set_defaults(run=run_export)
 
 
@@ -107,9 +96,7 @@ def declare_bricks(parser: argparse.ArgumentParser) -> None:
         ("table", "the sum of each brick over all calls"),
     ):
         shape.add_argument(f"--{name}", dest="shape", action="store_const", const=name, help=words)
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="default: standard output"
-    )
+    common.add_output(parser, "FILE", "default: standard output")
     parser.set_defaults(run=run_bricks)
 
 

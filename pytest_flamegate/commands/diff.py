@@ -51,13 +51,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("before", type=Path, metavar="BEFORE")
     parser.add_argument("after", type=Path, metavar="AFTER")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="OUT",
-        help="draw it: OUT.svg, or diff.svg in the directory OUT; next to it an interactive page "
-        "and the folded stacks",
+    common.add_output(
+        parser,
+        "OUT",
+        "draw it: OUT.svg, or diff.svg in the directory OUT; next to it an interactive page and "
+        "the folded stacks",
     )
     parser.add_argument(
         "--anyway", action="store_true", help="compare even if they were taken differently"

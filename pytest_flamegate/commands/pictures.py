@@ -54,14 +54,7 @@ def declare_report(parser: argparse.ArgumentParser) -> None:
         "Makes one self-contained page of the artifact directory: verdicts, flame graphs, "
         "figures. Nothing is measured and nothing is judged again."
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=DEFAULT_REPORT,
-        metavar="PATH",
-        help=f"default: {DEFAULT_REPORT}",
-    )
+    common.add_output(parser, "PATH", f"default: {DEFAULT_REPORT}", DEFAULT_REPORT)
     common.add_options(parser, "dir")
     parser.set_defaults(run=run_report)
 

@@ -162,12 +162,8 @@ OPTIONS = (
     ),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
-_EXPECTED = {"flag": "Use true or false.", "number": "Use a number.", "text": "Use text."}
-
-
-def describe_expected(option: Option) -> str:
-    """Return the kind of value that a configuration file takes, as a remedy: ``Use text.``."""
-    return _EXPECTED[option.kind]
+EXPECTED = {"flag": "Use true or false.", "number": "Use a number.", "text": "Use text."}
+"""The remedy for a value in a configuration file, by the kind of its option."""
 
 
 def is_enabled(config: pytest.Config) -> bool:
@@ -195,5 +191,5 @@ def _read_ini_key(config: pytest.Config, option: Option) -> Any:
         # pytest 8 lets the ValueError of a bad number through, pytest 9 wraps it without the key.
         raise pytest.UsageError(
             f"E_BAD_OPTION: {option.ini_name} in the configuration file is not valid: {error}. "
-            f"{describe_expected(option)}"
+            f"{EXPECTED[option.kind]}"
         ) from None

@@ -12,11 +12,11 @@ from pytest_flamegate.config.options import (
     BY_NAME,
     COMPARE_BUDGET_S,
     DEFAULT_BUDGET_S,
+    EXPECTED,
     KERNEL_BUDGET_S,
     KERNEL_COMPARE_BUDGET_S,
     OPTIONS,
     Option,
-    describe_expected,
     read_option,
 )
 from pytest_flamegate.config.thresholds import (
@@ -102,13 +102,26 @@ class Settings:
         ci = is_ci()
         _check_combinations(values, ci=ci)
         config, report, inject = (values.get(name) for name in ("config", "report", "inject"))
+        file = resolve_path(root, config, "config") if config else None
+        if file is not None and not is_file(file):
+            raise UsageError(
+                "E_NO_CONFIG", f"There is no workload file {file}.", "Check --flamegate-config."
+            )
+        given = values.get("dir") or ".flamegate"
+        directory = resolve_path(root, given, "dir")
+        if real_path(root).is_relative_to(real_path(directory)):  # git is to ignore it
+            raise UsageError(
+                "E_BAD_OPTION",
+                f"flamegate_dir is {given!r}, which contains the project itself.",
+                "Name a directory for artifacts alone, such as .flamegate.",
+            )
         budget_s = read_number("budget", values)
         bricks = read_number("bricks", values)
         hotspots = values.get("hotspots")
         return cls(
             root=root,
-            directory=_artifacts_directory(root, values.get("dir") or ".flamegate"),
-            config=_workload_file(root, config) if config else None,
+            directory=directory,
+            config=file,
             profiler=_choice("profiler", values),
             budget_s=budget_s or DEFAULT_BUDGET_S,
             compare_budget_s=budget_s or COMPARE_BUDGET_S,
@@ -190,7 +203,7 @@ def _ini_value(path: Path | None, option: Option, given: object) -> object:
     raise UsageError(
         "E_BAD_OPTION",
         f"{option.ini_name} in {str(path)!a} is {given!r}.",
-        describe_expected(option),
+        EXPECTED[option.kind],
     )
 
 
@@ -217,27 +230,6 @@ def _check_combinations(values: dict[str, Any], *, ci: bool) -> None:
             raise UsageError(
                 "E_UPDATE_CONFLICT", reason, f"Remove --flamegate-{name} or --flamegate-update."
             )
-
-
-def _artifacts_directory(root: Path, given: str) -> Path:
-    """Return the artifact directory: it holds nothing else, because git is to ignore it."""
-    directory = resolve_path(root, given, "dir")
-    if real_path(root).is_relative_to(real_path(directory)):
-        raise UsageError(
-            "E_BAD_OPTION",
-            f"flamegate_dir is {given!r}, which contains the project itself.",
-            "Name a directory for artifacts alone, such as .flamegate.",
-        )
-    return directory
-
-
-def _workload_file(root: Path, given: str) -> Path:
-    path = resolve_path(root, given, "config")
-    if not is_file(path):
-        raise UsageError(
-            "E_NO_CONFIG", f"There is no workload file {path}.", "Check --flamegate-config."
-        )
-    return path
 
 
 def _choice(name: str, values: dict[str, Any]) -> Any:

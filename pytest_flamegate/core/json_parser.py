@@ -89,14 +89,18 @@ def _parse(data: bytes, limits: Limits) -> Any:
         raise _ParseError(
             "E_JSON_ENCODING", f"is not UTF-8: byte {error.start} cannot be decoded"
         ) from None
-    if is_shallow and not _has_long_number(data):
+    # The translation is fast; the search is for the rare document in which it finds something.
+    has_long_number = _LONG_NUMBER in data.translate(_NUMBER_AS_ZERO) and (
+        _LONG_NUMBER_OUTSIDE.search(data) is not None
+    )
+    if is_shallow and not has_long_number:
         try:
             document = msgspec.json.decode(data)
         except (msgspec.MsgspecError, RecursionError):
             pass
         else:
             # msgspec keeps the last of two equal keys: then fewer keys are left than were read.
-            if structure.count(b":") == _count_keys(document):
+            if structure.count(b":") == _structure(msgspec.json.encode(document)).count(b":"):
                 return document
     # If the fast parser rejects the document, the standard one gives the reason.
     document = _parse_with_reasons(text, limits)
@@ -135,19 +139,6 @@ def _check_size(structure: bytes, is_shallow: bool, limits: Limits) -> None:
         raise _ParseError("E_JSON_SIZE", f"holds more than {most:,} values")
 
 
-def _has_long_number(data: bytes) -> bool:
-    """Whether a number may have too many characters; a string that looks like one counts too."""
-    # The translation is fast; the search is for the rare document in which it finds something.
-    return (
-        _LONG_NUMBER in data.translate(_NUMBER_AS_ZERO)
-        and _LONG_NUMBER_OUTSIDE.search(data) is not None
-    )
-
-
-def _count_keys(document: object) -> int:
-    return _structure(msgspec.json.encode(document)).count(b":")
-
-
 def _parse_with_reasons(text: str, limits: Limits) -> Any:
     if text.startswith("\ufeff"):
         raise _ParseError("E_JSON_ENCODING", "starts with a byte order mark")
@@ -156,7 +147,7 @@ def _parse_with_reasons(text: str, limits: Limits) -> Any:
             text,
             object_pairs_hook=_object,
             parse_float=_float,
-            parse_int=_integer,
+            parse_int=lambda digits: int(_bounded(digits)),
             parse_constant=_constant,
         )
         json.dumps(document, ensure_ascii=False).encode("utf-8")
@@ -188,16 +179,10 @@ def _float(text: str) -> float:
     return value
 
 
-def _integer(text: str) -> int:
-    return int(_bounded(text))
-
-
 def _bounded(text: str) -> str:
     if len(text) > MAX_NUMBER_CHARACTERS:
-        problem = (
-            f"has a number of {len(text):,} characters; at most {MAX_NUMBER_CHARACTERS} are read"
-        )
-        raise _ParseError("E_JSON_NUMBER", problem)
+        most = f"at most {MAX_NUMBER_CHARACTERS} are read"
+        raise _ParseError("E_JSON_NUMBER", f"has a number of {len(text):,} characters; {most}")
     return text
 
 

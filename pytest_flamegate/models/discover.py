@@ -295,49 +295,44 @@ class _Decoder:
 
     def require_complete(self, *, parts: int, tensors: Mapping[str, TensorInfo]) -> None:
         """Raise ``_UnknownError`` unless this is a whole decoder of one token after the other."""
-        general = self.metadata.get("general.type", "model")
-        causal = self._value("attention.causal", True)
-        pooling = self._value("pooling_type", 0)
         split = self.metadata.get("split.count", 1)
         # A writer that does not split leaves a count of 0 or 1.
         whole = split == parts if parts > 1 else split in (0, 1)
-        if general != "model" or causal is not True or pooling != 0 or not whole:
-            raise _UnknownError
-        if _EMBEDDING not in tensors:
+        of_layers = [match for name in tensors if (match := _LAYER.fullmatch(name))]
+        layers, names = ({int(each[1]) for each in of_layers}, {each[2] for each in of_layers})
+        mixture = any(_is_of_experts(name) for name in names)
+        if (
+            not whole
+            or self.metadata.get("general.type", "model") != "model"
+            or self._value("attention.causal", True) is not True
+            or self._value("pooling_type", 0) != 0
+            or self._count("nextn_predict_layers")
+            or _EMBEDDING not in tensors
+            or not layers
+            or layers != set(range(self._count("block_count") or 0))
+            or mixture != (self.experts is not None)
+            # One projection, stored in two forms; an engine reads either.
+            or {"attn_kv_b.weight", "attn_k_b.weight"} <= names
+        ):
             raise _UnknownError
         self.tied = "output.weight" not in tensors
-        layers = {int(match[1]) for name in tensors if (match := _LAYER.fullmatch(name))}
-        if not layers or layers != set(range(self._count("block_count") or 0)):
-            raise _UnknownError
-        names = {match[2] for name in tensors if (match := _LAYER.fullmatch(name))}
-        if {"attn_kv_b.weight", "attn_k_b.weight"} <= names:
-            raise _UnknownError  # one projection, stored in two forms; an engine reads either
-        if self._count("nextn_predict_layers"):
-            raise _UnknownError
-        mixture = any(_is_of_experts(name) for name in names)
-        if mixture != (self.experts is not None):
-            raise _UnknownError
 
     def read_bytes(self, tensor: TensorInfo) -> int:
         """Return the bytes of ``tensor`` that one token reads."""
         nbytes = _weight_bytes(tensor)
-        if tensor.name in _LOOKED_UP:
-            if tensor.name == _EMBEDDING and self.tied:
-                return nbytes
+        if tensor.name in _LOOKED_UP and not (tensor.name == _EMBEDDING and self.tied):
             if len(tensor.shape) != 2:
                 raise _UnknownError
             return nbytes // tensor.shape[1]
-        if _READ.fullmatch(tensor.name):
+        if tensor.name in _LOOKED_UP or _READ.fullmatch(tensor.name):
             return nbytes
         match = _LAYER.fullmatch(tensor.name)
         if match is None or _NOT_ALWAYS_READ.match(match[2]):
             raise _UnknownError
         if not _is_of_experts(match[2]):
             return nbytes
-        if self.experts is None:
-            raise _UnknownError
-        used, count = self.experts
-        if not _EXPERT.fullmatch(match[2]) and tensor.shape[-1:] != (count,):
+        used, count = self.experts or (0, 0)
+        if not count or not (_EXPERT.fullmatch(match[2]) or tensor.shape[-1:] == (count,)):
             raise _UnknownError
         return nbytes * used // count
 

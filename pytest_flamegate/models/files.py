@@ -15,18 +15,6 @@ from pathlib import Path
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import path_text, read_cached, write_cached
 
-_FILE = "model-sha256-1"
-_MOST_FILES = 64
-_LINE = re.compile(r"([0-9:,-]{9,16384}) ([0-9a-f]{64})", re.ASCII)
-
-
-def _cache_key(files: Sequence[FileStamp]) -> str:
-    return ",".join(
-        f"{each.device}:{each.inode}:{each.size_bytes}:{each.mtime_ns}:{each.ctime_ns}"
-        for each in files
-    )
-
-
 _PART = re.compile(r"(?s)(.+)-([0-9]{5})-of-([0-9]{5})\.gguf")
 _MAX_NAMED = 3
 
@@ -60,13 +48,14 @@ def read_stamp(path: Path) -> FileStamp:
     """
     try:
         status = path.stat()
+        if stat.S_ISREG(status.st_mode):
+            return FileStamp.from_status(path, status)
+        problem = f"{path_text(path)} is not a file."
     except (FileNotFoundError, NotADirectoryError):
-        raise _missing_error(f"There is no model file at {path_text(path)}.") from None
+        problem = f"There is no model file at {path_text(path)}."
     except (OSError, ValueError) as error:
         raise unreadable_error(path, error) from None
-    if not stat.S_ISREG(status.st_mode):
-        raise _missing_error(f"{path_text(path)} is not a file.")
-    return FileStamp.from_status(path, status)
+    raise ToolError("E_MODEL_MISSING", problem, "Give the path of an existing .gguf file.")
 
 
 def read_stamps(model: Path | None) -> tuple[FileStamp, ...]:
@@ -133,10 +122,6 @@ def unreadable_error(path: Path, error: Exception) -> ToolError:
     )
 
 
-def _missing_error(problem: str) -> ToolError:
-    return ToolError("E_MODEL_MISSING", problem, "Give the path of an existing .gguf file.")
-
-
 def _changed_error(path: Path, problem: str) -> ToolError:
     return ToolError(
         "E_MODEL_CHANGED",
@@ -155,6 +140,9 @@ def _difference(before: FileStamp, now: FileStamp) -> str:
 
 CACHED_BYTES = 32 << 20
 """Smaller models are read again each time, which takes no longer than the cache."""
+_FILE = "model-sha256-1"
+_MOST_FILES = 64
+_LINE = re.compile(r"([0-9:,-]{9,16384}) ([0-9a-f]{64})", re.ASCII)
 _SETTLED_NS = 2_000_000_000
 _CHUNK_BYTES = 1 << 20
 
@@ -173,17 +161,20 @@ def model_sha256(model: Path) -> str:
     files = model_files(model)
     before = [read_stamp(path) for path in files]
     is_large = sum(each.size_bytes for each in before) >= CACHED_BYTES
-    cached = read_cached(_FILE, _LINE, _cache_key(before)) if is_large else None
-    if cached is not None:
+    key = ",".join(
+        f"{each.device}:{each.inode}:{each.size_bytes}:{each.mtime_ns}:{each.ctime_ns}"
+        for each in before
+    )
+    if is_large and (cached := read_cached(_FILE, _LINE, key)) is not None:
         return cached
     digest = hashlib.sha256()
     stamps = [_read(path, digest) for path in files]
-    if [read_stamp(path) for path in files] != stamps:
+    if not before == stamps == [read_stamp(path) for path in files]:
         raise _changed_error(model, "changed while it was read")
     newest_ns = max(max(each.mtime_ns, each.ctime_ns) for each in stamps)
     is_settled = newest_ns + _SETTLED_NS <= time.time_ns()
     if is_large and is_settled and len(files) <= _MOST_FILES:
-        write_cached(_FILE, _LINE, _cache_key(stamps), digest.hexdigest())
+        write_cached(_FILE, _LINE, key, digest.hexdigest())
     return digest.hexdigest()
 
 

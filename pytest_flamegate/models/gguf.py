@@ -253,7 +253,6 @@ class ModelHeader:
     version: int
     architecture: str
     name: str
-    alignment: int
     metadata: Mapping[str, Value]
     tensors: tuple[TensorInfo, ...]
 
@@ -312,17 +311,14 @@ def _parse(path: Path, cursor: Cursor) -> ModelHeader:
         if key in metadata:
             raise MalformedError(f"holds the metadata key {key!r} twice")
         metadata[key] = cursor.value(key)
-    alignment = _alignment(metadata)
-    tensors = _tensors(cursor, tensor_count, alignment)
     return ModelHeader(
         path=path,
         size_bytes=cursor.end,
         version=version,
         architecture=_text(metadata, "general.architecture", ""),
         name=_text(metadata, "general.name", path.stem),
-        alignment=alignment,
         metadata=MappingProxyType(metadata),
-        tensors=tensors,
+        tensors=_tensors(cursor, tensor_count, _alignment(metadata)),
     )
 
 
