@@ -99,6 +99,8 @@ class Engine:
     """The ``ENGINE_KEYS`` that a declaration for it may have."""
     options: type[Any] = NoOptions
     """A class whose annotations are further keys of a declaration: ``Workload.options``."""
+    runs_python = False
+    """Whether the work is done in Python."""
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
         """Return how to run it."""
@@ -120,7 +122,7 @@ class Engine:
 
     def sees_python(self, workload: Workload) -> bool:
         """Return whether the profile should show Python frames."""
-        return False
+        return self.runs_python
 
     def check_profiler(self, workload: Workload, profiler: str) -> None:
         """Raise ``ToolError`` if the profiler of that name would see nothing of its work."""

@@ -147,14 +147,6 @@ def find_workloads(known: Sequence[Workload], name: str) -> list[Workload]:
     return [each for each in known if name in (each.name, each.family)]
 
 
-def variant_name(family: str, variant: str) -> str:
-    """Return the name of the workload of one variant: ``decode[i2s]``.
-
-    No declared name can be equal to it, because names contain no brackets.
-    """
-    return f"{family}[{variant}]"
-
-
 def split_variant_name(name: str) -> tuple[str | None, str | None]:
     """Return family and variant of a workload's name, or None twice if it is no variant's."""
     family, bracket, variant = name.removesuffix("]").partition("[")
@@ -271,8 +263,8 @@ def _expand(name: str, table: object) -> Iterator[Declaration]:
     check_keys(template)
     for variant, own in variants.items():
         _check_name(variant)
-        full_name = variant_name(name, variant)
-        yield Declaration(full_name, _merge(template, own), own, name, variant)
+        # No declared name can be equal to this one, because names contain no brackets.
+        yield Declaration(f"{name}[{variant}]", _merge(template, own), own, name, variant)
 
 
 def _merge(template: Mapping[str, Any], own: object) -> dict[str, Any]:

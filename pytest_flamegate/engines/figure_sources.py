@@ -10,7 +10,6 @@ import statistics
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -137,37 +136,31 @@ class LlamaCppLines(Source):
         return make_source_report(self.source, figures, extra_tokens=1) if figures else None
 
     def _figures(self, phase: str, took_ms: str, rest: str) -> dict[str, float]:
-        def parse(name: str, text: str) -> float:
-            return parse_figure(self.source, name, text)
-
         if phase in ("load", "total"):
-            return {f"{phase}_ms": parse(f"{phase}_ms", took_ms)}
+            return {f"{phase}_ms": parse_figure(self.source, f"{phase}_ms", took_ms)}
         is_prefill = phase == "prompt eval"
         time_name, count_name, rate_name = (
             ("prefill_ms", "prompt_tokens", "prefill_tokens_per_second")
             if is_prefill
             else ("decode_ms", "decode_tokens", "tokens_per_second")
         )
-        figures = {time_name: parse(time_name, took_ms)}
+        figures = {time_name: parse_figure(self.source, time_name, took_ms)}
         if (match := self._COUNT.search(rest)) is not None:
-            figures[count_name] = parse(count_name, match[1])
+            figures[count_name] = parse_figure(self.source, count_name, match[1])
             if not is_prefill:
                 figures["tokens"] = figures[count_name] + 1
         if (match := self._RATE.search(rest)) is not None:
-            figures[rate_name] = parse(rate_name, match[1])
-            self._check_rate(figures[rate_name], figures.get(count_name, 0.0), figures[time_name])
+            figures[rate_name] = parse_figure(self.source, rate_name, match[1])
+            reported, time_ms = figures[rate_name], figures[time_name]
+            count = figures.get(count_name, 0.0)
+            rate = count * 1e3 / time_ms if time_ms >= 10.0 else 0.0
+            if rate > 0 and abs(reported - rate) > 0.01 * rate + 0.01:
+                raise figure_error(
+                    self.source,
+                    f"{reported:g} tokens per second, and {count:g} tokens in {time_ms:g} ms are "
+                    f"{rate:.2f}",
+                )
         return figures
-
-    def _check_rate(self, reported: float, count: float, took_ms: float) -> None:
-        if took_ms < 10.0 or count <= 0:
-            return
-        rate = count * 1e3 / took_ms
-        if abs(reported - rate) > 0.01 * rate + 0.01:
-            raise figure_error(
-                self.source,
-                f"{reported:g} tokens per second, and {count:g} tokens in {took_ms:g} ms are "
-                f"{rate:.2f}",
-            )
 
 
 SEARCH_S = 10.0
@@ -258,8 +251,6 @@ class QuantDispatch(Source):
     _KERNEL = re.compile(r"\bkernel\s*=\s*\"?([\w.:+<>-]{1,128})")
     _BARE_NAME = re.compile(r"([\w.:+<>-]{1,128})\s*(?:[x×*]\s*\d|$|\s\w+=)")
     _COUNT = re.compile(r"(?:\bcount\s*=\s*|(?<!\S)[x×*]\s*)([^\s,;]+)")
-    _MAX_COUNT = 10**12
-    _MAX_KERNELS = 1000
 
     def read(self, output: ProgramOutput) -> SourceReport | None:
         """Return how often each kernel was dispatched."""
@@ -267,41 +258,17 @@ class QuantDispatch(Source):
         for line in output.lines:
             if (match := self._LINE.search(line)) is None:
                 continue
-            name = self._KERNEL.search(match[1]) or self._BARE_NAME.match(match[1])
-            if name is None:
-                continue
-            kernels[name[1]] = kernels.get(name[1], 0) + self._count(match[1])
-            if len(kernels) > self._MAX_KERNELS:
-                raise source_error(
-                    self.name,
-                    f"names more than {self._MAX_KERNELS} kernels",
-                    "Print the name of the kernel after kernel=, and the tensor's elsewhere.",
-                )
+            if name := self._KERNEL.search(match[1]) or self._BARE_NAME.match(match[1]):
+                kernels[name[1]] = kernels.get(name[1], 0) + self._count(match[1])
         return make_source_report(self.name, {}, kernels) if kernels else None
 
     def _count(self, line: str) -> int:
         count = self._COUNT.search(line)
         if count is None:
             return 1
-        if not re.fullmatch(r"[0-9]{1,13}", count[1]) or int(count[1]) > self._MAX_COUNT:
+        if not re.fullmatch(r"[0-9]{1,12}", count[1]):
             raise figure_error(self.name, f"{count[1][:40]!r} for a kernel's count")
         return int(count[1])
-
-
-_TIMING_LINE = re.compile(r"\btiming:\s*(.*)")
-_PHASE = re.compile(r"\b([a-z]+_us)\s*=\s*([^\s,;]+)")
-
-
-def read_phases(lines: Iterable[str]) -> dict[str, list[float]]:
-    """Return all figures in ``lines``, in microseconds, by phase in the order of ``PHASES``."""
-    figures: dict[str, list[float]] = {}
-    for line in lines:
-        if (match := _TIMING_LINE.search(line)) is None:
-            continue
-        for name, value in _PHASE.findall(match[1]):
-            if name in PHASES:
-                figures.setdefault(name, []).append(parse_figure(Timing.name, name, value))
-    return {name: figures[name] for name in PHASES if name in figures}
 
 
 class Timing(Source):
@@ -312,10 +279,19 @@ class Timing(Source):
 
     name = "timing"
     markers = (b"timing:",)
+    _LINE = re.compile(r"\btiming:\s*(.*)")
+    _PHASE = re.compile(r"\b([a-z]+_us)\s*=\s*([^\s,;]+)")
 
     def read(self, output: ProgramOutput) -> SourceReport | None:
         """Return the median of each phase, in microseconds."""
-        phases = read_phases(output.lines)
+        phases: dict[str, list[float]] = {}
+        for line in output.lines:
+            if (match := self._LINE.search(line)) is None:
+                continue
+            for name, value in self._PHASE.findall(match[1]):
+                if name in PHASES:
+                    figure = parse_figure(self.name, name, value)
+                    phases.setdefault(name, []).append(figure)
         if not phases:
             return None
         medians = {name: statistics.median(values) for name, values in phases.items()}

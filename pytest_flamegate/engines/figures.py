@@ -63,7 +63,9 @@ def make_report(source: object, figures: object = None, kernels: object = None) 
     figures, kernels = figures or {}, kernels or {}
     for part in (figures, kernels):
         if not isinstance(part, Mapping) or len(part) > _MAX_ENTRIES:
-            raise _report_error("its figures and kernels are not values by name")
+            raise _report_error(
+                f"its figures and kernels are not up to {_MAX_ENTRIES:,} values by name"
+            )
         if not all(map(_is_name, part)):
             raise _report_error("a figure or kernel has no usable name")
     assert isinstance(figures, Mapping)

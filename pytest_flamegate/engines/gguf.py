@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from pytest_flamegate.config.marker import EMBEDDED
 from pytest_flamegate.config.thresholds import Thresholds
@@ -22,19 +22,8 @@ _MAX_DEFAULT_CONTEXT = 8192
 """A context costs memory for each token that it could hold, so a larger one must be declared."""
 
 
-class EmbeddedWorkload(NamedTuple):
-    """A prompt and the number of tokens (bytes) to generate; none of them is the end token."""
-
-    name: str
-    prompt: str
-    max_tokens: int
-
-
-WORKLOADS = (
-    EmbeddedWorkload("1tok", "2+2=", 1),
-    EmbeddedWorkload("10tok", "What is 2+2?", 10),
-    EmbeddedWorkload("passage", "The gate", 256),
-)
+WORKLOADS = (("1tok", "2+2=", 1), ("10tok", "What is 2+2?", 10), ("passage", "The gate", 256))
+"""Name, prompt and number of tokens (bytes) to generate; none of them is the end token."""
 
 
 def embedded_workloads(
@@ -61,10 +50,7 @@ class Embedded(Engine):
 
     name = EMBEDDED
     keys = frozenset({"model"})
-
-    def sees_python(self, workload: Workload) -> bool:
-        """Return True."""
-        return True
+    runs_python = True
 
     def model(self, workload: Workload) -> Path:
         """Return the declared model, else the shipped one."""

@@ -108,7 +108,10 @@ def _accepted_keys(engine: Engine) -> set[str]:
 def check_system_texts(values: Mapping[str, Any]) -> None:
     """Raise an error for text that cannot be an argument, a path or an environment variable."""
     env = values.get("env", {})
-    texts = [(key, text) for key in _SYSTEM_TEXTS for text in _texts(values.get(key, ()))]
+    texts = []
+    for key in _SYSTEM_TEXTS:
+        value = values.get(key, ())
+        texts += [(key, text) for text in ((value,) if isinstance(value, str) else value)]
     texts += [(f"env.{name}", f"{name}{value}") for name, value in env.items()]
     for key, text in texts:
         if "\0" in text:
@@ -123,10 +126,6 @@ def check_system_texts(values: Mapping[str, Any]) -> None:
             raise DeclarationError(
                 "E_BAD_VALUE", f"env has the name {format_value(name)}.", "Correct the name.", "env"
             )
-
-
-def _texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else value
 
 
 def check_combinations(values: Mapping[str, Any]) -> None:

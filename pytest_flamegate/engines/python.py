@@ -35,10 +35,7 @@ class Python(Engine):
     name = "python"
     keys = frozenset({"target", "model"})
     options = PythonOptions
-
-    def sees_python(self, workload: Workload) -> bool:
-        """Return True."""
-        return True
+    runs_python = True
 
     def validate(self, workload: Workload) -> None:
         """Raise ``UsageError`` ``E_NO_TARGET`` for a missing or misspelt target."""
@@ -87,10 +84,7 @@ class Benchmark(Engine):
     name = BENCHMARK_ENGINE
     keys = frozenset({"target"})
     options = BenchmarkOptions
-
-    def sees_python(self, workload: Workload) -> bool:
-        """Return True."""
-        return True
+    runs_python = True
 
     def validate(self, workload: Workload) -> None:
         """Raise ``UsageError`` ``E_NO_TARGET`` if the target is not the node id of a test."""

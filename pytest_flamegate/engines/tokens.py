@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, zip_longest
 from operator import index
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -31,14 +31,6 @@ def token_digest(tokens: Iterable[str]) -> str:
     return hashlib.sha256(b"".join(b"%d:%b," % (len(data), data) for data in coded)).hexdigest()
 
 
-def first_difference(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return the index of the first token that differs; the shorter length if one goes on."""
-    for position, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return position
-    return min(len(one), len(other))
-
-
 @dataclass(slots=True)
 class SequenceComparison:
     """Compares every sequence with the first one.
@@ -59,7 +51,8 @@ class SequenceComparison:
         if self.first is None:
             self.first = tokens
         elif self.differs_at is None and tokens != self.first:
-            self.differs_at = first_difference(self.first, tokens)
+            pairs = enumerate(zip_longest(self.first, tokens))
+            self.differs_at = next(position for position, (a, b) in pairs if a != b)
             self.differs_to = next(iter(tokens[self.differs_at :]), None)
 
 

@@ -28,7 +28,6 @@ from pytest_flamegate.core.json import (
     NonEmpty,
     NonNegative,
     Timestamp,
-    decode_plain,
     encode_plain,
     parse_json,
 )
@@ -44,18 +43,8 @@ _MAX_WARNINGS = 8
 class RunLine:
     """One gated run: one line of ``history/runs.jsonl``, to which lines are only appended.
 
-    Attributes:
-        workload: The workload's name.
-        verdict: The decision; ``error`` also if the run could not be accepted as asked.
-        reasons: The codes of its reasons, most important first.
-        accepted: Whether the run was made the baseline.
-        created: When the run was measured, or rejected if nothing was.
-        machine: The class of machine that it ran on.
-        commit: The revision measured; None outside a repository.
-        nonce: The run's nonce, as in its evidence.
-        tokens_per_second: Tokens per second of the run, if it has them.
-        quiet_s_per_token: Scheduler-adjusted seconds per token, if it has them.
-        schema_version: The version of this schema; older lines have none.
+    ``reasons`` are codes, most important first. The verdict is ``error`` also if the run could not
+    be accepted as asked.
     """
 
     workload: NonEmpty
@@ -157,15 +146,13 @@ class ArtifactStore:
 
     def sweep(self) -> None:
         """Remove the leftovers of killed writers, except where a writer is active."""
-        store.sweep_probes(self.root.parent)
+        store.sweep(self.root.parent, only_probes=True)
         for directory in (self.root, *self._directories()):
             store.sweep(self._own(directory))
 
     def publish_run(self, workload: str, files: Mapping[str, bytes]) -> Path:
         """Replace the latest run of ``workload`` by ``files``, all or none."""
-        directory = self._own(self.latest_directory(workload))
-        store.ensure_gitignore(self.root)
-        store.sweep(directory.parent)
+        directory = self._prepare(self.latest_directory(workload))
         store.publish(directory, files)
         return directory
 
@@ -182,10 +169,8 @@ class ArtifactStore:
 
         With ``set_aside`` the earlier entry is moved to a hidden name, not removed.
         """
-        directory = self._own(self.baseline_directory(machine_id, workload))
         record = encode_record(workload, machine_id, files, batches)
-        store.ensure_gitignore(self.root)
-        store.sweep(directory.parent)
+        directory = self._prepare(self.baseline_directory(machine_id, workload))
         whole = {**files, RECORD: record}
         return StoredPath(directory, store.publish(directory, whole, set_aside=set_aside))
 
@@ -211,9 +196,7 @@ class ArtifactStore:
 
         With ``set_aside`` the earlier file is moved to a hidden name, not removed.
         """
-        path = self._own(self.calibration_path(machine_id, workload))
-        store.ensure_gitignore(self.root)
-        store.sweep(path.parent)
+        path = self._prepare(self.calibration_path(machine_id, workload))
         return StoredPath(path, store.write_atomic(path, data, set_aside=set_aside))
 
     def append_run(self, line: RunLine) -> None:
@@ -224,6 +207,13 @@ class ArtifactStore:
     def append_ledger(self, line: Mapping[str, object]) -> None:
         """Append one gate of unchanged code to the ledger, which is never rewritten."""
         _append(self._own(self.ledger_path), line)
+
+    def _prepare(self, path: Path) -> Path:
+        """Return ``path`` when its directory is free of leftovers and of git."""
+        self._own(path)
+        store.ensure_gitignore(self.root)
+        store.sweep(path.parent)
+        return path
 
     def _own(self, path: Path) -> Path:
         return require_confined(self.root, path)
@@ -245,14 +235,6 @@ def _is_baseline(path: Path) -> bool:
     if not path.is_dir():
         return True
     return any(not entry.name.startswith(".") for entry in path.iterdir())
-
-
-def read_runs(path: Path) -> HistoryLines[RunLine]:
-    """Return the gated runs in the history ``path``, those of older versions too."""
-    return read_history(
-        path,
-        lambda document: decode_plain(document, RunLine, subject="It", code="E_HISTORY_SCHEMA"),
-    )
 
 
 def read_history(path: Path, decode: Callable[[object], LineT]) -> HistoryLines[LineT]:

@@ -73,16 +73,10 @@ FileName = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class BaselineRecord:
-    """The content of ``baseline.json``: what was accepted next to it.
+    """The content of ``baseline.json``: what was accepted next to it, with SHA-256 by file name.
 
-    Attributes:
-        workload: The workload's name.
-        machine: The class of machine that the baseline is for.
-        accepted: When it was accepted.
-        files: The SHA-256 of each accepted file, by its name.
-        batches: The measurements of the same code accepted so far, oldest first; empty if the
-            run could not be judged.
-        schema_version: The version of this schema.
+    ``batches`` are the measurements of the same code accepted so far, oldest first; there are none
+    if the run could not be judged.
     """
 
     workload: NonEmpty
@@ -95,15 +89,7 @@ class BaselineRecord:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """An accepted measurement.
-
-    Attributes:
-        directory: Where its files are.
-        evidence: Its evidence.
-        machine_id: The class of machine that it was measured on.
-        batches: The measurements of the same code that were accepted so far, oldest first.
-        files: The bytes of its receipt, evidence, profiles and figures, as they were checked.
-    """
+    """An accepted measurement: the record's content, and the bytes of the files to compare with."""
 
     directory: Path
     evidence: Evidence

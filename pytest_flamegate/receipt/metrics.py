@@ -1,6 +1,6 @@
 """Figures that are computed from observed times. Each has its formula, because names differ.
 
-``formulas.MEANINGS`` explains each formula. "Decode" is the time after the first read of a
+``formulas.toml`` explains each formula. "Decode" is the time after the first read of a
 program's output, whose first token waits for start and load. On an idle machine each read has
 one piece of output, mostly of one token.
 """

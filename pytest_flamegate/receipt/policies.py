@@ -25,24 +25,22 @@ _NAMES = ("gpu", "gpu_auxiliary", "never_gpu", "cpu", "fallback")
 class Names:
     """A set of kernel names, as patterns that match whole names."""
 
-    exact: re.Pattern[str] | None
-    any_case: re.Pattern[str] | None
+    exact: re.Pattern[str]
+    any_case: re.Pattern[str]
 
     @classmethod
     def of(cls, patterns: Iterable[str]) -> Names:
         """Compile ``patterns``, of which one must match; no patterns match nothing."""
-        joined = "|".join(f"(?:{pattern})" for pattern in patterns)
-        if not joined:
-            return cls(None, None)
+        joined = "|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)"
         return cls(re.compile(joined), re.compile(joined, re.IGNORECASE))
 
     def __contains__(self, name: str) -> bool:
         """Whether the name as written is in the set."""
-        return self.exact is not None and self.exact.fullmatch(name) is not None
+        return self.exact.fullmatch(name) is not None
 
     def resembles(self, name: str) -> bool:
         """Whether the name in any case is in the set."""
-        return self.any_case is not None and self.any_case.fullmatch(name) is not None
+        return self.any_case.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

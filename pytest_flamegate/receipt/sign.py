@@ -244,7 +244,9 @@ def check_signature(
     keys: list[PublicKey] = []
     for key in trusted:
         try:
-            keys.append(_load_key(key))
+            from pytest_flamegate.receipt.keys import load_public_key, read_key_file
+
+            keys.append(load_public_key(read_key_file(key)))
         except FlamegateError as error:
             refusals.append(make_refusal(error))
     raw = _MISSING if source is None else read_source(source, ENVELOPE_MAX_BYTES)
@@ -264,12 +266,6 @@ def check_signature(
     except ReceiptError as error:
         refusals.append(make_refusal(error))
     return SignatureCheck(None if refusals else signed_by, tuple(refusals))
-
-
-def _load_key(source: Source) -> PublicKey:
-    from pytest_flamegate.receipt.keys import load_public_key, read_key_file
-
-    return load_public_key(read_key_file(source))
 
 
 def _find_signer(envelope: Envelope, trusted: Sequence[PublicKey]) -> str:
@@ -340,22 +336,19 @@ def sign_files(files: Mapping[str, bytes], key: PrivateKey, present: bytes | Non
     envelope, are included; ReceiptError ``E_OTHER_ATTESTATION`` if one cannot be added to it.
     """
     payload = encode_statement(files)
-    others = () if present is None else _signatures(present, payload)
-    others = tuple(each for each in others if each.keyid != key.public.keyid)
+    others: tuple[Signature, ...] = ()
+    if present is not None:
+        try:
+            envelope = read_envelope(present)
+        except ReceiptError as error:
+            raise _cannot_add(error.problem) from None
+        if (envelope.payload_type, envelope.payload) != (PAYLOAD_TYPE, payload):
+            raise _cannot_add("It covers other files than these.")
+        others = tuple(each for each in envelope.signatures if each.keyid != key.public.keyid)
     if len(others) >= MAX_SIGNATURES:
         raise _cannot_add(f"It has {len(others)} signatures; at most {MAX_SIGNATURES} are read.")
     own = Signature(key.public.keyid, key.sign(encode_message(PAYLOAD_TYPE, payload)))
     return encode_envelope(Envelope(payload, PAYLOAD_TYPE, (*others, own)))
-
-
-def _signatures(present: bytes, payload: bytes) -> tuple[Signature, ...]:
-    try:
-        envelope = read_envelope(present)
-    except ReceiptError as error:
-        raise _cannot_add(error.problem) from None
-    if (envelope.payload_type, envelope.payload) != (PAYLOAD_TYPE, payload):
-        raise _cannot_add("It covers other files than these.")
-    return envelope.signatures
 
 
 def _cannot_add(why: str) -> ReceiptError:

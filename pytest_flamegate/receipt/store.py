@@ -134,10 +134,6 @@ def append_line(path: Path, line: bytes) -> None:
     Other processes may append at the same time. A power cut may lose the last lines, and cut one
     off. ToolError ``E_CANNOT_WRITE`` if the system refuses.
     """
-    if b"\n" in line:
-        raise ToolError(
-            "E_NOT_ONE_LINE", "A record contains a newline.", "Write a record as one line of JSON."
-        )
     with write_errors(path):
         _require_file(path)
         make_directory(path.parent)
@@ -187,16 +183,14 @@ def ensure_gitignore(root: Path) -> None:
     write_atomic(path, _GITIGNORE)
 
 
-def sweep(directory: Path) -> None:
-    """Remove what killed writers left in ``directory``, unless a writer is active there."""
-    with suppress(OSError, ToolError), lock_directory(directory, 0.0):
-        _recover(directory)
-        _remove_probes(directory)
+def sweep(directory: Path, *, only_probes: bool = False) -> None:
+    """Remove what killed writers left in ``directory``, unless a writer is active there.
 
-
-def sweep_probes(directory: Path) -> None:
-    """Remove only probes from ``directory``, which also holds files of the user's."""
+    With ``only_probes`` it also holds files of the user's, of which any name may be one.
+    """
     with suppress(OSError, ToolError), lock_directory(directory, 0.0):
+        if not only_probes:
+            _recover(directory)
         _remove_probes(directory)
 
 
@@ -237,7 +231,11 @@ def _put(target: Path, make: Callable[[Path], None], *, set_aside: bool) -> Path
     with lock_directory(target.parent, LOCK_TIMEOUT_S):
         _recover(target.parent, target.name)
         fresh = _hidden_name(target, "new")
-        aside = _corrupt_name(target) if set_aside and os.path.lexists(target) else None
+        aside = None
+        if set_aside and os.path.lexists(target):
+            # The microseconds keep two of one second apart; the lock does the rest.
+            stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+            aside = target.with_name(f".{target.name}.corrupt-{stamp}")
         try:
             make(fresh)
             undo = _swap(fresh, target, aside)
@@ -296,12 +294,6 @@ def _swap(fresh: Path, target: Path, aside: Path | None) -> Callable[[], object]
 
 def _hidden_name(path: Path, role: str) -> Path:
     return path.with_name(f".{path.name}.{role}-{secrets.token_hex(6)}")
-
-
-def _corrupt_name(path: Path) -> Path:
-    # The microseconds keep two of one second apart; the writer's lock does the rest.
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    return path.with_name(f".{path.name}.corrupt-{stamp}")
 
 
 def _recover(directory: Path, name: str | None = None) -> None:

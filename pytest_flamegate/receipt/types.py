@@ -1,7 +1,7 @@
 """The types of a receipt (the claim) and of its evidence (what the observer measured).
 
-Annotations are the validation: ``core.json`` decodes these types, and the schemas in
-``schemas/`` are generated from them.
+Annotations are the validation: ``core.json`` decodes these types. The schemas in ``schemas/``
+describe each field with its unit; the docstrings here add only how fields are obtained.
 """
 
 from __future__ import annotations
@@ -112,18 +112,8 @@ class Receipt:
     ``schemas/receipt-1.0.0.schema.json`` is the contract and accepts more than is written here:
     its version 1.1.0, a backend in any case, other fields. See ``decode_receipt``.
 
-    Attributes:
-        timestamp: When the run ended.
-        backend: ``cuda`` only if a device and a kernel show that a GPU computed.
-        deterministic: Whether every sequence of the run had the same tokens.
-        tokens_requested: Tokens asked for.
-        tokens_generated: Tokens generated, at most as many as were asked for.
-        tokens_per_second: Tokens per second of wall time.
-        kernels: Names that the profile or the engine reported.
-        environment: What it ran on; ``OS`` is always there.
-        model: What identifies the model; ``path`` is always there.
-        compute_path: Only real inference makes a receipt.
-        schema_version: The version that the receipt follows.
+    ``backend`` is ``cuda`` only if a device and a kernel show that a GPU computed.
+    ``deterministic`` says that every sequence of the run had the same tokens.
     """
 
     timestamp: Timestamp
@@ -143,15 +133,8 @@ class Receipt:
 class Metric:
     """One figure with everything needed to compare it.
 
-    Attributes:
-        name: Its name, which different tools use for different formulas.
-        value: Its value, in ``unit``.
-        formula: The id of the formula, see ``receipt/formulas.py``.
-        unit: Its unit.
-        direction: Which way is better.
-        clock: The clock behind it; instructions are counted and are no time.
-        samples: How many samples it was computed from.
-        provenance: How it came about; derived and ingested figures are never gated.
+    ``formulas.toml`` explains each ``formula``: tools use one name for different ones. Derived and
+    ingested figures are never gated.
     """
 
     name: NonEmpty
@@ -166,14 +149,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class ProcessProfile:
-    """The samples of one profiled process.
-
-    Attributes:
-        pid: Process id of a profiled run.
-        samples: Samples taken in it.
-        self_samples: Samples by the name of the leaf frame.
-        started_ticks: Start of the process in clock ticks since boot, None if unknown.
-    """
+    """The samples of one profiled process, in ``self_samples`` by the name of the leaf frame."""
 
     pid: Positive
     samples: Count
@@ -185,25 +161,8 @@ class ProcessProfile:
 class ProfileRecord:
     """How the profile was taken, and what it contains.
 
-    Attributes:
-        profiler: Name of the profiler.
-        profiler_version: Its version.
-        event: The event sampled, as the profiler names it.
-        rate_hz: Samples per second asked for; 0 if nothing is sampled by time.
-        call_graph: How stacks were unwound.
-        python: Version of Python, whose frames differ between versions.
-        covers: The phase that was sampled; shares and costs of ``hotspots`` are of it.
-        samples: Samples in all stacks.
-        errors: Samples that the profiler could not take.
-        lost: Samples that were lost.
-        completeness: Share of the samples whose stack reaches the workload's root.
-        overhead_pct: Extra CPU per token of profiled runs over timed ones, in percent; None if it
-            could not be measured.
-        degraded: What makes this profile worth less.
-        folded_sha256: SHA-256 of ``profile.folded``.
-        processes: The profiled processes.
-        hotspots: The hottest functions, hottest first.
-        nonce: The nonce of the measurement it was taken in; None in older evidence.
+    Shares and costs of ``hotspots`` are of the phase that the profile ``covers``. ``overhead_pct``
+    is None if the extra CPU time per token of profiled runs could not be measured.
     """
 
     profiler: str
@@ -227,14 +186,7 @@ class ProfileRecord:
 
 @dataclass(frozen=True, slots=True)
 class KernelSighting:
-    """Where a kernel was seen.
-
-    Attributes:
-        name: The name, as claimed in the receipt.
-        source: The profiler saw it, or the engine reported it about itself.
-        count: How often.
-        told_by: The source of the engine's report; empty for the profile.
-    """
+    """Where a kernel was seen; ``told_by`` is the source of an engine's report."""
 
     name: NonEmpty
     source: Literal["profile", "engine"]
@@ -246,12 +198,9 @@ class KernelSighting:
 class Batch:
     """One measurement that a baseline rests on: means over its fresh processes.
 
-    Attributes:
-        nonce: The run's nonce.
-        created: When it was measured.
-        processes: How many timed processes it is the mean of.
-        log_time: Natural logarithm of scheduler-adjusted seconds per token.
-        log_time_ratio: The same over the seconds of the reference kernel; equal without one.
+    ``log_time`` is the natural logarithm of scheduler-adjusted seconds per token, and
+    ``log_time_ratio`` that of the same over the seconds of the reference kernel; they are equal
+    without one.
     """
 
     nonce: NonEmpty
@@ -265,35 +214,7 @@ class Batch:
 class Evidence:
     """What the observer measured; it names the receipt by its SHA-256.
 
-    Attributes:
-        nonce: Random text made for this measurement, so that no other run's files fit.
-        created: When the evidence was written.
-        flamegate_version: Version of the observer.
-        receipt_sha256: SHA-256 of the receipt's bytes; empty if no receipt was written.
-        workload: The recipe: everything needed to run the workload again.
-        model_sha256: SHA-256 of the model file, of all parts of a split one in order.
-        model: What the model file's header says.
-        machine: The identity that comparisons require to be equal.
-        commit: The revision measured; None outside a repository.
-        requested_environment: Variables for determinism as the workload asked for them.
-        effective_environment: The same as the process had them, and others known to change speed.
-        tokens: The output of one sequence, each token as text.
-        token_digest: SHA-256 over those tokens, each as UTF-8 text and a newline.
-        token_source: Where the tokens were read.
-        differs_at: Index of the first token in which a later sequence differed, None if all agree.
-        clock_scope: What an interval covers: prefill and decode, or a whole process.
-        runs: Every run, timed and profiled.
-        metrics: The figures computed from the runs.
-        profile: The profile; None if no profiler ran.
-        kernels: Where the claimed kernels were seen.
-        side: The side of a comparison in pairs; None if measured alone.
-        device: What was seen of GPUs; None if they were not inspected.
-        redacted: Places whose text looked like a secret and was replaced.
-        program: The program that ran; None if it is no file.
-        differs_to: The token that the later sequence had at ``differs_at``; None if it had ended.
-        engine: What the engine reports about itself, such as the version of its library.
-        bricks: The processes whose bricks were clocked, each a run with the role ``bricks``.
-        schema_version: The version of this schema.
+    Fields with a default are missing in older evidence.
     """
 
     nonce: Annotated[str, Meta(min_length=8)]

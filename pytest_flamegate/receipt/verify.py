@@ -14,9 +14,11 @@ from pytest_flamegate.core.json import RECEIPT_LIMITS, parse_json
 from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.receipt.documents import decode_evidence, find_faults
 from pytest_flamegate.receipt.policies import DEFAULT_POLICY, Policy, policy_for, policy_of_engine
-from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS, replay
+from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS
 from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS
-from pytest_flamegate.receipt.rules.replay import Replayed
+from pytest_flamegate.receipt.rules.replay import CHECKS as REPLAY_CHECKS
+from pytest_flamegate.receipt.rules.replay import SHORTFALLS as REPLAY_SHORTFALLS
+from pytest_flamegate.receipt.rules.replay import Replay, Replayed
 from pytest_flamegate.receipt.rules.rule import Breach, Claim, Rulebook, Submission, read_folded
 from pytest_flamegate.receipt.sign import OTHER_FILES, check_signature
 from pytest_flamegate.receipt.sources import Source, Sources, make_refusal, read_sources
@@ -103,19 +105,6 @@ class _Findings:
         return tuple(Notice(each.code, each.message, each.remedy) for each in reasons)
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """The reader's options beyond honesty."""
-
-    policy: str | None
-    require_gpu_kernels: bool
-    require_grade: Grade | None
-    max_age_s: float | None
-    now: datetime
-    keys: Sequence[Source]
-    replay: Replayed | None
-
-
 _IMPORTED = Refusal(
     "E_IMPORTED",
     "It is a result of another tool and no receipt: flamegate did not observe it, and nothing in "
@@ -158,9 +147,41 @@ def verify_receipt(
     """
     moment = now if now is not None else datetime.now(UTC)
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    options = _Options(policy, require_gpu_kernels, require_grade, max_age_s, moment, keys, replay)
+    found = _Findings()
     try:
-        return _verify(read_sources(data, evidence, profile_folded, attestation), options)
+        sources = read_sources(data, evidence, profile_folded, attestation)
+        document, malformed = _read_receipt(sources.receipt, found)
+        observed = _read_evidence(sources.evidence, found)
+        chosen = _choose_policy(document, malformed, observed, policy, found)
+        if document is not None:
+            requested = (require_gpu_kernels, max_age_s)
+            claim = Claim(document, chosen, moment, *requested, malformed)
+            found.apply(RULES, claim, rejects=True)
+            found.apply(NOTICES, claim, rejects=False)
+            if observed is not None:
+                _crosscheck(claim, observed, sources, found)
+                if replay is not None and found.submission is not None:
+                    _compare_replay(Replay(found.submission, replay), found)
+        obtained_again = found.grade is Grade.REPLAYED
+        signed_by = _check_signer(sources, keys, found)
+        # ATTESTED is above REPLAYED, but does not mean that anything was run again.
+        missing = require_grade is Grade.REPLAYED and not obtained_again
+        if require_grade is not None and (missing or found.grade < require_grade):
+            message = f"The grade is {found.grade.name}, wanted {require_grade.name}."
+            found.reject(Refusal("E_GRADE", message, require_grade.remedy), None)
+        return Verification(
+            ok=not found.refusals,
+            grade=found.grade,
+            refusals=tuple(found.refusals),
+            warnings=tuple(found.warnings),
+            policy=chosen.name,
+            ceiling=max(found.grade, require_grade or found.grade).ceiling,
+            signed_by=signed_by,
+            honest=found.honest,
+            unfit=found.find_unfit(),
+            replayed=replay,
+            obtained_again=obtained_again,
+        )
     except Exception as error:
         # A verifier that fails must reject: otherwise a receipt that crashes it goes unverified.
         refusal = Refusal(
@@ -170,43 +191,6 @@ def verify_receipt(
         )
         ceiling = Grade.SELF_REPORTED.ceiling
         return Verification(False, Grade.SELF_REPORTED, (refusal,), (), DEFAULT_POLICY, ceiling)
-
-
-def _verify(sources: Sources, options: _Options) -> Verification:
-    found = _Findings()
-    document, malformed = _read_receipt(sources.receipt, found)
-    evidence = _read_evidence(sources.evidence, found)
-    policy = _choose_policy(document, malformed, evidence, options, found)
-    if document is not None:
-        requested = (options.require_gpu_kernels, options.max_age_s)
-        claim = Claim(document, policy, options.now, *requested, malformed)
-        found.apply(RULES, claim, rejects=True)
-        found.apply(NOTICES, claim, rejects=False)
-        if evidence is not None:
-            _crosscheck(claim, evidence, sources, found)
-            if options.replay is not None and found.submission is not None:
-                _compare_replay(replay.Replay(found.submission, options.replay), found)
-    obtained_again = found.grade is Grade.REPLAYED
-    signed_by = _check_signer(sources, options, found)
-    # ATTESTED is above REPLAYED, but does not mean that anything was run again.
-    missing = options.require_grade is Grade.REPLAYED and not obtained_again
-    if options.require_grade is not None and (missing or found.grade < options.require_grade):
-        wanted = options.require_grade
-        message = f"The grade is {found.grade.name}, wanted {wanted.name}."
-        found.reject(Refusal("E_GRADE", message, wanted.remedy), None)
-    return Verification(
-        ok=not found.refusals,
-        grade=found.grade,
-        refusals=tuple(found.refusals),
-        warnings=tuple(found.warnings),
-        policy=policy.name,
-        ceiling=max(found.grade, options.require_grade or found.grade).ceiling,
-        signed_by=signed_by,
-        honest=found.honest,
-        unfit=found.find_unfit(),
-        replayed=options.replay,
-        obtained_again=obtained_again,
-    )
 
 
 def _read_receipt(
@@ -247,27 +231,22 @@ def _choose_policy(
     document: dict[str, Any] | None,
     malformed: frozenset[str],
     evidence: Evidence | None,
-    options: _Options,
+    asked: str | None,
     found: _Findings,
 ) -> Policy:
     try:
-        if options.policy is not None:
-            return policy_for(options.policy)
+        if asked is not None:
+            return policy_for(asked)
         if evidence is not None:
             return policy_of_engine(str(evidence.workload["engine"]))
         if document is not None and "environment" not in malformed:
             return policy_of_engine(document["environment"].get("FLAMEGATE_ENGINE"))
     except FlamegateError as error:
-        found.reject(make_refusal(error), None if options.policy is not None else Grade.CONSISTENT)
+        found.reject(make_refusal(error), None if asked is not None else Grade.CONSISTENT)
     return policy_for(None)
 
 
-def _crosscheck(
-    claim: Claim,
-    evidence: Evidence,
-    sources: Sources,
-    found: _Findings,
-) -> None:
+def _crosscheck(claim: Claim, evidence: Evidence, sources: Sources, found: _Findings) -> None:
     """Apply the rules about receipt, evidence and profile together."""
     folded = sources.folded
     if isinstance(folded, Refusal):
@@ -288,17 +267,17 @@ def _crosscheck(
     found.apply(SHORTFALLS, submission, rejects=False)
 
 
-def _compare_replay(again: replay.Replay, found: _Findings) -> None:
+def _compare_replay(again: Replay, found: _Findings) -> None:
     """Award REPLAYED to an observed receipt whose replay agrees."""
     if found.grade is Grade.OBSERVED and not found.refusals:
         found.grade = Grade.REPLAYED
-    found.apply(replay.CHECKS, again, rejects=True)
-    found.apply(replay.SHORTFALLS, again, rejects=False)
+    found.apply(REPLAY_CHECKS, again, rejects=True)
+    found.apply(REPLAY_SHORTFALLS, again, rejects=False)
 
 
-def _check_signer(sources: Sources, options: _Options, found: _Findings) -> str | None:
+def _check_signer(sources: Sources, keys: Sequence[Source], found: _Findings) -> str | None:
     """Award ATTESTED to an observed receipt that is signed; return the signer's keyid."""
-    checked = check_signature(sources.attestation, options.keys, sources.files)
+    checked = check_signature(sources.attestation, keys, sources.files)
     for refusal in checked.refusals:
         found.reject(refusal, Grade.ATTESTED if refusal.code == OTHER_FILES else None)
     found.warnings.extend(checked.notices)

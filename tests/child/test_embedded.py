@@ -78,7 +78,7 @@ def test_tokens_of_each_workload_are_pinned_and_unambiguous(
         assert len(tokens) == max_tokens
         assert max(tokens) < BOS
         assert digest == TOKEN_DIGESTS[name]
-    assert len(gaps) == sum(workload.max_tokens for workload in WORKLOADS)
+    assert len(gaps) == sum(max_tokens for _, _, max_tokens in WORKLOADS)
     assert all(math.isfinite(gap) for gap in gaps)
     assert min(gaps) > SMALLEST_GAP
 

@@ -20,6 +20,7 @@ from pytest_flamegate.receipt import baseline, store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.baseline import BASELINE_FILES, RECORD, BaselineRecord
 from tests.receipt.test_history import RUN as HISTORY_RUN
+from tests.receipt.test_history import read_runs
 
 MACHINE, WORKLOAD = "machine", "toy"
 OLD = {name: f"old {name}".encode() for name in BASELINE_FILES[:9]}
@@ -130,7 +131,7 @@ def _view_baseline(artifacts: ArtifactStore) -> View:
 
 
 def _view_runs(artifacts: ArtifactStore) -> View:
-    return [line.nonce for line in artifact_files.read_runs(artifacts.runs_path).lines]
+    return [line.nonce for line in read_runs(artifacts.runs_path).lines]
 
 
 def _view_ledger(artifacts: ArtifactStore) -> View:

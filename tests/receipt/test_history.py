@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.receipt import artifacts as artifact_files
-from pytest_flamegate.receipt.artifacts import ArtifactStore, HistoryLines, RunLine, read_runs
+from pytest_flamegate.receipt.artifacts import ArtifactStore, HistoryLines, RunLine, read_history
 
 RUN = RunLine(
     workload="decode-10tok",
@@ -28,6 +29,10 @@ WRITTEN_BEFORE_VERSIONS = b"""\
 "commit": null, "tokens_per_second": null, "quiet_s_per_token": 0.002, "nonce": "n", \
 "reasons": ["R_NO_CHANGE"], "accepted": false}
 """
+
+
+def read_runs(path: Path) -> HistoryLines[RunLine]:
+    return read_history(path, lambda document: decode_plain(document, RunLine, subject="It"))
 
 
 def run(workload: str) -> RunLine:

@@ -172,7 +172,7 @@ def test_a_verifier_that_fails_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(verify, "_verify", fail)
+    monkeypatch.setattr(verify, "read_sources", fail)
     answer = verify_receipt(VALID[0])
     assert codes(answer) == ["E_INTERNAL"]
     assert not answer.ok

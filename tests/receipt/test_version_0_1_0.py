@@ -16,7 +16,8 @@ from pytest_flamegate import cli
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.gate import GatedRun, GatePolicy, StoredBaseline, judge
 from pytest_flamegate.receipt import verify_receipt
-from pytest_flamegate.receipt.artifacts import ArtifactStore, read_runs
+from pytest_flamegate.receipt.artifacts import ArtifactStore
+from tests.receipt.test_history import read_runs
 
 DATA = Path(__file__).parent / "data" / "version-0.1.0"
 MACHINE = "amd-epyc-2c-7202f2"
