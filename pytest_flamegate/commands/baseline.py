@@ -126,18 +126,16 @@ def _read_acceptable(name: str, directory: Path) -> tuple[dict[str, bytes], Evid
             "E_NOT_ACCEPTED", f"The latest run of {name!r} is not honest: {reason}", "Run it again."
         )
     evidence = decode_evidence(files[EVIDENCE])
-    if "injection" in evidence.workload:
-        raise UndecidedError(
-            "E_NOT_ACCEPTED",
-            f"The latest run of {name!r} had work injected ({evidence.workload['injection']}).",
-            "Run it again without --flamegate-inject.",
+    injection = evidence.workload.get("injection")
+    if injection is not None or evidence.side is not None:
+        paired = ("was measured in pairs with another revision", "against")
+        how, option = (
+            paired if injection is None else (f"had work injected ({injection})", "inject")
         )
-    if evidence.side is not None:
         raise UndecidedError(
             "E_NOT_ACCEPTED",
-            f"The latest run of {name!r} was measured in pairs with another revision, so it cannot "
-            "be a baseline.",
-            "Run it again without --flamegate-against.",
+            f"The latest run of {name!r} {how}, so it cannot be a baseline.",
+            f"Run it again without --flamegate-{option}.",
         )
     return files, evidence
 

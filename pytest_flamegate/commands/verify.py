@@ -24,8 +24,7 @@ from pytest_flamegate.core.text import Finding
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.policies import policy_for
-from pytest_flamegate.receipt.rules.replay import Replayed
-from pytest_flamegate.receipt.sources import Sources, read_sources
+from pytest_flamegate.receipt.sources import read_sources
 from pytest_flamegate.report.terminal import replay_document, verification_text
 
 if TYPE_CHECKING:  # heavy, and needed only for a replay
@@ -214,25 +213,20 @@ def _verify_and_replay(
         return Answer(path, verify(sources.receipt, **parts))
     try:
         with system_errors():
-            replayed = _replay(sources, replaying)
+            if not isinstance(sources.evidence, bytes):
+                raise UndecidedError(
+                    "E_REPLAY_NO_EVIDENCE",
+                    "There is no evidence next to the receipt, so the workload is unknown.",
+                    "Put evidence.json and profile.folded next to the receipt.",
+                )
+            replayed = replaying.replay(
+                hashlib.sha256(sources.receipt).hexdigest(),
+                decode_receipt(sources.receipt).tokens_per_second,
+                decode_evidence(sources.evidence),
+            )
     except FlamegateError as error:
         return Answer(path, verify(sources.receipt, **parts), error)
     return Answer(path, verify(sources.receipt, **parts, replay=replayed))
-
-
-def _replay(sources: Sources, replaying: Replaying) -> Replayed:
-    if not isinstance(sources.evidence, bytes):
-        raise UndecidedError(
-            "E_REPLAY_NO_EVIDENCE",
-            "There is no evidence next to the receipt, so the workload is unknown.",
-            "Put evidence.json and profile.folded next to the receipt.",
-        )
-    assert isinstance(sources.receipt, bytes)  # it has been verified
-    return replaying.replay(
-        hashlib.sha256(sources.receipt).hexdigest(),
-        decode_receipt(sources.receipt).tokens_per_second,
-        decode_evidence(sources.evidence),
-    )
 
 
 def _document(answer: Answer) -> dict[str, object]:

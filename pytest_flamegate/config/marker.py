@@ -109,22 +109,21 @@ def check_marker(item: pytest.Item) -> None:
     if not is_marked(item):
         return
     options = MarkerOptions.from_item(item)
+    others = [name for name in KERNEL_ARGUMENTS if getattr(options, name) is not None]
     if is_kernel_benchmark(item):
         if options.tokens_per_second is not None:
             raise _error(
                 item,
                 'a benchmark generates no tokens. Use throughput="5%" for its calls per second.',
             )
-        return
-    for name in KERNEL_ARGUMENTS:
-        if getattr(options, name) is not None:
-            raise _error(
-                item,
-                f"{name} belongs to a benchmark, and the test gates none. "
-                "Use the fixture benchmark, and neither a workload nor flamegate.",
-            )
+    elif others:
+        raise _error(
+            item,
+            f"{others[0]} belongs to a benchmark, and the test gates none. "
+            "Use the fixture benchmark, and neither a workload nor flamegate.",
+        )
     # Items of other kinds, such as workloads of a file, are gated without either.
-    if isinstance(item, pytest.Function) and not takes_fixture(item) and options.workload is None:
+    elif isinstance(item, pytest.Function) and not takes_fixture(item) and options.workload is None:
         raise _error(
             item,
             "the marker names no workload and the test does not use the fixture, so nothing would "

@@ -21,8 +21,6 @@ KERNEL_BUDGET_S = 6.0
 KERNEL_COMPARE_BUDGET_S = 20.0
 DEFAULT_BRICKS = 20
 
-Kind = Literal["flag", "text", "number"]
-
 
 class Option(NamedTuple):
     """One setting.
@@ -31,8 +29,8 @@ class Option(NamedTuple):
         name: The key in ``Settings.from_values``; empty for ``--flamegate`` itself.
         kind: ``flag`` takes no value on the command line.
         help: The help text, written for ``pytest --help``.
-        default: The value if the option is given nowhere.
         metavar: The name of the value in the help text.
+        default: The value if the option is given nowhere.
         cli: Whether it is an option of the command line.
         ini: Whether it is a key of pytest's configuration file.
         env: The environment variable that sets it, if any.
@@ -42,10 +40,10 @@ class Option(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: Literal["flag", "text", "number"]
     help: str
-    default: Any = None
     metavar: str | None = None
+    default: Any = None
     cli: bool = True
     ini: bool = True
     env: str | None = None
@@ -72,7 +70,6 @@ OPTIONS = (
         "against",
         "text",
         "compare with that revision: build and run it and the working tree in interleaved pairs",
-        None,
         "REV",
     ),
     Option(
@@ -80,8 +77,8 @@ OPTIONS = (
         "text",
         f"which profiler: {', '.join(PROFILERS)} (callgrind counts instructions, and auto samples "
         "beside it)",
-        "auto",
         "NAME",
+        "auto",
         env="FLAMEGATE_PROFILER",
         choices=PROFILERS,
     ),
@@ -90,25 +87,19 @@ OPTIONS = (
         "number",
         f"measuring time for each workload in seconds (default {DEFAULT_BUDGET_S:g}; against a "
         f"revision it ends at the first answer, and after {COMPARE_BUDGET_S:g} at the latest)",
-        None,
         "SECONDS",
         limits=(1.0, 86_400.0),
     ),
     Option(
-        "config",
-        "text",
-        "workload file (default: flamegate.toml, else pyproject.toml)",
-        None,
-        "PATH",
+        "config", "text", "workload file (default: flamegate.toml, else pyproject.toml)", "PATH"
     ),
-    Option("dir", "text", "where artifacts live (default: .flamegate)", ".flamegate", "PATH"),
-    Option("report", "text", "write all workloads of the run as one HTML page", None, "PATH"),
+    Option("dir", "text", "where artifacts live (default: .flamegate)", "PATH", ".flamegate"),
+    Option("report", "text", "write all workloads of the run as one HTML page", "PATH"),
     Option(
         "bricks",
         "number",
         "clock the bricks that the engine marks, in processes of their own, and show the N that "
         f"take most time (default {DEFAULT_BRICKS})",
-        None,
         "N",
         bare=DEFAULT_BRICKS,
         limits=(1, 1000),
@@ -118,7 +109,6 @@ OPTIONS = (
         "text",
         "fake a slowdown to see the gate fail: FRAME of the embedded engine or of a Python "
         "workload really does that much more work",
-        None,
         "FRAME:+10%",
         ini=False,
     ),
@@ -134,7 +124,7 @@ OPTIONS = (
         "text",
         "cost: a drifted share that costs no more passes when the whole got faster; "
         "strict: any drift fails",
-        "cost",
+        default="cost",
         cli=False,
         choices=("cost", "strict"),
     ),
@@ -179,10 +169,8 @@ def read_option(config: pytest.Config, option: Option) -> Any:
             return given
     if option.env and os.environ.get(option.env):
         return os.environ[option.env]
-    return _read_ini_key(config, option) if option.ini else None
-
-
-def _read_ini_key(config: pytest.Config, option: Option) -> Any:
+    if not option.ini:
+        return None
     try:
         return config.getini(option.ini_name)
     except Exception as error:

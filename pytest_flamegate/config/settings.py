@@ -94,11 +94,7 @@ class Settings:
 
     @classmethod
     def from_values(cls, values: dict[str, Any], *, root: Path) -> Settings:
-        """Check the values and return the settings.
-
-        Raises:
-            UsageError: A value is not accepted, or two options exclude each other.
-        """
+        """Return the settings; UsageError for a bad value, or options that exclude each other."""
         ci = is_ci()
         _check_combinations(values, ci=ci)
         config, report, inject = (values.get(name) for name in ("config", "report", "inject"))

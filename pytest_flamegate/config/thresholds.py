@@ -32,7 +32,6 @@ MIN_BRICK_PASSES = 5
 MIN_BRICK_COVERAGE = 0.5
 """If the marks cover less of the wall time, no cost per token is derived from them."""
 
-DEFAULT_DROP_PCT = 5.0
 DEFAULT_SHARE_PP = 5.0
 
 
@@ -60,7 +59,7 @@ class Thresholds:
         bricks: The budgets by brick, ``*`` for every other one. Empty: no brick is gated.
     """
 
-    tokens_per_second_pct: float = DEFAULT_DROP_PCT
+    tokens_per_second_pct: float = 5.0
     hotspots_pp: Mapping[str, float] = field(
         default_factory=lambda: MappingProxyType({"*": DEFAULT_SHARE_PP})
     )

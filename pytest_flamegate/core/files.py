@@ -59,11 +59,8 @@ def real_path(path: Path) -> Path:
 def read_bounded(path: Path, limit: int) -> bytes:
     """Return the content of the regular file ``path``, which has at most ``limit`` bytes.
 
-    A symbolic link is not followed, and a pipe or a device is not opened.
-
-    Raises:
-        ToolError: ``E_CANNOT_READ``.
-        ReceiptError: ``E_NOT_A_FILE`` or ``E_TOO_LARGE``.
+    A symbolic link is not followed, and a pipe or a device is not opened. Raises ``ToolError``
+    ``E_CANNOT_READ``, and ``ReceiptError`` ``E_NOT_A_FILE`` or ``E_TOO_LARGE``.
     """
     return _read_at(None, os.fspath(path), path, limit)
 

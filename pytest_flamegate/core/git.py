@@ -103,8 +103,7 @@ def code_digest(directory: Path, commit: str) -> str:
 def run(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> CompletedCommand:
     """Run git in ``directory``, unaffected by a git hook that may have started this process.
 
-    Raises:
-        ToolError: ``E_CANNOT_START`` if git is not installed.
+    Raises ``ToolError`` ``E_CANNOT_START`` if git is not installed.
     """
     # Imported here: the gate compares commits, and must not load subprocess for that.
     from pytest_flamegate.core import process

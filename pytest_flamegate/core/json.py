@@ -110,9 +110,8 @@ def decode_plain(
     ``kind`` is a Struct, a dataclass or any annotation. If ``versioned``, ``schema_version`` must
     be there although the type has a default. ``code`` replaces both codes below.
 
-    Raises:
-        ReceiptError: ``E_MISSING_FIELD``, or ``E_WRONG_TYPE`` for a value of another type or out
-            of range. The error names the field by its path, the value, and what is expected.
+    Raises ``ReceiptError``: ``E_MISSING_FIELD``, or ``E_WRONG_TYPE`` for a value of another type or
+    out of range. It names the field by its path, the value, and what is expected.
     """
     try:
         converted = msgspec.convert(document, kind)
@@ -234,9 +233,8 @@ def encode_json(document: object) -> bytes:
     The same document gives the same bytes. Lists of plain values stand on one line, so that a
     hundred thousand token times do not make a hundred thousand lines.
 
-    Raises:
-        ReceiptError: ``E_CANNOT_ENCODE`` for anything that ``parse_json`` would not read back:
-            numbers that are not finite, halves of surrogate pairs, other types.
+    Raises ``ReceiptError`` ``E_CANNOT_ENCODE`` for anything that ``parse_json`` would not read
+    back: numbers that are not finite, halves of surrogate pairs, other types.
     """
     try:
         return (_encode(document, "") + "\n").encode("ascii")

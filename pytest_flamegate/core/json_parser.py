@@ -63,11 +63,8 @@ class _ParseError(Exception):
 def parse_json(data: bytes, limits: Limits = SMALL_LIMITS, *, subject: str = "The document") -> Any:
     """Parse bytes into dict, list, str, int, finite float, bool and None.
 
-    An error calls the file ``subject``, such as ``The evidence``.
-
-    Raises:
-        ReceiptError: ``E_JSON_SIZE``, ``E_JSON_ENCODING``, ``E_JSON_SYNTAX``, ``E_JSON_DEPTH``,
-            ``E_JSON_NUMBER`` or ``E_JSON_DUPLICATE_KEY``.
+    An error calls the file ``subject``, such as ``The evidence``. Raises ``ReceiptError``, whose
+    code starts with ``E_JSON_``.
     """
     try:
         return _parse(data, limits)

@@ -28,9 +28,8 @@ _MACHINE_TIMEOUT_S = 3600.0
 def lock_file(path: Path, timeout_s: float) -> Iterator[None]:
     """Hold the lock file ``path`` within the block; the file is left in place.
 
-    Raises:
-        ToolError: ``E_LOCK_TIMEOUT`` if another process holds it for ``timeout_s`` seconds,
-            ``E_CANNOT_WRITE`` if the file cannot be made.
+    Raises ``ToolError``: ``E_LOCK_TIMEOUT`` if another process holds it for ``timeout_s`` seconds,
+    ``E_CANNOT_WRITE`` if the file cannot be made.
     """
     with write_errors(path):
         make_directory(path.parent)

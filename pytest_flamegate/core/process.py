@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from resource import struct_rusage
+from typing import IO, NoReturn
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process_system import (
@@ -145,12 +146,12 @@ class Child:
         return self._output.size
 
     def stdout_bytes(self) -> bytes:
-        """Return the standard output of the process so far."""
-        return self._output.stdout_bytes
+        """Return the standard output of the process so far; empty if that goes elsewhere."""
+        return b"" if self._output.stdout is None else _read(self._output.stdout)
 
     def stderr_bytes(self) -> bytes:
         """Return the standard error of the process so far."""
-        return self._output.stderr_bytes
+        return _read(self._output.stderr)
 
     def stderr_text(self) -> str:
         """Return the last few kilobytes of standard error, as text."""
@@ -166,16 +167,14 @@ class Child:
             pid, status, usage = os.wait4(self.pid, options)
         except ChildProcessError:
             # A handler of SIGCHLD reaped it: its status is lost.
-            self._ended(-signal.SIGKILL)
-            return
-        if pid == self.pid:
+            self.returncode = -signal.SIGKILL
+        else:
+            if pid != self.pid:
+                return
             self.usage = usage
-            self._ended(os.waitstatus_to_exitcode(status))
-
-    def _ended(self, status: int) -> None:
-        self.returncode = status
+            self.returncode = os.waitstatus_to_exitcode(status)
         if self._process is not None:
-            self._process.returncode = status
+            self._process.returncode = self.returncode
 
     def _sweep(self, known: set[int]) -> None:
         deadline = time.monotonic() + _SWEEP_S
@@ -216,6 +215,10 @@ class Child:
         return is_alive(pid)
 
 
+def _read(stream: IO[bytes]) -> bytes:
+    return os.pread(stream.fileno(), os.fstat(stream.fileno()).st_size, 0)
+
+
 def start(
     argv: Sequence[str],
     *,
@@ -249,8 +252,7 @@ def start(
                 start_new_session=True,
             )
     except (OSError, ValueError) as error:
-        _abandon(output)
-        raise _start_error(repr(argv[0]), error) from None
+        _give_up(output, repr(argv[0]), error)
     return Child(process.pid, marker, output, before, process)
 
 
@@ -273,8 +275,7 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
         try:
             pid = os.fork()
         except OSError as error:
-            _abandon(output)
-            raise _start_error("a copy of this process", error) from None
+            _give_up(output, "a copy of this process", error)
     if pid == 0:
         os.environ[MARKER] = marker
         if cpu is not None:
@@ -312,16 +313,14 @@ def run(
     return CompletedCommand(tuple(argv), code, stdout, stderr, status is None, elapsed_s)
 
 
-def _abandon(output: Output) -> None:
+def _give_up(output: Output, program: str, error: Exception) -> NoReturn:
     output.close()
     release_subreaper()
-
-
-def _start_error(program: str, error: Exception) -> ToolError:
     number = getattr(error, "errno", None)
     reason = getattr(error, "strerror", None) or str(error)
     code = "E_ARGUMENTS_TOO_LONG" if number == errno.E2BIG else "E_CANNOT_START"
-    return ToolError(code, f"Cannot start {program}: {reason}.", _REMEDIES.get(number, _CHECK))
+    remedy = _REMEDIES.get(number, _CHECK)
+    raise ToolError(code, f"Cannot start {program}: {reason}.", remedy) from None
 
 
 def _run_forked(target: Callable[[], None], stdout_fd: int, stderr_fd: int) -> None:

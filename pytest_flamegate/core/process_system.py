@@ -42,24 +42,10 @@ class Output:
         """Bytes written so far to all of them."""
         return sum(os.fstat(each.fileno()).st_size for each in self._streams)
 
-    @property
-    def stdout_bytes(self) -> bytes:
-        """The bytes of standard output; empty if that goes elsewhere."""
-        return b"" if self.stdout is None else _read(self.stdout)
-
-    @property
-    def stderr_bytes(self) -> bytes:
-        """The bytes of standard error."""
-        return _read(self.stderr)
-
     def close(self) -> None:
         """Discard the streams and their content."""
         for stream in self._streams:
             stream.close()
-
-
-def _read(stream: IO[bytes]) -> bytes:
-    return os.pread(stream.fileno(), os.fstat(stream.fileno()).st_size, 0)
 
 
 def wait_readable(fd: int, timeout_s: float) -> bool:
@@ -137,8 +123,10 @@ def acquire_subreaper() -> None:
     global _users, _earlier
     with _lock:
         if _users == 0:
-            _earlier = _get_subreaper()
-            _set_subreaper(1)
+            value = ctypes.c_int(0)
+            _libc().prctl(_GET_CHILD_SUBREAPER, ctypes.byref(value), 0, 0, 0)
+            _libc().prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            _earlier = value.value
         _users += 1
 
 
@@ -148,17 +136,11 @@ def release_subreaper() -> None:
     with _lock:
         _users -= 1
         if _users == 0:
-            _set_subreaper(_earlier)
+            _libc().prctl(_SET_CHILD_SUBREAPER, _earlier, 0, 0, 0)
 
 
-def _get_subreaper() -> int:
-    value = ctypes.c_int(0)
-    ctypes.CDLL(None, use_errno=True).prctl(_GET_CHILD_SUBREAPER, ctypes.byref(value), 0, 0, 0)
-    return value.value
-
-
-def _set_subreaper(value: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, value, 0, 0, 0)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 MARKER = "FLAMEGATE_TREE"

@@ -38,9 +38,7 @@ def decode_name(raw: bytes) -> str:
 
 def is_clean(text: str) -> bool:
     """Whether ``text`` is free of ``;`` and of control, bidi and invisible characters."""
-    if text.isascii():
-        return text.isprintable() and ";" not in text
-    return text.isprintable() and ";" not in text and INVISIBLE.isdisjoint(text)
+    return text.isprintable() and ";" not in text and (text.isascii() or INVISIBLE.isdisjoint(text))
 
 
 @lru_cache(maxsize=16384)
@@ -50,10 +48,8 @@ def escape_name(text: str, limit_bytes: int = NAME_BYTES) -> str:
     The result has at most ``limit_bytes`` bytes of UTF-8. A longer one is cut and ends in ``~``
     and eight digits of the SHA-256 of the whole, so that two long names stay different.
     """
-    if is_clean(text) and "\\" not in text:
-        units = list(text)
-    else:
-        units = [_unit(character) for character in text]
+    is_plain = is_clean(text) and "\\" not in text
+    units = list(text) if is_plain else [_unit(character) for character in text]
     whole = "".join(units)
     encoded = whole.encode()
     if len(encoded) <= limit_bytes:
@@ -71,9 +67,8 @@ def escape_name(text: str, limit_bytes: int = NAME_BYTES) -> str:
 @lru_cache(maxsize=4096)
 def _unit(character: str) -> str:
     # Cached: a string for each character of a hostile name would take fifty times its size.
-    if character != "\\" and is_clean(character):
-        return character
-    return escape_character(character)
+    is_plain = character != "\\" and is_clean(character)
+    return character if is_plain else escape_character(character)
 
 
 def escape_character(character: str) -> str:

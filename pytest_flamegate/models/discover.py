@@ -98,9 +98,7 @@ def find_model(declared: str | None, directory: Path) -> Path:
     model decides. A split model is its first part, and needs all others next to it. Projectors
     (``mmproj…``) are no models.
 
-    Raises:
-        ToolError: ``E_MODEL_MISSING``, ``E_MODEL_AMBIGUOUS`` if there are several,
-            ``E_MODEL_PARTS``.
+    Raises ``ToolError``: ``E_MODEL_MISSING``, ``E_MODEL_AMBIGUOUS``, ``E_MODEL_PARTS``.
     """
     if declared is not None and is_file(directory / declared):
         return model_files(directory / declared)[0]
