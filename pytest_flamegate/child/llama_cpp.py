@@ -23,12 +23,9 @@ _PROMPT_TOO_LONG = "exceed_context_size_error"
 def load_engine(load: dict[str, Any]) -> LlamaCppServer:
     """Import xllamacpp and have it load the model.
 
-    Args:
-        load: ``model`` (path), ``threads``, ``seed``, ``context`` (tokens), ``batch`` (tokens,
-            None leaves it to the library) and ``gpu_layers``.
-
-    Raises:
-        ToolError: ``E_NO_LIBRARY``, ``E_LIBRARY_BROKEN``, ``E_MODEL_UNSUPPORTED``.
+    ``load`` has ``model`` (path), ``threads``, ``seed``, ``context`` (tokens), ``batch`` (tokens,
+    None leaves it to the library) and ``gpu_layers``. Raises ``ToolError``: ``E_NO_LIBRARY``,
+    ``E_LIBRARY_BROKEN``, ``E_MODEL_UNSUPPORTED``.
     """
     library = _import_library()
     log_start = _count_log_bytes()
@@ -50,17 +47,15 @@ def load_engine(load: dict[str, Any]) -> LlamaCppServer:
 def _import_library() -> ModuleType:
     try:
         return importlib.import_module("xllamacpp")
-    except ModuleNotFoundError as error:
-        if error.name == "xllamacpp":
+    except Exception as error:  # a native library can fail in any way
+        if isinstance(error, ModuleNotFoundError) and error.name == "xllamacpp":
             raise ToolError(
                 "E_NO_LIBRARY",
                 "The library xllamacpp is not installed here.",
                 "Install it: pip install xllamacpp.",
             ) from None
-        cause: Exception = error
-    except Exception as error:  # a native library can fail in any way
-        cause = error
-    raise _broken_library(f"cannot be imported: {type(cause).__name__}: {cause}")
+        problem = f"cannot be imported: {type(error).__name__}: {error}"
+        raise _broken_library(problem) from None
 
 
 def _broken_library(problem: str) -> ToolError:

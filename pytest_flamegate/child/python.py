@@ -19,15 +19,11 @@ if TYPE_CHECKING:
 
 
 def load_engine(load: dict[str, Any]) -> Generate:
-    """Import the target in the child and return it.
+    """Import ``load["target"]`` from ``load["directory"]`` in the child and return it.
 
-    Args:
-        load: ``target`` and the ``directory`` to import it from; optionally ``inject``, a
-            function to slow with its extra percent (see ``inject.slow``), and ``kernel_trace``,
-            one of ``TRACERS`` with the directory for its traces.
-
-    Raises:
-        ToolError: ``E_TARGET_NOT_FOUND``; ``E_NO_LIBRARY`` if torch is to trace and is missing.
+    ``load`` may have ``inject``, a function to slow with its extra percent (see ``inject.slow``),
+    and ``kernel_trace``, one of ``TRACERS`` with the directory for its traces. Raises
+    ``ToolError`` ``E_TARGET_NOT_FOUND``, or ``E_NO_LIBRARY`` if torch is to trace and is missing.
     """
     tracer, directory = load.get("kernel_trace", (None, None))
     if directory is not None:

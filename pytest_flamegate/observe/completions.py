@@ -66,7 +66,7 @@ def make_request(
     if model is not None:
         fields["model"] = model
     sent = {name: value for name, value in fields.items() if name not in without}
-    return json.dumps(sent | _to_plain(plan.request)).encode()
+    return json.dumps(sent | dict(plan.request), default=dict).encode()
 
 
 @dataclass(slots=True)
@@ -197,15 +197,6 @@ def read_number(table: Mapping[str, Any], name: str) -> float | None:
 def _table(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = table.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def _to_plain(value: Any) -> Any:
-    """Return frozen mappings and tuples as JSON can encode them."""
-    if isinstance(value, Mapping):
-        return {key: _to_plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_to_plain(each) for each in value]
-    return value
 
 
 def server_error(workload: Workload, status: int, message: str) -> ToolError:

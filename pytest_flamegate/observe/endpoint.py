@@ -76,9 +76,7 @@ class EndpointProcess(EngineProcess):
             self._find_server(Origin.of(plan.url), began)
         else:
             began_ns = time.monotonic_ns()
-            for tries_left in reversed(range(_PORT_TRIES)):
-                if self._start(env, cpu, began, is_last=not tries_left):
-                    break
+            self._start(env, cpu, began, _PORT_TRIES - 1)
             self.load_ns = time.monotonic_ns() - began_ns
         self._server_pid = self.pid
         try:
@@ -109,14 +107,9 @@ class EndpointProcess(EngineProcess):
         )
 
     def _start(
-        self,
-        env: Mapping[str, str],
-        cpu: int | None,
-        began: Callable[[int], None],
-        *,
-        is_last: bool,
-    ) -> bool:
-        """Start the server; return False if another process took its port first."""
+        self, env: Mapping[str, str], cpu: int | None, began: Callable[[int], None], tries_left: int
+    ) -> None:
+        """Start the server; try again if another process took its port first."""
         port = find_free_port(HOST)
         argv = [
             part.replace("{host}", HOST).replace("{port}", str(port)) for part in self._plan.argv
@@ -131,7 +124,7 @@ class EndpointProcess(EngineProcess):
             self._await_ready(time.monotonic() + self._workload.timeout_s)
             own = process_system.find_listeners(port, process_system.find_descendants(self.pid))
             if own or not (others := process_system.find_listeners(port)):
-                return True
+                return
             pids = ", ".join(map(str, sorted(others)))
             raise ToolError(
                 "E_PORT_TAKEN",
@@ -142,9 +135,9 @@ class EndpointProcess(EngineProcess):
         except BaseException as error:
             self._child.end()
             is_lost = isinstance(error, ToolError) and bool(process_system.find_listeners(port))
-            if is_last or not is_lost:
+            if not tries_left or not is_lost:
                 raise
-            return False
+        self._start(env, cpu, began, tries_left - 1)
 
     def _await_ready(self, until_s: float) -> None:
         """Poll the server until it is ready, up to ``until_s`` on the monotonic clock."""
@@ -216,7 +209,11 @@ class EndpointProcess(EngineProcess):
         answers = [self._complete(self._workload.max_tokens) for _ in range(sequences)]
         interval = before.until(self._read_clocks())
         for answer in answers:
-            self._sink(self._tokens(answer))
+            if self.token_source == CHUNK:
+                self._sink(tuple(answer.pieces))
+            else:  # merged tokens are one text in the first of them
+                count = max(answer.counted or 0, len(answer.pieces))
+                self._sink(("".join(answer.pieces), *[""] * (count - 1)))
         self._reports += answers[-1].reports()
         return Block(interval, tuple(self._gaps(answer) for answer in answers))
 
@@ -313,13 +310,6 @@ class EndpointProcess(EngineProcess):
         body = make_request(self._plan, self._workload, self._model, max_tokens, self._without)
         path = "/v1/chat/completions" if self._plan.chat else "/v1/completions"
         return self._client.complete(path, body)
-
-    def _tokens(self, answer: Completion) -> tuple[str, ...]:
-        """Return the tokens as text; merged ones as one text in the first of them."""
-        if self.token_source == CHUNK:
-            return tuple(answer.pieces)
-        count = max(answer.counted or 0, len(answer.pieces))
-        return ("".join(answer.pieces), *[""] * (count - 1))
 
     def _gaps(self, answer: Completion) -> tuple[int, ...]:
         """Return a gap for each token; a token that was not observed counts as the last."""

@@ -85,6 +85,21 @@ class EngineProcess:
         """End it and all it started; it has ``leave_s`` to leave by itself."""
         raise NotImplementedError
 
+    def warm_up_for_block(self, block_s: float) -> int:
+        """Warm up; return how many sequences fill about ``block_s``."""
+        return max(1, math.floor(block_s / self.measure_sequence_s()))
+
+    def measure_sequence_s(self) -> float:
+        """Warm up; estimate the time of a whole sequence from one of 32 tokens."""
+        return self.measure_warm_up_s() * max(1.0, self._workload.max_tokens / WARM_TOKENS)
+
+    def measure_warm_up_s(self) -> float:
+        """Warm up twice; return the time of the second warm-up."""
+        self.warm_up(WARM_TOKENS)
+        began_s = time.monotonic()
+        self.warm_up(WARM_TOKENS)
+        return max(time.monotonic() - began_s, 1e-6)
+
     def reports(self) -> tuple[Report, ...]:
         """Return the engine's own figures for its measured sequences so far."""
         return tuple(self._reports)
@@ -119,24 +134,6 @@ class ProcessTime:
         if not self.repeats:
             return self.sequence_s
         return self.start_s + max(seconds, self.sequence_s)
-
-
-def warm_up_for_block(process: EngineProcess, workload: Workload, block_s: float) -> int:
-    """Warm the process up; return how many sequences fill about ``block_s``."""
-    return max(1, math.floor(block_s / measure_sequence_s(process, workload)))
-
-
-def measure_sequence_s(process: EngineProcess, workload: Workload) -> float:
-    """Warm the process up; estimate the time of a whole sequence from one of 32 tokens."""
-    return measure_warm_up_s(process) * max(1.0, workload.max_tokens / WARM_TOKENS)
-
-
-def measure_warm_up_s(process: EngineProcess) -> float:
-    """Warm the process up twice; return the time of the second warm-up."""
-    process.warm_up(WARM_TOKENS)
-    began_s = time.monotonic()
-    process.warm_up(WARM_TOKENS)
-    return max(time.monotonic() - began_s, 1e-6)
 
 
 def check_token_count(workload: Workload, count: int) -> None:

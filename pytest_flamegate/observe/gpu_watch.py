@@ -13,7 +13,6 @@ from typing import Any
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.process_system import find_descendants
 from pytest_flamegate.observe.gpu import (
-    DeviceNode,
     DeviceUse,
     NvidiaDriver,
     Nvml,
@@ -37,10 +36,6 @@ class _WatchedRun:
     looks: int = 0
     uses: dict[str, DeviceUse] = field(default_factory=dict)
     pids: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-
-    @property
-    def is_alive(self) -> bool:
-        return clocks.read_start_ticks(self.pid) == self.started_ticks
 
     def add_use(
         self,
@@ -84,7 +79,9 @@ class DeviceWatch:
     def note_present(self) -> None:
         """Note the processes on the devices before a run starts: none of them is the run's."""
         if self._has_device:
-            self._open = [run for run in self._open if run.is_alive]
+            self._open = [
+                run for run in self._open if clocks.read_start_ticks(run.pid) == run.started_ticks
+            ]
             for processes in self._read_processes().values():
                 for pid in processes:
                     self._owners.setdefault(pid, None)
@@ -140,13 +137,12 @@ class DeviceWatch:
 
     def observe(self, runs: Iterable[Run]) -> ObservedDevices:
         """Return the facts about the devices, and about those of ``runs`` that were inspected."""
-        facts = ObservedDevices(self._nodes, self._has_control, self._driver.version())
         if not self._has_device:
-            return facts
+            return self._facts
         wanted = {(run.pid, run.started_ticks) for run in runs}
         still_there = {pid for processes in self._read_processes().values() for pid in processes}
         return replace(
-            facts,
+            self._facts,
             nvml_driver=self._nvml.driver,
             nvml=self._nvml.version,
             devices=self._nvml.devices,
@@ -159,26 +155,20 @@ class DeviceWatch:
         )
 
     @cached_property
-    def _nodes(self) -> tuple[DeviceNode, ...]:
-        return self._driver.nodes()
+    def _facts(self) -> ObservedDevices:
+        """The facts that need no NVML."""
+        nodes, driver = self._driver.nodes(), self._driver
+        return ObservedDevices(nodes, bool(nodes) and driver.has_control(), driver.version())
 
-    @cached_property
-    def _has_control(self) -> bool:
-        return bool(self._nodes) and self._driver.has_control()
-
-    @cached_property
+    @property
     def _has_device(self) -> bool:
-        return self._has_control and self._driver.version() is not None
+        return self._facts.control and self._facts.kernel_driver is not None
 
     @cached_property
     def _nvml(self) -> Nvml:
         nvml = Nvml(self._importing)
-        nvml.open(self._driver.version())
+        nvml.open(self._facts.kernel_driver)
         return nvml
-
-    @cached_property
-    def _shares_pids(self) -> bool:
-        return self._driver.shares_pids()
 
     def _read_processes(self) -> dict[str, Mapping[int, int | None]]:
         found = {each.uuid: self._nvml.processes(each.uuid) for each in self._nvml.devices}
@@ -204,7 +194,7 @@ class DeviceWatch:
                 run.add_use(uuid, own, tree, processes, busy=busy)
 
     def _owns(self, run: _WatchedRun, pid: int, tree: set[int]) -> bool:
-        if self._shares_pids:
+        if self._driver.shares_pids():
             return pid in tree
         # In a container a process of the machine may have the number of one in here by chance:
         # one that was there before the run is not the run's. One that comes while two runs are

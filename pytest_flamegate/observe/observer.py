@@ -25,9 +25,7 @@ from pytest_flamegate.observe.engine_process import (
     ProcessTime,
     RunPlace,
     Window,
-    measure_sequence_s,
     no_bricks_error,
-    warm_up_for_block,
 )
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.observation import Block, Observation, Role, Run
@@ -58,7 +56,7 @@ def time_blocks(
     The reference kernel runs only in served processes. The peak memory is read before it
     allocates its own.
     """
-    sequences = warm_up_for_block(process, workload, seconds / BLOCKS)
+    sequences = process.warm_up_for_block(seconds / BLOCKS)
     end_s = time.monotonic() + seconds
     blocks: list[Block] = []
 
@@ -131,7 +129,7 @@ class Observer:
             self._run_streamed("timed", self.plan)
             return ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
         with self.serve() as served:
-            sequence_s = measure_sequence_s(served, self.workload)
+            sequence_s = served.measure_sequence_s()
             start_s = time.monotonic() - began_s
             if reference and isinstance(served, ServedProcess):
                 served.reference(1)
@@ -165,7 +163,7 @@ class Observer:
         """
         assert isinstance(self.plan, Lasting)
         with self.serve(python_flags=self.python_flags) as served:
-            sequences = warm_up_for_block(served, self.workload, seconds)
+            sequences = served.warm_up_for_block(seconds)
             window = attach(served.pid)
             blocks: list[Block] = []
             try:
@@ -196,7 +194,7 @@ class Observer:
         """
         with self.serve() as served:
             assert isinstance(served, ServedProcess)
-            sequences = warm_up_for_block(served, self.workload, seconds)
+            sequences = served.warm_up_for_block(seconds)
             block, recorded = served.brick_block(sequences)
             if not recorded.totals:
                 raise no_bricks_error(self.workload.name)
@@ -244,7 +242,18 @@ class Observer:
         ``options`` are added to the plan's own for the engine's factory.
         """
         self.devices.note_present()
-        served = self._start(place, python_flags, options)
+        plan = self.plan
+        assert isinstance(plan, Lasting)
+        common = (self.workload, environment.make_environment(self.workload), self._same.add)
+        served: EngineProcess
+        if isinstance(plan, Endpoint):
+            # Imported late: only servers need http and ssl.
+            from pytest_flamegate.observe.endpoint import EndpointProcess
+
+            served = EndpointProcess(plan, *common, place.cpu, self._note_start)
+        else:
+            plan = replace(plan, load={**plan.load, **options})
+            served = ServedProcess(plan, *common, python_flags, place.cpu, self._note_start)
         try:
             requested = environment.requested_variables(self.workload)
             self._effective = environment.read_variables(served.pid, requested)
@@ -315,20 +324,6 @@ class Observer:
             differs_to=self._same.differs_to,
             engine=self._facts or _EMPTY,
         )
-
-    def _start(
-        self, place: RunPlace, python_flags: Sequence[str], options: Mapping[str, object]
-    ) -> EngineProcess:
-        plan = self.plan
-        assert isinstance(plan, Lasting)
-        common = (self.workload, environment.make_environment(self.workload), self._same.add)
-        if isinstance(plan, Endpoint):
-            # Imported late: only servers need http and ssl.
-            from pytest_flamegate.observe.endpoint import EndpointProcess
-
-            return EndpointProcess(plan, *common, place.cpu, self._note_start)
-        plan = replace(plan, load={**plan.load, **options})
-        return ServedProcess(plan, *common, python_flags, place.cpu, self._note_start)
 
     def _note_start(self, pid: int) -> None:
         url = self.plan.url if isinstance(self.plan, Endpoint) else None

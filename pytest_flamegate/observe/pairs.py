@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 from pytest_flamegate.core.process_system import choose_cpu
 from pytest_flamegate.engines.base import Lasting
@@ -18,7 +20,6 @@ from pytest_flamegate.observe.engine_process import (
     WARM_TOKENS,
     EngineProcess,
     RunPlace,
-    measure_warm_up_s,
 )
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
@@ -52,7 +53,7 @@ class PairObserver:
         if isinstance(self.base.plan, Lasting):
             self._served(sides, place)
         else:
-            self._programs(sides, place)
+            self._take_turns([partial(side.run_program, place) for side in sides], least=1)
         self.pairs += 1
 
     def _served(self, sides: list[Observer], place: RunPlace) -> None:
@@ -81,20 +82,15 @@ class PairObserver:
 
     def _by_blocks(self, turns: list[_Turns]) -> None:
         sequences = max(turn.sequences for turn in turns)
-        end_s = time.monotonic() + 2 * PAIR_S
-        done = 0
-        while done < MIN_TURNS or (done < MAX_TURNS and time.monotonic() < end_s):
-            for turn in self.rng.sample(turns, len(turns)):
-                turn.block(sequences)
-            done += 1
+        self._take_turns([partial(turn.block, sequences) for turn in turns], MIN_TURNS)
 
-    def _programs(self, sides: list[Observer], place: RunPlace) -> None:
-        """Run each side's program in turns, in a fresh process each time."""
+    def _take_turns(self, takes: Sequence[Callable[[], object]], least: int) -> None:
+        """Call both sides in turns for 1 s, each at least ``least`` times and at most 64."""
         end_s = time.monotonic() + 2 * PAIR_S
         done = 0
-        while not done or (done < MAX_TURNS and time.monotonic() < end_s):
-            for side in self.rng.sample(sides, len(sides)):
-                side.run_program(place)
+        while done < least or (done < MAX_TURNS and time.monotonic() < end_s):
+            for take in self.rng.sample(takes, len(takes)):
+                take()
             done += 1
 
 
@@ -105,7 +101,7 @@ class _Turns:
         self.side = side
         self.served = served
         self.blocks: list[Block] = []
-        warm_s = measure_warm_up_s(served)
+        warm_s = served.measure_warm_up_s()
         tokens = min(WARM_TOKENS, side.workload.max_tokens)
         self.part_tokens = max(1, round(TURN_S * tokens / warm_s))
         self.sequences = max(1, round(TURN_S / warm_s))

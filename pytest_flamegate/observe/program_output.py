@@ -23,6 +23,8 @@ TAIL_BYTES = 32 << 10
 # Each matches one byte, the last of a token, so that a search never goes back.
 _ENDS = {"word": re.compile(rb"\S(?=\s)"), "line": re.compile(rb"\n")}
 
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+
 At = TypeVar("At")
 
 
@@ -52,7 +54,8 @@ class OwnLineFilter(Generic[At]):
         if not self._markers:
             return [(data, at)]
         passed: list[tuple[bytes, At]] = []
-        for line in _split_lines(data):
+        # Not splitlines(): a carriage return ends no line here.
+        for line in _LINE.findall(data):
             passed += self._filter(line, at)
             if line.endswith(b"\n"):
                 self._passes = self._removes = False
@@ -78,12 +81,6 @@ class OwnLineFilter(Generic[At]):
             self._passes = True
             return self.finish()
         return []
-
-
-def _split_lines(data: bytes) -> list[bytes]:
-    # Not splitlines(): a carriage return ends no line here.
-    *whole, rest = data.split(b"\n")
-    return [*(line + b"\n" for line in whole), *([rest] if rest else [])]
 
 
 class TokenSplitter(Generic[At]):

@@ -77,17 +77,11 @@ def _identify_machine() -> str:
 def remove_tree(directory: Path) -> None:
     """Remove a directory and all below it, as far as possible; read-only directories too."""
     shutil.rmtree(directory, ignore_errors=True)
-    if directory.exists():
-        _make_writable(directory)
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _make_writable(top: Path) -> None:
     # Only the permissions of directories matter for a removal; links are not followed.
-    pending = [top]
+    pending = [directory] if directory.exists() else []
     while pending:
-        directory = pending.pop()
         with contextlib.suppress(OSError):
-            directory.chmod(stat.S_IRWXU)
-            with os.scandir(directory) as entries:
-                pending += [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False)]
+            pending[-1].chmod(stat.S_IRWXU)
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
+            pending += [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False)]
+    shutil.rmtree(directory, ignore_errors=True)

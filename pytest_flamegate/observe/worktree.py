@@ -42,7 +42,7 @@ def make_base_workload(workload: Workload, checkout: Checkout) -> Workload:
     moves if the revision has it, else both sides share it. Raises ``ToolError``
     ``E_NOT_AT_REVISION`` if the revision does not have the workload's directory.
     """
-    sides = TreePair(checkout.project, checkout.root)
+    sides = checkout.sides
     directory = checkout.move_path(workload.directory)
     if not directory.is_dir():
         raise ToolError(
@@ -74,7 +74,7 @@ def plan_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan,
     ``ToolError`` ``E_BASE_NOT_BUILT`` if the checkout lacks the project's program that runs.
     """
     base = make_base_workload(workload, checkout)
-    sides = TreePair(checkout.project, checkout.root)
+    sides = checkout.sides
     if isinstance(plan, Endpoint) and plan.url is not None:
         raise UsageError(
             "E_URL_AT_REVISION",
@@ -201,9 +201,14 @@ class Checkout:
         with contextlib.suppress(*(() if kind is None else (FlamegateError,))):
             self.close()
 
+    @property
+    def sides(self) -> TreePair:
+        """The project and the worktree."""
+        return TreePair(self.project, self.root)
+
     def move_path(self, path: Path) -> Path:
         """Return ``path`` in the worktree, or unchanged if both sides share it."""
-        return TreePair(self.project, self.root).relocate(path) or path
+        return self.sides.relocate(path) or path
 
     def close(self) -> None:
         """Remove the worktree and git's record of it, if they are still there.
