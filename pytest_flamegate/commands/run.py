@@ -54,11 +54,6 @@ def run(parsed: argparse.Namespace) -> int:
         require_writable(settings.report)
     outcomes = gate_all(settings, _choose_entries(settings, parsed.workloads))
     hints = Hints(settings, as_command=True)
-    drawn = {
-        outcome.evidence.nonce: outcome.pictures.drawn
-        for outcome in outcomes
-        if outcome.evidence is not None and outcome.pictures.drawn is not None
-    }
     shown = [view_of(outcome, outcome.workload.node_name, hints) for outcome in outcomes]
     for outcome, one in zip(outcomes, shown, strict=True):
         if outcome.fails:
@@ -67,7 +62,7 @@ def run(parsed: argparse.Namespace) -> int:
     table = summary_lines(shown, hints, parsed.workloads, width=width, colour=colour)
     common.print_text("\n".join(table))
     if settings.report is not None:
-        write_report(settings.report, report_results(shown, drawn, hints), settings)
+        write_report(settings.report, report_results(shown, settings), settings)
         common.print_text(f"report: {relative(settings.report, settings.root)}")
     return worst_exit_code(outcomes)
 

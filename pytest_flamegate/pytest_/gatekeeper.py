@@ -33,7 +33,6 @@ from pytest_flamegate.pytest_.items import (
     select_workloads,
 )
 from pytest_flamegate.pytest_.kernel_benchmarks import gate_benchmark
-from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.run.present import (
     ResultView,
     append_step_summary,
@@ -60,7 +59,6 @@ class Gatekeeper:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.results: list[ResultView] = []
-        self.drawn: dict[str, Drawn] = {}
         self.report_error: FlamegateError | None = None
         try:
             self.settings = Settings.from_pytest(config)
@@ -216,8 +214,6 @@ class Gatekeeper:
         __tracebackhide__ = True
         item.stash[_IS_GATED] = True
         outcome = self.session.gate(workload, call)
-        if outcome.evidence is not None and outcome.pictures.drawn is not None:
-            self.drawn[outcome.evidence.nonce] = outcome.pictures.drawn
         view = view_of(outcome, item.nodeid, self.session.hints)
         item.stash.setdefault(_RESULTS, []).append(view)
         item.user_properties.append(("flamegate_verdict", outcome.verdict.verdict))
@@ -265,8 +261,7 @@ class Gatekeeper:
         if path is None or self._is_worker or self.config.getoption("collectonly"):
             return
         try:
-            reported = report_results(self.results, self.drawn, self.session.hints)
-            write_report(path, reported, self.settings)
+            write_report(path, report_results(self.results, self.settings), self.settings)
         except FlamegateError as error:
             self.report_error = error
             if session.exitstatus == pytest.ExitCode.OK:

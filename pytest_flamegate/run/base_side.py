@@ -30,12 +30,7 @@ class Checkouts:
         """Return ``rev`` of the repository around ``directory``, checked out."""
         key = (directory.absolute(), rev)
         if key not in self._open:
-            known = [each for (place, _), each in self._open.items() if place == key[0]]
-            found = open_checkout(directory, rev)
-            same = next((each for each in known if each.commit == found.commit), None)
-            if same is not None:
-                found.close()
-            self._open[key] = same or found
+            self._open[key] = open_checkout(directory, rev)
         return self._open[key]
 
     def build(
@@ -67,10 +62,8 @@ class Checkouts:
     def close(self) -> None:
         """Remove all of them."""
         with ExitStack() as stack:
-            for checkout in {id(each): each for each in self._open.values()}.values():
+            for checkout in self._open.values():
                 stack.callback(checkout.close)
-        self._open.clear()
-        self._built.clear()
 
 
 def make_importable(workload: Workload, call: Callable[[str, int], Iterable[Any]]) -> Workload:
@@ -167,10 +160,7 @@ def use_own_environments(
 
 
 def bind_to_project(plan: Plan, checkout: Checkout) -> Plan:
-    """Bind the head's imports to the working tree.
-
-    Otherwise a base whose build installs itself would be imported on this side too.
-    """
+    """Bind the head's imports to the working tree: a build may install the base's package."""
     if not isinstance(plan, Served):
         return plan
     trees = {"project": str(checkout.root), "checkout": str(checkout.project)}
@@ -178,10 +168,7 @@ def bind_to_project(plan: Plan, checkout: Checkout) -> Plan:
 
 
 def mark_own_model(plan: Plan) -> Plan:
-    """Report to the child that the two sides load different models: that is a difference.
-
-    Without it the code has to come from each side.
-    """
+    """Report that the two sides load different models: then their code may be the same."""
     if not isinstance(plan, Served) or "model" not in plan.load:
         return plan
     return replace(plan, load={**plan.load, "own_model": True})

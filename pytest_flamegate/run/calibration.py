@@ -88,22 +88,13 @@ def encode(calibration: Calibration, **derived: object) -> bytes:
     return encode_json({**encode_plain(calibration), **derived})
 
 
-def decode(data: bytes) -> Calibration:
-    """Return the calibration that ``data`` holds.
-
-    Raises:
-        ReceiptError: The bytes are no calibration.
-        UndecidedError: Its pairs are impossible.
-    """
+def _read(artifacts: ArtifactStore, path: Path) -> Calibration:
+    # Committed like a baseline, so no link below the root is followed.
+    below = path.relative_to(artifacts.root).parts
+    data = read_beneath(artifacts.root, *below, limit=_MAX_BYTES)
     found = decode_json(data, Calibration, Limits(_MAX_BYTES), subject="The calibration")
     check_pool(found.differences)
     return found
-
-
-def _read(artifacts: ArtifactStore, path: Path) -> bytes:
-    # Committed like a baseline, so no link below the root is followed.
-    below = path.relative_to(artifacts.root).parts
-    return read_beneath(artifacts.root, *below, limit=_MAX_BYTES)
 
 
 def load(
@@ -118,23 +109,18 @@ def load(
     if not os.path.lexists(path):
         return None
     try:
-        found = decode(_read(artifacts, path))
+        found = _read(artifacts, path)
     except FlamegateError as error:
-        warn(f"The calibration {path} does not count: {error.problem} Calibrate again.")
-        return None
-    if (found.machine_id, found.workload) != (machine_id, workload.name):
-        warn(
-            f"The calibration {path} is of {found.workload!a} on {found.machine_id!a} and does "
-            "not count. Calibrate again."
-        )
-        return None
-    if found.recipe_sha256 != recipe_sha256(workload):
-        warn(
-            f"The calibration {path} does not count: {workload.name} ran differently when it "
-            "was made. Calibrate again."
-        )
-        return None
-    return found
+        problem = error.problem
+    else:
+        if (found.machine_id, found.workload) != (machine_id, workload.name):
+            problem = f"It is of {found.workload!a} on {found.machine_id!a}."
+        elif found.recipe_sha256 != recipe_sha256(workload):
+            problem = f"{workload.name} ran differently when it was made."
+        else:
+            return found
+    warn(f"The calibration {path} does not count: {problem} Calibrate again.")
+    return None
 
 
 def store(artifacts: ArtifactStore, calibration: Calibration, **derived: object) -> StoredPath:
@@ -142,11 +128,11 @@ def store(artifacts: ArtifactStore, calibration: Calibration, **derived: object)
     machine_id, workload = calibration.machine_id, calibration.workload
     path = artifacts.calibration_path(machine_id, workload)
     corrupt = False
-    if os.path.lexists(path):
-        try:
-            decode(_read(artifacts, path))
-        except FlamegateError:
-            corrupt = True
+    try:
+        if os.path.lexists(path):
+            _read(artifacts, path)
+    except FlamegateError:
+        corrupt = True
     data = encode(calibration, **derived)
     return artifacts.write_calibration(machine_id, workload, data, set_aside=corrupt)
 

@@ -40,12 +40,10 @@ _MAX_TRACE_FILES = 64
 
 @dataclass
 class Instruments:
-    """The profilers for the workloads of one project, each chosen once.
+    """The profilers for the workloads of the project ``root``, each chosen once.
 
-    Attributes:
-        requested: A profiler's name, ``auto`` or ``none``.
-        root: The project.
-        counts: Whether instructions are counted too if they can be.
+    ``requested`` is a profiler's name, ``auto`` or ``none``. ``counts``: instructions are counted
+    too if they can be.
     """
 
     requested: str
@@ -60,19 +58,15 @@ class Instruments:
     ) -> Profiler | None:
         """Return the profiler that suits the workload; None if profiling is off.
 
-        Args:
-            workload: The workload that is measured.
-            project: The tree that the workload's code lies in, if it is not the root.
-            comparing: Whether two sides are measured: then more samples are taken.
+        ``project`` is the tree that holds the workload's code, if it is not the root. More samples
+        are taken if two sides are ``comparing``.
 
         Raises:
-            ToolError: No profiler can be used, or the engine says that this one sees nothing
-                of it.
+            ToolError: No profiler can be used, or this one cannot observe the engine.
         """
         found = self.choose_profiler(workload, project, comparing=comparing)
-        runs = engine(workload.engine)
         if found is not None:
-            runs.check_profiler(workload, found.name)
+            engine(workload.engine).check_profiler(workload, found.name)
         return found
 
     def choose_profiler(

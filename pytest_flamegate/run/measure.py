@@ -13,6 +13,7 @@ from pytest_flamegate.gate import MoreProcesses, Reason, last_analysis
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.pairs import PairObserver
+from pytest_flamegate.report.text import plural
 from pytest_flamegate.run.instruments import trace_kernels
 from pytest_flamegate.run.processes import (
     MAX_FOR_SAMPLES,
@@ -47,17 +48,12 @@ def measure(
 ) -> Measured:
     """Measure every side of ``prepared`` until its budget is used up or nothing is undecided.
 
-    Args:
-        prepared: The sides to run, and the budget. One process at most runs past the budget,
-            unless the fewest processes that a verdict needs take longer; that is announced
-            after the first process.
-        until: Judges the measurement so far. More processes are measured if they could settle an
-            undecided verdict.
-        progress: Is updated after every process.
+    ``until`` judges the measurement so far and returns of which processes more could settle it.
+    One process at most runs past the budget, unless the fewest processes that a verdict needs
+    take longer; that is announced after the first process.
 
-    Raises:
-        UndecidedError: ``E_NO_SAMPLES`` or ``E_FEW_SAMPLES``.
-        ToolError: For an engine or a profiler that fails.
+    Raises ``UndecidedError`` (``E_NO_SAMPLES``, ``E_FEW_SAMPLES``), and ``ToolError`` for an
+    engine or a profiler that fails.
     """
     if len(prepared.sides) == 1:
         return _OneSide(prepared, until, progress).measure()
@@ -104,7 +100,7 @@ class _Measurement:
                 if side.wants_bricks:
                     # The change may be what adds the marks: those of the base are not needed.
                     side.clock_bricks_once(needed=side is head)
-            self.update("bricks", _count(len(head.bricks), "process", "processes"))
+            self.update("bricks", plural(len(head.bricks), "process", "processes"))
 
     def update(self, phase: str, detail: str) -> None:
         done = Counter[str](run.role for run in self.sides[-1].observer.runs)
@@ -138,25 +134,20 @@ class _OneSide(_Measurement):
         trace_kernels(side.observer)
         measured = self.measured()
         for _ in range(INTERIM_ANALYSES - 1):
-            wanted = self._affordable(self.until(measured))
+            wanted = self.until(measured)
+            if self.budget.spent >= 1.0:  # bricks have time of their own
+                wanted = replace(wanted, timed=False, profiled=False)
             if not wanted:
                 break
-            self._measure_more(wanted)
+            if wanted.timed:
+                self._time(1.0 if not wanted.profiled else (1.0 + self.budget.spent) / 2, 1)
+            if wanted.profiled:
+                self._profile(1.0, 1)
+            if wanted.bricks:
+                side.bricks_undecided = True
+                self.clock_bricks()
             measured = self.measured()
         return self.complete(measured)
-
-    def _affordable(self, wanted: MoreProcesses) -> MoreProcesses:
-        """Return the part of ``wanted`` that there is time for; bricks have time of their own."""
-        return wanted if self.budget.spent < 1.0 else replace(wanted, timed=False, profiled=False)
-
-    def _measure_more(self, wanted: MoreProcesses) -> None:
-        if wanted.timed:
-            self._time(1.0 if not wanted.profiled else (1.0 + self.budget.spent) / 2, 1)
-        if wanted.profiled:
-            self._profile(1.0, 1)
-        if wanted.bricks:
-            self.sides[0].bricks_undecided = True
-            self.clock_bricks()
 
     def _time(self, share: float, at_least: int) -> None:
         """Time processes until that share of the budget is spent."""
@@ -185,7 +176,7 @@ class _OneSide(_Measurement):
 
     def _update(self, phase: str) -> None:
         (side,) = self.sides
-        processes = _count(side.count("timed"), "process", "processes")
+        processes = plural(side.count("timed"), "process", "processes")
         self.update(phase, f"{processes}, {side.samples:,} samples")
 
 
@@ -254,7 +245,7 @@ class _Pairs(_Measurement):
                 side.profile_once(PAIRS_PROFILED_S)
             done += 1
             samples = sum(side.samples for side in self.sides)
-            pairs = _count(self.head.count("timed"), "pair", "pairs")
+            pairs = plural(self.head.count("timed"), "pair")
             self.update("profiling", f"{pairs}, {samples:,} samples")
 
     def _clock_more_bricks(self) -> bool:
@@ -292,7 +283,3 @@ def _warm_up(side: SideProcesses) -> ProcessTime:
                 "Compare with a revision that has it; the next comparison will.",
             ) from None
         raise type(error)(error.code, f"At {commit}: {error.problem}", error.remedy) from None
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"

@@ -32,31 +32,23 @@ from pytest_flamegate.profile.difference import (
 from pytest_flamegate.profile.formats import parse_profile, read_file, unpack
 from pytest_flamegate.profile.frames import fold_profile, parse_folded
 from pytest_flamegate.profile.model import Profile, Unit
-from pytest_flamegate.receipt.baseline import (
-    BASE_EVIDENCE,
-    BASE_FOLDED,
-    BASE_INSTRUCTIONS,
-    BRICKS,
-    DESCRIBED,
-    DIFFERENCE,
-    EVIDENCE,
-    FOLDED,
-    INSTRUCTIONS,
-    RECEIPT,
-)
+from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.metrics import cost_of, spread_of
 from pytest_flamegate.receipt.types import Evidence, ProfileRecord
 from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.run.seal import ComposedRun, ComposedSide
 
-_EVIDENCE_OF = {FOLDED: EVIDENCE, BASE_FOLDED: BASE_EVIDENCE}
+_EVIDENCE_OF = {
+    run_files.FOLDED: run_files.EVIDENCE,
+    run_files.BASE_FOLDED: run_files.BASE_EVIDENCE,
+}
 _UNITS: dict[str, Unit] = {
-    INSTRUCTIONS: "instructions",
-    BASE_INSTRUCTIONS: "instructions",
+    run_files.INSTRUCTIONS: "instructions",
+    run_files.BASE_INSTRUCTIONS: "instructions",
 }
 """The unit of the counts in a run's other profiles: folded stacks do not name it."""
-_DOCUMENTS = frozenset({RECEIPT, EVIDENCE, BASE_EVIDENCE})
+_DOCUMENTS = frozenset({run_files.RECEIPT, run_files.EVIDENCE, run_files.BASE_EVIDENCE})
 _OWN_DOCUMENT = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
 _AGAIN = "Restore it from version control, or measure again."
 _ALL = 1 << 30
@@ -85,11 +77,9 @@ class OpenedProfile:
 def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
     """Open the profile of a run or of a file.
 
-    Args:
-        path: A run's directory, its receipt, evidence or folded profile, or any file that
-            ``parse_profile`` reads. Evidence beside a folded profile counts only if it names
-            the profile's sha256.
-        roots: Directories that are cut off the paths of a foreign profile.
+    ``path`` is a run's directory, its receipt, evidence or folded profile, or any file that
+    ``parse_profile`` reads. Evidence beside a folded profile counts only if it names the profile's
+    sha256. ``roots`` are directories that are cut off the paths of a foreign profile.
 
     Raises:
         UsageError: ``E_NO_RUN`` for a directory without a profile.
@@ -104,7 +94,7 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
     if evidence := _evidence_beside(path, data):
         return _profile_of_run(evidence, data, path)
     profile = _imported_profile(path, data) or parse_profile(data, roots)
-    if path.name in _UNITS and is_file(path.with_name(EVIDENCE)):
+    if path.name in _UNITS and is_file(path.with_name(run_files.EVIDENCE)):
         profile = replace(profile, unit=_UNITS[path.name])
     return OpenedProfile(profile, path.stem, None, None)
 
@@ -114,11 +104,11 @@ def _is_directory(path: Path) -> bool:
 
 
 def _open_directory(path: Path) -> OpenedProfile:
-    folded = path / FOLDED
+    folded = path / run_files.FOLDED
     if not is_file(folded):
         raise UsageError(
             "E_NO_RUN",
-            f"{str(path)!a} holds no {FOLDED}.",
+            f"{str(path)!a} holds no {run_files.FOLDED}.",
             "Give the directory of a run, a receipt, or a profile.",
         )
     opened = open_profile(folded)
@@ -130,14 +120,14 @@ def _open_document(path: Path, data: bytes) -> OpenedProfile:
     if path.name in _EVIDENCE_OF.values() or b'"receipt_sha256"' in data:
         evidence = decode_evidence(data)
         names = (folded for folded, name in _EVIDENCE_OF.items() if name == path.name)
-        folded = next(names, FOLDED)
+        folded = next(names, run_files.FOLDED)
     else:
         decode_receipt(data)
         evidence = decode_evidence(
-            read_bounded(path.with_name(EVIDENCE), EVIDENCE_LIMITS.max_bytes)
+            read_bounded(path.with_name(run_files.EVIDENCE), EVIDENCE_LIMITS.max_bytes)
         )
         _require_digest("E_RECEIPT_CHANGED", "receipt", evidence.receipt_sha256, data)
-        folded = FOLDED
+        folded = run_files.FOLDED
     if evidence.profile is None:
         raise ReceiptError(
             "E_NO_PROFILE",
@@ -150,7 +140,7 @@ def _open_document(path: Path, data: bytes) -> OpenedProfile:
 
 def _evidence_beside(path: Path, data: bytes) -> Evidence | None:
     """Return the evidence beside a folded profile; a file of another name need not have any."""
-    beside = path.with_name(_EVIDENCE_OF.get(path.name, EVIDENCE))
+    beside = path.with_name(_EVIDENCE_OF.get(path.name, run_files.EVIDENCE))
     if not is_file(beside):
         return None
     evidence = decode_evidence(read_bounded(beside, EVIDENCE_LIMITS.max_bytes))
@@ -161,14 +151,14 @@ def _evidence_beside(path: Path, data: bytes) -> Evidence | None:
 
 def _imported_profile(path: Path, data: bytes) -> Profile | None:
     """Return an imported profile with all that was known about it; None if it was not imported."""
-    beside = path.with_name(DESCRIBED)
-    if path.name != FOLDED or not is_file(beside):
+    beside = path.with_name(run_files.DESCRIBED)
+    if path.name != run_files.FOLDED or not is_file(beside):
         return None
     described = parse_profile(read_file(beside))
     if fold_profile(described).encode() != data:
         raise ReceiptError(
             "E_PROFILE_CHANGED",
-            f"{str(path)!a} holds other stacks than {DESCRIBED} beside it.",
+            f"{str(path)!a} holds other stacks than {run_files.DESCRIBED} beside it.",
             "Import the profile again.",
         )
     return described
@@ -227,16 +217,16 @@ def open_graph(path: Path) -> ExecutionGraph:
         UndecidedError: ``E_NO_CALLS`` for a trace with too many calls.
         ToolError: ``E_CANNOT_READ``.
     """
-    if path.name == EVIDENCE:
+    if path.name == run_files.EVIDENCE:
         path = path.parent  # it holds the sums; the calls are next to it
     if _is_directory(path):
-        if not is_file(path / BRICKS):
+        if not is_file(path / run_files.BRICKS):
             raise UsageError(
                 "E_NO_RUN",
-                f"{str(path)!a} holds no {BRICKS}.",
+                f"{str(path)!a} holds no {run_files.BRICKS}.",
                 "Measure with --flamegate-bricks, and give the directory of that run.",
             )
-        path = path / BRICKS
+        path = path / run_files.BRICKS
     data = read_file(path)
     if is_trace(unpack(data)):
         found = read_trace(data, str(path))
@@ -255,8 +245,8 @@ def open_graph(path: Path) -> ExecutionGraph:
     raise ReceiptError(
         "E_UNKNOWN_FORMAT",
         f"{str(path)!a} is JSON and no execution graph.",
-        f"Give a run's {BRICKS}, the output of flamegate bricks PATH --json, or a trace of "
-        "torch.profiler, Chrome or onnxruntime.",
+        f"Give a run's {run_files.BRICKS}, the output of flamegate bricks PATH --json, or a "
+        "trace of torch.profiler, Chrome or onnxruntime.",
     )
 
 
@@ -270,25 +260,21 @@ class BrickSums:
 
 
 def open_sums(path: Path) -> BrickSums:
-    """Open the sums of a run's bricks, or of a trace.
-
-    Raises:
-        UsageError: ``E_NO_RUN`` for a directory without evidence.
-        UndecidedError: ``E_NO_BRICKS`` if the evidence holds no brick.
-        ToolError: ``E_CANNOT_READ``.
-    """
-    if not _is_directory(path) and path.name not in (BRICKS, EVIDENCE):
+    """Open the sums of the bricks of a run or a trace. Raises as ``open_graph`` does."""
+    if not _is_directory(path) and path.name not in (run_files.BRICKS, run_files.EVIDENCE):
         found = read_trace(read_file(path), str(path))
         table = tabulate_totals(found.totals, wall_ns=found.wall_ns, top=_ALL)
         return BrickSums(path.name, replace(table, lanes=len(found.lanes)), found.notes)
     directory = path if _is_directory(path) else path.parent
-    if not is_file(directory / EVIDENCE):
+    if not is_file(directory / run_files.EVIDENCE):
         raise UsageError(
             "E_NO_RUN",
-            f"{str(directory)!a} holds no {EVIDENCE}.",
+            f"{str(directory)!a} holds no {run_files.EVIDENCE}.",
             "Measure with --flamegate-bricks, and give the directory of that run or a trace.",
         )
-    evidence = decode_evidence(read_bounded(directory / EVIDENCE, EVIDENCE_LIMITS.max_bytes))
+    evidence = decode_evidence(
+        read_bounded(directory / run_files.EVIDENCE, EVIDENCE_LIMITS.max_bytes)
+    )
     name = str(evidence.workload.get("name", ""))
     return BrickSums(name, tabulate_runs(evidence.bricks, top=_ALL))
 
@@ -302,13 +288,7 @@ def compare_opened(
 ) -> ProfileDifference:
     """Compare two profiles, by the cost of a token if both have evidence, else by shares.
 
-    Args:
-        base: The profile before.
-        head: The profile after.
-        paired: Whether the two were measured in pairs with each other.
-
-    Raises:
-        UndecidedError: ``E_NO_SAMPLES`` if one holds no sample.
+    ``paired``: the two were measured in pairs. Raises ``UndecidedError`` ``E_NO_SAMPLES``.
     """
     costs: tuple[float | None, float | None] = (None, None)
     error = 0.0
@@ -366,7 +346,7 @@ def difference_of(run: ComposedRun, verdict: Verdict) -> ProfileDifference | Non
     baseline, head = run.prepared.baseline, _opened(run.head, "now")
     if baseline is None or baseline.evidence.profile is None or head is None:
         return None
-    stored = open_profile(baseline.directory / FOLDED)
+    stored = open_profile(baseline.directory / run_files.FOLDED)
     return compare_opened(title_profile(stored, "baseline"), head)
 
 
@@ -376,10 +356,12 @@ def read_difference(directory: Path, *, paired: bool) -> ProfileDifference | Non
     Raises:
         FlamegateError: As ``open_profile`` does.
     """
-    if not is_file(directory / DIFFERENCE):
+    if not is_file(directory / run_files.DIFFERENCE):
         return None
     roles = ("base", "head") if paired else ("baseline", "now")
-    base, head = (open_profile(directory / name) for name in (BASE_FOLDED, FOLDED))
+    base, head = (
+        open_profile(directory / name) for name in (run_files.BASE_FOLDED, run_files.FOLDED)
+    )
     if base.evidence is None or head.evidence is None:
         return None
     return compare_opened(

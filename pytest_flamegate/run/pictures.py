@@ -21,20 +21,7 @@ from pytest_flamegate.graph.text import summarize_token
 from pytest_flamegate.observe.machine import Bandwidth, find_known_bandwidth
 from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.frames import fold_profile
-from pytest_flamegate.receipt.baseline import (
-    BASE_EVIDENCE,
-    BASE_FOLDED,
-    BASE_INSTRUCTIONS,
-    BRICKS,
-    DIFFERENCE,
-    EVIDENCE,
-    FOLDED,
-    INSTRUCTIONS,
-    INSTRUCTIONS_PICTURE,
-    INTERACTIVE,
-    PAGE,
-    PICTURE,
-)
+from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.bricks import BrickView
@@ -68,15 +55,10 @@ def draw(
     top: int = DEFAULT_ROWS,
     peak_gflops: float | None = None,
 ) -> Pictures:
-    """Draw a run.
+    """Draw a run; a page shows ``verdict`` and ``again``, the command that measures it again.
 
-    Args:
-        sealed: The run.
-        verdict: Is shown on the page; some verdicts leave nothing to compare.
-        again: The command that measures it again.
-        directory: The directory of the published run, as it is typed in a command.
-        top: How many bricks are shown.
-        peak_gflops: The machine's peak rate of arithmetic, in 10⁹ operations a second.
+    ``directory`` is that of the published run, as it is typed in a command. ``top`` bricks are
+    shown. ``peak_gflops`` is the machine's peak rate of arithmetic, in 10⁹ operations a second.
 
     Raises:
         ReceiptError: The baseline's profile cannot be read.
@@ -131,13 +113,17 @@ def _flame_files(
             headline(verdict),
             head.receipt,
             head.evidence,
-            picture=PICTURE,
-            difference=DIFFERENCE if drawn.difference is not None else "",
-            bricks=bricks and replace(bricks, full_command=f"flamegate bricks {BRICKS}"),
+            picture=run_files.PICTURE,
+            difference=run_files.DIFFERENCE if drawn.difference is not None else "",
+            bricks=bricks and replace(bricks, full_command=f"flamegate bricks {run_files.BRICKS}"),
             again=again,
         )
     )
-    return {PICTURE: picture.encode(), INTERACTIVE: interactive.encode(), PAGE: page.encode()}
+    return {
+        run_files.PICTURE: picture.encode(),
+        run_files.INTERACTIVE: interactive.encode(),
+        run_files.PAGE: page.encode(),
+    }
 
 
 def opens_compared(verdict: Verdict) -> bool:
@@ -154,7 +140,7 @@ def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> d
     elif difference is not None and baseline is not None:
         stored = {
             name: files.read_bounded(baseline.directory / name, EVIDENCE_LIMITS.max_bytes)
-            for name in (EVIDENCE, FOLDED)
+            for name in (run_files.EVIDENCE, run_files.FOLDED)
         }
         found = _base_files(stored)
     if difference is not None:
@@ -164,12 +150,12 @@ def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> d
             title=f"{run.prepared.workload.node_name}: what changed",
             subtitle=" · ".join([*workload_notes(evidence), machine_note(evidence)]),
         )
-        found[DIFFERENCE] = picture.encode()
+        found[run_files.DIFFERENCE] = picture.encode()
     return found
 
 
 def _base_files(stored: Mapping[str, bytes]) -> dict[str, bytes]:
-    names = {EVIDENCE: BASE_EVIDENCE, FOLDED: BASE_FOLDED}
+    names = {run_files.EVIDENCE: run_files.BASE_EVIDENCE, run_files.FOLDED: run_files.BASE_FOLDED}
     return {names[name]: data for name, data in stored.items() if name in names}
 
 
@@ -187,11 +173,11 @@ def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
         cpu_s_per_token=None,
     )
     found = {
-        INSTRUCTIONS: fold_profile(count.profile).encode(),
-        INSTRUCTIONS_PICTURE: picture.encode(),
+        run_files.INSTRUCTIONS: fold_profile(count.profile).encode(),
+        run_files.INSTRUCTIONS_PICTURE: picture.encode(),
     }
     if len(counts) > 1 and counts[0] is not None:
-        found[BASE_INSTRUCTIONS] = fold_profile(counts[0].profile).encode()
+        found[run_files.BASE_INSTRUCTIONS] = fold_profile(counts[0].profile).encode()
     return found
 
 
@@ -219,7 +205,7 @@ def read_brick_view(
     notes: tuple[str, ...] = ()
     try:
         with system_errors():
-            calls = _read_calls(directory / BRICKS, evidence.nonce)
+            calls = _read_calls(directory / run_files.BRICKS, evidence.nonce)
     except FlamegateError as error:
         notes = (f"There is no tree of one token. {error}",)
     threads = evidence.workload.get("threads")
@@ -263,17 +249,17 @@ def make_brick_view(
 
 def _read_calls(path: Path, nonce: str) -> tuple[BrickCall, ...]:
     if not is_file(path):
-        raise ReceiptError("E_NO_BRICKS", f"There is no {BRICKS}.", "Measure again.")
+        raise ReceiptError("E_NO_BRICKS", f"There is no {run_files.BRICKS}.", "Measure again.")
     found = decode_json(
         files.read_bounded(path, EVIDENCE_LIMITS.max_bytes),
         _BrickDocument,
         EVIDENCE_LIMITS,
-        subject=BRICKS,
+        subject=run_files.BRICKS,
     )
     if found.nonce != nonce:
         raise ReceiptError(
             "E_OTHER_RUN",
-            f"{BRICKS} belongs to another run.",
+            f"{run_files.BRICKS} belongs to another run.",
             "Measure again, one run at a time.",
         )
     return found.calls

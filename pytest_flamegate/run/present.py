@@ -26,21 +26,12 @@ from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.rule import rate_change_pct
 from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.profile.difference import ProfileDifference
+from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.receipt.baseline import (
-    BASE_EVIDENCE,
-    DIFFERENCE,
-    EVIDENCE,
-    FOLDED,
-    PICTURE,
-    RECEIPT,
-    VERDICT,
-)
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
-from pytest_flamegate.receipt.types import Evidence, Receipt
+from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report import bricks, text
-from pytest_flamegate.report.bricks import BrickView
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.markdown import step_summary
 from pytest_flamegate.report.page import run_page
@@ -48,7 +39,7 @@ from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
 from pytest_flamegate.run.open import open_profile, read_difference
 from pytest_flamegate.run.pictures import opens_compared, read_brick_view
-from pytest_flamegate.run.publish import NOT_ACCEPTABLE, Hints, Outcome, relative
+from pytest_flamegate.run.publish import Hints, Outcome, relative
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,45 +52,24 @@ class ResultView:
     """
 
     node: str
-    workload: str
-    verdict: Verdict
+    report: RunReport
     section: str
     file: str
     line: int | None
     fails: bool
     accepted: str | None
-    receipt: Receipt | None
-    evidence: Evidence | None
-    warnings: tuple[str, ...] = ()
-    family: str | None = None
-    variant: str | None = None
-    bricks: BrickView | None = None
-    pairs_pct: tuple[float, ...] = ()
-
-    @property
-    def row(self) -> RunReport:
-        """The data of its row in the summary table."""
-        return RunReport(
-            self.workload,
-            self.verdict,
-            headline(self.verdict),
-            self.receipt,
-            self.evidence,
-            self.warnings,
-            self.family,
-            self.variant,
-            self.bricks,
-            pairs_pct=self.pairs_pct,
-        )
 
     @property
     def waits(self) -> bool:
         """Whether a baseline is missing that this run could become."""
-        return self.verdict.verdict == "no_baseline" and self.accepted is None
+        verdict = self.report.verdict
+        return verdict is not None and verdict.verdict == "no_baseline" and self.accepted is None
 
     def as_data(self) -> Mapping[str, Any]:
-        """Return plain data; ``from_data`` gives it back."""
-        plain: Mapping[str, Any] = encode_plain(self)
+        """Return plain data without the flame graph; ``from_data`` gives it back."""
+        plain: Mapping[str, Any] = encode_plain(
+            replace(self, report=replace(self.report, drawn=None))
+        )
         return plain
 
     @classmethod
@@ -110,40 +80,52 @@ class ResultView:
 
 def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
     """Return ``outcome`` as it is shown, gated as the test ``node``."""
-    settings, workload, verdict = hints.settings, outcome.workload, outcome.verdict
+    root, workload, verdict = hints.settings.root, outcome.workload, outcome.verdict
     file = workload.directory / workload.source
     declared = file if is_file(file) else None
+    again = hints.again(node, against=verdict.against)
+    accept = hints.accept(node) if hints.accepts(verdict) else None
     section = ""
     if outcome.fails:
+        first = [run_files.DIFFERENCE] if verdict.verdict == "regressed" else []
+        names = (*first, run_files.PICTURE, run_files.RECEIPT, run_files.VERDICT)
+        paths = [path for name in names if is_file(path := outcome.directory / name)]
         section = failure_section(
             verdict,
             outcome.evidence,
             outcome.baseline,
-            paths=_paths(outcome, settings.root),
-            again=hints.again(node, against=verdict.against),
-            accept=None if verdict.verdict in NOT_ACCEPTABLE else hints.accept(node),
+            paths=[relative(path, root) for path in paths[:2]],
+            again=again,
+            accept=accept,
         )
     slim = None
     if outcome.evidence is not None:
         # The token times stay in evidence.json; nothing that is shown needs them.
         run = replace(outcome.evidence.runs[0], blocks=(), reported=())
         slim = replace(outcome.evidence, runs=(run,), tokens=(), bricks=())
+    report = RunReport(
+        workload.name,
+        verdict,
+        headline(verdict),
+        outcome.receipt,
+        slim,
+        outcome.warnings,
+        workload.family,
+        workload.variant,
+        bricks=outcome.pictures.bricks,
+        drawn=outcome.pictures.drawn,
+        pairs_pct=pair_changes(verdict, outcome.baseline, outcome.evidence),
+        again=again,
+        accept=accept,
+    )
     return ResultView(
-        node=node,
-        workload=workload.name,
-        verdict=verdict,
-        section=section,
-        file=relative(declared, settings.root) if declared else node.partition("::")[0],
+        node,
+        report,
+        section,
+        file=relative(declared, root) if declared else node.partition("::")[0],
         line=find_line(declared, workload.name) if declared else None,
         fails=outcome.fails,
-        accepted=relative(outcome.accepted, settings.root) if outcome.accepted else None,
-        receipt=outcome.receipt,
-        evidence=slim,
-        warnings=outcome.warnings,
-        family=workload.family,
-        variant=workload.variant,
-        bricks=outcome.pictures.bricks,
-        pairs_pct=pair_changes(verdict, outcome.baseline, outcome.evidence),
+        accepted=relative(outcome.accepted, root) if outcome.accepted else None,
     )
 
 
@@ -165,9 +147,10 @@ def rows(results: Sequence[ResultView]) -> list[RunReport]:
 
     A workload that several tests ask for has a row for each, labelled with the test.
     """
-    count = Counter(one.workload for one in results)
+    count = Counter(one.report.name for one in results)
     return [
-        replace(one.row, name=one.node) if count[one.workload] > 1 else one.row for one in results
+        replace(one.report, name=one.node) if count[one.report.name] > 1 else one.report
+        for one in results
     ]
 
 
@@ -194,8 +177,8 @@ def summary_lines(
     )
     if settings.bricks is not None:
         for one in results:
-            if one.bricks is not None:
-                lines += bricks.brick_lines(one.workload, one.bricks, width=width)
+            if one.report.bricks is not None:
+                lines += bricks.brick_lines(one.report.name, one.report.bricks, width=width)
     return lines + accepted_lines(results)
 
 
@@ -217,7 +200,7 @@ def accepted_lines(results: Sequence[ResultView]) -> list[str]:
 def workflow_commands(results: Sequence[ResultView]) -> list[str]:
     """Return one GitHub workflow command for each result that failed its test."""
     return [
-        error_annotation(one.file, one.line, f"flamegate: {one.workload}", headline(one.verdict))
+        error_annotation(one.file, one.line, f"flamegate: {one.report.name}", one.report.headline)
         for one in results
         if one.fails
     ]
@@ -228,12 +211,6 @@ def append_step_summary(results: Sequence[ResultView]) -> None:
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(step_summary(rows(results)) + "\n")
-
-
-def _paths(outcome: Outcome, root: Path) -> list[str]:
-    first = [DIFFERENCE] if outcome.verdict.verdict == "regressed" else []
-    found = (outcome.directory / name for name in (*first, PICTURE, RECEIPT, VERDICT))
-    return [relative(path, root) for path in found if is_file(path)][:2]
 
 
 def require_writable(path: Path) -> None:
@@ -265,15 +242,20 @@ def write_report(path: Path, reported: Sequence[RunReport], settings: Settings) 
         store.write_atomic(path, page.encode())
 
 
-def report_results(
-    results: Sequence[ResultView], drawn: Mapping[str, Drawn], hints: Hints
-) -> list[RunReport]:
+def report_results(results: Sequence[ResultView], settings: Settings) -> list[RunReport]:
     """Return the workloads that were gated in this session; of one gated twice, the last run.
 
-    ``drawn`` are the flame graphs of this process by the nonces of their runs; others are read.
+    The flame graph of a run that a worker measured is read.
     """
-    last = {one.workload: one for one in results}.values()
-    return [_report_result(one, drawn, hints) for one in last]
+    found = []
+    for one in {one.report.name: one.report for one in results}.values():
+        report = one
+        if report.drawn is None and report.verdict and report.receipt and report.evidence:
+            directory = ArtifactStore(settings.directory).latest_directory(report.name)
+            drawn, more = _read_drawn(directory, report.evidence.nonce, report.verdict)
+            report = replace(report, drawn=drawn, warnings=report.warnings + more)
+        found.append(report)
+    return found
 
 
 def report_directory(settings: Settings) -> list[RunReport]:
@@ -283,7 +265,9 @@ def report_directory(settings: Settings) -> list[RunReport]:
         UsageError: ``E_NO_RUN`` if there is none.
     """
     latest = settings.directory / "latest"
-    names = sorted(path.parent.name for path in latest.glob(f"*/{VERDICT}") if is_file(path))
+    names = sorted(
+        path.parent.name for path in latest.glob(f"*/{run_files.VERDICT}") if is_file(path)
+    )
     if not names:
         raise UsageError(
             "E_NO_RUN",
@@ -292,23 +276,6 @@ def report_directory(settings: Settings) -> list[RunReport]:
         )
     artifacts, hints = ArtifactStore(settings.directory), Hints(settings, as_command=True)
     return [_read_run(artifacts.latest_directory(name), hints) for name in names]
-
-
-def _report_result(one: ResultView, known: Mapping[str, Drawn], hints: Hints) -> RunReport:
-    drawn, warnings = None, one.warnings
-    if one.receipt is not None and one.evidence is not None:
-        drawn = known.get(one.evidence.nonce)
-        if drawn is None:
-            directory = ArtifactStore(hints.settings.directory).latest_directory(one.workload)
-            drawn, more = _read_drawn(directory, one.evidence.nonce, one.verdict)
-            warnings += more
-    return replace(
-        one.row,
-        drawn=drawn,
-        warnings=warnings,
-        again=hints.again(one.node, against=one.verdict.against),
-        accept=hints.accept(one.node) if hints.accepts(one.verdict) else None,
-    )
 
 
 def _read_run(directory: Path, hints: Hints) -> RunReport:
@@ -326,14 +293,17 @@ def _read_files(directory: Path, hints: Hints) -> RunReport:
         path = directory / name
         return files.read_bounded(path, EVIDENCE_LIMITS.max_bytes) if is_file(path) else None
 
-    written = files.read_bounded(directory / VERDICT, RECEIPT_LIMITS.max_bytes)
+    written = files.read_bounded(directory / run_files.VERDICT, RECEIPT_LIMITS.max_bytes)
     headline_text, verdict = read_verdict(written)
     settings = hints.settings
     evidence, base = (
         decode_evidence(data) if data is not None else None
-        for data in (read(EVIDENCE), read(BASE_EVIDENCE) if verdict.pairs is not None else None)
+        for data in (
+            read(run_files.EVIDENCE),
+            read(run_files.BASE_EVIDENCE) if verdict.pairs is not None else None,
+        )
     )
-    receipt = decode_receipt(data) if (data := read(RECEIPT)) is not None else None
+    receipt = decode_receipt(data) if (data := read(run_files.RECEIPT)) is not None else None
     drawn = view = None
     warnings: tuple[str, ...] = ()
     if evidence is not None:
@@ -369,10 +339,10 @@ def _read_drawn(
     directory: Path, nonce: str, verdict: Verdict
 ) -> tuple[Drawn | None, tuple[str, ...]]:
     """Return the flame graph of the run ``nonce``; an error that prevents it is a warning."""
-    if not is_file(directory / FOLDED):
+    if not is_file(directory / run_files.FOLDED):
         return None, ()
     try:
-        opened = open_profile(directory / FOLDED)
+        opened = open_profile(directory / run_files.FOLDED)
     except FlamegateError as error:
         return None, (f"There is no flame graph. {error}",)
     if opened.evidence is None or opened.evidence.nonce != nonce:

@@ -110,11 +110,16 @@ class SideProcesses:
             UndecidedError: ``E_NO_SAMPLES`` or ``E_FEW_SAMPLES`` if the profiles together hold
                 too few samples.
         """
-        pooled = self.pooled_profile()
+        pooled, poolable = None, self._poolable()
+        if self.side.profiler is not None:
+            if not poolable:
+                raise no_samples_error(self.side.profiler.name, 0, 0)
+            pooled = merge_profiles(poolable)
+            require_samples(pooled, SAMPLE_FLOOR)
         return MeasuredSide(
             side=self.side,
             observation=self._observation(),
-            profiles=tuple(self.poolable()),
+            profiles=tuple(poolable),
             pooled=pooled,
             overhead_pct=overhead_pct(self.observer.runs, self.observer.observation().clock_scope),
             bricks=tuple(self.bricks),
@@ -134,23 +139,18 @@ class SideProcesses:
     @property
     def has_few_samples(self) -> bool:
         """Whether the samples so far are too few to name any hotspot."""
-        return sum(profile.samples for profile in self.poolable()) < SAMPLE_FLOOR
-
-    def pooled_profile(self) -> Profile | None:
-        """Return the profiles pooled; None if profiling is off. Raises as ``measured`` does."""
-        if self.side.profiler is None:
-            return None
-        poolable = self.poolable()
-        if not poolable:
-            raise no_samples_error(self.side.profiler.name, 0, 0)
-        pooled = merge_profiles(poolable)
-        require_samples(pooled, SAMPLE_FLOOR)
-        return pooled
+        return sum(profile.samples for profile in self._poolable()) < SAMPLE_FLOOR
 
     def profile_once(self, seconds: float) -> None:
         """Sample one more process: a served one for about ``seconds``, a program once."""
-        assert self.side.profiler is not None
-        profile = self._profiled(self.side.profiler, seconds)
+        profiler, plan = self.side.profiler, self.side.plan
+        assert profiler is not None
+        with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
+            directory = Path(name)
+            if isinstance(plan, Streamed):
+                profile = self._profile_program(plan, profiler, directory)
+            else:
+                profile = self._profile_server(profiler, directory, seconds)
         # The whole life of a short process may pass between two samples.
         if profile.samples:
             self.profiles.append(profile)
@@ -212,31 +212,27 @@ class SideProcesses:
         )
         return replace(observed, requested_environment=requested, effective_environment=effective)
 
-    def poolable(self) -> list[Profile]:
+    def _poolable(self) -> list[Profile]:
         """Return the profiles of decode alone if any run separated it, else all."""
         decode = [profile for profile in self.profiles if profile.covers == "decode"]
         return decode or self.profiles
 
-    def _profiled(self, profiler: Profiler, seconds: float) -> Profile:
-        with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
-            directory = Path(name)
-            if isinstance(self.side.plan, Streamed):
-                return self._profiled_program(self.side.plan, profiler, directory)
-            # However small the budget, the least number of processes should be enough.
-            enough_s = _SPARE_SAMPLES * SAMPLE_FLOOR / MIN_PROFILED / max(profiler.rate_hz, 1)
-            # Nothing is known about the function that every stack of a server begins with.
-            root = None if isinstance(self.side.plan, Endpoint) else WORKLOAD_ROOT
-            try:
-                _, recording = self.observer.run_profiled(
-                    max(seconds, enough_s), lambda pid: profiler.attach(pid, directory)
-                )
-                return trim_stacks(profiler.parse(recording), root)
-            finally:
-                # Even after a kill: the files that CPython writes for perf lie in /tmp.
-                if self.observer.served_pid is not None:
-                    profiler.clean_up(self.observer.served_pid)
+    def _profile_server(self, profiler: Profiler, directory: Path, seconds: float) -> Profile:
+        # However small the budget, the least number of processes should be enough.
+        enough_s = _SPARE_SAMPLES * SAMPLE_FLOOR / MIN_PROFILED / max(profiler.rate_hz, 1)
+        # Nothing is known about the function that every stack of a server begins with.
+        root = None if isinstance(self.side.plan, Endpoint) else WORKLOAD_ROOT
+        try:
+            _, recording = self.observer.run_profiled(
+                max(seconds, enough_s), lambda pid: profiler.attach(pid, directory)
+            )
+            return trim_stacks(profiler.parse(recording), root)
+        finally:
+            # Even after a kill: the files that CPython writes for perf lie in /tmp.
+            if self.observer.served_pid is not None:
+                profiler.clean_up(self.observer.served_pid)
 
-    def _profiled_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
+    def _profile_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
         wrapped = profiler.wrap(plan.argv, directory)
         answer = self.observer.run_wrapped(wrapped.argv, wrapped.clean)
         parsed = profiler.parse(wrapped.recording, answer.stderr, answer.window_ns)

@@ -23,16 +23,10 @@ from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate import Reason, Verdict, compare, read_measurement, verdict_document
 from pytest_flamegate.gate.statistics import mean
 from pytest_flamegate.observe.redact import Redactor
+from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine, StoredPath
-from pytest_flamegate.receipt.baseline import (
-    BASELINE_FILES,
-    EVIDENCE,
-    FOLDED,
-    RECEIPT,
-    VERDICT,
-    Baseline,
-)
+from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Batch, Evidence, Receipt
 from pytest_flamegate.run.pictures import Pictures
@@ -166,7 +160,7 @@ class RunStore:
         batches = joined_batches(
             old.evidence if old else None, old.batches if old else (), evidence
         )
-        accepted = {name: data for name, data in files.items() if name in BASELINE_FILES}
+        accepted = {name: data for name, data in files.items() if name in run_files.BASELINE_FILES}
         return self.artifacts.accept_baseline(
             self.machine_id, workload, accepted, batches, set_aside=is_spoilt
         )
@@ -216,11 +210,11 @@ def publish(
     files = {
         **sealed.head.files,
         **pictures.files,
-        VERDICT: encode_json(verdict_document(verdict)),
+        run_files.VERDICT: encode_json(verdict_document(verdict)),
     }
     is_honest = verdict.verdict != "dishonest"
     if not is_honest:
-        del files[RECEIPT]  # a claim that does not hold is not left as if it did
+        del files[run_files.RECEIPT]  # a claim that does not hold is not left as if it did
     require_no_secret(files, run.head.redactor)
     directory = store.artifacts.publish_run(workload.name, files)
     accepted, error = None, None
@@ -262,7 +256,7 @@ def publish(
 def publish_error(workload: Workload, error: FlamegateError, store: RunStore) -> Outcome:
     """Write and record why a workload has no result; raises if that cannot be written."""
     outcome = outcome_of_error(workload, error, store)
-    files = {VERDICT: encode_json(verdict_document(outcome.verdict))}
+    files = {run_files.VERDICT: encode_json(verdict_document(outcome.verdict))}
     store.artifacts.publish_run(workload.name, files)
     store.record(workload.name, outcome.verdict, None)
     return outcome
@@ -328,15 +322,15 @@ def _warnings(run: ComposedRun, verdict: Verdict) -> list[str]:
 
 
 def _verify(baseline: Baseline) -> None:
-    path = baseline.directory / RECEIPT
-    receipt = baseline.files.get(RECEIPT)
+    path = baseline.directory / run_files.RECEIPT
+    receipt = baseline.files.get(run_files.RECEIPT)
     was_unprofiled = baseline.evidence.receipt_sha256 == "" and baseline.evidence.profile is None
     if was_unprofiled and receipt is None:
         return
     verification = verify_receipt(
         path if receipt is None else receipt,
-        evidence=baseline.files.get(EVIDENCE),
-        profile_folded=baseline.files.get(FOLDED),
+        evidence=baseline.files.get(run_files.EVIDENCE),
+        profile_folded=baseline.files.get(run_files.FOLDED),
     )
     if not verification.ok:
         first = verification.refusals[0]

@@ -67,28 +67,9 @@ class Replaying:
     def replay(self, receipt_sha256: str, tokens_per_second: float, evidence: Evidence) -> Replayed:
         """Run the workload of ``evidence`` again and compare; the receipt was verified before.
 
-        ``tokens_per_second`` is the rate that the receipt claims. Raises ``ReceiptError``
-        ``E_REPLAY_RECIPE``; ``UndecidedError`` ``E_REPLAY_UNTRUSTED``, ``E_REPLAY_CALLABLE``,
-        ``E_REPLAY_REDACTED``, ``E_REPLAY_INJECTED``, ``E_REPLAY_OTHER_MODEL``,
-        ``E_REPLAY_NO_MODEL``; ``UsageError`` ``E_REPLAY_MODEL_FIXED``; ``ToolError`` as any run.
+        ``tokens_per_second`` is the rate that the receipt claims. Raises ``UndecidedError`` if the
+        workload may not or cannot run here, and as any run does.
         """
-        with system_errors():
-            workload, model = self._workload(evidence)
-            with machine_lock(self.progress.announce):
-                return self._replay(workload, model, receipt_sha256, tokens_per_second, evidence)
-
-    def _replay(
-        self,
-        workload: Workload,
-        model: Path | None,
-        receipt_sha256: str,
-        tokens_per_second: float,
-        evidence: Evidence,
-    ) -> Replayed:
-        build_workload(workload)
-        _require_same_model(workload, model, evidence)
-        side = prepare_side(workload, read_identity(), None)
-        self.progress.begin(workload.name)
 
         def compare(measured: Measured) -> Replayed:
             return _compare(measured, receipt_sha256, tokens_per_second, evidence)
@@ -98,9 +79,17 @@ class Replaying:
             # Noise comes in bursts: a rate outside is measured for longer.
             return MoreProcesses(timed=rate.here is not None and rate.answer != "inside")
 
-        found = compare(measure(Prepared((side,), self.budget_s), until, self.progress))
-        self.progress.end()
-        return found
+        with system_errors():
+            workload, model = self._workload(evidence)
+            with machine_lock(self.progress.announce):
+                build_workload(workload)
+                _require_same_model(workload, model, evidence)
+                side = prepare_side(workload, read_identity(), None)
+                self.progress.begin(workload.name)
+                prepared = Prepared((side,), self.budget_s)
+                found = compare(measure(prepared, until, self.progress))
+                self.progress.end()
+                return found
 
     def _workload(self, evidence: Evidence) -> tuple[Workload, Path | None]:
         """Return the workload and its model file, checked for everything but the build."""
@@ -205,6 +194,8 @@ def _compare(
 ) -> Replayed:
     (side,) = measured.sides
     subject, observation = side.side.subject, side.observation
+    then = evidence.flamegate_version
+    measured_with = f"It was measured with flamegate {quote(then)}"
     require_unchanged(side.side.stamps)
     _, here = compose(subject, observation, (), None, None)
     return Replayed(
@@ -213,8 +204,10 @@ def _compare(
         tokens=observation.tokens,
         differs_at=observation.differs_at,
         rate=compare_claimed_rate(evidence, here, tokens_per_second),
-        version=_version(evidence.flamegate_version),
-        commit=_commit(evidence.commit, subject.commit),
+        version=None
+        if then == __version__
+        else f"{measured_with}, and replayed with {__version__}",
+        commit=_compare_commits(evidence.commit, subject.commit),
         machine=tuple(
             f"{each.field} was {each.baseline} and is {each.current}"
             for each in machine_differences(evidence, here)
@@ -223,13 +216,7 @@ def _compare(
     )
 
 
-def _version(then: str) -> str | None:
-    if then == __version__:
-        return None
-    return f"It was measured with flamegate {quote(then)}, and replayed with {__version__}"
-
-
-def _commit(then: Commit | None, now: Commit | None) -> str | None:
+def _compare_commits(then: Commit | None, now: Commit | None) -> str | None:
     """Describe both commits; None if they hold the very same code, or there is none."""
     if then is None and now is None:
         return None
@@ -237,7 +224,8 @@ def _commit(then: Commit | None, now: Commit | None) -> str | None:
         clean = not then.uncommitted and not now.uncommitted
         if clean and (then.revision == now.revision or then.same_code(now)):
             return None
-    return f"It was measured at {_describe_commit(then)}, and replayed at {_describe_commit(now)}"
+    before, after = (_describe_commit(commit) for commit in (then, now))
+    return f"It was measured at {before}, and replayed at {after}"
 
 
 def _describe_commit(commit: Commit | None) -> str:

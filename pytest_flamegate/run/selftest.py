@@ -49,9 +49,9 @@ def is_same_function(given: str, shown: str) -> bool:
 
 def find_share(given: str, sealed: SealedSide | None) -> float | None:
     """Return the part of the time, 0 to 1, in a function and its callees; None if unseen."""
-    if sealed is None or sealed.side.profile is None:
+    profile = sealed.side.profile if sealed is not None else None
+    if profile is None:
         return None
-    profile = sealed.side.profile
     within = sum(
         samples
         for stack, samples in profile.stacks.items()
@@ -218,7 +218,7 @@ class Bench:
         budget_s = self.settings.compare_budget_s
         found = self._once(label, base, head, budget_s)
         if again and found.verdict.verdict == "inconclusive":
-            found = self._once(f"{label}, again", base, head, MORE * budget_s)
+            return self._once(f"{label}, again", base, head, MORE * budget_s)
         return found
 
     def _once(

@@ -78,11 +78,7 @@ def exit_code_of(rows: Sequence[Row]) -> int:
 
 def is_open(verdict: Verdict) -> bool:
     """Whether a build goes on with this verdict, by any of its answers."""
-    return (
-        verdict.verdict in ("pass", "improved")
-        or verdict.exit_code == 0
-        or not verdict.fails_test(ci=True, strict=False)
-    )
+    return verdict.exit_code == 0 or not verdict.fails_test(ci=True, strict=False)
 
 
 def _slow_function(bench: Bench) -> tuple[str, Result, str]:

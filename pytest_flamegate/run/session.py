@@ -51,7 +51,7 @@ class Session:
     """Whether hints are commands of ``flamegate run`` instead of ``pytest``."""
     hints: Hints = field(init=False)
     bench: Workbench = field(init=False)
-    _measured: list[_Measured] = field(default_factory=list)
+    _measured: list[tuple[Sealed, Outcome]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.bench = Workbench(self.settings, self.progress)
@@ -148,23 +148,34 @@ class Session:
         return self._with_failure(outcome)
 
     def _gate(self, task: Task) -> Outcome:
+        workload, settings, store = task.workload, self.settings, self.bench.store
         found = None if task.call is not None else self._measured_before(task)
         if found is None:
-            self.bench.instruments.profiler(task.workload)  # an error is found before any waiting
+            self.bench.instruments.profiler(workload)  # an error is found before any waiting
             with machine_lock(self.progress.announce):
-                self.progress.begin(task.workload.name)
+                self.progress.begin(workload.name)
                 try:
                     sealed, verdict = self._measure(task)
                     self.progress.end()
                 finally:
                     self.progress.stop()
-        elif found.outcome.workload.thresholds == task.workload.thresholds:
-            return found.outcome
+        elif found[1].workload.thresholds == workload.thresholds:
+            return found[1]
         else:
-            sealed, verdict = found.sealed, self._judge(found.sealed, task)
-        outcome = replace(self._publish(sealed, verdict), workload=task.workload)
+            sealed, verdict = found[0], self._judge(found[0], task)
+        directory = store.artifacts.latest_directory(workload.name)
+        pictures = draw(
+            sealed,
+            verdict,
+            again=self.hints.again(workload.node_name, against=verdict.against),
+            directory=relative(directory, settings.root),
+            top=settings.bricks or DEFAULT_ROWS,
+            peak_gflops=settings.peak_gflops,
+        )
+        outcome = publish(sealed, verdict, pictures, store, accept=settings.update)
+        outcome = replace(outcome, workload=workload)
         if task.call is None:
-            self._measured.append(_Measured(sealed, outcome))
+            self._measured.append((sealed, outcome))
         return outcome
 
     def _measure(self, task: Task) -> tuple[Sealed, Verdict]:
@@ -179,11 +190,24 @@ class Session:
             f"{task.workload.name}: {headline(verdict).rstrip('.')}; so the baseline's commit "
             f"{commit[:12]} is measured in pairs with it, at most {most} more"
         )
+        sentence = headline(verdict)
+        if differences := verdict.comparability.differences:
+            sentence = f"not comparable: {differences[0].message}"  # without the advice
+        suspicion = Reason(
+            "I_STORED_BASELINE",
+            f"By its stored baseline alone it is {sentence.rstrip('.')}. So the baseline's commit "
+            f"{commit[:12]} was built and measured in pairs with this run; that is the verdict.",
+        )
         try:
-            notes = (_suspicion(verdict, commit),)
-            return self._measure_once(replace(task, rev=commit, notes=notes))
+            return self._measure_once(replace(task, rev=commit, notes=(suspicion,)))
         except FlamegateError as error:
-            sealed = _with_note(sealed, _not_compared(commit, error))
+            message = (
+                f"Its commit {commit[:12]} could not be measured in pairs with this run: "
+                f"{error.code}: {error.problem} {error.remedy}"
+            )
+            clean = sealed.run.head.redactor.redact_text(message, "verdict")
+            notes = (*sealed.run.notes, Reason("I_NOT_COMPARED", clean))
+            sealed = replace(sealed, run=replace(sealed.run, notes=notes))
             return sealed, self._judge(sealed, task)
 
     def _measure_once(self, task: Task) -> tuple[Sealed, Verdict]:
@@ -195,22 +219,22 @@ class Session:
         sealed = seal(compose(measure(prepared, until, self.progress)))
         return sealed, self._judge(sealed, task)
 
-    def _measured_before(self, task: Task) -> _Measured | None:
+    def _measured_before(self, task: Task) -> tuple[Sealed, Outcome] | None:
         """Return the same workload as it was measured in this session, if that decides this one.
 
         The thresholds may differ: then it is judged again, and measured again only if that
         leaves it undecided.
         """
         thresholds = task.workload.thresholds
-        for each in self._measured:
-            earlier = each.outcome.workload
+        for sealed, outcome in self._measured:
+            earlier = outcome.workload
             if replace(earlier, thresholds=thresholds) != task.workload:
                 continue
             if earlier.thresholds == thresholds:
-                return each
+                return sealed, outcome
             has_bricks = earlier.thresholds.bricks.keys() == thresholds.bricks.keys()
-            if has_bricks and self._judge(each.sealed, task).verdict != "inconclusive":
-                return each
+            if has_bricks and self._judge(sealed, task).verdict != "inconclusive":
+                return sealed, outcome
         return None
 
     def _judge(self, found: ComposedRun | Sealed, task: Task) -> Verdict:
@@ -218,32 +242,10 @@ class Session:
         policy = GatePolicy(thresholds, settings.share_drift, INTERIM_ANALYSES, ci=settings.ci)
         return judge_run(found, policy)
 
-    def _publish(self, sealed: Sealed, verdict: Verdict) -> Outcome:
-        workload = sealed.run.prepared.workload
-        store, settings = self.bench.store, self.settings
-        directory = relative(store.artifacts.latest_directory(workload.name), settings.root)
-        pictures = draw(
-            sealed,
-            verdict,
-            again=self.hints.again(workload.node_name, against=verdict.against),
-            directory=directory,
-            top=settings.bricks or DEFAULT_ROWS,
-            peak_gflops=settings.peak_gflops,
-        )
-        return publish(sealed, verdict, pictures, store, accept=settings.update)
-
     def _with_failure(self, outcome: Outcome) -> Outcome:
         """Return ``outcome`` with the answer to whether a test on it fails."""
         fails = outcome.verdict.fails_test(ci=self.settings.ci, strict=self.settings.strict)
         return replace(outcome, fails=fails and outcome.accepted is None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """A workload that was measured in this session, and its outcome."""
-
-    sealed: Sealed
-    outcome: Outcome
 
 
 def judge_run(found: ComposedRun | Sealed, policy: GatePolicy) -> Verdict:
@@ -288,29 +290,3 @@ def suspected_commit(run: ComposedRun, verdict: Verdict) -> str | None:
         return None
     is_same = here.same_code(commit) and subject.workload.injection is None
     return None if is_same else commit.revision
-
-
-def _suspicion(verdict: Verdict, commit: str) -> Reason:
-    """Return why the base was built and measured too."""
-    sentence = headline(verdict)
-    if differences := verdict.comparability.differences:
-        sentence = f"not comparable: {differences[0].message}"  # without the advice
-    return Reason(
-        "I_STORED_BASELINE",
-        f"By its stored baseline alone it is {sentence.rstrip('.')}. So the baseline's "
-        f"commit {commit[:12]} was built and measured in pairs with this run; that is the verdict.",
-    )
-
-
-def _not_compared(commit: str, error: FlamegateError) -> Reason:
-    """Return why the base could not be measured too."""
-    return Reason(
-        "I_NOT_COMPARED",
-        f"Its commit {commit[:12]} could not be measured in pairs with this run: {error.code}: "
-        f"{error.problem} {error.remedy}",
-    )
-
-
-def _with_note(sealed: Sealed, note: Reason) -> Sealed:
-    clean = Reason(note.code, sealed.run.head.redactor.redact_text(note.message, "verdict"))
-    return replace(sealed, run=replace(sealed.run, notes=(*sealed.run.notes, clean)))

@@ -27,13 +27,10 @@ Role = Literal["base", "head"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A measurement that is asked for.
+    """A measurement that is asked for: of ``call`` if it is given, else of the workload's engine.
 
-    Attributes:
-        workload: As it is declared.
-        call: Is measured instead of the workload's engine if it is given.
-        rev: The revision to compare with in pairs; None to measure the project alone.
-        notes: Why it is measured like this, for the reader of the verdict.
+    ``rev`` is the revision to compare with in pairs; None to measure the project alone. ``notes``
+    explain to the reader of the verdict why.
     """
 
     workload: Workload

@@ -12,7 +12,8 @@ import pytest
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Injection, Workload
-from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict
+from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict, headline
+from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.run.present import (
     ResultView,
     accepted_lines,
@@ -40,16 +41,19 @@ def shown(verdict: Verdict, *, measured: bool = True) -> ResultView:
     triple = bundle()
     return ResultView(
         node="flamegate.toml::toy",
-        workload="toy",
-        verdict=verdict,
+        report=RunReport(
+            "toy",
+            verdict,
+            headline(verdict),
+            triple.receipt if measured else None,
+            triple.evidence if measured else None,
+            bricks=factory.shown_bricks() if measured else None,
+        ),
         section="regressed: …\n  evidence  x",
         file="flamegate.toml",
         line=3 if measured else None,
         fails=True,
         accepted=None,
-        receipt=triple.receipt if measured else None,
-        evidence=triple.evidence if measured else None,
-        bricks=factory.shown_bricks() if measured else None,
     )
 
 
@@ -57,9 +61,9 @@ def shown(verdict: Verdict, *, measured: bool = True) -> ResultView:
 def test_what_travels_arrives(make: Callable[[], Verdict]) -> None:
     """JSON is narrower than what xdist carries: what survives it survives both."""
     sent = shown(make())
-    assert sent.evidence is not None
-    assert sent.evidence.runs
-    assert sent.evidence.profile is not None
+    assert sent.report.evidence is not None
+    assert sent.report.evidence.runs
+    assert sent.report.evidence.profile is not None
     arrived = ResultView.from_data(json.loads(json.dumps(dict(sent.as_data()))))
     assert arrived.as_data() == sent.as_data()
 
@@ -101,8 +105,8 @@ def test_it_names_the_line_and_the_files_that_there_are(tmp_path: Path) -> None:
     assert f"again     {again}\n" in found.section
     assert found.section.endswith("pytest flamegate.toml::toy --flamegate --flamegate-update")
     # The token times stay where they are.
-    assert found.evidence is not None
-    (run,) = found.evidence.runs
+    assert found.report.evidence is not None
+    (run,) = found.report.evidence.runs
     assert run.blocks == ()
 
 
@@ -191,7 +195,9 @@ def test_the_text_of_a_failure_is_not_made_for_a_test_that_passes(tmp_path: Path
 def test_rows_of_one_workload_are_told_apart_by_their_tests() -> None:
     first = shown(full())
     second = replace(first, node="test_engine.py::test_decode")
-    other = replace(first, workload="another", node="flamegate.toml::another")
+    other = replace(
+        first, report=replace(first.report, name="another"), node="flamegate.toml::another"
+    )
     assert [row.name for row in rows([first, second, other])] == [
         "flamegate.toml::toy",
         "test_engine.py::test_decode",
