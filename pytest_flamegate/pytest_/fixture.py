@@ -59,7 +59,8 @@ class Gate:
         the test's.
         """
         __tracebackhide__ = True
-        if not callable(call) or not isinstance(prompt, str) or not _is_count(max_tokens):
+        is_count = isinstance(max_tokens, int) and not isinstance(max_tokens, bool)
+        if not (callable(call) and isinstance(prompt, str) and is_count and max_tokens >= 1):
             _fail(
                 "E_BAD_CALL",
                 "measure() takes a callable, a prompt as text and max_tokens from 1 on.",
@@ -146,10 +147,6 @@ def name_of_test(nodeid: str) -> str:
         return name
     digest = hashlib.sha256(nodeid.encode()).hexdigest()
     return f"{name[: _LONGEST_NAME - 9] or 'test'}-{digest[:8]}"
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _fail(code: str, problem: str, remedy: str) -> NoReturn:

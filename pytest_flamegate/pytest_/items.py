@@ -30,15 +30,10 @@ from pytest_flamegate.run.stages import Call
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The workloads of a run.
+    """The workloads of a run: those that ``file`` declares, and the embedded ones.
 
-    Attributes:
-        file: The workload file, None if there is none.
-        declarations: Its declarations.
-        embedded: The embedded workloads.
-        wanted: The embedded ones that arguments name, all of them if it is empty; None if no
-            argument names any.
-        arguments: The arguments of the command line, for commands to copy.
+    ``wanted`` are the embedded ones that arguments name, all of them if it is empty; None if no
+    argument names any. ``arguments`` are those of the command line, for commands to copy.
     """
 
     file: Path | None
@@ -70,9 +65,7 @@ class Selection:
 def select_workloads(config: pytest.Config, settings: Settings) -> Selection:
     """Read the workload file, and take the arguments that are no paths out of ``config.args``.
 
-    Raises:
-        UsageError: ``E_UNKNOWN_WORKLOAD`` for an argument that names a workload that does not
-            exist, and whatever keeps the file from being read.
+    Raises ``UsageError``: ``E_UNKNOWN_WORKLOAD``, and whatever keeps the file from being read.
     """
     file = settings.config or _named_file(config) or find_file(config.rootpath)
     declarations = WorkloadDeclarations()

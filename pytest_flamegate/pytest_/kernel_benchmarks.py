@@ -7,7 +7,6 @@ import operator
 import os
 import re
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 
@@ -45,6 +44,17 @@ def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
     work = {name: _work(name, getattr(marker, name), item) for name in WORK}
     arguments = pytest_arguments(item)
     more = {"arguments": arguments} if arguments else {}
+    try:
+        thresholds = parse_thresholds(
+            marker.throughput,
+            marker.hotspots,
+            f"{item.nodeid} ",
+            settings.thresholds,
+            marker.bricks,
+        )
+    except UsageError as error:
+        problem = error.problem.replace(" tokens_per_second is", " throughput is")
+        raise UsageError(error.code, problem, error.remedy) from None
     return Workload(
         name=name_of_test(item.nodeid),
         engine=BENCHMARK_ENGINE,
@@ -53,7 +63,7 @@ def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
         source=item.nodeid,
         directory=settings.root,
         target=item.nodeid,
-        thresholds=_thresholds(marker, item.nodeid, settings.thresholds),
+        thresholds=thresholds,
         options=MappingProxyType(
             {**{name: each for name, each in work.items() if each is not None}, **more}
         ),
@@ -94,22 +104,16 @@ def _uses(item: pytest.Item, begins: str) -> bool:
     return key is not None or any(name.startswith(begins) for name in names)
 
 
-def _thresholds(marker: MarkerOptions, nodeid: str, below: Any) -> Any:
-    try:
-        return parse_thresholds(
-            marker.throughput, marker.hotspots, f"{nodeid} ", below, marker.bricks
-        )
-    except UsageError as error:
-        problem = error.problem.replace(" tokens_per_second is", " throughput is")
-        raise UsageError(error.code, problem, error.remedy) from None
-
-
 def _work(name: str, given: object, item: pytest.Function) -> int | None:
     """Return the work of one call, None if the marker does not give it."""
     if given is None:
         return None
+    callspec = getattr(item, "callspec", None)
+    known = {**item.funcargs, **(callspec.params if callspec is not None else {})}
     try:
-        value = given(**_arguments_of(given, item)) if callable(given) else given
+        value = given
+        if callable(given):
+            value = given(**{name: known[name] for name in inspect.signature(given).parameters})
     except Exception as error:
         raise _bad_work(item, name, f"not known: {type(error).__name__}: {error}") from None
     try:
@@ -127,9 +131,3 @@ def _bad_work(item: pytest.Function, name: str, why: str) -> UsageError:
         f"{item.nodeid}: {name} is {why}.",
         f"Say {name}= a whole number from 1 on, or a function of the test's arguments.",
     )
-
-
-def _arguments_of(given: Any, item: pytest.Function) -> dict[str, Any]:
-    callspec = getattr(item, "callspec", None)
-    known = {**item.funcargs, **(callspec.params if callspec is not None else {})}
-    return {name: known[name] for name in inspect.signature(given).parameters}

@@ -219,11 +219,9 @@ def calibrate(
 ) -> Calibration:
     """Measure a side in pairs with itself; return the calibration of its workload.
 
-    The caller holds the machine's lock. Nothing is written.
-
-    Raises:
-        UndecidedError: ``E_BUDGET_TOO_SMALL`` if the first pair shows that there is no time for
-            enough of them, ``E_OUTPUT_VARIES`` if the same code gave other tokens.
+    The caller holds the machine's lock. Nothing is written. Raises ``UndecidedError``:
+    ``E_BUDGET_TOO_SMALL`` if the first pair shows that there is no time for enough of them,
+    ``E_OUTPUT_VARIES`` if the same code gave other tokens.
     """
     workload, machine = side.workload, side.subject.machine
     budget = Budget(budget_s)

@@ -194,7 +194,13 @@ def read_traces(directory: Path) -> tuple[Report, ...]:
     found: dict[str, dict[str, int]] = {}
     files = sorted(path for path in directory.rglob("*.json*") if path.is_file())
     for path in files[:_MAX_TRACE_FILES]:
-        for kernels in _kernels(unpack(read_file(path))):
+        data = unpack(read_file(path))
+        traced: tuple[KernelCounts, ...] = ()
+        if is_torch_trace(data):
+            traced = count_torch_kernels(data)
+        elif is_onnx_trace(data):
+            traced = count_onnx_kernels(data)
+        for kernels in traced:
             known = found.setdefault(kernels.source, {})
             for name, calls in kernels.counts.items():
                 known[name] = known.get(name, 0) + calls
@@ -207,9 +213,3 @@ def read_traces(directory: Path) -> tuple[Report, ...]:
             "torch.profiler or onnxruntime there; or leave kernel_trace out.",
         )
     return tuple(make_report(source, kernels=counts) for source, counts in found.items())
-
-
-def _kernels(data: bytes) -> tuple[KernelCounts, ...]:
-    if is_torch_trace(data):
-        return count_torch_kernels(data)
-    return count_onnx_kernels(data) if is_onnx_trace(data) else ()

@@ -87,7 +87,15 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
             ``E_RECEIPT_CHANGED`` if evidence names other bytes than those next to it.
     """
     if _is_directory(path):
-        return _open_directory(path)
+        folded = path / run_files.FOLDED
+        if not is_file(folded):
+            raise UsageError(
+                "E_NO_RUN",
+                f"{str(path)!a} holds no {run_files.FOLDED}.",
+                "Give the directory of a run, a receipt, or a profile.",
+            )
+        opened = open_profile(folded)
+        return opened if opened.evidence else replace(opened, title=path.resolve().name)
     data = read_file(path)
     if path.name in _DOCUMENTS or _OWN_DOCUMENT.match(data):
         return _open_document(path, data)
@@ -101,18 +109,6 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
 
 def _is_directory(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises on a name that is too long
-
-
-def _open_directory(path: Path) -> OpenedProfile:
-    folded = path / run_files.FOLDED
-    if not is_file(folded):
-        raise UsageError(
-            "E_NO_RUN",
-            f"{str(path)!a} holds no {run_files.FOLDED}.",
-            "Give the directory of a run, a receipt, or a profile.",
-        )
-    opened = open_profile(folded)
-    return opened if opened.evidence is not None else replace(opened, title=path.resolve().name)
 
 
 def _open_document(path: Path, data: bytes) -> OpenedProfile:

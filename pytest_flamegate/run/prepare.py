@@ -29,7 +29,6 @@ from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.observe.worktree import Checkout, plan_base
 from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run.base_side import (
     Checkouts,
@@ -77,12 +76,16 @@ class Workbench:
         return RunStore(ArtifactStore(self.settings.directory), machine_id(self.machine))
 
     def prepare(self, task: Task) -> Prepared:
-        """Build the workload, find its model and its baseline, and plan how it runs.
-
-        Raises:
-            FlamegateError: Whatever keeps it from being measured.
-        """
-        task = self._with_injection(task)
+        """Build the workload, find its model and its baseline, and plan how it runs."""
+        if injection := self.settings.inject:
+            if task.workload.engine not in INJECTABLE or task.call is not None:
+                raise UsageError(
+                    "E_BAD_INJECTION",
+                    "Work can be injected into the embedded engine and into workloads with a "
+                    f"Python target only, and {task.workload.name!r} is neither.",
+                    "Deselect it, or drop the option.",
+                )
+            task = replace(task, workload=replace(task.workload, injection=injection))
         prepared = self._prepare_alone(task) if task.rev is None else self._prepare_pair(task)
         warnings = self.instruments.warnings(task.workload)
         return replace(prepared, notes=(*task.notes, *prepared.notes, *warnings))
@@ -94,7 +97,12 @@ class Workbench:
             chosen.validate(workload)
         self.instruments.profiler(workload)  # an error comes before the build
         built = self._build(workload)
-        baseline = self._baseline(workload.name)
+        try:
+            baseline = self.store.baseline(workload.name)
+        except ReceiptError:
+            if not self.settings.update:
+                raise
+            baseline = None  # this run replaces it
         workload = settle_workload(workload, baseline.evidence.workload if baseline else None)
         model = chosen.model(workload)
         plan: Plan = Served({}, call) if call is not None else chosen.plan(workload, model)
@@ -195,32 +203,10 @@ class Workbench:
         subject = replace(subject, side=role, counted=counted_metrics(count), look=program)
         return PreparedSide(role, subject, workload, plan, profiler, count, moved, stamps)
 
-    def _with_injection(self, task: Task) -> Task:
-        if self.settings.inject is None:
-            return task
-        workload = task.workload
-        if workload.engine not in INJECTABLE or task.call is not None:
-            raise UsageError(
-                "E_BAD_INJECTION",
-                "Work can be injected into the embedded engine and into workloads with a Python "
-                f"target only, and {workload.name!r} is neither.",
-                "Deselect it, or drop the option.",
-            )
-        return replace(task, workload=replace(workload, injection=self.settings.inject))
-
     def _build(self, workload: Workload) -> Build | None:
         if workload.build:
             self.progress.update("building")
         return build_workload(workload)
-
-    def _baseline(self, name: str) -> Baseline | None:
-        """Read and verify the accepted baseline, unless this run replaces it anyway."""
-        try:
-            return self.store.baseline(name)
-        except ReceiptError:
-            if self.settings.update:
-                return None
-            raise
 
     def _known(self, workload: Workload, notes: list[str]) -> ReportedRates | None:
         """Return the rule's error rates by a calibration of this machine, None without one."""

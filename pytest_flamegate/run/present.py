@@ -214,12 +214,7 @@ def append_step_summary(results: Sequence[ResultView]) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Make sure that a report can be written to ``path``, before anything is measured.
-
-    Raises:
-        UsageError: ``E_BAD_OPTION`` if it is a directory.
-        ToolError: ``E_CANNOT_WRITE`` if it is a link, or the system does not allow it.
-    """
+    """Raise if no report can be written to ``path``, before anything is measured."""
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
         raise UsageError(
             "E_BAD_OPTION",

@@ -30,7 +30,7 @@ from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Batch, Evidence, Receipt
 from pytest_flamegate.run.pictures import Pictures
-from pytest_flamegate.run.seal import ComposedRun, Sealed, require_no_secret
+from pytest_flamegate.run.seal import Sealed, require_no_secret
 
 NOT_ACCEPTABLE = frozenset({"dishonest", "error"})
 """Verdicts of runs that cannot become a baseline."""
@@ -140,8 +140,27 @@ class RunStore:
             ReceiptError: ``E_BASELINE_CORRUPT``.
         """
         baseline = self.artifacts.read_baseline(self.machine_id, workload)
-        if baseline is not None:
-            _verify(baseline)
+        if baseline is None:
+            return None
+        path, receipt = (
+            baseline.directory / run_files.RECEIPT,
+            baseline.files.get(run_files.RECEIPT),
+        )
+        was_profiled = baseline.evidence.receipt_sha256 or baseline.evidence.profile is not None
+        if receipt is None and not was_profiled:
+            return baseline
+        verification = verify_receipt(
+            path if receipt is None else receipt,
+            evidence=baseline.files.get(run_files.EVIDENCE),
+            profile_folded=baseline.files.get(run_files.FOLDED),
+        )
+        if not verification.ok:
+            first = verification.refusals[0]
+            raise ReceiptError(
+                "E_BASELINE_CORRUPT",
+                f"The baseline {path} is not honest: {first.code}: {first.message}",
+                "Restore it from version control, or accept a new one with --flamegate-update.",
+            )
         return baseline
 
     def accept(self, workload: str, files: Mapping[str, bytes], evidence: Evidence) -> StoredPath:
@@ -218,7 +237,9 @@ def publish(
     require_no_secret(files, run.head.redactor)
     directory = store.artifacts.publish_run(workload.name, files)
     accepted, error = None, None
-    warnings = [*pictures.warnings, *run.head.redactor.warnings, *_warnings(run, verdict)]
+    notes = [each for each in run.notes if not each.code.startswith("I_")] + [*verdict.warnings]
+    warnings = [*pictures.warnings, *run.head.redactor.warnings]
+    warnings += dict.fromkeys(f"{each.code}: {each.message}" for each in notes)
     if accept and verdict.verdict not in NOT_ACCEPTABLE:
         try:
             with system_errors():
@@ -253,13 +274,11 @@ def publish(
     )
 
 
-def publish_error(workload: Workload, error: FlamegateError, store: RunStore) -> Outcome:
+def publish_error(outcome: Outcome, store: RunStore) -> None:
     """Write and record why a workload has no result; raises if that cannot be written."""
-    outcome = outcome_of_error(workload, error, store)
     files = {run_files.VERDICT: encode_json(verdict_document(outcome.verdict))}
-    store.artifacts.publish_run(workload.name, files)
-    store.record(workload.name, outcome.verdict, None)
-    return outcome
+    store.artifacts.publish_run(outcome.workload.name, files)
+    store.record(outcome.workload.name, outcome.verdict, None)
 
 
 def outcome_of_error(workload: Workload, error: FlamegateError, store: RunStore) -> Outcome:
@@ -302,40 +321,10 @@ def joined_batches(
         new = batch_of(fresh)
     except UndecidedError:
         return ()
-    if accepted is None or not _is_same_code(accepted, fresh):
+    commits = (accepted.commit if accepted else None), fresh.commit
+    if accepted is None or commits[0] is None or commits[1] is None:
+        return (new,)
+    if not (commits[0].same_code(commits[1]) and compare(accepted, fresh).comparable):
         return (new,)
     earlier = [batch for batch in batches if batch.nonce != new.nonce]
     return (*earlier, new)[-MAX_BATCHES:]
-
-
-def _is_same_code(one: Evidence, other: Evidence) -> bool:
-    if one.commit is None or other.commit is None:
-        return False
-    return one.commit.same_code(other.commit) and compare(one, other).comparable
-
-
-def _warnings(run: ComposedRun, verdict: Verdict) -> list[str]:
-    """Return the notes that are more than information, and the warnings of the verdict."""
-    notes = [each for each in run.notes if not each.code.startswith("I_")]
-    notes += verdict.warnings
-    return list(dict.fromkeys(f"{each.code}: {each.message}" for each in notes))
-
-
-def _verify(baseline: Baseline) -> None:
-    path = baseline.directory / run_files.RECEIPT
-    receipt = baseline.files.get(run_files.RECEIPT)
-    was_unprofiled = baseline.evidence.receipt_sha256 == "" and baseline.evidence.profile is None
-    if was_unprofiled and receipt is None:
-        return
-    verification = verify_receipt(
-        path if receipt is None else receipt,
-        evidence=baseline.files.get(run_files.EVIDENCE),
-        profile_folded=baseline.files.get(run_files.FOLDED),
-    )
-    if not verification.ok:
-        first = verification.refusals[0]
-        raise ReceiptError(
-            "E_BASELINE_CORRUPT",
-            f"The baseline {path} is not honest: {first.code}: {first.message}",
-            "Restore it from version control, or accept a new one with --flamegate-update.",
-        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pytest_flamegate.bricks.record import Recorded
@@ -22,7 +22,7 @@ from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile.frames import fold_profile
-from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.profile.model import Profile, Stack
 from pytest_flamegate.profile.stacks import require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.baseline import BRICKS, EVIDENCE, FOLDED, RECEIPT
@@ -108,11 +108,15 @@ def compose(measured: Measured) -> ComposedRun:
     """
     sides = [_compose_side(side) for side in measured.sides]
     head, base = sides[-1], sides[0] if len(sides) > 1 else None
-    notes = tuple(
+    notes = [*measured.prepared.notes]
+    for side in measured.sides:
+        before = "Of the base: " if side.side.role == "base" else ""
+        notes += [Reason(code, f"{before}{text}") for code, text in side.notes.items()]
+    clean = tuple(
         Reason(note.code, head.redactor.redact_text(note.message, "verdict"))
-        for note in _notes(measured)
+        for note in (*notes, *measured.notes)
     )
-    return ComposedRun(measured, head, base, notes)
+    return ComposedRun(measured, head, base, clean)
 
 
 def seal(run: ComposedRun) -> Sealed:
@@ -154,7 +158,17 @@ def _compose_side(measured: MeasuredSide) -> ComposedSide:
         measured.bricks,
     )
     recorded = redactor.clean(measured.recorded, "bricks")
-    receipt, evidence = _redacted_claim(receipt, evidence, redactor)
+    text = evidence.text
+    if Redactor(redactor.values).redact_certain(text, "") != text:
+        raise ToolError(
+            "E_SECRET_IN_OUTPUT",
+            f"The output of {subject.workload.name!r} holds a text that looks like a "
+            "secret: a token of a known form, or the value of a variable with a name like a "
+            "secret's.",
+            "Keep it out of the engine's output, or out of its environment.",
+        )
+    receipt, evidence = redactor.clean(receipt, "receipt"), redactor.clean(evidence, "evidence")
+    evidence = replace(evidence, redacted=tuple(redactor.places))
     if receipt is not None:
         digest = hashlib.sha256(encode_receipt(receipt)).hexdigest()
         evidence = replace(evidence, receipt_sha256=digest)
@@ -164,8 +178,18 @@ def _compose_side(measured: MeasuredSide) -> ComposedSide:
 def _seal_side(side: ComposedSide) -> SealedSide:
     files = {EVIDENCE: encode_evidence(side.evidence)}
     verification = None
-    if side.recorded is not None:
-        files[BRICKS] = _brick_document(side.recorded, side.evidence)
+    if (recorded := side.recorded) is not None:
+        files[BRICKS] = encode_json(
+            {
+                "schema_version": side.evidence.schema_version,
+                "nonce": side.evidence.nonce,
+                "workload": side.evidence.workload.get("name"),
+                "wall_ns": recorded.wall_ns,
+                "sync": recorded.sync,
+                "lanes": recorded.lanes,
+                "calls": recorded.calls,
+            }
+        )
     if side.profile is not None:
         files[FOLDED] = fold_profile(side.profile).encode()
     if side.receipt is not None:
@@ -176,31 +200,23 @@ def _seal_side(side: ComposedSide) -> SealedSide:
     return SealedSide(side, files, verification)
 
 
-def _notes(measured: Measured) -> Iterator[Reason]:
-    yield from measured.prepared.notes
-    for side in measured.sides:
-        before = "Of the base: " if side.side.role == "base" else ""
-        for code, message in side.notes.items():
-            yield Reason(code, f"{before}{message}")
-    yield from measured.notes
-
-
 def redacted_profile(profile: Profile, redactor: Redactor) -> Profile:
     """Return ``profile`` without secrets in the names of its functions and files."""
     frames = {frame for stack in profile.stacks for frame in stack}
     whole = "\n".join(f"{frame.name}\n{frame.module}" for frame in frames)
     if redactor.redact_certain(whole, "profile") == whole:
         return profile
-    clean = {frame: _redacted_frame(frame, redactor) for frame in frames}
+    clean = {
+        frame: frame._replace(
+            name=redactor.redact_certain(frame.name, "profile"),
+            module=redactor.redact_certain(frame.module, "profile"),
+        )
+        for frame in frames
+    }
     stacks: Counter[Stack] = Counter()
     for stack, count in profile.stacks.items():
         stacks[tuple(clean[frame] for frame in stack)] += count
     return replace(profile, stacks=dict(stacks))
-
-
-def _redacted_frame(frame: Frame, redactor: Redactor) -> Frame:
-    name, module = (redactor.redact_certain(each, "profile") for each in (frame.name, frame.module))
-    return frame._replace(name=name, module=module)
 
 
 def redacted_reports(observation: Observation, redactor: Redactor) -> Observation:
@@ -227,36 +243,3 @@ def _redacted_report(report: Report, redactor: Redactor) -> Report:
         kernels[clean(name)] += count
     figures = {clean(name): value for name, value in report.figures.items()}
     return replace(report, source=clean(report.source), figures=figures, kernels=dict(kernels))
-
-
-def _redacted_claim(
-    receipt: Receipt | None, evidence: Evidence, redactor: Redactor
-) -> tuple[Receipt | None, Evidence]:
-    """Return both without secrets; the evidence says in which places one was removed."""
-    text = evidence.text
-    if Redactor(redactor.values).redact_certain(text, "") != text:
-        raise ToolError(
-            "E_SECRET_IN_OUTPUT",
-            f"The output of {evidence.workload.get('name')!r} holds a text that looks like a "
-            "secret: a token of a known form, or the value of a variable with a name like a "
-            "secret's.",
-            "Keep it out of the engine's output, or out of its environment.",
-        )
-    receipt = redactor.clean(receipt, "receipt")
-    evidence = redactor.clean(evidence, "evidence")
-    return receipt, replace(evidence, redacted=tuple(redactor.places))
-
-
-def _brick_document(recorded: Recorded, evidence: Evidence) -> bytes:
-    """Return the content of ``bricks.json``: the calls of one token, and of which run they are."""
-    return encode_json(
-        {
-            "schema_version": evidence.schema_version,
-            "nonce": evidence.nonce,
-            "workload": evidence.workload.get("name"),
-            "wall_ns": recorded.wall_ns,
-            "sync": recorded.sync,
-            "lanes": recorded.lanes,
-            "calls": recorded.calls,
-        }
-    )

@@ -109,11 +109,8 @@ class Session:
     def gate(self, workload: Workload, call: Call | None = None) -> Outcome:
         """Measure, judge and publish one workload; an error is an outcome too.
 
-        A workload that was measured before in this session is judged again, not measured.
-
-        Args:
-            workload: As it is declared, with the thresholds that hold for it.
-            call: Is measured instead of the workload's engine if it is given.
+        A workload that was measured before in this session is judged again, not measured. Its
+        thresholds are those of the test; ``call`` is measured instead of its engine if it is given.
 
         Raises:
             KeyboardInterrupt: The only exception that passes through; SIGTERM is made one.
@@ -137,7 +134,7 @@ class Session:
             # the reason of any other error; the verdict is still shown, and fails.
             if not (isinstance(error, UsageError) and outcome.directory.exists()):
                 with suppress(FlamegateError), system_errors():
-                    outcome = publish_error(task.workload, error, store)
+                    publish_error(outcome, store)
         return self._with_failure(outcome)
 
     def reject(self, declared: InvalidWorkload) -> Outcome:
