@@ -49,7 +49,10 @@ from pytest_flamegate.report.text import clip, columns, visible
 from pytest_flamegate.run.open import open_graph, open_profile, open_sums
 
 _MAX_FUNCTIONS = 10
-_EXTENSIONS = (".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw", ".jsonl")
+_EXTENSIONS = (
+    *(".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw"),
+    *(".jsonl", ".csv", ".md"),
+)
 
 
 def declare_import(parser: argparse.ArgumentParser) -> None:
@@ -57,9 +60,9 @@ def declare_import(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Reads folded stacks or a speedscope file, recognised by its content, and writes "
         "profile.folded, profile.speedscope.json, flamegraph.svg and flamegraph.html. Or reads "
-        "results of llama-bench, vLLM bench, GuideLLM, inference-perf, AIPerf or GenAI-Perf in "
-        "JSON, and writes a document of grade SELF_REPORTED for each. Values that the file does "
-        "not contain stay unknown; nothing is gated by them."
+        "results of vLLM bench, GuideLLM, inference-perf, AIPerf or GenAI-Perf in JSON, or of "
+        "llama-bench in JSON, CSV or Markdown, and writes a document of grade SELF_REPORTED for "
+        "each. Values that the file does not contain stay unknown; nothing is gated by them."
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--name", metavar="NAME", help="its name here (default: the file's)")

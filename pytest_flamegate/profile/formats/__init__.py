@@ -165,8 +165,8 @@ def unpack(data: bytes) -> bytes:
 
 _READABLE = (
     "Give folded stacks, a speedscope file, or a trace of torch.profiler or onnxruntime; results "
-    "of other benchmarks (llama-bench, vLLM, GuideLLM, inference-perf, AIPerf) are read by "
-    "flamegate import, as JSON."
+    "of other benchmarks are read by flamegate import: JSON of vLLM, GuideLLM, inference-perf and "
+    "AIPerf, and JSON, CSV or Markdown of llama-bench."
 )
 _RECOGNISED = (
     (b"PERFILE2", "perf's own recording", "Type: perf script | stackcollapse-perf.pl > FILE"),

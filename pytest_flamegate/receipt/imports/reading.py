@@ -1,11 +1,13 @@
 """Read results of other benchmark tools from their JSON, by the tables of ``formats.toml``.
 
-``llama-bench`` has a reader of its own, because the kind of a figure depends on its test.
+``llama-bench`` has a reader of its own, because the kind of a figure depends on its test, and it
+prints tables: Markdown unless it is given ``-o``.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +26,10 @@ from pytest_flamegate.receipt.imports.imported import (
 )
 from pytest_flamegate.receipt.imports.values import (
     MAX_TEXT,
+    Form,
     find,
     first_text,
+    is_table,
     look_up,
     malformed_error,
     no_results_error,
@@ -33,6 +37,7 @@ from pytest_flamegate.receipt.imports.values import (
     read_documents,
     read_number,
     read_settings,
+    read_table,
     require_object,
     unique_names,
 )
@@ -54,10 +59,10 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ImportFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON of one tool. Paths are names with dots between them; ``{}`` is a figure's field.
+    """The output of one tool. Paths are names with dots between them; ``{}`` is a figure's field.
 
     Attributes:
-        marks: names that every file of the format contains.
+        marks: names that every file of the format contains; the columns of a table.
         result: name of a result; empty if the strategy of the load names it.
         entries: name of the list of results; empty if the document is one result.
         prefix: begins the path of each figure within a result.
@@ -87,9 +92,12 @@ class ImportFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spread: str = ""
     samples: str = ""
     unit: str = ""
+    form: Form = "json"
 
     def recognises(self, data: bytes) -> bool:
-        """Whether ``data`` looks like JSON of this format."""
+        """Whether ``data`` looks like a file of this format."""
+        if self.form != "json":
+            return is_table(data, self.form, frozenset(self.marks))
         marks = (f'"{mark}"'.encode() for mark in self.marks)
         return data.lstrip()[:1] in (b"{", b"[") and all(mark in data for mark in marks)
 
@@ -100,8 +108,8 @@ class ImportFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ReceiptError: ``E_TOO_LARGE``, ``E_IMPORT_MALFORMED`` or ``E_JSON_...``.
             UndecidedError: ``E_NO_RESULTS``.
         """
-        documents = read_documents(data)
-        if self.name == LLAMA_BENCH.name:
+        documents = read_documents(data) if self.form == "json" else _read_rows(data, self)
+        if self.tool == LLAMA_BENCH.tool:
             names = unique_names([_name_test(test) for test in documents])
             return tuple(map(_read_test, documents, names))
         entries = [(document, document, "") for document in documents]
@@ -260,11 +268,30 @@ def _name_load(entry: Mapping[str, object]) -> str:
     return "-".join(part for part in plain.split("-") if part) or "benchmark"
 
 
-# llama-bench -o json or jsonl. Each entry is a test: a prompt of n_prompt tokens (pp), n_gen tokens
-# generated one by one from nothing or at a depth (tg), or one after the other (pg). Its source,
-# test::get_ts, computes 1e9 * (n_prompt + n_gen) / ns for each repetition and avg_ts as their mean:
-# all tokens over the engine's own time, without sampling, requests or a separate first token.
+# llama-bench -o json, jsonl, csv or md. Each entry or row is a test: a prompt of n_prompt tokens
+# (pp), n_gen tokens generated one by one from nothing or at a depth (tg), or one after the other
+# (pg). Its source, test::get_ts, computes 1e9 * (n_prompt + n_gen) / ns for each repetition and
+# avg_ts as their mean: all tokens over the engine's own time, without sampling, requests or a
+# separate first token.
+# A table does not state the repetitions, and Markdown has two decimals and no name of the file.
 LLAMA_BENCH = ImportFormat("llama-bench-json", ("avg_ts", "n_gen", "n_prompt"), "llama-bench")
+_TABLES_OF_TESTS = (
+    ImportFormat("llama-bench-csv", LLAMA_BENCH.marks, LLAMA_BENCH.tool, form="csv"),
+    ImportFormat("llama-bench-markdown", ("test", "t/s"), LLAMA_BENCH.tool, form="markdown"),
+)
+_COLUMNS = {
+    "model": "model_type",
+    "size": "model_size",
+    "backend": "backends",
+    "threads": "n_threads",
+    "ngl": "n_gpu_layers",
+    "fa": "flash_attn",
+}
+"""The names that columns of Markdown have in JSON."""
+_TEST = re.compile(r"(?=pp|tg)(?:pp ?([0-9]{1,9}))?\+?(?:tg ?([0-9]{1,9}))?(?: @ d([0-9]{1,9}))?")
+_BUILD = re.compile(rb"^build: (\w{1,40}) \(([0-9]{1,9})\)", re.MULTILINE)
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_NUMBERS = frozenset({"n_prompt", "n_gen", "n_depth", "avg_ts", "stddev_ts", "build_number"})
 _PROMPT = Figure("avg_ts", "prefill_tokens_per_second", "prompt-tokens/prefill-time")
 _GENERATION = Figure("avg_ts", "decode_tokens_per_second", "n/decode-time")
 _BOTH = Figure("avg_ts", "total_tokens_per_second", "(input-tokens+output-tokens)/duration")
@@ -275,6 +302,29 @@ _TEST_SETTINGS = (
 )
 _AGREEMENT = 1e-3
 """Rates are written with six digits, times to the nanosecond."""
+
+
+def _read_rows(data: bytes, form: ImportFormat) -> list[Mapping[str, object]]:
+    """Return the rows of a table of llama-bench with the names and numbers of its JSON."""
+    build = _BUILD.search(data)
+    tests: list[Mapping[str, object]] = []
+    for row in read_table(data, form.form, frozenset(form.marks)):
+        if form.form == "markdown":
+            found = _TEST.fullmatch(row["test"])
+            if found is None:
+                raise malformed_error(f"{quote(row['test'])} is no test such as pp512 or tg128")
+            row["n_prompt"], row["n_gen"], row["n_depth"] = (each or "0" for each in found.groups())
+            row["avg_ts"], _, row["stddev_ts"] = row["t/s"].replace(" ", "").partition("±")
+            if build is not None:
+                row["build_commit"], row["build_number"] = map(bytes.decode, build.groups())
+        test: dict[str, object] = {_COLUMNS.get(name, name): row[name] for name in row}
+        for name in _NUMBERS.intersection(row):
+            if _NUMBER.fullmatch(value := row[name]):
+                test[name] = float(value) if "." in value else int(value)
+        tests.append(test)
+    if not tests:
+        raise no_results_error("the table has no row", "Let llama-bench run to its end.")
+    return tests
 
 
 def _count(test: Mapping[str, object], name: str) -> int:
@@ -298,7 +348,7 @@ def _read_test(test: Mapping[str, object], name: str) -> Imported:
     figure = _BOTH if prompt and generated else _PROMPT if prompt else _GENERATION
     rates = _repetitions(test)
     # Of one repetition the tool writes a spread of 0.
-    stddev = test.get("stddev_ts") if rates is None or len(rates) > 1 else None
+    stddev = None if test.get("stddev_ts") == 0 else test.get("stddev_ts")
     samples = None if rates is None else len(rates)
     collector = _Collector()
     collector.add(figure, "mean", test.get("avg_ts"), "avg_ts", samples, stddev)
@@ -328,6 +378,7 @@ def _repetitions(test: Mapping[str, object]) -> list[float] | None:
 _TABLES = tomllib.loads(Path(__file__).with_name("formats.toml").read_text("utf-8"))
 FORMATS: tuple[ImportFormat, ...] = (
     LLAMA_BENCH,
+    *_TABLES_OF_TESTS,
     *(msgspec.convert({"name": name, **table}, ImportFormat) for name, table in _TABLES.items()),
 )
 

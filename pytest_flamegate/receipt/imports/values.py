@@ -1,9 +1,14 @@
-"""The values of a foreign JSON file: its documents, and numbers and texts in them."""
+"""The values of a foreign file: documents of JSON, rows of tables, and the numbers and texts."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Literal
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
 from pytest_flamegate.core.json import Limits, parse_json
@@ -13,6 +18,8 @@ from pytest_flamegate.receipt.imports.imported import Setting
 MAX_BYTES = 64 << 20
 """A report that lists every request of a long run has some ten million bytes."""
 MAX_RESULTS = 1000
+MAX_TABLE_BYTES = 4 << 20
+"""A thousand rows of llama-bench's CSV, the widest table, have half a million bytes."""
 MAX_TEXT = 200
 """Characters of a setting or a name that are stored."""
 MAX_COUNT = 1 << 53
@@ -40,13 +47,7 @@ def read_documents(data: bytes) -> list[Mapping[str, object]]:
         ReceiptError: ``E_TOO_LARGE``, ``E_IMPORT_MALFORMED``, or ``E_JSON_...`` if it is no
             strict JSON.
     """
-    if len(data) > MAX_BYTES:
-        raise ReceiptError(
-            "E_TOO_LARGE",
-            f"The result file has {len(data):,} bytes; at most {MAX_BYTES:,} are allowed.",
-            "Export it without the single requests.",
-        )
-    limits = Limits(len(data))
+    limits = Limits(len(_require_size(data, MAX_BYTES)))
     try:
         whole = parse_json(data, limits, subject="The result file")
         found = whole if isinstance(whole, list) else [whole]
@@ -58,13 +59,85 @@ def read_documents(data: bytes) -> list[Mapping[str, object]]:
             found = [parse_json(line, limits) for line in lines]
         except ReceiptError:
             raise error from None
-    if len(found) > MAX_RESULTS:
+    _require_few(found)
+    return [require_object(each, "a result") for each in found]
+
+
+Form = Literal["json", "csv", "markdown"]
+_SNIFFED_BYTES = 1 << 14
+_RULE = re.compile(r":?-+:?")
+
+
+def is_table(data: bytes, form: Form, columns: frozenset[str]) -> bool:
+    """Whether ``data`` begins with a table of this form that has all ``columns``."""
+    text = data[:_SNIFFED_BYTES].decode("utf-8-sig", "replace")
+    try:
+        return any(columns <= set(cells) for cells in _split_rows(text, form))
+    except ReceiptError:
+        return False
+
+
+def read_table(data: bytes, form: Form, columns: frozenset[str]) -> list[dict[str, str]]:
+    """Return each row by the names of its header, which is any row with all ``columns``.
+
+    Raises:
+        ReceiptError: ``E_TOO_LARGE`` or ``E_IMPORT_MALFORMED``.
+    """
+    try:
+        text = _require_size(data, MAX_TABLE_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise malformed_error(f"byte {error.start} is not UTF-8") from None
+    rows = list(islice(_name_cells(_split_rows(text, form), columns), MAX_RESULTS + 1))
+    _require_few(rows)
+    return rows
+
+
+def _split_rows(text: str, form: Form) -> Iterator[list[str]]:
+    """Yield the cells of each line; none if it is no row of a table."""
+    lines = io.StringIO(text, newline="")
+    if form == "csv":
+        try:
+            yield from csv.reader(lines, strict=True)
+        except csv.Error as error:
+            raise malformed_error(f"the table cannot be read ({error})") from None
+    for line in map(str.strip, lines):
+        is_row = len(line) > 1 and line[0] == line[-1] == "|"
+        cells = [cell.strip() for cell in line[1:-1].split("|")] if is_row else []
+        yield [] if all(map(_RULE.fullmatch, cells)) else cells
+
+
+def _name_cells(rows: Iterable[list[str]], columns: frozenset[str]) -> Iterator[dict[str, str]]:
+    header: list[str] = []
+    for row in rows:
+        if columns <= set(row):
+            header = row
+            if len(set(header)) != len(header):
+                raise malformed_error("two columns of the table have one name")
+        elif header and row:
+            if len(row) != len(header):
+                raise malformed_error(
+                    f"a row has {len(row)} cells, but the header of the table has {len(header)}"
+                )
+            yield dict(zip(header, row, strict=True))
+
+
+def _require_size(data: bytes, limit: int) -> bytes:
+    if len(data) > limit:
+        raise ReceiptError(
+            "E_TOO_LARGE",
+            f"The result file has {len(data):,} bytes; at most {limit:,} are allowed.",
+            "Export it without the single requests.",
+        )
+    return data
+
+
+def _require_few(results: Sequence[object]) -> None:
+    if len(results) > MAX_RESULTS:
         raise ReceiptError(
             "E_TOO_LARGE",
             f"The file has more than {MAX_RESULTS:,} results.",
             "Split it into several files.",
         )
-    return [require_object(each, "a result") for each in found]
 
 
 def find(document: object, path: str) -> object:

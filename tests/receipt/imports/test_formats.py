@@ -29,8 +29,10 @@ FILES = {
     "genai-perf.json": "aiperf-json",
     "guidellm.json": "guidellm-json",
     "inference-perf.json": "inference-perf-json",
+    "llama-bench.csv": "llama-bench-csv",
     "llama-bench.json": "llama-bench-json",
     "llama-bench.jsonl": "llama-bench-json",
+    "llama-bench.md": "llama-bench-markdown",
     "vllm-latency.json": "vllm-latency-json",
     "vllm-serve.json": "vllm-serve-json",
     "vllm-throughput.json": "vllm-throughput-json",
@@ -63,6 +65,7 @@ def text(name: str) -> str:
 
 
 SERVE, BENCH = text("vllm-serve.json"), text("llama-bench.json")
+TABLE, MARKDOWN = text("llama-bench.csv"), text("llama-bench.md")
 
 
 def test_each_file_has_one_reader_and_its_results_are_stored_as_they_were_read() -> None:
@@ -75,8 +78,16 @@ def test_each_file_has_one_reader_and_its_results_are_stored_as_they_were_read()
             assert {metric.formula for metric in each.metrics} <= MEANINGS.keys()
 
 
-@pytest.mark.parametrize("form", ["json", "jsonl"])
-def test_llama_bench(form: str) -> None:
+@pytest.mark.parametrize(
+    ("form", "value", "stddev", "samples"),
+    [
+        ("json", 77.652967, 9.486131, 3),
+        ("jsonl", 93.36815, 0.625752, 3),
+        ("csv", 93.36815, 0.625752, None),
+        ("md", 77.65, 9.49, None),
+    ],
+)
+def test_llama_bench(form: str, value: float, stddev: float, samples: int | None) -> None:
     results = read(text(f"llama-bench.{form}"))
     assert [each.result for each in results] == [
         *("pp16", "tg8", "pp16-tg8", "pp16-d32", "tg8-d32", "pp16-tg8-d32"),
@@ -89,7 +100,18 @@ def test_llama_bench(form: str) -> None:
     assert {(each.tool_version, each.model) for each in results} == {
         ("b1 0c1e570", "llama 256M Q4_1")
     }
-    assert results[1].metrics[0].samples == 3
+    found = results[1].metrics[0]
+    assert (found.value, found.stddev) == pytest.approx((value, stddev), rel=1e-5)
+    assert found.samples == samples
+    assert results[1].settings["backends"] == "CPU"
+
+
+def test_markdown_may_stand_in_a_log_and_be_older() -> None:
+    table = MARKDOWN.replace("  tg8 ", " tg 8 ").replace("± 9.49", "± 0.00").partition("build")[0]
+    results = read(f"ggml_cuda_init: found 1 device\n{table}\ndone\n{table}".replace("\n", "\r\n"))
+    assert [each.result for each in results[1::6]] == ["tg8", "tg8-2"]
+    # Of one repetition the tool writes a spread of 0.
+    assert (results[1].metrics[0].stddev, results[1].tool_version) == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +217,27 @@ def unit(value: str) -> str:
         ('["avg_ts", "n_gen", "n_prompt"]', "E_IMPORT_MALFORMED"),
         (changed("llama-bench.json", '"avg_ts": 77', '"avg_ts": 177'), "E_IMPORT_MALFORMED"),
         (no_list("llama-bench.json", "samples_ts"), "E_IMPORT_MALFORMED"),
+        (TABLE[:-3], "E_IMPORT_MALFORMED"),
+        (TABLE[:-30], "E_IMPORT_MALFORMED"),
+        (TABLE.partition("\n")[0], "E_NO_RESULTS"),
+        (TABLE.replace("n_ubatch,", "n_batch,", 1), "E_IMPORT_MALFORMED"),
+        (TABLE.replace("backends,", "", 1), "E_IMPORT_MALFORMED"),
+        (TABLE.encode().replace(b"Some CPU", b"\xff"), "E_IMPORT_MALFORMED"),
+        *(
+            (TABLE.replace("169.629025", value), "E_IMPORT_MALFORMED")
+            for value in ("nan", "inf", "-1.0", "1e3", "1_0", "", "9" * 400)
+        ),
+        (TABLE.replace('"16"', '"0"').replace('"8"', '"0"'), "E_NO_RESULTS"),
+        ("\n".join(MARKDOWN.splitlines()[:2]), "E_NO_RESULTS"),
+        (MARKDOWN.replace(" 92.10 MiB |", "", 1), "E_IMPORT_MALFORMED"),
+        (MARKDOWN.replace("| CPU ", "| C|PU "), "E_IMPORT_MALFORMED"),
+        (MARKDOWN.replace("backend ", "threads "), "E_IMPORT_MALFORMED"),
+        *(
+            (MARKDOWN.replace(" pp16 |", f" {value} |"), "E_IMPORT_MALFORMED")
+            for value in ("", "+", "pp", "xx16", "pp-16", "pp1.5", "pp99999999999")
+        ),
+        (MARKDOWN.replace("155.70 ± 14.88", "155.70 ± nan"), "E_IMPORT_MALFORMED"),
+        (MARKDOWN.replace("155.70 ± 14.88", "fast"), "E_IMPORT_MALFORMED"),
         (no_list("vllm-latency.json", "latencies"), "E_IMPORT_MALFORMED"),
         (no_list("guidellm.json", "benchmarks"), "E_IMPORT_MALFORMED"),
         (
@@ -210,7 +253,7 @@ def test_malformed_results_are_rejected_by_code(data: str, code: str) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{}", b"[]", b"\x00\xff", b"n_prompt,n_gen,avg_ts\n16,0,77.1\n", b"{" * 100_000],
+    [b"", b"{}", b"[]", b"\x00\xff", b"n_prompt,n_gen\n16,0\n", b'a"b"\n"c"d', b"{" * 100_000],
 )
 def test_other_files_are_not_recognised(data: bytes) -> None:
     assert detect_import_format(data) is None
@@ -219,6 +262,9 @@ def test_other_files_are_not_recognised(data: bytes) -> None:
 def test_large_files_are_rejected_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     row = json.dumps(json.loads(BENCH)[0])
     assert error_code("[" + ",".join([row] * 1001) + "]") == "E_TOO_LARGE"
+    for table in (TABLE, MARKDOWN):
+        assert error_code(table + 1001 * f"{table.splitlines()[2]}\n") == "E_TOO_LARGE"
+        assert error_code(table + "\n" * (4 << 20)) == "E_TOO_LARGE"
     monkeypatch.setattr("pytest_flamegate.receipt.imports.values.MAX_BYTES", 500)
     assert error_code(SERVE) == "E_TOO_LARGE"
 

@@ -48,6 +48,13 @@ def test_each_result_of_a_file_becomes_a_document(project: Path, capsys: Output)
     assert stored["source"]["file"] == "llama-bench.jsonl"
 
 
+def test_the_default_output_of_llama_bench_is_imported(project: Path, capsys: Output) -> None:
+    assert main(["import", "llama-bench.md"]) == 0
+    assert "6 results of llama-bench b1 0c1e570, SELF_REPORTED" in capsys.readouterr().out
+    stored = project / ".flamegate" / "imported" / "llama-bench" / "tg8.json"
+    assert json.loads(stored.read_bytes())["source"]["format"] == "llama-bench-markdown"
+
+
 def test_one_malformed_row_leaves_nothing_written(project: Path, capsys: Output) -> None:
     rows = Path("llama-bench.jsonl").read_text().replace('"n_gen": 8', '"n_gen": -8')
     Path("bad.jsonl").write_text(rows)
@@ -56,12 +63,12 @@ def test_one_malformed_row_leaves_nothing_written(project: Path, capsys: Output)
     assert not (project / ".flamegate").exists()
 
 
-def test_a_table_is_rejected_and_json_is_suggested(project: Path, capsys: Output) -> None:
-    Path("bench.csv").write_text("model,n_prompt,n_gen,avg_ts\nllama,16,0,77.1\n")
+def test_a_table_of_another_tool_is_rejected(project: Path, capsys: Output) -> None:
+    Path("bench.csv").write_text("Metric,avg,min\nRequest Latency (ms),16,1\n")
     assert main(["import", "bench.csv"]) == 3
     error = capsys.readouterr().err
     assert "E_UNKNOWN_FORMAT" in error
-    assert "as JSON" in error
+    assert "JSON of vLLM" in error
 
 
 def test_an_imported_result_never_passes_for_a_receipt(project: Path, capsys: Output) -> None:
