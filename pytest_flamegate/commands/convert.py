@@ -16,7 +16,7 @@ from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.declare import NAME
 from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.graph import to_document
-from pytest_flamegate.graph.text import draw_tree
+from pytest_flamegate.graph.text import draw_dot, draw_tree
 from pytest_flamegate.profile.formats import (
     detect_format,
     export_profile,
@@ -95,6 +95,7 @@ def declare_bricks(parser: argparse.ArgumentParser) -> None:
     shape = parser.add_mutually_exclusive_group()
     for name, words in (
         ("tree", "the tree alone"),
+        ("dot", "the graph in Graphviz's language"),
         ("json", "the graph as JSON, which this command reads again"),
         ("table", "the sum of each brick over all calls"),
     ):
@@ -131,6 +132,8 @@ def run_bricks(parsed: argparse.Namespace) -> int:
     graph = open_graph(parsed.path)
     if parsed.shape == "tree":
         text = draw_tree(graph)
+    elif parsed.shape == "dot":
+        text = draw_dot(graph)
     elif parsed.shape == "json":
         text = encode_json(to_document(graph)).decode().removesuffix("\n")
     else:

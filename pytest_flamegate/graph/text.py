@@ -1,4 +1,4 @@
-"""The execution graph as text: a tree, and one sentence on its critical path."""
+"""The execution graph as text: a tree, DOT, and one sentence on its critical path."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import CriticalPath, find_critical_path, sum_path_by_name
 from pytest_flamegate.graph.graph import (
     Brick,
+    EdgeKind,
     ExecutionGraph,
     Kernel,
     Layer,
     Node,
+    Transfer,
     get_node_name,
 )
 
@@ -107,6 +109,36 @@ def _format_launch(kernel: Kernel) -> str:
     else:
         shape = ",".join(f"({','.join(map(str, each))})" for each in (kernel.grid, kernel.block))
     return f"<<<{shape}>>> smem={kernel.shared_memory_bytes}B"
+
+
+_FILLS = {
+    Layer: "lightblue",
+    Brick: "lightgreen",
+    Kernel: "lightyellow",
+    Transfer: "lightsalmon",
+}
+_STYLES: dict[EdgeKind, str] = {
+    "Calls": "style=solid",
+    "Contains": "style=dashed",
+    "Launches": "style=bold, color=red",
+    "Sequence": "style=dotted",
+    "DependsOn": "color=blue",
+    "Transfer": "style=bold, color=orange",
+}
+# In DOT a backslash begins an escape and an ampersand an HTML entity.
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;"})
+
+
+def draw_dot(graph: ExecutionGraph) -> str:
+    """Return the graph in DOT, Graphviz's language: a box per node, an arrow per edge."""
+    lines = ["digraph execution {", "  rankdir=TB;", "  node [shape=box, style=filled];"]
+    for number, node in enumerate(graph.nodes):
+        label = format_node(node).translate(_ESCAPES).replace("  ", "\\n")
+        lines.append(f'  n{number} [label="{label}", fillcolor={_FILLS[type(node)]}];')
+    lines += (
+        f"  n{source} -> n{target} [{_STYLES[kind]}];" for source, target, kind in graph.edges
+    )
+    return "\n".join([*lines, "}"])
 
 
 _NAMED = 4

@@ -58,6 +58,14 @@ def test_the_tree_and_the_critical_path(run: Path, capsys: Told) -> None:
         assert capsys.readouterr().out == TREE
 
 
+def test_dot_is_printed(run: Path, capsys: Told) -> None:
+    assert main(["bricks", str(run), "--dot"]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("digraph execution {\n")
+    assert "n1 -> n2 [style=bold, color=red];" in output
+    assert output.endswith("}\n")
+
+
 def test_json_is_read_again(run: Path, capsys: Told) -> None:
     again = run / "graph.json"
     assert main(["bricks", str(run), "--json", "-o", str(again)]) == 0
@@ -105,7 +113,7 @@ def test_a_directory_without_bricks_and_a_missing_file(tmp_path: Path, capsys: T
 def test_a_hostile_name_steers_no_terminal(run: Path, capsys: Told) -> None:
     hostile = call("a\x1b]0;b\x07\n", 0, 1000, kernel="k\u202e")
     (run / "bricks.json").write_bytes(encode_json(document(calls=encode_plain((hostile,)))))
-    for shape in ([], ["--tree"], ["--json"]):
+    for shape in ([], ["--tree"], ["--dot"], ["--json"]):
         assert main(["bricks", str(run), *shape]) == 0
         assert not {*capsys.readouterr().out} & {"\x1b", "\x07", "\u202e"}
 

@@ -1,13 +1,18 @@
-"""The graph as a tree, byte for byte, and the sentence on its critical path."""
+"""The graph as a tree, byte for byte, as DOT, and the sentence on its critical path."""
 
 from __future__ import annotations
+
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
 
 import pytest
 
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, Layer
-from pytest_flamegate.graph.text import draw_tree, format_node, summarize_token
+from pytest_flamegate.graph.text import draw_dot, draw_tree, format_node, summarize_token
 from tests.graph.graphs import call, every_kind
+from tests.tools import require
 
 
 def test_sentence_names_the_longest_on_the_path() -> None:
@@ -87,3 +92,62 @@ def test_deep_tree_counts_what_it_leaves_out() -> None:
     lines = draw_tree(graph).splitlines()
     assert len(lines) == 66
     assert lines[-1].strip() == f"└── … {5_000 - 65:,} deeper"
+
+
+_GROUP, _TEXT = "{http://www.w3.org/2000/svg}g", "{http://www.w3.org/2000/svg}text"
+HOSTILE = {
+    'end"]; x [label="': 'label="end\\"]; x [label=\\""',
+    "back\\slash\\": 'label="back\\\\slash\\\\"',
+    "\\N\\G": 'label="\\\\N\\\\G"',
+    "line\nbreak": 'label="line\\\\x0abreak"',
+    "a&lt;b&amp;": 'label="a&amp;lt;b&amp;amp;"',
+    "<b>bold</b>": 'label="<b>bold</b>"',
+    "\x1b]0;title\x07": 'label="\\\\x1b]0;title\\\\x07"',
+}
+
+
+def hostile_graph() -> ExecutionGraph:
+    graph = ExecutionGraph()
+    for name in HOSTILE:
+        graph.add_node(Brick(name))
+    return graph
+
+
+def labels(graph: ExecutionGraph, kind: str) -> list[list[str]]:
+    """Return the texts of each node or edge in the picture that Graphviz draws."""
+    program = shutil.which("dot")
+    require(program is not None, "Graphviz's dot is not installed")
+    ended = subprocess.run(
+        [str(program), "-Tsvg"],
+        input=draw_dot(graph).encode(),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert ended.stderr == b""
+    groups = [
+        each for each in ET.fromstring(ended.stdout).iter(_GROUP) if each.get("class") == kind
+    ]
+    return [[text.text or "" for text in group.iter(_TEXT)] for group in groups]
+
+
+def test_names_are_escaped_in_dot() -> None:
+    lines = draw_dot(hostile_graph()).splitlines()[3:-1]
+    for number, (line, label) in enumerate(zip(lines, HOSTILE.values(), strict=True)):
+        assert line == f"  n{number} [{label}, fillcolor=lightgreen];"
+
+
+def test_graphviz_draws_every_node_and_edge() -> None:
+    graph = every_kind()
+    assert sorted(labels(graph, "node")) == [
+        ["D2H", "20.0µs 512B"],
+        ["Layer 0"],
+        ["Prefetch", "239.0µs"],
+        ["QkvProjection", "200.0µs (4096 elem)"],
+        ["Sampling", "10.0µs"],
+        ["Step", "240.0µs"],
+        ["batched_gemv", "<<<32,256,1>>> smem=4096B"],
+    ]
+    assert len(labels(graph, "edge")) == len(graph.edges)
+    shown = [label[0].replace("\xa0", " ") for label in labels(hostile_graph(), "node")]
+    assert shown == [format_node(Brick(name)) for name in HOSTILE]
