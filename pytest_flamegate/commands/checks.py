@@ -20,6 +20,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UndecidedError, UsageError
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import stream_progress
+from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.gate.calibration import (
     FEW_POOL,
@@ -30,6 +31,7 @@ from pytest_flamegate.gate.calibration import (
     split_into_gates,
 )
 from pytest_flamegate.gate.statistics import variance
+from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.report.text import columns, paint, visible
 from pytest_flamegate.run.calibration import BUDGET_S as CALIBRATION_BUDGET_S
 from pytest_flamegate.run.calibration import (
@@ -44,7 +46,7 @@ from pytest_flamegate.run.calibration import (
     threshold_error,
 )
 from pytest_flamegate.run.instruments import Instruments
-from pytest_flamegate.run.prepare import build_side
+from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import PAIRS_SHARE
 from pytest_flamegate.run.publish import relative
 from pytest_flamegate.run.selftest import BUDGET_S as SELFTEST_BUDGET_S
@@ -113,7 +115,9 @@ def _calibrate(
 ) -> UndecidedError | None:
     """Calibrate one workload, store and print the result; return the error of its threshold."""
     with machine_lock(session.progress.announce):
-        side = build_side(workload, session.bench.machine)
+        engine(workload.engine).validate(workload)
+        build_workload(workload)
+        side = prepare_side(workload, session.bench.machine, None)
         calibration = calibrate(side, session.progress, pairs=pairs, budget_s=budget_s)
     drop_pct = workload.thresholds.tokens_per_second_pct
     found = find_supported_thresholds(

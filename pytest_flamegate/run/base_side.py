@@ -69,8 +69,7 @@ class Checkouts:
 def make_importable(workload: Workload, call: Callable[[str, int], Iterable[Any]]) -> Workload:
     """Return the workload with which another process can import ``call`` from a test module.
 
-    Raises:
-        UsageError: ``E_CALL_AT_REVISION`` if it has no name under which it can be imported.
+    Raises ``UsageError`` ``E_CALL_AT_REVISION`` if it has no name to import it by.
     """
     name = getattr(call, "__qualname__", "<unnamed>")
     module = sys.modules.get(getattr(call, "__module__", ""))

@@ -172,11 +172,7 @@ def counted_metrics(found: InstructionCount | None) -> tuple[Metric, ...]:
 def trace_kernels(observer: Observer) -> tuple[Report, ...]:
     """Run the workload once more if it asks for a trace; return the kernels in it.
 
-    The run is recorded with the others, but nothing of it is timed.
-
-    Raises:
-        ToolError: ``E_NO_KERNEL_TRACE``.
-        ReceiptError: ``E_TRACE`` for a trace that is malformed.
+    The run is recorded with the others, but nothing of it is timed. Raises as ``read_traces`` does.
     """
     kind = observer.workload.options.get(TRACE_OPTION)
     if kind is None or not isinstance(observer.plan, Served):
@@ -188,8 +184,8 @@ def trace_kernels(observer: Observer) -> tuple[Report, ...]:
 def read_traces(directory: Path) -> tuple[Report, ...]:
     """Return the kernels in the traces of ``directory``, one report for each source.
 
-    Raises:
-        ToolError: ``E_NO_KERNEL_TRACE`` if no file there holds a kernel.
+    Raises ``ToolError`` ``E_NO_KERNEL_TRACE`` if no file there holds a kernel, ``ReceiptError``
+    ``E_TRACE`` for a malformed trace.
     """
     found: dict[str, dict[str, int]] = {}
     files = sorted(path for path in directory.rglob("*.json*") if path.is_file())

@@ -56,8 +56,11 @@ _ALL = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class _RecordedCalls:
+class RecordedCalls:
+    """The part of ``bricks.json`` that is read: the calls of one token, and of which run."""
+
     calls: tuple[BrickCall, ...]
+    nonce: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +240,7 @@ def open_graph(path: Path) -> ExecutionGraph:
     if is_document(document):
         return from_document(document)
     if isinstance(document, dict) and "calls" in document:
-        return build_graph(decode_plain(document, _RecordedCalls, subject="The file").calls)
+        return build_graph(decode_plain(document, RecordedCalls, subject="The file").calls)
     raise ReceiptError(
         "E_UNKNOWN_FORMAT",
         f"{str(path)!a} is JSON and no execution graph.",
@@ -328,12 +331,7 @@ def title_profile(opened: OpenedProfile, role: str) -> OpenedProfile:
 
 
 def difference_of(run: ComposedRun, verdict: Verdict) -> ProfileDifference | None:
-    """Compare a run with its base or its baseline; None if there is nothing to compare with.
-
-    Raises:
-        UndecidedError: ``E_NO_SAMPLES``.
-        ReceiptError: The baseline's profile cannot be read.
-    """
+    """Compare a run with its base or its baseline; None if there is nothing to compare with."""
     if verdict.verdict in _NOTHING_TO_COMPARE:
         return None
     if run.base is not None:
@@ -347,11 +345,7 @@ def difference_of(run: ComposedRun, verdict: Verdict) -> ProfileDifference | Non
 
 
 def read_difference(directory: Path, *, paired: bool) -> ProfileDifference | None:
-    """Compare a published run with the files of its other side; None if it has none.
-
-    Raises:
-        FlamegateError: As ``open_profile`` does.
-    """
+    """Compare a published run with the files of its other side; None if it has none."""
     if not is_file(directory / run_files.DIFFERENCE):
         return None
     roles = ("base", "head") if paired else ("baseline", "now")

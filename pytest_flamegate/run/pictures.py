@@ -32,7 +32,7 @@ from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.markdown import run_markdown
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.run.open import difference_of
+from pytest_flamegate.run.open import RecordedCalls, difference_of
 from pytest_flamegate.run.seal import ComposedRun, Sealed
 
 
@@ -59,9 +59,7 @@ def draw(
 
     ``directory`` is that of the published run, as it is typed in a command. ``top`` bricks are
     shown. ``peak_gflops`` is the machine's peak rate of arithmetic, in 10⁹ operations a second.
-
-    Raises:
-        ReceiptError: The baseline's profile cannot be read.
+    Raises ``ReceiptError`` if the baseline's profile cannot be read.
     """
     run = sealed.run
     difference, head = difference_of(run, verdict), run.head
@@ -181,12 +179,6 @@ def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _BrickDocument:
-    nonce: str
-    calls: tuple[BrickCall, ...]
-
-
 def read_brick_view(
     directory: Path,
     evidence: Evidence,
@@ -250,12 +242,8 @@ def make_brick_view(
 def _read_calls(path: Path, nonce: str) -> tuple[BrickCall, ...]:
     if not is_file(path):
         raise ReceiptError("E_NO_BRICKS", f"There is no {run_files.BRICKS}.", "Measure again.")
-    found = decode_json(
-        files.read_bounded(path, EVIDENCE_LIMITS.max_bytes),
-        _BrickDocument,
-        EVIDENCE_LIMITS,
-        subject=run_files.BRICKS,
-    )
+    data = files.read_bounded(path, EVIDENCE_LIMITS.max_bytes)
+    found = decode_json(data, RecordedCalls, EVIDENCE_LIMITS, subject=run_files.BRICKS)
     if found.nonce != nonce:
         raise ReceiptError(
             "E_OTHER_RUN",

@@ -236,13 +236,6 @@ def prepare_side(
     return PreparedSide(role, replace(subject, side=role), workload, plan, profiler, stamps=stamps)
 
 
-def build_side(workload: Workload, machine: Mapping[str, str]) -> PreparedSide:
-    """Validate and build a workload of this project; return its side, which is not profiled."""
-    engine(workload.engine).validate(workload)
-    build_workload(workload)
-    return prepare_side(workload, machine, None)
-
-
 def _describe(
     declared: Workload,
     workload: Workload,

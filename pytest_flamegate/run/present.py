@@ -254,11 +254,7 @@ def report_results(results: Sequence[ResultView], settings: Settings) -> list[Ru
 
 
 def report_directory(settings: Settings) -> list[RunReport]:
-    """Return the latest run of every workload.
-
-    Raises:
-        UsageError: ``E_NO_RUN`` if there is none.
-    """
+    """Return the latest run of every workload. ``UsageError`` ``E_NO_RUN`` if there is none."""
     latest = settings.directory / "latest"
     names = sorted(
         path.parent.name for path in latest.glob(f"*/{run_files.VERDICT}") if is_file(path)
@@ -270,20 +266,21 @@ def report_directory(settings: Settings) -> list[RunReport]:
             "Measure first: pytest --flamegate, or flamegate run.",
         )
     artifacts, hints = ArtifactStore(settings.directory), Hints(settings, as_command=True)
-    return [_read_run(artifacts.latest_directory(name), hints) for name in names]
+    found = []
+    for name in names:
+        try:
+            found.append(_read_run(artifacts.latest_directory(name), hints))
+        except FlamegateError as error:
+            problem = f"The files of the run cannot be read: {error.problem} {error.remedy}"
+            reasons = [Reason(error.code, problem)]
+            verdict = Verdict.unjudged("error", reasons, grade="SELF_REPORTED")
+            found.append(RunReport(name, verdict, headline(verdict)))
+    return found
 
 
 def _read_run(directory: Path, hints: Hints) -> RunReport:
-    """Return the run in a directory; an error in place of its verdict if it cannot be read."""
-    try:
-        return _read_files(directory, hints)
-    except FlamegateError as error:
-        problem = f"The files of the run cannot be read: {error.problem} {error.remedy}"
-        verdict = Verdict.unjudged("error", [Reason(error.code, problem)], grade="SELF_REPORTED")
-        return RunReport(directory.name, verdict, headline(verdict))
+    """Return the run in a directory."""
 
-
-def _read_files(directory: Path, hints: Hints) -> RunReport:
     def read(name: str) -> bytes | None:
         path = directory / name
         return files.read_bounded(path, EVIDENCE_LIMITS.max_bytes) if is_file(path) else None

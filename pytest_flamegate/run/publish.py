@@ -134,10 +134,9 @@ class RunStore:
     machine_id: str
 
     def baseline(self, workload: str) -> Baseline | None:
-        """Read the accepted baseline and verify it; None if nothing was accepted.
+        """Read the accepted baseline; None if nothing was accepted.
 
-        Raises:
-            ReceiptError: ``E_BASELINE_CORRUPT``.
+        Raises ``ReceiptError`` ``E_BASELINE_CORRUPT`` if it does not verify.
         """
         baseline = self.artifacts.read_baseline(self.machine_id, workload)
         if baseline is None:

@@ -66,11 +66,7 @@ class Session:
         return self.bench.instruments.preamble(workloads, self.bench.machine)
 
     def require_profiler(self, workloads: Sequence[Workload]) -> None:
-        """Raise if no profiler works for any of the workloads.
-
-        Raises:
-            UsageError: ``E_NO_PROFILER``, or the code of the profiler that was named.
-        """
+        """Raise ``UsageError`` if no profiler works for any of the workloads."""
         errors = []
         for workload in workloads:
             try:
