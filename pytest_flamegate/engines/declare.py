@@ -133,7 +133,7 @@ def from_table(name: str, table: Mapping[str, Any], path: Path) -> Workload:
     ``name`` may be a variant's, as in ``decode[i2s]``. Raises ``UsageError``.
     """
     family, variant = split_variant_name(name)
-    declaration = Declaration(name, table, table, family, variant)
+    declaration = Declaration(name, table, family, variant)
     try:
         for part in (name,) if family is None else (family, variant or ""):
             _check_name(part)
@@ -187,16 +187,10 @@ def _heading_line(lines: Sequence[str], names: Sequence[str]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """One workload to read.
-
-    Attributes:
-        table: Its whole table: for a variant, the template's with its own changes.
-        own: The table under its own heading.
-    """
+    """One workload to read: for a variant, the template's ``table`` with its own changes."""
 
     name: str
-    table: Mapping[str, Any]
-    own: object
+    table: object
     family: str | None = None
     variant: str | None = None
 
@@ -250,7 +244,7 @@ def _expand(name: str, table: object) -> Iterator[Declaration]:
         raise UsageError("E_BAD_VALUE", problem, f"Write [workloads.{name}].")
     template = {key: value for key, value in table.items() if key != VARIANTS}
     if VARIANTS not in table:
-        yield Declaration(name, table, table)
+        yield Declaration(name, table)
         return
     variants = table[VARIANTS]
     if not isinstance(variants, dict) or not variants:
@@ -264,12 +258,14 @@ def _expand(name: str, table: object) -> Iterator[Declaration]:
     for variant, own in variants.items():
         _check_name(variant)
         # No declared name can be equal to this one, because names contain no brackets.
-        yield Declaration(f"{name}[{variant}]", _merge(template, own), own, name, variant)
+        yield Declaration(f"{name}[{variant}]", _merge(template, own), name, variant)
 
 
-def _merge(template: Mapping[str, Any], own: object) -> dict[str, Any]:
+def _merge(template: Mapping[str, Any], own: object) -> object:
+    if not isinstance(own, dict):
+        return own
     merged = dict(template)
-    for key, value in own.items() if isinstance(own, dict) else ():
+    for key, value in own.items():
         below = template.get(key)
         if key in _MERGED and isinstance(below, dict) and isinstance(value, dict):
             merged[key] = {**below, **value}
@@ -289,9 +285,9 @@ def _check_name(name: str) -> None:
 
 def _workload(declaration: Declaration, path: Path, below: Thresholds) -> Workload:
     table = declaration.table
-    if not isinstance(declaration.own, dict):
+    if not isinstance(table, Mapping):
         heading = f"[workloads.{declaration.family}.{VARIANTS}.{declaration.variant}]"
-        problem = f"it is {format_value(declaration.own)}, not a table."
+        problem = f"it is {format_value(table)}, not a table."
         raise UsageError("E_BAD_VALUE", problem, f"Write {heading}.")
     check_keys(table)
     values = convert_values(table)

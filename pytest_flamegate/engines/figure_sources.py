@@ -259,16 +259,12 @@ class QuantDispatch(Source):
             if (match := self._LINE.search(line)) is None:
                 continue
             if name := self._KERNEL.search(match[1]) or self._BARE_NAME.match(match[1]):
-                kernels[name[1]] = kernels.get(name[1], 0) + self._count(match[1])
+                count = self._COUNT.search(match[1])
+                if count is not None and not re.fullmatch(r"[0-9]{1,12}", count[1]):
+                    raise figure_error(self.name, f"{count[1][:40]!r} for a kernel's count")
+                ran = 1 if count is None else int(count[1])
+                kernels[name[1]] = kernels.get(name[1], 0) + ran
         return make_source_report(self.name, {}, kernels) if kernels else None
-
-    def _count(self, line: str) -> int:
-        count = self._COUNT.search(line)
-        if count is None:
-            return 1
-        if not re.fullmatch(r"[0-9]{1,12}", count[1]):
-            raise figure_error(self.name, f"{count[1][:40]!r} for a kernel's count")
-        return int(count[1])
 
 
 class Timing(Source):
@@ -305,9 +301,6 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "receipt": (ProgramReceipt(),),
 }
 """The values of ``figures``, and the sources that each of them reads."""
-_DEFAULT_SOURCES = ("timing", "llama.cpp")
-"""Read from any program; the others take an option that says where or how."""
-_LLAMA_BENCH = "llama-bench"
 _INFINITE_RATE = re.compile(
     r"(?<![\w.])([-+]?(?:inf(?:inity)?|nan))\s*(?:tokens?|tok|t)\s*(?:per second|/\s*s)", re.I
 )
@@ -362,23 +355,22 @@ def select_sources(workload: Workload) -> SourceSelection:
     figures = str(workload.options.get("figures", "auto"))
     if figures == "none":
         return NO_SOURCES
-    receipt, pattern = (workload.options.get(name) for name in ("receipt", "pattern"))
-    chosen = list(_DEFAULT_SOURCES) if figures == "auto" else [figures]
-    if figures == "auto" and receipt is not None:
-        chosen.append("receipt")
+    options = workload.options
+    declared = {name: str(options[name]) for name in ("receipt", "pattern") if name in options}
+    # The other sources are read from any program.
+    chosen = ["timing", "llama.cpp", *declared] if figures == "auto" else [figures]
     sources = [source for name in chosen for source in SOURCES.get(name, ())]
-    if pattern is not None and figures in ("auto", "pattern"):
-        sources.append(Pattern(str(pattern)))
-    declared = {"receipt": receipt is not None, "pattern": pattern is not None}
-    required = {each.name for each in sources if declared.get(each.name, each.name == figures)}
-    file = str(receipt) if receipt is not None and "receipt" in chosen else None
-    return SourceSelection(tuple(sources), frozenset(required), file)
+    if "pattern" in chosen:
+        sources.append(Pattern(declared["pattern"]))
+    required = {each.name for each in sources if each.name in (figures, *declared)}
+    receipt = declared.get("receipt") if "receipt" in chosen else None
+    return SourceSelection(tuple(sources), frozenset(required), receipt)
 
 
 def check_sources(workload: Workload) -> None:
     """Raise ``UsageError`` for an option that is missing or that nothing would read."""
     options = workload.options
-    if Path(workload.command[0]).stem == _LLAMA_BENCH:
+    if Path(workload.command[0]).stem == "llama-bench":
         raise UsageError(
             "E_NO_ANSWER",
             "the command is llama-bench, which prints figures and no answer: nothing shows that "

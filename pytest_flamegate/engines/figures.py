@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from pytest_flamegate.core import limit
-from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.errors import ReceiptError, ToolError
 
-_MAX_NAME = 256
+_NAME: Any = {"max_length": 256, "pattern": r"\S"}
 _MAX_ENTRIES = 4096
-_MAX_FACTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,11 @@ def read_report(document: object) -> Report:
     """
     known = {"source", "figures", "kernels"}
     if not isinstance(document, Mapping) or not document.keys() <= known:
-        raise _report_error("it is no object of source, figures and kernels")
+        raise ToolError(
+            "E_BAD_REPORT",
+            "The engine's report has other fields than source, figures and kernels.",
+            "Have it report one object with these three alone.",
+        )
     return make_report(document.get("source"), document.get("figures"), document.get("kernels"))
 
 
@@ -58,66 +61,50 @@ def make_report(source: object, figures: object = None, kernels: object = None) 
     ``ToolError`` ``E_BAD_REPORT`` for an empty source, a figure that is no finite number from
     0 up, a count that is no whole number, and for too many or too long names.
     """
-    if not _is_name(source):
-        raise _report_error(f"its source is {_quote(source)}")
-    figures, kernels = figures or {}, kernels or {}
-    for part in (figures, kernels):
-        if not isinstance(part, Mapping) or len(part) > _MAX_ENTRIES:
-            raise _report_error(
-                f"its figures and kernels are not up to {_MAX_ENTRIES:,} values by name"
-            )
-        if not all(map(_is_name, part)):
-            raise _report_error("a figure or kernel has no usable name")
-    assert isinstance(figures, Mapping)
-    assert isinstance(kernels, Mapping)
-    for name, value in figures.items():
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 <= value <= 2**63:
-            raise _report_error(f"the figure {_quote(name)} is {_quote(value)}")
-    for name, value in kernels.items():
-        if type(value) is not int or not 0 <= value <= 2**63:
-            raise _report_error(f"the kernel {_quote(name)} ran {_quote(value)} times")
-    return Report(
-        str(source),
-        MappingProxyType({name: float(value) for name, value in figures.items()}),
-        MappingProxyType(dict(kernels)),
-    )
+    stated = {"source": source, "figures": figures or {}, "kernels": kernels or {}}
+    remedy = "Have it report a source, figures that are finite numbers from 0 up, and whole counts."
+    found = _decode(stated, _StatedReport, "The engine's report", remedy)
+    return Report(found.source, MappingProxyType(found.figures), MappingProxyType(found.kernels))
+
+
+@dataclass(frozen=True, slots=True)
+class _StatedReport:
+    source: Annotated[str, limit(**_NAME)]
+    figures: Annotated[
+        dict[Annotated[str, limit(**_NAME)], Annotated[float, limit(ge=0, le=2**63)]],
+        limit(max_length=_MAX_ENTRIES),
+    ]
+    kernels: Annotated[
+        dict[Annotated[str, limit(**_NAME)], Annotated[int, limit(ge=0, le=2**63 - 1)]],
+        limit(max_length=_MAX_ENTRIES),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _StatedFacts:
+    facts: Annotated[
+        dict[Annotated[str, limit(**_NAME)], Annotated[str, limit(max_length=4096)]],
+        limit(max_length=64),
+    ]
 
 
 def read_facts(document: object) -> Mapping[str, str]:
     """Return an engine's description of itself: texts by name. ``ToolError`` ``E_BAD_REPORT``."""
-    if (
-        not isinstance(document, Mapping)
-        or len(document) > _MAX_FACTS
-        or not all(map(_is_name, document))
-        or not all(
-            isinstance(each, str) and len(each) <= _MAX_ENTRIES for each in document.values()
-        )
-    ):
-        raise ToolError(
-            "E_BAD_REPORT",
-            f"The facts of the engine cannot be read: {_quote(document)}.",
-            "Have its facts be a mapping of short names to texts, such as the library's version.",
-        )
-    return MappingProxyType(dict(document))
+    remedy = "Have its facts be a mapping of short names to texts, such as the library's version."
+    found = _decode({"facts": document}, _StatedFacts, "The engine's description", remedy)
+    return MappingProxyType(found.facts)
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and len(value) <= _MAX_NAME
+_T = TypeVar("_T")
 
 
-def _quote(value: object) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "not finite"
-    return ascii(value)[:80]
+def _decode(document: object, kind: type[_T], subject: str, remedy: str) -> _T:
+    from pytest_flamegate.core.json import decode_plain
 
-
-def _report_error(problem: str) -> ToolError:
-    return ToolError(
-        "E_BAD_REPORT",
-        f"The engine's report cannot be read: {problem}.",
-        "Have it report a source, figures that are finite numbers from 0 up, and whole counts.",
-    )
+    try:
+        return decode_plain(document, kind, subject=subject)
+    except ReceiptError as error:
+        raise ToolError("E_BAD_REPORT", error.problem, remedy) from None
 
 
 MAX_RATE_DIFFERENCE = 0.05

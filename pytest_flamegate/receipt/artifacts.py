@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape
@@ -147,7 +147,13 @@ class ArtifactStore:
     def sweep(self) -> None:
         """Remove the leftovers of killed writers, except where a writer is active."""
         store.sweep(self.root.parent, only_probes=True)
-        for directory in (self.root, *self._directories()):
+        directories = [self.root, *(self.root / name for name in ("latest", "imported", "history"))]
+        for name in ("baselines", "calibration"):
+            directories.append(self.root / name)
+            # A directory that cannot be listed now is swept another time.
+            with suppress(OSError):
+                directories += sorted((self.root / name).iterdir())
+        for directory in directories:
             store.sweep(self._own(directory))
 
     def publish_run(self, workload: str, files: Mapping[str, bytes]) -> Path:
@@ -217,15 +223,6 @@ class ArtifactStore:
 
     def _own(self, path: Path) -> Path:
         return require_confined(self.root, path)
-
-    def _directories(self) -> Iterator[Path]:
-        for name in ("latest", "imported", "history"):
-            yield self.root / name
-        for name in ("baselines", "calibration"):
-            yield self.root / name
-            # A directory that cannot be listed now is swept another time.
-            with suppress(OSError):
-                yield from sorted((self.root / name).iterdir())
 
 
 def _is_baseline(path: Path) -> bool:
