@@ -73,7 +73,13 @@ class OpenAI(base.Engine):
                 'started, or url = "http://127.0.0.1:8080" for one that runs.',
             )
         if "serve" in options:
-            _check_serve(_serve(workload))
+            base.check_placeholders(_serve(workload), PLACEHOLDERS, "serve")
+            if "port" not in base.find_placeholders(_serve(workload)):
+                raise UsageError(
+                    "E_NO_SERVER",
+                    "serve starts a server without its port.",
+                    'Pass it on in serve: "--port", "{port}". A free one is found for each run.',
+                )
         else:
             _check_url(str(options["url"]))
         fields: Any = options.get("request", {})
@@ -108,16 +114,6 @@ class OpenAI(base.Engine):
 def _serve(workload: Workload) -> tuple[str, ...]:
     argv: Any = workload.options.get("serve", ())
     return tuple(argv)
-
-
-def _check_serve(argv: tuple[str, ...]) -> None:
-    base.check_placeholders(argv, PLACEHOLDERS, "serve")
-    if "port" not in base.find_placeholders(argv):
-        raise UsageError(
-            "E_NO_SERVER",
-            "serve starts a server without its port.",
-            'Pass it on in serve: "--port", "{port}". A free one is found for each run.',
-        )
 
 
 def _check_url(url: str) -> None:

@@ -58,7 +58,6 @@ class SequenceComparison:
 
 MOST_BYTES = 16 << 20
 """The largest output that is taken for an answer."""
-INSTALL = "pip install 'pytest-flamegate[tokenizer]'"
 
 At = TypeVar("At")
 
@@ -176,7 +175,8 @@ def _load(path: Path, *_state: int) -> Any:
         raise ToolError(
             "E_NO_LIBRARY",
             "Counting tokens needs the library tokenizers, which is not installed.",
-            f"Install it with {INSTALL}, or count by another token_unit.",
+            "Install it with pip install 'pytest-flamegate[tokenizer]', or count by another "
+            "token_unit.",
         ) from None
     try:
         tokenizer = Tokenizer.from_file(str(path))

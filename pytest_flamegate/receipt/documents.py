@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -100,14 +99,6 @@ _MORE_KINDS: tuple[tuple[str, Any], ...] = (
 """The optional fields of version 1.1.0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A top-level field that departs from the schema (None: the whole does)."""
-
-    field: str | None
-    refusal: Refusal
-
-
 class _Recipe(TypedDict):
     """The fields of a recipe that rules rely on; the rest is the engine's."""
 
@@ -175,8 +166,8 @@ def decode_receipt(data: bytes) -> Receipt:
 
 
 def _require_none(document: object) -> None:
-    for fault in find_faults(document):
-        raise ReceiptError(fault.refusal.code, fault.refusal.message, fault.refusal.remedy)
+    for refusal in find_faults(document).values():
+        raise ReceiptError(refusal.code, refusal.message, refusal.remedy)
 
 
 def encode_evidence(evidence: Evidence) -> bytes:
@@ -196,13 +187,16 @@ def decode_evidence(data: bytes) -> Evidence:
     return evidence
 
 
-def find_faults(document: object) -> list[Fault]:
-    """Return the fields of a parsed ``document`` that depart from the schema of receipts."""
+def find_faults(document: object) -> dict[str, Refusal]:
+    """Return an error for each field of ``document`` that departs from the schema of receipts.
+
+    The field is "" if the whole document is no object.
+    """
     remedy = f"See the receipt schema {SCHEMA_VERSION} for the fields that belong there."
     if not isinstance(document, Mapping):
         problem = f"The receipt must be an object, and is {quote(document)}."
-        return [Fault(None, Refusal("E_SCHEMA", problem, remedy))]
-    found: dict[str, Fault] = {}
+        return {"": Refusal("E_SCHEMA", problem, remedy)}
+    found: dict[str, Refusal] = {}
     for name, kind, is_required in _checks(document.get("schema_version") == "1.1.0"):
         if name in found or not (is_required or name in document):
             continue
@@ -211,8 +205,8 @@ def find_faults(document: object) -> list[Fault]:
         try:
             decode_plain(given, kind, subject="The receipt", code=code)
         except ReceiptError as error:
-            found[name] = Fault(name, Refusal(code, error.problem, remedy))
-    return list(found.values())
+            found[name] = Refusal(code, error.problem, remedy)
+    return found
 
 
 @cache

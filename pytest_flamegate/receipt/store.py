@@ -19,9 +19,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import (
@@ -196,11 +194,14 @@ def sweep(directory: Path, *, only_probes: bool = False) -> None:
 
 def exchange_names(one: Path, other: Path) -> bool:
     """Swap two names in one step; False if the system or the file system cannot."""
-    renameat2 = _renameat2()
-    if renameat2 is None:
-        return False
     import ctypes
 
+    # Python does not offer this function of the C library.
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    name, at = ctypes.c_char_p, ctypes.c_int
+    renameat2.argtypes = (at, name, at, name, ctypes.c_uint)
     names = (os.fsencode(one), os.fsencode(other))
     if renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
         return True
@@ -208,18 +209,6 @@ def exchange_names(one: Path, other: Path) -> bool:
     if number in _NO_EXCHANGE:
         return False
     raise OSError(number, os.strerror(number), str(other))
-
-
-@cache
-def _renameat2() -> Any:
-    """Return the C library's renameat2, which Python does not offer; None if there is none."""
-    import ctypes
-
-    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if function is not None:
-        path, directory = ctypes.c_char_p, ctypes.c_int
-        function.argtypes = (directory, path, directory, path, ctypes.c_uint)
-    return function
 
 
 def _put(target: Path, make: Callable[[Path], None], *, set_aside: bool) -> Path | None:

@@ -208,10 +208,9 @@ def _read_receipt(
         found.reject(_IMPORTED, Grade.CONSISTENT)
         return None, frozenset()
     faults = find_faults(document)
-    for fault in faults:
-        found.reject(fault.refusal, Grade.CONSISTENT)
-    malformed = frozenset(fault.field for fault in faults if fault.field is not None)
-    return document if isinstance(document, dict) else None, malformed
+    for refusal in faults.values():
+        found.reject(refusal, Grade.CONSISTENT)
+    return document if isinstance(document, dict) else None, frozenset(faults)
 
 
 def _read_evidence(raw: bytes | Refusal | None, found: _Findings) -> Evidence | None:
