@@ -91,7 +91,25 @@ def compose(
     stated = recipe(subject.workload)
     if pooled is not None:
         spots = rank_hotspots(pooled, cost_of(pooled.covers, found))
-        record = _profile_record(pooled, profiles, spots, overhead_pct, seen.nonce)
+        record = ProfileRecord(
+            profiler=pooled.profiler,
+            profiler_version=pooled.profiler_version,
+            event=pooled.event,
+            rate_hz=pooled.rate_hz,
+            call_graph=pooled.call_graph,
+            python=pooled.python,
+            covers=pooled.covers,
+            samples=pooled.samples,
+            errors=pooled.errors,
+            lost=pooled.lost,
+            completeness=pooled.completeness,
+            overhead_pct=overhead_pct,
+            degraded=pooled.degraded,
+            folded_sha256=hashlib.sha256(fold_profile(pooled).encode()).hexdigest(),
+            processes=tuple(process_profile(profile) for profile in profiles),
+            hotspots=spots,
+            nonce=seen.nonce,
+        )
         sightings = kernels(spots)
     reported = engine_kernels(seen.runs, {sighting.name for sighting in sightings})
     model_sha256 = subject.model.get("sha256")
@@ -192,34 +210,6 @@ def _receipt(subject: Subject, seen: Observation, evidence: Evidence) -> Receipt
         ),
         environment=dict(sorted(environment.items())),
         model=subject.model,
-    )
-
-
-def _profile_record(
-    pooled: Profile,
-    profiles: Sequence[Profile],
-    spots: Sequence[Hotspot],
-    overhead_pct: float | None,
-    nonce: str,
-) -> ProfileRecord:
-    return ProfileRecord(
-        profiler=pooled.profiler,
-        profiler_version=pooled.profiler_version,
-        event=pooled.event,
-        rate_hz=pooled.rate_hz,
-        call_graph=pooled.call_graph,
-        python=pooled.python,
-        covers=pooled.covers,
-        samples=pooled.samples,
-        errors=pooled.errors,
-        lost=pooled.lost,
-        completeness=pooled.completeness,
-        overhead_pct=overhead_pct,
-        degraded=pooled.degraded,
-        folded_sha256=hashlib.sha256(fold_profile(pooled).encode()).hexdigest(),
-        processes=tuple(process_profile(profile) for profile in profiles),
-        hotspots=tuple(spots),
-        nonce=nonce,
     )
 
 
