@@ -19,11 +19,7 @@ from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 from pytest_flamegate.models.discover import describe_model, find_model, find_tokenizer, read_model
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.machine import find_known_bandwidth, read_identity
-from pytest_flamegate.profile.profilers import (
-    choose_profiler,
-    explain_fallbacks,
-    make_profilers,
-)
+from pytest_flamegate.profile.profilers import choose_profiler, explain_fallbacks, make_profilers
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
 from pytest_flamegate.profile.profilers.perf_data import DIRECTORY

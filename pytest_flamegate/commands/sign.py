@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.core import files as disk
 from pytest_flamegate.core.errors import ReceiptError, UsageError
-from pytest_flamegate.core.files import read_bounded
+from pytest_flamegate.core.files import create_file, read_bounded
 from pytest_flamegate.core.locks import lock_directory
 from pytest_flamegate.receipt import Grade, Refusal, store, verify_receipt
 from pytest_flamegate.receipt import sign as statement
-from pytest_flamegate.receipt.sign import ENVELOPE_MAX_BYTES
 from pytest_flamegate.receipt.sources import (
     ATTESTATION_NAME,
     EVIDENCE_NAME,
     FOLDED_NAME,
     RECEIPT_NAME,
-    Sources,
     read_sources,
 )
 from pytest_flamegate.receipt.store import LOCK_TIMEOUT_S
@@ -71,9 +68,9 @@ def run_keygen(parsed: argparse.Namespace) -> int:
             )
     secret = passphrase(twice=True) if parsed.passphrase else _from_environment()
     key = keys.generate_key()
-    disk.create_file(private, key.pem(secret), mode=0o600)
+    create_file(private, key.pem(secret), mode=0o600)
     try:
-        disk.create_file(public, key.public.pem, mode=0o644)
+        create_file(public, key.public.pem, mode=0o644)
     except BaseException:
         private.unlink(missing_ok=True)
         raise
@@ -132,11 +129,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Sign the receipt, or only write the predicate."""
-    from pytest_flamegate.receipt.sign import sign_files
-
     grade = Grade.parse(parsed.require_grade)
     if parsed.key is None:
-        files = _read_honest(parsed.receipt, read_sources(parsed.receipt), grade)
+        files = _read_honest(parsed.receipt, grade)
         _write_predicate(parsed.receipt, files, parsed.predicate)
         return 0
     key = _private_key(parsed.key)
@@ -144,9 +139,11 @@ def run(parsed: argparse.Namespace) -> int:
     # Runs and other signers of this directory hold the same lock.
     above = parsed.receipt.parent.resolve().parent
     with lock_directory(above, LOCK_TIMEOUT_S) if above.is_dir() else nullcontext():
-        files = _read_honest(parsed.receipt, read_sources(parsed.receipt), grade)
-        present = read_bounded(path, ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
-        store.write_atomic(path, sign_files(files, key, present))
+        files = _read_honest(parsed.receipt, grade)
+        present = (
+            read_bounded(path, statement.ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
+        )
+        store.write_atomic(path, statement.sign_files(files, key, present))
     common.print_text(f"{path}\nsigned by {key.public.keyid}")
     return 0
 
@@ -163,8 +160,9 @@ def _private_key(path: Path) -> PrivateKey:
     return key
 
 
-def _read_honest(path: Path, sources: Sources, grade: Grade) -> dict[str, bytes]:
+def _read_honest(path: Path, grade: Grade) -> dict[str, bytes]:
     """Return the verified files, read once; raises ``E_NOT_SIGNED`` below ``grade``."""
+    sources = read_sources(path)
     for part in (sources.receipt, sources.evidence, sources.folded):
         if isinstance(part, Refusal):
             raise ReceiptError(part.code, part.message, part.remedy)

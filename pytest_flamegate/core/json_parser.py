@@ -52,12 +52,7 @@ _LONG_NUMBER_OUTSIDE = re.compile(rb"(?:\A|[:,\[\s])[-0-9][-+.eE0-9]{%d}" % MAX_
 
 
 class _ParseError(Exception):
-    """Carries an error out of the parser's callbacks; ``problem`` follows the file's name."""
-
-    def __init__(self, code: str, problem: str) -> None:
-        super().__init__(code, problem)
-        self.code = code
-        self.problem = problem
+    """Carries code and problem out of the parser's callbacks; the file's name is added there."""
 
 
 def parse_json(data: bytes, limits: Limits = SMALL_LIMITS, *, subject: str = "The document") -> Any:
@@ -69,7 +64,8 @@ def parse_json(data: bytes, limits: Limits = SMALL_LIMITS, *, subject: str = "Th
     try:
         return _parse(data, limits)
     except _ParseError as error:
-        raise ReceiptError(error.code, f"{subject} {error.problem}.", REGENERATE) from None
+        code, problem = error.args
+        raise ReceiptError(code, f"{subject} {problem}.", REGENERATE) from None
 
 
 def _parse(data: bytes, limits: Limits) -> Any:

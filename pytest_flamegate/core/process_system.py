@@ -85,18 +85,15 @@ def accept_interrupts() -> Iterator[None]:
     A shell makes its background jobs ignore SIGINT, and children inherit that. A profiler that is
     ended by SIGINT would then end only after its timeout.
     """
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        yield
-        return
-    try:
+    is_main = threading.current_thread() is threading.main_thread()  # others may set no handler
+    is_ignored = is_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if is_ignored:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    except ValueError:  # only the main thread may set it
-        yield
-        return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if is_ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def pad_environment(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
@@ -279,11 +276,6 @@ def find_server_program(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         pid = find_server(parts.hostname or "", port)
-    except ValueError:
-        return ""
-    if pid is None:
-        return ""
-    try:
-        return Path(psutil.Process(pid).exe()).name
-    except (psutil.Error, OSError):
+        return "" if pid is None else Path(psutil.Process(pid).exe()).name
+    except (ValueError, psutil.Error, OSError):
         return ""
