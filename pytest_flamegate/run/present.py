@@ -25,7 +25,6 @@ from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.rule import rate_change_pct
 from pytest_flamegate.graph.table import DEFAULT_ROWS
-from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
@@ -339,11 +338,10 @@ def _read_drawn(
         return None, (f"There is no flame graph. {error}",)
     if opened.evidence is None or opened.evidence.nonce != nonce:
         return None, ("There is no flame graph: another run has taken its place.",)
-    difference: ProfileDifference | None = None
-    warnings: tuple[str, ...] = ()
+    drawn = Drawn(opened.title, opened.profile, opened.cpu_s_per_token)
+    drawn = replace(drawn, opens_compared=opens_compared(verdict))
     try:
         difference = read_difference(directory, paired=verdict.pairs is not None)
     except FlamegateError as error:
-        warnings = (f"There is no difference. {error}",)
-    drawn = Drawn(opened.title, opened.profile, opened.cpu_s_per_token, difference)
-    return replace(drawn, opens_compared=opens_compared(verdict)), warnings
+        return drawn, (f"There is no difference. {error}",)
+    return replace(drawn, difference=difference), ()

@@ -184,12 +184,7 @@ class RunStore:
         )
 
     def record(
-        self,
-        workload: str,
-        verdict: Verdict,
-        evidence: Evidence | None,
-        accepted: bool = False,
-        error: FlamegateError | None = None,
+        self, workload: str, verdict: Verdict, evidence: Evidence | None, *, accepted: bool = False
     ) -> None:
         """Append the run to the history."""
         seen: dict[str, Any] = {}
@@ -200,11 +195,10 @@ class RunStore:
                 "quiet_s_per_token": value_of(evidence.metrics, "quiet_s_per_token"),
                 "nonce": evidence.nonce,
             }
-        codes = tuple(reason.code for reason in verdict.reasons)
         line = RunLine(
             workload=workload,
-            verdict=verdict.verdict if error is None else "error",
-            reasons=codes if error is None else (error.code,),
+            verdict=verdict.verdict,
+            reasons=tuple(reason.code for reason in verdict.reasons),
             accepted=accepted,
             created=evidence.created if evidence else utc_now(),
             machine=self.machine_id,
@@ -249,13 +243,8 @@ def publish(
             error, verdict = failed, verdict_of_error(failed, workload)
     try:
         with system_errors():
-            store.record(
-                workload.name,
-                verdict,
-                run.head.evidence,
-                accepted=accepted is not None,
-                error=error,
-            )
+            evidence = run.head.evidence
+            store.record(workload.name, verdict, evidence, accepted=accepted is not None)
     except FlamegateError as failed:
         warnings.append(f"The history does not have this run. {failed}")
     other = run.base or prepared.baseline
