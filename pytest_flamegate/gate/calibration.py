@@ -26,11 +26,6 @@ class AnalysisPlan:
     analyses: tuple[int, ...]
     pairs: int
 
-    @property
-    def due(self) -> tuple[int, ...]:
-        """The numbers of pairs to analyse; the last one because the time is over."""
-        return due_analyses(self.pairs, self.analyses, ended=True)
-
 
 # --- the ledger of A/A gates ---------------------------------------------------------------
 
@@ -287,7 +282,7 @@ def decide_stream(
     rates = pair_rates(plan.analyses)
     taken = 0
     decision: RateDecision = "inconclusive"
-    for pairs in plan.due:
+    for pairs in due_analyses(plan.pairs, plan.analyses, ended=True):
         taken = pairs
         decision = decide(stream.estimate(pairs, shift), threshold, rates).decision
         if decision != "inconclusive":

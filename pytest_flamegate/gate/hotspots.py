@@ -45,13 +45,9 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class HotspotChange:
-    """One judged function: how its share and cost moved, the finding, and the decision.
-
-    ``cost`` is None if too few timed processes show the CPU time.
-    """
+    """One judged function: how its share moved, the finding, and the decision."""
 
     share: ShareChange
-    cost: CostChange | None
     threshold_pp: float
     finding: Finding
     decision: Decision
@@ -219,7 +215,6 @@ def _judge_share(
         reason = _share_reason(share, cost, threshold_pp, finding, decision, certain=moved)
     return HotspotChange(
         share=share,
-        cost=cost,
         threshold_pp=threshold_pp,
         finding=finding,
         decision=decision,

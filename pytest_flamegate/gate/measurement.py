@@ -34,10 +34,6 @@ class TimedProcess:
     reference. ``waiting_s_per_token`` is the part of the adjusted time that was not CPU time.
     """
 
-    pid: int
-    tokens: int
-    quiet_s_per_token: float
-    cpu_s_per_token: float
     waiting_s_per_token: float
     wall_tokens_per_second: float
     reference_s: float | None
@@ -69,7 +65,7 @@ class Measurement:
     @property
     def quiet_tokens_per_second(self) -> float:
         """Tokens per scheduler-adjusted second: geometric mean over the processes."""
-        return math.exp(-mean([math.log(process.quiet_s_per_token) for process in self.timed]))
+        return math.exp(-mean([process.log_time for process in self.timed]))
 
     @property
     def wall_tokens_per_second(self) -> float:
@@ -79,7 +75,7 @@ class Measurement:
     @property
     def cpu_s_per_token(self) -> float:
         """CPU seconds per token: geometric mean over the processes."""
-        return math.exp(mean([math.log(process.cpu_s_per_token) for process in self.timed]))
+        return math.exp(mean([process.log_cpu for process in self.timed]))
 
     @property
     def waiting_s_per_token(self) -> float:
@@ -148,10 +144,6 @@ def _read_process(run: Run) -> TimedProcess:
     log_cpu = math.log(cpu_ns / tokens / _NS_PER_S)
     ratios = _log_ratios(run.blocks)
     return TimedProcess(
-        pid=run.pid,
-        tokens=tokens,
-        quiet_s_per_token=quiet_ns / tokens / _NS_PER_S,
-        cpu_s_per_token=cpu_ns / tokens / _NS_PER_S,
         waiting_s_per_token=max(0, quiet_ns - cpu_ns) / tokens / _NS_PER_S,
         wall_tokens_per_second=tokens / wall_ns * _NS_PER_S,
         reference_s=mean(references) / _NS_PER_S if references else None,

@@ -51,10 +51,13 @@ def instruction_signals(baseline: Evidence | None, current: Evidence) -> tuple[S
         change_pct = 100.0 * (new / old - 1.0)
         if not math.isfinite(change_pct):
             raise impossible_figure(change_pct, f"change from {old:g} to {new:g} instructions")
+        change = f"{abs(change_pct):.2f} % {'more' if change_pct > 0.0 else 'fewer'}"
+        if abs(change_pct) < _SHOWN_PCT / 2:
+            change = f"unchanged to {_SHOWN_PCT:g} %"
         reasons = (
             Reason(
                 "I_INSTRUCTIONS",
-                f"Instructions per token: {_describe_change(change_pct)}. This counts work, not "
+                f"Instructions per token: {change}. This counts work, not "
                 "time: it is blind to cache and memory, so fewer instructions may be slower and "
                 "more may be faster. A few tenths of a percent may only be another layout of "
                 "memory.",
@@ -80,12 +83,6 @@ def _instructions(evidence: Evidence) -> float | None:
     if count is not None and not 0.0 < count < math.inf:
         raise impossible_figure(count, "number of instructions per token")
     return count
-
-
-def _describe_change(change_pct: float) -> str:
-    if abs(change_pct) < _SHOWN_PCT / 2:
-        return f"unchanged to {_SHOWN_PCT:g} %"
-    return f"{abs(change_pct):.2f} % {'more' if change_pct > 0.0 else 'fewer'}"
 
 
 def find_notes(baseline: Evidence | None, current: Evidence) -> tuple[Reason, ...]:

@@ -159,15 +159,11 @@ def baseline(
     return evidence(times_us, profile, **{"nonce": "baseline", "first_pid": 500, **changes})
 
 
-def timed(log_time: float, *, pid: int = 1, waiting_s: float = 0.0) -> TimedProcess:
+def timed(log_time: float, *, waiting_s: float = 0.0) -> TimedProcess:
     """One process with the given log ratio, its reference taking one second."""
     seconds = math.exp(log_time)
     log_cpu = math.log(seconds - waiting_s)
     return TimedProcess(
-        pid=pid,
-        tokens=100,
-        quiet_s_per_token=seconds,
-        cpu_s_per_token=seconds - waiting_s,
         waiting_s_per_token=waiting_s,
         wall_tokens_per_second=1.0 / seconds,
         reference_s=1.0,
@@ -181,7 +177,7 @@ def timed(log_time: float, *, pid: int = 1, waiting_s: float = 0.0) -> TimedProc
 
 def measurement(log_times: Sequence[float], profiled: Sequence[ProcessProfile] = ()) -> Measurement:
     return Measurement(
-        timed=tuple(timed(value, pid=i) for i, value in enumerate(log_times)),
+        timed=tuple(map(timed, log_times)),
         profiled=tuple(profiled),
         reference_follows=True,
     )

@@ -62,7 +62,6 @@ def share(
     )
     hotspot = HotspotChange(
         share=change,
-        cost=None,
         threshold_pp=3.0,
         finding=finding,  # type: ignore[arg-type]
         decision=decision,  # type: ignore[arg-type]
