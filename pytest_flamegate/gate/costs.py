@@ -111,10 +111,33 @@ def share_changes(
         total, df = combine([(old.variance, old.df), (new.variance, new.df)])
         estimates.append(Estimate(new.log_odds - old.log_odds, math.sqrt(total), df))
     adjusted = holm([estimate.p_two_sided for estimate in estimates])
-    return tuple(
-        _change(name, old, new, estimate, p, alpha, len(names))
-        for name, (old, new), estimate, p in zip(names, pairs, estimates, adjusted, strict=True)
-    )
+    changes = []
+    for name, (old, new), estimate, p in zip(names, pairs, estimates, adjusted, strict=True):
+        start = math.log(old.corrected / (1.0 - old.corrected))
+        low, high = (
+            100.0 * (_logistic(start + bound) - old.corrected)
+            for bound in (estimate.lower(alpha / 2), estimate.upper(alpha / 2))
+        )
+        # The first step of Holm's procedure is the hardest one.
+        hardest = student_t_upper(alpha / 2 / len(names), estimate.df)
+        t_sum = hardest + student_t_upper(1.0 - POWER, estimate.df)
+        detectable = max(old.slope, new.slope) * t_sum * estimate.standard_error
+        changes.append(
+            ShareChange(
+                name=name,
+                baseline_share=old.pooled,
+                current_share=new.pooled,
+                presence="new" if not old.pooled else "both" if new.pooled else "vanished",
+                shift_pp=100.0 * (new.pooled - old.pooled),
+                ci_low_pp=low,
+                ci_high_pp=high,
+                p_adjusted=p,
+                detectable_pp=min(100.0, 100.0 * detectable),
+                baseline_variance=(old.slope**2 * old.variance, old.df),
+                current_variance=(new.slope**2 * new.variance, new.df),
+            )
+        )
+    return tuple(changes)
 
 
 def observed_frames(*sides: Sequence[ProcessProfile]) -> tuple[str, ...]:
@@ -151,40 +174,6 @@ def _share_of(
         log_odds=mean(odds),
         variance=max(variance(odds), binomial) / len(processes),
         df=len(processes) - 1.0,
-    )
-
-
-def _change(
-    name: str,
-    old: _ShareOfSide,
-    new: _ShareOfSide,
-    estimate: Estimate,
-    p_adjusted: float,
-    alpha: float,
-    family: int,
-) -> ShareChange:
-    start = math.log(old.corrected / (1.0 - old.corrected))
-    low, high = (
-        100.0 * (_logistic(start + bound) - old.corrected)
-        for bound in (estimate.lower(alpha / 2), estimate.upper(alpha / 2))
-    )
-    # The first step of Holm's procedure is the hardest one.
-    t_sum = student_t_upper(alpha / 2 / family, estimate.df) + student_t_upper(
-        1.0 - POWER, estimate.df
-    )
-    detectable = max(old.slope, new.slope) * t_sum * estimate.standard_error
-    return ShareChange(
-        name=name,
-        baseline_share=old.pooled,
-        current_share=new.pooled,
-        presence="new" if not old.pooled else "both" if new.pooled else "vanished",
-        shift_pp=100.0 * (new.pooled - old.pooled),
-        ci_low_pp=low,
-        ci_high_pp=high,
-        p_adjusted=p_adjusted,
-        detectable_pp=min(100.0, 100.0 * detectable),
-        baseline_variance=(old.slope**2 * old.variance, old.df),
-        current_variance=(new.slope**2 * new.variance, new.df),
     )
 
 

@@ -142,33 +142,27 @@ def _read_process(run: Run) -> TimedProcess:
     wall_ns = sum(block.judged.wall_ns for block in run.blocks)
     log_time = math.log(quiet_ns / tokens / _NS_PER_S)
     log_cpu = math.log(cpu_ns / tokens / _NS_PER_S)
-    ratios = _log_ratios(run.blocks)
+    log_time_ratio, log_cpu_ratio = log_time, log_cpu
+    if len(references) == len(run.blocks):
+        # Block by block and not of the sums: what slowed a block and the reference next to it
+        # cancels only there.
+        pairs = [*zip(run.blocks, references, strict=True)]
+        log_time_ratio = mean(
+            [math.log(each.judged.quiet_ns / each.judged_tokens / ns) for each, ns in pairs]
+        )
+        log_cpu_ratio = mean(
+            [math.log(each.judged.cpu_ns / each.judged_tokens / ns) for each, ns in pairs]
+        )
     return TimedProcess(
         waiting_s_per_token=max(0, quiet_ns - cpu_ns) / tokens / _NS_PER_S,
         wall_tokens_per_second=tokens / wall_ns * _NS_PER_S,
         reference_s=mean(references) / _NS_PER_S if references else None,
         log_time=log_time,
         log_cpu=log_cpu,
-        log_time_ratio=ratios[0] if ratios else log_time,
-        log_cpu_ratio=ratios[1] if ratios else log_cpu,
+        log_time_ratio=log_time_ratio,
+        log_cpu_ratio=log_cpu_ratio,
         cpu_pressure_pct=pressure,
     )
-
-
-def _log_ratios(blocks: Sequence[Block]) -> tuple[float, float] | None:
-    """Return log adjusted and log CPU time per token over the reference; None without one.
-
-    The ratio is taken block by block and not of the sums: what slowed a block and the reference
-    next to it cancels only there.
-    """
-    times, cpus = [], []
-    for block in blocks:
-        if block.reference is None:
-            return None
-        reference_ns = block.reference.quiet_ns
-        times.append(math.log(block.judged.quiet_ns / block.judged_tokens / reference_ns))
-        cpus.append(math.log(block.judged.cpu_ns / block.judged_tokens / reference_ns))
-    return mean(times), mean(cpus)
 
 
 def _check_interval(interval: Interval, place: str) -> None:
