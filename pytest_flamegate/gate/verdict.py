@@ -167,9 +167,14 @@ def _describe(verdict: Verdict) -> str:
         return verdict.reasons[0].message + (f" And {others} more." if others > 0 else "")
     if verdict.verdict == "inconclusive":
         return _describe_inconclusive(verdict, rate)
-    if verdict.verdict == "pass":
-        return _describe_pass(verdict, rate)
-    return _describe_change(verdict, rate)
+    if verdict.verdict != "pass":
+        return _describe_change(verdict, rate)
+    words = _describe_estimate(rate)
+    if rate.ci_high_pct is not None and rate.ci_high_pct < 0.0:
+        words += f", certainly less than the {rate.threshold_pct:g} % allowed"
+    if verdict.smallest_detectable_pct is not None:
+        words += f"; could have seen {verdict.smallest_detectable_pct:.1f} %"
+    return words
 
 
 def _describe_inconclusive(verdict: Verdict, rate: Signal) -> str:
@@ -192,15 +197,6 @@ def _describe_inconclusive(verdict: Verdict, rate: Signal) -> str:
     if smallest is not None and rate.threshold_pct is not None and smallest > rate.threshold_pct:
         remedy = f"allow a drop of {math.ceil(smallest)} %, which can be decided here, or {remedy}"
     return "; ".join([*parts, remedy])
-
-
-def _describe_pass(verdict: Verdict, rate: Signal) -> str:
-    words = _describe_estimate(rate)
-    if rate.ci_high_pct is not None and rate.ci_high_pct < 0.0:
-        words += f", certainly less than the {rate.threshold_pct:g} % allowed"
-    if verdict.smallest_detectable_pct is not None:
-        words += f"; could have seen {verdict.smallest_detectable_pct:.1f} %"
-    return words
 
 
 def _describe_change(verdict: Verdict, rate: Signal) -> str:
