@@ -1,10 +1,10 @@
 """Strict JSON: bytes to typed objects and back, with coded errors and bounded work.
 
 A document must have one meaning: no duplicate keys, no numbers out of range, only UTF-8. Types
-are stated once, as frozen ``msgspec.Struct`` classes
-(or dataclasses where msgspec cannot be imported); their annotations are the validation.
+are stated once, as frozen dataclasses; their annotations are the validation.
 
-    class Batch(msgspec.Struct, frozen=True):
+    @dataclass(frozen=True, slots=True)
+    class Batch:
         nonce: NonEmpty
         created: Timestamp
         processes: Positive

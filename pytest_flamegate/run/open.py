@@ -232,8 +232,8 @@ def open_graph(path: Path) -> ExecutionGraph:
         if not found.calls:
             raise UndecidedError(
                 "E_NO_CALLS",
-                f"{str(path)!a} ({found.source}) holds sums, or more calls than a graph can show.",
-                "Say --table for its sums, or give a trace with single calls, of a shorter time.",
+                f"{str(path)!a} ({found.source}) has more calls than a graph can show.",
+                "Give a trace of a shorter time.",
             )
         return build_graph(found.calls)
     document = parse_json(data, EVIDENCE_LIMITS, subject="The file")

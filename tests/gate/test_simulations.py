@@ -15,15 +15,18 @@ from random import Random
 import pytest
 
 from pytest_flamegate.gate import FIRST_ANALYSES, ErrorRates
+from pytest_flamegate.gate.bricks import judge_bricks
 from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
 from pytest_flamegate.gate.rule import log_time_of_drop
 from pytest_flamegate.gate.throughput import judge_throughput
+from tests.gate.bricked import allowing, brick_runs, drawn
 from tests.gate.factory import evidence, judge_stored, measurement, sampled
 
 ANALYSES = (5, 8, 12)
 """Current processes at each analysis; the baseline has the eight that it was accepted with."""
 BASELINE_PROCESSES = 8
 SHARES = {"gemv": 0.55, "attention": 0.25, "rms_norm": 0.08, "rope": 0.04}
+BRICKS = {"RmsNorm": 3.0, "QkvProjection": 20.0, "DownProjection": 40.0, "LmHead": 60.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,30 @@ def gated(machine: Machine, factors: Mapping[str, float], trials: int) -> Outcom
     return found
 
 
+def bricks(spread: float, trials: int, *, slower: float = 1.0, batch: float = 0.02) -> Outcomes:
+    """Any of four bricks judged each way, first regressed, then open; one is ``slower``."""
+    random, found = Random(7), Outcomes()
+    now = {**BRICKS, "RmsNorm": slower * BRICKS["RmsNorm"]}
+    for _ in range(trials):
+        old, new = (
+            evidence(
+                bricks=brick_runs(
+                    costs,
+                    drawn(random, spread, by=math.exp(random.gauss(0.0, batch))),
+                    first_pid=pid,
+                    durations={},
+                )
+            )
+            for pid, costs in ((800, BRICKS), (700, now))
+        )
+        allowed = allowing(every=(None, 10.0))
+        judged = judge_bricks(old, new, allowed, ErrorRates(analyses=2), drift_sd=batch)
+        decisions = {signal.decision for signal in judged.signals}
+        names = ("regressed", "inconclusive", "pass", "improved")
+        found[next(name for name in names if name in decisions)] += 1
+    return found
+
+
 QUIET, CONTENDED = Machine(0.017), Machine(0.036)
 MISPLACED, HEAVY = Machine(0.017, misplaced=0.1), Machine(0.017, tail_df=3)
 PAIR_MACHINES = [Machine(0.012), Machine(0.015, tail_df=3), Machine(0.015, misplaced=0.06)]
@@ -135,12 +162,14 @@ def test_a_few_trials_of_each_rule() -> None:
         stored(QUIET, 0.0, 60),
         paired(PAIR_MACHINES[0], 0.0, 100),
         gated(QUIET, {}, 10),
+        bricks(0.015, 20, batch=0.0),
     ):
         assert found["regressed"] <= 1
         assert found.part("pass") >= 0.8
     assert stored(QUIET, 0.2, 40).part("regressed") == 1.0
     assert paired(PAIR_MACHINES[0], log_time_of_drop(10.0), 60).part("regressed") == 1.0
     assert gated(QUIET, {"gemv": 1.2}, 10).part("regressed") == 1.0
+    assert bricks(0.015, 20, slower=1.3).part("regressed") >= 0.9
 
 
 @pytest.mark.nightly
@@ -191,3 +220,12 @@ def test_the_whole_gate_finds_the_truth(
     factors: dict[str, float], verdict: str, least: float
 ) -> None:
     assert gated(QUIET, factors, 100).part(verdict) >= least
+
+
+@pytest.mark.nightly
+def test_a_slower_brick_is_found_and_an_unchanged_one_is_not() -> None:
+    assert bricks(0.08, 600).part("regressed") <= 0.01
+    assert bricks(0.08, 500, batch=0.0).part("regressed") <= 0.01
+    found = bricks(0.08, 200, slower=1.5)
+    assert found.part("regressed") >= 0.9
+    assert found["pass"] == 0
