@@ -193,10 +193,15 @@ def declare_selftest(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--other", metavar="NAME", help="the function that is made faster instead")
     parser.add_argument(
-        "--extra", metavar="25%", default=_EXTRA, help=f"how much slower (default {_EXTRA})"
+        "--extra", metavar="25%", default=_EXTRA, help="how much slower (default %(default)s)"
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
-    common.add_options(parser, "profiler", "budget", "config")
+    parser.add_argument(
+        "--budget",
+        metavar="SECONDS",
+        help=f"time for each comparison (default {SELFTEST_BUDGET_S:g})",
+    )
+    common.add_options(parser, "profiler", "config")
     parser.set_defaults(run=run_selftest)
 
 

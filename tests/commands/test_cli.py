@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate import __version__
+from pytest_flamegate import __version__, cli
 from pytest_flamegate.cli import main
 from pytest_flamegate.commands.common import escape_controls
 from pytest_flamegate.commands.run import worst_exit_code
@@ -199,3 +199,11 @@ def test_a_process_without_streams_still_has_its_exit_code(
 def test_of_all_control_characters_only_our_colours_are_printed(text: str, shown: str) -> None:
     assert escape_controls(text, colour=True) == shown
     assert "\x1b" not in escape_controls(text)
+
+
+@pytest.mark.parametrize("command", cli._COMMANDS)
+def test_help_of_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: flamegate {command}" in capsys.readouterr().out

@@ -36,6 +36,7 @@ _SCOPES = {
     "embedded": "sequence",
     "python": "sequence",
     "openai": "sequence",
+    "llama-cpp": "sequence",
     "benchmark": "sequence",
     "command": "process",
 }

@@ -8,8 +8,9 @@ import pytest
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
+from pytest_flamegate.engines import ENGINES
 from pytest_flamegate.receipt import Grade, verify_receipt
-from pytest_flamegate.receipt.rules import CHECKS, SHORTFALLS
+from pytest_flamegate.receipt.rules import CHECKS, SHORTFALLS, origin
 from tests.made import Bundle, bundle
 from tests.receipt import gpu
 from tests.receipt.rules.changes import (
@@ -396,3 +397,7 @@ def test_a_missing_profile_only_lowers_the_grade() -> None:
     assert answer.ok
     assert answer.grade is Grade.CONSISTENT
     assert codes(answer) == {"W_NO_PROFILE"}
+
+
+def test_the_scope_of_every_engine_is_known() -> None:
+    assert {*origin._SCOPES} == {*ENGINES}
