@@ -18,6 +18,7 @@ from pytest_flamegate.receipt.imports.imported import Setting
 MAX_BYTES = 64 << 20
 """A report that lists every request of a long run has some ten million bytes."""
 MAX_RESULTS = 1000
+_MAX_COLUMNS = 1000
 MAX_TABLE_BYTES = 4 << 20
 """A thousand rows of llama-bench's CSV, the widest table, have half a million bytes."""
 MAX_TEXT = 200
@@ -101,7 +102,8 @@ def _split_rows(text: str, form: Form) -> Iterator[list[str]]:
         except csv.Error as error:
             raise malformed_error(f"the table cannot be read ({error})") from None
     for line in map(str.strip, lines):
-        is_row = len(line) > 1 and line[0] == line[-1] == "|"
+        # A line of nothing but bars would make many cells of few bytes.
+        is_row = len(line) > 1 and line[0] == line[-1] == "|" and line.count("|") <= _MAX_COLUMNS
         cells = [cell.strip() for cell in line[1:-1].split("|")] if is_row else []
         yield [] if all(map(_RULE.fullmatch, cells)) else cells
 
