@@ -1,7 +1,5 @@
 """``python -m pytest_flamegate``: the same as the command ``flamegate``."""
 
-from __future__ import annotations
-
 import sys
 
 from pytest_flamegate.cli import main

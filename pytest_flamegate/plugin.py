@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.config.marker import (
-    HOSTED,
-    MARKER,
-    embedded_arguments,
-    is_kernel_benchmark,
-    is_marked,
-    takes_fixture,
-)
+from pytest_flamegate.config import marker
 from pytest_flamegate.config.options import OPTIONS, is_enabled
 
 if TYPE_CHECKING:
@@ -52,7 +45,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     options = early_config.known_args_namespace
     arguments = list(options.file_or_dir)
     directory = early_config.invocation_params.dir
-    if not arguments or embedded_arguments(arguments, directory) != arguments:
+    if not arguments or marker.embedded_arguments(arguments, directory) != arguments:
         return (yield)
     # pytest looks into ``test*`` only beside a directory, so it is given a file.
     near = (path / "conftest.py" for path in (directory, *directory.parents))
@@ -71,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "flops): gate this test's inference workload, or what it benchmarks; thresholds like '5%' "
         "and {'rms_norm': '3pp'}",
     )
-    if config.pluginmanager.has_plugin(HOSTED):
+    if config.pluginmanager.has_plugin(marker.HOSTED):
         return  # this very process is being measured
     if is_enabled(config):
         from pytest_flamegate.pytest_.gatekeeper import Gatekeeper
@@ -88,16 +81,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark every test that uses the fixture, so that ``-m flamegate`` selects it."""
-    if takes_fixture(item) and not is_marked(item):
-        item.add_marker(MARKER)
+    if marker.takes_fixture(item) and not marker.is_marked(item):
+        item.add_marker(marker.MARKER)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip gate tests if nothing is gated; a benchmark still runs."""
-    if is_kernel_benchmark(item):
+    if marker.is_kernel_benchmark(item):
         return
-    if is_marked(item) and not item.config.pluginmanager.has_plugin("flamegate-gatekeeper"):
+    if marker.is_marked(item) and not item.config.pluginmanager.has_plugin("flamegate-gatekeeper"):
         pytest.skip(OFF)
 
 

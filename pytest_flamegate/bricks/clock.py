@@ -10,17 +10,8 @@ from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
-from pytest_flamegate.bricks import marks
+from pytest_flamegate.bricks import marks, record
 from pytest_flamegate.bricks.device import DeviceQueue, EnqueuedScope, SyncedScope
-from pytest_flamegate.bricks.record import (
-    CATEGORIES,
-    KNOWN_BRICKS,
-    MAX_NAME_CHARACTERS,
-    Recorded,
-    ThreadTotals,
-    is_valid_name,
-    resolve_alias,
-)
 from pytest_flamegate.bricks.threads import (
     TaskLocator,
     ThreadClock,
@@ -57,7 +48,7 @@ class BrickRecording:
         *,
         reuses_clocks: bool,
     ) -> None:
-        self.categories: dict[str, Category] = dict(KNOWN_BRICKS)
+        self.categories: dict[str, Category] = dict(record.KNOWN_BRICKS)
         self._clock = clock
         self._phase: Phase = phase
         self._buffer = buffer
@@ -65,7 +56,7 @@ class BrickRecording:
         self._running: dict[Owner, ThreadClock] = {}
         self._free: list[int] = []
         self._sums: dict[BrickKey, CallSums] = {}
-        self._threads: list[ThreadTotals] = []
+        self._threads: list[record.ThreadTotals] = []
         self._unended = 0
         self._reuses_clocks = reuses_clocks
         self._sweep_at = 0
@@ -101,13 +92,13 @@ class BrickRecording:
         ``UsageError``: ``E_BRICK_ARGUMENT`` if it does not exist, ``E_BRICK_CATEGORY`` if the
         brick has another one.
         """
-        if category not in CATEGORIES:
+        if category not in record.CATEGORIES:
             raise UsageError(
                 "E_BRICK_ARGUMENT",
                 f"The brick {name!r} has the category {category!r}, which does not exist.",
-                f"Pass one of {', '.join(CATEGORIES)}.",
+                f"Pass one of {', '.join(record.CATEGORIES)}.",
             )
-        known = self.categories.setdefault(resolve_alias(name), category)
+        known = self.categories.setdefault(record.resolve_alias(name), category)
         if known != category:
             raise UsageError(
                 "E_BRICK_CATEGORY",
@@ -117,7 +108,7 @@ class BrickRecording:
         # Also under the alias, which is what the next call looks up.
         self.categories[name] = category
 
-    def take(self, sync: Sync, provenance: Provenance) -> Recorded:
+    def take(self, sync: Sync, provenance: Provenance) -> record.Recorded:
         """Return the record up to now. ``ToolError`` ``E_BRICKS_CLOCK`` if the clock went back."""
         with self._lock:
             threads, unended = list(self._threads), self._unended
@@ -136,7 +127,7 @@ class BrickRecording:
                 "The clock went back while bricks were on.",
                 "Run it again, with a clock that never goes back.",
             )
-        return Recorded(
+        return record.Recorded(
             wall_ns=wall_ns,
             sync=sync,
             totals=tuple(
@@ -156,8 +147,10 @@ class BrickRecording:
                 index = heappop(self._free)
             else:
                 index = len(self._threads)
-                valid = name.encode("utf-8", "backslashreplace").decode()[:MAX_NAME_CHARACTERS]
-                self._threads.append(ThreadTotals(valid or "unnamed", 0, 0))
+                valid = name.encode("utf-8", "backslashreplace").decode()[
+                    : record.MAX_NAME_CHARACTERS
+                ]
+                self._threads.append(record.ThreadTotals(valid or "unnamed", 0, 0))
             thread = ThreadClock(name, index, self._phase, self._lock, self._buffer)
             self._running[owner] = thread
             return thread
@@ -173,12 +166,12 @@ class BrickRecording:
 
 
 def _add_thread(
-    thread: ThreadClock, threads: list[ThreadTotals], sums: dict[BrickKey, CallSums]
+    thread: ThreadClock, threads: list[record.ThreadTotals], sums: dict[BrickKey, CallSums]
 ) -> int:
     """Add the sums of a thread to both collections; return its number of unended calls."""
     rows = {key: row for key, row in thread.compute_sums() if row.calls or row.went_back}
     before = threads[thread.index]
-    threads[thread.index] = ThreadTotals(
+    threads[thread.index] = record.ThreadTotals(
         before.name,
         before.self_ns + sum(row.self_ns for row in rows.values()),
         before.calls + sum(row.calls for row in rows.values()),
@@ -252,7 +245,7 @@ class BrickProfiler:
         self._buffer: CallBuffer | None = None
         self._queue: DeviceQueue | None = None
         self._recording: BrickRecording | None = None
-        self._recorded: Recorded | None = None
+        self._recorded: record.Recorded | None = None
         self._error: FlamegateError | None = None
 
     @property
@@ -305,7 +298,7 @@ class BrickProfiler:
                 recording.close()
                 self._recording = self._queue = None
 
-    def recorded(self) -> Recorded:
+    def recorded(self) -> record.Recorded:
         """Return the record; while on, the record so far, after waiting for the device.
 
         Raises:
@@ -358,11 +351,11 @@ class BrickProfiler:
         if recording is None:
             return marks.OFF
         check_counts(name, elements, size, flops)
-        if kernel != "" and not is_valid_name(kernel):
+        if kernel != "" and not record.is_valid_name(kernel):
             raise UsageError(
                 "E_BRICK_ARGUMENT",
                 f"The kernel of the brick {name!r} is not a text of at most "
-                f"{MAX_NAME_CHARACTERS} characters.",
+                f"{record.MAX_NAME_CHARACTERS} characters.",
                 "Pass the kernel's name and launch as a short text, or leave it out.",
             )
         thread = marks._locator.current
@@ -387,7 +380,7 @@ class BrickProfiler:
             scope = SyncedScope(self._synchronise)
         return begin_scope(scope, thread, log, self._clock, elements, extra)
 
-    def _take(self, recording: BrickRecording) -> Recorded:
+    def _take(self, recording: BrickRecording) -> record.Recorded:
         provenance: Provenance = "measured_wall"
         if self._queue is not None:
             self._queue.finish()

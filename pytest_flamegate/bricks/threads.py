@@ -8,13 +8,8 @@ import threading
 from array import array
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pytest_flamegate.bricks import record
 from pytest_flamegate.bricks.marks import FOLD_AT, Scope
-from pytest_flamegate.bricks.record import (
-    MAX_COUNT,
-    MAX_NAME_CHARACTERS,
-    is_valid_name,
-    resolve_alias,
-)
 from pytest_flamegate.bricks.totals import CallSums
 from pytest_flamegate.core.errors import UsageError
 
@@ -141,24 +136,24 @@ class ThreadClock:
 
         ``UsageError`` ``E_BRICK_ARGUMENT`` for an invalid name or layer.
         """
-        if not is_valid_name(name):
+        if not record.is_valid_name(name):
             raise UsageError(
                 "E_BRICK_ARGUMENT",
-                f"{str(name)[:MAX_NAME_CHARACTERS]!a} is not a valid name of a brick.",
-                f"Pass a text of 1 to {MAX_NAME_CHARACTERS} characters.",
+                f"{str(name)[: record.MAX_NAME_CHARACTERS]!a} is not a valid name of a brick.",
+                f"Pass a text of 1 to {record.MAX_NAME_CHARACTERS} characters.",
             )
         try:
             number = None if layer is None else operator.index(layer)
         except TypeError:
             number = -1
-        if number is not None and not 0 <= number <= MAX_COUNT:
+        if number is not None and not 0 <= number <= record.MAX_COUNT:
             raise UsageError(
                 "E_BRICK_ARGUMENT",
                 f"The brick {name!r} has the layer {layer!r}, which is not a whole number from 0.",
                 "Number layers with integers, or leave the layer out.",
             )
         # One string object per name, so that the hot path can compare names with `is`.
-        known = sys.intern(str(resolve_alias(name)))
+        known = sys.intern(str(record.resolve_alias(name)))
         with self.lock:
             logs = self.logs.setdefault(known, {})
             if number not in logs:
@@ -181,7 +176,7 @@ class ThreadClock:
         """Yield the sums of each brick, layer and phase; hold ``lock``."""
         for phase, names in self._phases.items():
             for name, logs in names.items():
-                if resolve_alias(name) == name:
+                if record.resolve_alias(name) == name:
                     for layer, log in logs.items():
                         yield (name, layer, phase), log.compute_sums()
 

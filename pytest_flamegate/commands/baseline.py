@@ -1,7 +1,5 @@
 """``flamegate baseline list|show|accept|prune``: the runs that later runs are compared with."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path
@@ -12,15 +10,8 @@ from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.gate import machine_id
+from pytest_flamegate.receipt import baseline
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.receipt.baseline import (
-    BASELINE_FILES,
-    EVIDENCE,
-    FOLDED,
-    PAGE,
-    RECEIPT,
-    read_baseline,
-)
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Evidence
@@ -78,7 +69,7 @@ def show(parsed: argparse.Namespace) -> int:
         codes.append(code)
         named = f"{_visible(workload)} on {_visible(machine)}"
         common.print_text(f"{named}: {described}\n{_visible(directory)}")
-        page = directory / PAGE
+        page = directory / baseline.PAGE
         if page.is_file():
             common.print_text(
                 read_bounded(page, EVIDENCE_LIMITS.max_bytes).decode("utf-8", "replace")
@@ -90,7 +81,9 @@ def accept(parsed: argparse.Namespace) -> int:
     """Accept the latest runs, each only if its receipt still verifies."""
     parsed.update = True  # so that it is an error under CI
     artifacts = _artifacts(parsed)
-    latest = sorted(path.parent.name for path in artifacts.root.glob(f"latest/*/{RECEIPT}"))
+    latest = sorted(
+        path.parent.name for path in artifacts.root.glob(f"latest/*/{baseline.RECEIPT}")
+    )
     wanted = parsed.workloads or latest
     if not wanted:
         raise UndecidedError(
@@ -114,18 +107,20 @@ def _read_acceptable(name: str, directory: Path) -> tuple[dict[str, bytes], Evid
 
     Raises ``E_NOT_ACCEPTED`` if it is dishonest, had work injected or ran in pairs.
     """
-    present = [each for each in BASELINE_FILES if os.path.lexists(directory / each)]
+    present = [each for each in baseline.BASELINE_FILES if os.path.lexists(directory / each)]
     files = {each: read_bounded(directory / each, EVIDENCE_LIMITS.max_bytes) for each in present}
     verification = verify_receipt(
-        files[RECEIPT], evidence=files.get(EVIDENCE), profile_folded=files.get(FOLDED)
+        files[baseline.RECEIPT],
+        evidence=files.get(baseline.EVIDENCE),
+        profile_folded=files.get(baseline.FOLDED),
     )
-    if not verification.ok or EVIDENCE not in files:
+    if not verification.ok or baseline.EVIDENCE not in files:
         first = next(iter(verification.refusals), None)
         reason = f"{first.code}: {first.message}" if first else "its evidence is missing."
         raise ReceiptError(
             "E_NOT_ACCEPTED", f"The latest run of {name!r} is not honest: {reason}", "Run it again."
         )
-    evidence = decode_evidence(files[EVIDENCE])
+    evidence = decode_evidence(files[baseline.EVIDENCE])
     injection = evidence.workload.get("injection")
     if injection is not None or evidence.side is not None:
         paired = ("was measured in pairs with another revision", "against")
@@ -175,7 +170,7 @@ def _artifacts(parsed: argparse.Namespace) -> ArtifactStore:
 def _made_by_a_test(directory: Path) -> bool:
     """Whether a test measured it with ``flamegate.measure``, which needs no declaration."""
     try:
-        return "::" in str(read_baseline(directory).evidence.workload.get("source"))
+        return "::" in str(baseline.read_baseline(directory).evidence.workload.get("source"))
     except FlamegateError:
         return False
 
@@ -183,7 +178,7 @@ def _made_by_a_test(directory: Path) -> bool:
 def _describe(directory: Path) -> tuple[str, int]:
     """Return a baseline's figures, or the error that makes it unusable, and the exit code."""
     try:
-        evidence = read_baseline(directory).evidence
+        evidence = baseline.read_baseline(directory).evidence
     except FlamegateError as error:
         return f"unusable: {error.code}: {error.problem}", error.exit_code
     rate = value_of(evidence.metrics, "tokens_per_second") or 0.0

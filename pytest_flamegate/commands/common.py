@@ -1,7 +1,5 @@
 """Options, settings, workloads and output that several commands share."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

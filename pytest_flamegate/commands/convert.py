@@ -1,7 +1,5 @@
 """``flamegate import``, ``export`` and ``bricks``: files of other tools, read and written."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os
@@ -28,15 +26,7 @@ from pytest_flamegate.profile.formats import (
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.baseline import (
-    DESCRIBED,
-    EVIDENCE,
-    FOLDED,
-    INTERACTIVE,
-    PICTURE,
-    RECEIPT,
-)
+from pytest_flamegate.receipt import baseline, store
 from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
 from pytest_flamegate.receipt.imports.reading import ImportFormat, detect_import_format
 from pytest_flamegate.report import text as figures
@@ -170,10 +160,10 @@ def _import_profile(data: bytes, parsed: argparse.Namespace) -> int:
     picture = flamegraph(profile, title=name, subtitle=origin, cpu_s_per_token=None)
     page = flamegraph_html(Drawn(name, profile), subtitle=origin)
     files = {
-        FOLDED: export_profile(profile, "folded", name),
-        DESCRIBED: export_profile(profile, "speedscope", name),
-        PICTURE: picture.encode(),
-        INTERACTIVE: page.encode(),
+        baseline.FOLDED: export_profile(profile, "folded", name),
+        baseline.DESCRIBED: export_profile(profile, "speedscope", name),
+        baseline.PICTURE: picture.encode(),
+        baseline.INTERACTIVE: page.encode(),
     }
     directory = _write(files, name, parsed)
     common.print_text("\n".join([*_describe_profile(profile), str(directory)]))
@@ -203,7 +193,7 @@ def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) ->
         store.publish(published, files)
         return published
     directory: Path = parsed.output
-    for measured in (RECEIPT, EVIDENCE):
+    for measured in (baseline.RECEIPT, baseline.EVIDENCE):
         if os.path.lexists(directory / measured):
             raise UsageError(
                 "E_NOT_OVERWRITTEN",

@@ -1,7 +1,5 @@
 """``flamegate diff BEFORE AFTER``: compare two profiles, or two imported results."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -17,13 +15,7 @@ from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.frames import fold_profile, path_prefixes
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.documents import decode_evidence
-from pytest_flamegate.receipt.imports.imported import (
-    ImportedMetric,
-    compare_results,
-    convert_metrics,
-    decode_imported,
-    is_imported,
-)
+from pytest_flamegate.receipt.imports import imported
 from pytest_flamegate.report.difference import difference_document, difference_text
 from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.flame import Drawn
@@ -132,7 +124,7 @@ def _is_imported(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as stream:
-            return is_imported(parse_json(stream.read(RECEIPT_LIMITS.max_bytes + 1)))
+            return imported.is_imported(parse_json(stream.read(RECEIPT_LIMITS.max_bytes + 1)))
     except (ReceiptError, OSError):
         # An unreadable file is reported when it is opened as a profile.
         return False
@@ -146,7 +138,7 @@ def _compare_results(parsed: argparse.Namespace) -> int:
             "An imported result has figures and no profile, so nothing can be drawn.",
             "Leave out --output.",
         )
-    compared = compare_results(_read_metrics(parsed.before), _read_metrics(parsed.after))
+    compared = imported.compare_results(_read_metrics(parsed.before), _read_metrics(parsed.after))
     if parsed.format == "json":
         common.print_text(json.dumps(comparison_document(compared), indent=2, allow_nan=False))
     else:
@@ -168,7 +160,7 @@ def _compare_results(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _read_metrics(path: Path) -> Sequence[ImportedMetric]:
+def _read_metrics(path: Path) -> Sequence[imported.ImportedMetric]:
     results = find_results(path)
     if len(results) > 1:
         raise UsageError(
@@ -179,7 +171,7 @@ def _read_metrics(path: Path) -> Sequence[ImportedMetric]:
         )
     path = results[0] if results else path
     if _is_imported(path):
-        return decode_imported(read_bounded(path, RECEIPT_LIMITS.max_bytes))[0].metrics
+        return imported.decode_imported(read_bounded(path, RECEIPT_LIMITS.max_bytes))[0].metrics
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
         evidence = path / _EVIDENCE
     elif path.name in _RUN_FILES:
@@ -191,4 +183,4 @@ def _read_metrics(path: Path) -> Sequence[ImportedMetric]:
             "Give the file that flamegate import wrote, or the directory of a run.",
         )
     data = read_bounded(evidence, EVIDENCE_LIMITS.max_bytes)
-    return convert_metrics(decode_evidence(data).metrics)
+    return imported.convert_metrics(decode_evidence(data).metrics)

@@ -1,7 +1,5 @@
 """``flamegate doctor``: which instruments work on this machine, and how to enable the others."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,7 +1,5 @@
 """``flamegate flamegraph`` and ``flamegate report``: pictures and pages."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

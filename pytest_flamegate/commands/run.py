@@ -1,7 +1,5 @@
 """``flamegate run [WORKLOAD…]``: the gate without pytest."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence
@@ -20,13 +18,7 @@ from pytest_flamegate.engines.declare import (
     read_declarations,
 )
 from pytest_flamegate.engines.gguf import embedded_workloads
-from pytest_flamegate.run.present import (
-    report_results,
-    require_writable,
-    summary_lines,
-    view_of,
-    write_report,
-)
+from pytest_flamegate.run import present
 from pytest_flamegate.run.publish import Hints, Outcome, relative
 from pytest_flamegate.run.session import Session
 
@@ -51,18 +43,18 @@ def run(parsed: argparse.Namespace) -> int:
     settings = common.read_settings(parsed)
     if settings.report is not None:
         # Before the measurements: a missing permission is reported at once.
-        require_writable(settings.report)
+        present.require_writable(settings.report)
     outcomes = gate_all(settings, _choose_entries(settings, parsed.workloads))
     hints = Hints(settings, as_command=True)
-    shown = [view_of(outcome, outcome.workload.node_name, hints) for outcome in outcomes]
+    shown = [present.view_of(outcome, outcome.workload.node_name, hints) for outcome in outcomes]
     for outcome, one in zip(outcomes, shown, strict=True):
         if outcome.fails:
             common.print_text(one.section + "\n")
     width, colour = common.terminal_width(), sys.stdout.isatty()
-    table = summary_lines(shown, hints, parsed.workloads, width=width, colour=colour)
+    table = present.summary_lines(shown, hints, parsed.workloads, width=width, colour=colour)
     common.print_text("\n".join(table))
     if settings.report is not None:
-        write_report(settings.report, report_results(shown, settings), settings)
+        present.write_report(settings.report, present.report_results(shown, settings), settings)
         common.print_text(f"report: {relative(settings.report, settings.root)}")
     return worst_exit_code(outcomes)
 

@@ -13,13 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.core.errors import (
-    FlamegateError,
-    ReceiptError,
-    UndecidedError,
-    UsageError,
-    system_errors,
-)
+from pytest_flamegate.core import errors
 from pytest_flamegate.core.text import Finding
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
@@ -41,16 +35,16 @@ class Answer:
 
     path: Path
     verification: Verification
-    error: FlamegateError | None = None
+    error: errors.FlamegateError | None = None
 
     def exit_code(self, *, replay: bool) -> int:
         """Return 0 if all requirements hold; a replay that confirmed nothing is undecided."""
         if not self.verification.ok:
-            return ReceiptError.exit_code
+            return errors.ReceiptError.exit_code
         if self.error is not None:
             return self.error.exit_code
         if replay and not self.verification.obtained_again:
-            return UndecidedError.exit_code
+            return errors.UndecidedError.exit_code
         return 0
 
 
@@ -111,7 +105,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.format == "json":
         common.print_text(json.dumps([_document(answer) for answer in answers], indent=2))
     elif len(codes) > 1:
-        rejected = codes.count(ReceiptError.exit_code)
+        rejected = codes.count(errors.ReceiptError.exit_code)
         undecided = len(codes) - codes.count(0) - rejected
         not_replayed = f", {undecided} not replayed" if undecided else ""
         common.print_text(f"{codes.count(0)} accepted, {rejected} rejected{not_replayed}")
@@ -125,7 +119,7 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
     """
     for name in _REPLAY_OPTIONS:
         if getattr(parsed, name) and not parsed.replay:
-            raise UsageError(
+            raise errors.UsageError(
                 "E_REPLAY_OPTION",
                 f"--{name.replace('_', '-')} has no effect without --replay.",
                 "Add --replay, or leave it out.",
@@ -134,7 +128,7 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
     # An unknown policy is a mistake of the caller, not of the receipt.
     policy_for(parsed.kernel_policy)
     if grade is Grade.ATTESTED and not parsed.key:
-        raise UsageError(
+        raise errors.UsageError(
             "E_BAD_KEY",
             "The grade ATTESTED needs a signature, and no key was given to check it.",
             "Give the signer's public key: --key PUB.",
@@ -156,7 +150,7 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
 def _parse_age_s(text: str) -> float:
     match = _AGE.fullmatch(text)
     if match is None:
-        raise UsageError(
+        raise errors.UsageError(
             "E_BAD_OPTION",
             f"--max-age is {text!r}.",
             "Write a number and a unit: 90s, 15m, 24h, 7d.",
@@ -212,9 +206,9 @@ def _verify_and_replay(
     if not verify(sources.receipt, **parts, require_grade=None).ok:
         return Answer(path, verify(sources.receipt, **parts))
     try:
-        with system_errors():
+        with errors.system_errors():
             if not isinstance(sources.evidence, bytes):
-                raise UndecidedError(
+                raise errors.UndecidedError(
                     "E_REPLAY_NO_EVIDENCE",
                     "There is no evidence next to the receipt, so the workload is unknown.",
                     "Put evidence.json and profile.folded next to the receipt.",
@@ -224,7 +218,7 @@ def _verify_and_replay(
                 decode_receipt(sources.receipt).tokens_per_second,
                 decode_evidence(sources.evidence),
             )
-    except FlamegateError as error:
+    except errors.FlamegateError as error:
         return Answer(path, verify(sources.receipt, **parts), error)
     return Answer(path, verify(sources.receipt, **parts, replay=replayed))
 

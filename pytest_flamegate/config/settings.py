@@ -8,17 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_flamegate.config.options import (
-    BY_NAME,
-    COMPARE_BUDGET_S,
-    DEFAULT_BUDGET_S,
-    EXPECTED,
-    KERNEL_BUDGET_S,
-    KERNEL_COMPARE_BUDGET_S,
-    OPTIONS,
-    Option,
-    read_option,
-)
+from pytest_flamegate.config import options
 from pytest_flamegate.config.thresholds import (
     DEFAULT_THRESHOLDS,
     Thresholds,
@@ -58,9 +48,12 @@ class Settings:
     directory: Path
     config: Path | None = None
     profiler: str = "auto"
-    budget_s: float = DEFAULT_BUDGET_S
-    compare_budget_s: float = COMPARE_BUDGET_S
-    kernel_budgets_s: tuple[float, float] = (KERNEL_BUDGET_S, KERNEL_COMPARE_BUDGET_S)
+    budget_s: float = options.DEFAULT_BUDGET_S
+    compare_budget_s: float = options.COMPARE_BUDGET_S
+    kernel_budgets_s: tuple[float, float] = (
+        options.KERNEL_BUDGET_S,
+        options.KERNEL_COMPARE_BUDGET_S,
+    )
     against: str | None = None
     report: Path | None = None
     update: bool = False
@@ -86,7 +79,7 @@ class Settings:
         A path on the command line starts at the directory that pytest was called in, a path in
         the configuration file at the root directory.
         """
-        values = {option.name: read_option(config, option) for option in OPTIONS}
+        values = {option.name: options.read_option(config, option) for option in options.OPTIONS}
         for name in _PATHS:
             if given := config.getoption(f"--flamegate-{name}"):
                 values[name] = str(resolve_path(config.invocation_params.dir, given, name))
@@ -119,9 +112,12 @@ class Settings:
             directory=directory,
             config=file,
             profiler=_choice("profiler", values),
-            budget_s=budget_s or DEFAULT_BUDGET_S,
-            compare_budget_s=budget_s or COMPARE_BUDGET_S,
-            kernel_budgets_s=(budget_s or KERNEL_BUDGET_S, budget_s or KERNEL_COMPARE_BUDGET_S),
+            budget_s=budget_s or options.DEFAULT_BUDGET_S,
+            compare_budget_s=budget_s or options.COMPARE_BUDGET_S,
+            kernel_budgets_s=(
+                budget_s or options.KERNEL_BUDGET_S,
+                budget_s or options.KERNEL_COMPARE_BUDGET_S,
+            ),
             against=values.get("against") or None,
             report=resolve_path(root, report, "report") if report else None,
             bricks=None if bricks is None else int(bricks),
@@ -182,13 +178,13 @@ def read_ini(directory: Path) -> tuple[Path, dict[str, Any]]:
     values = {
         # pytest 9 wraps a value together with its origin.
         option.name: _ini_value(path, option, getattr(given, "value", given))
-        for option in OPTIONS
+        for option in options.OPTIONS
         if option.ini and (given := table.get(option.ini_name)) is not None
     }
     return root or directory, values
 
 
-def _ini_value(path: Path | None, option: Option, given: object) -> object:
+def _ini_value(path: Path | None, option: options.Option, given: object) -> object:
     word = str(given).lower()
     if option.kind == "flag" and word in _TRUE | _FALSE:
         return word in _TRUE
@@ -199,7 +195,7 @@ def _ini_value(path: Path | None, option: Option, given: object) -> object:
     raise UsageError(
         "E_BAD_OPTION",
         f"{option.ini_name} in {str(path)!a} is {given!r}.",
-        EXPECTED[option.kind],
+        options.EXPECTED[option.kind],
     )
 
 
@@ -229,7 +225,7 @@ def _check_combinations(values: dict[str, Any], *, ci: bool) -> None:
 
 
 def _choice(name: str, values: dict[str, Any]) -> Any:
-    option = BY_NAME[name]
+    option = options.BY_NAME[name]
     value = values.get(name) or option.default
     if value not in option.choices:
         raise UsageError(
@@ -243,7 +239,7 @@ def read_number(name: str, values: dict[str, Any]) -> float | None:
     value = values.get(name)
     if value in (None, ""):
         return None
-    low, high = BY_NAME[name].limits
+    low, high = options.BY_NAME[name].limits
     try:
         number = math.nan if isinstance(value, bool) else float(str(value))
     except ValueError:
@@ -252,7 +248,7 @@ def read_number(name: str, values: dict[str, Any]) -> float | None:
     if low <= number <= high and (number.is_integer() or not whole):
         return number
     remedy = f"Use a {'whole ' if whole else ''}number from {low:g} to {high:g}."
-    if (bare := BY_NAME[name].bare) is not None:
+    if (bare := options.BY_NAME[name].bare) is not None:
         # The value may be left out, and then pytest takes a path after the option for the value.
         remedy += f" If a path or a name follows the option, write --flamegate-{name}={bare}."
     raise UsageError("E_BAD_OPTION", f"flamegate_{name} is {value!r}.", remedy)

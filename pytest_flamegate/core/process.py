@@ -24,23 +24,8 @@ from pathlib import Path
 from resource import struct_rusage
 from typing import IO, NoReturn
 
+from pytest_flamegate.core import process_system
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.process_system import (
-    MARKER,
-    TAIL_BYTES,
-    Output,
-    accept_interrupts,
-    acquire_subreaper,
-    bound_to_cpu,
-    find_children,
-    find_descendants,
-    find_members,
-    ignores_signal,
-    is_alive,
-    kill,
-    pad_environment,
-    release_subreaper,
-)
 
 OUTPUT_LIMIT_BYTES = 64 << 20
 """The most that a process may write, because it goes to a disk."""
@@ -80,7 +65,7 @@ class Child:
         self,
         pid: int,
         marker: str,
-        output: Output,
+        output: process_system.Output,
         before: Collection[int],
         process: subprocess.Popen[bytes] | None = None,
     ) -> None:
@@ -127,11 +112,11 @@ class Child:
             return
         try:
             # A process that left the session is found by its parents only while these live.
-            below = find_descendants(self.pid) if self.poll() is None else {self.pid}
+            below = process_system.find_descendants(self.pid) if self.poll() is None else {self.pid}
             if self.poll() is None:
                 self._signal(signal.SIGTERM)
                 self._signal(signal.SIGCONT)
-                if not ignores_signal(self.pid, signal.SIGTERM):
+                if not process_system.ignores_signal(self.pid, signal.SIGTERM):
                     self.wait(_GRACE_S)
             self._sweep(below)
             self._reap_adopted()
@@ -139,7 +124,7 @@ class Child:
             self._closed = True
             _ROOTS.discard(self.pid)
             self._output.close()
-            release_subreaper()
+            process_system.release_subreaper()
 
     def output_bytes(self) -> int:
         """Bytes written so far to the captured streams."""
@@ -155,7 +140,7 @@ class Child:
 
     def stderr_text(self) -> str:
         """Return the last few kilobytes of standard error, as text."""
-        return self.stderr_bytes()[-TAIL_BYTES:].decode("utf-8", "replace").strip()
+        return self.stderr_bytes()[-process_system.TAIL_BYTES :].decode("utf-8", "replace").strip()
 
     def _signal(self, number: int) -> None:
         if self.poll() is None:
@@ -181,11 +166,11 @@ class Child:
         empty = 0
         # One scan can miss an orphan of that very moment.
         while empty < _EMPTY_SCANS:
-            known |= find_members(self.pid, self._marker)
+            known |= process_system.find_members(self.pid, self._marker)
             known = {pid for pid in known if self._is_alive(pid)}
             empty = 0 if known else empty + 1
             for pid in known:
-                kill(pid)
+                process_system.kill(pid)
             if time.monotonic() > deadline:
                 raise ToolError(
                     "E_CANNOT_END",
@@ -201,7 +186,7 @@ class Child:
         or that are in its own session.
         """
         mine = os.getsid(0)
-        for pid, session in find_children().items():
+        for pid, session in process_system.find_children().items():
             if session != mine and pid not in self._before and pid not in _ROOTS:
                 self._is_alive(pid)
 
@@ -212,7 +197,7 @@ class Child:
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG)[0] == pid:
                 return False
-        return is_alive(pid)
+        return process_system.is_alive(pid)
 
 
 def _read(stream: IO[bytes]) -> bytes:
@@ -235,18 +220,18 @@ def start(
     is missing or may not be executed, ``E_ARGUMENTS_TOO_LONG``.
     """
     marker = secrets.token_hex(8)
-    environment = {**(os.environ if env is None else env), MARKER: marker}
-    output = Output(captures_stdout=stdout_fd is None)
-    before = find_children()
-    acquire_subreaper()
+    environment = {**(os.environ if env is None else env), process_system.MARKER: marker}
+    output = process_system.Output(captures_stdout=stdout_fd is None)
+    before = process_system.find_children()
+    process_system.acquire_subreaper()
     try:
-        with bound_to_cpu(cpu), accept_interrupts():
+        with process_system.bound_to_cpu(cpu), process_system.accept_interrupts():
             process = subprocess.Popen(
                 list(argv),
                 stdin=subprocess.DEVNULL,
                 stdout=output.stdout if stdout_fd is None else stdout_fd,
                 stderr=output.stderr,
-                env=pad_environment(argv, environment),
+                env=process_system.pad_environment(argv, environment),
                 cwd=cwd,
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
@@ -262,12 +247,12 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
     The copy ends when ``target`` returns (status 0) or raises (status 1, traceback on its
     standard error). Raises ``ToolError`` ``E_CANNOT_START``.
     """
-    output = Output()
+    output = process_system.Output()
     assert output.stdout is not None
     sys.stdout.flush()
     sys.stderr.flush()
-    before = find_children()
-    acquire_subreaper()
+    before = process_system.find_children()
+    process_system.acquire_subreaper()
     marker = secrets.token_hex(8)
     with warnings.catch_warnings():
         # CPython warns of forking with threads; the copy runs one callable and ends by _exit.
@@ -277,7 +262,7 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
         except OSError as error:
             _give_up(output, "a copy of this process", error)
     if pid == 0:
-        os.environ[MARKER] = marker
+        os.environ[process_system.MARKER] = marker
         if cpu is not None:
             os.sched_setaffinity(0, {cpu})
         _run_forked(target, output.stdout.fileno(), output.stderr.fileno())
@@ -313,9 +298,9 @@ def run(
     return CompletedCommand(tuple(argv), code, stdout, stderr, status is None, elapsed_s)
 
 
-def _give_up(output: Output, program: str, error: Exception) -> NoReturn:
+def _give_up(output: process_system.Output, program: str, error: Exception) -> NoReturn:
     output.close()
-    release_subreaper()
+    process_system.release_subreaper()
     number = getattr(error, "errno", None)
     reason = getattr(error, "strerror", None) or str(error)
     code = "E_ARGUMENTS_TOO_LONG" if number == errno.E2BIG else "E_CANNOT_START"

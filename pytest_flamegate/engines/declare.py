@@ -19,18 +19,8 @@ from pytest_flamegate.config.workload import (
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file
 from pytest_flamegate.core.text import format_value
-from pytest_flamegate.engines import OPTIONS, engine
+from pytest_flamegate.engines import OPTIONS, engine, keys
 from pytest_flamegate.engines.base import Engine
-from pytest_flamegate.engines.keys import (
-    FIELDS,
-    REQUIRED,
-    DeclarationError,
-    check_accepted,
-    check_combinations,
-    check_keys,
-    check_system_texts,
-    convert_values,
-)
 
 FILE_NAME = "flamegate.toml"
 PROJECT_NAME = "pyproject.toml"
@@ -248,13 +238,13 @@ def _expand(name: str, table: object) -> Iterator[Declaration]:
         return
     variants = table[VARIANTS]
     if not isinstance(variants, dict) or not variants:
-        raise DeclarationError(
+        raise keys.DeclarationError(
             "E_BAD_VALUE",
             f"{VARIANTS} is {format_value(variants)}, not a table of variants.",
             f"Write each under its own heading, [workloads.{name}.{VARIANTS}.NAME].",
             VARIANTS,
         )
-    check_keys(template)
+    keys.check_keys(template)
     for variant, own in variants.items():
         _check_name(variant)
         # No declared name can be equal to this one, because names contain no brackets.
@@ -289,19 +279,19 @@ def _workload(declaration: Declaration, path: Path, below: Thresholds) -> Worklo
         heading = f"[workloads.{declaration.family}.{VARIANTS}.{declaration.variant}]"
         problem = f"it is {format_value(table)}, not a table."
         raise UsageError("E_BAD_VALUE", problem, f"Write {heading}.")
-    check_keys(table)
-    values = convert_values(table)
+    keys.check_keys(table)
+    values = keys.convert_values(table)
     chosen = _engine(values)
-    for key in REQUIRED:
+    for key in keys.REQUIRED:
         if key not in values:
             raise UsageError("E_MISSING_KEY", f"{key} is missing.", f"Add {key} = ….")
-    check_accepted(table, chosen)
-    check_system_texts(values)
-    check_combinations(values)
+    keys.check_accepted(table, chosen)
+    keys.check_system_texts(values)
+    keys.check_combinations(values)
     options = {key: values.pop(key) for key in OPTIONS if key in values}
     values["engine"] = chosen.name
     workload = Workload(
-        **{FIELDS.get(key, key): value for key, value in values.items()},
+        **{keys.FIELDS.get(key, key): value for key, value in values.items()},
         name=declaration.name,
         source=path.name,
         directory=path.parent,
@@ -322,4 +312,4 @@ def _engine(values: Mapping[str, Any]) -> Engine:
     try:
         return engine(values.get("engine", implied))
     except UsageError as error:
-        raise DeclarationError(error.code, error.problem, error.remedy, "engine") from None
+        raise keys.DeclarationError(error.code, error.problem, error.remedy, "engine") from None

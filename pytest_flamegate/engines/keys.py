@@ -7,14 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, get_type_hints
 
-from pytest_flamegate.config.workload import (
-    CALL_GRAPHS,
-    Sampling,
-    Workload,
-    freeze,
-    is_call_graph,
-    require_known_keys,
-)
+from pytest_flamegate.config import workload
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.text import format_value
 from pytest_flamegate.engines import ENGINES, OPTIONS
@@ -49,9 +42,9 @@ class DeclarationError(UsageError):
 
 def check_keys(table: Mapping[str, Any]) -> None:
     """Raise an error for an unknown key."""
-    require_known_keys(table, KEYS, "it")
+    workload.require_known_keys(table, KEYS, "it")
     if isinstance(profile := table.get("profile"), dict):
-        require_known_keys(profile, Sampling.__dataclass_fields__, "profile")
+        workload.require_known_keys(profile, workload.Sampling.__dataclass_fields__, "profile")
 
 
 def convert_values(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +64,9 @@ def convert_values(table: Mapping[str, Any]) -> dict[str, Any]:
         remedy = f"Write {_EXAMPLES[name]}." if name in _EXAMPLES else "Correct the value."
         raise DeclarationError("E_BAD_VALUE", problem, remedy, name) from None
     converted = msgspec.structs.asdict(values)
-    return {key: freeze(each) for key, each in converted.items() if each is not msgspec.UNSET}
+    return {
+        key: workload.freeze(each) for key, each in converted.items() if each is not msgspec.UNSET
+    }
 
 
 @cache
@@ -79,7 +74,7 @@ def _key_types() -> Any:
     """Return a type with a field for each key, as ``Workload`` or an engine annotates it."""
     import msgspec
 
-    hints = get_type_hints(Workload, include_extras=True)
+    hints = get_type_hints(workload.Workload, include_extras=True)
     kinds = {key: hints[FIELDS.get(key, key)] for key in _COMMON_KEYS}
     for each in ENGINES.values():
         kinds |= get_type_hints(each.options, include_extras=True)
@@ -130,12 +125,12 @@ def check_system_texts(values: Mapping[str, Any]) -> None:
 
 def check_combinations(values: Mapping[str, Any]) -> None:
     """Raise an error for values that contradict each other."""
-    sampling = values.get("profile", Sampling())
-    if sampling.call_graph is not None and not is_call_graph(sampling.call_graph):
+    sampling = values.get("profile", workload.Sampling())
+    if sampling.call_graph is not None and not workload.is_call_graph(sampling.call_graph):
         raise DeclarationError(
             "E_BAD_VALUE",
             f"profile.call_graph is {format_value(sampling.call_graph)}.",
-            f"Use {CALL_GRAPHS}.",
+            f"Use {workload.CALL_GRAPHS}.",
             "profile",
         )
     if sampling.native and sampling.nonblocking:

@@ -6,8 +6,6 @@ sentence and `verdict_document` into JSON. `last_analysis` says while pairs are 
 they suffice. `machine_id` names the class of machine that a baseline belongs to.
 """
 
-from __future__ import annotations
-
 from pytest_flamegate.gate.comparability import compare, machine_id
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.document import verdict_document

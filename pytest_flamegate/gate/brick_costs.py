@@ -4,8 +4,6 @@ A brick is a marked region of the engine. Its times come from runs of their own,
 else is measured; the unit of evidence is the process.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

@@ -7,8 +7,6 @@ applies to the current side alone: regressed if even the lower bound is above it
 upper bound is not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

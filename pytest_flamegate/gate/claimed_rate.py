@@ -11,8 +11,6 @@ batches by about as much as it scatters their processes, so that spread measures
 explain.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """May two measurements be compared at all? Field by field, each difference with its code."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

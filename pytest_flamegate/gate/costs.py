@@ -6,8 +6,6 @@ Holm's correction over all hotspots and the bucket of the rest. The cost of a fu
 is its share of the samples × CPU time per token. Time off the CPU has a row of its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence

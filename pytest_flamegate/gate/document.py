@@ -4,8 +4,6 @@
 figures that a reader needs, not all that the decision needs.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -5,8 +5,6 @@ the cost per token: `costs_more` is a regression; `share_moved` (the cost did no
 if the whole certainly got faster, unless drift is strict. A drift that no evidence excuses fails.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ Against a stored baseline and against a base that was measured in pairs, the pat
 the change of tokens per second is estimated in another way, and with it the error rates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The figures of each process that the gate judges, read from the evidence and checked."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The unit of evidence is the pair of fresh processes. Its difference is the mean 
 of ln(time per token of head / that of base), so what slowed both cancels.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

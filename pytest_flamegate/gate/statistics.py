@@ -3,8 +3,6 @@
 Written here and not taken from SciPy, whose import takes longer than all of the gate.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence

@@ -10,8 +10,6 @@ beside the engine, the ratio to it takes most of that out; the rest is a drift w
 measured once and is assumed, until six batches of the same code show their own spread.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

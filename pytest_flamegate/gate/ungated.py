@@ -3,8 +3,6 @@
 Wall tokens per second, instructions per token, and notes on how the run was observed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

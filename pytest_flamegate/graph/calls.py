@@ -1,7 +1,5 @@
 """The execution graph of recorded calls."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The execution graph: layers, bricks, kernels and copies, nested in each other and in order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal, NamedTuple, get_args

@@ -5,8 +5,6 @@ of the read bandwidth. All figures are derived from the evidence and from a band
 measured before; they are shown and never gated. An input that is not known is left out, never 0.
 """
 
-from __future__ import annotations
-
 import math
 
 from pytest_flamegate.observe.machine import Bandwidth, find_instruction_set

@@ -1,26 +1,15 @@
 """The table of bricks: all calls of a brick in one row, the one with the most self time first."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from pytest_flamegate.bricks.record import (
-    CATEGORIES,
-    BrickRun,
-    BrickTotals,
-    Category,
-    Provenance,
-    Sync,
-    compute_quantile_ns,
-    parse_durations,
-)
+from pytest_flamegate.bricks import record
 from pytest_flamegate.core.errors import UndecidedError
 
 DEFAULT_ROWS = 20
-_BY_STRENGTH: tuple[Provenance, ...] = get_args(Provenance)
+_BY_STRENGTH: tuple[record.Provenance, ...] = get_args(record.Provenance)
 """From measured to derived. A sum has the weakest provenance of its parts."""
 
 
@@ -36,7 +25,7 @@ class BrickRow:
     """
 
     name: str
-    category: Category
+    category: record.Category
     calls: int
     total_ns: int
     self_ns: int
@@ -47,7 +36,7 @@ class BrickRow:
     p95_ns: int | None
     share: float
     per_token_ns: float | None
-    provenance: Provenance
+    provenance: record.Provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +68,16 @@ class BrickTable:
     wall_ns: int
     whole: Literal["wall", "self"]
     calls: int
-    provenance: Provenance
+    provenance: record.Provenance
     processes: int = 0
     tokens: int = 0
     coverage: float | None = None
     lanes: int = 0
-    syncs: tuple[Sync, ...] = ()
+    syncs: tuple[record.Sync, ...] = ()
     unended: int = 0
 
 
-def tabulate_runs(runs: Sequence[BrickRun], *, top: int = DEFAULT_ROWS) -> BrickTable:
+def tabulate_runs(runs: Sequence[record.BrickRun], *, top: int = DEFAULT_ROWS) -> BrickTable:
     """Return the table of all brick runs together, with ``top`` rows.
 
     Raises:
@@ -111,14 +100,14 @@ def tabulate_runs(runs: Sequence[BrickRun], *, top: int = DEFAULT_ROWS) -> Brick
 
 
 def tabulate_totals(
-    totals: Iterable[BrickTotals], *, wall_ns: int, top: int = DEFAULT_ROWS, tokens: int = 0
+    totals: Iterable[record.BrickTotals], *, wall_ns: int, top: int = DEFAULT_ROWS, tokens: int = 0
 ) -> BrickTable:
     """Return the table of any ``totals``; pass 0 as ``wall_ns`` or ``tokens`` if not known.
 
     Raises:
         UndecidedError: ``E_NO_BRICKS`` if no brick was timed.
     """
-    found: dict[tuple[str, Category], list[BrickTotals]] = {}
+    found: dict[tuple[str, record.Category], list[record.BrickTotals]] = {}
     for each in totals:
         if each.calls > 0:
             found.setdefault((each.name, each.category), []).append(each)
@@ -134,7 +123,8 @@ def tabulate_totals(
     rows = [_row(group, whole_ns, tokens) for group in found.values()]
     rows.sort(key=lambda row: (-row.self_ns, -row.total_ns, row.name, row.category))
     by_category = [
-        _group(name, [row for row in rows if row.category == name], whole_ns) for name in CATEGORIES
+        _group(name, [row for row in rows if row.category == name], whole_ns)
+        for name in record.CATEGORIES
     ]
     return BrickTable(
         rows=tuple(rows[:top]),
@@ -151,19 +141,23 @@ def tabulate_totals(
     )
 
 
-def _row(totals: Sequence[BrickTotals], whole_ns: int, tokens: int) -> BrickRow:
+def _row(totals: Sequence[record.BrickTotals], whole_ns: int, tokens: int) -> BrickRow:
     calls = sum(each.calls for each in totals)
     total_ns = sum(each.total_ns for each in totals)
     self_ns = sum(each.self_ns for each in totals)
     durations: Counter[int] = Counter()
     for each in totals:
-        durations.update(parse_durations(each.durations))
+        durations.update(record.parse_durations(each.durations))
     single = sum(durations.values()) == calls
     least_ns, most_ns = min(each.min_ns for each in totals), max(each.max_ns for each in totals)
 
     def quantile(part: float) -> int | None:
         # The middle of a bucket may lie outside of the calls in it.
-        return min(max(compute_quantile_ns(durations, part), least_ns), most_ns) if single else None
+        return (
+            min(max(record.compute_quantile_ns(durations, part), least_ns), most_ns)
+            if single
+            else None
+        )
 
     return BrickRow(
         name=totals[0].name,
@@ -188,10 +182,10 @@ def _group(name: str, rows: Sequence[BrickRow], whole_ns: int) -> BrickGroup:
     return BrickGroup(name, len(rows), calls, self_ns, self_ns / whole_ns)
 
 
-def _coverage(runs: Sequence[BrickRun]) -> float | None:
+def _coverage(runs: Sequence[record.BrickRun]) -> float | None:
     wall_ns = sum(run.wall_ns for run in runs)
     return sum(run.coverage * run.wall_ns for run in runs) / wall_ns if wall_ns else None
 
 
-def _weakest(found: Iterable[Provenance]) -> Provenance:
+def _weakest(found: Iterable[record.Provenance]) -> record.Provenance:
     return max(found, key=_BY_STRENGTH.index)

@@ -8,8 +8,6 @@ compare two runs, by bytes or within a tolerance::
     print(sentence(divergence(digests, read_digests(Path("before.json").read_bytes()))))
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import threading

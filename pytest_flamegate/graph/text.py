@@ -1,7 +1,5 @@
 """The execution graph as text: a tree, DOT, and one sentence on its critical path."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Bricks in the event traces of other profilers: torch.profiler, onnxruntime, Chrome's format."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence

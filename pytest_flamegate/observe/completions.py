@@ -1,7 +1,5 @@
 """OpenAI's two completion protocols: the request, the streamed answer, and a server's errors."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -4,8 +4,6 @@ The client runs in the observer's process. The server is idle between two reques
 clocks are read then. Each token is timed when its piece of the stream is read.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,22 +14,7 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Endpoint
 from pytest_flamegate.engines.figures import Report, make_report
 from pytest_flamegate.engines.openai import Origin
-from pytest_flamegate.observe.completions import (
-    GET_TIMEOUT_S,
-    Completion,
-    CompletionClient,
-    RejectedFieldsError,
-    key_rejected_error,
-    make_request,
-    read_key,
-    server_error,
-)
-from pytest_flamegate.observe.engine_process import (
-    EngineProcess,
-    check_output_size,
-    check_token_count,
-    engine_died_error,
-)
+from pytest_flamegate.observe import completions, engine_process
 from pytest_flamegate.observe.http import BrokenError, find_free_port
 from pytest_flamegate.observe.observation import Block
 
@@ -49,7 +32,7 @@ _POLL_S = 0.02
 _FIRST_TOKENS = 8
 
 
-class EndpointProcess(EngineProcess):
+class EndpointProcess(engine_process.EngineProcess):
     """One server that answers requests; ``close()`` ends it if it was started here.
 
     ``began(pid)`` is called as soon as the server runs. ``pid`` is the process that was started
@@ -68,7 +51,7 @@ class EndpointProcess(EngineProcess):
         super().__init__(workload, sink)
         self._plan = plan
         self._child: process.Child | None = None
-        self._key = read_key(workload, plan.key_variable)
+        self._key = completions.read_key(workload, plan.key_variable)
         self._without: tuple[str, ...] = ()
         self.token_source = CHUNK
         self._has_probed = False
@@ -88,8 +71,10 @@ class EndpointProcess(EngineProcess):
 
     def _find_server(self, origin: Origin, began: Callable[[int], None]) -> None:
         """Find the process of a server that runs already."""
-        self._client = CompletionClient(self._workload, origin, self._key, self._require_running)
-        self._await_ready(time.monotonic() + GET_TIMEOUT_S)
+        self._client = completions.CompletionClient(
+            self._workload, origin, self._key, self._require_running
+        )
+        self._await_ready(time.monotonic() + completions.GET_TIMEOUT_S)
         pid = process_system.find_server(origin.host, origin.port)
         if pid is None:
             raise ToolError(
@@ -116,7 +101,7 @@ class EndpointProcess(EngineProcess):
         ]
         self._child = process.start(argv, env=env, cwd=self._workload.directory, cpu=cpu)
         self.pid = self._child.pid
-        self._client = CompletionClient(
+        self._client = completions.CompletionClient(
             self._workload, Origin("http", HOST, port), self._key, self._require_running
         )
         try:
@@ -153,7 +138,7 @@ class EndpointProcess(EngineProcess):
                     "when it is ready: health.",
                 )
             try:
-                status, _ = self._client.get(paths[0], min(left_s, GET_TIMEOUT_S))
+                status, _ = self._client.get(paths[0], min(left_s, completions.GET_TIMEOUT_S))
             except (OSError, *BrokenError) as error:
                 if self._child is None:
                     raise self._client.unreachable_error(error) from None
@@ -162,7 +147,7 @@ class EndpointProcess(EngineProcess):
                 if 200 <= status < 300:
                     return
                 if status in (401, 403):
-                    raise key_rejected_error(self._workload, status)
+                    raise completions.key_rejected_error(self._workload, status)
                 state = f"{paths[0]} answers with status {status}"
                 if status in (404, 405, 501) and len(paths) > 1:
                     del paths[0]
@@ -172,15 +157,17 @@ class EndpointProcess(EngineProcess):
 
     def _require_running(self) -> None:
         if self._child is not None:
-            check_output_size(self._workload, self._child)
+            engine_process.check_output_size(self._workload, self._child)
             if (status := self._child.poll()) is not None:
-                raise engine_died_error(self._workload, status, self._child.stderr_text())
+                raise engine_process.engine_died_error(
+                    self._workload, status, self._child.stderr_text()
+                )
 
     def _find_end(self) -> ToolError | None:
         """Return the error of a server that was started here and has ended; None if it runs."""
         if self._child is None or (status := self._child.wait(1.0)) is None:
             return None
-        return engine_died_error(self._workload, status, self._child.stderr_text())
+        return engine_process.engine_died_error(self._workload, status, self._child.stderr_text())
 
     def _gone_error(self) -> ToolError:
         return self._find_end() or ToolError(
@@ -260,11 +247,13 @@ class EndpointProcess(EngineProcess):
                 times[pid] = clocks.read_clocks(pid).cpu_ns
         return times
 
-    def _complete(self, max_tokens: int) -> Completion:
+    def _complete(self, max_tokens: int) -> completions.Completion:
         answer = self._request(max_tokens)
-        check_token_count(self._workload, max(len(answer.pieces), answer.counted or 0))
+        engine_process.check_token_count(
+            self._workload, max(len(answer.pieces), answer.counted or 0)
+        )
         if not answer.pieces:
-            check_token_count(self._workload, 0)
+            engine_process.check_token_count(self._workload, 0)
         if answer.cached:
             raise ToolError(
                 "E_PROMPT_CACHED",
@@ -283,18 +272,18 @@ class EndpointProcess(EngineProcess):
         self._note_bursts(answer)
         return answer
 
-    def _request(self, max_tokens: int) -> Completion:
+    def _request(self, max_tokens: int) -> completions.Completion:
         try:
             try:
                 return self._send(max_tokens)
-            except RejectedFieldsError as error:
+            except completions.RejectedFieldsError as error:
                 # Only once: a second rejection has another reason.
                 self._without = tuple(dict.fromkeys((*self._without, *error.args)))
                 try:
                     return self._send(max_tokens)
-                except RejectedFieldsError as again:
+                except completions.RejectedFieldsError as again:
                     names = f"it rejects {', '.join(again.args)}, and the request without"
-                    raise server_error(self._workload, 400, names) from None
+                    raise completions.server_error(self._workload, 400, names) from None
         except (OSError, *BrokenError) as error:
             if ended := self._find_end():
                 raise ended from None
@@ -306,19 +295,21 @@ class EndpointProcess(EngineProcess):
                 "See the server's own log; a complete stream ends with data: [DONE].",
             ) from None
 
-    def _send(self, max_tokens: int) -> Completion:
-        body = make_request(self._plan, self._workload, self._model, max_tokens, self._without)
+    def _send(self, max_tokens: int) -> completions.Completion:
+        body = completions.make_request(
+            self._plan, self._workload, self._model, max_tokens, self._without
+        )
         path = "/v1/chat/completions" if self._plan.chat else "/v1/completions"
         return self._client.complete(path, body)
 
-    def _gaps(self, answer: Completion) -> tuple[int, ...]:
+    def _gaps(self, answer: completions.Completion) -> tuple[int, ...]:
         """Return a gap for each token; a token that was not observed counts as the last."""
         gaps = tuple(answer.gaps_ns)
         if self.token_source == CHUNK:
             return gaps
         return (*gaps, *[0] * ((answer.counted or 0) - len(gaps)))
 
-    def _note_bursts(self, answer: Completion) -> None:
+    def _note_bursts(self, answer: completions.Completion) -> None:
         gaps = sorted(answer.gaps_ns[1:])
         if len(gaps) < _FIRST_TOKENS:
             return

@@ -1,7 +1,5 @@
 """The interface of a process that loads once and then generates on command, and its errors."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

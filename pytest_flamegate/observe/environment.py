@@ -1,7 +1,5 @@
 """The environment variables that make inference repeatable, in one table."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Three sources must agree: the device nodes, the driver in the kernel, and NVML, 
 library alone is a file that any user may have put there.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

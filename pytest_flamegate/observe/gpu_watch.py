@@ -1,7 +1,5 @@
 """Inspect NVIDIA devices during the runs of a workload: who holds one, and who computes."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections import defaultdict
@@ -12,14 +10,7 @@ from typing import Any
 
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.process_system import find_descendants
-from pytest_flamegate.observe.gpu import (
-    DeviceUse,
-    NvidiaDriver,
-    Nvml,
-    ObservedDevices,
-    RunDevices,
-    import_nvml,
-)
+from pytest_flamegate.observe import gpu
 from pytest_flamegate.observe.observation import Run
 
 INTERVAL_S = 0.2
@@ -34,7 +25,7 @@ class _WatchedRun:
     pid: int
     started_ticks: int | None
     looks: int = 0
-    uses: dict[str, DeviceUse] = field(default_factory=dict)
+    uses: dict[str, gpu.DeviceUse] = field(default_factory=dict)
     pids: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def add_use(
@@ -46,10 +37,10 @@ class _WatchedRun:
         *,
         busy: bool | None,
     ) -> None:
-        use = self.uses.get(uuid) or DeviceUse(uuid, "pid", 0, None, None)
+        use = self.uses.get(uuid) or gpu.DeviceUse(uuid, "pid", 0, None, None)
         self.pids[uuid] |= own - tree
         sizes = [size for pid in own if (size := held[pid]) is not None]
-        self.uses[uuid] = DeviceUse(
+        self.uses[uuid] = gpu.DeviceUse(
             uuid,
             "change" if self.pids[uuid] else "pid",
             use.present + 1,
@@ -57,19 +48,19 @@ class _WatchedRun:
             max(use.memory_bytes or 0, sum(sizes)) if sizes else use.memory_bytes,
         )
 
-    def freeze(self, still_there: set[int]) -> RunDevices:
+    def freeze(self, still_there: set[int]) -> gpu.RunDevices:
         """Return the facts of a run that is over: a process still on a device was not its own."""
         own = [use for uuid, use in sorted(self.uses.items()) if not self.pids[uuid] & still_there]
-        return RunDevices(self.pid, self.started_ticks, self.looks, tuple(own))
+        return gpu.RunDevices(self.pid, self.started_ticks, self.looks, tuple(own))
 
 
 class DeviceWatch:
     """Inspects the devices during the runs of one workload."""
 
     def __init__(
-        self, driver: NvidiaDriver | None = None, importing: Callable[[], Any] = import_nvml
+        self, driver: gpu.NvidiaDriver | None = None, importing: Callable[[], Any] = gpu.import_nvml
     ) -> None:
-        self._driver = driver if driver is not None else NvidiaDriver()
+        self._driver = driver if driver is not None else gpu.NvidiaDriver()
         self._importing = importing
         self._runs: list[_WatchedRun] = []
         self._open: list[_WatchedRun] = []
@@ -135,7 +126,7 @@ class DeviceWatch:
                 # A wedged device may hold a call for ever; the run does not wait for it.
                 thread.join(_JOIN_S)
 
-    def observe(self, runs: Iterable[Run]) -> ObservedDevices:
+    def observe(self, runs: Iterable[Run]) -> gpu.ObservedDevices:
         """Return the facts about the devices, and about those of ``runs`` that were inspected."""
         if not self._has_device:
             return self._facts
@@ -155,18 +146,18 @@ class DeviceWatch:
         )
 
     @cached_property
-    def _facts(self) -> ObservedDevices:
+    def _facts(self) -> gpu.ObservedDevices:
         """The facts that need no NVML."""
         nodes, driver = self._driver.nodes(), self._driver
-        return ObservedDevices(nodes, bool(nodes) and driver.has_control(), driver.version())
+        return gpu.ObservedDevices(nodes, bool(nodes) and driver.has_control(), driver.version())
 
     @property
     def _has_device(self) -> bool:
         return self._facts.control and self._facts.kernel_driver is not None
 
     @cached_property
-    def _nvml(self) -> Nvml:
-        nvml = Nvml(self._importing)
+    def _nvml(self) -> gpu.Nvml:
+        nvml = gpu.Nvml(self._importing)
         nvml.open(self._facts.kernel_driver)
         return nvml
 

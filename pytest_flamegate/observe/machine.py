@@ -4,8 +4,6 @@ The identity is everything that must be equal before two rates are compared. The
 measured in STREAM's way, over an array that no cache holds, and stored for a week.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

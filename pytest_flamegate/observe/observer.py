@@ -1,7 +1,5 @@
 """The observer: runs a workload in processes of its own and records its measurements."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,15 +16,7 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Streamed
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.engines.tokens import SequenceComparison, token_digest
-from pytest_flamegate.observe import environment, streamed
-from pytest_flamegate.observe.engine_process import (
-    ALONE,
-    EngineProcess,
-    ProcessTime,
-    RunPlace,
-    Window,
-    no_bricks_error,
-)
+from pytest_flamegate.observe import engine_process, environment, streamed
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.observation import Block, Observation, Role, Run
 from pytest_flamegate.observe.served import ServedProcess
@@ -46,7 +36,7 @@ T = TypeVar("T")
 
 
 def time_blocks(
-    process: EngineProcess,
+    process: engine_process.EngineProcess,
     workload: Workload,
     seconds: float,
     after_block: Callable[[], None],
@@ -119,7 +109,7 @@ class Observer:
         """All runs so far, in order."""
         return tuple(self._runs)
 
-    def warm_up(self, *, reference: bool = True) -> ProcessTime:
+    def warm_up(self, *, reference: bool = True) -> engine_process.ProcessTime:
         """Run once without recording: the first process finds cold caches and a slow clock.
 
         Returns how long such a process takes. ``reference`` warms the reference kernel up too.
@@ -127,13 +117,13 @@ class Observer:
         began_s = time.monotonic()
         if not isinstance(self.plan, Lasting):
             self._run_streamed("timed", self.plan)
-            return ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
+            return engine_process.ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
         with self.serve() as served:
             sequence_s = served.measure_sequence_s()
             start_s = time.monotonic() - began_s
             if reference and isinstance(served, ServedProcess):
                 served.reference(1)
-        return ProcessTime(start_s, sequence_s, repeats=True)
+        return engine_process.ProcessTime(start_s, sequence_s, repeats=True)
 
     def run_timed(self, seconds: float) -> Run:
         """Time one fresh process: a program once, a served engine for about ``seconds``.
@@ -149,14 +139,16 @@ class Observer:
             )
             return self.record("timed", served, blocks, counters)
 
-    def run_program(self, place: RunPlace = ALONE) -> Run:
+    def run_program(self, place: engine_process.RunPlace = engine_process.ALONE) -> Run:
         """Time the program once."""
         assert not isinstance(self.plan, Lasting)
         run, _ = self._run_streamed("timed", self.plan, place=place)
         self._runs.append(run)
         return run
 
-    def run_profiled(self, seconds: float, attach: Callable[[int], Window[T]]) -> tuple[Run, T]:
+    def run_profiled(
+        self, seconds: float, attach: Callable[[int], engine_process.Window[T]]
+    ) -> tuple[Run, T]:
         """Run one fresh served process for about ``seconds`` with a profiler attached.
 
         ``attach(pid)`` is called after load and warm-up, and ends before the process does.
@@ -197,7 +189,7 @@ class Observer:
             sequences = served.warm_up_for_block(seconds)
             block, recorded = served.brick_block(sequences)
             if not recorded.totals:
-                raise no_bricks_error(self.workload.name)
+                raise engine_process.no_bricks_error(self.workload.name)
             if recorded.calls_left_out:
                 self.notes["W_BRICK_CALLS"] = _CALLS_LEFT_OUT
             run = self.record("bricks", served, [block], served.counters())
@@ -233,10 +225,10 @@ class Observer:
     @contextmanager
     def serve(
         self,
-        place: RunPlace = ALONE,
+        place: engine_process.RunPlace = engine_process.ALONE,
         python_flags: Sequence[str] = (),
         options: Mapping[str, object] = _EMPTY,
-    ) -> Iterator[EngineProcess]:
+    ) -> Iterator[engine_process.EngineProcess]:
         """Start a process that generates on command, or find the server; it ends with the context.
 
         ``options`` are added to the plan's own for the engine's factory.
@@ -245,7 +237,7 @@ class Observer:
         plan = self.plan
         assert isinstance(plan, Lasting)
         common = (self.workload, environment.make_environment(self.workload), self._same.add)
-        served: EngineProcess
+        served: engine_process.EngineProcess
         if isinstance(plan, Endpoint):
             # Imported late: only servers need http and ssl.
             from pytest_flamegate.observe.endpoint import EndpointProcess
@@ -274,10 +266,10 @@ class Observer:
     def record(
         self,
         role: Role,
-        served: EngineProcess,
+        served: engine_process.EngineProcess,
         blocks: Sequence[Block],
         counters: ProcessCounters,
-        place: RunPlace = ALONE,
+        place: engine_process.RunPlace = engine_process.ALONE,
     ) -> Run:
         """Record the work of a served process, which must still be alive."""
         self.devices.end(served.pid)
@@ -340,7 +332,7 @@ class Observer:
         role: Role,
         plan: Streamed,
         clean: CleanOutput | None = None,
-        place: RunPlace = ALONE,
+        place: engine_process.RunPlace = engine_process.ALONE,
     ) -> tuple[Run, ProgramRun]:
         started_at = clocks.utc_now()
         with self.devices.watch_program() as began:
@@ -369,7 +361,9 @@ class Observer:
         )
         return run, program
 
-    def _make_run(self, counters: ProcessCounters, place: RunPlace, **values: Any) -> Run:
+    def _make_run(
+        self, counters: ProcessCounters, place: engine_process.RunPlace, **values: Any
+    ) -> Run:
         """Build the run that has just ended: ``values``, its counters and its last sequence."""
         return Run(
             token_digest=token_digest(self._same.last),

@@ -16,11 +16,7 @@ from functools import partial
 
 from pytest_flamegate.core.process_system import choose_cpu
 from pytest_flamegate.engines.base import Lasting
-from pytest_flamegate.observe.engine_process import (
-    WARM_TOKENS,
-    EngineProcess,
-    RunPlace,
-)
+from pytest_flamegate.observe import engine_process
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.served import SequenceParts, ServedProcess
@@ -48,7 +44,7 @@ class PairObserver:
     def pair(self) -> None:
         """Measure one pair; if a process fails, so does the comparison."""
         bound = self.base.workload.threads == self.head.workload.threads == 1
-        place = RunPlace(self.pairs, choose_cpu(self.rng) if bound else None)
+        place = engine_process.RunPlace(self.pairs, choose_cpu(self.rng) if bound else None)
         sides = self.rng.sample([self.base, self.head], 2)
         if isinstance(self.base.plan, Lasting):
             self._served(sides, place)
@@ -56,7 +52,7 @@ class PairObserver:
             self._take_turns([partial(side.run_program, place) for side in sides], least=1)
         self.pairs += 1
 
-    def _served(self, sides: list[Observer], place: RunPlace) -> None:
+    def _served(self, sides: list[Observer], place: engine_process.RunPlace) -> None:
         with ExitStack() as stack:
             running = [(side, stack.enter_context(side.serve(place))) for side in sides]
             turns = [_Turns(side, served) for side, served in running]
@@ -97,12 +93,12 @@ class PairObserver:
 class _Turns:
     """One side of a pair of served processes."""
 
-    def __init__(self, side: Observer, served: EngineProcess) -> None:
+    def __init__(self, side: Observer, served: engine_process.EngineProcess) -> None:
         self.side = side
         self.served = served
         self.blocks: list[Block] = []
         warm_s = served.measure_warm_up_s()
-        tokens = min(WARM_TOKENS, side.workload.max_tokens)
+        tokens = min(engine_process.WARM_TOKENS, side.workload.max_tokens)
         self.part_tokens = max(1, round(TURN_S * tokens / warm_s))
         self.sequences = max(1, round(TURN_S / warm_s))
         stands_still = isinstance(served, ServedProcess) and served.stands_still

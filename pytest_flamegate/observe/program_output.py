@@ -4,8 +4,6 @@ In words, ``b"one two th"`` read at 1 and ``b"ree"`` read at 2 are ``("one", 1)`
 and ``(" three", 1)``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Temporary directories named after their process, so that those of dead ones can be removed."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -20,16 +20,7 @@ from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines.base import ROUND, Served
 from pytest_flamegate.engines.figures import read_facts, read_report
-from pytest_flamegate.observe import environment
-from pytest_flamegate.observe.engine_process import (
-    EngineProcess,
-    check_output_size,
-    check_token_count,
-    engine_died_error,
-    output_flood_error,
-    read_child_error,
-    timeout_error,
-)
+from pytest_flamegate.observe import engine_process, environment
 from pytest_flamegate.observe.observation import Block
 
 _PACKAGE = Path(serve.__file__).parents[1]
@@ -104,7 +95,7 @@ def _start_child(
     return child, report_read, command_write
 
 
-class ServedProcess(EngineProcess):
+class ServedProcess(engine_process.EngineProcess):
     """One child that loads once and then obeys commands.
 
     ``cpu`` is the core that the child is bound to. ``began(pid)`` is called as soon as it runs.
@@ -237,9 +228,9 @@ class ServedProcess(EngineProcess):
         while True:
             left_s = self._deadline_s - time.monotonic()
             if left_s <= 0:
-                raise timeout_error(self._workload)
+                raise engine_process.timeout_error(self._workload)
             if not wait_readable(self._read_fd, min(left_s, 1.0)):
-                check_output_size(self._workload, self._child)
+                engine_process.check_output_size(self._workload, self._child)
                 continue
             data = os.read(self._read_fd, _READ_BYTES)
             now_ns = time.monotonic_ns()
@@ -247,17 +238,17 @@ class ServedProcess(EngineProcess):
                 raise self._gone_error()
             records = self._parser.feed(data)
             if self._parser.held_bytes > OUTPUT_LIMIT_BYTES:
-                raise output_flood_error(self._workload)
+                raise engine_process.output_flood_error(self._workload)
             for kind, _, text in records:
                 if kind == wire.FAILED:
                     self._child.wait(1.0)
-                    raise read_child_error(text)
+                    raise engine_process.read_child_error(text)
             if records:
                 return now_ns, records
 
     def _gone_error(self) -> ToolError:
         status = self._child.wait(1.0)
-        return engine_died_error(self._workload, status, self._child.stderr_text())
+        return engine_process.engine_died_error(self._workload, status, self._child.stderr_text())
 
 
 class _SequenceTimes:
@@ -287,12 +278,12 @@ class _SequenceTimes:
         self._tokens.append(text)
         self.last_ns = now_ns
         if len(self._tokens) > self._workload.max_tokens:
-            check_token_count(self._workload, len(self._tokens))
+            engine_process.check_token_count(self._workload, len(self._tokens))
 
     def finish(self) -> None:
         """Close the open sequence, if there is one."""
         if self._open:
-            check_token_count(self._workload, len(self._tokens))
+            engine_process.check_token_count(self._workload, len(self._tokens))
             self.sequences_ns.append(tuple(self._gaps))
             if self._sink is not None:
                 self._sink(tuple(self._tokens))

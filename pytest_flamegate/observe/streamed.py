@@ -1,7 +1,5 @@
 """Observe a program that loads, streams its answer to standard output, and ends."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +17,7 @@ from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines import base, figure_sources, figures
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.figures import ProgramOutput, Report
-from pytest_flamegate.observe import environment
-from pytest_flamegate.observe.engine_process import (
-    check_output_size,
-    check_token_count,
-    engine_died_error,
-    output_flood_error,
-    timeout_error,
-)
+from pytest_flamegate.observe import engine_process, environment
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.program_output import TAIL_BYTES, AnswerReader
 
@@ -116,13 +107,13 @@ def run_program(
         left_s = workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
         status = child.wait(max(0.1, left_s), OUTPUT_LIMIT_BYTES)
         ended_ns = time.monotonic_ns()
-        check_output_size(workload, child)
+        engine_process.check_output_size(workload, child)
         if status is None:
-            raise timeout_error(workload)
+            raise engine_process.timeout_error(workload)
         if status != 0:
-            raise engine_died_error(workload, status, child.stderr_text())
+            raise engine_process.engine_died_error(workload, status, child.stderr_text())
         if not stream.tokens or not stream.counts_bytes:
-            check_token_count(workload, len(stream.tokens))
+            engine_process.check_token_count(workload, len(stream.tokens))
         usage, stderr = child.usage, child.stderr_bytes()
     finally:
         os.close(read_fd)
@@ -193,7 +184,7 @@ def apply_engine_count(run: ProgramRun, workload: Workload) -> ProgramRun:
             "a pattern that finds the count (pattern), or use another token_unit.",
         )
     count = int(counts[0])
-    check_token_count(workload, count)
+    engine_process.check_token_count(workload, count)
     # The output shows no boundaries between tokens: the first one carries the whole text, the
     # second one the whole time after the first.
     text = bytes(map(int, run.tokens)).decode("utf-8", "backslashreplace")
@@ -244,9 +235,9 @@ class _OutputStream:
         while True:
             left_s = self._workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
             if left_s <= 0:
-                raise timeout_error(self._workload)
+                raise engine_process.timeout_error(self._workload)
             if not wait_readable(fd, min(left_s, 1.0)):
-                check_output_size(self._workload, self._child)
+                engine_process.check_output_size(self._workload, self._child)
                 continue
             # The first reading opens the decode and is taken before the read: all that is not
             # in this read came after it. Any later one closes it: all of the read came before.
@@ -258,13 +249,13 @@ class _OutputStream:
                 self._add(self.reader.finish())
                 return
             latest = opening or self._read_clocks(latest)
-            check_output_size(self._workload, self._child)
+            engine_process.check_output_size(self._workload, self._child)
             if self._clean is None:
                 self._add(self.reader.feed(data, latest))
                 continue
             self._held += data
             if len(self._held) > OUTPUT_LIMIT_BYTES:
-                raise output_flood_error(self._workload)
+                raise engine_process.output_flood_error(self._workload)
 
     def _read_clocks(self, latest: ClockReading) -> ClockReading:
         if self._is_outside:
@@ -295,9 +286,9 @@ class _OutputStream:
             self.started_outside = self._is_outside
         self.tokens += new
         if len(self.tokens) > self._workload.max_tokens and not self.counts_bytes:
-            check_token_count(self._workload, len(self.tokens))
+            engine_process.check_token_count(self._workload, len(self.tokens))
         if self.reader.overflows:
-            raise output_flood_error(self._workload)
+            raise engine_process.output_flood_error(self._workload)
 
 
 def _text(data: bytes) -> str:

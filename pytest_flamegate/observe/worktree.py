@@ -16,12 +16,7 @@ from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.engines.base import Endpoint, Plan, Streamed
-from pytest_flamegate.observe.scratch import (
-    is_abandoned,
-    list_scratch,
-    remove_tree,
-    scratch_prefix,
-)
+from pytest_flamegate.observe import scratch
 
 _QUERY_S = 60.0
 _CHECKOUT_S = 1800.0
@@ -138,7 +133,7 @@ def _move_existing(value: str, sides: TreePair) -> str:
 
 def make_home() -> Path:
     """Make an empty directory for a worktree of this process, below the temporary directory."""
-    return real_path(Path(tempfile.mkdtemp(prefix=scratch_prefix())))
+    return real_path(Path(tempfile.mkdtemp(prefix=scratch.scratch_prefix())))
 
 
 def remove_home(home: Path, project: Path) -> None:
@@ -146,7 +141,7 @@ def remove_home(home: Path, project: Path) -> None:
 
     Raises ``ToolError`` ``E_WORKTREE`` if a file cannot be removed.
     """
-    remove_tree(home)
+    scratch.remove_tree(home)
     for root in _list_worktrees(project):
         if root.parent == home:
             # Not prune: it forgets the user's worktrees on a disk that is not mounted now.
@@ -167,7 +162,7 @@ def remove_abandoned_homes(project: Path) -> tuple[Path, ...]:
     """
     recorded = {root.parent for root in _list_worktrees(project)}
     stay = []
-    for home in filter(is_abandoned, sorted(recorded.union(list_scratch()))):
+    for home in filter(scratch.is_abandoned, sorted(recorded.union(scratch.list_scratch()))):
         try:
             remove_home(home, project)
         except ToolError:

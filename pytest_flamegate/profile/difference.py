@@ -19,16 +19,8 @@ from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Literal
 
+from pytest_flamegate.profile import model
 from pytest_flamegate.profile.hotspots import no_samples_error
-from pytest_flamegate.profile.model import (
-    CallNode,
-    Frame,
-    Mismatch,
-    Profile,
-    Stack,
-    build_call_tree,
-    find_mismatches,
-)
 from pytest_flamegate.profile.stacks import align_stacks
 
 Measure = Literal["cost", "share", "count"]
@@ -57,7 +49,7 @@ class ProfileSide:
     """
 
     name: str
-    profile: Profile
+    profile: model.Profile
     cpu_s_per_token: float | None = None
     cpu_error: float = 0.0
     spread: float = SPREAD
@@ -112,7 +104,7 @@ class FunctionChange:
     only if its own cost changed for certain too.
     """
 
-    frame: Frame
+    frame: model.Frame
     own: Change
     inclusive: Change
     one_sided: OneSided
@@ -128,7 +120,7 @@ class PathChange:
     its function.
     """
 
-    frame: Frame
+    frame: model.Frame
     base_samples: int
     head_samples: int
     base_self: int
@@ -154,7 +146,7 @@ class ProfileDifference:
     base: ProfileSide
     head: ProfileSide
     measure: Measure
-    mismatches: tuple[Mismatch, ...]
+    mismatches: tuple[model.Mismatch, ...]
     certain_z: float
     functions: tuple[FunctionChange, ...]
     roots: tuple[PathChange, ...]
@@ -212,14 +204,14 @@ def compare_profiles(base: ProfileSide, head: ProfileSide) -> ProfileDifference:
         base=base,
         head=head,
         measure=measure,
-        mismatches=find_mismatches(base.profile, head.profile),
+        mismatches=model.find_mismatches(base.profile, head.profile),
         certain_z=certain_z,
         functions=tuple(functions),
         roots=(),
     )
     by_name = {each.frame.name: each for each in functions}
     roots = _merge_paths(
-        difference, by_name, build_call_tree(old_stacks), build_call_tree(new_stacks)
+        difference, by_name, model.build_call_tree(old_stacks), model.build_call_tree(new_stacks)
     )
     return replace(difference, roots=roots)
 
@@ -282,13 +274,13 @@ class _NameCounts:
 
     own: Counter[str]
     inclusive: Counter[str]
-    frames: dict[str, Frame]
+    frames: dict[str, model.Frame]
 
 
-def _count_by_name(stacks: Mapping[Stack, int]) -> _NameCounts:
+def _count_by_name(stacks: Mapping[model.Stack, int]) -> _NameCounts:
     own: Counter[str] = Counter()
     inclusive: Counter[str] = Counter()
-    heaviest: Counter[Frame] = Counter()
+    heaviest: Counter[model.Frame] = Counter()
     for stack, samples in stacks.items():
         for frame in set(stack):
             heaviest[frame] += samples
@@ -303,10 +295,10 @@ def _count_by_name(stacks: Mapping[Stack, int]) -> _NameCounts:
 def _merge_paths(
     difference: ProfileDifference,
     functions: Mapping[str, FunctionChange],
-    old: CallNode,
-    new: CallNode,
+    old: model.CallNode,
+    new: model.CallNode,
 ) -> tuple[PathChange, ...]:
-    nothing = CallNode()
+    nothing = model.CallNode()
     roots: list[PathChange] = []
     # A list and not recursion: a stack may be deeper than Python's own.
     pending = [(old, new, roots)]

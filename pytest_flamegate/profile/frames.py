@@ -4,8 +4,6 @@ Addresses, process ids and absolute prefixes differ from run to run: with them t
 one program would differ. Names come from code under test and may hold any character.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The functions of a profile, ranked by their cost, and errors for too few samples to rank."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import Counter

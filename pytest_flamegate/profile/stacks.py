@@ -4,8 +4,6 @@ Between two revisions a function may move to another file, gain a wrapper of its
 recurse to another depth: none of that is a new function.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The value of the fixture ``flamegate``."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The working plugin, registered by ``--flamegate``: collects workloads, gates them, reports."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Generator, Sequence
@@ -13,14 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.config.marker import (
-    EMBEDDED,
-    MarkerOptions,
-    check_marker,
-    is_kernel_benchmark,
-    is_marked,
-    takes_fixture,
-)
+from pytest_flamegate.config import marker
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import FlamegateError
@@ -33,21 +24,12 @@ from pytest_flamegate.pytest_.items import (
     select_workloads,
 )
 from pytest_flamegate.pytest_.kernel_benchmarks import gate_benchmark
-from pytest_flamegate.run.present import (
-    ResultView,
-    append_step_summary,
-    report_results,
-    require_writable,
-    summary_lines,
-    view_of,
-    workflow_commands,
-    write_report,
-)
+from pytest_flamegate.run import present
 from pytest_flamegate.run.publish import Outcome, relative
 from pytest_flamegate.run.session import Session
 from pytest_flamegate.run.stages import Call
 
-_RESULTS = pytest.StashKey[list[ResultView]]()
+_RESULTS = pytest.StashKey[list[present.ResultView]]()
 _IS_GATED = pytest.StashKey[bool]()
 _MARKER_ERROR = pytest.StashKey[str]()
 _FAILED = "Failed: "
@@ -58,13 +40,13 @@ class Gatekeeper:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.results: list[ResultView] = []
+        self.results: list[present.ResultView] = []
         self.report_error: FlamegateError | None = None
         try:
             self.settings = Settings.from_pytest(config)
             self.selection = select_workloads(config, self.settings)
             if self.settings.report is not None and not self._is_worker:
-                require_writable(self.settings.report)
+                present.require_writable(self.settings.report)
         except FlamegateError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -116,7 +98,9 @@ class Gatekeeper:
         report = yield
         is_root = isinstance(collector, pytest.Session) and report.passed
         if is_root and self.selection.takes_embedded:
-            embedded = EmbeddedWorkloads.from_parent(collector, name=EMBEDDED, nodeid=EMBEDDED)
+            embedded = EmbeddedWorkloads.from_parent(
+                collector, name=marker.EMBEDDED, nodeid=marker.EMBEDDED
+            )
             embedded.gating = self
             report.result.append(embedded)
         return report
@@ -126,7 +110,7 @@ class Gatekeeper:
         """Raise for markers that would silently do nothing."""
         for item in items:
             try:
-                check_marker(item)
+                marker.check_marker(item)
             except pytest.UsageError as error:
                 if not self._is_worker:
                     raise
@@ -135,7 +119,7 @@ class Gatekeeper:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say how long the run will take; raise if no profiler works here."""
-        items = [item for item in session.items if is_marked(item)]
+        items = [item for item in session.items if marker.is_marked(item)]
         if not items or self.config.getoption("collectonly"):
             return
         workloads = self._plan(items)
@@ -163,12 +147,12 @@ class Gatekeeper:
             if isinstance(item, WorkloadItem):
                 found[item.workload.name] = item.workload
             elif isinstance(item, pytest.Function) and _MARKER_ERROR not in item.stash:
-                name = MarkerOptions.from_item(item).workload
+                name = marker.MarkerOptions.from_item(item).workload
                 code = getattr(item.function, "__code__", None)
                 names = [name] if name else getattr(code, "co_consts", ())
                 named = {each: known[each] for each in names if each in known}
                 own = self.selection.embedded[0]
-                if is_kernel_benchmark(item):
+                if marker.is_kernel_benchmark(item):
                     own = replace(own, engine=BENCHMARK_ENGINE)
                 found |= named or {item.nodeid: own}
         return list(found.values())
@@ -193,9 +177,9 @@ class Gatekeeper:
         A test that takes it and gates nothing fails: it would look gated and not be. A
         benchmark is gated after it has passed.
         """
-        is_gate_test = isinstance(item, pytest.Function) and is_marked(item)
-        is_kernel = is_gate_test and is_kernel_benchmark(item)
-        if is_gate_test and not is_kernel and not takes_fixture(item):
+        is_gate_test = isinstance(item, pytest.Function) and marker.is_marked(item)
+        is_kernel = is_gate_test and marker.is_kernel_benchmark(item)
+        if is_gate_test and not is_kernel and not marker.takes_fixture(item):
             self.gate_for(item).run()
         result = yield
         if is_kernel:
@@ -214,7 +198,7 @@ class Gatekeeper:
         __tracebackhide__ = True
         item.stash[_IS_GATED] = True
         outcome = self.session.gate(workload, call)
-        view = view_of(outcome, item.nodeid, self.session.hints)
+        view = present.view_of(outcome, item.nodeid, self.session.hints)
         item.stash.setdefault(_RESULTS, []).append(view)
         item.user_properties.append(("flamegate_verdict", outcome.verdict.verdict))
         if outcome.fails:
@@ -230,7 +214,7 @@ class Gatekeeper:
         """Put the results into the report, which travels from a worker of xdist."""
         report = yield
         crash = getattr(report.longrepr, "reprcrash", None)
-        if crash is not None and crash.message.startswith(_FAILED) and is_marked(item):
+        if crash is not None and crash.message.startswith(_FAILED) and marker.is_marked(item):
             # The summary line begins with the verdict, not with the kind of exception. Under CI
             # pytest would print the rest there a second time.
             crash.message = crash.message.removeprefix(_FAILED).partition("\n")[0]
@@ -246,7 +230,9 @@ class Gatekeeper:
         if self._is_worker:
             return
         for one in getattr(report, "flamegate", ()):
-            self.results.append(one if isinstance(one, ResultView) else ResultView.from_data(one))
+            self.results.append(
+                one if isinstance(one, present.ResultView) else present.ResultView.from_data(one)
+            )
 
     def pytest_report_header(self) -> list[str]:
         """Name the profilers and the machine."""
@@ -261,7 +247,9 @@ class Gatekeeper:
         if path is None or self._is_worker or self.config.getoption("collectonly"):
             return
         try:
-            write_report(path, report_results(self.results, self.settings), self.settings)
+            present.write_report(
+                path, present.report_results(self.results, self.settings), self.settings
+            )
         except FlamegateError as error:
             self.report_error = error
             if session.exitstatus == pytest.ExitCode.OK:
@@ -279,7 +267,7 @@ class Gatekeeper:
         nodes: Sequence[str] = self.selection.arguments
         if option.keyword or option.markexpr or option.deselect:
             nodes = [one.node for one in self.results if one.waits]
-        lines = summary_lines(
+        lines = present.summary_lines(
             self.results,
             self.session.hints,
             nodes,
@@ -291,10 +279,10 @@ class Gatekeeper:
             report = relative(self.settings.report, self.settings.root)
             terminalreporter.write_line(f"report: {report}")
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            for line in workflow_commands(self.results):
+            for line in present.workflow_commands(self.results):
                 terminalreporter.write_line(line)
             try:
-                append_step_summary(self.results)
+                present.append_step_summary(self.results)
             except OSError as error:
                 terminalreporter.write_line(f"GITHUB_STEP_SUMMARY cannot be written: {error}")
 

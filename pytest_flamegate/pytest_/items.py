@@ -1,7 +1,5 @@
 """Workloads as test items: ``flamegate.toml::decode`` and ``embedded::1tok``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +13,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.text import suggest
-from pytest_flamegate.engines.declare import (
-    FILE_NAME,
-    InvalidWorkload,
-    WorkloadDeclarations,
-    find_file,
-    find_line,
-    read_declarations,
-)
+from pytest_flamegate.engines import declare
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.stages import Call
@@ -37,7 +28,7 @@ class Selection:
     """
 
     file: Path | None
-    declarations: WorkloadDeclarations
+    declarations: declare.WorkloadDeclarations
     embedded: tuple[Workload, ...]
     wanted: frozenset[str] | None
     arguments: tuple[str, ...]
@@ -67,10 +58,10 @@ def select_workloads(config: pytest.Config, settings: Settings) -> Selection:
 
     Raises ``UsageError``: ``E_UNKNOWN_WORKLOAD``, and whatever keeps the file from being read.
     """
-    file = settings.config or _named_file(config) or find_file(config.rootpath)
-    declarations = WorkloadDeclarations()
+    file = settings.config or _named_file(config) or declare.find_file(config.rootpath)
+    declarations = declare.WorkloadDeclarations()
     if file is not None:
-        declarations = read_declarations(file, settings.thresholds)
+        declarations = declare.read_declarations(file, settings.thresholds)
         _check_names(config, file, declarations)
     embedded = embedded_workloads(settings.root, settings.thresholds)
     has_arguments = config.args_source is pytest.Config.ArgsSource.ARGS
@@ -86,12 +77,14 @@ def _named_file(config: pytest.Config) -> Path | None:
     paths = (
         Path(config.invocation_params.dir, argument.partition("::")[0])
         for argument in config.args
-        if FILE_NAME in argument
+        if declare.FILE_NAME in argument
     )
-    return next((path for path in paths if path.name == FILE_NAME and is_file(path)), None)
+    return next((path for path in paths if path.name == declare.FILE_NAME and is_file(path)), None)
 
 
-def _check_names(config: pytest.Config, file: Path, declarations: WorkloadDeclarations) -> None:
+def _check_names(
+    config: pytest.Config, file: Path, declarations: declare.WorkloadDeclarations
+) -> None:
     """Raise for an argument ``flamegate.toml::NAME`` whose workload the file does not declare."""
     known = [entry.name for entry in declarations.entries]
     known += {workload.family for workload in declarations.workloads if workload.family}
@@ -155,7 +148,7 @@ class WorkloadItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Return where the workload is declared, and the heading of its failure."""
-        line = find_line(self.path, self.workload.name) if is_file(self.path) else None
+        line = declare.find_line(self.path, self.workload.name) if is_file(self.path) else None
         # A heading that the node id ends in would be shown in its place, dots made colons.
         heading = f"{self.workload.name} ({self.workload.source})"
         return self.path, line - 1 if line else None, heading
@@ -164,7 +157,7 @@ class WorkloadItem(pytest.Item):
 class InvalidWorkloadItem(pytest.Item):
     """A declaration with an error: one failing test, and the other workloads run."""
 
-    def __init__(self, *, invalid: InvalidWorkload, **kwargs: Any) -> None:
+    def __init__(self, *, invalid: declare.InvalidWorkload, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.invalid = invalid
         self.add_marker(MARKER)

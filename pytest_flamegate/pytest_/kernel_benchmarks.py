@@ -1,7 +1,5 @@
 """A test's benchmark as a workload of its own, and the work of one call."""
 
-from __future__ import annotations
-
 import inspect
 import operator
 import os

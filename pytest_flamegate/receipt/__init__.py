@@ -1,7 +1,5 @@
 """Receipts: claims about performance, the evidence for them, and whether the two agree."""
 
-from __future__ import annotations
-
 from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.receipt.types import Grade
 from pytest_flamegate.receipt.verify import Verification, verify_receipt

@@ -10,8 +10,6 @@
       history/ledger.jsonl           one line for each gate of unchanged code
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

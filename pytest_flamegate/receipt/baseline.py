@@ -4,8 +4,6 @@ The record names every accepted file by its SHA-256. An edit, a torn file or a f
 run is found before any run is compared with the baseline.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -29,17 +27,12 @@ from pytest_flamegate.core.json import (
     encode_json,
     encode_plain,
 )
+from pytest_flamegate.receipt import sources
 from pytest_flamegate.receipt.documents import decode_evidence
-from pytest_flamegate.receipt.sources import (
-    ATTESTATION_NAME,
-    EVIDENCE_NAME,
-    FOLDED_NAME,
-    RECEIPT_NAME,
-)
 from pytest_flamegate.receipt.types import Batch, Evidence
 
-RECEIPT, EVIDENCE, FOLDED = RECEIPT_NAME, EVIDENCE_NAME, FOLDED_NAME
-ATTESTATION = ATTESTATION_NAME
+RECEIPT, EVIDENCE, FOLDED = sources.RECEIPT_NAME, sources.EVIDENCE_NAME, sources.FOLDED_NAME
+ATTESTATION = sources.ATTESTATION_NAME
 PICTURE, PAGE = "flamegraph.svg", "flamegraph.md"
 INTERACTIVE = "flamegraph.html"
 VERDICT = "verdict.json"

@@ -1,7 +1,5 @@
 """Compose the evidence of an observation, and the receipt that claims its figures."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ One name has different formulas: one tool's ITL is the mean gap of a request, an
 by itself. Two figures are comparable by name only if formula, unit, clock and direction are equal.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Only this module needs ``cryptography``, and it is imported only if there is a k
 is missing, the import raises ToolError ``E_NO_SIGNING``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ program's output, whose first token waits for start and load. On an idle machine
 one piece of output, mostly of one token.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

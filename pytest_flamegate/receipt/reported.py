@@ -1,7 +1,5 @@
 """Figures and kernels that engines report about themselves, as metrics and claims of a receipt."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

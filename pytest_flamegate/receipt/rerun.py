@@ -4,8 +4,6 @@ A recipe is foreign text: it is parsed by the rules for declarations, and nothin
 value that was redacted matches any value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

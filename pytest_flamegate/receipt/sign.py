@@ -28,14 +28,7 @@ from pytest_flamegate.core.json import (
     parse_json,
 )
 from pytest_flamegate.core.text import Notice, Refusal, quote
-from pytest_flamegate.receipt.sources import (
-    EVIDENCE_NAME,
-    FOLDED_NAME,
-    RECEIPT_NAME,
-    Source,
-    make_refusal,
-    read_source,
-)
+from pytest_flamegate.receipt import sources
 
 if TYPE_CHECKING:
     # cryptography is an extra: importing it here would fail without it.
@@ -44,7 +37,7 @@ if TYPE_CHECKING:
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:pytest-flamegate:evidence:1.0.0"
-SUBJECTS = (RECEIPT_NAME, EVIDENCE_NAME, FOLDED_NAME)
+SUBJECTS = (sources.RECEIPT_NAME, sources.EVIDENCE_NAME, sources.FOLDED_NAME)
 PAYLOAD_MAX_BYTES = EVIDENCE_LIMITS.max_bytes + (64 << 10)
 ENVELOPE_MAX_BYTES = PAYLOAD_MAX_BYTES // 3 * 4 + (64 << 10)
 MAX_SIGNATURES = 64
@@ -153,7 +146,7 @@ def hash_files(files: Mapping[str, bytes]) -> list[tuple[str, str]]:
 
 def encode_predicate(files: Mapping[str, bytes]) -> bytes:
     """Return the predicate, which is the evidence word for word, or ``{}`` without evidence."""
-    return files.get(EVIDENCE_NAME, b"{}").strip(b" \t\r\n")
+    return files.get(sources.EVIDENCE_NAME, b"{}").strip(b" \t\r\n")
 
 
 def encode_statement(files: Mapping[str, bytes]) -> bytes:
@@ -231,7 +224,7 @@ class SignatureCheck:
 
 
 def check_signature(
-    source: Source | None, trusted: Sequence[Source], files: Mapping[str, bytes]
+    source: sources.Source | None, trusted: Sequence[sources.Source], files: Mapping[str, bytes]
 ) -> SignatureCheck:
     """Check whether one of the ``trusted`` keys signed exactly ``files``; never raises.
 
@@ -248,8 +241,8 @@ def check_signature(
 
             keys.append(load_public_key(read_key_file(key)))
         except FlamegateError as error:
-            refusals.append(make_refusal(error))
-    raw = _MISSING if source is None else read_source(source, ENVELOPE_MAX_BYTES)
+            refusals.append(sources.make_refusal(error))
+    raw = _MISSING if source is None else sources.read_source(source, ENVELOPE_MAX_BYTES)
     if isinstance(raw, Refusal):
         refusals.append(raw)
         return SignatureCheck(refusals=tuple(refusals))
@@ -264,7 +257,7 @@ def check_signature(
             differences = _compare(_statement_of(envelope), files)
             refusals += (Refusal(OTHER_FILES, each, remedy) for each in differences)
     except ReceiptError as error:
-        refusals.append(make_refusal(error))
+        refusals.append(sources.make_refusal(error))
     return SignatureCheck(None if refusals else signed_by, tuple(refusals))
 
 

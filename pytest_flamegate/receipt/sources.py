@@ -1,7 +1,5 @@
 """Read the files of a receipt: bytes that are given, or files in one directory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress

@@ -9,8 +9,6 @@ Hidden names beside ``NAME``: ``.NAME.new-HEX`` is on its way in or out and may 
 ``.NAME.old-HEX`` goes back if the writer was killed, ``.NAME.corrupt-TIME`` was set aside.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

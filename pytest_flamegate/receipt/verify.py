@@ -1,7 +1,5 @@
 """Verify a receipt: whether it is honest, and how far that was checked."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

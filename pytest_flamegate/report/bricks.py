@@ -1,7 +1,5 @@
 """The bricks of one workload: their table, the tree of one token, the roofline."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,21 +10,7 @@ from pytest_flamegate.graph.critical_path import CriticalPath, sum_path_by_name
 from pytest_flamegate.graph.graph import ExecutionGraph
 from pytest_flamegate.graph.table import BrickRow, BrickTable
 from pytest_flamegate.graph.text import draw_tree, escape_label, format_microseconds
-from pytest_flamegate.report import text
-from pytest_flamegate.report.sections import (
-    NONE,
-    Cell,
-    Code,
-    Items,
-    Listing,
-    Paragraph,
-    Section,
-    Share,
-    Table,
-    cell_text,
-    join_line,
-    make_section,
-)
+from pytest_flamegate.report import sections, text
 from pytest_flamegate.report.text import clip, columns, visible
 
 TREE_LINES, PAGE_TREE_LINES = 25, 400
@@ -79,7 +63,7 @@ def _ms(value_ns: float) -> str:
 
 
 def _us(value_ns: float | None) -> str:
-    return NONE if value_ns is None else significant(value_ns / 1e3)
+    return sections.NONE if value_ns is None else significant(value_ns / 1e3)
 
 
 _COLUMNS: Mapping[str, tuple[str, Callable[[BrickRow], str]]] = {
@@ -95,9 +79,9 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[BrickRow], str]]] = {
 }
 
 
-def _other_rows(table: BrickTable) -> list[tuple[Cell, ...]]:
+def _other_rows(table: BrickTable) -> list[tuple[sections.Cell, ...]]:
     """Return the rows of the bricks without a row of their own, and of time outside any brick."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[sections.Cell, ...]] = []
 
     def add(label: str, share: float, **known: str) -> None:
         cells = (known.get(name, "") for name in _COLUMNS)
@@ -146,46 +130,46 @@ def _cut_tree(view: BrickView, most: int) -> list[str]:
 # On pages
 
 
-def brick_section(view: BrickView) -> Section:
+def brick_section(view: BrickView) -> sections.Section:
     """Return the table of bricks, how it was measured, and the tree of one token."""
     table = view.table
     # The share comes first, so that a narrow page shows it without scrolling.
     share = "% of wall" if table.whole == "wall" else "% of bricks"
     head = ("Function", share, "kind", *(title for title, _ in _COLUMNS.values()))
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[tuple[sections.Cell, ...]] = [
         (
-            Code(row.name, _TONES[row.category]),
-            Share(row.share, _TONES[row.category]),
+            sections.Code(row.name, _TONES[row.category]),
+            sections.Share(row.share, _TONES[row.category]),
             row.category,
             *(figure(row) for _, figure in _COLUMNS.values()),
         )
         for row in table.rows
     ]
-    shown = Table(
+    shown = sections.Table(
         head, [*rows, *_other_rows(table)], right=(1, *range(3, len(head))), kind="bricks"
     )
     notes = [view.critical_path, view.roofline, *view.notes]
     categories = [f"{group.name} {text.share(group.share)}" for group in table.categories]
     tree = "\n".join(_cut_tree(view, PAGE_TREE_LINES)) if view.tree else ""
-    return make_section(
+    return sections.make_section(
         "Bricks",
         [
             shown,
-            Paragraph(" · ".join(categories)),
-            Items(tuple(filter(None, notes))),
-            Paragraph(" · ".join(provenance_notes(table)), muted=True),
-            Listing(tree, summary="The execution tree of one token"),
+            sections.Paragraph(" · ".join(categories)),
+            sections.Items(tuple(filter(None, notes))),
+            sections.Paragraph(" · ".join(provenance_notes(table)), muted=True),
+            sections.Listing(tree, summary="The execution tree of one token"),
         ],
     )
 
 
-def brick_summary_section(name: str, view: BrickView) -> Section:
+def brick_summary_section(name: str, view: BrickView) -> sections.Section:
     """Return the costliest bricks of the workload ``name``, for a job's summary page."""
     table, *others = brick_section(view).blocks
-    assert isinstance(table, Table)
+    assert isinstance(table, sections.Table)
     short = replace(table, rows=table.rows[:_SUMMARY_ROWS])
-    notes = [block for block in others if isinstance(block, Paragraph)]
-    return Section(f"Bricks of {visible(name, 80)}", (short, *notes))
+    notes = [block for block in others if isinstance(block, sections.Paragraph)]
+    return sections.Section(f"Bricks of {visible(name, 80)}", (short, *notes))
 
 
 # In a terminal
@@ -195,18 +179,20 @@ def brick_lines(name: str, view: BrickView, *, width: int = 100) -> list[str]:
     """Return the bricks of the workload ``name`` in lines of at most ``width`` columns."""
     lines = ["", f"bricks of {visible(name)}"]
     for block in brick_section(view).blocks:
-        if isinstance(block, Table):
+        if isinstance(block, sections.Table):
             # A name that fills the line would leave no room for its figures.
-            rows = [[clip(visible(cell_text(cell)), _WIDEST_NAME) for cell in row]
+            rows = [[clip(visible(sections.cell_text(cell)), _WIDEST_NAME) for cell in row]
                     for row in (block.head, *block.rows)]  # fmt: skip
             lines += columns(rows, right=block.right, gap=2)
-        elif isinstance(block, Listing):
+        elif isinstance(block, sections.Listing):
             tree = _cut_tree(view, TREE_LINES)
             lines += ["", f"one token of {visible(name)}", *map(visible, tree[:TREE_LINES])]
             lines += _wrap_sentences(tree[TREE_LINES:], width)
-        elif isinstance(block, Paragraph | Items):
-            sentences = block.lines if isinstance(block, Items) else (block.line,)
-            lines += _wrap_sentences([join_line(each, str, str) for each in sentences], width)
+        elif isinstance(block, sections.Paragraph | sections.Items):
+            sentences = block.lines if isinstance(block, sections.Items) else (block.line,)
+            lines += _wrap_sentences(
+                [sections.join_line(each, str, str) for each in sentences], width
+            )
     return [clip(line, width).rstrip() for line in lines]
 
 

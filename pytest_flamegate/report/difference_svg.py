@@ -5,11 +5,10 @@ solid, blue costs less and its removed part is an empty outline. A caller is gre
 callees changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pytest_flamegate.profile.difference import Change, PathChange, ProfileDifference
+from pytest_flamegate.report import svg
 from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.difference import (
     SHADES,
@@ -29,23 +28,6 @@ from pytest_flamegate.report.difference import (
 )
 from pytest_flamegate.report.flame import Layout, Placed
 from pytest_flamegate.report.flame_svg import profile_notes
-from pytest_flamegate.report.svg import (
-    INNER,
-    MARGIN,
-    MONO,
-    ROW,
-    SANS_EM,
-    SMALL,
-    TEXT,
-    Boxes,
-    Sheet,
-    Words,
-    attributes,
-    line,
-    rect,
-    room,
-    xml_text,
-)
 from pytest_flamegate.report.text import clip, visible, wrap
 
 _ROW = 19.0
@@ -58,51 +40,52 @@ _COLUMNS = (
     ("change", 680.0),
     ("share before → after", 850.0),
     ("moved", 920.0),
-    ("z", INNER),
+    ("z", svg.INNER),
 )
 """The start of each column (the first three) or its end, from the left margin."""
 _LEFT = 3
 _BOLD = (1, 5)
 
 
-def _banner(sheet: Sheet, difference: ProfileDifference) -> None:
+def _banner(sheet: svg.Sheet, difference: ProfileDifference) -> None:
     """Warn loudly if the sides were taken differently."""
     if not difference.mismatches:
         return
     details = [visible(str(each), 200) for each in difference.mismatches]
-    fits = room(INNER - 20, TEXT, SANS_EM)
+    fits = svg.room(svg.INNER - 20, svg.TEXT, svg.SANS_EM)
     lines = [
         "NOT COMPARABLE: the profiles were taken differently, so this shows more than the "
         "program's change",
         *wrap(details, fits),
     ]
     height = 10 + 17 * len(lines)
-    sheet.parts.append(_swatch(sheet.y - 4, "loud", MARGIN, INNER, height))
+    sheet.parts.append(_swatch(sheet.y - 4, "loud", svg.MARGIN, svg.INNER, height))
     for text in lines:
         sheet.y += 17
         weight = "700" if text is lines[0] else "400"
         sheet.parts.append(
-            line(MARGIN + 10, sheet.y - 3, text, class_="on-loud", font_size=TEXT,
+            svg.line(svg.MARGIN + 10, sheet.y - 3, text, class_="on-loud", font_size=svg.TEXT,
                  font_weight=weight)
         )  # fmt: skip
     sheet.y += 18
 
 
-def _side_bars(sheet: Sheet, difference: ProfileDifference, unit: float) -> None:
+def _side_bars(sheet: svg.Sheet, difference: ProfileDifference, unit: float) -> None:
     """Draw each side as one bar on the picture's scale: the unchanged part, then the changed."""
     scale = Scale.of(difference)
     largest = max(difference.total.base, difference.total.head)
     for role, side, after in (("before", difference.base, False), ("after", difference.head, True)):
         total = difference.total.head if after else difference.total.base
-        name = clip(visible(side.name), room(INNER - 300, TEXT, SANS_EM))
+        name = clip(visible(side.name), svg.room(svg.INNER - 300, svg.TEXT, svg.SANS_EM))
+        place = svg.attributes(x=svg.MARGIN, y=sheet.y + 2, font_size=svg.TEXT, class_="muted")
         sheet.parts.append(
-            f"<text{attributes(x=MARGIN, y=sheet.y + 2, font_size=TEXT, class_='muted')}>{role} "
-            f'<tspan class="ink" font-weight="600">{xml_text(name)}</tspan>'
-            f" · {xml_text(scale.bare(total))} {xml_text(scale.unit)}</text>"
+            f"<text{place}>{role} "
+            f'<tspan class="ink" font-weight="600">{svg.xml_text(name)}</tspan>'
+            f" · {svg.xml_text(scale.bare(total))} {svg.xml_text(scale.unit)}</text>"
         )
         sheet.y += 8
         spent = [each.own.head if after else each.own.base for each in difference.changed]
-        x = MARGIN
+        x = svg.MARGIN
         x = _segment(sheet, x, (total - sum(spent)) * unit, "same")
         for each, value in zip(difference.changed, spent, strict=True):
             same = min(each.own.base, each.own.head)
@@ -115,10 +98,10 @@ def _side_bars(sheet: Sheet, difference: ProfileDifference, unit: float) -> None
     sheet.y -= 6
 
 
-def _legend(sheet: Sheet, difference: ProfileDifference) -> None:
+def _legend(sheet: svg.Sheet, difference: ProfileDifference) -> None:
     """Explain the colours: unchanged, more, less, and the added and removed parts."""
     low, high = (f"{100 * step:.0f}" for step in STEPS)
-    x = MARGIN
+    x = svg.MARGIN
     more, less = "costs more", "costs less"
     if difference.measure == "share":
         more, less = "a larger share", "a smaller share"
@@ -133,12 +116,12 @@ def _legend(sheet: Sheet, difference: ProfileDifference) -> None:
         for name in shades:
             sheet.parts.append(_swatch(sheet.y - 10, name, x, 15, 11))
             x += 17
-        sheet.parts.append(line(x + 4, sheet.y, words, class_="muted", font_size=SMALL))
-        x += 20 + len(words) * SMALL * 0.52
+        sheet.parts.append(svg.line(x + 4, sheet.y, words, class_="muted", font_size=svg.SMALL))
+        x += 20 + len(words) * svg.SMALL * 0.52
     sheet.y += 14
 
 
-def _summary_table(sheet: Sheet, difference: ProfileDifference) -> None:
+def _summary_table(sheet: svg.Sheet, difference: ProfileDifference) -> None:
     """Write the largest certain changes, and everything else in one row."""
     unit = Scale.of(difference).unit
     sheet.y += 14
@@ -147,23 +130,23 @@ def _summary_table(sheet: Sheet, difference: ProfileDifference) -> None:
     _cells(sheet, titles, "muted", bold=False)
     for rank, name, *others in change_rows(difference):
         sheet.y += _ROW
-        row = [rank, clip(name, room(350 - 24 - 12, TEXT)), *others]
+        row = [rank, clip(name, svg.room(350 - 24 - 12, svg.TEXT)), *others]
         _cells(sheet, row, "ink" if rank else "muted", bold=bool(rank))
     sheet.y += 6
 
 
-def _cells(sheet: Sheet, texts: list[str], kind_of: str, *, bold: bool) -> None:
+def _cells(sheet: svg.Sheet, texts: list[str], kind_of: str, *, bold: bool) -> None:
     drawn = []
     for index, (text, (_, x)) in enumerate(zip(texts, _COLUMNS, strict=True)):
         anchor = {"text_anchor": "end"} if index >= _LEFT else {}
         weight = {"font_weight": "600"} if bold and index in _BOLD else {}
         if text:
-            drawn.append(line(MARGIN + x, sheet.y, text, **anchor, **weight))
-    group = attributes(class_=kind_of, font_family=MONO, font_size=TEXT)
+            drawn.append(svg.line(svg.MARGIN + x, sheet.y, text, **anchor, **weight))
+    group = svg.attributes(class_=kind_of, font_family=svg.MONO, font_size=svg.TEXT)
     sheet.parts.append(f"<g{group}>{''.join(drawn)}</g>")
 
 
-def _segment(sheet: Sheet, x: float, width: float, name: str) -> float:
+def _segment(sheet: svg.Sheet, x: float, width: float, name: str) -> float:
     """Draw a part of a bar and return where it ends."""
     if width > 0:
         sheet.parts.append(_swatch(sheet.y, name, x, max(width - 0.5, 0.5), 9))
@@ -173,7 +156,7 @@ def _segment(sheet: Sheet, x: float, width: float, name: str) -> float:
 def _swatch(y: float, name: str, x: float, width: float, height: float) -> str:
     shade = SHADES[name]
     stroke = {"stroke": shade.edge[0]} if shade.edge else {}
-    return rect(x, y, width, height, shade.light, class_=name, **stroke)
+    return svg.rect(x, y, width, height, shade.light, class_=name, **stroke)
 
 
 ANSWER = 15.0
@@ -187,11 +170,11 @@ def difference_svg(difference: ProfileDifference, *, title: str, subtitle: str) 
     """
     difference = collapse_chains(difference)
     laid, width = difference_layout(
-        difference, least_part=_NARROWEST / INNER, calm_part=_NARROWEST_CALM / INNER
+        difference, least_part=_NARROWEST / svg.INNER, calm_part=_NARROWEST_CALM / svg.INNER
     )
     # Noise can make a side wider than the boxes, which are as wide as the mean.
-    unit = INNER / max(width, difference.total.base, difference.total.head)
-    sheet = Sheet()
+    unit = svg.INNER / max(width, difference.total.base, difference.total.head)
+    sheet = svg.Sheet()
     sheet.heading(title, subtitle)
     _banner(sheet, difference)
     sheet.y += 14
@@ -208,37 +191,41 @@ def difference_svg(difference: ProfileDifference, *, title: str, subtitle: str) 
     return sheet.document(title, _description(difference), SHADES)
 
 
-def _answer(sheet: Sheet, difference: ProfileDifference) -> None:
-    fits = room(INNER, ANSWER, SANS_EM) - 1
+def _answer(sheet: svg.Sheet, difference: ProfileDifference) -> None:
+    fits = svg.room(svg.INNER, ANSWER, svg.SANS_EM) - 1
     *begun, last = wrap(visible(describe_difference(difference), 600).split("; "), fits, "; ")
     for text in [*(f"{each};" for each in begun), last]:
         sheet.line(text, font_size=ANSWER, font_weight="600")
         sheet.y += 21
     if difference.measure == "share":
         sheet.y -= 2
-        sheet.line(f"Shares only: {SHARES_ONLY}.", "muted", font_size=TEXT)
+        sheet.line(f"Shares only: {SHARES_ONLY}.", "muted", font_size=svg.TEXT)
         sheet.y += 20
     sheet.y += 3
 
 
 def _flames(
-    sheet: Sheet, difference: ProfileDifference, laid: Layout[PathChange], width: float, unit: float
+    sheet: svg.Sheet,
+    difference: ProfileDifference,
+    laid: Layout[PathChange],
+    width: float,
+    unit: float,
 ) -> None:
     """Draw the boxes; ``unit`` is the width of one in the measure, ``width`` that of the whole."""
-    top, boxes = sheet.y, Boxes()
+    top, boxes = sheet.y, svg.Boxes()
     ranks = {each.frame.name: rank for rank, each in enumerate(difference.changed, 1)}
     for box in laid.boxes:
-        y = top + (laid.depth - box.depth - 1) * ROW
+        y = top + (laid.depth - box.depth - 1) * svg.ROW
         _box(boxes, difference, box, ranks.get(box.item.frame.name), y, unit)
     everything = f"all: {describe_total(difference)}"
-    floor = top + laid.depth * ROW
-    boxes.add("floor", MARGIN, floor, width * unit, [everything], Words(everything))
+    floor = top + laid.depth * svg.ROW
+    boxes.add("floor", svg.MARGIN, floor, width * unit, [everything], svg.Words(everything))
     sheet.parts.append(boxes.drawn(SHADES))
-    sheet.y = floor + ROW
+    sheet.y = floor + svg.ROW
 
 
 def _box(
-    boxes: Boxes,
+    boxes: svg.Boxes,
     difference: ProfileDifference,
     box: Placed[PathChange],
     rank: int | None,
@@ -253,18 +240,18 @@ def _box(
     word = f"{state_word(difference, side)}: " if side else ""
     # An outline marks a path on one side alone; its callees have boxes of their own.
     shade = unchanged_shade(difference.one_sided_call(path))
-    words = Words(word + name, (scale.bare((whole.base + whole.head) / 2),))
+    words = svg.Words(word + name, (scale.bare((whole.base + whole.head) / 2),))
     moved = 0.0
     if path.state != "unchanged" and rank is not None:
         # The number leads to the row of the table, from boxes that are too small for a name.
         label = f"{rank} {word}{name}"
-        words = Words(label, (scale.signed(own.change), scale.describe(own)), f"{rank}")
+        words = svg.Words(label, (scale.signed(own.change), scale.describe(own)), f"{rank}")
         moved = abs(own.change) * unit
         if not (path.children and path.state in ("new", "vanished")):
             largest = max(difference.total.base, difference.total.head)
             part = abs(difference.changed[rank - 1].own.change) / largest
             shade = change_shade(path.state, part)
-    x, width = MARGIN + box.start * unit, box.weight * unit
+    x, width = svg.MARGIN + box.start * unit, box.weight * unit
     mark = "more" if own.change > 0 else "less"
     is_marked = _NARROWEST <= moved < 0.999 * width
     title = list(_title(difference, path, own, whole))

@@ -1,7 +1,5 @@
 """The sections of the evidence: figures, the program and the machine, and the proof of it all."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,17 +9,7 @@ from pytest_flamegate.receipt.formulas import meaning_of
 from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, value_of
 from pytest_flamegate.receipt.reported import observed_as, of_engine, source_of
 from pytest_flamegate.receipt.types import Evidence, Metric, Receipt
-from pytest_flamegate.report import text
-from pytest_flamegate.report.sections import (
-    NONE,
-    Cell,
-    Code,
-    Paragraph,
-    Section,
-    Table,
-    make_section,
-    table_of_facts,
-)
+from pytest_flamegate.report import sections, text
 from pytest_flamegate.report.text import visible
 
 # Short notes
@@ -77,12 +65,12 @@ def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str
     cost_s, calls = value_of(metrics, "quiet_s_per_token"), recipe.get("calls")
     calls_per_second = value_of(metrics, KERNEL_RATE_NAMES[0])
     rate = receipt.tokens_per_second if receipt is not None else 1.0 / cost_s if cost_s else None
-    cells, unit = NONE if rate is None else significant(rate), "tok"
+    cells, unit = sections.NONE if rate is None else significant(rate), "tok"
     # The count is checked: a page may be made of a file that was never verified.
     if calls_per_second is not None and isinstance(calls, int) and calls > 0:
         cells, unit = f"{significant(calls_per_second)} calls", "call"
         cost_s = None if cost_s is None else cost_s / calls
-    return NONE if cost_s is None else f"{text.seconds(cost_s)}/{unit}", cells
+    return sections.NONE if cost_s is None else f"{text.seconds(cost_s)}/{unit}", cells
 
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -157,37 +145,37 @@ def metric_value(metric: Metric) -> str:
     return f"{significant(metric.value)} {metric.unit}"
 
 
-def metric_section(evidence: Evidence) -> Section:
+def metric_section(evidence: Evidence) -> sections.Section:
     """Return the measured figures; the gated clock comes first."""
     metrics = [metric for metric in evidence.metrics if not of_engine(metric)]
     metrics.sort(key=lambda metric: metric.name != "quiet_s_per_token")
     rows = [
-        (metric_title(metric), metric_value(metric), Code(metric.formula), metric.clock,
+        (metric_title(metric), metric_value(metric), sections.Code(metric.formula), metric.clock,
          text.count(metric.samples), metric.provenance)
         for metric in metrics
     ]  # fmt: skip
     head = ("figure", "value", "formula", "clock", "samples", "provenance")
-    table = Table(head, rows, right=(1, 4))
-    return make_section("Throughput and latency", [table], folded=True)
+    table = sections.Table(head, rows, right=(1, 4))
+    return sections.make_section("Throughput and latency", [table], folded=True)
 
 
-def engine_section(evidence: Evidence) -> Section:
+def engine_section(evidence: Evidence) -> sections.Section:
     """Return the figures that the engine reports about itself, next to the measured ones."""
     reported = [metric for metric in evidence.metrics if of_engine(metric)]
     rows = [_engine_row(metric, evidence) for metric in reported[:_MOST_FIGURES]]
     if len(reported) > _MOST_FIGURES:
         more = f"{len(reported) - _MOST_FIGURES:,} more, in evidence.json"
-        rows.append((more, NONE, NONE, NONE, ""))
+        rows.append((more, sections.NONE, sections.NONE, sections.NONE, ""))
     head = ("figure", "reported by", "engine", "observer", "definitions")
     note = (
         "Medians of the engine's own figures. They are shown next to the measured ones and "
         "never gated."
     )
     if not rows:
-        return Section("The engine's own figures", ())
-    table = Table(head, rows, right=(2, 3))
-    return make_section(
-        "The engine's own figures", [Paragraph(note, muted=True), table], folded=True
+        return sections.Section("The engine's own figures", ())
+    table = sections.Table(head, rows, right=(2, 3))
+    return sections.make_section(
+        "The engine's own figures", [sections.Paragraph(note, muted=True), table], folded=True
     )
 
 
@@ -197,7 +185,7 @@ def _engine_row(metric: Metric, evidence: Evidence) -> tuple[str, str, str, str,
         metric_title(metric),
         visible(source_of(metric), 80),
         metric_value(metric),
-        NONE if measured is None else metric_value(measured),
+        sections.NONE if measured is None else metric_value(measured),
         _definitions(metric, measured),
     )
 
@@ -237,10 +225,10 @@ def engine_lines(evidence: Evidence, receipt: Receipt | None) -> list[str]:
 _ELSEWHERE = frozenset({"name", "source", "build", "env", "model", "tokenizer"})
 
 
-def run_section(evidence: Evidence, receipt: Receipt | None) -> Section:
+def run_section(evidence: Evidence, receipt: Receipt | None) -> sections.Section:
     """Return the workload, its program, the machine and the environment."""
     commit, tokens = evidence.commit, evidence.tokens
-    facts: list[tuple[str, Cell]] = [("generated", Code(evidence.created))]
+    facts: list[tuple[str, sections.Cell]] = [("generated", sections.Code(evidence.created))]
     if commit is None:
         facts.append(("commit", "not in a repository"))
     else:
@@ -256,7 +244,7 @@ def run_section(evidence: Evidence, receipt: Receipt | None) -> Section:
     if receipt is not None:
         counts = f"{receipt.tokens_generated} generated of {receipt.tokens_requested} requested"
         facts += [("tokens", counts), ("backend", receipt.backend)]
-    facts.append(("output", Code(evidence.text) if tokens else NONE))
+    facts.append(("output", sections.Code(evidence.text) if tokens else sections.NONE))
     facts += [(f"machine {_label(name)}", _value(each)) for name, each in evidence.machine.items()]
     facts += [(f"engine's {name}", _value(each)) for name, each in evidence.engine.items()]
     facts.append(("build", _value(evidence.workload.get("build"))))
@@ -270,54 +258,62 @@ def run_section(evidence: Evidence, receipt: Receipt | None) -> Section:
             notes += [f"{name}={value}" for name, value in build.environment.items()]
         facts.append(("program", " · ".join(notes)))
     asked, found = evidence.requested_environment, evidence.effective_environment
-    rows = [(Code(n), _value(asked.get(n)), _value(found.get(n))) for n in sorted({*asked, *found})]
-    variables = Table(("variable", "requested", "effective"), rows)
-    return make_section("What ran, and on what", [table_of_facts(facts), variables], folded=True)
+    rows = [
+        (sections.Code(n), _value(asked.get(n)), _value(found.get(n)))
+        for n in sorted({*asked, *found})
+    ]
+    variables = sections.Table(("variable", "requested", "effective"), rows)
+    return sections.make_section(
+        "What ran, and on what", [sections.table_of_facts(facts), variables], folded=True
+    )
 
 
-def proof_section(evidence: Evidence, receipt: Receipt | None, grade: str) -> Section:
+def proof_section(evidence: Evidence, receipt: Receipt | None, grade: str) -> sections.Section:
     """Return how the profile was taken, and the digests by which the run can be checked."""
     kernels = [
         f"{kernel.name} ({kernel.told_by or kernel.source}, {text.count(kernel.count)})"
         for kernel in evidence.kernels
     ]
-    facts: list[tuple[str, Cell]] = [
+    facts: list[tuple[str, sections.Cell]] = [
         ("grade", grade),
-        ("receipt sha256", Code(evidence.receipt_sha256)),
-        ("receipt timestamp", Code(receipt.timestamp) if receipt is not None else NONE),
-        ("nonce", Code(evidence.nonce)),
-        ("token digest", Code(evidence.token_digest)),
-        ("token source", Code(evidence.token_source)),
-        ("kernels seen", ", ".join(kernels) or NONE),
-        ("flamegate", Code(evidence.flamegate_version)),
+        ("receipt sha256", sections.Code(evidence.receipt_sha256)),
+        (
+            "receipt timestamp",
+            sections.Code(receipt.timestamp) if receipt is not None else sections.NONE,
+        ),
+        ("nonce", sections.Code(evidence.nonce)),
+        ("token digest", sections.Code(evidence.token_digest)),
+        ("token source", sections.Code(evidence.token_source)),
+        ("kernels seen", ", ".join(kernels) or sections.NONE),
+        ("flamegate", sections.Code(evidence.flamegate_version)),
     ]
     if (profile := evidence.profile) is not None:
         overhead = profile.overhead_pct
         facts += [
-            ("profiler", Code(f"{profile.profiler} {profile.profiler_version}".strip())),
+            ("profiler", sections.Code(f"{profile.profiler} {profile.profiler_version}".strip())),
             ("event", f"{profile.event} at {text.count(profile.rate_hz)} Hz"),
-            ("call graph", Code(profile.call_graph)),
+            ("call graph", sections.Code(profile.call_graph)),
             ("samples", text.count(profile.samples)),
             ("lost", f"{text.count(profile.lost)}, {text.plural(profile.errors, 'error')}"),
             ("complete stacks", text.share(profile.completeness)),
             ("overhead", "not measured" if overhead is None else f"{text.percent(overhead)} CPU"),
-            ("profile.folded sha256", Code(profile.folded_sha256)),
+            ("profile.folded sha256", sections.Code(profile.folded_sha256)),
         ]
         facts += [("degraded", reason) for reason in profile.degraded]
-    return make_section("Evidence", [table_of_facts(facts)], folded=True)
+    return sections.make_section("Evidence", [sections.table_of_facts(facts)], folded=True)
 
 
 def _label(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _value(value: object) -> Cell:
+def _value(value: object) -> sections.Cell:
     """Return a plain value as a cell; a list of words as the command that they are."""
     match value:
         case None | "" | [] | ():
-            return NONE
+            return sections.NONE
         case str():
-            return Code(value)
+            return sections.Code(value)
         case bool():
             return "yes" if value else "no"
         case int():
@@ -325,10 +321,10 @@ def _value(value: object) -> Cell:
         case float():
             return significant(value)
         case Sequence() if all(isinstance(each, str) for each in value):
-            return Code(shlex.join(value))
+            return sections.Code(shlex.join(value))
         case Mapping():
             value = {str(name): each for name, each in value.items()}
-    return Code(json.dumps(value, sort_keys=True, default=str, ensure_ascii=False))
+    return sections.Code(json.dumps(value, sort_keys=True, default=str, ensure_ascii=False))
 
 
 def common_note(notes: Iterable[str], several: str) -> str:

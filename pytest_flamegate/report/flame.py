@@ -4,8 +4,6 @@ Frames are coloured by the kind of work. If most of a profile is of no known kin
 coloured by module. A chain of callers that do no work themselves is one box.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

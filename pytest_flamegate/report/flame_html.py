@@ -4,8 +4,6 @@ In the data, paths are in preorder, each with its depth alone: that determines e
 three small numbers a path keep the page of a hundred thousand stacks small.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar

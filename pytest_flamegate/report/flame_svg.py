@@ -5,41 +5,12 @@ needs is drawn: names, shares, the legend, how the profile was taken. The ``<tit
 shows the rest when the pointer is over it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pytest_flamegate.profile.hotspots import categorize_frame
 from pytest_flamegate.profile.model import Frame, Profile
-from pytest_flamegate.report import text
-from pytest_flamegate.report.flame import (
-    Colouring,
-    Group,
-    Layout,
-    Placed,
-    Tone,
-    choose_colours,
-    layout,
-    require_drawable,
-    self_shares,
-    shades,
-)
-from pytest_flamegate.report.svg import (
-    INNER,
-    MARGIN,
-    ROW,
-    SANS_EM,
-    TEXT,
-    Boxes,
-    Sheet,
-    Words,
-    attributes,
-    line,
-    rect,
-    room,
-    xml_text,
-)
+from pytest_flamegate.report import flame, svg, text
 from pytest_flamegate.report.text import clip, visible
 
 _LEGEND_COLUMNS = 8
@@ -55,8 +26,8 @@ class _FlamePicture:
     """The data that every part of the picture draws from; shares are 0 to 1, largest first."""
 
     profile: Profile
-    laid: Layout[Group]
-    colouring: Colouring
+    laid: flame.Layout[flame.Group]
+    colouring: flame.Colouring
     own: Mapping[Frame, float]
     shares: Mapping[str, float]
     cpu_s_per_token: float | None
@@ -72,7 +43,7 @@ class _FlamePicture:
             return ""
         return f" · {text.per_token(self.cpu_s_per_token * samples / self.samples)}"
 
-    def tone(self, box: Placed[Group]) -> Tone:
+    def tone(self, box: flame.Placed[flame.Group]) -> flame.Tone:
         """Return the colours of a box, which are those of its last frame."""
         return self.colouring.tone(self.colouring.kind(box.item.frames[-1]))
 
@@ -90,23 +61,23 @@ def flamegraph(
     ``subtitle`` holds notes, separated by middle dots. If ``cpu_s_per_token`` is known, each frame
     shows its cost. Equal arguments give equal bytes. Raises as ``require_drawable`` does.
     """
-    require_drawable(profile, cpu_s_per_token)
-    own = self_shares(profile.stacks)
-    colouring = choose_colours(own, categorise)
+    flame.require_drawable(profile, cpu_s_per_token)
+    own = flame.self_shares(profile.stacks)
+    colouring = flame.choose_colours(own, categorise)
     shares: dict[str, float] = {}
     for frame, value in own.items():
         kind = colouring.kind(frame)
         shares[kind] = shares.get(kind, 0.0) + value
     picture = _FlamePicture(
         profile,
-        layout(profile, least_part=_NARROWEST / INNER),
+        flame.layout(profile, least_part=_NARROWEST / svg.INNER),
         colouring,
         own,
         dict(sorted(shares.items(), key=lambda item: (-item[1], item[0]))),
         cpu_s_per_token,
         profile.samples,
     )
-    sheet = Sheet()
+    sheet = svg.Sheet()
     sheet.heading(title, subtitle)
     _category_bar(sheet, picture)
     _flames(sheet, picture)
@@ -115,7 +86,7 @@ def flamegraph(
     sheet.notes(list(_reading(picture)))
     names = {picture.tone(box).name for box in picture.laid.boxes} | {"floor"}
     names |= {colouring.tone(kind).name for kind in picture.shares}
-    used = {name: each for name, each in shades().items() if name in names}
+    used = {name: each for name, each in flame.shades().items() if name in names}
     return sheet.document(title, _description(picture), used)
 
 
@@ -147,18 +118,18 @@ def profile_notes(profile: Profile) -> list[str]:
     return notes + [f"degraded: {reason}" for reason in profile.degraded]
 
 
-def _category_bar(sheet: Sheet, picture: _FlamePicture) -> None:
+def _category_bar(sheet: svg.Sheet, picture: _FlamePicture) -> None:
     """Draw the self share of each kind: one bar, and its legend in columns."""
-    x = MARGIN
+    x = svg.MARGIN
     for name, value in picture.shares.items():
         tone = picture.colouring.tone(name)
-        wide = max(value * INNER - 1, 0.5)
-        sheet.parts.append(rect(x, sheet.y, wide, 9, tone.shade.light, class_=tone.name))
-        x += value * INNER
+        wide = max(value * svg.INNER - 1, 0.5)
+        sheet.parts.append(svg.rect(x, sheet.y, wide, 9, tone.shade.light, class_=tone.name))
+        x += value * svg.INNER
     sheet.y += 26
     for index, (name, value) in enumerate(picture.shares.items()):
         row, column = divmod(index, _LEGEND_COLUMNS)
-        x = MARGIN + column * INNER / _LEGEND_COLUMNS
+        x = svg.MARGIN + column * svg.INNER / _LEGEND_COLUMNS
         sheet.parts.append(_legend_entry(name, value, picture, x, sheet.y + row * _LEGEND_ROW))
     rows = -(-len(picture.shares) // _LEGEND_COLUMNS)
     sheet.y += rows * _LEGEND_ROW - 8
@@ -166,34 +137,41 @@ def _category_bar(sheet: Sheet, picture: _FlamePicture) -> None:
 
 def _legend_entry(name: str, value: float, picture: _FlamePicture, x: float, y: float) -> str:
     tone = picture.colouring.tone(name)
-    fits = room(INNER / _LEGEND_COLUMNS - 16, TEXT, SANS_EM)
-    swatch = rect(x, y - 10, 11, 11, tone.shade.light, rx=2, class_=f"{tone.name} swatch")
-    label = line(x + 16, y, clip(visible(name), fits), font_size=TEXT, class_="ink")
-    figure = f'<tspan font-weight="600" class="ink">{xml_text(text.share(value))}</tspan>'
+    fits = svg.room(svg.INNER / _LEGEND_COLUMNS - 16, svg.TEXT, svg.SANS_EM)
+    swatch = svg.rect(x, y - 10, 11, 11, tone.shade.light, rx=2, class_=f"{tone.name} swatch")
+    label = svg.line(x + 16, y, clip(visible(name), fits), font_size=svg.TEXT, class_="ink")
+    figure = f'<tspan font-weight="600" class="ink">{svg.xml_text(text.share(value))}</tspan>'
     if picture.cpu_s_per_token is not None:
         figure += f'<tspan dx="6">{text.seconds(picture.cpu_s_per_token * value)}</tspan>'
-    place = attributes(x=x + 16, y=y + 16, font_size=TEXT, class_="muted")
-    title = xml_text(f"{name}: {tone.meaning}")
+    place = svg.attributes(x=x + 16, y=y + 16, font_size=svg.TEXT, class_="muted")
+    title = svg.xml_text(f"{name}: {tone.meaning}")
     return f"<g><title>{title}</title>{swatch}{label}<text{place}>{figure}</text></g>"
 
 
-def _flames(sheet: Sheet, picture: _FlamePicture) -> None:
-    laid, top, unit = picture.laid, sheet.y, INNER / picture.samples
-    boxes = Boxes()
+def _flames(sheet: svg.Sheet, picture: _FlamePicture) -> None:
+    laid, top, unit = picture.laid, sheet.y, svg.INNER / picture.samples
+    boxes = svg.Boxes()
     everything = f"all {picture.count(picture.samples)}{picture.cost(picture.samples)}"
-    boxes.add("floor", MARGIN, top + laid.depth * ROW, INNER, [everything], Words(everything))
+    boxes.add(
+        "floor",
+        svg.MARGIN,
+        top + laid.depth * svg.ROW,
+        svg.INNER,
+        [everything],
+        svg.Words(everything),
+    )
     for box in laid.boxes:
-        frame, y = box.item.frame, top + (laid.depth - box.depth - 1) * ROW
+        frame, y = box.item.frame, top + (laid.depth - box.depth - 1) * svg.ROW
         share = text.share(box.item.samples / picture.samples)
-        words = Words(frame.name, (share, frame.module.rpartition("/")[2]))
+        words = svg.Words(frame.name, (share, frame.module.rpartition("/")[2]))
         title = list(_title(box.item, picture))
-        x, width = MARGIN + box.start * unit, box.weight * unit
+        x, width = svg.MARGIN + box.start * unit, box.weight * unit
         boxes.add(picture.tone(box).name, x, y, width, title, words)
-    sheet.parts.append(boxes.drawn(shades()))
-    sheet.y = top + (laid.depth + 1) * ROW
+    sheet.parts.append(boxes.drawn(flame.shades()))
+    sheet.y = top + (laid.depth + 1) * svg.ROW
 
 
-def _title(group: Group, picture: _FlamePicture) -> Iterator[str]:
+def _title(group: flame.Group, picture: _FlamePicture) -> Iterator[str]:
     def measure(samples: int) -> str:
         share = text.share(samples / picture.samples)
         return f"{picture.count(samples)} · {share}{picture.cost(samples)}"

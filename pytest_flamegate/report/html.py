@@ -4,8 +4,6 @@ The page's security policy admits its own script and style by their hashes and n
 network, no inline handler, no style attribute. Foreign text is always escaped.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

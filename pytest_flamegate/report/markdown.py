@@ -1,7 +1,5 @@
 """Reports as Markdown: pieces that keep foreign text text, sections, and whole pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from importlib.resources import files

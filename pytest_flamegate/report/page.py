@@ -1,10 +1,8 @@
 """Reports as HTML: sections, and the page of all workloads of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
-from pytest_flamegate.report import html, text
+from pytest_flamegate.report import html, sections, text
 from pytest_flamegate.report.evidence import (
     common_note,
     machine_note,
@@ -14,21 +12,6 @@ from pytest_flamegate.report.evidence import (
 )
 from pytest_flamegate.report.flame_html import flame, named
 from pytest_flamegate.report.run_report import RunReport, run_sections, variant_sections
-from pytest_flamegate.report.sections import (
-    NONE,
-    Block,
-    Cell,
-    Code,
-    Items,
-    Line,
-    Listing,
-    Paragraph,
-    Picture,
-    Section,
-    Share,
-    Table,
-    join_line,
-)
 from pytest_flamegate.report.svg import number
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.report.verdict import signal_cells
@@ -87,7 +70,9 @@ def _overview(runs: Sequence[RunReport]) -> str:
 
 def _overview_cells(run: RunReport) -> tuple[str, ...]:
     rate = run.verdict.signal() if run.verdict is not None else None
-    change, interval = signal_cells(rate)[2:4] if rate is not None else (NONE, NONE)
+    change, interval = (
+        signal_cells(rate)[2:4] if rate is not None else (sections.NONE, sections.NONE)
+    )
     return change, *speed_cells(run.receipt, run.evidence), interval, run.grade
 
 
@@ -112,7 +97,7 @@ def _workload(run: RunReport, index: int) -> str:
     )
 
 
-def render_section(section: Section, flame_name: str, *, tag: str = "h3") -> str:
+def render_section(section: sections.Section, flame_name: str, *, tag: str = "h3") -> str:
     """Return a section; ``flame_name`` names its flame graph on the page."""
     body = "".join(_block(content, flame_name) for content in section.blocks)
     if section.folded:
@@ -120,39 +105,39 @@ def render_section(section: Section, flame_name: str, *, tag: str = "h3") -> str
     return html.lines(tag, [section.title]) + body if body else ""
 
 
-def _block(content: Block, flame_name: str) -> str:
+def _block(content: sections.Block, flame_name: str) -> str:
     match content:
-        case Paragraph(line=line, muted=muted):
+        case sections.Paragraph(line=line, muted=muted):
             return html.element("p", _line(line), **({"class_": "muted"} if muted else {}))
-        case Items(lines=lines):
+        case sections.Items(lines=lines):
             return html.element("ul", *(html.element("li", _line(line)) for line in lines))
-        case Table(head=head, rows=rows, right=right, kind=kind):
+        case sections.Table(head=head, rows=rows, right=right, kind=kind):
             attributes = {"class_": kind} if kind else {}
             return html.table(head, [list(map(_cell, row)) for row in rows], right=right,
                               **attributes)  # fmt: skip
-        case Listing(text=lines, summary=summary):
+        case sections.Listing(text=lines, summary=summary):
             shown = html.element("pre", "\n".join(html.text(line, _LONG) for line in
                                                   lines.split("\n")))  # fmt: skip
             if not summary:
                 return shown
             return html.element("details", html.lines("summary", [summary]), shown)
-        case Picture(drawn=drawn, markup=markup):
+        case sections.Picture(drawn=drawn, markup=markup):
             return flame(drawn, flame_name) if drawn is not None else markup
 
 
-def _line(line: Line) -> str:
-    return join_line(
+def _line(line: sections.Line) -> str:
+    return sections.join_line(
         line,
         lambda part: html.text(part, _LONG),
         lambda name: html.element("code", html.text(name)),
     )
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: sections.Cell) -> str:
     match cell:
-        case Code(text=name, tone=tone):
+        case sections.Code(text=name, tone=tone):
             return named(name, tone) if tone else html.element("code", html.text(name))
-        case Share(value=value, tone=tone):
+        case sections.Share(value=value, tone=tone):
             return html.text(text.share(value)) + _bar(value, tone)
         case str():
             return html.text(cell, _LONG)

@@ -1,7 +1,5 @@
 """The report on one run and on the variants of one template: their sections in reading order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -5,8 +5,6 @@ The sections of a run are made once (``verdict``, ``evidence``, ``hotspots``, ``
 HTML (``page``). Strings are foreign text until a renderer has escaped them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Reports as text: the table after the runs, a failed test, receipts, imported results."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,18 +11,9 @@ from pytest_flamegate.receipt.imports.imported import ImportComparison, Imported
 from pytest_flamegate.receipt.rules.replay import describe_rates
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.receipt.verify import Verification
-from pytest_flamegate.report import text
+from pytest_flamegate.report import sections, text
 from pytest_flamegate.report.evidence import engine_lines, kernel_line, revision_note, speed_cells
 from pytest_flamegate.report.run_report import RunReport, find_hottest, variant_sections
-from pytest_flamegate.report.sections import (
-    Items,
-    Line,
-    Paragraph,
-    Section,
-    Table,
-    cell_text,
-    join_line,
-)
 from pytest_flamegate.report.text import cells, clip, clip_front, columns, paint, visible, wrap
 from pytest_flamegate.report.verdict import (
     cost_section,
@@ -43,7 +32,7 @@ _LONG = 2000
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
 
 
-def section_lines(section: Section, *, indent: int = 2, width: int = 10_000) -> list[str]:
+def section_lines(section: sections.Section, *, indent: int = 2, width: int = 10_000) -> list[str]:
     """Return a section as lines: its title heads the first column of its first table.
 
     Tables are clipped at ``width``, sentences are not.
@@ -51,18 +40,20 @@ def section_lines(section: Section, *, indent: int = 2, width: int = 10_000) -> 
     lines: list[str] = []
     title = section.title
     for block in section.blocks:
-        if isinstance(block, Table):
+        if isinstance(block, sections.Table):
             head = (title or block.head[0], *block.head[1:])
-            rows = [[visible(cell_text(cell)) for cell in row] for row in block.rows]
+            rows = [[visible(sections.cell_text(cell)) for cell in row] for row in block.rows]
             body = [(f"  {first}", *cells) for first, *cells in rows] if title else rows
             aligned = columns([head, *body], right=block.right, indent=indent, gap=2)
             lines += [clip(line, width) for line in aligned]
             title = ""
             continue
-        sentences: tuple[Line, ...] = (block.line,) if isinstance(block, Paragraph) else ()
-        if isinstance(block, Items):
+        sentences: tuple[sections.Line, ...] = (
+            (block.line,) if isinstance(block, sections.Paragraph) else ()
+        )
+        if isinstance(block, sections.Items):
             sentences = block.lines
-        plain = [visible(join_line(each, str, str), _LONG) for each in sentences]
+        plain = [visible(sections.join_line(each, str, str), _LONG) for each in sentences]
         lines += [f"{' ' * indent}{sentence}" for sentence in plain]
     return lines
 

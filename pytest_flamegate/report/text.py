@@ -1,7 +1,5 @@
 """Text that can be shown: hostile characters made visible, widths counted in cells."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

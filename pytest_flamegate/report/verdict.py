@@ -1,17 +1,10 @@
 """The sections of a verdict: the change, the functions behind it, and how sure it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from pytest_flamegate.core.text import significant
+from pytest_flamegate.gate import rule
 from pytest_flamegate.gate.costs import MOST, CostChange
-from pytest_flamegate.gate.rule import (
-    TOKENS_PER_SECOND,
-    Signal,
-    describe_interval,
-    describe_rate_change,
-)
 from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
 from pytest_flamegate.gate.verdict import MOST_OF_IT, Verdict
 from pytest_flamegate.report import text
@@ -32,7 +25,7 @@ from pytest_flamegate.report.svg import draw_pairs
 _SHARE_UNIT = "share_pct"
 _SHARE, _BRICK = "share:", "brick:"
 _CLOCKS = {
-    TOKENS_PER_SECOND: "quiet clock",
+    rule.TOKENS_PER_SECOND: "quiet clock",
     WALL_TOKENS_PER_SECOND: "wall clock, not gated",
 }
 _PHASES = {"prefill": "prefill, to the first token", "decode": "decode, each further token"}
@@ -122,7 +115,7 @@ def signal_label(name: str) -> Cell:
     return f"tokens/s, {_CLOCKS[name]}" if name in _CLOCKS else name.replace("_", " ")
 
 
-def signal_cells(signal: Signal) -> tuple[str, str, str, str, str, str, str]:
+def signal_cells(signal: rule.Signal) -> tuple[str, str, str, str, str, str, str]:
     """Return before, after, change, interval, allowed, smallest visible change and decision."""
     unit = "pp" if signal.unit == _SHARE_UNIT else "%"
     low, high, smallest = signal.ci_low_pct, signal.ci_high_pct, signal.smallest_detectable_pct
@@ -137,7 +130,7 @@ def signal_cells(signal: Signal) -> tuple[str, str, str, str, str, str, str]:
     )
 
 
-def _amount(signal: Signal, value: float | None) -> str:
+def _amount(signal: rule.Signal, value: float | None) -> str:
     if value is None:
         return NONE
     if signal.unit == _SHARE_UNIT:
@@ -146,7 +139,7 @@ def _amount(signal: Signal, value: float | None) -> str:
     return f"{significant(value)}{unit}"
 
 
-def _describe_layers(verdict: Verdict, signals: Sequence[Signal]) -> Iterator[str]:
+def _describe_layers(verdict: Verdict, signals: Sequence[rule.Signal]) -> Iterator[str]:
     """Name the layer that holds most of a brick's growth, if one does."""
     for change in verdict.bricks:
         grown = change.grown
@@ -162,8 +155,8 @@ def phase_section(verdict: Verdict) -> Section:
             _PHASES[phase.name],
             f"{significant(phase.baseline_ms)} ms",
             f"{significant(phase.current_ms)} ms",
-            describe_rate_change(phase.change_pct) if phase.certain else "no certain change",
-            describe_interval(phase.ci_low_pct, phase.ci_high_pct),
+            rule.describe_rate_change(phase.change_pct) if phase.certain else "no certain change",
+            rule.describe_interval(phase.ci_low_pct, phase.ci_high_pct),
         )
         for phase in verdict.phases
     ]
@@ -181,7 +174,7 @@ def pair_section(verdict: Verdict, changes_pct: Sequence[float]) -> Section:
     picture = draw_pairs(changes_pct, (low, high), -threshold if threshold else None)
     caption = (
         f"Each dot is one pair of processes, left is slower. The bar is the interval of all "
-        f"{len(changes_pct)} together ({describe_interval(low, high)} %)"
+        f"{len(changes_pct)} together ({rule.describe_interval(low, high)} %)"
         + (f"; the line marks the {threshold:g} % allowed." if threshold else ".")
     )
     return Section("The pairs", (Picture(caption, markup=picture), Paragraph(caption, muted=True)))

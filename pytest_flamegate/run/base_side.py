@@ -1,7 +1,5 @@
 """The base side of a comparison: a revision that is checked out, built and run like the project."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable

@@ -3,8 +3,6 @@
 The ledger has one line for each gate of unchanged code; lines are appended and never rewritten.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

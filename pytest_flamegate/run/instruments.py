@@ -1,7 +1,5 @@
 """The profiler that suits a workload, the counter of instructions, and traces of kernels."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,14 +15,7 @@ from pytest_flamegate.gate.ungated import INSTRUCTIONS_PER_TOKEN
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.scratch import scratch_prefix
-from pytest_flamegate.profile.formats import read_file, unpack
-from pytest_flamegate.profile.formats.traces import (
-    KernelCounts,
-    count_onnx_kernels,
-    count_torch_kernels,
-    is_onnx_trace,
-    is_torch_trace,
-)
+from pytest_flamegate.profile.formats import read_file, traces, unpack
 from pytest_flamegate.profile.profilers import choose_profiler, explain_fallbacks
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.instructions import InstructionCount, count_instructions
@@ -191,11 +182,11 @@ def read_traces(directory: Path) -> tuple[Report, ...]:
     files = sorted(path for path in directory.rglob("*.json*") if path.is_file())
     for path in files[:_MAX_TRACE_FILES]:
         data = unpack(read_file(path))
-        traced: tuple[KernelCounts, ...] = ()
-        if is_torch_trace(data):
-            traced = count_torch_kernels(data)
-        elif is_onnx_trace(data):
-            traced = count_onnx_kernels(data)
+        traced: tuple[traces.KernelCounts, ...] = ()
+        if traces.is_torch_trace(data):
+            traced = traces.count_torch_kernels(data)
+        elif traces.is_onnx_trace(data):
+            traced = traces.count_onnx_kernels(data)
         for kernels in traced:
             known = found.setdefault(kernels.source, {})
             for name, calls in kernels.counts.items():

@@ -1,7 +1,5 @@
 """Spend the budget of a prepared workload: one side alone, or two sides in pairs."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable

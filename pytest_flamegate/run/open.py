@@ -3,8 +3,6 @@
 A name is the directory of a run, one of its files, or a file of another tool.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -23,12 +21,7 @@ from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.graph import ExecutionGraph, from_document, is_document
 from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
-from pytest_flamegate.profile.difference import (
-    SPREAD,
-    ProfileDifference,
-    ProfileSide,
-    compare_profiles,
-)
+from pytest_flamegate.profile import difference
 from pytest_flamegate.profile.formats import parse_profile, read_file, unpack
 from pytest_flamegate.profile.frames import fold_profile, parse_folded
 from pytest_flamegate.profile.model import Profile, Unit
@@ -233,7 +226,7 @@ def open_graph(path: Path) -> ExecutionGraph:
             raise UndecidedError(
                 "E_NO_CALLS",
                 f"{str(path)!a} ({found.source}) has more calls than a graph can show.",
-                "Give a trace of a shorter time.",
+                "Say --table for its sums, or give a trace of a shorter time.",
             )
         return build_graph(found.calls)
     document = parse_json(data, EVIDENCE_LIMITS, subject="The file")
@@ -284,7 +277,7 @@ _NOTHING_TO_COMPARE = frozenset({"not_comparable", "dishonest", "error"})
 
 def compare_opened(
     base: OpenedProfile, head: OpenedProfile, *, paired: bool = False
-) -> ProfileDifference:
+) -> difference.ProfileDifference:
     """Compare two profiles, by the cost of a token if both have evidence, else by shares.
 
     ``paired``: the two were measured in pairs. Raises ``UndecidedError`` ``E_NO_SAMPLES``.
@@ -301,9 +294,9 @@ def compare_opened(
             if other_work(base, head) is not None:
                 # A faster machine and less work look the same: each side by its own clock.
                 costs = costs[0], head.cpu_s_per_token
-    return compare_profiles(
-        ProfileSide(base.title, base.profile, costs[0], 0.0, _spread(base)),
-        ProfileSide(head.title, head.profile, costs[1], error, _spread(head)),
+    return difference.compare_profiles(
+        difference.ProfileSide(base.title, base.profile, costs[0], 0.0, _spread(base)),
+        difference.ProfileSide(head.title, head.profile, costs[1], error, _spread(head)),
     )
 
 
@@ -330,7 +323,7 @@ def title_profile(opened: OpenedProfile, role: str) -> OpenedProfile:
     )
 
 
-def difference_of(run: ComposedRun, verdict: Verdict) -> ProfileDifference | None:
+def difference_of(run: ComposedRun, verdict: Verdict) -> difference.ProfileDifference | None:
     """Compare a run with its base or its baseline; None if there is nothing to compare with."""
     if verdict.verdict in _NOTHING_TO_COMPARE:
         return None
@@ -344,7 +337,7 @@ def difference_of(run: ComposedRun, verdict: Verdict) -> ProfileDifference | Non
     return compare_opened(title_profile(stored, "baseline"), head)
 
 
-def read_difference(directory: Path, *, paired: bool) -> ProfileDifference | None:
+def read_difference(directory: Path, *, paired: bool) -> difference.ProfileDifference | None:
     """Compare a published run with the files of its other side; None if it has none."""
     if not is_file(directory / run_files.DIFFERENCE):
         return None
@@ -368,4 +361,4 @@ def _opened(side: ComposedSide, role: str) -> OpenedProfile | None:
 
 def _spread(side: OpenedProfile) -> float:
     record = side.evidence.profile if side.evidence is not None else None
-    return spread_of(record.processes) if record is not None else SPREAD
+    return spread_of(record.processes) if record is not None else difference.SPREAD

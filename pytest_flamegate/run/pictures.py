@@ -1,7 +1,5 @@
 """Draw a run: its flame graph and page, the difference, its bricks. Nothing is measured here."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Prepare a measurement: this project alone, or base and head of a comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,28 +16,13 @@ from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.gate import Reason, ReportedRates, machine_id
 from pytest_flamegate.models.discover import read_model_facts
 from pytest_flamegate.models.files import read_stamps
-from pytest_flamegate.observe.build import (
-    Build,
-    InspectedProgram,
-    build_workload,
-    inspect_program,
-    settle_workload,
-)
+from pytest_flamegate.observe import build
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.observe.worktree import Checkout, plan_base
 from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.compose import Subject
-from pytest_flamegate.run.base_side import (
-    Checkouts,
-    bind_to_project,
-    find_shared_program,
-    inspect_base_program,
-    make_importable,
-    mark_own_model,
-    require_own_code,
-    use_own_environments,
-)
+from pytest_flamegate.run import base_side
 from pytest_flamegate.run.calibration import known_rates, load, load_ledger, plan_for
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
 from pytest_flamegate.run.processes import PAIRS_SHARE, plan_pair_counts
@@ -56,7 +39,7 @@ class Workbench:
 
     settings: Settings
     progress: Progress = field(default_factory=Progress)
-    checkouts: Checkouts = field(default_factory=Checkouts)
+    checkouts: base_side.Checkouts = field(default_factory=base_side.Checkouts)
 
     @cached_property
     def instruments(self) -> Instruments:
@@ -103,10 +86,13 @@ class Workbench:
             if not self.settings.update:
                 raise
             baseline = None  # this run replaces it
-        workload = settle_workload(workload, baseline.evidence.workload if baseline else None)
+        workload = build.settle_workload(workload, baseline.evidence.workload if baseline else None)
         model = chosen.model(workload)
         plan: Plan = Served({}, call) if call is not None else chosen.plan(workload, model)
-        program, commit = inspect_program(plan, workload, built), read_commit(workload.directory)
+        program, commit = (
+            build.inspect_program(plan, workload, built),
+            read_commit(workload.directory),
+        )
         side = self._side(workload, plan, model, program, commit)
         return Prepared(
             sides=(side,),
@@ -118,15 +104,17 @@ class Workbench:
     def _prepare_pair(self, task: Task) -> Prepared:
         workload, rev = task.workload, task.rev or "HEAD"
         if task.call is not None:
-            workload = make_importable(workload, task.call)
-        workload = settle_workload(workload)
+            workload = base_side.make_importable(workload, task.call)
+        workload = build.settle_workload(workload)
         self.progress.update(f"checking out {rev}")
         checkout = self.checkouts.checkout(workload.directory, rev)
         notes = list(checkout.notes)
         base, head = self._sides(workload, checkout, notes)
         if base.subject.model.get("sha256") != head.subject.model.get("sha256"):
             # The same bytes in two places are no difference.
-            base, head = (replace(side, plan=mark_own_model(side.plan)) for side in (base, head))
+            base, head = (
+                replace(side, plan=base_side.mark_own_model(side.plan)) for side in (base, head)
+            )
         budget_s = self.settings.budget_of(workload.engine, compare=True)
         return Prepared(
             sides=(base, head),
@@ -143,12 +131,12 @@ class Workbench:
         """Build both sides and plan how each runs. Injected work is the head's alone."""
         chosen = engine(workload.engine)
         chosen.validate(workload)
-        require_own_code(workload, checkout)
+        base_side.require_own_code(workload, checkout)
         unchanged = replace(workload, injection=None)
         built = self._build(workload)
         model = chosen.model(workload)
         head_plan = chosen.plan(workload, model)
-        head_program = inspect_program(head_plan, workload, built)
+        head_program = build.inspect_program(head_plan, workload, built)
         if workload.build:
             self.progress.update(f"building {checkout.commit[:12]}")
         base_built = self.checkouts.build(unchanged, checkout, head_program)
@@ -156,10 +144,10 @@ class Workbench:
         base_model = model
         if model is not None and checkout.move_path(model).exists():
             base_model = checkout.move_path(model)
-        base_program = inspect_base_program(base_plan, based, base_built, checkout)
-        notes += filter(None, [find_shared_program(base_plan, based, checkout)])
-        head_plan = bind_to_project(head_plan, checkout)
-        base_plan, head_plan = use_own_environments(base_plan, head_plan, based, workload)
+        base_program = base_side.inspect_base_program(base_plan, based, base_built, checkout)
+        notes += filter(None, [base_side.find_shared_program(base_plan, based, checkout)])
+        head_plan = base_side.bind_to_project(head_plan, checkout)
+        base_plan, head_plan = base_side.use_own_environments(base_plan, head_plan, based, workload)
         base_commit = Commit(
             checkout.commit, "HEAD", 0, code_digest(checkout.root, checkout.commit)
         )
@@ -182,7 +170,7 @@ class Workbench:
         declared: Workload,
         plan: Plan,
         model: Path | None,
-        program: InspectedProgram | None,
+        program: build.InspectedProgram | None,
         commit: Commit | None,
         *,
         role: Role | None = None,
@@ -203,10 +191,10 @@ class Workbench:
         subject = replace(subject, side=role, counted=counted_metrics(count), look=program)
         return PreparedSide(role, subject, workload, plan, profiler, count, moved, stamps)
 
-    def _build(self, workload: Workload) -> Build | None:
+    def _build(self, workload: Workload) -> build.Build | None:
         if workload.build:
             self.progress.update("building")
-        return build_workload(workload)
+        return build.build_workload(workload)
 
     def _known(self, workload: Workload, notes: list[str]) -> ReportedRates | None:
         """Return the rule's error rates by a calibration of this machine, None without one."""

@@ -1,7 +1,5 @@
 """The processes of one side: timed, profiled, with bricks clocked. Each one is a fresh process."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 import time

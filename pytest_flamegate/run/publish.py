@@ -1,7 +1,5 @@
 """Write a run, accept it as the baseline if asked to, and record it."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,14 +9,8 @@ from typing import Any, Literal
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core import errors
 from pytest_flamegate.core.clocks import utc_now
-from pytest_flamegate.core.errors import (
-    FlamegateError,
-    NoBaselineError,
-    ReceiptError,
-    UndecidedError,
-    system_errors,
-)
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate import Reason, Verdict, compare, read_measurement, verdict_document
 from pytest_flamegate.gate.statistics import mean
@@ -116,7 +108,7 @@ class Outcome:
     evidence: Evidence | None = None
     baseline: Evidence | None = None
     accepted: Path | None = None
-    error: FlamegateError | None = None
+    error: errors.FlamegateError | None = None
     warnings: tuple[str, ...] = ()
     pictures: Pictures = field(default_factory=Pictures)
 
@@ -155,7 +147,7 @@ class RunStore:
         )
         if not verification.ok:
             first = verification.refusals[0]
-            raise ReceiptError(
+            raise errors.ReceiptError(
                 "E_BASELINE_CORRUPT",
                 f"The baseline {path} is not honest: {first.code}: {first.message}",
                 "Restore it from version control, or accept a new one with --flamegate-update.",
@@ -171,7 +163,7 @@ class RunStore:
         old, is_spoilt = None, False
         try:
             old = self.baseline(workload)
-        except ReceiptError:
+        except errors.ReceiptError:
             is_spoilt = True
         if old is not None and old.machine_id != self.machine_id:
             old = None
@@ -235,17 +227,17 @@ def publish(
     warnings += dict.fromkeys(f"{each.code}: {each.message}" for each in notes)
     if accept and verdict.verdict not in NOT_ACCEPTABLE:
         try:
-            with system_errors():
+            with errors.system_errors():
                 placed = store.accept(workload.name, files, run.head.evidence)
             accepted = placed.path
             warnings += placed.warnings
-        except FlamegateError as failed:
+        except errors.FlamegateError as failed:
             error, verdict = failed, verdict_of_error(failed, workload)
     try:
-        with system_errors():
+        with errors.system_errors():
             evidence = run.head.evidence
             store.record(workload.name, verdict, evidence, accepted=accepted is not None)
-    except FlamegateError as failed:
+    except errors.FlamegateError as failed:
         warnings.append(f"The history does not have this run. {failed}")
     other = run.base or prepared.baseline
     return Outcome(
@@ -269,18 +261,18 @@ def publish_error(outcome: Outcome, store: RunStore) -> None:
     store.record(outcome.workload.name, outcome.verdict, None)
 
 
-def outcome_of_error(workload: Workload, error: FlamegateError, store: RunStore) -> Outcome:
+def outcome_of_error(workload: Workload, error: errors.FlamegateError, store: RunStore) -> Outcome:
     """Return the outcome of a workload that could not be measured; nothing is written."""
     verdict = verdict_of_error(error, workload)
     return Outcome(workload, verdict, store.artifacts.latest_directory(workload.name), error=error)
 
 
-def verdict_of_error(error: FlamegateError, workload: Workload) -> Verdict:
+def verdict_of_error(error: errors.FlamegateError, workload: Workload) -> Verdict:
     """Return the verdict of a run that failed, without the secrets that a program may print."""
     redactor = Redactor.from_environments(os.environ, workload.env)
     name: Literal["no_baseline", "inconclusive", "error"] = "error"
-    if isinstance(error, UndecidedError):
-        name = "no_baseline" if isinstance(error, NoBaselineError) else "inconclusive"
+    if isinstance(error, errors.UndecidedError):
+        name = "no_baseline" if isinstance(error, errors.NoBaselineError) else "inconclusive"
     message = redactor.redact_text(f"{error.problem} {error.remedy}", "verdict")
     return Verdict.unjudged(name, [Reason(error.code, message)], grade="SELF_REPORTED")
 
@@ -307,7 +299,7 @@ def joined_batches(
     """
     try:
         new = batch_of(fresh)
-    except UndecidedError:
+    except errors.UndecidedError:
         return ()
     commits = (accepted.commit if accepted else None), fresh.commit
     if accepted is None or commits[0] is None or commits[1] is None:

@@ -6,8 +6,6 @@ declared here in the very same words. Any other is shown and rejected, unless an
 it. Nothing is written: neither artifacts nor history, and no baseline.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,13 +27,8 @@ from pytest_flamegate.models.discover import find_model, read_model_facts
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
+from pytest_flamegate.receipt import rerun
 from pytest_flamegate.receipt.compose import compose
-from pytest_flamegate.receipt.rerun import (
-    find_declared,
-    find_differences,
-    find_redacted,
-    parse_recipe,
-)
 from pytest_flamegate.receipt.rules.replay import Replayed
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run.measure import measure
@@ -107,7 +100,7 @@ class Replaying:
                 f"Work was injected into the run ({quote(recipe['injection'])}).",
                 "Measure without --flamegate-inject: injected work is no claim.",
             )
-        declared = find_declared(recipe, self.declared)
+        declared = rerun.find_declared(recipe, self.declared)
         if declared is not None:
             workload = self._with_model(declared)
         else:
@@ -118,7 +111,7 @@ class Replaying:
 
     def _allowed(self, recipe: Mapping[str, object]) -> Workload:
         """Return a recipe's own workload as it may run here; raise if it is not trusted."""
-        workload = parse_recipe(recipe, self.root)
+        workload = rerun.parse_recipe(recipe, self.root)
         harmless = workload.engine == _EMBEDDED and not (workload.env or workload.build)
         if not harmless and not self.untrusted:
             raise UndecidedError(
@@ -127,7 +120,7 @@ class Replaying:
                 f"does{self._nearest(recipe)}.",
                 f"Declare it here in the same words, or allow it with {ALLOW}.",
             )
-        if hidden := find_redacted(recipe):
+        if hidden := rerun.find_redacted(recipe):
             raise UndecidedError(
                 "E_REPLAY_REDACTED",
                 f"{', '.join(map(quote, hidden))} of the recipe is not written in the evidence.",
@@ -138,7 +131,9 @@ class Replaying:
     def _nearest(self, recipe: Mapping[str, object]) -> str:
         for each in self.declared:
             if each.name == recipe.get("name"):
-                return f": {each.name} has another {', '.join(find_differences(recipe, each))}"
+                return (
+                    f": {each.name} has another {', '.join(rerun.find_differences(recipe, each))}"
+                )
         return ""
 
     def _with_model(self, workload: Workload) -> Workload:
@@ -212,7 +207,7 @@ def _compare(
             f"{each.field} was {each.baseline} and is {each.current}"
             for each in machine_differences(evidence, here)
         ),
-        redacted=tuple(find_redacted(evidence.workload)),
+        redacted=tuple(rerun.find_redacted(evidence.workload)),
     )
 
 

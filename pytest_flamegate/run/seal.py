@@ -4,8 +4,6 @@ Secrets are removed while text still is text: before it is encoded, escaped or d
 files are searched once more as a whole before they are written.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import Counter

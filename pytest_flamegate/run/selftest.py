@@ -1,7 +1,5 @@
 """The bench of the self test: it measures each comparison that the cases need once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

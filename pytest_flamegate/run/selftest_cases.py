@@ -1,7 +1,5 @@
 """The cases of the self test, and the answers that the gate must give in each."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """One gated run: prepare, measure, compose, seal, judge, publish."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

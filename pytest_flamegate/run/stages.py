@@ -1,7 +1,5 @@
 """The values that travel through the pipeline, from a task to what was measured."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

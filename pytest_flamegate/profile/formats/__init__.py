@@ -4,8 +4,6 @@ A fact that a file does not state (rate, event, version of Python) stays empty, 
 and ``degraded`` says so. A new format is one module, and one line in ``FORMATS``.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 import zlib

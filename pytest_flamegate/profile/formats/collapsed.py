@@ -5,8 +5,6 @@ all tools share: this module knows the habits of the tools above, and takes any 
 native function.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence

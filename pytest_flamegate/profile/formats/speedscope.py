@@ -4,8 +4,6 @@ https://www.speedscope.app/file-format-schema.json describes the format. The typ
 of a file, ``count_paths`` that its frame numbers, weights and events make sense.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

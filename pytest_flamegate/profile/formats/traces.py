@@ -5,8 +5,6 @@
 and the bricks of ``graph/traces.py``.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,11 +15,7 @@ from typing import Any, NamedTuple
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import Limits, parse_json
 from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.profile.formats.collapsed import (
-    MAX_DEPTH,
-    WeightedStacks,
-    make_foreign_profile,
-)
+from pytest_flamegate.profile.formats import collapsed
 from pytest_flamegate.profile.frames import make_python_frame, shorten_symbol
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 
@@ -160,8 +154,8 @@ def nest_events(events: Iterable[TraceEvent]) -> NestedEvents:
         around = open_events.setdefault(event.track, [])
         while around and nested.ends_ns[around[-1]] <= start_ns:
             around.pop()
-        if len(around) >= MAX_DEPTH:
-            raise TraceError(f"more than {MAX_DEPTH} events are open at once")
+        if len(around) >= collapsed.MAX_DEPTH:
+            raise TraceError(f"more than {collapsed.MAX_DEPTH} events are open at once")
         parent = around[-1] if around else None
         if parent is None:
             totals.busy_ns += end_ns - start_ns
@@ -209,7 +203,7 @@ def build_trace_profile(
         node_of.append(node)
         spent_ns[node] += self_ns
     keys = list(nodes)
-    weighted = WeightedStacks(CODE)
+    weighted = collapsed.WeightedStacks(CODE)
     for node, self_ns in spent_ns.items():
         if self_ns > 0:
             parts: list[Stack] = []
@@ -223,7 +217,7 @@ def build_trace_profile(
         notes.append(
             f"{nested.cut:,} events reach beyond the one they began in, and were cut there"
         )
-    return make_foreign_profile(
+    return collapsed.make_foreign_profile(
         stacks, notes, profiler=profiler, unit="nanoseconds", duration_ns=max(nested.ends_ns)
     )
 

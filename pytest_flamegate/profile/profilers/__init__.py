@@ -5,8 +5,6 @@ and ``explain_fallbacks`` says why. Once measuring has begun the profiler stays:
 profilers cannot be pooled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, MutableMapping
 
 from pytest_flamegate.core.errors import ToolError, UsageError

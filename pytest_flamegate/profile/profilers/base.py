@@ -1,7 +1,5 @@
 """The protocol of a profiler. One file each implements it, one line in a registry names it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ environment moves everything behind it in memory, and ``malloc`` and tables hash
 work differently: with NumPy that alone is up to 0.3 %.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

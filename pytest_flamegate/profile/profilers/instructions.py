@@ -4,8 +4,6 @@ A run of many tokens minus a run of one leaves decode: start, load and prefill a
 program whose number of tokens cannot be set is counted as a whole.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import tempfile
@@ -24,14 +22,7 @@ from pytest_flamegate.observe.engine_process import check_token_count, read_chil
 from pytest_flamegate.observe.program_output import AnswerReader
 from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.model import Frame, Profile, Stack
-from pytest_flamegate.profile.profilers.callgrind import (
-    CALLERS,
-    DIED,
-    EVENT,
-    NAME,
-    CountedRun,
-    count_program,
-)
+from pytest_flamegate.profile.profilers import callgrind
 from pytest_flamegate.profile.profilers.tools import output_error, tool_version
 from pytest_flamegate.profile.stacks import trim_stacks
 
@@ -49,7 +40,7 @@ C_FUNCTIONS = "Python functions are not seen: CPython's own functions in C are"
 SMALLEST = 1e-4
 """A stack with a smaller share of the whole is counted for its function, without callers."""
 
-_Run = tuple[CountedRun, tuple[str, ...]]
+_Run = tuple[callgrind.CountedRun, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +90,7 @@ def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -
     per_token = (long.instructions - short.instructions) / (many - FEW)
     if per_token <= 0.0:
         raise output_error(
-            NAME,
+            callgrind.NAME,
             f"{many} tokens took no more instructions ({long.instructions}) than {FEW} "
             f"({short.instructions})",
         )
@@ -138,9 +129,9 @@ def _count_exactly(plan: Plan, workload: Workload, env: Mapping[str, str], token
 def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) -> _Run:
     """Count one run of ``tokens`` tokens, and return those that it made."""
 
-    def count(argv: Sequence[str]) -> CountedRun:
+    def count(argv: Sequence[str]) -> callgrind.CountedRun:
         # With bytecode that the first run leaves behind the second would not compile.
-        return count_program(
+        return callgrind.count_program(
             argv,
             env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
             cwd=workload.directory,
@@ -162,7 +153,7 @@ def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) ->
         try:
             counted = count([*map(str, argv)])
         except ToolError as error:
-            if error.code == DIED:
+            if error.code == callgrind.DIED:
                 for kind, _, text in _read_records(answer_file):
                     if kind == wire.FAILED:
                         raise read_child_error(text) from None
@@ -182,7 +173,11 @@ def _read_records(answer: Path) -> list[tuple[bytes, int, str]]:
 
 
 def build_instruction_profile(
-    long: CountedRun, short: CountedRun | None, *, python: str, notes: tuple[str, ...]
+    long: callgrind.CountedRun,
+    short: callgrind.CountedRun | None,
+    *,
+    python: str,
+    notes: tuple[str, ...],
 ) -> Profile:
     """Return the instructions of ``long`` minus those of ``short``, or all without ``short``.
 
@@ -205,10 +200,10 @@ def build_instruction_profile(
     if python:
         notes += (C_FUNCTIONS,)
     profile = Profile(
-        profiler=NAME,
+        profiler=callgrind.NAME,
         profiler_version=long.valgrind_version,
-        event=EVENT,
-        call_graph=f"callers,{CALLERS}",
+        event=callgrind.EVENT,
+        call_graph=f"callers,{callgrind.CALLERS}",
         python=python,
         stacks=stacks,
         pids=long.pids,

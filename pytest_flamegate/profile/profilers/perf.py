@@ -11,8 +11,6 @@ start, and still ``softmax`` was in 0.4 % of them instead of 7.6 %, because the 
 ``exp``, which it calls, is built without.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,35 +24,7 @@ from pytest_flamegate.core.process import Child
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import no_samples_error
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.profile.profilers.base import (
-    Probe,
-    Profiler,
-    Recording,
-    RunningProfiler,
-    Setup,
-    WrappedCommand,
-    unused_path,
-)
-from pytest_flamegate.profile.profilers.perf_data import (
-    NAME,
-    parse_evlist,
-    parse_stats,
-    perf_environment,
-    read_named_script,
-    read_script,
-    remove_jit_files,
-    run_perf,
-)
-from pytest_flamegate.profile.profilers.tools import (
-    ProfilerError,
-    explain_error,
-    failure_error,
-    find_program,
-    output_error,
-    timeout_error,
-    tool_version,
-    try_profiler,
-)
+from pytest_flamegate.profile.profilers import base, perf_data, tools
 
 EVENT = "cpu-clock"
 RATE_HZ = 99
@@ -86,16 +56,16 @@ class Perf:
     python: str = ""
     python_flags: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
-    name: str = field(default=NAME, init=False)
+    name: str = field(default=perf_data.NAME, init=False)
 
-    def probe(self) -> Probe:
+    def probe(self) -> base.Probe:
         """Try it on a small process."""
-        return try_profiler(self)
+        return tools.try_profiler(self)
 
-    def attach(self, pid: int, directory: Path) -> RunningProfiler:
+    def attach(self, pid: int, directory: Path) -> base.RunningProfiler:
         """Sample ``pid`` and its threads; perf has acknowledged when this returns."""
-        program = find_program(NAME)
-        raw = unused_path(directory, f"perf-{pid}", ".data")
+        program = tools.find_program(perf_data.NAME)
+        raw = base.unused_path(directory, f"perf-{pid}", ".data")
         # Sampling begins off, and perf obeys the socket: a path of ``fifo:`` may hold no comma.
         control, theirs = socketpair()
         child = None
@@ -104,7 +74,7 @@ class Perf:
                 fd = theirs.fileno()
                 argv = [*self._record(program, raw), "-D", "-1", "--control", f"fd:{fd},{fd}"]
                 argv += ["-p", str(pid)]
-                child = process.start(argv, env=perf_environment(), pass_fds=(fd,))
+                child = process.start(argv, env=perf_data.perf_environment(), pass_fds=(fd,))
             if not _send(control, "enable"):
                 raise _silence_error(child, ANSWER_TIMEOUT_S, "starting to sample")
         except BaseException:
@@ -112,44 +82,52 @@ class Perf:
             if child is not None:
                 child.end()
             raise
-        recording = Recording(raw, pid, clocks.read_start_ticks(pid))
+        recording = base.Recording(raw, pid, clocks.read_start_ticks(pid))
         return _RunningPerf(child, control, recording)
 
-    def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
+    def wrap(self, argv: Sequence[str], directory: Path) -> base.WrappedCommand:
         """Run ``argv`` under perf; the exit status is that of ``argv``, 255 if perf failed."""
-        raw = unused_path(directory, NAME, ".data")
-        return WrappedCommand((*self._record(find_program(NAME), raw), "--", *argv), Recording(raw))
+        raw = base.unused_path(directory, perf_data.NAME, ".data")
+        return base.WrappedCommand(
+            (*self._record(tools.find_program(perf_data.NAME), raw), "--", *argv),
+            base.Recording(raw),
+        )
 
     def parse(
-        self, recording: Recording, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
+        self,
+        recording: base.Recording,
+        stderr: bytes = b"",
+        window_ns: tuple[int, int] | None = None,
     ) -> Profile:
         """Parse a recording; rate, event and call graph are those that perf really used."""
         try:
             profile = self._parse(recording, window_ns)
         except FlamegateError as error:
-            raise explain_error(NAME, stderr, error) from None
+            raise tools.explain_error(perf_data.NAME, stderr, error) from None
         return profile if window_ns is None else replace(profile, covers="decode")
 
     def clean_up(self, pid: int) -> None:
         """Remove what CPython wrote for perf."""
         if self.python_flags:
-            remove_jit_files(pid)
+            perf_data.remove_jit_files(pid)
 
-    def _parse(self, recording: Recording, window_ns: tuple[int, int] | None) -> Profile:
-        program, raw, pid = find_program(NAME), recording.raw, recording.pid
+    def _parse(self, recording: base.Recording, window_ns: tuple[int, int] | None) -> Profile:
+        program, raw, pid = tools.find_program(perf_data.NAME), recording.raw, recording.pid
         if not raw.is_file():
-            raise output_error(NAME, "perf record wrote no file")
-        version = tool_version(program)
-        listed = run_perf(program, "evlist", "-f", "-v", "-i", raw)
-        event, rate_hz, call_graph = parse_evlist(listed)
-        throttles = parse_stats(run_perf(program, "report", "-f", "--stats", "-i", raw))
+            raise tools.output_error(perf_data.NAME, "perf record wrote no file")
+        version = tools.tool_version(program)
+        listed = perf_data.run_perf(program, "evlist", "-f", "-v", "-i", raw)
+        event, rate_hz, call_graph = perf_data.parse_evlist(listed)
+        throttles = perf_data.parse_stats(
+            perf_data.run_perf(program, "report", "-f", "--stats", "-i", raw)
+        )
         if self.python_flags and pid is not None:
-            script = read_named_script(program, raw, pid, self.roots, window_ns)
+            script = perf_data.read_named_script(program, raw, pid, self.roots, window_ns)
         else:
-            script = read_script(program, raw, self.roots, window_ns)
+            script = perf_data.read_script(program, raw, self.roots, window_ns)
         pids = (pid,) if pid is not None else tuple(sorted(script.pids))
         if not pids and window_ns is None:
-            raise no_samples_error(NAME, 0, script.lost)
+            raise no_samples_error(perf_data.NAME, 0, script.lost)
         degraded = []
         if event.endswith(":u"):
             degraded.append(f"{NO_KERNEL}: {event}")
@@ -158,7 +136,7 @@ class Perf:
         if self.python and not any(f.kind == "python" for stack in script.stacks for f in stack):
             degraded.append(NO_PYTHON if self.python_flags else OLD_PYTHON)
         return Profile(
-            profiler=NAME,
+            profiler=perf_data.NAME,
             profiler_version=version,
             event=event,
             rate_hz=rate_hz,
@@ -184,7 +162,7 @@ class Perf:
         return tuple(argv)
 
 
-def make_perf(setup: Setup) -> Profiler:
+def make_perf(setup: base.Setup) -> base.Profiler:
     """Return perf set up for ``setup``.
 
     Raises ``UsageError`` ``E_PROFILER_OPTION`` for an unknown call graph.
@@ -205,20 +183,20 @@ def make_perf(setup: Setup) -> Profiler:
     )
 
 
-def _silence_error(child: Child, timeout_s: float, activity: str) -> ProfilerError:
+def _silence_error(child: Child, timeout_s: float, activity: str) -> tools.ProfilerError:
     status = child.wait(_LAST_WORDS_S)  # its pipes close a moment before it ends
     if status is None:
-        return timeout_error(NAME, timeout_s, activity)
-    return failure_error(NAME, child.stderr_bytes(), status)
+        return tools.timeout_error(perf_data.NAME, timeout_s, activity)
+    return tools.failure_error(perf_data.NAME, child.stderr_bytes(), status)
 
 
 @dataclass(slots=True)
 class _RunningPerf:
     child: Child
     control: socket
-    recording: Recording
+    recording: base.Recording
 
-    def stop(self) -> Recording:
+    def stop(self) -> base.Recording:
         """Disable the event first, so that the stopping itself is not sampled."""
         try:
             if not all(_send(self.control, word) for word in ("disable", "stop")):

@@ -3,8 +3,6 @@
 CPython's ``-X perf_jit`` writes the jitdump to /tmp, and ``perf inject --jit`` more files there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os
@@ -21,12 +19,7 @@ from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.core.text import decode_name, escape_name
 from pytest_flamegate.profile.frames import make_native_frame, make_stack
 from pytest_flamegate.profile.model import Frame, Stack
-from pytest_flamegate.profile.profilers.tools import (
-    ProfilerError,
-    failure_error,
-    output_error,
-    timeout_error,
-)
+from pytest_flamegate.profile.profilers import tools
 
 NAME = "perf"
 FIELDS = "pid,tid,time,event,ip,sym,dso"
@@ -99,7 +92,7 @@ class ParsedScript:
     def finish(self) -> None:
         """Fill ``stacks``. Raises ``ProfilerError`` if the last sample is cut off."""
         if self._sample is not None:
-            raise output_error(NAME, "the last sample is cut off")
+            raise tools.output_error(NAME, "the last sample is cut off")
         for numbers, samples in self._counts.items():
             stack = make_stack(self._frames[number] for number in reversed(numbers))
             self.stacks[stack] = self.stacks.get(stack, 0) + samples
@@ -183,8 +176,8 @@ def _parse_frame(described: bytes, roots: Sequence[str]) -> Frame | None:
     return make_native_frame(text[:at], text[at + 2 : -1], roots)
 
 
-def _unexpected_line(line: bytes) -> ProfilerError:
-    return output_error(NAME, f"unexpected line {escape_name(decode_name(line.strip()))!r}")
+def _unexpected_line(line: bytes) -> tools.ProfilerError:
+    return tools.output_error(NAME, f"unexpected line {escape_name(decode_name(line.strip()))!r}")
 
 
 DIRECTORY = Path("/tmp")  # noqa: S108 - CPython has this path built in
@@ -219,7 +212,7 @@ def parse_evlist(listed: bytes) -> tuple[str, int, str]:
         copied = _STACK_BYTES.search(line)
         graph = f"dwarf,{copied[1]}" if copied else "fp" if "CALLCHAIN" in found[3] else "none"
         return found[1], int(found[2]), graph
-    raise output_error(NAME, "perf evlist names no sampled event")
+    raise tools.output_error(NAME, "perf evlist names no sampled event")
 
 
 def parse_stats(stats: bytes) -> int:
@@ -232,11 +225,11 @@ def run_perf(*argv: str | Path) -> bytes:
     """Return the output of one of perf's commands. Raises ``ProfilerError``."""
     result = process.run([*map(str, argv)], timeout_s=READ_TIMEOUT_S, env=perf_environment())
     if result.timed_out:
-        raise timeout_error(NAME, READ_TIMEOUT_S, f"running perf {argv[1]}")
+        raise tools.timeout_error(NAME, READ_TIMEOUT_S, f"running perf {argv[1]}")
     if result.returncode != 0:
-        raise failure_error(NAME, result.stderr or result.stdout, result.returncode)
+        raise tools.failure_error(NAME, result.stderr or result.stdout, result.returncode)
     if _NOT_CLOSED in result.stderr:
-        raise output_error(NAME, "perf record did not finish writing it")
+        raise tools.output_error(NAME, "perf record did not finish writing it")
     return result.stdout
 
 
@@ -258,7 +251,7 @@ def read_script(
             error = None
             try:
                 parsed = parse_script(_read_chunks(ours, deadline), roots, window_ns)
-            except ProfilerError as caught:
+            except tools.ProfilerError as caught:
                 error = caught
             status = child.wait(_LAST_WORDS_S if error else deadline - time.monotonic())
             stderr = child.stderr_bytes()
@@ -267,7 +260,7 @@ def read_script(
     if error is None and status is None:
         raise _script_timeout()
     if status:  # perf failed: its message explains why the output could not be parsed
-        raise failure_error(NAME, stderr, status)
+        raise tools.failure_error(NAME, stderr, status)
     if error is not None:
         raise error
     return parsed
@@ -289,7 +282,7 @@ def read_named_script(
         run_perf(program, "inject", "-f", "--jit", "-i", raw, "-o", injected)
         return read_script(program, injected, roots, window_ns)
     except OSError as error:
-        raise output_error(NAME, f"the jitdump of process {pid}: {error}") from None
+        raise tools.output_error(NAME, f"the jitdump of process {pid}: {error}") from None
     finally:
         injected.unlink(missing_ok=True)
 
@@ -302,8 +295,8 @@ def _read_chunks(ours: FileIO, deadline: float) -> Iterator[bytes]:
     raise _script_timeout()
 
 
-def _script_timeout() -> ProfilerError:
-    return timeout_error(NAME, READ_TIMEOUT_S, "running perf script")
+def _script_timeout() -> tools.ProfilerError:
+    return tools.timeout_error(NAME, READ_TIMEOUT_S, "running perf script")
 
 
 def jitdump_path(pid: int) -> Path:

@@ -6,8 +6,6 @@ native frames are asked for. Without pausing, 3 to 5 % of the samples fail and s
 that never existed.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Sequence
@@ -17,33 +15,11 @@ from pathlib import Path
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UsageError
 from pytest_flamegate.core.process import Child
-from pytest_flamegate.profile.formats.speedscope import (
-    SampledStacks,
-    count_pyspy_samples,
-    parse_speedscope,
-)
+from pytest_flamegate.profile.formats import speedscope
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import no_samples_error
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.profile.profilers.base import (
-    Probe,
-    Profiler,
-    Recording,
-    RunningProfiler,
-    Setup,
-    WrappedCommand,
-    unused_path,
-)
-from pytest_flamegate.profile.profilers.tools import (
-    ProfilerError,
-    explain_error,
-    failure_error,
-    find_program,
-    output_error,
-    timeout_error,
-    tool_version,
-    try_profiler,
-)
+from pytest_flamegate.profile.profilers import base, tools
 
 NAME = "py-spy"
 RATE_HZ = 100
@@ -83,36 +59,36 @@ class PySpy:
     python_flags: tuple[str, ...] = ()
     name: str = field(default=NAME, init=False)
 
-    def probe(self) -> Probe:
+    def probe(self) -> base.Probe:
         """Try it on a small process."""
-        return try_profiler(self)
+        return tools.try_profiler(self)
 
-    def attach(self, pid: int, directory: Path) -> RunningProfiler:
+    def attach(self, pid: int, directory: Path) -> base.RunningProfiler:
         """Sample ``pid``. If pausing it is forbidden, sample without, and say so."""
-        raw = unused_path(directory, f"{NAME}-{pid}", ".json")
-        argv = (*self._record(find_program(NAME), raw), "--pid", str(pid))
-        recording = Recording(raw, pid, clocks.read_start_ticks(pid), self.nonblocking)
+        raw = base.unused_path(directory, f"{NAME}-{pid}", ".json")
+        argv = (*self._record(tools.find_program(NAME), raw), "--pid", str(pid))
+        recording = base.Recording(raw, pid, clocks.read_start_ticks(pid), self.nonblocking)
         try:
             return _RunningPySpy(_start(argv), recording)
-        except ProfilerError as error:
+        except tools.ProfilerError as error:
             if error.code != "E_PROFILER_DENIED" or self.native or self.nonblocking:
                 raise
             try:
                 child = _start((*argv, "--nonblocking"))
-            except ProfilerError:
+            except tools.ProfilerError:
                 raise error from None
             degraded = (f"{UNPAUSED}: {error.reason}",)
             return _RunningPySpy(child, replace(recording, nonblocking=True, degraded=degraded))
 
-    def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
+    def wrap(self, argv: Sequence[str], directory: Path) -> base.WrappedCommand:
         """Run ``argv`` under py-spy, whose exit status does not depend on that of ``argv``."""
-        raw = unused_path(directory, NAME, ".json")
-        recorded = (*self._record(find_program(NAME), raw), "--", *argv)
-        return WrappedCommand(recorded, Recording(raw), remove_own_lines)
+        raw = base.unused_path(directory, NAME, ".json")
+        recorded = (*self._record(tools.find_program(NAME), raw), "--", *argv)
+        return base.WrappedCommand(recorded, base.Recording(raw), remove_own_lines)
 
     def parse(
         self,
-        recording: Recording,
+        recording: base.Recording,
         stderr: bytes = b"",
         window_ns: tuple[int, int] | None = None,  # noqa: ARG002 - py-spy writes no times
     ) -> Profile:
@@ -120,16 +96,16 @@ class PySpy:
         try:
             return self._parse(recording)
         except FlamegateError as error:
-            raise explain_error(NAME, stderr, error) from None
+            raise tools.explain_error(NAME, stderr, error) from None
 
     def clean_up(self, pid: int) -> None:
         """Nothing is left behind."""
 
-    def _parse(self, recording: Recording) -> Profile:
+    def _parse(self, recording: base.Recording) -> Profile:
         try:
             content = recording.raw.read_bytes()
         except OSError as error:
-            raise output_error(NAME, error.strerror or str(error)) from None
+            raise tools.output_error(NAME, error.strerror or str(error)) from None
         sampled = parse_recording(content, self.roots, native=self.native)
         # The main thread's number is that of the process.
         pids = (recording.pid,) if recording.pid is not None else sampled.threads[:1]
@@ -143,7 +119,7 @@ class PySpy:
             degraded.append(f"native stacks at {self.rate_hz} Hz slow the program down")
         return Profile(
             profiler=NAME,
-            profiler_version=tool_version(find_program(NAME)),
+            profiler_version=tools.tool_version(tools.find_program(NAME)),
             event=EVENT,
             rate_hz=self.rate_hz,
             call_graph=CALL_GRAPH + NATIVE * self.native + NONBLOCKING * nonblocking,
@@ -163,7 +139,7 @@ class PySpy:
         return (program, "record", "--rate", str(self.rate_hz), *options, "--output", str(raw))
 
 
-def make_pyspy(setup: Setup) -> Profiler:
+def make_pyspy(setup: base.Setup) -> base.Profiler:
     """Return py-spy set up for ``setup``.
 
     Raises ``UsageError`` ``E_PROFILER_OPTION`` for a call graph, which only perf has, and for a
@@ -212,9 +188,9 @@ def _start(argv: Sequence[str]) -> Child:
         while _STARTED not in child.stdout_bytes():
             status = child.poll()
             if status is not None:
-                raise failure_error(NAME, child.stderr_bytes(), status)
+                raise tools.failure_error(NAME, child.stderr_bytes(), status)
             if time.monotonic() > deadline:
-                raise timeout_error(NAME, ANSWER_TIMEOUT_S, "starting to sample")
+                raise tools.timeout_error(NAME, ANSWER_TIMEOUT_S, "starting to sample")
             time.sleep(_POLL_S)
     except BaseException:
         child.end()
@@ -225,17 +201,17 @@ def _start(argv: Sequence[str]) -> Child:
 @dataclass(slots=True)
 class _RunningPySpy:
     child: Child
-    recording: Recording
+    recording: base.Recording
 
-    def stop(self) -> Recording:
+    def stop(self) -> base.Recording:
         """Interrupt py-spy: only then does it write its file. Its exit status says nothing."""
         try:
             self.child.interrupt()
             if self.child.wait(STOP_TIMEOUT_S) is None:
-                raise timeout_error(NAME, STOP_TIMEOUT_S, "writing its file")
+                raise tools.timeout_error(NAME, STOP_TIMEOUT_S, "writing its file")
             failures = count_failures(self.child.stdout_bytes())
             if failures is None or not self.recording.raw.is_file():
-                raise failure_error(NAME, self.child.stderr_bytes(), self.child.poll())
+                raise tools.failure_error(NAME, self.child.stderr_bytes(), self.child.poll())
         finally:
             self.child.end()
         return replace(self.recording, errors=failures)
@@ -247,9 +223,11 @@ class _RunningPySpy:
 
 def parse_recording(
     raw: bytes, roots: Sequence[str] = (), *, native: bool = False
-) -> SampledStacks:
+) -> speedscope.SampledStacks:
     """Parse the bytes of py-spy's file. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``."""
     try:
-        return count_pyspy_samples(parse_speedscope(raw), roots, native=native)
+        return speedscope.count_pyspy_samples(
+            speedscope.parse_speedscope(raw), roots, native=native
+        )
     except ReceiptError as error:
-        raise output_error(NAME, error.problem) from None
+        raise tools.output_error(NAME, error.problem) from None

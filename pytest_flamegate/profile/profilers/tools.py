@@ -1,7 +1,5 @@
 """The programs of profilers: path, version, a short real trial, and errors for their messages."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -4,8 +4,6 @@ It cannot be taken for a receipt: ``kind`` says what it is, and its grade is SEL
 other files it has next to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, cast

@@ -4,8 +4,6 @@
 prints tables: Markdown unless it is given ``-o``.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib
@@ -15,32 +13,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_flamegate.core.text import quote
-from pytest_flamegate.receipt.imports.imported import (
-    Imported,
-    ImportedMetric,
-    LeftOut,
-    Name,
-    Setting,
-    Statistic,
-    unit_of,
-)
-from pytest_flamegate.receipt.imports.values import (
-    MAX_TEXT,
-    Form,
-    find,
-    first_text,
-    is_table,
-    look_up,
-    malformed_error,
-    no_results_error,
-    read_count,
-    read_documents,
-    read_number,
-    read_settings,
-    read_table,
-    require_object,
-    unique_names,
-)
+from pytest_flamegate.receipt.imports import imported, values
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +25,7 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     field: str
-    name: Name
+    name: imported.Name
     formula: str
     scale: float = 1.0
     counted: bool = False
@@ -87,49 +60,49 @@ class ImportFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: tuple[str, ...] = ()
     times: tuple[Figure, ...] = ()
     rates: tuple[Figure, ...] = ()
-    statistics: Mapping[Statistic, str] = msgspec.field(default_factory=dict)
+    statistics: Mapping[imported.Statistic, str] = msgspec.field(default_factory=dict)
     rate: str = "{}"
     spread: str = ""
     samples: str = ""
     unit: str = ""
-    form: Form = "json"
+    form: values.Form = "json"
 
     def recognises(self, data: bytes) -> bool:
         """Whether ``data`` looks like a file of this format."""
         if self.form != "json":
-            return is_table(data, self.form, frozenset(self.marks))
+            return values.is_table(data, self.form, frozenset(self.marks))
         marks = (f'"{mark}"'.encode() for mark in self.marks)
         return data.lstrip()[:1] in (b"{", b"[") and all(mark in data for mark in marks)
 
-    def read(self, data: bytes) -> tuple[Imported, ...]:
+    def read(self, data: bytes) -> tuple[imported.Imported, ...]:
         """Return the results in ``data``.
 
         Raises:
             ReceiptError: ``E_TOO_LARGE``, ``E_IMPORT_MALFORMED`` or ``E_JSON_...``.
             UndecidedError: ``E_NO_RESULTS``.
         """
-        documents = read_documents(data) if self.form == "json" else _read_rows(data, self)
+        documents = values.read_documents(data) if self.form == "json" else _read_rows(data, self)
         if self.tool == LLAMA_BENCH.tool:
-            names = unique_names([_name_test(test) for test in documents])
+            names = values.unique_names([_name_test(test) for test in documents])
             return tuple(map(_read_test, documents, names))
         entries = [(document, document, "") for document in documents]
         if self.entries:
             report = documents[0]
             listed = report.get(self.entries)
             if not isinstance(listed, list) or not listed:
-                raise malformed_error(f"{self.entries} must be a list with an entry")
+                raise values.malformed_error(f"{self.entries} must be a list with an entry")
             entries = [
-                (report, require_object(entry, "an entry"), f"{self.entries}.{index}.")
+                (report, values.require_object(entry, "an entry"), f"{self.entries}.{index}.")
                 for index, entry in enumerate(listed)
             ]
-        names = unique_names([self.result or _name_load(entry) for _, entry, _ in entries])
+        names = values.unique_names([self.result or _name_load(entry) for _, entry, _ in entries])
         return tuple(
             self._read_entry(*each, name) for each, name in zip(entries, names, strict=True)
         )
 
     def _read_entry(
         self, report: Mapping[str, object], entry: Mapping[str, object], place: str, name: str
-    ) -> Imported:
+    ) -> imported.Imported:
         """Return the result in ``entry``, which is at ``place`` of the file."""
         collector = _Collector(place)
         requests = self._read_requests(entry, place)
@@ -139,21 +112,23 @@ class ImportFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             samples = requests if figure.counted else None
             if self.samples:
                 path = self._path(self.samples, figure)
-                samples = read_count(find(entry, path), path)
-            spread = find(entry, self._path(self.spread, figure))
+                samples = values.read_count(values.find(entry, path), path)
+            spread = values.find(entry, self._path(self.spread, figure))
             for statistic, template in self.statistics.items():
                 path = self._path(template, figure)
                 stddev = spread if statistic == "mean" else None
-                collector.add(figure, statistic, find(entry, path), path, samples, stddev)
+                collector.add(figure, statistic, values.find(entry, path), path, samples, stddev)
         for figure in self.rates:
             path = self._path(self.rate, figure)
             samples = requests if figure.counted else None
-            collector.add(figure, "total", find(entry, path), path, samples)
-        version = first_text(report, [self.version])
+            collector.add(figure, "total", values.find(entry, path), path, samples)
+        version = values.first_text(report, [self.version])
         is_other = self.tool_without_version and not version and "schema_version" not in report
         tool = self.tool_without_version if is_other else self.tool
-        settings = read_settings(entry, self.settings)
-        return collector.finish(tool, name, version, first_text(entry, self.models), settings)
+        settings = values.read_settings(entry, self.settings)
+        return collector.finish(
+            tool, name, version, values.first_text(entry, self.models), settings
+        )
 
     def _path(self, template: str, figure: Figure) -> str:
         return self.prefix + template.format(figure.field) if template else ""
@@ -161,14 +136,14 @@ class ImportFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _read_requests(self, entry: Mapping[str, object], place: str) -> int | None:
         """Return the number of successful requests; UndecidedError ``E_NO_RESULTS`` if it is 0."""
         path = self.requests.removesuffix("[]")
-        value = find(entry, path)
+        value = values.find(entry, path)
         if path != self.requests:
             if not isinstance(value, list):
-                raise malformed_error(f"{path} must be a list")
+                raise values.malformed_error(f"{path} must be a list")
             value = len(value)
-        found = read_count(value, place + path)
+        found = values.read_count(value, place + path)
         if found == 0:
-            raise no_results_error(
+            raise values.no_results_error(
                 f"no request succeeded ({place}{path} is 0)",
                 "Read the server's answers, and run the benchmark again.",
             )
@@ -188,22 +163,22 @@ class _Collector:
 
     def __init__(self, place: str = "") -> None:
         self._place = place
-        self._metrics: list[ImportedMetric] = []
-        self._left_out: list[LeftOut] = []
+        self._metrics: list[imported.ImportedMetric] = []
+        self._left_out: list[imported.LeftOut] = []
 
     def check_unit(self, figure: Figure, entry: Mapping[str, object], path: str) -> None:
         """Raise ReceiptError ``E_IMPORT_MALFORMED`` if a figure is stated in another unit."""
-        expected = _UNITS[unit_of(figure.name)[0]]
+        expected = _UNITS[imported.unit_of(figure.name)[0]]
         is_stated = path and entry.get(figure.field) is not None
-        if is_stated and (unit := find(entry, path)) not in expected:
-            raise malformed_error(
+        if is_stated and (unit := values.find(entry, path)) not in expected:
+            raise values.malformed_error(
                 f"{figure.field} must be in {' or '.join(expected)}, and is in {quote(unit)}"
             )
 
     def add(
         self,
         figure: Figure,
-        statistic: Statistic,
+        statistic: imported.Statistic,
         value: object,
         path: str,
         samples: int | None,
@@ -215,21 +190,21 @@ class _Collector:
         ReceiptError ``E_IMPORT_MALFORMED`` for a value that is no finite number from 0 on.
         """
         field = self._place + path
-        found = read_number(value, field)
+        found = values.read_number(value, field)
         if found is None:
             return
         if found == 0:
-            self._left_out.append(LeftOut(field, "it is 0, so nothing was measured"))
+            self._left_out.append(imported.LeftOut(field, "it is 0, so nothing was measured"))
             return
-        spread = read_number(stddev, f"the spread of {field}")
+        spread = values.read_number(stddev, f"the spread of {field}")
         scaled = [None if each is None else each * figure.scale for each in (found, spread)]
         if math.inf in scaled:
-            raise malformed_error(f"{quote(field)} is out of range")
+            raise values.malformed_error(f"{quote(field)} is out of range")
         self._metrics.append(
-            ImportedMetric(
+            imported.ImportedMetric(
                 figure.name,
                 scaled[0] or 0.0,
-                *unit_of(figure.name),
+                *imported.unit_of(figure.name),
                 formula=figure.formula,
                 statistic=statistic,
                 field=field,
@@ -239,19 +214,24 @@ class _Collector:
         )
 
     def finish(
-        self, tool: str, result: str, version: str, model: str, settings: Mapping[str, Setting]
-    ) -> Imported:
+        self,
+        tool: str,
+        result: str,
+        version: str,
+        model: str,
+        settings: Mapping[str, imported.Setting],
+    ) -> imported.Imported:
         """Return the result; UndecidedError ``E_NO_RESULTS`` if it has no figure."""
         if not self._metrics:
-            raise no_results_error(
+            raise values.no_results_error(
                 f"{quote(result)} of {tool} has no figure that can be compared",
                 "Run the benchmark again, with streaming on, so that requests succeed.",
             )
-        return Imported(
+        return imported.Imported(
             result,
             tool,
-            version[:MAX_TEXT],
-            model[:MAX_TEXT],
+            version[: values.MAX_TEXT],
+            model[: values.MAX_TEXT],
             settings,
             tuple(self._metrics),
             tuple(self._left_out),
@@ -260,10 +240,10 @@ class _Collector:
 
 def _name_load(entry: Mapping[str, object]) -> str:
     """Return a name for the file of a result: its strategy in letters, digits and dashes."""
-    strategy = look_up(entry, "config.strategy") or look_up(entry, "args.strategy")
-    rate = look_up(strategy, "rate") or look_up(strategy, "streams")
+    strategy = values.look_up(entry, "config.strategy") or values.look_up(entry, "args.strategy")
+    rate = values.look_up(strategy, "rate") or values.look_up(strategy, "streams")
     number = f"-{rate:g}" if isinstance(rate, (int, float)) and not isinstance(rate, bool) else ""
-    name = f"{first_text(strategy, ['type_'])}{number}"[:60]
+    name = f"{values.first_text(strategy, ['type_'])}{number}"[:60]
     plain = "".join(each if each.isascii() and each.isalnum() else "-" for each in name)
     return "-".join(part for part in plain.split("-") if part) or "benchmark"
 
@@ -308,11 +288,13 @@ def _read_rows(data: bytes, form: ImportFormat) -> list[Mapping[str, object]]:
     """Return the rows of a table of llama-bench with the names and numbers of its JSON."""
     build = _BUILD.search(data)
     tests: list[Mapping[str, object]] = []
-    for row in read_table(data, form.form, frozenset(form.marks)):
+    for row in values.read_table(data, form.form, frozenset(form.marks)):
         if form.form == "markdown":
             found = _TEST.fullmatch(row["test"])
             if found is None:
-                raise malformed_error(f"{quote(row['test'])} is no test such as pp512 or tg128")
+                raise values.malformed_error(
+                    f"{quote(row['test'])} is no test such as pp512 or tg128"
+                )
             row["n_prompt"], row["n_gen"], row["n_depth"] = (each or "0" for each in found.groups())
             row["avg_ts"], _, row["stddev_ts"] = row["t/s"].replace(" ", "").partition("±")
             if build is not None:
@@ -323,19 +305,19 @@ def _read_rows(data: bytes, form: ImportFormat) -> list[Mapping[str, object]]:
                 test[name] = float(value) if "." in value else int(value)
         tests.append(test)
     if not tests:
-        raise no_results_error("the table has no row", "Let llama-bench run to its end.")
+        raise values.no_results_error("the table has no row", "Let llama-bench run to its end.")
     return tests
 
 
 def _count(test: Mapping[str, object], name: str) -> int:
-    return read_count(test.get(name), name) or 0
+    return values.read_count(test.get(name), name) or 0
 
 
 def _name_test(test: Mapping[str, object]) -> str:
     counts = {"pp": _count(test, "n_prompt"), "tg": _count(test, "n_gen")}
     parts = [f"{kind}{count}" for kind, count in counts.items() if count]
     if not parts:
-        raise no_results_error(
+        raise values.no_results_error(
             "a test processed no tokens (n_prompt and n_gen are 0)",
             "Run llama-bench with -p or -n above 0.",
         )
@@ -343,7 +325,7 @@ def _name_test(test: Mapping[str, object]) -> str:
     return "-".join([*parts, f"d{depth}"] if depth else parts)
 
 
-def _read_test(test: Mapping[str, object], name: str) -> Imported:
+def _read_test(test: Mapping[str, object], name: str) -> imported.Imported:
     prompt, generated = _count(test, "n_prompt"), _count(test, "n_gen")
     figure = _BOTH if prompt and generated else _PROMPT if prompt else _GENERATION
     rates = _repetitions(test)
@@ -352,9 +334,12 @@ def _read_test(test: Mapping[str, object], name: str) -> Imported:
     samples = None if rates is None else len(rates)
     collector = _Collector()
     collector.add(figure, "mean", test.get("avg_ts"), "avg_ts", samples, stddev)
-    number, commit = test.get("build_number"), first_text(test, ["build_commit"])
+    number, commit = test.get("build_number"), values.first_text(test, ["build_commit"])
     version = f"b{number} {commit}".strip() if type(number) is int else commit
-    model, settings = first_text(test, ["model_type"]), read_settings(test, _TEST_SETTINGS)
+    model, settings = (
+        values.first_text(test, ["model_type"]),
+        values.read_settings(test, _TEST_SETTINGS),
+    )
     return collector.finish(LLAMA_BENCH.tool, name, version, model, settings)
 
 
@@ -363,15 +348,17 @@ def _repetitions(test: Mapping[str, object]) -> list[float] | None:
 
     ReceiptError ``E_IMPORT_MALFORMED`` if their mean is not the stated one.
     """
-    listed, mean = test.get("samples_ts"), read_number(test.get("avg_ts"), "avg_ts")
+    listed, mean = test.get("samples_ts"), values.read_number(test.get("avg_ts"), "avg_ts")
     if listed is None:
         return None
     if not isinstance(listed, list) or not listed:
-        raise malformed_error("samples_ts must be a list of rates")
-    rates = [read_number(each, "samples_ts") or 0.0 for each in listed]
+        raise values.malformed_error("samples_ts must be a list of rates")
+    rates = [values.read_number(each, "samples_ts") or 0.0 for each in listed]
     computed = math.fsum(rates) / len(rates)
     if mean is not None and not math.isclose(mean, computed, rel_tol=_AGREEMENT):
-        raise malformed_error(f"avg_ts is {mean:.6g}, but the mean of samples_ts is {computed:.6g}")
+        raise values.malformed_error(
+            f"avg_ts is {mean:.6g}, but the mean of samples_ts is {computed:.6g}"
+        )
     return rates
 
 

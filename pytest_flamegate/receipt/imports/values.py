@@ -1,7 +1,5 @@
 """The values of a foreign file: documents of JSON, rows of tables, and the numbers and texts."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -3,8 +3,6 @@
 A new rule is one function in the module of its subject; a new module is one more name below.
 """
 
-from __future__ import annotations
-
 from pytest_flamegate.receipt.rules import (
     bricks,
     claim,

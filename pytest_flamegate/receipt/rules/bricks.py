@@ -1,21 +1,9 @@
 """Rules over brick runs, in which bricks were timed: their processes, times and calls."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from pytest_flamegate.bricks.record import (
-    KNOWN_BRICKS,
-    BrickRun,
-    BrickTotals,
-    Provenance,
-    Sync,
-    compute_bucket_bounds_ns,
-    find_bucket,
-    parse_bucket,
-    resolve_alias,
-)
+from pytest_flamegate.bricks import record
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
@@ -25,8 +13,8 @@ THREAD_SLACK = 0.01
 """The bricks of a thread and the sequences are read from one clock, some calls apart."""
 SLACK_NS = 1_000_000
 
-_LATER: tuple[Provenance, ...] = ("measured_device_event", "derived")
-_PROVENANCE: Mapping[Sync, tuple[Provenance, ...]] = {
+_LATER: tuple[record.Provenance, ...] = ("measured_device_event", "derived")
+_PROVENANCE: Mapping[record.Sync, tuple[record.Provenance, ...]] = {
     "none": ("measured_wall",),
     "immediate": ("measured_wall",),
     "per_layer": _LATER,
@@ -98,7 +86,7 @@ def _check_totals(case: Submission) -> Iterator[str]:
                 )
 
 
-def _whole_times(each: BrickRun) -> Iterator[str]:
+def _whole_times(each: record.BrickRun) -> Iterator[str]:
     """Yield bricks whose calls together took less than their own time or their longest call.
 
     Summed over layers and phases, because a nested call of the same brick counts at the outermost.
@@ -117,36 +105,36 @@ def _whole_times(each: BrickRun) -> Iterator[str]:
             )
 
 
-def _names(each: BrickRun) -> Iterator[str]:
+def _names(each: record.BrickRun) -> Iterator[str]:
     """Yield bricks under an alias or listed twice, whose calls would count twice."""
     rows = Counter((row.name, row.layer, row.phase) for row in each.totals)
     for (name, _, _), times in rows.items():
         if times > 1:
             yield f"The brick {quote(name)} is listed twice in one layer of process {each.pid}."
     for row in each.totals:
-        proper = resolve_alias(row.name)
+        proper = record.resolve_alias(row.name)
         if proper != row.name:
             yield f"Process {each.pid} has a brick {quote(row.name)}, an alias of {proper}."
-        category = KNOWN_BRICKS.get(row.name, row.category)
+        category = record.KNOWN_BRICKS.get(row.name, row.category)
         if category != row.category:
             yield f"Process {each.pid} has {quote(row.name)} as {row.category}, not {category}."
 
 
-def _problem(row: BrickTotals, *, nested: bool) -> str | None:
+def _problem(row: record.BrickTotals, *, nested: bool) -> str | None:
     """Return how ``row`` contradicts itself; if calls are nested the whole may be less."""
     least = most = 0
     numbers = []
     for name, calls in row.durations.items():
-        if (number := parse_bucket(name)) is None:
+        if (number := record.parse_bucket(name)) is None:
             return f"has a duration called {quote(name)}"
-        low_ns, high_ns = compute_bucket_bounds_ns(number)
+        low_ns, high_ns = record.compute_bucket_bounds_ns(number)
         least += calls * low_ns
         most += calls * high_ns
         numbers += [number] if calls else []
     counted = sum(row.durations.values())
     if row.calls < 1 or counted != row.calls:
         return f"has {row.calls:,} calls, but durations of {counted:,}"
-    ends = (find_bucket(row.min_ns), find_bucket(row.max_ns))
+    ends = (record.find_bucket(row.min_ns), record.find_bucket(row.max_ns))
     if ends != (min(numbers), max(numbers)):
         return "has a shortest or longest call outside its durations"
     if row.total_ns > most or (not nested and row.total_ns < max(least, row.self_ns)):
@@ -245,7 +233,7 @@ def _lengths(run: Run) -> list[int]:
     return [len(gaps) for block in run.blocks for gaps in block.sequences_ns]
 
 
-def _pairs(case: Submission) -> Iterator[tuple[BrickRun, Run]]:
+def _pairs(case: Submission) -> Iterator[tuple[record.BrickRun, Run]]:
     """Yield each record with its run; ``_check_processes`` reports a record without one."""
     runs = {(run.pid, run.started_ticks): run for run in case.evidence.runs if run.role == "bricks"}
     for each in case.evidence.bricks:

@@ -1,7 +1,5 @@
 """Rules over a receipt alone: its figures, the outcome of its own run, its age."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache

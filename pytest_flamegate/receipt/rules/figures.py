@@ -3,8 +3,6 @@
 Gates and reports read the metrics, so an edited metric is an edited verdict.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator

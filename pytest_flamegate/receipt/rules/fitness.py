@@ -6,18 +6,10 @@ the grade: if the profiler or the token times cover only a small part of the run
 not observed.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator
 
-from pytest_flamegate.config.thresholds import (
-    MAX_CPU_PRESSURE_PCT,
-    MAX_WAITING,
-    MIN_PROCESSES,
-    SAMPLE_FLOOR,
-    STACK_FLOOR,
-)
+from pytest_flamegate.config import thresholds
 from pytest_flamegate.core.text import Notice, quote
 from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
@@ -204,8 +196,9 @@ def _check_determinism(case: Submission) -> Iterator[str]:
 @REASONS.rule("F_FEW_PROCESSES", "Enough processes were timed.")
 def _check_processes(case: Submission) -> Iterator[str]:
     timed = sum(run.tokens > 0 for run in case.timed)
-    if timed < MIN_PROCESSES:
-        yield f"{timed} process(es) were timed; the spread needs at least {MIN_PROCESSES}."
+    if timed < thresholds.MIN_PROCESSES:
+        least = thresholds.MIN_PROCESSES
+        yield f"{timed} process(es) were timed; the spread needs at least {least}."
 
 
 @REASONS.rule(
@@ -229,8 +222,12 @@ def _check_profile(case: Submission) -> Iterator[str]:
 @REASONS.rule("F_FEW_SAMPLES", "The profile has enough samples.")
 def _check_samples(case: Submission) -> Iterator[str]:
     profile = case.evidence.profile
-    if profile is not None and profile.rate_hz > 0 and 0 < profile.samples < SAMPLE_FLOOR:
-        yield f"{profile.samples} samples were taken; a hotspot needs {SAMPLE_FLOOR}."
+    if (
+        profile is not None
+        and profile.rate_hz > 0
+        and 0 < profile.samples < thresholds.SAMPLE_FLOOR
+    ):
+        yield f"{profile.samples} samples were taken; a hotspot needs {thresholds.SAMPLE_FLOOR}."
 
 
 @REASONS.rule(
@@ -244,10 +241,10 @@ def _check_quality(case: Submission) -> Iterator[str]:
         return
     if profile.degraded:
         yield f"The profile is degraded: {', '.join(map(quote, profile.degraded))}."
-    if profile.call_graph != "none" and profile.completeness < STACK_FLOOR:
+    if profile.call_graph != "none" and profile.completeness < thresholds.STACK_FLOOR:
         yield (
             f"{profile.completeness:.0%} of the stacks reach the start of the workload; "
-            f"{STACK_FLOOR:.0%} are needed."
+            f"{thresholds.STACK_FLOOR:.0%} are needed."
         )
 
 
@@ -296,7 +293,7 @@ def _check_commit(case: Submission) -> Iterator[str]:
 def _check_machine(case: Submission) -> Iterator[str]:
     timed = case.timed
     pressures = [run.cpu_pressure_pct for run in timed if run.cpu_pressure_pct is not None]
-    if pressures and statistics.median(pressures) > MAX_CPU_PRESSURE_PCT:
+    if pressures and statistics.median(pressures) > thresholds.MAX_CPU_PRESSURE_PCT:
         yield f"Tasks waited for a CPU {statistics.median(pressures):.0f} % of the time."
     # Waits of several threads add up, and their wall time does not.
     waited, passed = 0, 0
@@ -304,7 +301,7 @@ def _check_machine(case: Submission) -> Iterator[str]:
         for block in run.blocks:
             waited += block.judged.run_delay_ns or 0
             passed += block.judged.wall_ns * max(1, run.threads or 1)
-    if waited > MAX_WAITING * passed:
+    if waited > thresholds.MAX_WAITING * passed:
         yield f"Timed processes waited for a CPU {waited / max(1, passed):.0%} of their time."
 
 

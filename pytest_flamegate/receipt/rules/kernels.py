@@ -3,8 +3,6 @@
 The kernel policy gives the meaning of names.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

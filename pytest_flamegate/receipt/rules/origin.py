@@ -1,7 +1,5 @@
 """Rules over origin: receipt and evidence belong together, by names, digests and dates."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import lru_cache

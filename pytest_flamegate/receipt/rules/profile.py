@@ -4,8 +4,6 @@ Gates read the hotspots and the samples of each process, and people read the fol
 all three must state the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

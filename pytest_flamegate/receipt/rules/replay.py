@@ -4,8 +4,6 @@ A replay that agrees earns the grade REPLAYED. One that contradicts rejects the 
 could not compare everything says why, and the grade stays as it was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Rules over the runs: rate, tokens, the time within a run, and copies."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
