@@ -49,7 +49,7 @@ from pytest_flamegate.run.processes import PAIRS_SHARE
 from pytest_flamegate.run.publish import relative
 from pytest_flamegate.run.selftest import BUDGET_S as SELFTEST_BUDGET_S
 from pytest_flamegate.run.selftest import Bench, make_plan, open_bench
-from pytest_flamegate.run.selftest_cases import Row, exit_code_of, try_cases
+from pytest_flamegate.run.selftest_cases import CaseRow, exit_code_of, try_cases
 from pytest_flamegate.run.session import Session
 
 _MAX_PAIRS = 10_000
@@ -253,7 +253,7 @@ def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
     return found[0]
 
 
-def _text(bench: Bench, rows: Sequence[Row], seconds: float, *, colour: bool) -> list[str]:
+def _text(bench: Bench, rows: Sequence[CaseRow], seconds: float, *, colour: bool) -> list[str]:
     profiler = bench.profiler.name if bench.profiler else "no profiler"
     table = [_HEAD]
     for row in rows:

@@ -59,7 +59,7 @@ def measure(
 
 
 @dataclass(slots=True)
-class _Measurement:
+class _MeasuringLoop:
     """The common part of both strategies: the budget, the processes of each side, the progress."""
 
     prepared: Prepared
@@ -119,7 +119,7 @@ class _Measurement:
         return replace(measured, bandwidth=bandwidth)
 
 
-class _OneSide(_Measurement):
+class _OneSide(_MeasuringLoop):
     """Timed processes, then profiled ones, then more of either if that could settle something."""
 
     def measure(self) -> Measured:
@@ -178,7 +178,7 @@ class _OneSide(_Measurement):
         self.update(phase, f"{processes}, {side.samples:,} samples")
 
 
-class _Pairs(_Measurement):
+class _Pairs(_MeasuringLoop):
     """Pairs of a process of each side until one is certainly slower or none is; then profiles."""
 
     def measure(self) -> Measured:

@@ -36,7 +36,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CaseRow:
     """One line of the table."""
 
     name: str
@@ -47,7 +47,7 @@ class Row:
     detail: str = ""
 
 
-def try_cases(bench: Bench, names: Iterable[str] = ()) -> Iterator[Row]:
+def try_cases(bench: Bench, names: Iterable[str] = ()) -> Iterator[CaseRow]:
     """Try the cases in turn, or those of ``names``.
 
     Any error but ``UndecidedError`` ends them all.
@@ -63,10 +63,10 @@ def try_cases(bench: Bench, names: Iterable[str] = ()) -> Iterator[Row]:
             answer = error.code, "undecided", str(error)
         # Afterwards: how much work the other function gets depends on the measurements.
         done, expected = (text.format(**bench.case_texts) for text in (case.done, case.expected))
-        yield Row(case.name, done, expected, *answer)
+        yield CaseRow(case.name, done, expected, *answer)
 
 
-def exit_code_of(rows: Sequence[Row]) -> int:
+def exit_code_of(rows: Sequence[CaseRow]) -> int:
     """Return 0 if everything is as expected, 1 if anything differs, else 4."""
     results = {row.result for row in rows}
     if "differs" in results:

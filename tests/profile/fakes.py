@@ -63,7 +63,7 @@ def serve_spy():
     signal.signal(signal.SIGINT, signal.SIG_IGN if "ignore" in step else stop)
     print("py-spy> Sampling process 200 times a second. Press Control-C to exit.\\n", flush=True)
     while True:
-        time.sleep(60)
+        time.sleep(0.05)  # a signal just before a long sleep would wait for its end
 
 
 do = step.get("do")

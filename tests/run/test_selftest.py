@@ -33,7 +33,7 @@ from pytest_flamegate.run.selftest import (
     make_plan,
     open_bench,
 )
-from pytest_flamegate.run.selftest_cases import CASES, Row, exit_code_of, try_cases
+from pytest_flamegate.run.selftest_cases import CASES, CaseRow, exit_code_of, try_cases
 from tests.made import bundle
 from tests.report.verdicts import rate, share
 from tests.run.fakes import sealed_side
@@ -98,7 +98,7 @@ HOT = profiled(ternary_gemv=780, attention=90, rope=130)
 COLD = profiled(ternary_gemv=100, attention=90, rope=810)
 
 
-def tried(name: str, made: Bench) -> Row:
+def tried(name: str, made: Bench) -> CaseRow:
     (row,) = try_cases(made, [name])
     return row
 
@@ -269,7 +269,7 @@ def test_without_a_second_function_none_is_made_faster(tmp_path: Path) -> None:
     ],
 )
 def test_how_it_exits(results: list[Any], code: int) -> None:
-    assert exit_code_of([Row("", "", "", "", result) for result in results]) == code
+    assert exit_code_of([CaseRow("", "", "", "", result) for result in results]) == code
 
 
 PYTHON = Workload("toy", "python", "p", 4, "flamegate.toml", target="toy:generate")
@@ -306,7 +306,7 @@ def test_what_cannot_be_asked(workload: Workload, arguments: Any, code: str) -> 
     assert caught.value.code == code
 
 
-def forged(made: Bench) -> Row:
+def forged(made: Bench) -> CaseRow:
     return tried("forged receipt", made)
 
 
