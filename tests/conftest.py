@@ -1,7 +1,5 @@
 """Setup of all tests: Hypothesis, and the lanes in which pytest-xdist runs them."""
 
-from __future__ import annotations
-
 import os
 import signal
 

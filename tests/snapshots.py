@@ -1,7 +1,5 @@
 """A directory tree as it stands, to be compared with itself later."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -4,8 +4,6 @@ Each rule stands in ``RULES`` with an offence that it must find, so that a rule 
 nothing is known to look. What is allowed all the same stands in ``ALLOWED`` with its reason.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Skip a test if its tool is missing, or fail it if tools are promised."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.aa import Counted, allowed, deviates, inclusive, itself

@@ -1,7 +1,5 @@
 """Each program of benchmarks/ can be imported: a rename elsewhere must not break one unnoticed."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The brick clock: exact sums on a fake clock, and one error for each wrong use."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """A mark costs nothing while no profiler is on, and importing it loads nothing large."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import subprocess

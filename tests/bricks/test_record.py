@@ -1,7 +1,5 @@
 """Known bricks have categories and aliases; buckets of durations are as fine as promised."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections import Counter

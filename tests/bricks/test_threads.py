@@ -1,7 +1,5 @@
 """Threads and asyncio tasks time their bricks side by side: none is lost or nested across them."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

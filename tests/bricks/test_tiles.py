@@ -1,7 +1,5 @@
 """Tiles are bricks; rates are computed only from operations and bytes that were passed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of a whole run: several flame graphs with their own tools, at every width."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pytest_flamegate.report.page import run_page

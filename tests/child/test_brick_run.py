@@ -1,7 +1,5 @@
 """A brick run is recorded by the process of the engine and stored by the observer."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """The embedded model: its file, its tokens, and the sequences it generates."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import struct

@@ -1,7 +1,5 @@
 """A benchmark served from a process of its own, and the tests that cannot be."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import MappingProxyType

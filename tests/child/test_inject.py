@@ -1,7 +1,5 @@
 """Python functions are found by the names of a profile and slowed, by clocks of the test's own."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import statistics

@@ -1,7 +1,5 @@
 """Each kernel against a plain float64 (or scalar) reference."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from types import FrameType

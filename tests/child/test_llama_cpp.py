@@ -1,7 +1,5 @@
 """The engine llama-cpp: its declaration, the library's answers, and xllamacpp for real."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace

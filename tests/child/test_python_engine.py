@@ -1,7 +1,5 @@
 """Targets of the engine python in a process of their own: tokens, errors, and nothing left."""
 
-from __future__ import annotations
-
 import os
 from hashlib import sha256
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Imports of the base side come from its checkout, however the project is importable."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Run a command: in this process, or, if it starts and reaps processes, in one of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A project whose one workload was gated, by fake processes, and a directory with a receipt."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

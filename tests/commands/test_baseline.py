@@ -1,7 +1,5 @@
 """``flamegate baseline list|show|accept|prune``."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

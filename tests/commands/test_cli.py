@@ -1,7 +1,5 @@
 """The command line itself: usage errors, exit codes, closed streams."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

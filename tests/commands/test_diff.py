@@ -1,7 +1,5 @@
 """``flamegate diff``, and the difference in the report of a run."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

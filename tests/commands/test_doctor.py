@@ -1,7 +1,5 @@
 """``flamegate doctor``: the machine and its instruments, with the words of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path

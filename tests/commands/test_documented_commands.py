@@ -1,7 +1,5 @@
 """The commands that the documentation shows are read as they are meant."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """``flamegate import`` and ``flamegate export``: their output, their files and their errors."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

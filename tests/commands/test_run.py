@@ -1,7 +1,5 @@
 """``flamegate run`` and ``flamegate flamegraph``."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

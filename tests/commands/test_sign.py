@@ -1,7 +1,5 @@
 """keygen, sign, verify-receipt --key: what they write, what they say, how they exit."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """``flamegate verify-receipt``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Declared workloads: the keys of a file, and the errors in it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every option: where it can be given, which place wins, and the errors."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Thresholds: how they are written, and which layer wins."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 
 import pytest

@@ -1,7 +1,5 @@
 """Starts a tree that hangs, ends it, and counts what is left."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

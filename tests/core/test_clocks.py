@@ -1,7 +1,5 @@
 """The clocks of other processes, as kernels and sandboxes report them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

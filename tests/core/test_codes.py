@@ -1,7 +1,5 @@
 """Every code of the package is documented once, and every documented code is used."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commit that a directory is at, and the files that count as uncommitted."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Strict JSON: one document with one meaning, typed values, and errors that name the place."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

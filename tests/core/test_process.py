@@ -1,7 +1,5 @@
 """Starting, running and ending processes with all that they started."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Trees that do not want to end: ``benchmarks/durability.py trees`` ends a thousand of them."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

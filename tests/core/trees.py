@@ -4,8 +4,6 @@ Run as ``python -S -E trees.py SHAPE FILE``: makes the tree, whose processes eac
 to FILE, and hangs. Needs the standard library alone, so that a tree starts fast.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

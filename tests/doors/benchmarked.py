@@ -1,7 +1,5 @@
 """A repository with one benchmark in it, for the tests that gate it."""
 
-from __future__ import annotations
-
 from tests.doors.project import Project
 from tests.workload.repositories import git
 

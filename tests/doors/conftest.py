@@ -1,7 +1,5 @@
 """A project to run the doors in, and an environment without anybody's settings."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

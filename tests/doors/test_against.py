@@ -4,8 +4,6 @@ Processes are fakes, except in the tests marked ``measures``: their effects are 
 any noise, so that no test depends on a quiet machine.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

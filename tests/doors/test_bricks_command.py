@@ -1,7 +1,5 @@
 """``flamegate bricks``: what it prints, writes and refuses."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

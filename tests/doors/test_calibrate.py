@@ -1,7 +1,5 @@
 """``flamegate calibrate``: its file, its ledger, its words; one calibration is measured."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What ``--flamegate`` collects, and the usage errors before anything is measured."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.doors.project import Project, refused, workload

@@ -1,7 +1,5 @@
 """Hostile workload files, names and options: nothing outside the artifact directory changes."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

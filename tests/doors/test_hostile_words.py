@@ -1,7 +1,5 @@
 """What an engine says reaches terminals, CI services and reports, and steers none of them."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path

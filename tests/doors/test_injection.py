@@ -1,7 +1,5 @@
 """``--flamegate-inject`` from the command line to the receipt and the profile."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

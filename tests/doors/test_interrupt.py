@@ -1,7 +1,5 @@
 """Ctrl-C during a measurement: its processes end, and earlier results stay."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -3,8 +3,6 @@
 The effects are far larger than any noise, so that no test depends on a quiet machine.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Markers on benchmarks, and benchmarks without the gate; nothing is measured."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_flamegate.core.errors import ToolError

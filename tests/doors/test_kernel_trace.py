@@ -1,7 +1,5 @@
 """``kernel_trace``: one run more says which kernels ran, and no timed run pays for it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every key of pytest's configuration file takes effect in a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

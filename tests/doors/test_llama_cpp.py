@@ -1,7 +1,5 @@
 """llama.cpp through ``flamegate.toml``: a real model, profiled, gated and compared in pairs."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import shutil

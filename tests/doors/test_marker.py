@@ -1,7 +1,5 @@
 """What a marker may say, and which of several wins."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

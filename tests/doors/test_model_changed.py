@@ -1,7 +1,5 @@
 """The model in the evidence of a run, and the one that ``flamegate doctor`` names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The names of workloads that tests measure: readable, and one for each test."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_flamegate.engines.declare import NAME

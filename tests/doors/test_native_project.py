@@ -1,7 +1,5 @@
 """A repository of C without any Python file: built, measured, compared, for real."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

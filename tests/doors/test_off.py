@@ -1,7 +1,5 @@
 """Without ``--flamegate``: gate tests are skipped, and that is all that happens."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A compiled program that computes and reports as bitnet's does, gated end to end."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A server that is a Python program: its frames are seen from its own start on."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -3,8 +3,6 @@
 Nothing is measured; the files that test for real are marked ``measures``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A whole run with secrets in every place: they are used, and no file or output shows them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

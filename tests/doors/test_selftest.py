@@ -1,7 +1,5 @@
 """``flamegate selftest``: its cases, its output and its exit code; the nightly run is measured."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

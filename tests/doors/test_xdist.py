@@ -1,7 +1,5 @@
 """Under ``-n 2``: the results of all workers are in one summary. Processes are fakes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

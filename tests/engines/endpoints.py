@@ -1,7 +1,5 @@
 """Workloads that ask a small server of the tests' own, and that server."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from pathlib import Path

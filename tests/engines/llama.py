@@ -3,8 +3,6 @@
 It ends by itself after a while, whatever becomes of the test.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 import time

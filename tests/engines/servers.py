@@ -4,8 +4,6 @@
 little for each. It ends by itself after a while, whatever becomes of the test.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The command engine as it is declared, and programs that misbehave."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

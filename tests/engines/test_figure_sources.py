@@ -1,7 +1,5 @@
 """Figures in the output of programs: timing lines, llama.cpp, receipts and patterns."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

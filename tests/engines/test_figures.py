@@ -1,7 +1,5 @@
 """Reports of an engine about itself: strictly read, and compared with each other and the clocks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The same workload for another number of tokens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

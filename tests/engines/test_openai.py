@@ -1,7 +1,5 @@
 """What is observed of a server that behaves, or misbehaves in ways that can be lived with."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

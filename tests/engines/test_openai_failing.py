@@ -1,7 +1,5 @@
 """Servers that misbehave: each ends in a code of its own, and nothing is left running."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A real server and a real model, from flamegate.toml to the receipt."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """The recipes of docs/recipes: each is a declaration, and a target that loads only when called."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

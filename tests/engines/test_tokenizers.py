@@ -1,7 +1,5 @@
 """Tokens of a tokenizer file, and the lines that are no part of an answer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The objects that an engine may yield as tokens, and tokenizers of whole outputs."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Brick runs, made to measure: each process's cost of a call, in µs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

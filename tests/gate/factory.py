@@ -1,7 +1,5 @@
 """Evidence made to measure: times in µs per token, profiles as counts by frame, and pairs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

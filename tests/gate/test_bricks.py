@@ -1,7 +1,5 @@
 """Bricks against their budgets: a call against a time, a token against the other side."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The rule replayed on pools of known truth. Seeded: each figure here is reproducible."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields
 from random import Random

@@ -1,7 +1,5 @@
 """Whether a claimed rate was obtained again: figures of both sides in, one answer out."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Which differences forbid a comparison, each with its code, and the name of a machine."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from types import MappingProxyType

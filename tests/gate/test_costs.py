@@ -1,7 +1,5 @@
 """The cost of functions per token, and of all CPU time, with their certainty."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Judged shares: a drift fails unless its cost did not rise in a whole that got faster."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any

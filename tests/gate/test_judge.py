@@ -1,7 +1,5 @@
 """Whole verdicts: what outweighs what, what is dishonest, undecided or not comparable."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import MappingProxyType

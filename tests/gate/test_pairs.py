@@ -1,7 +1,5 @@
 """Pairs: their differences, the trimmed mean, phases, and when a decision is allowed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise

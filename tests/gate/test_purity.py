@@ -1,7 +1,5 @@
 """The gate reads nothing but its arguments."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

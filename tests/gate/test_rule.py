@@ -1,7 +1,5 @@
 """The decision rule as a table, and the error rates that verdicts report."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

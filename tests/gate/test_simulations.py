@@ -3,8 +3,6 @@
 The bounds hold for these seeds, and leave room for what another machine's draws would give.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

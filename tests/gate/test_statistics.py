@@ -1,7 +1,5 @@
 """Estimates, Student's t, Holm's correction and exact bounds, against known values."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Tokens per second against a stored baseline: decisions, views, batches and their limits."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

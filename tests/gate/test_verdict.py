@@ -1,7 +1,5 @@
 """Every verdict in one sentence."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 
 # One thread, as in a measured run: BLAS helper threads spin and gain nothing here.

@@ -1,7 +1,5 @@
 """Calls and graphs for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The parsers of this room, for the fuzzer: foreign traces, and files of digests."""
 
-from __future__ import annotations
-
 from pytest_flamegate.graph.tensors import read_digests
 from pytest_flamegate.graph.traces import read_trace
 from tests.graph.test_tensors import FILE as DIGESTS

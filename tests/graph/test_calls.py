@@ -1,7 +1,5 @@
 """The graph of recorded calls."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 

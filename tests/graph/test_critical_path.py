@@ -1,7 +1,5 @@
 """The critical path and slack, against sums and against every path that there is."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The execution graph and its document: invalid nodes, edges and documents, cycles, limits."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

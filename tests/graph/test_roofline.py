@@ -1,7 +1,5 @@
 """The roofline: computed from its inputs, with those that are missing listed and none guessed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

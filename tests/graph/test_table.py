@@ -1,7 +1,5 @@
 """The table of bricks: its sums, shares and quantiles, and the error for an empty one."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Digests do not depend on the source of values; their file is strict; two runs are compared."""
 
-from __future__ import annotations
-
 import array
 import hashlib
 import json

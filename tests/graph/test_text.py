@@ -1,7 +1,5 @@
 """The graph as a tree, byte for byte, as DOT, and the sentence on its critical path."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET

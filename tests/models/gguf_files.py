@@ -1,7 +1,5 @@
 """Write GGUF files, sound and broken, straight from the format's description."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field

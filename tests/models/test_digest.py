@@ -1,7 +1,5 @@
 """A changed file never gets an old digest, and what is kept is nobody else's word."""
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import os

@@ -1,7 +1,5 @@
 """The models and tokenizers that a search finds, below a directory and in the hub's cache."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

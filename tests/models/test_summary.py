@@ -1,7 +1,5 @@
 """What a decoded token reads of a model's weights, by hand and by the header."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Measurements in tests of the observer are short."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_flamegate.observe import observer

@@ -1,7 +1,5 @@
 """A machine with NVIDIA GPUs, as a test wants it: the kernel's files, nodes, and NVML's package."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable

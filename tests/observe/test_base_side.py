@@ -1,7 +1,5 @@
 """The base side builds and runs the files of the checkout, and shares untracked ones."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys

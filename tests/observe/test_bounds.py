@@ -1,7 +1,5 @@
 """Input from outside is bounded in bytes and in time: files, and the output of programs."""
 
-from __future__ import annotations
-
 import gzip
 import resource
 import sys

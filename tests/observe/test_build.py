@@ -1,7 +1,5 @@
 """A workload is built before it is measured, and the program that runs is identified."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Each engine gets the variables that make it repeatable, and the real ones are recorded."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import MappingProxyType

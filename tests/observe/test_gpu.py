@@ -1,7 +1,5 @@
 """NVIDIA's driver and library are read as they are, and a broken one raises nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A process on a device belongs to a run by its id, in containers by when it came and went."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Server-sent events are parsed from pieces cut anywhere, up to a limit."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """An observer that gets no core for a while reads several tokens at one moment."""
 
-from __future__ import annotations
-
 import fcntl
 import sys
 import termios

@@ -1,7 +1,5 @@
 """The machine's CPU is identified; its memory's read bandwidth is measured and stored."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Served engines and programs are clocked from outside, and their failures are coded errors."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Output is split into tokens, each with the time of its first byte, in linear time."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Secrets reach the measured process and no file."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """A child leaves nothing behind, and is not read without end."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

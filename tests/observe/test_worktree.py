@@ -1,7 +1,5 @@
 """A revision is checked out next to the project, which stays as it is, and nothing is left."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

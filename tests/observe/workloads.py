@@ -1,7 +1,5 @@
 """Workloads and observers for tests of the observer."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path

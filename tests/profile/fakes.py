@@ -10,8 +10,6 @@ A plan maps a subcommand (``record``, ``evlist``, ``--version``, …) to a step:
   (unless there is something to ``ignore``) write ``file`` and the closing words.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import sysconfig

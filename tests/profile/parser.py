@@ -1,7 +1,5 @@
 """What a parser is to the fuzzer, and what formats that several parsers read are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

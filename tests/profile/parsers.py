@@ -1,7 +1,5 @@
 """Every parser of another tool's output, as a function of bytes: one entry of ``PARSERS`` each."""
 
-from __future__ import annotations
-
 import io
 import struct
 import tempfile

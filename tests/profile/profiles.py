@@ -1,7 +1,5 @@
 """Small profiles for the tests of this room."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Counting a program with a stand-in for valgrind: the sum, and every failure."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The profiler that a run takes, the options that it gets, and the programs behind it."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The difference of two profiles: exact arithmetic, and noise that stays noise."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

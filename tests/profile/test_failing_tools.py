@@ -1,7 +1,5 @@
 """Every way in which a profiler fails is a coded error, and leaves no process behind."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

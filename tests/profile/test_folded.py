@@ -1,7 +1,5 @@
 """Folded text in flamegate's own notation, and profiles that are pooled."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

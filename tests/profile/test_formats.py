@@ -1,7 +1,5 @@
 """Folded stacks of any tool, and the errors for files that hold no profile."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Any bytes, in any parser: read or an error with a code, in little time and memory."""
 
-from __future__ import annotations
-
 import re
 import time
 import tracemalloc

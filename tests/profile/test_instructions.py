@@ -1,7 +1,5 @@
 """Instructions of a token: two runs, and their difference."""
 
-from __future__ import annotations
-
 import os
 import platform
 import sys

@@ -1,7 +1,5 @@
 """The output of ``perf script``, as stacks."""
 
-from __future__ import annotations
-
 import struct
 import tracemalloc
 from collections.abc import Iterator

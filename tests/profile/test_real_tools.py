@@ -1,7 +1,5 @@
 """The installed perf, py-spy and valgrind, on small programs that do nothing but compute."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Speedscope files: those of py-spy, of any other tool, and flamegate's own."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where a stack begins, whether it is whole, and the frames of flamegate itself."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import replace
 

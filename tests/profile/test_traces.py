@@ -1,7 +1,5 @@
 """Traces that torch.profiler and onnxruntime wrote, as profiles and as counts of kernels."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keys from fixed seeds, signed files, and attestations that must be rejected."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Mapping

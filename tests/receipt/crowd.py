@@ -1,7 +1,5 @@
 """Many processes that write to one place at once, and what is there afterwards."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import time

@@ -1,7 +1,5 @@
 """Receipts as plain documents, for tests that change them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Evidence of a machine with one GPU, and of a machine without: honest, forged and short."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

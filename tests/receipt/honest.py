@@ -4,8 +4,6 @@ Each is resampled from a measurement that flamegate made: its processes, blocks 
 with fresh noise, waits, ticks and shapes, and written as flamegate writes it.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from datetime import timedelta

@@ -3,8 +3,6 @@
 ``tests.receipt.points`` kills each operation, or lets it fail, at each of its system calls.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

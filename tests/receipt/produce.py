@@ -5,8 +5,6 @@ empty or absent; a neutral one such as ``/tmp/project`` keeps odd names out of w
 What comes of it stands under ``data/produced``.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Envelopes: the vectors of the DSSE specification, and one reading of each document."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Files beneath a root, where somebody may have put links, pipes, devices and huge holes."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable

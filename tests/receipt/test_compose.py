@@ -1,7 +1,5 @@
 """From an observation to evidence and a claim: the kernels and the backend that are claimed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

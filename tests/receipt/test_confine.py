@@ -1,7 +1,5 @@
 """Nothing is written outside the artifact directory, whatever links stand in it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

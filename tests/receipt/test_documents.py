@@ -1,7 +1,5 @@
 """Receipts and evidence as bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

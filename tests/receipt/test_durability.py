@@ -1,7 +1,5 @@
 """Kills and errors at system calls of the store, and many writers at once."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every kind of forgery gets the answer that it should, and every rule stops one."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from random import Random

@@ -1,7 +1,5 @@
 """Figures of one name are comparable if formula, unit, clock and direction are the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

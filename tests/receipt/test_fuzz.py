@@ -1,7 +1,5 @@
 """Whatever bytes come in, a coded answer comes out, within 50 ms."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """The history of gated runs: a torn or malformed line affects no other, and is reported."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No honest receipt is rejected, and almost all reach OBSERVED."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_flamegate.receipt import Grade

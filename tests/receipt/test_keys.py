@@ -1,7 +1,5 @@
 """Keys: the vectors of RFC 8032 through our files, and every file that is no key of ours."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Figures computed from token times, rates of kernel benchmarks, and the spread of shares."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

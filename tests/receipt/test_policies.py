@@ -1,7 +1,5 @@
 """Kernel policies: what each name says, and which policy an engine gets."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_flamegate.core.errors import UsageError

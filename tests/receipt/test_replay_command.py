@@ -1,7 +1,5 @@
 """``verify-receipt --replay``: what may run here, what is compared, and how it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Figures and kernels that are made of what engines say of themselves."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A recipe back to its workload: nothing lost on the way, nothing foreign trusted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

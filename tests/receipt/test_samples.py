@@ -1,7 +1,5 @@
 """The shared sample receipts: every honest one passes, every other is refused for its reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Receipts follow their published schema, which jsonschema checks here as an independent reader."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

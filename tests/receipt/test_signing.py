@@ -1,7 +1,5 @@
 """Signed receipts: who signed them, which signatures count, and how signatures are added."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

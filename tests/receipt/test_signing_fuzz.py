@@ -1,7 +1,5 @@
 """Mutated attestations, statements and keys: each gets an answer, and none a failure."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

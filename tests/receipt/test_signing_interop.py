@@ -1,7 +1,5 @@
 """Other implementations read what we sign, and we read what they sign."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The store under full disks, denied permissions, links, and several writers."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

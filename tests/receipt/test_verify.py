@@ -1,7 +1,5 @@
 """One receipt in, one answer out: sources, policies, grades, and no exception ever."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast

@@ -4,8 +4,6 @@
 receipt from a comparison in pairs. Never write these files anew.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conditions of honest measurements: waits, ticks, losses, odd stamps, early ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random

@@ -1,7 +1,5 @@
 """Profiles, differences, bricks and evidence for reports; figures made up, shapes real."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType

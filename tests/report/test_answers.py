@@ -1,7 +1,5 @@
 """Answers about receipts and differences, as text and as plain data."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

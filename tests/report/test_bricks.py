@@ -1,7 +1,5 @@
 """Bricks in a terminal and on pages: a table that adds up, a tree that is cut."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

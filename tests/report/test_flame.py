@@ -1,7 +1,5 @@
 """The layout of flame graphs, and their colours: every kind of sight separates them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """Hostile names end as text, wherever people read them: terminal, log, Markdown, page."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

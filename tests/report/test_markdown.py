@@ -1,7 +1,5 @@
 """Markdown: pieces that keep text text, the page of a run, the guide of a folder."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The page of a run, its interactive flame graph, and sections rendered three times."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

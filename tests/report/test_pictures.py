@@ -1,7 +1,5 @@
 """Flame graphs and differences as static SVG."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import re

@@ -1,7 +1,5 @@
 """The report on one run: its frames, its evidence; and variants next to each other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """The line before the runs, the table after them, a failed test, and annotations."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Figures and text as reports show them."""
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Verdicts for the reports to show; figures made up, shapes real."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from pytest_flamegate.config.thresholds import BrickBudget

@@ -1,7 +1,5 @@
 """A calibration and its ledger as files: read back exactly, and no failure of the gate if not."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

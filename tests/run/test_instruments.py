@@ -1,7 +1,5 @@
 """The profiler of a gate and the counter of instructions: their options, and their failures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One measurement at a time: whose lock it is, who is told, and what nobody can do with it."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """How a budget is spent: what is announced, how many processes run, and when it ends."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

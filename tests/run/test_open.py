@@ -1,7 +1,5 @@
 """A profile by any of its names, and the refusal of bytes that belong to another run."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is drawn of a run: flame graph, difference, bricks. Nothing is measured for it."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

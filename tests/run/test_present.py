@@ -1,7 +1,5 @@
 """An outcome as it is shown, and as it travels from a worker of pytest-xdist."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable

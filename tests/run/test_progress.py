@@ -1,7 +1,5 @@
 """The bar and the plain lines: phase, elapsed and remaining time."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from types import SimpleNamespace

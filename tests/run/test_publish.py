@@ -1,7 +1,5 @@
 """The store of runs and baselines, and which measurements a baseline rests on."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

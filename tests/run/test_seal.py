@@ -1,7 +1,5 @@
 """A run composed and sealed: what makes it an error, and that no secret is left in it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

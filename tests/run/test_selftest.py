@@ -1,7 +1,5 @@
 """The self test: its plan, its bench, the cases, and functions by the name that was given."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The pipeline of a gated run, with fake processes: its order, its files, and each kind of end."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Small git repositories for tests, untouched by the configuration of whoever runs them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping

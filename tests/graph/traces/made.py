@@ -1,7 +1,5 @@
 """Traces of other profilers, recorded ones and such made by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Traces of torch, Chrome and onnxruntime: calls within calls, split by thread and stream."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter, defaultdict
 from typing import Any

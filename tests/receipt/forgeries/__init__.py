@@ -4,8 +4,6 @@
 function in its group, whose docstring is its sentence; a new group is one more name below.
 """
 
-from __future__ import annotations
-
 from tests.receipt.forgeries import (
     binding,
     bricks,

@@ -1,7 +1,5 @@
 """Write ``docs/forgeries.md``, the list of all kinds: ``python -m tests.receipt.forgeries``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

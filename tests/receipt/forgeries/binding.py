@@ -1,7 +1,5 @@
 """Broken bonds: parts that were changed or swapped, with the seals that cost nothing put right."""
 
-from __future__ import annotations
-
 from random import Random
 
 from pytest_flamegate.receipt import Grade

@@ -1,7 +1,5 @@
 """Kinds of forgery as data: the change, the expected answer, and the function that forges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Bricks that were not clocked, or not so: a call or a token looks cheaper."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from random import Random

@@ -1,7 +1,5 @@
 """Forged clocks: token times, wall time, CPU time and waiting, some of them or all."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Receipts that state their own failure, and hope that only figures are read."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

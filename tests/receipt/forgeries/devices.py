@@ -1,7 +1,5 @@
 """Claims of a GPU that did not compute."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """Tricks with JSON and with the schema: documents that two readers read differently."""
 
-from __future__ import annotations
-
 from random import Random
 
 from tests.receipt.forgeries.book import ONE, Book, alone

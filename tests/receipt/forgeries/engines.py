@@ -1,7 +1,5 @@
 """Tricks with the engine's name, which chooses how its kernels must be called."""
 
-from __future__ import annotations
-
 from random import Random
 
 from tests.receipt.forgeries.book import ONE, SERVED, Book, alone

@@ -1,7 +1,5 @@
 """Forged figures: rates, latencies and phases, in the receipt and among the metrics."""
 
-from __future__ import annotations
-
 from random import Random
 
 from tests.receipt.forgeries.book import EMBEDDED, LONG, Book, alone

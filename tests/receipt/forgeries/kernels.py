@@ -1,7 +1,5 @@
 """Forged kernels: names of work that was not done."""
 
-from __future__ import annotations
-
 from random import Random
 
 from tests.receipt.forgeries.book import ONE, SERVED, Book, alone

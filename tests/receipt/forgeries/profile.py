@@ -1,7 +1,5 @@
 """Forged profiles: the stacks, their counts, their processes and the hotspots made of them."""
 
-from __future__ import annotations
-
 from random import Random
 
 from tests.receipt.forgeries.book import LONG, SERVED, Book

@@ -1,7 +1,5 @@
 """Replays: honest measurements of another time, and clocks that say so or do not."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """Forged words of the engine about itself: figures and kernels that were not observed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """Splices: parts of two measurements of one workload, or one part more than once."""
 
-from __future__ import annotations
-
 import copy
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """Forged tokens: more of them, others, fewer in some runs, a determinism that was not shown."""
 
-from __future__ import annotations
-
 from random import Random
 
 from tests.receipt.forgeries.book import LONG, ONE, SERVED, Book, alone

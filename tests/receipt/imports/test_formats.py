@@ -1,7 +1,5 @@
 """Results of other tools: each file is recognised by one reader and read by its formulas."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``flamegate import`` of other tools' results, and the answers of diff and verify-receipt."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

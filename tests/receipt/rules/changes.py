@@ -1,7 +1,5 @@
 """Changes of a bundle by a forger, an odd engine or an odd machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

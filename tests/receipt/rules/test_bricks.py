@@ -1,7 +1,5 @@
 """Brick runs: odd records are rejected by code, and never make the verifier fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Each rule over a receipt alone: receipts that break it, and honest ones that just do not."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any

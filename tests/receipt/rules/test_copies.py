@@ -1,7 +1,5 @@
 """Copies of runs: reordered, shifted and multiplied ones are found, honest ones never."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

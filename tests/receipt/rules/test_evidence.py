@@ -1,7 +1,5 @@
 """Each rule over receipt and evidence: evidence that breaks it, and evidence that just does not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

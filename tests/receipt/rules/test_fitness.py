@@ -1,7 +1,5 @@
 """Suspicions, and reasons why an honest receipt is not usable as a baseline."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules over a receipt and a replay of it, and the grade that results."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules over the figures and kernels that an engine reports about itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from time import process_time
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Runs that ask one running server: windows of one process, which are no copies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
