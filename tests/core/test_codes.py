@@ -34,29 +34,18 @@ def test_the_page_is_the_one_that_the_script_writes(codes: ModuleType) -> None:
     )
 
 
-def test_every_code_has_one_row(codes: ModuleType, uses: dict[str, set[str]]) -> None:
+def test_codes_in_use_rows_and_mentions_are_the_same(
+    codes: ModuleType, uses: dict[str, set[str]]
+) -> None:
     rows = Counter(row.code for row in codes.read_rows())
     assert {code for code, count in rows.items() if count > 1} == set()
     assert {code: rooms for code, rooms in uses.items() if code not in rows} == {}
-
-
-def test_every_row_is_of_a_code_that_is_used(codes: ModuleType, uses: dict[str, set[str]]) -> None:
-    assert [row.code for row in codes.read_rows() if row.code not in uses] == []
-
-
-def test_an_old_code_is_used_no_more_and_its_successor_exists(
-    codes: ModuleType, uses: dict[str, set[str]]
-) -> None:
-    for code, entry in codes.read_old_rows().items():
-        assert code not in uses
-        assert entry["now"] == "" or entry["now"] in uses
-
-
-def test_the_documentation_mentions_no_code_that_does_not_exist(
-    codes: ModuleType, uses: dict[str, set[str]]
-) -> None:
-    known = uses.keys() | codes.read_old_rows().keys()
+    assert [code for code in rows if code not in uses] == []
+    old = codes.read_old_rows()
+    known = uses.keys() | old.keys()
     assert {code: files for code, files in codes.find_mentions().items() if code not in known} == {}
+    assert not uses.keys() & old.keys()
+    assert {entry["now"] for entry in old.values()} <= {"", *uses}
 
 
 def test_cause_and_remedy_are_sentences(codes: ModuleType) -> None:

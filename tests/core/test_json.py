@@ -14,7 +14,6 @@ from msgspec import Meta
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import (
-    RECEIPT_LIMITS,
     SMALL_LIMITS,
     Count,
     Limits,
@@ -47,71 +46,48 @@ def error_of(data: bytes, limits: Limits = SMALL_LIMITS) -> ReceiptError:
     return error
 
 
-LONG = b"k" * 9999
-REJECTED = {
-    "nothing": (b"", "E_JSON_SYNTAX"),
-    "white space alone": (b" \n" * 9, "E_JSON_SYNTAX"),
-    "an open object": (b"{", "E_JSON_SYNTAX"),
-    "two documents": (b"{} {}", "E_JSON_SYNTAX"),
-    "single quotes": (b"{'a': 1}", "E_JSON_SYNTAX"),
-    "a trailing comma": (b'{"a": 1,}', "E_JSON_SYNTAX"),
-    "a line break in a string": (b'{"a": "\n"}', "E_JSON_SYNTAX"),
-    "a leading zero": (b"[01]", "E_JSON_SYNTAX"),
-    "a leading point": (b"[.5]", "E_JSON_SYNTAX"),
-    "a trailing point": (b"[1.]", "E_JSON_SYNTAX"),
-    "a plus sign": (b"[+1]", "E_JSON_SYNTAX"),
-    "hexadecimal": (b"[0x10]", "E_JSON_SYNTAX"),
-    "a comment": (b"[1] // one", "E_JSON_SYNTAX"),
-    "an escape that JSON does not have": (rb'"\x41"', "E_JSON_SYNTAX"),
-    "half an escape": (rb'"\u00"', "E_JSON_SYNTAX"),
-    "an escape with a sign": (rb'"\u+041"', "E_JSON_SYNTAX"),
-    "an escaped end": (b'"' + b"\\" * 9_999 + b'"', "E_JSON_SYNTAX"),
-    "a zero byte": (b'{"a": "\x00"}', "E_JSON_SYNTAX"),
-    "a zero byte after the end": (b"{}\x00", "E_JSON_SYNTAX"),
-    "digits that are not ASCII": ("[١٢]".encode(), "E_JSON_SYNTAX"),
-    "a space that is not JSON's": ("[1,\u00a02]".encode(), "E_JSON_SYNTAX"),
-    "a string without an end": (b'"' + b"x" * 99_999, "E_JSON_SYNTAX"),
-    "a byte order mark": (b"\xef\xbb\xbf{}", "E_JSON_ENCODING"),
-    "UTF-16": ("{}".encode("utf-16"), "E_JSON_ENCODING"),
-    "Latin-1": (b'{"a": "\xff"}', "E_JSON_ENCODING"),
-    "an overlong slash": (b'"\xc0\xaf"', "E_JSON_ENCODING"),
-    "beyond Unicode": (b'"\xf4\x90\x80\x80"', "E_JSON_ENCODING"),
-    "a cut letter": (b'"\xe2\x82', "E_JSON_ENCODING"),
-    "a surrogate in UTF-8": (b'{"a": "\xed\xa0\x80"}', "E_JSON_ENCODING"),
-    "half a pair": (rb'{"a": "\ud800"}', "E_JSON_ENCODING"),
-    "the other half": (rb'{"a": "\udc00 x"}', "E_JSON_ENCODING"),
-    "half a pair as a key": (rb'{"\uDFFF": 1}', "E_JSON_ENCODING"),
-    "a pair in two strings": (rb'["\ud83d", "\ude00"]', "E_JSON_ENCODING"),
-    "a pair the wrong way round": (rb'[{"a": ["x", "\udc00\ud800"]}]', "E_JSON_ENCODING"),
-    "a key twice": (b'{"a": 1, "a": 2}', "E_JSON_DUPLICATE_KEY"),
-    "a key twice, once escaped": (rb'{"x": [{"a": 1, "\u0061": 1}]}', "E_JSON_DUPLICATE_KEY"),
-    "a key with a quote twice": (rb'{"a\"": 1, "a\"": 2}', "E_JSON_DUPLICATE_KEY"),
-    "a key with a colon twice": (rb'{"a\":": 1, "a\":": 2}', "E_JSON_DUPLICATE_KEY"),
-    "a long key twice": (
-        b'{"%b": 1, "%b": 2}' % (b"k" * 9999, b"k" * 9999),
-        "E_JSON_DUPLICATE_KEY",
-    ),
-    "NaN": (b"NaN", "E_JSON_NUMBER"),
-    "infinity": (b'{"a": Infinity}', "E_JSON_NUMBER"),
-    "minus infinity": (b"[-Infinity]", "E_JSON_NUMBER"),
-    "a float out of range": (b"[1e999]", "E_JSON_NUMBER"),
-    "a float out of range below zero": (b"[-1E+400]", "E_JSON_NUMBER"),
-    "65 digits": (b"[" + b"9" * 65 + b"]", "E_JSON_NUMBER"),
-    "65 characters": (b"[-" + b"9" * 64 + b"]", "E_JSON_NUMBER"),
-    "65 characters of a float": (b"[0." + b"3" * 63 + b"]", "E_JSON_NUMBER"),
-    "a long exponent": (b"[1e" + b"0" * 63 + b"]", "E_JSON_NUMBER"),
-    "a million digits": (b"9" * 999_999, "E_JSON_NUMBER"),
-    "65 lists": (nested(65), "E_JSON_DEPTH"),
-    "65 objects": (nested(65, b'{"a":', b"}").replace(b":}", b":1}"), "E_JSON_DEPTH"),
-    "200,000 lists": (nested(200_000), "E_JSON_DEPTH"),
-    "more than a megabyte": (b'"' + b"x" * MIB + b'"', "E_JSON_SIZE"),
+REJECTED: dict[str, tuple[bytes, str, str]] = {
+    "nothing": (b"", "E_JSON_SYNTAX", ""),
+    "an open object": (b"{", "E_JSON_SYNTAX", ""),
+    "two documents": (b"{} {}", "E_JSON_SYNTAX", ""),
+    "a trailing comma": (b'{"a": 1,}', "E_JSON_SYNTAX", "line 1, column 9"),
+    "a line break in a string": (b'{"a": "\n"}', "E_JSON_SYNTAX", ""),
+    "a leading zero": (b"[01]", "E_JSON_SYNTAX", ""),
+    "an escape with a sign": (rb'"\u+041"', "E_JSON_SYNTAX", ""),
+    "an escaped end": (b'"' + b"\\" * 9_999 + b'"', "E_JSON_SYNTAX", ""),
+    "a zero byte after the end": (b"{}\x00", "E_JSON_SYNTAX", ""),
+    "digits that are not ASCII": ("[١٢]".encode(), "E_JSON_SYNTAX", ""),
+    "a string without an end": (b'"' + b"x" * 99_999, "E_JSON_SYNTAX", ""),
+    "a byte order mark": (b"\xef\xbb\xbf{}", "E_JSON_ENCODING", ""),
+    "UTF-16": ("{}".encode("utf-16"), "E_JSON_ENCODING", ""),
+    "Latin-1": (b'{"a": "\xff"}', "E_JSON_ENCODING", "byte 7 cannot be decoded"),
+    "a surrogate in UTF-8": (b'{"a": "\xed\xa0\x80"}', "E_JSON_ENCODING", ""),
+    "half a pair": (rb'{"a": "\ud800"}', "E_JSON_ENCODING", r"\ud800"),
+    "half a pair as a key": (rb'{"\uDFFF": 1}', "E_JSON_ENCODING", ""),
+    "a pair in two strings": (rb'["\ud83d", "\ude00"]', "E_JSON_ENCODING", ""),
+    "a pair the wrong way round": (rb'[{"a": ["x", "\udc00\ud800"]}]', "E_JSON_ENCODING", ""),
+    "a key twice": (b'{"a": 1, "a": 2}', "E_JSON_DUPLICATE_KEY", '"a"'),
+    "once escaped": (rb'{"x": [{"a": 1, "\u0061": 1}]}', "E_JSON_DUPLICATE_KEY", '"a"'),
+    "with a quote": (rb'{"a\"": 1, "a\"": 2}', "E_JSON_DUPLICATE_KEY", ""),
+    "with a colon": (rb'{"a\":": 1, "a\":": 2}', "E_JSON_DUPLICATE_KEY", ""),
+    "a long key": (b'{"%b": 1, "%b": 2}' % ((b"k" * 9999,) * 2), "E_JSON_DUPLICATE_KEY", ""),
+    "NaN": (b"NaN", "E_JSON_NUMBER", "NaN"),
+    "minus infinity": (b"[-Infinity]", "E_JSON_NUMBER", ""),
+    "a float out of range": (b"[1e999]", "E_JSON_NUMBER", '"1e999"'),
+    "65 digits": (b"[" + b"9" * 65 + b"]", "E_JSON_NUMBER", ""),
+    "65 characters": (b"[-" + b"9" * 64 + b"]", "E_JSON_NUMBER", ""),
+    "65 characters of a float": (b"[0." + b"3" * 63 + b"]", "E_JSON_NUMBER", ""),
+    "a long exponent": (b"[1e" + b"0" * 63 + b"]", "E_JSON_NUMBER", ""),
+    "a million digits": (b"9" * 999_999, "E_JSON_NUMBER", "999,999 characters; at most 64"),
+    "65 lists": (nested(65), "E_JSON_DEPTH", "64 levels"),
+    "65 objects": (nested(65, b'{"a":', b"}").replace(b":}", b":1}"), "E_JSON_DEPTH", ""),
+    "200,000 lists": (nested(200_000), "E_JSON_DEPTH", ""),
+    "large": (b'"' + b"x" * MIB + b'"', "E_JSON_SIZE", "1,048,578 bytes; at most 1,048,576"),
 }
 ACCEPTED: dict[str, tuple[bytes, Any]] = {
-    "white space": (b" {} \n", {}),
-    "a scalar": (b"1", 1),
+    "a scalar": (b" 1 \n", 1),
     "minus zero": (b"[-0, -0.0]", [0, -0.0]),
     "a number too small": (b"[1e-400, 1e-999999999]", [0.0, 0.0]),
-    "letters": (b'"\xc3\xa9"', "é"),
     "an order mark inside": ('["\ufeff"]'.encode(), ["\ufeff"]),
     "a pair": (rb'"\ud83d\ude00"', "\U0001f600"),
     "an escaped backslash": (rb'"\\ud800"', "\\ud800"),
@@ -120,16 +96,8 @@ ACCEPTED: dict[str, tuple[bytes, Any]] = {
     "64 characters of a float": (b"[0." + b"3" * 62 + b"]", [1 / 3]),
     "an integer beyond 64 bits": (b"[18446744073709551617]", [2**64 + 1]),
     "digits in a string": (b'["' + b"9" * 5000 + b'"]', ["9" * 5000]),
-    "constants": (b"[true, false, null]", [True, False, None]),
-    "one key in two objects": (
-        b'{"a": {"a": 1}, "b": [{"a": 1}]}',
-        {"a": {"a": 1}, "b": [{"a": 1}]},
-    ),
-    "keys that look like two": (
-        rb'{"a": 1, "a\"": 2, "\":": "\":"}',
-        {"a": 1, 'a"': 2, '":': '":'},
-    ),
-    "64 lists": (nested(64), json.loads(nested(64))),
+    "one key in two objects": (b'{"a": {"a": 1}}', {"a": {"a": 1}}),
+    "keys that look like two": (rb'{"a": 1, "a\"": 2, "\":": 3}', {"a": 1, 'a"': 2, '":': 3}),
     "brackets in strings": (b'["' + b"[" * 99 + b'", "{"]', ["[" * 99, "{"]),
 }
 
@@ -138,13 +106,15 @@ ACCEPTED: dict[str, tuple[bytes, Any]] = {
 @pytest.mark.parametrize("name", REJECTED)
 def test_rejected(name: str, digits: int) -> None:
     """Python's own limit on the digits of integers changes nothing."""
-    data, code = REJECTED[name]
+    data, code, words = REJECTED[name]
     allowed = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(digits)
     try:
-        assert error_of(data).code == code
+        error = error_of(data)
     finally:
         sys.set_int_max_str_digits(allowed)
+    assert error.code == code
+    assert words in error.problem
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
@@ -153,24 +123,6 @@ def test_accepted(name: str) -> None:
     found = parse_json(data)
     assert found == document
     assert repr(found) == repr(document)  # types, and the sign of zero
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("a trailing comma", "line 1, column 9"),
-        ("Latin-1", "byte 7 cannot be decoded"),
-        ("a key twice, once escaped", '"a"'),
-        ("NaN", "NaN"),
-        ("a float out of range", '"1e999"'),
-        ("a million digits", "999,999 characters; at most 64"),
-        ("65 lists", "64 levels"),
-        ("half a pair", r"\ud800"),
-        ("more than a megabyte", "1,048,578 bytes; at most 1,048,576"),
-    ],
-)
-def test_an_error_names_what_it_found(name: str, words: str) -> None:
-    assert words in error_of(REJECTED[name][0]).problem
 
 
 def test_the_key_that_has_two_values_is_named_among_many() -> None:
@@ -217,41 +169,17 @@ def test_limits_count_what_stands_outside_of_strings() -> None:
     for _ in range(2000):
         document = random_document(source, source.randrange(7))
         data = json.dumps(document, ensure_ascii=source.random() < 0.5).encode()
-        _, containers, commas = sizes(document)
-        assert parse_json(data, Limits(len(data), containers, commas)) == document
+        depth, containers, commas = sizes(document)
+        assert parse_json(data, Limits(len(data), containers, commas, depth)) == document
         for limits in (
             Limits(len(data) - 1),
             Limits(len(data), max_containers=containers - 1),
             Limits(len(data), max_commas=commas - 1),
         ):
             assert error_of(data, limits).code == "E_JSON_SIZE"
-
-
-def test_depth_is_counted_outside_of_strings() -> None:
-    source = random.Random(6)
-    for _ in range(300):
-        document = random_document(source, source.randrange(7))
-        depth = sizes(document)[0]
-        data = json.dumps(document).encode()
-        assert parse_json(data, Limits(len(data), max_depth=depth)) == document
         if depth:
-            error = error_of(data, Limits(len(data), max_depth=depth - 1))
-            assert error.code == "E_JSON_DEPTH"
-
-
-def test_too_many_containers_are_rejected_before_they_are_built() -> None:
-    assert error_of(b"[" + b"[]," * 300_000 + b"[]]", RECEIPT_LIMITS).code == "E_JSON_SIZE"
-    assert error_of(nested(300_000), RECEIPT_LIMITS).code == "E_JSON_DEPTH"
-    assert parse_json(b'["' + b"[{" * 600 + b'"]', RECEIPT_LIMITS)
-
-
-def test_any_document_is_parsed_as_by_the_standard_library() -> None:
-    """The fast parser and the standard one agree, whatever the strings contain."""
-    source = random.Random(7)
-    for _ in range(2000):
-        document = random_document(source, 6)
-        for data in (json.dumps(document), json.dumps(document, indent=1, ensure_ascii=False)):
-            assert parse_json(data.encode()) == document
+            limits = Limits(len(data), containers - 1, max_depth=depth - 1)
+            assert error_of(data, limits).code == "E_JSON_DEPTH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,29 +230,22 @@ TREE = Tree(
 
 
 def test_typed_objects_survive_encoding() -> None:
-    assert decode_plain(encode_plain(TREE), Tree) == TREE
+    plain = encode_plain(TREE)
+    assert decode_plain(plain, Tree) == TREE
+    assert (list(plain)[:4], list(plain["table"])) == (
+        ["mode", "share", "flag", "leaf"],
+        ["a", "b"],
+    )
     assert decode_json(encode_json(TREE), Tree, versioned=True) == TREE
     assert decode_plain(encode_plain(Twig("x", 3, 4.5)), Twig) == Twig("x", 3, 4.5)
     assert decode_plain([[1], [2, 3]], tuple[tuple[int, ...], ...]) == ((1,), (2, 3))
-
-
-def test_plain_data_has_fields_in_their_order_and_keys_sorted() -> None:
-    plain = encode_plain(TREE)
-    assert list(plain)[:4] == ["mode", "share", "flag", "leaf"]
-    assert list(plain["table"]) == ["a", "b"]
-
-
-def test_defaults_fill_in_and_unknown_fields_are_ignored() -> None:
+    # Defaults fill in, unknown fields are ignored, and a whole number is a float too.
     assert decode_plain({"name": "x", "later": {"version": 2}}, Leaf) == Leaf("x", 1)
-
-
-def test_a_whole_number_is_a_float_too() -> None:
-    assert type(decode_plain({**encode_plain(TREE), "share": 1}, Tree).share) is float
+    assert type(decode_plain({**plain, "share": 1}, Tree).share) is float
 
 
 WRONG: list[tuple[str, object, str]] = [
     ("mode", "c", 'mode|"a" or "b"|"c"'),
-    ("mode", 3.0, "mode|a string|3.0"),
     ("share", "0.5", 'share|a number|"0.5"'),
     ("share", True, "share|a number|true"),
     ("flag", 1, "flag|true or false|1"),
@@ -337,14 +258,9 @@ WRONG: list[tuple[str, object, str]] = [
     ("nested", [[1], [2, True]], "nested[1][1]|an integer|true"),
     ("nested", [1], "nested[0]|a list|1"),
     ("table", {"b": 1, "a": None}, "table.a|an integer or a string|null"),
-    ("table", [], "table|an object|a list of 0"),
     ("tags", ["x", 1], "tags[1]|a string|1"),
     ("tags", ["x"] * 4, "tags|a list of length <= 3|a list of 4"),
-    (
-        "table_of_leaves",
-        {"k": {"name": "y"}, "l": {"name": 1}},
-        "table_of_leaves.l.name|a string|1",
-    ),
+    ("table_of_leaves", {"l": {"name": 1}}, "table_of_leaves.l.name|a string|1"),
     ("pair", ["x"], "pair|a list of length 2|a list of 1"),
     ("pair", ["x", "y"], 'pair[1]|a number|"y"'),
     ("digest", "ABC", 'digest|64 lower-case hexadecimal digits|"ABC"'),
@@ -367,47 +283,29 @@ def test_a_wrong_value_is_named_with_its_path_and_what_is_expected(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "problem"),
+    ("name", "value", "code", "problem"),
     [
-        ("share", 2.0, "it is not accepted: share is no more than 1"),
-        ("share", 10**400, '"share" is not accepted: Number out of range'),
+        ("share", 2.0, "E_WRONG_TYPE", "it is not accepted: share is no more than 1"),
+        ("share", 10**400, "E_WRONG_TYPE", '"share" is not accepted: Number out of range'),
+        ("leaf", {}, "E_MISSING_FIELD", '"leaf.name" is missing'),
+        ("leaves", [{"name": "x"}, {"count": 1}], "E_MISSING_FIELD", '"leaves[1].name" is missing'),
+        ("table_of_leaves", {"k": {}}, "E_MISSING_FIELD", '"table_of_leaves.k.name" is missing'),
+        ("table_of_leaves", {"\u202e\n": 1}, "E_WRONG_TYPE", ""),
     ],
 )
-def test_a_value_that_another_check_rejects(name: str, value: object, problem: str) -> None:
-    with pytest.raises(ReceiptError, match=problem):
-        decode_plain({**encode_plain(TREE), name: value}, Tree)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "place"),
-    [
-        ("leaf", {}, "leaf.name"),
-        ("leaves", [{"name": "x"}, {"count": 1}], "leaves[1].name"),
-        ("table_of_leaves", {"k": {"name": "x"}, "l": {}}, "table_of_leaves.l.name"),
-    ],
-)
-def test_a_missing_field_is_named_with_its_path(name: str, value: object, place: str) -> None:
+def test_other_malformed_values(name: str, value: object, code: str, problem: str) -> None:
     with pytest.raises(ReceiptError) as raised:
         decode_plain({**encode_plain(TREE), name: value}, Tree)
-    assert raised.value.code == "E_MISSING_FIELD"
-    assert f'"{place}" is missing' in raised.value.problem
-    with pytest.raises(ReceiptError, match='"mode" is missing'):
-        decode_plain({}, Tree)
-
-
-def test_a_place_is_one_printable_line() -> None:
-    with pytest.raises(ReceiptError) as raised:
-        decode_plain({**encode_plain(TREE), "table_of_leaves": {"\u202e\n": 1}}, Tree)
+    assert raised.value.code == code
+    assert problem in raised.value.problem
     assert raised.value.problem.isascii()
     assert raised.value.problem.isprintable()
 
 
 def test_a_code_of_its_own_replaces_both() -> None:
-    documents: tuple[object, ...] = ([], {}, {"name": 1})
-    for document in documents:
-        with pytest.raises(ReceiptError) as raised:
+    for document in ({}, {"name": 1}):
+        with pytest.raises(ReceiptError, match="E_LEAF"):
             decode_plain(document, Leaf, code="E_LEAF")
-        assert raised.value.code == "E_LEAF"
 
 
 def test_a_version_must_be_stated_if_it_is_asked_for() -> None:
@@ -438,18 +336,8 @@ def test_encoding_is_stable_ascii_and_reads_back() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [
-        [math.nan],
-        {"a": math.inf},
-        [1, -math.inf],
-        "\ud800",
-        {"\udc00": 1},
-        [["\ud800"]],
-        {1: 2},
-        [object()],
-        {"a": {"b": object()}},
-    ],
-    ids=range(9),
+    [[math.nan], {"a": math.inf}, "\ud800", {"\udc00": 1}, [["\ud800"]], {1: 2}, [object()]],
+    ids=range(7),
 )
 def test_encoding_rejects_what_parsing_would(document: object) -> None:
     with pytest.raises(ReceiptError) as raised:
@@ -462,15 +350,6 @@ TIMESTAMPS = {
     "2025-10-15T19:41:18.920441642+00:00": True,
     "2025-10-13t12:00:00.1-23:59": True,
     "2024-02-29T23:59:59z": True,
-    "2000-02-29T00:00:00Z": True,
-    "0001-01-31T00:00:00Z": True,
-    "1900-02-29T00:00:00Z": False,
-    "2023-02-29T00:00:00Z": False,
-    "2025-04-31T00:00:00Z": False,
-    "2025-13-01T00:00:00Z": False,
-    "2025-00-01T00:00:00Z": False,
-    "2025-01-00T00:00:00Z": False,
-    "2025-01-32T00:00:00Z": False,
     "0000-01-01T00:00:00Z": False,
     "2025-10-13T24:00:00Z": False,
     "2025-10-13T12:60:00Z": False,
@@ -497,13 +376,9 @@ def test_timestamps(text: str) -> None:
 
 
 def test_every_day_is_a_timestamp_and_no_other() -> None:
-    for year in (1, 4, 100, 400, 1999, 2000, 2023, 2024, 9999):
-        days = 0
-        for month in range(14):
-            for day in range(33):
-                days += is_timestamp(f"{year:04}-{month:02}-{day:02}T00:00:00Z")
-        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-        assert days == 365 + leap
+    days = [f"{month:02}-{day:02}" for month in range(14) for day in range(33)]
+    for year, count in ((1, 365), (4, 366), (1900, 365), (2000, 366), (2023, 365), (9999, 365)):
+        assert sum(is_timestamp(f"{year:04}-{day}T00:00:00Z") for day in days) == count
 
 
 def test_a_timestamp_is_a_moment() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,14 +10,15 @@ from pytest_flamegate.core import locks
 from pytest_flamegate.core.errors import ToolError
 
 
-def test_a_lock_that_is_held_times_out_and_names_its_holder(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "lock"
-    with locks.lock_file(path, 1.0):
-        with pytest.raises(ToolError) as raised, locks.lock_file(path, 0.05):
+@pytest.mark.parametrize("lock", [locks.lock_file, locks.lock_directory])
+def test_a_lock_that_is_held_times_out_and_names_its_holder(tmp_path: Path, lock: Any) -> None:
+    path = tmp_path if lock is locks.lock_directory else tmp_path / "deep" / "lock"
+    with lock(path, 1.0):
+        with pytest.raises(ToolError) as raised, lock(path, 0.05):
             pytest.fail("the lock was given twice")
         assert raised.value.code == "E_LOCK_TIMEOUT"
         assert f"process {os.getpid()}" in raised.value.problem
-    with locks.lock_file(path, 0.05):
+    with lock(path, 0.05):
         assert path.exists()
 
 
@@ -43,15 +45,6 @@ def test_a_lock_file_that_was_removed_during_the_wait_is_made_again(
     monkeypatch.setattr(locks, "acquire_lock", acquire_then_remove)
     with locks.lock_file(path, 1.0):
         assert path.exists()
-
-
-def test_the_holder_of_a_directory_is_named(tmp_path: Path) -> None:
-    with (
-        locks.lock_directory(tmp_path, 1.0),
-        pytest.raises(ToolError, match="E_LOCK_TIMEOUT"),
-        locks.lock_directory(tmp_path, 0.05),
-    ):
-        pytest.fail("the lock was given twice")
 
 
 def test_without_proc_locks_the_holder_is_read_from_the_file(

@@ -1,6 +1,5 @@
 """Trees that do not want to end: ``benchmarks/durability.py trees`` ends a thousand of them."""
 
-import signal
 import subprocess
 import sys
 import time
@@ -77,23 +76,3 @@ def test_what_others_wait_for_is_left_to_them() -> None:
     child.end()
     assert (theirs.wait(60), before.wait(60), other.wait(60)) == (7, 8, 9)
     other.end()
-
-
-def test_what_is_known_of_a_process_and_a_signal() -> None:
-    held = process.start(
-        [
-            sys.executable,
-            "-c",
-            "import signal, time\n"
-            "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
-            "time.sleep(60)",
-        ]
-    )
-    while held.stdout_bytes() != b"ready\n":
-        time.sleep(0.01)
-    assert process_system.ignores_signal(held.pid, signal.SIGTERM)
-    assert not process_system.ignores_signal(held.pid, signal.SIGUSR2)
-    assert process_system.find_members(held.pid, "none") == {held.pid}
-    held.end()
-    assert not process_system.ignores_signal(held.pid, signal.SIGTERM)
-    assert not process_system.is_alive(held.pid)

@@ -58,34 +58,21 @@ def test_long_names_with_one_beginning_stay_two() -> None:
     assert left[:100] == "x" * 100
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a\x00b", "a\tb", "a\nb", "a\x1cb", "a\x7fb", "a\x9bb", "a\u00adb", "a\u061cb", "a\u200db",
-        "a\u200eb", "a\u202db", "a\u2066b", "a\u2028b", "a\u2029b", "a\ufeffb", "a\ue000b",
-        "a\u0378b", "a\u00a0b", "a\u2003b", "a\u3000b", "a\u034fb", "a\u115fb", "a\u2800b",
-        "a\u3164b", "a\uffa0b", "a\ufe0fb", "a\U000e0101b", " a", "a ", "\u3000a",
-    ],
-    ids=ascii,
-)  # fmt: skip
-def test_hidden_in_a_name(name: str) -> None:
-    hidden = find_hidden_character(name)
-    assert hidden is not None
-    assert hidden.isascii()
+def test_hidden_characters_of_names_are_found() -> None:
+    for character in (
+        *"\x00\t\n\x1c\x7f\x9b\u00ad\u061c\u200d\u200e\u202d\u2066\u2028\u2029\ufeff\ue000\u0378",
+        *"\u00a0\u2003\u3000\u034f\u115f\u2800\u3164\uffa0\ufe0f\U000e0101",
+    ):
+        hidden = find_hidden_character(f"a{character}b")
+        assert hidden is not None, ascii(character)
+        assert hidden.isascii()
+    assert all(find_hidden_character(name) for name in (" a", "a ", "\u3000a"))
+    visible = ("i2s_gemv", "void gemm<float, 4>(int)", "matmul_µ", "行列", "a\u0301", "~!{}")
+    assert not any(map(find_hidden_character, visible))
 
 
-@pytest.mark.parametrize(
-    "name", ["i2s_gemv", "void gemm<float, 4>(int)", "é", "matmul_µ", "行列", "a\u0301", "~!{}"]
-)
-def test_visible_in_a_name(name: str) -> None:
-    assert find_hidden_character(name) is None
-
-
-@pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\u202eexe", "\u2067x", "\x85", "\u2028"])
-def test_steering_text(text: str) -> None:
-    assert find_control_character(text) is not None
-
-
-@pytest.mark.parametrize("text", ["", " ", "NVIDIA® GeForce™", "a\u00a0b", "\U0001f469\u200d"])
-def test_harmless_text(text: str) -> None:
-    assert find_control_character(text) is None
+def test_steering_characters_of_text_are_found() -> None:
+    steering = ("\x1b[2J", "a\nb", "\u202eexe", "\u2067x", "\x85", "\u2028")
+    assert all(map(find_control_character, steering))
+    harmless = ("", " ", "NVIDIA® GeForce™", "a\u00a0b", "\U0001f469\u200d")
+    assert not any(map(find_control_character, harmless))

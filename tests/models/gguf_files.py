@@ -80,34 +80,18 @@ def write_large_model(path: Path) -> None:
     merges = b"".join(text(f"\u0120ab{i} cd{i}") for i in range(pairs))
     keys = [
         key("general.architecture", STRING, text("llama")),
-        key("general.name", STRING, text("large")),
         key("tokenizer.ggml.tokens", ARRAY, u32(STRING) + u64(words) + tokens),
         key("tokenizer.ggml.scores", ARRAY, u32(F32) + u64(words) + bytes(4 * words)),
         key("tokenizer.ggml.token_type", ARRAY, u32(I32) + u64(words) + bytes(4 * words)),
         key("tokenizer.ggml.merges", ARRAY, u32(STRING) + u64(pairs) + merges),
         key("llama.block_count", U32, u32(layers)),
     ]
-    entries, at = [], 0
-    for name, shape, kind, nbytes in [
-        ("token_embd.weight", (2560, words), TENSOR_F16, 2 * 2560 * words),
-        *(
-            (f"blk.{layer}.{part}.weight", (2560, 2560), TENSOR_Q4_0, 2560 * 2560 // 32 * 18)
-            for layer in range(layers)
-            for part in (
-                "attn_q",
-                "attn_k",
-                "attn_v",
-                "attn_output",
-                "ffn_gate",
-                "ffn_up",
-                "x",
-                "y",
-            )
-        ),
-    ]:
-        entries.append(tensor(name, shape, kind, at))
-        at += -(-nbytes // 32) * 32
-    write_sparse(path, GgufFile(keys=keys, tensors=entries), max(at, 2 << 30))
+    at, nbytes = 2 * 2560 * words, 2560 * 2560 // 32 * 18
+    tensors = [tensor("token_embd.weight", (2560, words), TENSOR_F16)]
+    for number in range(8 * layers):
+        name = f"blk.{number // 8}.part_{number % 8}.weight"
+        tensors.append(tensor(name, (2560, 2560), TENSOR_Q4_0, at + number * nbytes))
+    write_sparse(path, GgufFile(keys=keys, tensors=tensors), 2 << 30)
 
 
 def write_sparse(path: Path, file: GgufFile, nbytes: int) -> None:

@@ -87,11 +87,9 @@ def test_a_declared_pattern_and_a_declared_path(tmp_path: Path) -> None:
 def test_several_candidates_are_listed(tmp_path: Path) -> None:
     sound(tmp_path / "models/a.gguf")
     touch(tmp_path / "models/b.gguf")
-    with pytest.raises(
-        ToolError, match=r"models/a\.gguf \(0\.4 kB, TQ2_0\), models/b\.gguf \(E_MODEL_BROKEN\)"
-    ) as refused:
+    words = r"models/a\.gguf \(0\.4 kB, TQ2_0\), models/b\.gguf \(E_MODEL_BROKEN\)"
+    with pytest.raises(ToolError, match=f"E_MODEL_AMBIGUOUS.*{words}"):
         find_model(None, tmp_path)
-    assert refused.value.code == "E_MODEL_AMBIGUOUS"
 
 
 def test_one_file_under_two_names_is_one_model(tmp_path: Path) -> None:
@@ -114,28 +112,24 @@ def test_a_split_model_is_its_first_part(tmp_path: Path) -> None:
     assert find_model("models/*.gguf", tmp_path) == first
     assert code_of("models/m-00003-of-00003.gguf", tmp_path) == "E_MODEL_PARTS"
     third.unlink()
-    with pytest.raises(ToolError, match="m-00003-of-00003") as refused:
+    with pytest.raises(ToolError, match=r"E_MODEL_PARTS.*m-00003-of-00003"):
         find_model(None, tmp_path)
-    assert refused.value.code == "E_MODEL_PARTS"
     first.unlink()
     assert code_of(None, tmp_path) == "E_MODEL_PARTS"
 
 
 @pytest.mark.parametrize(
     "declared",
-    [None, "no/such/*.gguf", "/no/such/model.gguf", "", ".", "./", "x" * 300, "a\0b", "**/" * 2000],
+    [None, "no/such/*.gguf", "/no/such/model.gguf", "", ".", "x" * 300, "a\0b", "**/" * 2000],
 )
-def test_nothing_found_says_where_it_looked(tmp_path: Path, declared: str | None) -> None:
-    with pytest.raises(ToolError, match=r"searched ") as refused:
+def test_nothing_found_says_where_it_looked(
+    tmp_path: Path, hub: Path, declared: str | None
+) -> None:
+    with pytest.raises(ToolError, match=r"E_MODEL_MISSING.*searched ") as refused:
         find_model(declared, tmp_path)
-    assert refused.value.code == "E_MODEL_MISSING"
-
-
-def test_nothing_found_names_every_place(tmp_path: Path, hub: Path) -> None:
-    with pytest.raises(ToolError) as refused:
-        find_model(None, tmp_path)
-    assert all(place in refused.value.problem for place in (*PLACES, str(hub)))
-    assert "hf download" in refused.value.remedy
+    if declared is None:
+        assert all(place in refused.value.problem for place in (*PLACES, str(hub)))
+        assert "hf download" in refused.value.remedy
 
 
 def test_names_that_are_not_utf_8_can_be_told(tmp_path: Path) -> None:
@@ -164,27 +158,20 @@ def test_a_tokenizer_is_looked_for_beside_the_model_first(
     tmp_path: Path, places: list[str], wanted: str
 ) -> None:
     model = sound(tmp_path / "m/m.gguf", vocabulary=True)
-    touch(tmp_path / BITNET / "tokenizer.json")  # of another model
+    other = touch(tmp_path / BITNET / "tokenizer.json")
     for place in places:
         touch(tmp_path / place)
     assert find_tokenizer(tmp_path, model) == tmp_path / wanted
-
-
-def test_without_a_model_the_bitnet_folder_comes_first(tmp_path: Path) -> None:
-    touch(tmp_path / "models/tokenizer.json")
-    wanted = touch(tmp_path / BITNET / "tokenizer.json")
-    assert find_tokenizer(tmp_path, None) == wanted
+    assert find_tokenizer(tmp_path, None) == other
 
 
 @pytest.mark.parametrize("model", [None, "sound.gguf", "broken.gguf"])
 def test_no_tokenizer_says_where_it_looked(tmp_path: Path, model: str | None) -> None:
     sound(tmp_path / "sound.gguf")
     touch(tmp_path / "broken.gguf")
-    with pytest.raises(
-        ToolError, match=r"searched for tokenizer\.json and tokenizer\.model"
-    ) as told:
+    words = r"E_TOKENIZER_MISSING.*searched for tokenizer\.json and tokenizer\.model"
+    with pytest.raises(ToolError, match=words):
         find_tokenizer(tmp_path, None if model is None else tmp_path / model)
-    assert told.value.code == "E_TOKENIZER_MISSING"
 
 
 @pytest.mark.parametrize(
@@ -197,9 +184,7 @@ def test_no_tokenizer_says_where_it_looked(tmp_path: Path, model: str | None) ->
         ("?/[ab].gguf", ["x/b.gguf"]),
         ("./x/../a.gguf", ["a.gguf"]),
         ("x/**", []),
-        ("*", ["a.gguf"]),
         ("", []),
-        (".", []),
         ("**/" * 2000 + "*.gguf", ["a.gguf", "x/b.gguf", "x/y/[c].gguf"]),
         ("**/x/" * 50 + "*.gguf", []),
         ("no/such/*", []),

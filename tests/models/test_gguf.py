@@ -1,6 +1,7 @@
 import os
 import struct
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -126,17 +127,18 @@ def test_a_type_ggml_does_not_define_takes_the_room_there_is(tmp_path: Path) -> 
     ]
 
 
+def holding(*tensors: bytes) -> bytes:
+    return GgufFile(tensors=list(tensors)).packed()
+
+
 A_TENSOR = tensor("w", (4,))
 ENDLESS = 2**64 - 1
+LONG = key("k", ARRAY, u32(STRING) + u64(17))
 
 BROKEN: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is empty"),
     "another format": (b"\x80\x02}q\x00" * 20, "does not start with GGUF"),
-    "short and of another format": (b"PK", "does not start with GGUF"),
-    "a Git LFS pointer": (
-        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
-        "Git LFS pointer",
-    ),
+    "a pointer": (b"version https://git-lfs.github.com/spec/v1\noid x\n", "Git LFS pointer"),
     "magic only": (b"GGUF", "ends inside"),
     "version 1": (GgufFile(version=u32(1)).packed(), "version 1"),
     "version 4": (GgufFile(version=u32(4)).packed(), "version 4"),
@@ -155,14 +157,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "endless string": (sound(key("k", STRING, u64(ENDLESS))), "ends inside"),
     "endless numbers": (sound(key("k", ARRAY, u32(U32) + u64(ENDLESS))), "claims"),
     "endless strings": (sound(key("k", ARRAY, u32(STRING) + u64(ENDLESS))), "claims"),
-    "endless string in a long array": (
-        sound(key("k", ARRAY, u32(STRING) + u64(17) + u64(ENDLESS) + bytes(200))),
-        "ends inside",
-    ),
-    "long array cut off": (
-        sound(key("k", ARRAY, u32(STRING) + u64(17) + u64(4000) + bytes(200))),
-        "ends inside",
-    ),
+    "endless string in a long array": (sound(LONG + u64(ENDLESS) + bytes(200)), "ends inside"),
+    "long array cut off": (sound(LONG + u64(4000) + bytes(200)), "ends inside"),
     "array of arrays": (
         sound(key("k", ARRAY, u32(ARRAY) + u64(1) + u32(U32) + u64(1) + u32(1))),
         "unsupported type 9",
@@ -171,47 +167,22 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "architecture is a number": (sound(key("general.architecture", U32, u32(1))), "is no text"),
     "alignment 0": (sound(key("general.alignment", U32, u32(0))), "alignment of 0"),
     "alignment 24": (sound(key("general.alignment", U32, u32(24))), "alignment of 24"),
-    "alignment is text": (sound(key("general.alignment", STRING, text("8"))), "alignment"),
     "alignment is true": (sound(key("general.alignment", BOOL, b"\x01")), "alignment of True"),
-    "tensor twice": (GgufFile(tensors=[A_TENSOR, A_TENSOR]).packed(), "'w' twice"),
-    "tensor without a name": (GgufFile(tensors=[tensor("", (4,))]).packed(), "name of 0 bytes"),
-    "tensor name not UTF-8": (GgufFile(tensors=[tensor(b"\xff", (4,))]).packed(), "not UTF-8"),
-    "five dimensions": (GgufFile(tensors=[tensor("w", (1,) * 5)]).packed(), "5 dimensions"),
-    "endless dimensions": (
-        GgufFile(tensors=[text("w") + u32(2**32 - 1) + bytes(64)]).packed(),
-        "dimensions",
-    ),
-    "no elements": (GgufFile(tensors=[tensor("w", (4, 0))]).packed(), "impossible shape"),
-    "shape overflows": (GgufFile(tensors=[tensor("w", (2**32,) * 2)]).packed(), "impossible"),
-    "shape overflows to 4": (
-        GgufFile(tensors=[tensor("w", (2**62 + 1, 4))]).packed(),
-        "impossible",
-    ),
-    "a row of half a block": (
-        GgufFile(tensors=[tensor("w", (128, 4), TENSOR_TQ2_0)]).packed(),
-        "TQ2_0 rows of 128",
-    ),
-    "larger than the file": (GgufFile(tensors=[tensor("w", (45,))]).packed(), "ends before"),
-    "offset past the end": (
-        GgufFile(tensors=[tensor("w", (4,), offset=192)]).packed(),
-        "ends before",
-    ),
-    "offset overflows": (
-        GgufFile(tensors=[tensor("w", (4,), offset=2**64 - 32)]).packed(),
-        "ends before",
-    ),
-    "offset off the grid": (
-        GgufFile(tensors=[tensor("w", (4,), offset=8)]).packed(),
-        "off its grid of 32",
-    ),
-    "unknown type at the end": (
-        GgufFile(tensors=[tensor("w", (4,), 99, 192)]).packed(),
-        "ends before",
-    ),
-    "unknown type of less than a bit": (
-        GgufFile(tensors=[tensor("w", (2**40,), 99)]).packed(),
-        "ends before",
-    ),
+    "tensor twice": (holding(A_TENSOR, A_TENSOR), "'w' twice"),
+    "tensor without a name": (holding(tensor("", (4,))), "name of 0 bytes"),
+    "tensor name not UTF-8": (holding(tensor(b"\xff", (4,))), "not UTF-8"),
+    "five dimensions": (holding(tensor("w", (1,) * 5)), "5 dimensions"),
+    "endless dimensions": (holding(text("w") + u32(2**32 - 1) + bytes(64)), "dimensions"),
+    "no elements": (holding(tensor("w", (4, 0))), "impossible shape"),
+    "shape overflows": (holding(tensor("w", (2**32,) * 2)), "impossible"),
+    "shape overflows to 4": (holding(tensor("w", (2**62 + 1, 4))), "impossible"),
+    "a row of half a block": (holding(tensor("w", (128, 4), TENSOR_TQ2_0)), "TQ2_0 rows of 128"),
+    "larger than the file": (holding(tensor("w", (45,))), "ends before"),
+    "offset past the end": (holding(tensor("w", (4,), offset=192)), "ends before"),
+    "offset overflows": (holding(tensor("w", (4,), offset=2**64 - 32)), "ends before"),
+    "offset off the grid": (holding(tensor("w", (4,), offset=8)), "off its grid of 32"),
+    "unknown type at the end": (holding(tensor("w", (4,), 99, 192)), "ends before"),
+    "unknown type of less than a bit": (holding(tensor("w", (2**40,), 99)), "ends before"),
     "weights cut off": (GgufFile(data=bytes(170)).packed(), "ends before"),
     "all weights cut off": (GgufFile(data=b"").packed(), "ends before"),
 }
@@ -279,13 +250,10 @@ def test_no_mutation_gets_past_the_checks(
         data[at : at + len(new)] = new
     path = tmp_path_factory.getbasetemp() / "mutated.gguf"
     path.write_bytes(data[:length])
-    refusal = ""
     try:
         header = read_header(path)
     except ToolError as error:
-        refusal = error.code
-    if refusal:
-        assert refusal == "E_MODEL_BROKEN"
+        assert error.code == "E_MODEL_BROKEN"  # noqa: PT017 - a sound header is no error
         return
     for info in header.tensors:
         assert info.nbytes > 0
@@ -314,18 +282,12 @@ def test_a_large_model_costs_little_memory(tmp_path: Path) -> None:
     assert summary.bytes_per_token == 2 * 2560 * 128_256 + 256 * 2560 * 2560 * 9 // 16
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_file", [read_header, model_sha256])
+def test_paths_without_a_readable_file(tmp_path: Path, read_file: Callable[[Path], object]) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "none", tmp_path, tmp_path / "pipe", tmp_path / "none" / "x"):
-        for reader in (read_header, model_sha256):
-            with pytest.raises(ToolError) as caught:
-                reader(path)
-            assert caught.value.code == "E_MODEL_MISSING"
-
-
-@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
-def test_what_the_system_refuses(tmp_path: Path, name: str) -> None:
-    for reader in (read_header, model_sha256):
-        with pytest.raises(ToolError) as caught:
-            reader(tmp_path / name)
-        assert caught.value.code == "E_MODEL_UNREADABLE"
+    for name, code in (
+        *[(each, "E_MODEL_MISSING") for each in ("none", "", "pipe", "none/x")],
+        *[(each, "E_MODEL_UNREADABLE") for each in ("x" * 300, "a\0b")],
+    ):
+        with pytest.raises(ToolError, match=code):
+            read_file(tmp_path / name)
