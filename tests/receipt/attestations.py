@@ -67,6 +67,10 @@ def with_signatures(*signatures: Signature, **changes: Any) -> bytes:
     return encode_envelope(replace(read_envelope(SIGNED), signatures=signatures, **changes))
 
 
+def _envelope(**changes: object) -> bytes:
+    return json.dumps({**json.loads(SIGNED), **changes}).encode()
+
+
 def _with_sig(sig: bytes) -> bytes:
     return with_signatures(Signature(ALICE.public.keyid, sig))
 
@@ -92,9 +96,6 @@ def _predicate(change: Callable[[dict[str, Any]], object]) -> bytes:
 
 _BY_ALICE = read_envelope(SIGNED).signatures
 _OTHER_DIGESTS = [each["digest"] for each in statement_document(OTHER)["subject"]]
-_DEEP: object = 1
-for _ in range(100):
-    _DEEP = [_DEEP]
 
 UNTRUSTED = {
     "signed by Bob": sign_files(FILES, BOB),
@@ -118,6 +119,11 @@ MALFORMED = {
     "10,000 signatures": with_signatures(*_BY_ALICE * 10_000),
     "two payloads": SIGNED.replace(b'  "payloadType"', b'  "payload": "e30=",\n  "payloadType"'),
     "two lists of signatures": SIGNED.rstrip()[:-1] + b', "signatures": [{"sig": ""}]}',
+    "a payload without text": _envelope(payload=7),
+    "a type without text": _envelope(payloadType=["x"]),
+    "a signature that is text": _envelope(signatures=["x"]),
+    "a signature without bytes": _envelope(signatures=[{}]),
+    "a keyid that is null": _envelope(signatures=[{"sig": "AA==", "keyid": None}]),
     "two keyids": SIGNED.replace(b'"sig"', b'"keyid": "", "sig"'),
     "another payload type": envelope_of(STATEMENT, payload_type="application/json"),
     "payload type with a space": envelope_of(STATEMENT, payload_type=PAYLOAD_TYPE + " "),
@@ -127,7 +133,7 @@ MALFORMED = {
     "the evidence alone": envelope_of(FILES["evidence.json"]),
     "two types": envelope_of(STATEMENT[:-1] + b',"_type":"https://in-toto.io/Statement/v1"}'),
     "two predicates": envelope_of(STATEMENT[:-1] + b',"predicate":{}}'),
-    "deep": _field("predicate", _DEEP),
+    "deep": _field("predicate", json.loads(100 * "[" + 100 * "]")),
     "no subjects": _field("subject", []),
     "many subjects": _stating(
         lambda document: document["subject"].extend(document["subject"] * 99)

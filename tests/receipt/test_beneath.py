@@ -1,4 +1,4 @@
-"""Files beneath a root, where somebody may have put links, pipes, devices and huge holes."""
+"""Files below a root, in which a repository may contain links, pipes, devices and huge holes."""
 
 import os
 import socket
@@ -8,36 +8,31 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.core.files import open_directory, read_beneath, read_bounded
+from pytest_flamegate.core.files import (
+    open_directory,
+    read_beneath,
+    read_bounded,
+    require_confined,
+)
 from pytest_flamegate.core.text import Refusal
 from pytest_flamegate.receipt import sources
-from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine
 from pytest_flamegate.receipt.verify import verify_receipt
 from tests.made import bundle
+from tests.snapshots import snapshot
 
 
-def test_a_file_beneath_its_root(tmp_path: Path) -> None:
+def test_a_file_below_its_root(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "file").write_bytes(b"x" * 10)
-    (tmp_path / "root").symlink_to(tmp_path)  # whoever typed the root chose it
+    (tmp_path / "root").symlink_to(tmp_path)  # the user chose the root
     for root in (tmp_path, tmp_path / "root"):
         assert read_beneath(root, "a", "b", "file", limit=10) == b"x" * 10
     with pytest.raises(FlamegateError, match="E_TOO_LARGE"):
         read_beneath(tmp_path, "a", "b", "file", limit=9)
-
-
-@pytest.mark.parametrize("part", [0, 1, 2])
-def test_no_part_may_be_a_link(tmp_path: Path, part: int) -> None:
-    names = ("a", "b", "file")
-    (tmp_path / "real" / "a" / "b").mkdir(parents=True)
-    (tmp_path / "real" / "a" / "b" / "file").write_bytes(b"secret")
-    link = tmp_path / "root" / Path(*names[: part + 1])
-    link.parent.mkdir(parents=True)
-    link.symlink_to(tmp_path / "real" / Path(*names[: part + 1]))
-    assert (tmp_path / "root" / Path(*names)).read_bytes() == b"secret"
-    with pytest.raises(FlamegateError, match="E_CANNOT_READ") as raised:
-        read_beneath(tmp_path / "root", *names, limit=100)
-    assert "symbolic link" in raised.value.problem
+    for missing in (("x",), ("x", "y"), ("a", "b", "file", "y"), ("a\0b",), ("a\0b", "y")):
+        with pytest.raises(FlamegateError, match="E_CANNOT_READ"):
+            read_beneath(tmp_path, *missing, limit=9)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "/etc/passwd", "a/b"])
@@ -49,20 +44,7 @@ def test_names_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
             read_beneath(tmp_path, *parts, limit=9)
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    for parts in (("x",), ("x", "y"), ("file", "y"), ("a\0b",), ("a\0b", "y")):
-        with pytest.raises(FlamegateError, match="E_CANNOT_READ"):
-            read_beneath(tmp_path, *parts, limit=9)
-    with pytest.raises(FlamegateError, match="E_CANNOT_READ"):
-        read_beneath(tmp_path / "nowhere", "x", limit=9)
-
-
-def a_pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def a_socket(path: Path) -> None:
+def bind_socket(path: Path) -> None:
     before = Path.cwd()
     os.chdir(path.parent)  # the name of a socket has a hundred bytes at most
     try:
@@ -72,11 +54,7 @@ def a_socket(path: Path) -> None:
         os.chdir(before)
 
 
-def a_directory(path: Path) -> None:
-    path.mkdir()
-
-
-def a_terabyte(path: Path) -> None:
+def write_terabyte(path: Path) -> None:
     with path.open("wb") as file:
         try:
             file.truncate(1 << 40)
@@ -84,27 +62,22 @@ def a_terabyte(path: Path) -> None:
             pytest.skip("the file system holds no file of a terabyte")
 
 
-def a_link_to_a_device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
+ODD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "pipe": (os.mkfifo, "E_NOT_A_FILE"),
+    "socket": (bind_socket, "E_NOT_A_FILE"),
+    "directory": (Path.mkdir, "E_NOT_A_FILE"),
+    "terabyte": (write_terabyte, "E_TOO_LARGE"),
+    "link to a device": (lambda path: path.symlink_to("/dev/zero"), "E_CANNOT_READ"),
+}
 
 
-ODD: list[tuple[Callable[[Path], None], str]] = [
-    (a_pipe, "E_NOT_A_FILE"),
-    (a_socket, "E_NOT_A_FILE"),
-    (a_directory, "E_NOT_A_FILE"),
-    (a_terabyte, "E_TOO_LARGE"),
-    (a_link_to_a_device, "E_CANNOT_READ"),
-]
-
-
-@pytest.mark.parametrize(("put", "code"), ODD, ids=[put.__name__ for put, _ in ODD])
+@pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("name", ["receipt.json", "evidence.json", "profile.folded"])
-def test_odd_things_in_the_place_of_a_file(
-    tmp_path: Path, name: str, put: Callable[[Path], None], code: str
-) -> None:
+def test_odd_entries_in_the_place_of_a_file(tmp_path: Path, name: str, kind: str) -> None:
+    make, code = ODD[kind]
     receipt = bundle().write(tmp_path / "run")
     (tmp_path / "run" / name).unlink()
-    put(tmp_path / "run" / name)
+    make(tmp_path / "run" / name)
     answer = verify_receipt(receipt)
     assert code in {refusal.code for refusal in answer.refusals}
     assert not answer.ok
@@ -113,7 +86,7 @@ def test_odd_things_in_the_place_of_a_file(
 @pytest.mark.parametrize(
     "path", ["/dev/zero", "/dev/null", "/dev/tty", "/proc/self/mem", "/proc/kmsg", "/proc/self"]
 )
-def test_what_the_system_shows_as_files(path: str) -> None:
+def test_files_of_the_system(path: str) -> None:
     if not os.path.lexists(path):
         pytest.skip(f"there is no {path} here")
     with pytest.raises(FlamegateError) as raised:
@@ -122,9 +95,7 @@ def test_what_the_system_shows_as_files(path: str) -> None:
     assert not verify_receipt(Path(path)).ok
 
 
-def test_what_stands_beside_is_of_the_same_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_files_are_of_one_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The directory is swapped right after the receipt was read: that changes nothing."""
     receipt = bundle(seed=1).write(tmp_path / "run")
     bundle(seed=2).write(tmp_path / "other")
@@ -142,21 +113,16 @@ def test_what_stands_beside_is_of_the_same_directory(
     assert (tmp_path / "old").exists()
 
 
-def test_a_directory_stays_what_it_was_when_it_was_opened(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "file").write_bytes(b"before")
-    with open_directory(tmp_path / "run") as directory:
-        (tmp_path / "run").rename(tmp_path / "old")
-        (tmp_path / "run").mkdir()
-        (tmp_path / "run" / "file").write_bytes(b"after")
+def test_an_open_directory_holds_what_it_held(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with open_directory(tmp_path) as directory:
         assert directory.holds("file")
         assert not directory.holds("other")
-        assert directory.read("file", 10) == b"before"
 
 
 @pytest.mark.parametrize("linked", ["machine", "machine/4tok", "machine/4tok/evidence.json"])
-def test_a_committed_link_in_a_baseline_is_refused(tmp_path: Path, linked: str) -> None:
-    """What a link in a pull request points to is on the machine of whoever checks it out."""
+def test_a_committed_link_in_a_baseline_is_an_error(tmp_path: Path, linked: str) -> None:
+    """The target of a link in a pull request is on the machine that checks it out."""
     artifacts = ArtifactStore(tmp_path / ".flamegate")
     artifacts.accept_baseline("machine", "4tok", bundle().files)
     assert artifacts.read_baseline("machine", "4tok") is not None
@@ -166,3 +132,59 @@ def test_a_committed_link_in_a_baseline_is_refused(tmp_path: Path, linked: str) 
     with pytest.raises(ReceiptError, match="E_BASELINE_CORRUPT") as raised:
         artifacts.read_baseline("machine", "4tok")
     assert "symbolic link" in raised.value.problem
+
+
+LINE = RunLine(workload="w", verdict="error", reasons=(), accepted=False)
+WRITES: dict[str, Callable[[ArtifactStore], object]] = {
+    "publish": lambda artifacts: artifacts.publish_run("w", {"receipt.json": b"{}"}),
+    "accept": lambda artifacts: artifacts.accept_baseline("m", "w", {"receipt.json": b"{}"}),
+    "calibrate": lambda artifacts: artifacts.write_calibration("m", "w", b"{}"),
+    "record": lambda artifacts: artifacts.append_run(LINE),
+    "enter": lambda artifacts: artifacts.append_ledger({"workload": "w"}),
+    "remove": lambda artifacts: artifacts.remove_baseline(artifacts.baseline_directory("m", "w")),
+    "probe": lambda artifacts: artifacts.require_writable("m"),
+    "sweep": lambda artifacts: artifacts.sweep(),
+}
+PLACES = {
+    "publish": ("", "latest", "latest/w"),
+    "accept": ("", "baselines", "baselines/m", "baselines/m/w"),
+    "calibrate": ("", "calibration", "calibration/m", "calibration/m/w.json"),
+    "record": ("", "history", "history/runs.jsonl"),
+    "enter": ("", "history", "history/ledger.jsonl"),
+    "remove": ("", "baselines", "baselines/m", "baselines/m/w"),
+    "probe": ("", "latest", "baselines", "baselines/m"),
+    "sweep": ("", "latest", "history", "imported", "baselines", "baselines/m", "calibration/m"),
+}
+
+
+@pytest.mark.parametrize(
+    ("write", "place"), [(write, place) for write in WRITES for place in PLACES[write]]
+)
+@pytest.mark.parametrize("dangling", [False, True])
+def test_no_link_is_followed(tmp_path: Path, write: str, place: str, dangling: bool) -> None:
+    root, outside = tmp_path / "project" / ".flamegate", tmp_path / "outside"
+    link = root / place
+    link.parent.mkdir(parents=True)
+    outside.mkdir()
+    for name in ("receipt.json", "latest", "baselines", "w", ".w.new-0123456789ab"):
+        (outside / name).write_text("precious")
+    link.symlink_to(outside / "new" if dangling else outside)
+    before = snapshot(outside)
+    with pytest.raises(FlamegateError, match="E_CANNOT_WRITE") as raised:
+        WRITES[write](ArtifactStore(root))
+    assert "symbolic link" in raised.value.problem
+    assert snapshot(outside) == before
+
+
+@pytest.mark.parametrize("write", ["publish", "accept", "calibrate", "record", "enter"])
+def test_without_a_link_it_is_written(tmp_path: Path, write: str) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")  # a directory above may be a link
+    WRITES[write](ArtifactStore(tmp_path / "link" / ".flamegate"))
+    assert (tmp_path / "real" / ".flamegate" / PLACES[write][-1]).exists()
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/x"])
+def test_a_path_outside_of_its_root_is_an_error(tmp_path: Path, path: str) -> None:
+    with pytest.raises(FlamegateError, match="does not lie in"):
+        require_confined(tmp_path, tmp_path / path)

@@ -1,40 +1,209 @@
-"""Receipts and evidence as bytes."""
+"""Receipts and evidence as bytes, and as their published schema describes them.
+
+jsonschema checks the schema here as an independent reader.
+"""
 
 import hashlib
 import json
 import math
+import random
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
+from jsonschema import Draft202012Validator, FormatChecker, validators
 
 from pytest_flamegate.core.errors import ReceiptError, ToolError
+from pytest_flamegate.core.json import is_timestamp
 from pytest_flamegate.engines.tokens import token_digest
+from pytest_flamegate.receipt import documents
 from pytest_flamegate.receipt.documents import (
     FIELD_CODES,
     decode_evidence,
     decode_receipt,
     encode_evidence,
     encode_receipt,
+    find_faults,
 )
 from tests.made import bundle
-from tests.receipt.documents import encoded
+from tests.receipt.documents import document, encoded, load_schema
+
+SCHEMA = load_schema()
 
 
-def test_fields_stand_in_the_order_of_the_schema() -> None:
-    triple = bundle()
-    assert tuple(json.loads(encode_receipt(triple.receipt))) == tuple(FIELD_CODES)
+def make_validator() -> Any:
+    """Return jsonschema's validator, for which 128.0 is no integer and NaN no number."""
+
+    def is_integer(_: object, value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    def is_number(_: object, value: object) -> bool:
+        return is_integer(_, value) or (isinstance(value, float) and math.isfinite(value))
+
+    types = Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": is_integer, "number": is_number}
+    )
+    formats = FormatChecker(formats=())
+    formats.checks("date-time")(lambda value: not isinstance(value, str) or is_timestamp(value))
+    strict = cast("Any", validators.extend)(Draft202012Validator, type_checker=types)
+    return strict(SCHEMA, format_checker=formats)
 
 
-def test_equal_data_gives_equal_bytes() -> None:
-    one, other = bundle(), bundle()
-    environment = dict(reversed(list(other.receipt.environment.items())))
-    assert encode_receipt(replace(other.receipt, environment=environment)) == encode_receipt(
+VALIDATOR = make_validator()
+
+
+def parts(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every part of the schema that has a description, with its path."""
+    if isinstance(node, dict):
+        if isinstance(node.get("description"), str):
+            yield path, node
+        for name, child in node.items():
+            if name not in ("examples", "const", "enum", "required"):
+                yield from parts(child, f"{path}/{name}")
+
+
+def test_examples_are_valid_and_every_field_has_one() -> None:
+    for path, part in parts(SCHEMA):
+        for example in part.get("examples", []):
+            assert list(VALIDATOR.evolve(schema=part).iter_errors(example)) == [], path
+    for example in SCHEMA["examples"]:
+        assert find_faults(example) == {}
+    for name, field in SCHEMA["properties"].items():
+        assert field["description"].endswith("."), name
+        assert field["examples"], name
+
+
+def test_a_missing_field_is_named() -> None:
+    for name in SCHEMA["required"]:
+        ((field, refusal),) = find_faults(document(**{name: ...})).items()
+        assert field == name
+        assert refusal.message == f'The receipt is malformed: "{name}" is missing.'
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("E_SCHEMA_VERSION", {"schema_version": 1.0}, "and is 1.0"),
+    ("E_SCHEMA_VERSION", {"schema_version": "1.0.1"}, 'and is "1.0.1"'),
+    ("E_TIMESTAMP", {"timestamp": "2025-10-13T12:00:00Z\n"}, "RFC 3339 timestamp"),
+    ("E_TIMESTAMP", {"timestamp": "2025-10-13T12:00:00"}, "RFC 3339 timestamp"),
+    ("E_TIMESTAMP", {"timestamp": "2025-02-30T12:00:00Z"}, "RFC 3339 timestamp"),
+    ("E_TIMESTAMP", {"timestamp": 1_760_000_000}, "must be a string, and is 1760000000"),
+    ("E_COMPUTE_PATH", {"compute_path": "real\n"}, "compute_path"),
+    ("E_BACKEND", {"backend": "gpu"}, 'cpu or cuda in any case, and is "gpu"'),
+    ("E_BACKEND", {"backend": "cpu\n"}, "cpu or cuda in any case"),
+    ("E_DETERMINISTIC", {"deterministic": 1}, "must be true or false, and is 1"),
+    ("E_TOKENS", {"tokens_generated": 128.0}, "must be an integer, and is 128.0"),
+    ("E_TOKENS", {"tokens_generated": True}, "must be an integer, and is true"),
+    ("E_TOKENS", {"tokens_generated": 0}, "and is 0"),
+    ("E_TPS", {"tokens_per_second": 0}, "and is 0"),
+    ("E_TPS", {"tokens_per_second": float("nan")}, "tokens_per_second"),
+    ("E_TPS", {"tokens_per_second": "15.5"}, 'must be a number, and is "15.5"'),
+    ("E_KERNELS", {"kernels": []}, "is a list of 0"),
+    ("E_KERNELS", {"kernels": ["i2s_gemv", " \t"]}, '"kernels[1]" must'),
+    ("E_KERNELS", {"kernels": ["i" * 129]}, "128"),
+    ("E_KERNELS", {"kernels": ["i2s_gemv"] * 10_001}, "10000"),
+    ("E_ENVIRONMENT", {"environment": {"BITNET_VERSION": "0.1.0"}}, '"environment.OS" is missing'),
+    ("E_ENVIRONMENT", {"environment": {"OS": "linux", "THREADS": 1}}, "must be a string, and is 1"),
+    ("E_ENVIRONMENT", {"environment": {"OS": "linux", "FLAMEGATE_ENGINE": ""}}, "FLAMEGATE_ENGINE"),
+    ("E_MODEL", {"model": {}}, '"model.path" is missing'),
+    ("E_MODEL", {"model": {"path": "x", "sha256": 1}}, '"model.sha256" must be a string'),
+    ("E_SCHEMA", {"schema_version": "1.1.0", "kernel_path": "fast"}, '"kernel_path" must'),
+    (
+        "E_SCHEMA",
+        {"schema_version": "1.1.0", "quantization": {"fallback_count": -1}},
+        "fallback_count",
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "changes", "words"), WRONG, ids=range(len(WRONG)))
+def test_a_fault_has_the_code_of_its_field(code: str, changes: dict[str, Any], words: str) -> None:
+    changed = document(**changes)
+    ((field, refusal),) = find_faults(changed).items()
+    assert (field in changes, refusal.code) == (True, code)
+    assert words in refusal.message
+    assert not VALIDATOR.is_valid(changed)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kernels": ["i2s_gemv"] * 10_000},
+        {"timestamp": "2025-10-15T19:41:18.920441642+00:00"},
+        {"timestamp": "2025-10-13t12:00:00z"},
+        {"tokens_per_second": 16},
+        {"backend": "CuDa"},
+        {"schema_version": "1.1.0", "kernel_path": "unknown"},
+        {"kernel_path": 5},
+        {"model": {"path": "x", "layers": 2.5}},
+        {"extra": {"anything": [1, None]}},
+    ],
+)
+def test_the_schema_allows_it(changes: dict[str, Any]) -> None:
+    assert find_faults(document(**changes)) == {}
+    assert VALIDATOR.is_valid(document(**changes))
+
+
+def test_a_document_has_one_fault_for_each_field() -> None:
+    faults = find_faults(document(kernels=[1] * 100_000, environment={"OS": 1}, model={}))
+    assert [each.code for each in faults.values()] == ["E_KERNELS", "E_ENVIRONMENT", "E_MODEL"]
+    wholes: list[object] = [None, [], "receipt", 1]
+    for whole in wholes:
+        ((field, refusal),) = find_faults(whole).items()
+        assert (field, refusal.code) == ("", "E_SCHEMA")
+        assert refusal.message.startswith("The receipt must be an object, and is ")
+
+
+ODD: list[Any] = [
+    *(None, True, 0, 1, -1, 1.0, 0.5, [], {}, ["x"], [1]),
+    *("", " ", "x", "cpu", "CPU", "1.0", "1.1.0"),
+]
+
+
+def test_our_types_and_jsonschema_accept_the_same_documents() -> None:
+    source = random.Random(3)
+    accepted = 0
+    for _ in range(3000):
+        changed: Any = json.loads(json.dumps(document()))
+        part = changed
+        for _ in range(source.randrange(1, 3)):
+            key = source.choice([*part, "more", "kernel_path", "quantization"])
+            if source.random() < 0.3:
+                part.pop(key, None)
+            elif isinstance(part.get(key), dict) and source.random() < 0.6:
+                part = part[key]
+            else:
+                part[key] = source.choice(ODD)
+        is_valid = not find_faults(changed)
+        accepted += is_valid
+        assert is_valid is VALIDATOR.is_valid(changed), changed
+    assert accepted > 200
+
+
+def test_a_receipt_is_held_to_types_and_schema_before_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    receipt = decode_receipt(encoded())
+    assert json.loads(encode_receipt(receipt))["kernels"] == list(receipt.kernels)
+    with pytest.raises(ReceiptError, match=r'E_KERNELS.*"kernels"'):
+        encode_receipt(replace(receipt, kernels=()))
+    # A fault that the types let through: the schema still rejects it.
+    monkeypatch.setattr(documents, "find_faults", lambda _: {})
+    with pytest.raises(ReceiptError, match=r"E_SCHEMA: .*tokens_generated"):
+        encode_receipt(replace(receipt, tokens_generated=-1))
+
+
+def test_equal_data_gives_equal_bytes_in_the_order_of_the_schema() -> None:
+    one = bundle()
+    assert tuple(json.loads(encode_receipt(one.receipt))) == tuple(FIELD_CODES)
+    environment = dict(reversed(list(one.receipt.environment.items())))
+    assert encode_receipt(replace(one.receipt, environment=environment)) == encode_receipt(
         one.receipt
     )
-    assert encode_evidence(other.evidence) == encode_evidence(one.evidence)
+    assert encode_evidence(bundle().evidence) == encode_evidence(one.evidence)
 
 
-def test_figures_that_are_not_finite_are_refused() -> None:
+def test_figures_that_are_not_finite_are_not_written() -> None:
     with pytest.raises(ReceiptError, match="E_CANNOT_ENCODE"):
         encode_receipt(replace(bundle().receipt, tokens_per_second=math.inf))
     metric = replace(bundle().evidence.metrics[0], value=math.nan)
@@ -42,33 +211,21 @@ def test_figures_that_are_not_finite_are_refused() -> None:
         encode_evidence(replace(bundle().evidence, metrics=(metric,)))
 
 
-def test_a_receipt_that_the_schema_rejects_is_not_written() -> None:
-    with pytest.raises(ReceiptError, match=r'E_KERNELS.*"kernels"'):
-        encode_receipt(replace(bundle().receipt, kernels=()))
-
-
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", encoded(backend="gpu")])
-def test_malformed_receipts_are_not_decoded(data: bytes) -> None:
-    with pytest.raises(ReceiptError):
-        decode_receipt(data)
-
-
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", encoded()])
-def test_malformed_evidence_is_not_decoded(data: bytes) -> None:
-    with pytest.raises(ReceiptError):
-        decode_evidence(data)
+def test_malformed_documents_are_not_decoded() -> None:
+    for data in (b"", b"{}", b"[]", encoded(backend="gpu")):
+        for decode in (decode_receipt, decode_evidence):
+            with pytest.raises(ReceiptError):
+                decode(data)
 
 
 def test_evidence_without_a_receipt_reads_back() -> None:
-    """Where no kernel was seen there is no receipt to name."""
+    """If no kernel was observed there is no receipt to name."""
     evidence = replace(bundle().evidence, receipt_sha256="", kernels=(), profile=None)
     assert decode_evidence(encode_evidence(evidence)) == evidence
 
 
-def test_token_digest_keeps_tokens_apart() -> None:
+def test_the_digest_of_tokens_keeps_their_borders() -> None:
     assert token_digest(["52", "10"]) == hashlib.sha256(b"2:52,2:10,").hexdigest()
     assert token_digest(["1", "2"]) != token_digest(["12"])
-    assert token_digest(["1", "2"]) != token_digest(["2", "1"])
-    assert token_digest(["a\n", "b"]) != token_digest(["a", "\nb"])
     with pytest.raises(ToolError, match="E_NO_TOKENS"):
         token_digest([])

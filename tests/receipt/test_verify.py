@@ -1,4 +1,4 @@
-"""One receipt in, one answer out: sources, policies, grades, and no exception ever."""
+"""One receipt in, one answer out: sources, policies, grades, samples, and no exception ever."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,9 +10,37 @@ import pytest_flamegate
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.receipt import Grade, Verification, verify, verify_receipt
 from tests.made import bundle
-from tests.receipt.documents import VALID, encoded
+from tests.receipt.documents import INVALID, VALID, encoded
 
 NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
+# The sample receipts that must be rejected, and the code of the reason.
+REJECTED = {
+    "f01_zero_tps_baseline": "E_TPS",
+    "f02_failed_run_placeholder": "E_TPS",
+    "f03_backend_gpu_no_gpu_kernel": "E_BACKEND",
+    "f06_tps_negative": "E_TPS",
+    "f08_mock_next_to_quant": "E_MOCK_KERNEL",
+    "f09_fallback_named_i2s_dequant_fp32": "E_NO_COMPUTE_KERNEL",
+    "f12_failed_tests_inside": "E_RUN_FAILED",
+    "f15_latency_contradiction": "E_FIGURES_CONTRADICT",
+    "f17_literal_timestamp": "E_TIMESTAMP",
+    "f18_three_field_forgery": "E_TPS",
+    "f19_duplicate_keys": "E_JSON_DUPLICATE_KEY",
+    "f21_more_tokens_than_requested": "E_FIGURES_CONTRADICT",
+    "f25_backend_trailing_space": "E_BACKEND",
+    "i01_compute_path_mock": "E_COMPUTE_PATH",
+    "i02_kernels_empty": "E_KERNELS",
+    "i03_kernels_missing": "E_KERNELS",
+    "i04_kernels_non_string": "E_KERNELS",
+    "i07_schema_missing": "E_SCHEMA_VERSION",
+    "i08_schema_2_0_0": "E_SCHEMA_VERSION",
+    "i10_cpu_fallback_only": "E_NO_COMPUTE_KERNEL",
+    "i11_cpu_no_quant": "E_NO_COMPUTE_KERNEL",
+    "i13_cuda_cpu_kernels": "E_NO_GPU_KERNEL",
+    "i14_cpu_with_require_gpu": "E_GPU_REQUIRED",
+    "i15_benchmark_report_not_receipt": "E_SCHEMA_VERSION",
+    "i17_truncated_json": "E_JSON_SYNTAX",
+}
 
 
 def codes(answer: Verification) -> list[str]:
@@ -23,75 +51,69 @@ def env(**variables: str) -> dict[str, Any]:
     return {"environment": {"OS": "linux-x86_64", **variables}}
 
 
-def test_the_package_hands_it_on() -> None:
+@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+def test_honest_samples_pass(path: Path) -> None:
+    answer = verify_receipt(path)
+    assert (answer.ok, answer.refusals) == (True, ())
+    assert (answer.grade, answer.policy) == (Grade.CONSISTENT, "bitnet")
+    duplicates = ["W_DUPLICATE_KERNELS"] if path.stem.startswith("v06") else []
+    assert [each.code for each in answer.warnings if "DUPLICATE" in each.code] == duplicates
+    assert verify_receipt(path.read_bytes()) == answer
+
+
+@pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
+def test_other_samples_are_rejected(path: Path) -> None:
+    wants_gpu = path.stem == "i14_cpu_with_require_gpu"
+    answer = verify_receipt(path, require_gpu_kernels=wants_gpu)
+    assert not answer.ok
+    assert REJECTED[path.stem] in codes(answer)
+    # Wanting a GPU is a wish: the CPU receipt is no less honest for it.
+    assert answer.grade is (Grade.CONSISTENT if wants_gpu else Grade.SELF_REPORTED)
+    if path.stem.startswith("i15"):  # every reason is reported, not only the first
+        assert {"E_KERNELS", "E_MODEL", "E_FIGURES_CONTRADICT"} <= set(codes(answer))
+
+
+def test_files_of_one_directory_are_read_together(tmp_path: Path) -> None:
     assert pytest_flamegate.verify_receipt is verify_receipt
-    assert pytest_flamegate.Verification is Verification
-
-
-def test_files_that_stand_together_are_read_together(tmp_path: Path) -> None:
-    answer = verify_receipt(bundle().write(tmp_path), now=NOW)
-    assert answer.ok
-    assert answer.grade is Grade.OBSERVED
-    assert answer.policy == "embedded"
-    assert "observed by flamegate" in answer.ceiling
-
-
-def test_a_receipt_alone_is_consistent_at_best(tmp_path: Path) -> None:
     path = bundle().write(tmp_path)
-    (tmp_path / "evidence.json").unlink()
-    (tmp_path / "profile.folded").unlink()
     answer = verify_receipt(path, now=NOW)
-    assert answer.ok
-    assert answer.grade is Grade.CONSISTENT
+    assert (answer.ok, answer.grade, answer.policy) == (True, Grade.OBSERVED, "embedded")
+    assert "observed by flamegate" in answer.ceiling
+    receipt = bundle().files["receipt.json"]
+    evidence = path.with_name("evidence.json")
+    assert verify_receipt(receipt, evidence=evidence, now=NOW).grade is Grade.OBSERVED
+    folded = path.with_name("profile.folded").read_bytes()
+    path.with_name("profile.folded").unlink()
+    answer = verify_receipt(receipt, evidence=evidence, profile_folded=folded, now=NOW)
+    assert answer.grade is Grade.OBSERVED
+    evidence.unlink()
+    answer = verify_receipt(path, now=NOW)
+    assert (answer.ok, answer.grade) == (True, Grade.CONSISTENT)
     assert "unverified claims of its author" in answer.ceiling
 
 
-def test_evidence_may_stand_elsewhere(tmp_path: Path) -> None:
-    triple = bundle()
-    evidence = triple.write(tmp_path).with_name("evidence.json")
-    receipt = triple.files["receipt.json"]
-    assert verify_receipt(receipt, evidence=evidence, now=NOW).grade is Grade.OBSERVED
-    folded = triple.files["profile.folded"]
-    (tmp_path / "profile.folded").unlink()
-    answer = verify_receipt(receipt, evidence=evidence, profile_folded=folded, now=NOW)
-    assert answer.grade is Grade.OBSERVED
-
-
-@pytest.mark.parametrize(
-    ("wanted", "ok"),
-    [
-        (Grade.SELF_REPORTED, True),
-        (Grade.CONSISTENT, True),
-        (Grade.OBSERVED, False),
-        (Grade.REPLAYED, False),
-        (Grade.ATTESTED, False),
-    ],
-)
-def test_the_grade_asked_for(wanted: Grade, ok: bool) -> None:
+@pytest.mark.parametrize("wanted", Grade)
+def test_the_requested_grade(wanted: Grade) -> None:
     answer = verify_receipt(encoded(), require_grade=wanted)
-    assert answer.ok is ok
-    assert codes(answer) == ([] if ok else ["E_GRADE"])
+    assert answer.ok is (wanted <= Grade.CONSISTENT)
+    assert codes(answer) == ([] if answer.ok else ["E_GRADE"])
     assert answer.grade is Grade.CONSISTENT
-    if wanted is Grade.OBSERVED:
-        assert "observed by flamegate" in answer.ceiling
+    assert answer.ceiling == max(wanted, Grade.CONSISTENT).ceiling
 
 
-@pytest.mark.parametrize("name", ["observed", "OBSERVED", " Observed "])
-def test_grade_by_name(name: str) -> None:
-    assert Grade.parse(name) is Grade.OBSERVED
+def test_a_grade_by_name() -> None:
+    assert {Grade.parse(name) for name in ("observed", "OBSERVED", " Observed ")} == {
+        Grade.OBSERVED
+    }
     assert Grade.parse("self-reported") is Grade.SELF_REPORTED
-
-
-def test_unknown_grade() -> None:
     with pytest.raises(UsageError, match="E_UNKNOWN_GRADE"):
         Grade.parse("SIGNED")
 
 
 @pytest.mark.parametrize(
-    ("changes", "policy", "used", "refused"),
+    ("changes", "policy", "used", "rejected"),
     [
         ({}, None, "bitnet", []),
-        ({}, "bitnet", "bitnet", []),
         ({}, "generic", "generic", []),
         ({}, "magic", "bitnet", ["E_UNKNOWN_POLICY"]),
         (env(FLAMEGATE_ENGINE="command"), None, "generic", []),
@@ -107,48 +129,36 @@ def test_unknown_grade() -> None:
         (env(FLAMEGATE_ENGINE=""), None, "bitnet", ["E_ENVIRONMENT"]),
     ],
 )
-def test_which_policy_is_used(
-    changes: dict[str, Any], policy: str | None, used: str, refused: list[str]
+def test_the_policy_that_is_used(
+    changes: dict[str, Any], policy: str | None, used: str, rejected: list[str]
 ) -> None:
     answer = verify_receipt(encoded(**changes), policy=policy)
-    assert answer.policy == used
-    assert codes(answer) == refused
+    assert (answer.policy, codes(answer)) == (used, rejected)
 
 
-def test_evidence_names_the_engine_before_the_receipt() -> None:
-    triple = bundle(engine="python")
-    environment = {
-        name: value
-        for name, value in triple.receipt.environment.items()
-        if name != "FLAMEGATE_ENGINE"
-    }
-    files = triple.with_receipt(environment=environment).files
-    answer = verify_receipt(
-        files["receipt.json"],
-        evidence=files["evidence.json"],
-        profile_folded=files["profile.folded"],
-        now=NOW,
-    )
+def test_the_engine_of_the_evidence_comes_before_that_of_the_receipt() -> None:
+    files = bundle(engine="python").with_receipt(environment=env()["environment"]).files
+    answer = verify_receipt(files["receipt.json"], evidence=files["evidence.json"], now=NOW)
     assert answer.policy == "generic"
-    assert answer.grade is Grade.OBSERVED
+    assert codes(answer) == []
 
 
 @pytest.mark.parametrize(
     "given", [None, 7, 1.5, [], {}, object(), "no such file", b"", "nul\0byte", "", Path()]
 )
 @pytest.mark.parametrize("where", ["data", "evidence", "profile_folded"])
-def test_bad_input_is_refused_and_never_raises(given: Any, where: str) -> None:
+def test_bad_input_never_raises(given: Any, where: str) -> None:
     arguments: dict[str, Any] = {"data": encoded(), where: given}
     answer = verify_receipt(**arguments, now=NOW)
     assert "E_INTERNAL" not in codes(answer)
-    # Nothing given is nothing missing; a profile without evidence is not looked at.
+    # A profile without evidence is not read.
     harmless = where == "profile_folded" or (where == "evidence" and given is None)
     assert answer.ok is harmless
 
 
-def test_every_kind_of_bytes() -> None:
-    for kind in (bytes, bytearray, memoryview):
-        assert verify_receipt(cast("bytes", kind(encoded()))).ok
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_every_kind_of_bytes(kind: type) -> None:
+    assert verify_receipt(cast("bytes", kind(encoded()))).ok
 
 
 @pytest.mark.parametrize(
@@ -160,18 +170,14 @@ def test_every_kind_of_bytes() -> None:
         (b'{"a":1,"a":1}', "E_JSON_DUPLICATE_KEY"),
     ],
 )
-def test_malformed_evidence_is_refused_not_ignored(evidence: bytes, code: str) -> None:
+def test_malformed_evidence_is_rejected_not_ignored(evidence: bytes, code: str) -> None:
     answer = verify_receipt(encoded(), evidence=evidence)
     assert set(codes(answer)) == {code}
     assert answer.grade is Grade.CONSISTENT
 
 
-def test_a_verifier_that_fails_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(verify, "read_sources", fail)
+def test_a_verifier_that_fails_rejects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "read_sources", lambda *_: 1 / 0)
     answer = verify_receipt(VALID[0])
     assert codes(answer) == ["E_INTERNAL"]
-    assert not answer.ok
-    assert answer.grade is Grade.SELF_REPORTED
+    assert (answer.ok, answer.grade) == (False, Grade.SELF_REPORTED)

@@ -4,7 +4,6 @@
 receipt from a comparison in pairs. Never write these files anew.
 """
 
-import json
 import shutil
 from pathlib import Path
 
@@ -35,14 +34,6 @@ def test_receipts_and_their_evidence_verify(place: str) -> None:
     assert found.grade.name == "OBSERVED"
 
 
-def test_a_changed_rate_is_found(project: Path) -> None:
-    path = project / ".flamegate/latest/toy/receipt.json"
-    receipt = json.loads(path.read_bytes())
-    receipt["tokens_per_second"] *= 2
-    path.write_text(json.dumps(receipt))
-    assert "E_TPS_MISMATCH" in [refusal.code for refusal in verify_receipt(path).refusals]
-
-
 def test_a_signature_verifies(capsys: pytest.CaptureFixture[str]) -> None:
     receipt = str(DATA / "flamegate/latest/toy/receipt.json")
     key = str(DATA / "flamegate.key.pub")
@@ -50,14 +41,12 @@ def test_a_signature_verifies(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0, capsys.readouterr().out
 
 
-def test_a_baseline_is_listed_and_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_baseline_is_listed_and_judged_against(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["baseline", "list"]) == 0
     assert MACHINE in capsys.readouterr().out
     assert cli.main(["baseline", "show", "toy"]) == 0
-    assert "toy" in capsys.readouterr().out
-
-
-def test_a_baseline_is_judged_against(project: Path) -> None:
     found = ArtifactStore(project / ".flamegate").read_baseline(MACHINE, "toy")
     assert found is not None
     evidence = found.evidence
