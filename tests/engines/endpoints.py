@@ -2,6 +2,8 @@
 
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,17 +18,12 @@ SERVER = (sys.executable, "-m", "tests.engines.servers", "{port}")
 
 
 def workload(way: str = "", **options: object) -> Workload:
-    found = {"serve": (*SERVER, way), **options}
+    """Return a workload of a server that is started, or of the one at the option ``url``."""
+    found = options if "url" in options else {"serve": (*SERVER, way), **options}
     return Workload(
-        name="asked",
-        engine="openai",
-        prompt="count",
-        max_tokens=6,
-        source="test",
-        directory=REPOSITORY,
-        timeout_s=60.0,
+        "asked", "openai", "count", 6, "test", REPOSITORY, timeout_s=60.0,
         options=MappingProxyType(found),
-    )
+    )  # fmt: skip
 
 
 def observer(of: Workload) -> Observer:
@@ -35,21 +32,18 @@ def observer(of: Workload) -> Observer:
     return Observer(of, chosen.plan(of, None))
 
 
-class running:  # noqa: N801 - read as a verb
-    """A server of the test's own, and its url."""
-
-    def __init__(self, way: str = "") -> None:
-        self.port = find_free_port("127.0.0.1")
-        argv = [part.replace("{port}", str(self.port)) for part in SERVER]
-        self.child = process.start([*argv, way], cwd=REPOSITORY)
-
-    def __enter__(self) -> str:
+@contextmanager
+def running(way: str = "") -> Iterator[str]:
+    """Run a server of the test's own; yield its url."""
+    port = find_free_port("127.0.0.1")
+    argv = [part.replace("{port}", str(port)) for part in SERVER]
+    child = process.start([*argv, way], cwd=REPOSITORY)
+    try:
         for _ in range(1200):
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return f"http://127.0.0.1:{self.port}"
-            assert self.child.wait(0.05) is None
-        raise AssertionError("the server never listened")
-
-    def __exit__(self, *_: object) -> None:
-        self.child.end()
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert child.wait(0.05) is None
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        child.end()

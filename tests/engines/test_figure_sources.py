@@ -31,21 +31,17 @@ def kernels(*lines: str) -> dict[str, int] | None:
     return None if said is None else dict(said.report.kernels)
 
 
-def code(source: Source, heard: ProgramOutput) -> str:
-    with pytest.raises(ToolError) as refused:
-        source.read(heard)
-    return refused.value.code
+def error_of(source: Source, output: ProgramOutput) -> ToolError:
+    with pytest.raises(ToolError) as caught:
+        source.read(output)
+    return caught.value
 
 
 def test_the_phases_of_one_line() -> None:
+    phases = {"embed_us": 12.0, "forward_us": 345.0, "logits_us": 67.0, "sample_us": 8.0}
     line = "timing: embed_us=12 forward_us=345 logits_us=67 sample_us=8"
     assert figures(Timing(), "embed_us=3", "timing: layers_us=3", "retiming: embed_us=1") is None
-    assert figures(Timing(), line) == {
-        "embed_us": 12.0,
-        "forward_us": 345.0,
-        "logits_us": 67.0,
-        "sample_us": 8.0,
-    }
+    assert figures(Timing(), line) == phases
 
 
 def test_phases_are_medians_of_their_lines() -> None:
@@ -70,13 +66,10 @@ def test_kernels_are_counted_by_line_and_by_count() -> None:
 
 @pytest.mark.parametrize("count", ["-1", "1.5", "nan", "1e99", "9" * 40])
 def test_impossible_counts_of_kernels(count: str) -> None:
-    heard = ProgramOutput(lines=(f"quant_dispatch: kernel=i2s_gemv count={count}",))
-    assert code(QuantDispatch(), heard) == "E_BAD_FIGURE"
-
-
-def test_too_many_kernels() -> None:
-    heard = ProgramOutput(lines=tuple(f"quant_dispatch: kernel=k{i}" for i in range(5000)))
-    assert code(QuantDispatch(), heard) == "E_BAD_REPORT"
+    output = ProgramOutput(lines=(f"quant_dispatch: kernel=i2s_gemv count={count}",))
+    assert error_of(QuantDispatch(), output).code == "E_BAD_FIGURE"
+    many = ProgramOutput(lines=tuple(f"quant_dispatch: kernel=k{i}" for i in range(5000)))
+    assert error_of(QuantDispatch(), many).code == "E_BAD_REPORT"
 
 
 OLD = """\
@@ -109,21 +102,13 @@ def test_llama_cpp_of_every_version(text: str) -> None:
     }
 
 
-def test_infinite_rate_of_llama_cpp() -> None:
-    line = (
-        "llama_perf_context_print:        eval time =       0.00 ms /     1 runs   "
-        "(    0.00 ms per token,      inf tokens per second)"
-    )
-    with pytest.raises(ToolError) as refused:
-        LlamaCppLines().read(ProgramOutput(lines=(line,)))
-    assert refused.value.code == "E_BAD_FIGURE"
-    assert "inf" in refused.value.problem
-    assert 'figures = "none"' in refused.value.remedy
-
-
-def test_rate_that_contradicts_count_and_time() -> None:
-    heard = ProgramOutput(lines=(OLD.splitlines()[3].replace("90.00 tokens", "900.00 tokens"),))
-    assert code(LlamaCppLines(), heard) == "E_BAD_FIGURE"
+def test_rates_of_llama_cpp_that_contradict_count_and_time() -> None:
+    for rate in ("900.00", "inf"):
+        line = OLD.splitlines()[3].replace("90.00 tokens", f"{rate} tokens")
+        error = error_of(LlamaCppLines(), ProgramOutput(lines=(line,)))
+        assert error.code == "E_BAD_FIGURE"
+    assert "inf" in error.problem
+    assert 'figures = "none"' in error.remedy
 
 
 def document(**more: object) -> dict[str, Any]:
@@ -145,32 +130,24 @@ def test_receipt_has_tokens_rate_and_kernels() -> None:
     assert ProgramReceipt().read(ProgramOutput()) is None
 
 
-BAD_RECEIPTS = [
-    (b"", "E_BAD_SOURCE"),
-    (b"\xff", "E_BAD_SOURCE"),
-    (b"[]", "E_BAD_SOURCE"),
-    (b"[" * 100_000, "E_BAD_SOURCE"),
+BAD_RECEIPTS: list[tuple[Any, str]] = [
+    *((each, "E_BAD_SOURCE") for each in (b"", b"\xff", b"[]", b"[" * 100_000)),
     (b'{"a": 1, "a": 1}', "E_BAD_SOURCE"),
     (b" " * (figure_sources.MAX_RECEIPT_BYTES + 1), "E_BAD_SOURCE"),
-    (json.dumps(document(schema_version="2.0.0")).encode(), "E_BAD_SOURCE"),
-    (json.dumps(document(compute_path="mock")).encode(), "E_BAD_SOURCE"),
-    (json.dumps(document(kernels="i2s_gemv")).encode(), "E_BAD_SOURCE"),
-    (json.dumps(document(kernels=[""])).encode(), "E_BAD_SOURCE"),
-    (json.dumps(document(kernels=[3])).encode(), "E_BAD_SOURCE"),
-    (json.dumps(document(tokens_generated=True)).encode(), "E_BAD_SOURCE"),
-    (json.dumps(document(tokens_generated="4")).encode(), "E_BAD_SOURCE"),
-    (json.dumps(document(tokens_generated=4.5)).encode(), "E_BAD_FIGURE"),
-    (json.dumps(document(tokens_generated=10**400)).encode(), "E_BAD_SOURCE"),
-    (json.dumps(document(tokens_per_second=float("inf"))).encode(), "E_BAD_SOURCE"),
-    (json.dumps(document(tokens_per_second=float("nan"))).encode(), "E_BAD_SOURCE"),
-    (json.dumps(document(tokens_per_second=0.0)).encode(), "E_BAD_FIGURE"),
-    (json.dumps(document(tokens_per_second=-1)).encode(), "E_BAD_FIGURE"),
+    (document(schema_version="2.0.0"), "E_BAD_SOURCE"),
+    (document(compute_path="mock"), "E_BAD_SOURCE"),
+    *((document(kernels=each), "E_BAD_SOURCE") for each in ("i2s_gemv", [""], [3])),
+    *((document(tokens_generated=each), "E_BAD_SOURCE") for each in (True, "4", 10**400)),
+    (document(tokens_generated=4.5), "E_BAD_FIGURE"),
+    *((document(tokens_per_second=float(each)), "E_BAD_SOURCE") for each in ("inf", "nan")),
+    *((document(tokens_per_second=each), "E_BAD_FIGURE") for each in (0.0, -1)),
 ]
 
 
 @pytest.mark.parametrize(("data", "expected"), BAD_RECEIPTS, ids=range(len(BAD_RECEIPTS)))
-def test_invalid_receipts(data: bytes, expected: str) -> None:
-    assert code(ProgramReceipt(), ProgramOutput(receipt=data)) == expected
+def test_invalid_receipts(data: Any, expected: str) -> None:
+    receipt = data if isinstance(data, bytes) else json.dumps(data).encode()
+    assert error_of(ProgramReceipt(), ProgramOutput(receipt=receipt)).code == expected
 
 
 def test_receipt_must_be_written_in_this_run(tmp_path: Path) -> None:
@@ -189,13 +166,11 @@ def test_receipt_must_be_written_in_this_run(tmp_path: Path) -> None:
     assert figure_sources.read_new_file(path, before) is None
 
 
-@pytest.mark.parametrize("kind", ["pipe", "directory"])
-def test_receipt_must_be_a_regular_file(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "inference.json"
-    os.mkfifo(path) if kind == "pipe" else path.mkdir()
-    with pytest.raises(ToolError) as refused:
-        figure_sources.read_new_file(path, None)
-    assert refused.value.code == "E_BAD_SOURCE"
+def test_receipt_must_be_a_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ToolError, match="E_BAD_SOURCE"):
+            figure_sources.read_new_file(path, None)
 
 
 RATE = r"(?P<tokens_per_second>\S+) tok/s( of (?P<tokens>\d+))?"
@@ -213,13 +188,14 @@ def test_pattern_takes_the_last_match() -> None:
 
 @pytest.mark.parametrize("said", ["inf", "nan", "0.0", "-3", "fast", "1e999"])
 def test_impossible_figures_of_patterns(said: str) -> None:
-    assert code(Pattern(RATE), ProgramOutput(stderr=f"{said} tok/s")) == "E_BAD_FIGURE"
+    output = ProgramOutput(stderr=f"{said} tok/s")
+    assert error_of(Pattern(RATE), output).code == "E_BAD_FIGURE"
 
 
 def test_endless_pattern_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_flamegate.engines.figure_sources.SEARCH_S", 1.0)
     forever = Pattern(r"(?P<tokens>(a+)+)$")
-    assert code(forever, ProgramOutput(stderr="a" * 60 + "b")) == "E_BAD_SOURCE"
+    assert error_of(forever, ProgramOutput(stderr="a" * 60 + "b")).code == "E_BAD_SOURCE"
 
 
 BAD_PATTERNS = [
@@ -234,17 +210,14 @@ BAD_PATTERNS = [
 
 @pytest.mark.parametrize(("pattern", "word"), BAD_PATTERNS, ids=range(len(BAD_PATTERNS)))
 def test_invalid_patterns(pattern: str, word: str) -> None:
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=f"E_BAD_VALUE.*{word}"):
         check_pattern(pattern)
-    assert refused.value.code == "E_BAD_VALUE"
-    assert word in refused.value.problem
 
 
 def test_required_source_must_report() -> None:
     asked = SourceSelection((Timing(), LlamaCppLines()), frozenset(["timing"]))
-    with pytest.raises(ToolError) as refused:
+    with pytest.raises(ToolError, match="E_SOURCE_MISSING"):
         asked.read_all(ProgramOutput(lines=tuple(NEW.splitlines())))
-    assert refused.value.code == "E_SOURCE_MISSING"
     both = asked.read_all(ProgramOutput(lines=("timing: embed_us=1", *NEW.splitlines())))
     assert [each.report.source for each in both] == ["timing", "llama.cpp:perf"]
 
@@ -253,14 +226,9 @@ def test_required_source_must_report() -> None:
     "text", ["inf tokens per second", "speed: -nan tok/s", "Generation: inf t/s", "NaN tokens/s"]
 )
 def test_infinite_rates_in_any_output(text: str) -> None:
-    for heard in (ProgramOutput(stdout=text), ProgramOutput(stderr=text)):
-        with pytest.raises(ToolError) as refused:
-            SourceSelection((Timing(),)).read_all(heard)
-        assert refused.value.code == "E_BAD_FIGURE"
-        assert SourceSelection().read_all(heard) == ()
-    assert (
-        SourceSelection((Timing(),)).read_all(
-            ProgramOutput(stdout=f"b{text[0]}x 5 tokens per second")
-        )
-        == ()
-    )
+    timing = SourceSelection((Timing(),))
+    for output in (ProgramOutput(stdout=text), ProgramOutput(stderr=text)):
+        with pytest.raises(ToolError, match="E_BAD_FIGURE"):
+            timing.read_all(output)
+        assert SourceSelection().read_all(output) == ()
+    assert timing.read_all(ProgramOutput(stdout=f"b{text[0]}x 5 tokens per second")) == ()

@@ -1,5 +1,6 @@
 """Reports of an engine about itself: strictly read, and compared with each other and the clocks."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,105 +40,75 @@ def kernels(more: object) -> dict[str, Any]:
 
 
 BAD_REPORTS: list[object] = [
-    None,
-    [],
-    {},
-    {"source": " "},
-    {"source": 7},
-    {"source": "x" * 300},
-    {"source": "x", "rate": 3},
-    {"source": "x", "figures": [1]},
-    {"source": "x", "figures": {"": 1.0}},
-    figures(decode_ms=float("inf")),
-    figures(decode_ms=float("nan")),
-    figures(decode_ms=-0.1),
-    figures(decode_ms=10**400),
-    figures(decode_ms="81"),
-    figures(decode_ms=None),
-    figures(tokens=True),
-    kernels({"gemv": -1}),
-    kernels({"gemv": 1.5}),
-    kernels({"gemv": True}),
-    kernels({"g" * 300: 1}),
-    kernels({f"k{n}": 1 for n in range(5000)}),
+    *(None, [], {}, {"source": " "}, {"source": 7}, {"source": "x" * 300}),
+    *({"source": "x", "rate": 3}, {"source": "x", "figures": [1]}),
+    *(figures(decode_ms=float("inf")), figures(decode_ms=float("nan")), figures(decode_ms=-0.1)),
+    *(figures(decode_ms=10**400), figures(decode_ms="81"), figures(decode_ms=None)),
+    *(figures(tokens=True), {"source": "x", "figures": {"": 1.0}}),
+    *(kernels({"gemv": -1}), kernels({"gemv": 1.5}), kernels({"gemv": True})),
+    *(kernels({"g" * 300: 1}), kernels({f"k{n}": 1 for n in range(5000)})),
+]
+BAD_FACTS: list[object] = [
+    *(None, ["a"], {"": "x"}, {"v": 3}, {"a": "x" * 5000}, dict.fromkeys(map(str, range(99)), "")),
 ]
 
 
-@pytest.mark.parametrize("document", BAD_REPORTS, ids=range(len(BAD_REPORTS)))
-def test_malformed_reports(document: object) -> None:
-    with pytest.raises(ToolError, match="E_BAD_REPORT") as error:
-        read_report(document)
-    assert len(error.value.problem) < 300
-
-
 @pytest.mark.parametrize(
-    "document",
-    [None, ["a"], {"": "x"}, {"v": 3}, {"a": "x" * 5000}, dict.fromkeys(map(str, range(99)), "")],
-    ids=range(6),
+    ("read", "document"),
+    [*((read_report, each) for each in BAD_REPORTS), *((read_facts, each) for each in BAD_FACTS)],
+    ids=range(len(BAD_REPORTS) + len(BAD_FACTS)),
 )
-def test_malformed_facts(document: object) -> None:
-    with pytest.raises(ToolError, match="E_BAD_REPORT"):
-        read_facts(document)
+def test_malformed_reports_and_facts(read: Callable[[Any], object], document: object) -> None:
+    with pytest.raises(ToolError, match="E_BAD_REPORT") as error:
+        read(document)
+    assert len(error.value.problem) < 300
 
 
 def report(source: str = "a", extra: int = 0, **figures: float) -> SourceReport:
     return make_source_report(source, figures, extra_tokens=extra)
 
 
+WHOLE = ObservedFigures(SECOND)
+DECODED = ObservedFigures(SECOND, 10, SECOND // 2, 9)
 AGREEING = [
-    ([], ObservedFigures(SECOND)),
-    ([report(tokens=10, tokens_per_second=100), report("b", tokens=10)], ObservedFigures(SECOND)),
-    ([report(tokens=10, extra=1), report("b", tokens=9)], ObservedFigures(SECOND)),
-    ([report(tokens_per_second=100), report("b", tokens_per_second=104)], ObservedFigures(SECOND)),
-    ([report(total_ms=1000)], ObservedFigures(SECOND)),
+    ([], WHOLE),
+    ([report(tokens=10, tokens_per_second=100), report("b", tokens=10)], WHOLE),
+    ([report(tokens=10, extra=1), report("b", tokens=9)], WHOLE),
+    ([report(tokens_per_second=100), report("b", tokens_per_second=104)], WHOLE),
+    ([report(total_ms=1000)], WHOLE),
     ([report(tokens=11, extra=1)], ObservedFigures(SECOND, tokens=10)),
-    ([report(tokens=300)], ObservedFigures(SECOND)),
+    ([report(tokens=300)], WHOLE),
     # Between 10 tokens in a whole run of 1 s and 9 of them in a decode of 0.5 s.
-    ([report(tokens_per_second=10)], ObservedFigures(SECOND, 10, SECOND // 2, 9)),
-    ([report(tokens_per_second=21)], ObservedFigures(SECOND, 10, SECOND // 2, 9)),
+    ([report(tokens_per_second=10)], DECODED),
+    ([report(tokens_per_second=21)], DECODED),
     # Few tokens, a short decode or another unit show no rate.
     ([report(tokens_per_second=99)], ObservedFigures(SECOND, 8, SECOND // 2, 7)),
     ([report(tokens_per_second=9999)], ObservedFigures(SECOND, 10, 40_000_000, 9)),
     ([report(tokens_per_second=99)], ObservedFigures(SECOND, None, SECOND // 2, 9)),
-    ([report(tokens=1, tokens_per_second=0.1)], ObservedFigures(SECOND)),
+    ([report(tokens=1, tokens_per_second=0.1)], WHOLE),
 ]
 DISAGREEING = [
-    ([report(tokens=10), report("b", tokens=9)], ObservedFigures(SECOND), "10 tokens", "9 tokens"),
-    ([report(tokens=12, extra=1), report("b", tokens=10)], ObservedFigures(SECOND), "12", "10"),
+    ([report(tokens=10), report("b", tokens=9)], WHOLE, "10 tokens", "9 tokens"),
+    ([report(tokens=12, extra=1), report("b", tokens=10)], WHOLE, "12", "10"),
     (
         [report(tokens_per_second=100), report("b", tokens_per_second=106)],
-        ObservedFigures(SECOND),
+        WHOLE,
         "100 tokens per second",
         "106 tokens per second",
     ),
     (
         [report(prefill_tokens_per_second=100), report("b", prefill_tokens_per_second=50)],
-        ObservedFigures(SECOND),
+        WHOLE,
         "100 prefill",
         "50 prefill",
     ),
-    ([report(total_ms=1013)], ObservedFigures(SECOND), "1013.0 ms", "1000.0 ms"),
-    ([report(prefill_ms=600, decode_ms=600)], ObservedFigures(SECOND), "1200.0 ms", "1000.0 ms"),
-    ([report(forward_us=2_000_000)], ObservedFigures(SECOND), "2000.0 ms", "1000.0 ms"),
+    ([report(total_ms=1013)], WHOLE, "1013.0 ms", "1000.0 ms"),
+    ([report(prefill_ms=600, decode_ms=600)], WHOLE, "1200.0 ms", "1000.0 ms"),
+    ([report(forward_us=2_000_000)], WHOLE, "2000.0 ms", "1000.0 ms"),
     ([report(tokens=12, extra=1)], ObservedFigures(SECOND, tokens=10), "12 tokens", "10 tokens"),
-    (
-        [report(tokens=100, tokens_per_second=10)],
-        ObservedFigures(SECOND),
-        "10 tokens per",
-        "1.000 s",
-    ),
-    (
-        [report(tokens_per_second=23)],
-        ObservedFigures(SECOND, 10, SECOND // 2, 9),
-        "23",
-        "18 tokens per",
-    ),
-    (
-        [report(tokens_per_second=7)],
-        ObservedFigures(SECOND, 10, SECOND // 2, 9),
-        "7",
-        "10 tokens in",
-    ),
+    ([report(tokens=100, tokens_per_second=10)], WHOLE, "10 tokens per", "1.000 s"),
+    ([report(tokens_per_second=23)], DECODED, "23", "18 tokens per"),
+    ([report(tokens_per_second=7)], DECODED, "7", "10 tokens in"),
 ]
 
 

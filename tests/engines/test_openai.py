@@ -1,7 +1,6 @@
 """What is observed of a server that behaves, or misbehaves in ways that can be lived with."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,6 +11,7 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Endpoint
 from pytest_flamegate.engines.declare import read_file
+from pytest_flamegate.observe.completions import make_request
 from tests.engines.endpoints import observer, running, workload
 
 TOKENS = ("t0 ", "t1 ", "t2 ", "t3 ", "t4 ", "t5 ")
@@ -36,16 +36,6 @@ def test_every_piece_of_the_stream_is_a_token() -> None:
     assert not process_system.is_alive(run.pid)
 
 
-def test_a_chat_gives_the_same_tokens() -> None:
-    seen = observer(workload(api="chat"))
-    seen.run_timed(0.05)
-    assert seen.observation().tokens == TOKENS
-
-
-def test_a_server_without_a_health_page_is_asked_for_its_models() -> None:
-    assert observer(workload("no health")).run_timed(0.05).tokens
-
-
 def test_merged_tokens_are_counted_by_the_server() -> None:
     seen = observer(workload("merged"))
     run = seen.run_timed(0.05)
@@ -56,9 +46,11 @@ def test_merged_tokens_are_counted_by_the_server() -> None:
     assert "W_TOKENS_MERGED" in seen.notes
 
 
-def test_strict_server_is_asked_again_without_the_rejected_field() -> None:
-    seen = observer(workload("strict"))
-    run = seen.run_timed(0.05)
+def test_other_ways_to_answer() -> None:
+    seen = observer(workload("no health", api="chat"))
+    seen.run_timed(0.05)
+    assert seen.observation().tokens == TOKENS
+    run = observer(workload("strict")).run_timed(0.05)
     assert "openai:asked without cache_prompt" in [each.source for each in run.reported]
 
 
@@ -73,8 +65,7 @@ def test_work_in_another_process_of_the_server_is_reported() -> None:
 def test_running_server_is_found_by_its_port_and_left_running() -> None:
     with running() as url:
         port = int(url.rpartition(":")[2])
-        found = replace(workload(), options=MappingProxyType({"url": url}))
-        seen = observer(found)
+        seen = observer(workload(url=url))
         first, second = seen.run_timed(0.05), seen.run_timed(0.05)
         assert process_system.find_server("127.0.0.1", port) == first.pid == second.pid
         assert first.started_ticks == second.started_ticks == clocks.read_start_ticks(first.pid)
@@ -82,38 +73,24 @@ def test_running_server_is_found_by_its_port_and_left_running() -> None:
         assert first.blocks != second.blocks
         assert process_system.is_alive(first.pid)
         assert "I_ONE_PROCESS" in seen.notes
-        assert engine("openai").sees_python(found)
-
-
-def test_restarted_server_is_another() -> None:
-    with running() as url:
-        found = replace(workload(), options=MappingProxyType({"url": url}))
-        seen = observer(found)
-        seen.run_timed(0.05)
+        assert engine("openai").sees_python(workload(url=url))
         seen.served_pid = 1
-        with pytest.raises(FlamegateError) as caught:
+        with pytest.raises(FlamegateError, match="E_SERVER_CHANGED"):
             seen.run_timed(0.05)
-    assert caught.value.code == "E_SERVER_CHANGED"
 
 
 def test_server_of_another_user_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_system, "find_listeners", lambda *_: set())
-    with running() as url:
-        found = replace(workload(), options=MappingProxyType({"url": url}))
-        with pytest.raises(FlamegateError) as caught:
-            observer(found).run_timed(0.05)
-    assert caught.value.code == "E_SERVER_ELSEWHERE"
+    with running() as url, pytest.raises(FlamegateError, match="E_SERVER_ELSEWHERE"):
+        observer(workload(url=url)).run_timed(0.05)
 
 
 def test_key_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = workload("wants a key", api_key_env="KEY_OF_MINE")
-    with pytest.raises(FlamegateError) as caught:
-        observer(asked).run_timed(0.05)
-    assert caught.value.code == "E_API_KEY"
-    monkeypatch.setenv("KEY_OF_MINE", "another")
-    with pytest.raises(FlamegateError) as caught:
-        observer(asked).run_timed(0.05)
-    assert caught.value.code == "E_API_KEY"
+    for key in ("", "another"):
+        monkeypatch.setenv("KEY_OF_MINE", key)
+        with pytest.raises(FlamegateError, match="E_API_KEY"):
+            observer(asked).run_timed(0.05)
     monkeypatch.setenv("KEY_OF_MINE", "s3cr3t-of-mine")
     seen = observer(asked)
     assert seen.run_timed(0.05).tokens
@@ -133,10 +110,8 @@ def test_key_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         ("url = '127.0.0.1:8080'", "E_BAD_VALUE"),
         ("url = 'http://me:secret@127.0.0.1'", "E_BAD_VALUE"),
         ("url = 'http://127.0.0.1:99999'", "E_BAD_VALUE"),
-        ("url = 'http://127.0.0.1:0'", "E_BAD_VALUE"),
         ('url = "http://127.0.0.1/ x\\r\\nHost: y"', "E_BAD_VALUE"),
         ("serve = ['{port}']\napi = 'responses'", "E_BAD_VALUE"),
-        ("serve = ['{port}']\nframes = 'all'", "E_BAD_VALUE"),
         ("serve = ['{port}']\nhealth = 'health'", "E_BAD_VALUE"),
         ('serve = ["{port}"]\nhealth = "/he\\r\\nalth"', "E_BAD_VALUE"),
         ("serve = ['{port}']\napi_key_env = 'sk-123'", "E_BAD_VALUE"),
@@ -146,35 +121,27 @@ def test_key_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_invalid_declarations(tmp_path: Path, declared: str, code: str) -> None:
     path = tmp_path / "flamegate.toml"
     path.write_text(f"[workloads.w]\nengine = 'openai'\nprompt = 'p'\nmax_tokens = 4\n{declared}\n")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=code):
         read_file(path)
-    assert caught.value.code == code
 
 
-@pytest.mark.parametrize(
-    ("argv", "python"),
-    [
-        (("python3.12", "{port}"), True),
-        ((sys.executable, "{port}"), True),
-        (("llama-server", "{port}"), False),
-        (("true", "{port}"), False),
-    ],
-)
-def test_frames_follow_from_the_servers_interpreter(argv: tuple[str, ...], python: bool) -> None:
-    declared = replace(workload(), options=MappingProxyType({"serve": argv}))
-    assert engine("openai").sees_python(declared) is python
-    options = {"serve": argv, "frames": "native"}
-    native = replace(declared, options=MappingProxyType(options))
-    assert not engine("openai").sees_python(native)
+def test_frames_follow_from_the_servers_interpreter() -> None:
+    for program, python in (
+        *(("python3.12", True), (sys.executable, True)),
+        *(("llama-server", False), ("true", False)),
+    ):
+        asked = workload(serve=(program, "{port}"))
+        assert engine("openai").sees_python(asked) is python
+        assert not engine("openai").sees_python(
+            workload(serve=(program, "{port}"), frames="native")
+        )
 
 
 def test_declared_fields_of_a_request_win() -> None:
-    from pytest_flamegate.observe.completions import make_request as request
-
     fields = MappingProxyType({"temperature": 0.5, "stop": ("a", "b")})
     declared = workload(request=fields)
     plan = engine("openai").plan(declared, None)
     assert isinstance(plan, Endpoint)
-    body = request(plan, declared, "tiny", 3)
+    body = make_request(plan, declared, "tiny", 3)
     for part in (b'"temperature": 0.5', b'"stop": ["a", "b"]', b'"model": "tiny"', b'"seed": 42'):
         assert part in body
