@@ -1,7 +1,10 @@
 """The working plugin, registered by ``--flamegate``: collects workloads, gates them, reports."""
 
+import ast
+import inspect
 import os
 import sys
+import textwrap
 from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -148,8 +151,7 @@ class Gatekeeper:
                 found[item.workload.name] = item.workload
             elif isinstance(item, pytest.Function) and _MARKER_ERROR not in item.stash:
                 name = marker.MarkerOptions.from_item(item).workload
-                code = getattr(item.function, "__code__", None)
-                names = [name] if name else getattr(code, "co_consts", ())
+                names = [name] if name else _names_in_code(item.function)
                 named = {each: known[each] for each in names if each in known}
                 own = self.selection.embedded[0]
                 if marker.is_kernel_benchmark(item):
@@ -295,3 +297,15 @@ class Gatekeeper:
         except FlamegateError as error:
             # The verdicts are valid; the next comparison removes the rest.
             print(f"flamegate: {error}", file=sys.stderr)  # noqa: T201
+
+
+def _names_in_code(function: Any) -> list[str]:
+    """Return the names in calls of ``flamegate.run("name")`` in the source of a test."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError):
+        return []
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    runs = [call for call in calls if ast.unparse(call.func) == "flamegate.run"]
+    values = [each for call in runs for each in (*call.args, *(key.value for key in call.keywords))]
+    return [each.value for each in values if isinstance(each, ast.Constant)]  # type: ignore[misc]

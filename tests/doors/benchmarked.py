@@ -1,7 +1,6 @@
 """A repository with one benchmark in it, for the tests that gate it."""
 
 from tests.doors.project import Project
-from tests.workload.repositories import git
 
 KERNEL = "from toy import hash_round\n\n\ndef kernel(x):\n    return hash_round(x, {rounds})\n"
 MARK = 'throughput="10%", elements=lambda start: 100 * start, bytes=800'
@@ -25,11 +24,8 @@ PLAIN = "-p no:hypothesispytest"
 
 def repository(project: Project) -> Project:
     """Make ``project`` a repository with one benchmark, committed."""
-    git(project.path, "init", "-q", "-b", "main")
     project.write("conftest.py", "")
     project.write("kernel.py", KERNEL.format(rounds=1000))
     project.write("test_kernels.py", TEST.format(mark=MARK))
-    project.write(".gitignore", "stdout\nstderr\nrunpytest-*\n__pycache__\n.flamegate\n*.json\n")
-    git(project.path, "add", "-A")
-    git(project.path, "commit", "-q", "-m", "a kernel")
+    project.commit()
     return project

@@ -10,10 +10,9 @@ import pytest
 import pytest_flamegate.pytest_.gatekeeper
 import pytest_flamegate.report.terminal  # noqa: F401
 from pytest_flamegate.core.locks import LOCK_DIRECTORY
-from tests.doors.project import Project, write_toy
+from tests.doors.project import Project, require_profiler, write_toy
 from tests.run import fakes
 from tests.run.fakes import World
-from tests.tools import require
 
 _FOREIGN = (
     *("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "BUILD_NUMBER"),
@@ -58,8 +57,4 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.fixture(scope="session")
 def py_spy() -> None:
     """Require a py-spy that works here."""
-    from pytest_flamegate.profile.profilers import make_profilers
-    from pytest_flamegate.profile.profilers.base import Setup
-
-    probe = make_profilers(Setup())["py-spy"].probe()
-    require(probe.usable, f"py-spy cannot be used: {probe.code}: {probe.reason}")
+    require_profiler("py-spy")

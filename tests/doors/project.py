@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_flamegate.profile.profilers import make_profilers
+from pytest_flamegate.profile.profilers.base import Setup
+from tests.tools import require
+from tests.workload.repositories import git
+
 if TYPE_CHECKING:
     import pytest
 
 TOY = """\
-import os
-import time
-
-
 def hash_round(x, rounds):
     for _ in range(rounds):
         x = (x * 1103515245 + 12345) & 0x7FFFFFFF
@@ -29,39 +30,21 @@ def generate(prompt, max_tokens, rounds={rounds}):
         yield x % 100
 
 
-def nothing(prompt, max_tokens):
-    return iter(())
-
-
-def raises(prompt, max_tokens):
-    yield 1
-    raise RuntimeError("toy is broken")
-
-
-def dies(prompt, max_tokens):
-    yield 1
-    os._exit(3)
-
-
-def chatters(prompt, max_tokens):
-    while True:
-        yield 1
-
-
-def hangs(prompt, max_tokens):
-    yield 1
-    time.sleep(60)
+def steady(prompt, max_tokens):
+    for _ in generate(prompt, max_tokens):
+        yield 7
 """
-ROUNDS = 4000
 QUICK = ("--flamegate", "--flamegate-budget=1", "--flamegate-profiler=none")
 """Real measurements, as few as a verdict needs, and none of them profiled."""
 SEEN = ("--flamegate", "--flamegate-budget=1", "--flamegate-profiler=py-spy")
 """The same with a profile, and so with a receipt."""
 JUDGED = frozenset({"pass", "improved", "regressed", "inconclusive", "not_comparable"})
 """What may come of a measurement that there is a baseline for, on a machine with any noise."""
+IGNORED = "stdout\nstderr\nrunpytest-*\n__pycache__\n.pytest_cache\n/build\n"
+"""What the harness around a test writes, and what is built or measured."""
 
 
-def write_toy(directory: Path, rounds: int = ROUNDS) -> None:
+def write_toy(directory: Path, rounds: int = 4000) -> None:
     """Write the engine; a token costs about half a millisecond for 4000 ``rounds``."""
     (directory / "toy.py").write_text(TOY.replace("{rounds}", str(rounds)))
 
@@ -75,6 +58,12 @@ def workload(name: str, target: str = "generate", **more: str) -> str:
         **more,
     }
     return f"[workloads.{name}]\n" + "".join(f"{key} = {value}\n" for key, value in keys.items())
+
+
+def require_profiler(name: str) -> None:
+    """Skip the test if the profiler does not work here."""
+    probe = make_profilers(Setup())[name].probe()
+    require(probe.usable, f"{name} cannot be used: {probe.code}: {probe.reason}")
 
 
 @dataclass(frozen=True)
@@ -101,6 +90,19 @@ class Project:
         path.write_text(text)
         return path
 
+    def commit(self) -> None:
+        """Commit every file; the first call makes the repository."""
+        if not (self.path / ".git").exists():
+            git(self.path, "init", "-q", "-b", "main")
+        if not (self.path / ".gitignore").exists():
+            self.write(".gitignore", IGNORED)
+        git(self.path, "add", "-A")
+        git(self.path, "commit", "-q", "-m", "a change")
+
+    def has_one_worktree(self) -> bool:
+        """Whether no checkout of a comparison is left."""
+        return len(git(self.path, "worktree", "list").splitlines()) == 1
+
     def run(self, *arguments: str) -> pytest.RunResult:
         """Run pytest in a process of its own: what measures starts and reaps processes."""
         return self.pytester.runpytest_subprocess(*arguments)
@@ -115,9 +117,17 @@ class Project:
 
     def verdict(self, name: str) -> Mapping[str, Any]:
         """The verdict document of the last run of a workload."""
-        text = (self.artifacts / "latest" / name / "verdict.json").read_text()
-        document: dict[str, Any] = json.loads(text)
-        return document
+        return self.document(name, "verdict.json")
+
+    def document(self, name: str, file: str = "evidence.json") -> dict[str, Any]:
+        """The evidence of the last run of a workload, or another document of it."""
+        text = (self.artifacts / "latest" / name / file).read_text()
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def reasons(self, name: str) -> dict[str, str]:
+        """The reasons of the last verdict on a workload: code and message."""
+        return {each["code"]: each["message"] for each in self.verdict(name)["reasons"]}
 
     def history(self) -> list[dict[str, Any]]:
         """Every record of a gated run."""

@@ -7,12 +7,13 @@ from tests.doors.project import Project, refused, workload
 EMBEDDED = ["embedded::1tok", "embedded::10tok", "embedded::passage"]
 PLAIN = "def test_plain(): pass\n"
 USES = "def test_uses(flamegate): pass\n"
-TOYS = (
-    workload("toy"),
-    "[workloads.toy.variants.small]\nenv = { A = '1' }",
-    "[workloads.toy.variants.large]\nmax_tokens = 8",
-    workload("plain"),
-)
+TEXT = f"""
+{workload("toy")}
+[workloads.toy.variants]
+small.env = {{ A = '1' }}
+large.max_tokens = 8
+{workload("plain")}
+"""
 NODES = [f"flamegate.toml::{name}" for name in ("toy[small]", "toy[large]", "plain")]
 
 
@@ -39,7 +40,6 @@ def collected(project: Project, *arguments: str) -> list[str]:
         ({"test_a.py": PLAIN}, ["-m", "flamegate"], EMBEDDED),
         ({"test_a.py": PLAIN}, ["-m", "not flamegate"], ["test_a.py::test_plain"]),
         ({"test_a.py": PLAIN}, ["-k", "passage"], ["embedded::passage"]),
-        ({"test_a.py": PLAIN}, ["test_a.py"], ["test_a.py::test_plain"]),
         ({"embedded/test_a.py": PLAIN}, ["embedded"], ["embedded/test_a.py::test_plain"]),
         ({"embedded/test_a.py": PLAIN}, ["embedded::1tok"], ["embedded::1tok"]),
     ],
@@ -69,7 +69,7 @@ def test_embedded_workloads(
 def test_declared_workloads_and_their_variants(
     project: Project, arguments: list[str], nodes: list[str]
 ) -> None:
-    project.declare(*TOYS)
+    project.declare(TEXT)
     project.write("test_a.py", PLAIN)
     assert sorted(collected(project, *arguments)) == sorted(nodes)
 
@@ -79,26 +79,19 @@ def test_declared_in_pyproject(project: Project) -> None:
     project.write("pyproject.toml", f"[project]\nname = 'x'\nversion = '1'\n{text}")
     assert collected(project) == ["pyproject.toml::one"]
     assert collected(project, "pyproject.toml::one") == ["pyproject.toml::one"]
-    project.declare(workload("own"))
-    assert collected(project) == ["flamegate.toml::own"]
-
-
-def test_a_file_without_workloads_declares_none(project: Project) -> None:
-    project.write("pyproject.toml", "# tool.flamegate is not used here\n")
-    project.write("flamegate.toml", "# nothing yet\n")
+    project.declare("# nothing yet\n")
     assert collected(project) == EMBEDDED
 
 
-@pytest.mark.parametrize("below", [False, True])
 def test_testpaths_need_not_lead_to_the_file(
-    project: Project, monkeypatch: pytest.MonkeyPatch, below: bool
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.declare(workload("one"))
     project.write("pytest.ini", "[pytest]\ntestpaths = tests\n")
     project.write("tests/test_a.py", PLAIN)
-    if below:
-        monkeypatch.chdir(project.path / "tests")
-    assert sorted(collected(project)) == ["flamegate.toml::one", "tests/test_a.py::test_plain"]
+    for directory in (project.path, project.path / "tests"):
+        monkeypatch.chdir(directory)
+        assert sorted(collected(project)) == ["flamegate.toml::one", "tests/test_a.py::test_plain"]
 
 
 def test_another_file_by_option_or_argument_or_link(
@@ -118,87 +111,55 @@ def test_another_file_by_option_or_argument_or_link(
 
 
 @pytest.mark.parametrize(
-    ("argument", "words"),
+    ("text", "argument", "words"),
     [
-        ("embedded::2tok", ("no embedded workload '2tok'", "Did you mean '1tok'?")),
-        ("flamegate.toml::toy[huge]", ("declares no workload 'toy[huge]'", "Did you mean 'toy[")),
-        ("flamegate.toml::plian", ("declares no workload 'plian'", "Did you mean 'plain'?")),
+        (TEXT, "embedded::2tok", ("E_UNKNOWN_WORKLOAD", "'2tok'", "Did you mean '1tok'?")),
+        (TEXT, "flamegate.toml::toy[huge]", ("E_UNKNOWN_WORKLOAD", "Did you mean 'toy[")),
+        (TEXT, "flamegate.toml::plian", ("E_UNKNOWN_WORKLOAD", "Did you mean 'plain'?")),
+        (TEXT, "--flamegate-budget=soon", ("E_BAD_OPTION", "flamegate_budget is 'soon'")),
+        (TEXT, "--flamegate-inject=rms_norm:10%", ("E_BAD_INJECTION",)),
+        (TEXT, "-oflamegate_strict=perhaps", ("E_BAD_OPTION", "flamegate_strict")),
+        (TEXT, "--flamegate-config=nowhere.toml", ("E_NO_CONFIG", "nowhere.toml")),
+        (TEXT, "--flamegate-report=.", ("E_BAD_OPTION", "is a directory")),
+        (TEXT, "--flamegate-report=toy.py/report.html", ("E_CANNOT_WRITE",)),
+        ("[workloads.toy\n", ".", ("E_BAD_TOML", "flamegate.toml", "line 1, column 15")),
+        ("[workload.toy]\n", ".", ("E_UNKNOWN_KEY", "Did you mean 'workloads'")),
+        ("workloads = 3\n", ".", ("E_BAD_VALUE", "workloads is 3")),
     ],
 )
-def test_a_misspelt_workload_gets_a_suggestion(
-    project: Project, argument: str, words: tuple[str, ...]
-) -> None:
-    project.declare(*TOYS)
-    refused(project.ask("--flamegate", argument), "E_UNKNOWN_WORKLOAD", *words)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[workloads.toy\n", ("E_BAD_TOML", "flamegate.toml", "line 1, column 15")),
-        ("[workload.toy]\n", ("E_UNKNOWN_KEY", "'workload'", "Did you mean 'workloads'")),
-        ("workloads = 3\n", ("E_BAD_VALUE", "workloads is 3")),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_a_usage_error(
-    project: Project, text: str, words: tuple[str, ...]
-) -> None:
-    project.write("flamegate.toml", text)
-    refused(project.ask("--flamegate"), *words)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--flamegate-budget=soon"], ("E_BAD_OPTION", "flamegate_budget is 'soon'")),
-        (["-o", "flamegate_budget=abc"], ("E_BAD_OPTION", "flamegate_budget")),
-        (["-o", "flamegate_strict=perhaps"], ("E_BAD_OPTION", "flamegate_strict")),
-        (["--flamegate-config=nowhere.toml"], ("E_NO_CONFIG", "nowhere.toml")),
-    ],
-)
-def test_a_bad_option_is_a_usage_error(
-    project: Project, arguments: list[str], words: tuple[str, ...]
-) -> None:
-    refused(project.ask("--flamegate", *arguments), *words)
+def test_a_usage_error(project: Project, text: str, argument: str, words: tuple[str, ...]) -> None:
+    project.declare(text)
+    refused(project.ask("--flamegate", argument), *words)
     assert not project.artifacts.exists()
 
 
-MARKED = "import pytest\n@pytest.mark.flamegate({})\ndef test_it(): pass\n"
+MARKED = "import pytest\n@pytest.mark.flamegate({})\ndef test_it({}): pass\n"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "fixture", "words"),
     [
-        ('wrkload="toy"', ("test_a.py::test_it", "E_MARKER", "'wrkload'", "workload, tokens_per")),
-        ('"toy"', ("E_MARKER", "positional argument ('toy')")),
-        ("", ("E_MARKER", "nothing would be gated")),
+        ('wrkload="toy"', "", ("test_a.py::test_it", "'wrkload'", "workload, tokens_per")),
+        ('"toy"', "flamegate", ("positional argument ('toy')", "workload=…")),
+        ("", "", ("nothing would be gated",)),
+        ('tokens_per_second="3%"', "", ("nothing would be gated",)),
     ],
 )
 def test_a_marker_with_an_error_is_a_usage_error_if_its_test_is_chosen(
-    project: Project, arguments: str, words: tuple[str, ...]
+    project: Project, arguments: str, fixture: str, words: tuple[str, ...]
 ) -> None:
-    project.write("test_a.py", MARKED.format(arguments) + PLAIN)
-    refused(project.ask("--flamegate"), *words)
+    project.write("test_a.py", MARKED.format(arguments, fixture) + PLAIN)
+    refused(project.ask("--flamegate"), "E_MARKER", *words)
     assert collected(project, "-k", "plain") == ["test_a.py::test_plain"]
 
 
-def test_the_header_names_the_profiler_and_the_machine(project: Project) -> None:
-    project.write("test_a.py", PLAIN)
-    result = project.ask("--flamegate", "--flamegate-profiler=none", "test_a.py")
-    result.stdout.fnmatch_lines(["flamegate: profiling off * core*"])
-    result.assert_outcomes(passed=1)
-    assert not project.artifacts.exists()
-
-
-@pytest.mark.parametrize("argument", ["embedded", "embedded::1tok"])
-def test_embedded_workloads_load_no_conftest_of_a_test_directory(
-    project: Project, argument: str
-) -> None:
+def test_embedded_workloads_load_no_conftest_of_a_test_directory(project: Project) -> None:
     for name in ("test", "tests"):
         project.write(f"{name}/conftest.py", "import a_package_that_is_not_installed\n")
-    result = project.ask("--flamegate", "--collect-only", "-q", argument)
-    assert result.ret == 0, result.stderr.str()
-    assert argument.partition("::")[2] in result.stdout.str()
+    assert collected(project, "embedded") == EMBEDDED
+    assert collected(project, "embedded::1tok") == EMBEDDED[:1]
+    project.write("tests/test_a.py", PLAIN)
+    assert project.ask("--flamegate", "--collect-only", "embedded", "tests").ret == 4
 
 
 def test_embedded_workloads_load_the_conftest_of_the_directory_and_those_above(
@@ -213,19 +174,25 @@ def test_embedded_workloads_load_the_conftest_of_the_directory_and_those_above(
         assert project.ask("--flamegate", "--collect-only", "-q", "embedded").ret == 0
 
 
-def test_a_broken_conftest_still_fails_a_run_of_its_tests(project: Project) -> None:
-    project.write("tests/conftest.py", "import a_package_that_is_not_installed\n")
-    project.write("tests/test_a.py", PLAIN)
-    assert project.ask("--flamegate", "--collect-only", "embedded", "tests").ret == 4
-
-
 @pytest.mark.usefixtures("world")
-def test_a_workload_that_a_file_and_a_test_share_is_announced_once(project: Project) -> None:
+def test_each_workload_is_announced_once(project: Project) -> None:
     project.declare(workload("toy"))
-    project.write("test_a.py", "def test_it(flamegate): flamegate.run('toy')\n")
+    project.write(
+        "test_a.py",
+        "def test_run(flamegate): flamegate.run('toy')\n"
+        "def test_keyword(flamegate): flamegate.run(workload='toy')\n",
+    )
     result = project.ask("--flamegate", "--flamegate-budget=2")
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["flamegate: 1 workload, about 0:02"])
     # The command to accept selects as this run did.
-    result = project.ask("--flamegate", "--flamegate-budget=2", "-k", "test_it")
-    result.stdout.fnmatch_lines(["*pytest test_a.py::test_it --flamegate --flamegate-update*"])
+    result = project.ask("--flamegate", "--flamegate-budget=2", "-k", "test_run")
+    result.stdout.fnmatch_lines(["*pytest test_a.py::test_run --flamegate --flamegate-update*"])
+    # A workload of its own, although the code has the name of another.
+    project.write(
+        "test_a.py",
+        "import toy\ndef test_own(flamegate):\n"
+        "    flamegate.measure(toy.generate, prompt='toy', max_tokens=4)\n",
+    )
+    result = project.ask("--flamegate", "--flamegate-budget=2")
+    result.stdout.fnmatch_lines(["flamegate: 2 workloads, about 0:04, 2 s each"])

@@ -1,20 +1,11 @@
 """``--flamegate-inject`` from the command line to the receipt and the profile."""
 
-import json
 import sys
 from typing import Any
 
 import pytest
 
-from tests.doors.project import SEEN, Project, refused, workload
-
-INJECT = ("--flamegate", "--flamegate-inject=hash_round:+10%")
-
-
-def evidence(project: Project) -> dict[str, Any]:
-    text = (project.artifacts / "latest/10tok/evidence.json").read_text()
-    document: dict[str, Any] = json.loads(text)
-    return document
+from tests.doors.project import SEEN, Project
 
 
 def share(document: dict[str, Any], name: str) -> float:
@@ -27,11 +18,11 @@ def share(document: dict[str, Any], name: str) -> float:
 @pytest.mark.usefixtures("py_spy")
 def test_a_profile_of_the_embedded_engine_shows_the_extra_work(project: Project) -> None:
     project.run(*SEEN, "embedded::10tok").assert_outcomes(passed=1)
-    usual = evidence(project)
+    usual = project.document("10tok")
     assert "injection" not in usual["workload"]
     slowed_options = (*SEEN, "--flamegate-inject=attention:+1000%", "embedded::10tok")
     project.run(*slowed_options).assert_outcomes(passed=1)
-    slowed = evidence(project)
+    slowed = project.document("10tok")
     assert slowed["workload"]["injection"] == "attention:+1000%"
     assert slowed["token_digest"] == usual["token_digest"]
     assert share(slowed, "attention") > 2 * share(usual, "attention")
@@ -47,14 +38,9 @@ def test_workloads_without_functions_of_python_are_errors(project: Project) -> N
         "def test_it(flamegate):\n"
         "    flamegate.measure(toy.generate, prompt='p', max_tokens=4)\n",
     )
-    result = project.ask(*INJECT)
+    inject = ("--flamegate", "--flamegate-inject=hash_round:+10%")
+    result = project.ask(*inject)
     result.assert_outcomes(failed=2)
     for name in ("flamegate.toml::toy", "test_call.py::test_it"):
         result.stdout.fnmatch_lines([f"FAILED {name} - error: *Python target only*"])
-    project.ask(*INJECT, "embedded::10tok").assert_outcomes(passed=1)
-
-
-@pytest.mark.usefixtures("world")
-def test_a_malformed_option_is_a_usage_error(project: Project) -> None:
-    project.declare(workload("toy"))
-    refused(project.ask("--flamegate", "--flamegate-inject=rms_norm:10%"), "E_BAD_INJECTION")
+    project.ask(*inject, "embedded::10tok").assert_outcomes(passed=1)

@@ -9,7 +9,6 @@ import pytest
 
 from tests.doors.benchmarked import BRIEF, KERNEL, NAME, PLAIN, UNPROFILED, repository
 from tests.doors.project import JUDGED, Project
-from tests.workload.repositories import git
 
 pytestmark = pytest.mark.measures
 
@@ -22,7 +21,7 @@ def kernels(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def test_the_slower_commit_fails_by_the_tests_name(kernels: Project) -> None:
     kernels.write("kernel.py", KERNEL.format(rounds=5000))
-    git(kernels.path, "commit", "-qam", "much slower")
+    kernels.commit()
     # It ends at the first answer, which a busy machine gives late.
     options = ("--flamegate-against=HEAD~1", "--flamegate-budget=90")
     result = kernels.run(*UNPROFILED, *BRIEF, *options)
@@ -31,12 +30,8 @@ def test_the_slower_commit_fails_by_the_tests_name(kernels: Project) -> None:
     verdict = kernels.verdict(NAME)
     assert (verdict["verdict"], verdict["method"]) == ("regressed", "pairs")
     (rate,) = (each for each in verdict["signals"] if each["name"] == "tokens_per_second")
-    assert rate["unit"] == "rounds/s"
-    assert rate["threshold_pct"] == 10.0
-    latest = kernels.artifacts / "latest" / NAME
-    base, head = (
-        json.loads((latest / name).read_text()) for name in ("base-evidence.json", "evidence.json")
-    )
+    assert (rate["unit"], rate["threshold_pct"]) == ("rounds/s", 10.0)
+    base, head = kernels.document(NAME, "base-evidence.json"), kernels.document(NAME)
     assert base["workload"]["calls"] == head["workload"]["calls"]
     assert head["token_source"] == "called:round"
     metrics = {each["name"]: each for each in head["metrics"]}
@@ -45,7 +40,7 @@ def test_the_slower_commit_fails_by_the_tests_name(kernels: Project) -> None:
     assert metrics["kernel_elements_per_second"]["value"] == pytest.approx(300 * calls["value"])
     assert metrics["kernel_bytes_per_second"]["value"] == pytest.approx(800 * calls["value"])
     assert "kernel_gflops" not in metrics
-    assert len(git(kernels.path, "worktree", "list").splitlines()) == 1
+    assert kernels.has_one_worktree()
 
 
 def test_a_baseline_is_stored_and_compared_with(kernels: Project) -> None:
@@ -56,9 +51,9 @@ def test_a_baseline_is_stored_and_compared_with(kernels: Project) -> None:
     (told,) = json.loads((kernels.path / "told.json").read_text())["benchmarks"]
     assert told["fullname"] == "test_kernels.py::test_kernel[3]"
     assert told["stats"]["rounds"] >= 2
-    calls = json.loads((kernels.artifacts / "latest" / NAME / "evidence.json").read_text())
+    first = kernels.document(NAME)
     kernels.run(*options, "--benchmark-disable")
     assert kernels.verdict(NAME)["verdict"] in JUDGED
-    again = json.loads((kernels.artifacts / "latest" / NAME / "evidence.json").read_text())
-    assert again["workload"] == calls["workload"]
-    assert again["nonce"] != calls["nonce"]
+    again = kernels.document(NAME)
+    assert again["workload"] == first["workload"]
+    assert again["nonce"] != first["nonce"]

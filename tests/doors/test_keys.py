@@ -53,26 +53,22 @@ def test_every_key_takes_effect(
     monkeypatch.setattr(session, "judge", record)
     project.write(name, text)
     project.write("loads.toml", workload("toy"))
-    result = project.ask()
+    result = project.ask("--strict-config")
     # With flamegate_strict a first run fails: there is no baseline.
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         ["flamegate: toy: *its budget of 1.5 s*", "FAILED loads.toml::toy - no baseline: *"]
     )
-    assert {path.name for path in (project.path / "artifacts/latest/toy").iterdir()} == {
-        "evidence.json",
-        "verdict.json",
-    }
+    written = {path.name for path in (project.path / "artifacts/latest/toy").iterdir()}
+    assert written == {"evidence.json", "verdict.json"}
     assert not project.artifacts.exists()
     assert policies[-1].share_drift == "strict"
     assert policies[-1].thresholds.tokens_per_second_pct == 3.0
     assert policies[-1].thresholds.hotspots_pp == {"hash_round": 2.0, "*": 4.0}
 
 
-def test_a_revision_in_the_file_is_compared_with(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fakes.install(monkeypatch, profiled=False)
+@pytest.mark.usefixtures("world")
+def test_a_revision_in_the_file_is_compared_with(project: Project) -> None:
     project.write("pytest.ini", "[pytest]\nflamegate = true\nflamegate_against = main\n")
     project.declare(workload("toy"))
     result = project.ask()

@@ -1,14 +1,11 @@
 """A repository of C without any Python file: built, measured, compared, for real."""
 
 import hashlib
-import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.doors.project import QUICK, Project
+from tests.doors.project import QUICK, Project, require_profiler
 from tests.tools import require
 from tests.workload.repositories import git
 
@@ -72,60 +69,38 @@ def native(pytester: pytest.Pytester) -> Project:
     project.write("engine.c", ENGINE)
     project.write("Makefile", MAKEFILE)
     project.write("flamegate.toml", declared())
-    # What the harness around this test writes, and what is built.
-    project.write(".gitignore", "/build\nstdout\nstderr\nrunpytest-*\n")
-    git(project.path, "init", "-q", "-b", "main")
-    commit(project)
+    project.commit()
     return project
-
-
-def commit(project: Project) -> None:
-    git(project.path, "add", "-A")
-    git(project.path, "commit", "-q", "-m", "a change")
-
-
-def evidence(project: Project, name: str = "evidence.json") -> dict[str, Any]:
-    text = (project.artifacts / "latest" / "native" / name).read_text()
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def told(project: Project) -> dict[str, str]:
-    return {reason["code"]: reason["message"] for reason in project.verdict("native")["reasons"]}
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_flags_of_the_workload_reach_the_program_that_is_measured(native: Project) -> None:
     native.write("flamegate.toml", declared('env = { CFLAGS = "-DROUNDS=1000" }'))
     native.run(*QUICK).assert_outcomes(passed=1)
-    program, built = evidence(native)["program"], native.path / "build" / "engine"
+    program, built = native.document("native")["program"], native.path / "build" / "engine"
     assert (program["path"], program["inside"]) == ("build/engine", True)
-    assert (program["sha256"], program["size_bytes"]) == (sha256(built), built.stat().st_size)
-    assert program["build"]["argv"] == ["make"]
-    assert program["build"]["ran"] is True
+    assert program["sha256"] == hashlib.sha256(built.read_bytes()).hexdigest()
+    assert (program["build"]["argv"], program["build"]["ran"]) == (["make"], True)
     assert program["build"]["environment"]["CFLAGS"] == "-DROUNDS=1000"
     built.unlink()
     native.write("flamegate.toml", declared())
     native.run(*QUICK).assert_outcomes(passed=1)
-    assert evidence(native)["program"]["sha256"] != program["sha256"]
+    assert native.document("native")["program"]["sha256"] != program["sha256"]
     assert not git(native.path, "status", "--porcelain", "--", ".flamegate", "build")
 
 
 def test_a_slower_commit_is_caught_by_two_programs(native: Project) -> None:
     native.write("engine.c", ENGINE.replace("4000000", "9000000"))
-    commit(native)
+    native.commit()
     result = native.run(*COMPARING, "--flamegate-against=HEAD~1")
     result.assert_outcomes(failed=1)
     assert native.verdict("native")["verdict"] == "regressed"
     base, head = (
-        evidence(native, name)["program"] for name in ("base-evidence.json", "evidence.json")
+        native.document("native", name)["program"]
+        for name in ("base-evidence.json", "evidence.json")
     )
     assert base["sha256"] != head["sha256"]
     assert base["path"] == head["path"] == "build/engine"
-    assert "W_SAME_PROGRAM" not in told(native)
+    assert "W_SAME_PROGRAM" not in native.reasons("native")
 
 
 def test_a_build_of_both_sides_into_one_place_is_refused(
@@ -137,22 +112,18 @@ def test_a_build_of_both_sides_into_one_place_is_refused(
     monkeypatch.setenv("OUT", str(place))
     native.write("flamegate.toml", declared(engine=str(place / "engine")))
     native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
-    assert set(told(native)) == {"E_SHARED_PROGRAM"}
+    assert set(native.reasons("native")) == {"E_SHARED_PROGRAM"}
     # A build that goes by contents replaces the program of the other side.
     monkeypatch.setenv("OUT", str(native.path / "build"))
     native.write("flamegate.toml", declared().replace('["make"]', '["make", "-B"]'))
     native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
-    assert set(told(native)) == {"E_PROGRAM_CHANGED"}
-    assert "a place each" in told(native)["E_PROGRAM_CHANGED"]
+    assert set(native.reasons("native")) == {"E_PROGRAM_CHANGED"}
+    assert "a place each" in native.reasons("native")["E_PROGRAM_CHANGED"]
 
 
 @pytest.mark.nightly
 def test_its_profile_names_its_function_and_its_page_the_program(native: Project) -> None:
-    from pytest_flamegate.profile.profilers import perf
-    from pytest_flamegate.profile.profilers.base import Setup
-
-    probe = perf.make_perf(Setup(python_engine=False)).probe()
-    require(probe.usable, f"perf cannot be used: {probe.reason}")
+    require_profiler("perf")
     native.write(
         "flamegate.toml",
         declared('env = { CFLAGS = "-g -DROUNDS=20000000" }').replace("= 16", "= 32"),
@@ -160,7 +131,7 @@ def test_its_profile_names_its_function_and_its_page_the_program(native: Project
     native.run("--flamegate", "--flamegate-profiler=perf", "--flamegate-budget=2").assert_outcomes(
         passed=1
     )
-    seen = evidence(native)
+    seen = native.document("native")
     assert seen["profile"]["hotspots"][0]["name"] == "matmul"
     page = (native.artifacts / "latest" / "native" / "flamegraph.md").read_text()
     assert "build/engine" in page

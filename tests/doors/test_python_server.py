@@ -7,8 +7,6 @@ import pytest
 
 from tests.doors.project import SEEN, Project
 
-pytestmark = pytest.mark.measures
-
 SERVER = """\
 import http.server
 import json
@@ -27,7 +25,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        self.reply("application/json", json.dumps({"data": [{"id": "m"}]}).encode())
+        body = b'{"data": [{"id": "m"}]}'
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -41,18 +44,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.flush()
         self.wfile.write(b"data: [DONE]\\n\\n")
 
-    def reply(self, kind, body):
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
 
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
+@pytest.mark.measures
 def test_its_profile_is_complete_and_names_what_computes(project: Project) -> None:
     project.write("server.py", SERVER)
     project.declare(
@@ -62,8 +59,7 @@ def test_its_profile_is_complete_and_names_what_computes(project: Project) -> No
     )
     result = project.run(*SEEN)
     assert "receipts OBSERVED" in result.stdout.str(), result.stdout.str()
-    path = project.artifacts / "latest" / "served" / "evidence.json"
-    found = json.loads(path.read_text())
+    found = project.document("served")
     assert found["profile"]["completeness"] == 1.0
     assert found["kernels"][0]["name"] == "work"
     assert (found["token_source"], len(found["tokens"])) == ("sse:chunk", 20)
