@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.watched import ARGUMENTS, Watched
+from tests.browser.watched import Watched
 from tests.tools import require
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 @pytest.fixture(scope="package")
@@ -26,7 +37,7 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Every launch takes a fresh profile directory and removes it.
         launched = playwright.chromium.launch(
-            executable_path=program, headless=True, args=list(ARGUMENTS), timeout=120_000
+            executable_path=program, headless=True, args=ARGUMENTS, timeout=120_000
         )
         yield launched
         launched.close()

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flamegate.profile.difference import ProfileSide, compare_profiles
-from pytest_flamegate.profile.model import Profile, Stack
+from pytest_flamegate.profile.model import Stack
 from pytest_flamegate.report.flame import Drawn
-from pytest_flamegate.report.flame_html import flamegraph_html
-from tests.browser.watched import Watched, boxes, named
+from tests.browser.watched import Watched, boxes, named, write
 from tests.report import factory
 
 if TYPE_CHECKING:
@@ -32,20 +31,18 @@ NEW: dict[Stack, int] = {
 }
 
 
-def write(directory: Path, old: Profile, new: Profile, cost: float | None = 1e-3) -> Path:
-    head_cost = None if cost is None else cost * new.samples / old.samples
+def drawn() -> Drawn:
+    old, new = factory.profile(OLD), factory.profile(NEW)
+    head_s = 1e-3 * new.samples / old.samples
     found = compare_profiles(
-        ProfileSide("base 4f2c91a", old, cost), ProfileSide("now <b>", new, head_cost)
+        ProfileSide("base 4f2c91a", old, 1e-3), ProfileSide("now <b>", new, head_s)
     )
-    path = directory / "flamegraph.html"
-    drawn = Drawn("t", new, cost, found, factory.categorise, opens_compared=True)
-    path.write_text(flamegraph_html(drawn, subtitle="s"), "utf-8")
-    return path
+    return Drawn("t", new, 1e-3, found, opens_compared=True)
 
 
 @pytest.fixture
 def page(watched: Watched, tmp_path: Path) -> Page:
-    return watched.open(write(tmp_path, factory.profile(OLD), factory.profile(NEW)))
+    return watched.open(write(tmp_path, drawn()))
 
 
 def colour(box: Locator) -> str:
@@ -54,7 +51,7 @@ def colour(box: Locator) -> str:
 
 
 def test_it_opens_on_the_difference_and_toggles(watched: Watched, tmp_path: Path) -> None:
-    path = write(tmp_path, factory.profile(OLD), factory.profile(NEW))
+    path = write(tmp_path, drawn())
     page = watched.open(path)
     toggle = page.get_by_role("button", name="Difference")
     assert toggle.get_attribute("aria-pressed") == "true"

@@ -10,29 +10,25 @@ import pytest
 from pytest_flamegate.profile.model import Stack
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import Drawn
-from pytest_flamegate.report.flame_html import flamegraph_html
-from tests.browser.watched import Watched, boxes, named
+from tests.browser.watched import Watched, boxes, named, write
 from tests.report import factory
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, FloatRect, Page
 
 
-COST_S = 1.93e-3
+COST_S = factory.TOKEN_S
 PREVENTED = """([key, ctrl]) => !document.activeElement.dispatchEvent(
     new KeyboardEvent("keydown", {key, ctrlKey: ctrl, bubbles: true, cancelable: true}))"""
 
 
-def write(directory: Path, stacks: dict[Stack, int] | None = None) -> Path:
-    path = directory / "flamegraph.html"
-    drawn = Drawn("embedded::10tok", factory.profile(stacks), COST_S, categorise=factory.categorise)
-    path.write_text(flamegraph_html(drawn, subtitle="embedded · 10 tokens"), "utf-8")
-    return path
+def drawn(stacks: dict[Stack, int] | None = None) -> Drawn:
+    return Drawn("embedded::10tok", factory.profile(stacks), COST_S)
 
 
 @pytest.fixture
 def page(watched: Watched, tmp_path: Path) -> Page:
-    return watched.open(write(tmp_path))
+    return watched.open(write(tmp_path, drawn()))
 
 
 def said(page: Page) -> str:
@@ -56,7 +52,7 @@ def focused(page: Page) -> str:
 def test_boxes_have_names_places_and_tips_and_nothing_breaks_the_policy(
     watched: Watched, tmp_path: Path
 ) -> None:
-    path = write(tmp_path)
+    path = write(tmp_path, drawn())
     page = watched.open(path)
     counts = {
         "main": 1312, "generate": 1311, "decode_step": 1311, "swiglu_ffn": 1150,
@@ -84,12 +80,12 @@ def test_boxes_have_names_places_and_tips_and_nothing_breaks_the_policy(
     assert place(page, "ternary_gemv")["y"] > place(page, "all")["y"]
     watched.was_quiet(path)
     # The policy is in force: a foreign script does not run.
-    watched.run(
+    page.evaluate(
         "document.body.append(Object.assign(document.createElement('script'), "
         "{textContent: 'window.foreign = 1'}))"
     )
-    assert watched.run("window.foreign") is None
-    assert watched.run("window.violations.length") == 1
+    assert page.evaluate("window.foreign") is None
+    assert page.evaluate("window.violations.length") == 1
 
 
 def test_clicks_and_keys_zoom_and_walk(page: Page) -> None:
@@ -118,7 +114,7 @@ def test_clicks_and_keys_zoom_and_walk(page: Page) -> None:
 
 
 def test_zoom_search_and_view_survive_a_reload(watched: Watched, tmp_path: Path) -> None:
-    path = write(tmp_path)
+    path = write(tmp_path, drawn())
     page = watched.open(path)
     page.get_by_role("button", name="Inverted").click()
     named(page, "ternary_gemv").click()
@@ -208,7 +204,7 @@ def test_chains_recursion_and_small_paths(watched: Watched, tmp_path: Path) -> N
     small: dict[Stack, int] = {(factory.python(f"small_{n}"),): 1 for n in range(150)}
     callers = (idle, factory.python("a"), factory.python("b"))
     stacks: dict[Stack, int] = {(*callers, main, fib, fib): 18_000, (*callers, main): 12_000}
-    page = watched.open(write(tmp_path, {**stacks, **small}))
+    page = watched.open(write(tmp_path, drawn({**stacks, **small})))
     assert said(page).endswith("150 paths too small to show are one box.")
     assert named(page, "idle › a › b").count() == 1
     # A name of the table finds the chain that it is in.
@@ -225,7 +221,7 @@ def test_chains_recursion_and_small_paths(watched: Watched, tmp_path: Path) -> N
 
 def test_themes_and_a_narrow_window(browser: Browser, tmp_path: Path) -> None:
     context = browser.new_context(color_scheme="dark")
-    page = Watched(context).open(write(tmp_path))
+    page = Watched(context).open(write(tmp_path, drawn()))
     paper = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(paper)
     page.get_by_role("button", name="Light").click()
@@ -243,7 +239,7 @@ def test_themes_and_a_narrow_window(browser: Browser, tmp_path: Path) -> None:
 def test_without_javascript(browser: Browser, tmp_path: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(write(tmp_path).as_uri())
+    page.goto(write(tmp_path, drawn()).as_uri())
     assert "needs JavaScript" in page.locator("noscript").inner_text()
     assert page.locator("table.functions tbody tr").count() == 11
     assert "matmul" in page.locator(".legend").inner_text()
@@ -261,7 +257,7 @@ def test_a_hundred_thousand_stacks_and_one_of_twenty_thousand_frames(
     }
     deep = tuple(factory.python(f"loop_{number % 2}") for number in range(20_000))
     stacks |= {deep[:length]: 1 for length in range(1, 20_000, 50)}
-    path = write(tmp_path, stacks)
+    path = write(tmp_path, drawn(stacks))
     page = watched.open(path)
     assert page.locator(".box").count() <= 3001
     page.get_by_role("button", name="Inverted").click()

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.report.flame import Drawn
+from pytest_flamegate.report.flame_html import flamegraph_html
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Locator, Page
 
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 _VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation",
@@ -54,10 +48,6 @@ class Watched:
         asked = [url for url in self.asked if not url.startswith("data:")]
         assert asked == [file.as_uri() for file in files]
 
-    def run(self, script: str) -> Any:
-        """Return what a piece of JavaScript comes to, run from outside of the page's policy."""
-        return self.page.evaluate(script)
-
 
 def boxes(page: Page) -> dict[str, Locator]:
     """Return the boxes by what a screen reader says of them."""
@@ -68,3 +58,9 @@ def boxes(page: Page) -> dict[str, Locator]:
 def named(page: Page, name: str) -> Locator:
     """Return the first box whose label starts with that name."""
     return page.locator(f'.box[aria-label^="{name},"]').first
+
+
+def write(directory: Path, drawn: Drawn) -> Path:
+    path = directory / "flamegraph.html"
+    path.write_text(flamegraph_html(drawn, subtitle="embedded · 10 tokens"), "utf-8")
+    return path

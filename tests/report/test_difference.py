@@ -5,7 +5,6 @@ import pytest
 from pytest_flamegate.profile.difference import (
     ProfileDifference,
     ProfileSide,
-    State,
     compare_profiles,
 )
 from pytest_flamegate.profile.model import Stack, Unit
@@ -45,9 +44,13 @@ def test_a_whole_that_changed_with_no_function_certain_names_the_likeliest() -> 
 
 
 def test_new_and_gone_functions_are_called_so() -> None:
-    sentence = describe_difference(compared(renamed("softmax", "softmax_fast")))
+    found = compared(renamed("softmax", "softmax_fast"))
+    sentence = describe_difference(found)
     assert "softmax is gone (140 µs/token before)" in sentence
     assert "softmax_fast is new and costs 140 µs/token" in sentence
+    by_name = {name: cells for _, name, _, *cells in change_rows(found)}
+    assert by_name["softmax"][:3] == ["140", "–", "−140"]
+    assert by_name["softmax_fast"][0] == "–"
 
 
 def test_of_many_changes_three_are_named_and_the_others_counted() -> None:
@@ -68,15 +71,14 @@ def test_shares_are_larger_and_cost_nothing() -> None:
     assert state_word(found, "up") == "larger"
 
 
-def counted(unit: Unit) -> ProfileDifference:
-    before, after = (
-        ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit=unit))
-        for name, stacks in (("a", COMPARED), ("b", slowed("rms_norm", 3.0)))
-    )
-    return compare_profiles(before, after)
-
-
 def test_figures_have_the_unit_of_the_profiles() -> None:
+    def counted(unit: Unit) -> ProfileDifference:
+        before, after = (
+            ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit=unit))
+            for name, stacks in (("a", COMPARED), ("b", slowed("rms_norm", 3.0)))
+        )
+        return compare_profiles(before, after)
+
     assert describe_difference(counted("instructions")).startswith(
         "rms_norm executes 1,000 → 3,000 instructions (+2,000 ± "
     )
@@ -99,26 +101,8 @@ def test_the_last_row_is_everything_else() -> None:
     assert rest[:6] == ("", "everything else", "unchanged", "1,900", "1,900", "0")
 
 
-def test_a_function_on_one_side_has_no_figure_on_the_other() -> None:
-    rows = change_rows(compared(renamed("softmax", "softmax_fast")))
-    by_name = {name: cells for _, name, _, *cells in rows}
-    assert by_name["softmax"][:3] == ["140", "–", "−140"]
-    assert by_name["softmax_fast"][0] == "–"
-
-
-@pytest.mark.parametrize(
-    ("state", "part", "name"),
-    [
-        ("unchanged", 0.5, "same"),
-        ("up", 0.009, "up1"),
-        ("up", 0.01, "up2"),
-        ("down", 0.03, "down3"),
-        ("new", 0.001, "more"),
-        ("vanished", 0.001, "less"),
-    ],
-)
-def test_the_class_of_a_change(state: State, part: float, name: str) -> None:
-    assert change_shade(state, part) == name
+def test_a_tint_grows_with_the_part_of_the_whole() -> None:
+    assert [change_shade("up", part) for part in (0.009, 0.01, 0.03)] == ["up1", "up2", "up3"]
 
 
 # Layout

@@ -28,7 +28,7 @@ from pytest_flamegate.report.run_report import (
 )
 from pytest_flamegate.report.sections import Items, Section, Table, cell_text, join_line
 from pytest_flamegate.report.terminal import summary
-from tests.made import bundle
+from tests.made import MODEL_SHA256, bundle
 from tests.receipt.test_metrics import RATE, RECIPE
 from tests.report import factory, verdicts
 
@@ -63,9 +63,6 @@ def test_ranking_breaks_ties_by_inclusive_share_then_name() -> None:
     names = [each.name for each in rank_by_self_share(factory.hotspots()[::-1])]
     assert names[:3] == ["ternary_gemv", "quantize", "softmax"]
     assert names[-4:] == ["main", "generate", "swiglu_ffn", "attention"]
-
-
-def test_categories_add_up_their_frames() -> None:
     one, two = factory.hotspots()[:2]
     both = (one, replace(two, category="matmul"))
     assert category_shares(both) == {"matmul": pytest.approx(1150 / 1312)}
@@ -110,7 +107,7 @@ def test_functions_of_all_variants_by_their_largest_cost() -> None:
     records = factory.hotspots("q_")
     doubled = (replace(records[0], cpu_s_per_token=2e-3), *records[1:])
     other = outcome("b", factory.evidence(records=doubled))
-    unprofiled = outcome("c", factory.evidence(with_profile=False))
+    unprofiled = outcome("c", factory.evidence(profile=None))
     speed, kinds, functions = compare(BOTH[0], other, unprofiled)
     assert functions[:2] == [
         ["q_ternary_gemv", "0", "2,000", "–"], ["ternary_gemv", "1,383", "0", "–"],
@@ -133,10 +130,7 @@ PERF = replace(factory.profile_record(), profiler="perf", rate_hz=99)
     ("changes", "notes"),
     [
         ({}, ()),
-        (
-            {"workload": workload(threads=2, env={"A": "b"})},
-            ("Declared differently: threads, env.",),
-        ),
+        ({"workload": workload(threads=2, env={"A": "b"})}, ("differently: threads, env.",)),
         (
             {"workload": workload(prompt="x", max_tokens=4)},
             ("Declared differently: prompt, max_tokens.", "Different work (prompt, max_tokens)"),
@@ -157,18 +151,15 @@ def test_differences_are_notes(changes: dict[str, object], notes: tuple[str, ...
         assert note in "\n".join(summary(rows, width=100))
 
 
-@pytest.mark.parametrize("width", [80, 300])
-def test_lines_fit_the_terminal(width: int) -> None:
-    lines = summary(BOTH, width=width)
-    assert max(map(len, lines[lines.index("Variants of decode") :])) <= width
-
-
-def test_the_summary_page_of_a_job() -> None:
+def test_the_summary_page_of_a_job_and_of_a_terminal() -> None:
     page = step_summary(BOTH)
     assert "### Variants of decode" in page
     assert "| variant | quiet clock | wall tokens/s | of fastest | hottest |" in page
     assert "| `ternary_gemv` | 1,383 | 1,383 |" in page
     assert "Variants" not in step_summary(BOTH[:1])
+    for width in (80, 300):
+        lines = summary(BOTH, width=width)
+        assert max(map(len, lines[lines.index("Variants of decode") :])) <= width
 
 
 # The evidence
@@ -186,37 +177,34 @@ RECEIPT = factory.receipt()
 
 
 def test_everything_needed_to_believe_it_is_there() -> None:
-    found = rows(run_section(EVIDENCE, RECEIPT)) + rows(
-        proof_section(EVIDENCE, RECEIPT, "OBSERVED")
-    )
+    found = [
+        *rows(run_section(EVIDENCE, RECEIPT)),
+        *rows(proof_section(EVIDENCE, RECEIPT, "OBSERVED")),
+        *rows(metric_section(EVIDENCE)),
+    ]
     for row in (
-        ("generated", "2026-01-02T03:04:06Z"),
-        ("commit", f"4f2c91a{'0' * 33} on main, 2 uncommitted files"),
+        ("generated", "2025-10-13T12:00:00Z"),
+        ("commit", f"{factory.COMMIT.revision} on main, 2 uncommitted files"),
         ("model path", "models/tiny.gguf"),
-        ("model sha256", "c" * 64),
+        ("model sha256", MODEL_SHA256),
         ("workload prompt", "What is 2+2?"),
         ("tokens", "10 generated of 10 requested"),
-        ("machine cpu model", "AMD EPYC 7B13"),
+        ("machine cpu model", "AMD EPYC"),
         ("build", "cargo build --release"),
-        ("OMP_NUM_THREADS", "1", "1"),
-        ("event", "wall-clock at 100 Hz"),
+        ("OPENBLAS_NUM_THREADS", "1", "1"),
+        ("event", "wall at 100 Hz"),
         ("complete stacks", "99.9 %"),
         ("overhead", "1.8 % CPU"),
         ("degraded", "ptrace is denied: sampled without stopping the process"),
         ("grade", "OBSERVED"),
         ("kernels seen", "ternary_gemv (profile, 940)"),
+        ("time to first token (TTFT)", "5.85 ms", "first-token-request", "wall", "12", "measured"),
     ):
         assert list(row) in found
-
-
-def test_the_gated_clock_comes_first_with_unit_formula_and_clock() -> None:
-    found = rows(metric_section(EVIDENCE))
-    assert found[0] == [
+    # The gated clock comes first, with its unit, formula and clock.
+    assert rows(metric_section(EVIDENCE))[0] == [
         "quiet time for each token", "2.33 ms", "quiet-time/tokens", "quiet", "3", "measured",
     ]  # fmt: skip
-    assert [
-        "time to first token (TTFT)", "5.85 ms", "first-token-request", "wall", "12", "measured",
-    ] in found  # fmt: skip
 
 
 def test_the_program_and_the_engine_are_named() -> None:
@@ -290,14 +278,11 @@ def benchmarked(**more: object) -> Evidence:
 def test_the_line_of_a_benchmark_names_every_declared_rate() -> None:
     line = "100 k calls/s · 51.2 M elements/s · 410 MB/s · 0.102 GFLOP/s · 50 calls a round"
     assert kernel_line(benchmarked()) == line
-    setup = "its setup is measured with each call"
-    assert kernel_line(benchmarked(setup="measured with each call")) == f"{line} · {setup}"
-
-
-def test_the_table_shows_the_calls_of_a_benchmark_and_not_its_rounds() -> None:
+    assert kernel_line(EVIDENCE) is None
     assert speed_cells(None, benchmarked()) == ("10.0 µs/call", "100,000 calls")
     assert speed_cells(None, EVIDENCE) == ("2.33 ms/tok", "429")
-    assert kernel_line(EVIDENCE) is None
+    setup = "its setup is measured with each call"
+    assert kernel_line(benchmarked(setup="measured with each call")) == f"{line} · {setup}"
 
 
 @pytest.mark.parametrize("calls", [None, "50", 0, -1, 1.5])

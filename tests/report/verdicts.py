@@ -10,36 +10,28 @@ from pytest_flamegate.gate.costs import ShareChange
 from pytest_flamegate.gate.pairs import PhaseChange
 
 
-def rate(decision: str = "regressed", **changes: float | None) -> Signal:
-    figures: dict[str, float | None] = {
-        "baseline": 518.0,
-        "current": 486.0,
-        "change_pct": -6.2,
-        "ci_low_pct": -7.4,
-        "ci_high_pct": -5.1,
-        "threshold_pct": 5.0,
-        "smallest_detectable_pct": 1.9,
-    }
-    figures.update(changes)
+def signal(name: str, unit: str, decision: str, **figures: float | None) -> Signal:
+    """Return a compared figure; a larger one is worse, unless it is a rate."""
+    is_rate = unit == "tokens/s"
     return Signal(
-        name="tokens_per_second",
-        unit="tokens/s",
-        direction="higher_is_better",
+        name=name,
+        unit=unit,
+        direction="higher_is_better" if is_rate else "lower_is_better",
         decision=decision,  # type: ignore[arg-type]
         **figures,  # type: ignore[arg-type]
     )
 
 
-def wall() -> Signal:
-    return Signal(
-        name="tokens_per_second_wall",
-        baseline=515.0,
-        current=480.0,
-        unit="tokens/s",
-        direction="higher_is_better",
-        decision="not_gated",
-        change_pct=-6.8,
-    )
+def rate(decision: str = "regressed", **changes: float | None) -> Signal:
+    figures: dict[str, float | None] = {
+        "baseline": 518.0, "current": 486.0, "change_pct": -6.2, "ci_low_pct": -7.4,
+        "ci_high_pct": -5.1, "threshold_pct": 5.0, "smallest_detectable_pct": 1.9,
+    }  # fmt: skip
+    return signal("tokens_per_second", "tokens/s", decision, **figures | changes)
+
+
+WALL = signal("tokens_per_second_wall", "tokens/s", "not_gated", baseline=515.0, current=480.0,
+              change_pct=-6.8)  # fmt: skip
 
 
 def share(
@@ -64,19 +56,11 @@ def share(
         finding=finding,  # type: ignore[arg-type]
         decision=decision,  # type: ignore[arg-type]
     )
-    signal = Signal(
-        name=f"share:{name}",
-        baseline=100 * before,
-        current=100 * after,
-        unit="share_pct",
-        direction="lower_is_better",
-        decision=decision,  # type: ignore[arg-type]
-        change_pct=change.shift_pp,
-        ci_low_pct=change.ci_low_pp,
-        ci_high_pct=change.ci_high_pp,
-        threshold_pct=3.0,
-    )
-    return hotspot, signal
+    figures = {"ci_low_pct": change.ci_low_pp, "ci_high_pct": change.ci_high_pp}
+    return hotspot, signal(
+        f"share:{name}", "share_pct", decision, baseline=100 * before, current=100 * after,
+        change_pct=change.shift_pp, threshold_pct=3.0, **figures,
+    )  # fmt: skip
 
 
 def cost(
@@ -106,7 +90,7 @@ def regressed() -> Verdict:
             Reason("E_SHARE_DRIFT", "rms_norm went from 3.2 % to 8.8 % of the samples."),
         ),
         grade="OBSERVED",
-        signals=(rate(), wall(), norm_signal, attention_signal),
+        signals=(rate(), WALL, norm_signal, attention_signal),
         smallest_detectable_pct=1.9,
         false_alarm_rate=0.01,
         error_rate_basis="nominal 1 %; not calibrated on this machine",
@@ -158,7 +142,7 @@ def inconclusive() -> Verdict:
         grade="OBSERVED",
         signals=(
             rate("inconclusive", change_pct=-3.5, ci_low_pct=-7.9, ci_high_pct=1.0),
-            wall(),
+            WALL,
         ),
         smallest_detectable_pct=8.0,
         false_alarm_rate=0.01,
@@ -173,18 +157,11 @@ def inconclusive() -> Verdict:
 def brick(name: str, before: float | None, now: float, unit: str, allowed: float) -> Signal:
     """A judged brick; without ``before`` one call is held to its budget."""
     change = 100.0 * (now / before - 1.0) if before else 20.0
-    return Signal(
-        name=f"brick:{name}",
-        baseline=before,
-        current=now,
-        unit=unit,
-        direction="lower_is_better",
-        decision="regressed" if change > allowed else "pass",
-        change_pct=change,
-        ci_low_pct=change - 3.0,
-        ci_high_pct=change + 3.0,
-        threshold_pct=allowed,
-    )
+    decision = "regressed" if change > allowed else "pass"
+    return signal(
+        f"brick:{name}", unit, decision, baseline=before, current=now, change_pct=change,
+        ci_low_pct=change - 3.0, ci_high_pct=change + 3.0, threshold_pct=allowed,
+    )  # fmt: skip
 
 
 def grown() -> BrickChange:
@@ -193,6 +170,6 @@ def grown() -> BrickChange:
         BrickCost("RmsNorm", (each / 8,) * 5, (8.0,) * 5, 0.02, ((0, each / 2), (1, 6.0)), True)
         for each in (12.0, 15.0)
     )
-    signal = brick("RmsNorm", 12.0, 15.0, "us/token", 10.0)
+    judged = brick("RmsNorm", 12.0, 15.0, "us/token", 10.0)
     budget = BrickBudget(growth_pct=10.0)
-    return BrickChange("RmsNorm", budget, before, after, (signal,), LayerGrowth(0, 6.0, 9.0))
+    return BrickChange("RmsNorm", budget, before, after, (judged,), LayerGrowth(0, 6.0, 9.0))
