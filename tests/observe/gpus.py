@@ -19,13 +19,13 @@ class NVMLError(Exception):
     """As in NVML's package: the errors are distinguished by their classes."""
 
 
+class NotFoundError(NVMLError):
+    pass
+
+
 def nvml_error(name: str) -> NVMLError:
     error: NVMLError = type(f"NVMLError_{name}", (NVMLError,), {})()
     return error
-
-
-class NotFoundError(NVMLError):
-    pass
 
 
 @dataclass
@@ -77,13 +77,12 @@ class FakeNvml:
             "DeviceGetName": lambda _: "NVIDIA H100 80GB HBM3",
             "DeviceGetMinorNumber": lambda gpu: gpu.minor,
             "DeviceGetMemoryInfo": lambda _: SimpleNamespace(total=80 * GIB),
-            "DeviceGetComputeRunningProcesses": self.list_processes,
+            "DeviceGetComputeRunningProcesses": lambda gpu: [
+                SimpleNamespace(pid=p, usedGpuMemory=size) for p, size in gpu.processes.items()
+            ],
             "DeviceGetProcessUtilization": self.list_busy,
             "DeviceGetUtilizationRates": lambda gpu: SimpleNamespace(gpu=gpu.busy_pct),
         }
-
-    def list_processes(self, gpu: Gpu) -> list[Any]:
-        return [SimpleNamespace(pid=p, usedGpuMemory=size) for p, size in gpu.processes.items()]
 
     def list_busy(self, gpu: Gpu, _: int) -> list[Any]:
         self._clock_us += 1

@@ -109,21 +109,16 @@ def test_the_base_side_stays_itself_with_the_project_on_the_path(checkout: Check
     assert tokens(unmapped, env)[0] == "base"
 
 
-def test_the_embedded_engine_comes_from_its_package(checkout: Checkout) -> None:
+def test_a_base_side_that_cannot_load(checkout: Checkout) -> None:
     declared = workload(checkout, engine="embedded", target=None)
     base_plan, base = plan_base(plan_of(declared), declared, checkout)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError, match="E_SAME_CODE"):  # it comes from its package
         tokens(base_plan, base)
-    assert caught.value.code == "E_SAME_CODE"
-
-
-def test_a_target_that_the_revision_lacks(checkout: Checkout) -> None:
     write(checkout.project, {"sub/new.py": ENGINE})
     declared = workload(checkout, target="new:generate")
     base_plan, base = plan_base(plan_of(declared), declared, checkout)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError, match="E_TARGET_NOT_FOUND") as caught:
         tokens(base_plan, base)
-    assert caught.value.code == "E_TARGET_NOT_FOUND"
     assert str(checkout.root) in str(caught.value)
 
 
@@ -207,33 +202,23 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
     env = dict(os.environ)
     assert run_program(plan, declared, env).tokens == ("now",)
     assert run_program(base_plan, base, env).tokens == ("base",)
-
-
-def test_a_relative_program_follows_the_directory(checkout: Checkout) -> None:
-    declared = workload(
-        checkout, engine="command", target=None, command=("sh", "run.sh"), token_unit="word"
-    )
+    # A relative program follows the directory.
+    declared = dataclasses.replace(declared, build=(), command=("sh", "run.sh"))
     base_plan, base = plan_base(plan_of(declared), declared, checkout)
     assert isinstance(base_plan, Streamed)
     assert base_plan.argv == ("sh", "run.sh")
-    assert run_program(base_plan, base, dict(os.environ)).tokens == ("base",)
+    assert run_program(base_plan, base, env).tokens == ("base",)
 
 
-def test_an_interpreter_of_an_environment_in_the_project_is_shared(checkout: Checkout) -> None:
-    write(checkout.project, {".venv/pyvenv.cfg": ""})
+def test_interpreters_and_untracked_files_that_are_no_programs_are_shared(
+    checkout: Checkout,
+) -> None:
+    write(checkout.project, {".venv/pyvenv.cfg": "", "sub/untracked.gguf": "GGUF"})
     python = checkout.project / ".venv/bin/python"
     python.parent.mkdir(exist_ok=True)
     python.symlink_to(sys.executable)
-    declared = workload(checkout)
-    base_plan, _ = plan_base(Streamed((str(python), "run.py"), "byte"), declared, checkout)
-    assert isinstance(base_plan, Streamed)
-    assert base_plan.argv == (str(python), "run.py")
-
-
-def test_an_untracked_file_that_is_no_program_is_shared(checkout: Checkout) -> None:
-    write(checkout.project, {"sub/untracked.gguf": "GGUF"})
     model = checkout.project / "sub/untracked.gguf"
     model.chmod(0o755)
-    plan = Streamed(("sh", f"--model={model}", str(model)), "byte")
-    base_plan, _ = plan_base(plan, workload(checkout), checkout)
-    assert base_plan == plan
+    for argv in ((str(python), "run.py"), ("sh", f"--model={model}", str(model))):
+        plan = Streamed(argv, "byte")
+        assert plan_base(plan, workload(checkout), checkout)[0] == plan

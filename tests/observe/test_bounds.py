@@ -18,16 +18,10 @@ from pytest_flamegate.profile.formats import unpack
 MIB = 1 << 20
 
 
-def bomb(mib: int) -> bytes:
-    """Return a gzip file of ``mib`` MiB of zeros, a thousandth of that in size."""
+def test_a_gzip_bomb_is_rejected_early() -> None:
     packer = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
     head = packer.flush(zlib.Z_FULL_FLUSH)
-    block = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
-    return head + block * mib
-
-
-def test_a_gzip_bomb_is_rejected_early() -> None:
-    data = bomb(1024)
+    data = head + (packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)) * 1024
     assert len(data) < 1.1e6
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
@@ -35,6 +29,9 @@ def test_a_gzip_bomb_is_rejected_early() -> None:
         unpack(data)
     assert time.process_time() - began < 1.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kib < 100 * 1024
+    began = time.process_time()
+    assert unpack(gzip.compress(b"") * 20_000) == b""
+    assert time.process_time() - began < 5.0
 
 
 def test_packed_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,13 +40,6 @@ def test_packed_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(lines) > formats._TRUSTED_BYTES
     assert unpack(gzip.compress(lines)) == lines
     assert unpack(gzip.compress(lines[:9]) + gzip.compress(lines[9:])) == lines
-
-
-def test_many_empty_members_are_read_fast() -> None:
-    data = gzip.compress(b"") * 20_000
-    began = time.process_time()
-    assert unpack(data) == b""
-    assert time.process_time() - began < 5.0
 
 
 def test_a_workload_file_has_a_largest_size(tmp_path: Path) -> None:
@@ -61,12 +51,10 @@ def test_a_workload_file_has_a_largest_size(tmp_path: Path) -> None:
         config_workload.read_toml_bytes(path)
 
 
-FLOOD = "import os\nblock = bytes(1 << 20)\nwhile True: os.write({}, block)\n"
-
-
 @pytest.mark.parametrize("stream", [1, 2])
 def test_a_command_that_floods_is_ended(stream: int) -> None:
+    flood = f"import os\nwhile True: os.write({stream}, bytes(1 << 20))\n"
     began = time.monotonic()
     with pytest.raises(ToolError, match="E_OUTPUT_FLOOD"):
-        process.run([sys.executable, "-c", FLOOD.format(stream)], timeout_s=300)
+        process.run([sys.executable, "-c", flood], timeout_s=300)
     assert time.monotonic() - began < 60

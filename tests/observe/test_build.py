@@ -37,24 +37,20 @@ def workload(directory: Path, code: str | None = None, **changes: Any) -> Worklo
     return Workload("w", "command", "p", 1, "test", directory=directory, **changes)
 
 
-def test_a_build_runs_in_its_directory_with_the_workloads_environment(tmp_path: Path) -> None:
-    code = "import os; open('made-' + os.environ['MARK'], 'w').close()"
-    build_workload(workload(tmp_path, code, env={"MARK": "7"}))
-    assert (tmp_path / "made-7").exists()
-
-
-def test_a_build_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_runs_in_its_directory_with_the_workloads_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
-    declared = workload(tmp_path, "open('made', 'w').close()")
+    code = "import os; open('made-' + os.environ['MARK'], 'w').close()"
+    declared = workload(tmp_path, code, env={"MARK": "7"})
     skipped = build_workload(declared)
     assert skipped is not None
-    assert not skipped.ran
-    assert not skipped.environment
-    assert not (tmp_path / "made").exists()
+    assert (skipped.ran, dict(skipped.environment)) == (False, {})
+    assert not (tmp_path / "made-7").exists()
     always = build_workload(declared, always=True)
     assert always is not None
     assert always.ran
-    assert (tmp_path / "made").exists()
+    assert (tmp_path / "made-7").exists()
     assert build_workload(replace(declared, build=())) is None
 
 
@@ -66,21 +62,15 @@ def test_a_failed_build_shows_its_last_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "words"),
+    ("argv", "problem"),
     [
-        (("no-such-builder",), "E_CANNOT_START", "build of workload 'w'"),
-        (("make && cp a b",), "E_CANNOT_START", "No shell reads it"),
-        (
-            (sys.executable, "-c", "import sys; sys.exit(2)", "&&", "x"),
-            "E_BUILD_FAILED",
-            "No shell reads it",
-        ),
+        (("no-such-builder",), "E_CANNOT_START: .*build of workload 'w'"),
+        (("make && cp a b",), "E_CANNOT_START: .*No shell reads it"),
+        ((sys.executable, "-c", "exit(2)", "&&", "x"), "E_BUILD_FAILED: .*No shell reads it"),
     ],
 )
-def test_a_build_that_cannot_work(
-    tmp_path: Path, argv: tuple[str, ...], code: str, words: str
-) -> None:
-    with pytest.raises(ToolError, match=f"{code}: .*{words}"):
+def test_a_build_that_cannot_work(tmp_path: Path, argv: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(ToolError, match=problem):
         build_workload(workload(tmp_path, build=argv))
 
 
@@ -160,14 +150,7 @@ def sha256(path: Path) -> str:
 
 @pytest.mark.parametrize(
     ("name", "path"),
-    [
-        ("./bin/tool", "nowhere"),
-        ("bin/tool", "nowhere"),
-        ("tool", "bin"),
-        ("tool", "nowhere:bin"),
-        ("tool", "unusable:bin"),
-        ("linked", "bin"),
-    ],
+    [("bin/tool", "nowhere"), ("tool", "nowhere:bin"), ("tool", "unusable:bin"), ("linked", "bin")],
 )
 def test_a_program_is_found_as_the_system_finds_it(tmp_path: Path, name: str, path: str) -> None:
     tool = script(tmp_path / "bin" / "tool")

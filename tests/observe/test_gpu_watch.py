@@ -1,9 +1,10 @@
 """A process on a device belongs to a run by its id, in containers by when it came and went."""
 
+import importlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ class Machine:
 
     def __post_init__(self) -> None:
         self.nvml = FakeNvml([self.gpu], raises=dict(self.raises))
-        self.watch = DeviceWatch(kernel(self.root, container=self.container), lambda: self.nvml)
+        self.driver = kernel(self.root, container=self.container)
+        self.watch = DeviceWatch(self.driver, lambda: self.nvml)
 
     def joins(self, *pids: int, busy: bool = True) -> None:
         """Let these processes hold a context from now on."""
@@ -72,20 +74,29 @@ class Machine:
         return run.on[0] if run.on else None
 
 
-def test_a_run_is_known_by_its_process(tmp_path: Path, child: process.Child) -> None:
-    machine = Machine(tmp_path)
+@pytest.mark.parametrize("container", [False, True], ids=["host", "container"])
+def test_a_run_is_known_by_its_process(
+    container: bool, tmp_path: Path, child: process.Child
+) -> None:
+    machine = Machine(tmp_path, container)
     machine.watch.note_present()
     machine.joins(child.pid)
     # The first inspection shows the load, which is not part of the run.
     assert machine.whole_run(child.pid) == DeviceUse("GPU-0", "pid", 4, 3, GIB)
+    if not container:  # the child is a process below this one
+        assert machine.whole_run(os.getpid()) == DeviceUse("GPU-0", "pid", 4, 3, GIB)
 
 
-def test_the_processes_below_it_are_its_own(tmp_path: Path, child: process.Child) -> None:
+def test_on_the_host_the_processes_of_others_are_not_the_runs(
+    tmp_path: Path, child: process.Child
+) -> None:
     machine = Machine(tmp_path)
-    machine.joins(child.pid)
-    on = machine.whole_run(os.getpid())  # which started the child
-    assert on is not None
-    assert (on.seen_by, on.present) == ("pid", 4)
+    machine.watch.note_present()
+    machine.joins(ELSEWHERE)
+    machine.gpu.busy_pct = 100
+    assert machine.whole_run(child.pid) is None
+    machine.joins(child.pid, busy=False)
+    assert machine.whole_run(os.getpid()) == DeviceUse("GPU-0", "pid", 4, 0, GIB)
 
 
 @pytest.mark.parametrize("container", [False, True], ids=["host", "container"])
@@ -97,15 +108,6 @@ def test_a_process_present_before_is_not_the_runs(
     machine.joins(*([child.pid] if container else []), ELSEWHERE)
     machine.gpu.busy_pct = 100
     machine.watch.note_present()
-    assert machine.whole_run(child.pid) is None
-
-
-def test_on_the_host_another_process_that_comes_with_a_run_is_not_its_own(
-    tmp_path: Path, child: process.Child
-) -> None:
-    machine = Machine(tmp_path)
-    machine.watch.note_present()
-    machine.joins(ELSEWHERE)
     assert machine.whole_run(child.pid) is None
 
 
@@ -123,17 +125,6 @@ def test_in_a_container_a_run_is_known_by_the_process_that_comes_and_goes_with_i
     del machine.gpu.processes[ELSEWHERE]
     observed = machine.watch.observe([run_of(child.pid)])
     assert observed.runs[0].on == (DeviceUse("GPU-0", "change", 3, 2, GIB),)
-
-
-def test_in_a_container_a_process_that_nvml_names_is_known_by_name(
-    tmp_path: Path, child: process.Child
-) -> None:
-    machine = Machine(tmp_path, container=True)
-    machine.watch.note_present()
-    machine.joins(child.pid)
-    on = machine.whole_run(child.pid)
-    assert on is not None
-    assert on.seen_by == "pid"
 
 
 def test_in_a_container_a_process_that_comes_while_two_runs_are_open_is_of_neither(
@@ -187,16 +178,6 @@ def test_the_devices_own_figure_counts_if_no_other_process_is_on_it(
     assert troubles == ("nvmlDeviceGetProcessUtilization: NVMLError_NotSupported",)
 
 
-def test_another_process_at_work_is_not_the_runs_work(tmp_path: Path, child: process.Child) -> None:
-    machine = Machine(tmp_path)
-    machine.joins(child.pid, busy=False)
-    machine.joins(ELSEWHERE)
-    machine.gpu.busy_pct = 100
-    on = machine.whole_run(child.pid)
-    assert on is not None
-    assert (on.present, on.busy) == (4, 0)
-
-
 def test_a_device_that_names_no_process_was_not_inspected(
     tmp_path: Path, child: process.Child
 ) -> None:
@@ -214,18 +195,18 @@ def never() -> Any:
     raise AssertionError("NVML was asked")
 
 
-NO_GPU: list[tuple[str, dict[str, Any]]] = [
-    ("no node", {"nodes": {}}),
-    ("a plain file", {"nodes": {"nvidia0": None, "nvidiactl": None}}),
-    ("driver only", {"nodes": {}, "driver": DRIVER}),
-    ("no control node", {"nodes": {"nvidia0": (MAJOR, 0)}}),
-    ("no driver", {"driver": None}),
-]
-
-
-@pytest.mark.parametrize(("name", "shown"), NO_GPU, ids=[name for name, _ in NO_GPU])
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"nodes": {}},
+        {"nodes": {"nvidia0": None, "nvidiactl": None}},
+        {"nodes": {"nvidia0": (MAJOR, 0)}},
+        {"driver": None},
+    ],
+    ids=["no node", "plain files", "no control node", "no driver"],
+)
 def test_without_a_device_no_library_is_asked_and_no_thread_started(
-    name: str, shown: dict[str, Any], tmp_path: Path, child: process.Child
+    shown: dict[str, Any], tmp_path: Path, child: process.Child
 ) -> None:
     watch = DeviceWatch(kernel(tmp_path, **shown), never)
     watch.note_present()
@@ -241,7 +222,7 @@ def test_without_a_device_no_library_is_asked_and_no_thread_started(
     assert (observed.devices, observed.runs, observed.troubles) == ((), (), ())
 
 
-def test_a_library_of_another_version_is_named_and_shows_no_device(
+def test_a_library_that_is_missing_or_of_another_version_is_named(
     tmp_path: Path, child: process.Child
 ) -> None:
     machine = Machine(tmp_path)
@@ -254,27 +235,23 @@ def test_a_library_of_another_version_is_named_and_shows_no_device(
     assert list(observed.find_missing()) == [
         f"The kernel's driver is {DRIVER}, and NVML 12.560.28.03 reports 560.28.03."
     ]
-
-
-def test_a_missing_library_is_named(tmp_path: Path) -> None:
-    def importing() -> Any:
-        raise ImportError
-
-    watch = DeviceWatch(kernel(tmp_path), importing)
+    watch = DeviceWatch(machine.driver, lambda: importlib.import_module("absent"))
     watch.note_present()
-    (sentence,) = watch.observe([]).find_missing()
-    assert sentence == "NVML, the driver's library, reported no version (import: ImportError)."
+    assert list(watch.observe([]).find_missing()) == [
+        "NVML, the driver's library, reported no version (import: ModuleNotFoundError)."
+    ]
 
 
 def join_children(machine: Machine) -> None:
     """Let NVML report all processes below this one, whenever it is asked."""
+    read = FakeNvml.functions
 
-    def join(_: object) -> list[Any]:
+    def functions() -> dict[str, Callable[..., Any]]:
         machine.leave()
         machine.joins(*(each.pid for each in psutil.Process().children(recursive=True)))
-        return FakeNvml.list_processes(machine.nvml, machine.gpu)
+        return read(machine.nvml)
 
-    machine.nvml.list_processes = join  # type: ignore[method-assign, assignment]
+    machine.nvml.functions = functions  # type: ignore[method-assign]
 
 
 def four(*_: object) -> Iterator[int]:

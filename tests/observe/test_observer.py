@@ -1,6 +1,6 @@
 """Served engines and programs are clocked from outside, and their failures are coded errors."""
 
-import hashlib
+import itertools
 import os
 import sys
 import time
@@ -89,63 +89,48 @@ def test_a_served_run_is_clocked_token_by_token(tmp_path: Path) -> None:
 def test_a_callable_is_measured_in_a_fork_with_the_workloads_variables(tmp_path: Path) -> None:
     here: list[str] = []
 
-    def generate(prompt: str, max_tokens: int) -> Iterator[str]:
+    def generate(prompt: str, max_tokens: int) -> Iterator[Any]:
         here.append(prompt)
         yield os.environ["OPENBLAS_NUM_THREADS"]
+        yield os.getpid()
 
     watched = forked(tmp_path, generate, threads=3)
     watched.run_timed(0.01)
-    assert watched.observation().tokens == ("3",)
+    first = watched.observation()
+    assert (first.tokens[0], first.differs_at) == ("3", None)
     assert os.environ.get("OPENBLAS_NUM_THREADS") != "3"
     assert here == []
+    watched.run_timed(0.01)
+    assert watched.observation().differs_at == 1
     assert_nothing_left()
 
 
-def test_different_tokens_of_two_processes_are_found(tmp_path: Path) -> None:
-    watched = forked(tmp_path, lambda *_: [1, os.getpid()])
-    watched.run_timed(0.01)
-    assert watched.observation().differs_at is None
-    watched.run_timed(0.01)
-    assert watched.observation().differs_at == 1
+def faulty(after: Any) -> Any:
+    """Return an engine that yields one token and then does something else."""
 
-
-def endless(*_: object) -> Iterator[int]:
-    while True:
+    def generate(*_: object) -> Iterator[int]:
         yield 1
+        after()
 
-
-def stuck(*_: object) -> Iterator[int]:
-    yield 1
-    time.sleep(600)
-
-
-def crash(*_: object) -> Iterator[int]:
-    yield 1
-    os._exit(9)
-
-
-def fail(*_: object) -> Iterator[int]:
-    yield 1
-    raise RuntimeError("out of tensors")
+    return generate
 
 
 @pytest.mark.parametrize(
-    ("call", "code", "words"),
+    ("call", "problem"),
     [
-        (lambda *_: [], "E_NO_TOKENS", "nothing"),
-        (endless, "E_TOO_MANY_TOKENS", "4 were asked for"),
-        (stuck, "E_TIMEOUT", "1 s"),
-        (crash, "E_ENGINE_DIED", "status 9"),
-        (fail, "E_ENGINE_RAISED", "RuntimeError: out of tensors"),
+        (lambda *_: [], "E_NO_TOKENS: .*nothing"),
+        (lambda *_: itertools.count(), "E_TOO_MANY_TOKENS: .*4 were asked for"),
+        (faulty(lambda: time.sleep(600)), "E_TIMEOUT: .*2 s"),
+        (faulty(lambda: os._exit(9)), "E_ENGINE_DIED: .*status 9"),
+        (faulty(lambda: 1 // 0), "E_ENGINE_RAISED: .*ZeroDivisionError"),
     ],
 )
 def test_a_fault_of_a_served_engine_is_a_coded_error(
-    call: Any, code: str, words: str, tmp_path: Path
+    call: Any, problem: str, tmp_path: Path
 ) -> None:
-    watched = forked(tmp_path, call, timeout_s=1.0 if call is stuck else 60.0)
-    with pytest.raises(FlamegateError, match=words) as caught:
+    watched = forked(tmp_path, call, timeout_s=2.0 if "E_TIMEOUT" in problem else 60.0)
+    with pytest.raises(FlamegateError, match=problem):
         watched.run_timed(0.05)
-    assert caught.value.code == code
     assert_nothing_left()
 
 
@@ -183,27 +168,6 @@ def test_a_profiler_is_attached_only_while_the_engine_works(tmp_path: Path) -> N
     assert watched.observation().timed == ()
 
 
-@pytest.mark.measures
-@pytest.mark.parametrize(("tokens", "max_tokens"), [(80, 80), (64, 200), (33, 200)])
-def test_a_long_sequence_is_interleaved_with_the_reference_kernel(
-    tmp_path: Path, tokens: int, max_tokens: int
-) -> None:
-    watched = forked(
-        tmp_path,
-        lambda prompt, _: numbers(prompt, tokens),
-        stands_still=True,
-        max_tokens=max_tokens,
-    )
-    run = watched.run_timed(0.02)
-    assert watched.observation().tokens == tuple(str(i) for i in range(tokens))
-    for block in run.blocks:
-        assert [len(gaps) for gaps in block.sequences_ns] == [tokens]
-        # The pauses for the reference kernel are in no gap and in no interval.
-        assert tokens * 500_000 <= block.interval.wall_ns
-        assert sum(block.sequences_ns[0]) <= block.interval.wall_ns
-        assert block.reference is not None
-
-
 # Programs
 
 
@@ -229,19 +193,6 @@ def test_a_program_is_clocked_from_its_output(tmp_path: Path) -> None:
     assert_nothing_left()
 
 
-@pytest.mark.measures
-def test_the_decode_of_output_in_one_piece_is_not_separated(tmp_path: Path) -> None:
-    code = "import time; time.sleep(0.02); print('p0 p1 p2 p3')"
-    watched = observer(command_workload(tmp_path, code, token_unit="word"))
-    (block,) = watched.run_timed(1).blocks
-    assert block.decode is None
-    assert block.judged == block.interval
-    assert block.judged_tokens == 4
-    # The sleep before the output is part of the whole.
-    assert block.interval.run_delay_ns is not None
-    assert block.interval.quiet_ns >= 20_000_000 + block.interval.cpu_ns / 2
-
-
 def test_the_decode_is_separated_in_all_runs_or_in_none(tmp_path: Path) -> None:
     code = AWAIT_READER + (
         "import pathlib\n"
@@ -255,7 +206,11 @@ def test_the_decode_is_separated_in_all_runs_or_in_none(tmp_path: Path) -> None:
     watched = observer(command_workload(tmp_path, code, token_unit="word"))
     assert watched.run_timed(1).blocks[0].decode is not None
     assert all(run.blocks[0].decode is not None for run in watched.observation().runs)
-    assert watched.run_timed(1).blocks[0].decode is None
+    (whole,) = watched.run_timed(1).blocks
+    assert (whole.decode, whole.judged, whole.judged_tokens) == (None, whole.interval, 4)
+    # The sleeps before the output are part of the whole.
+    assert whole.interval.run_delay_ns is not None
+    assert whole.interval.quiet_ns >= 20_000_000 + whole.interval.cpu_ns / 2
     assert all(run.blocks[0].decode is None for run in watched.observation().runs)
 
 
@@ -280,42 +235,28 @@ def test_inside_a_wrapper_the_clocks_are_the_programs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "code", "words"),
+    ("program", "problem"),
     [
-        ("pass", "E_NO_TOKENS", "nothing"),
-        ("print('x' * 50)", "E_TOO_MANY_TOKENS", "asked for"),
-        ("import sys; print('no', file=sys.stderr); sys.exit(3)", "E_ENGINE_DIED", "status 3.*no"),
-        ("import os; os.kill(os.getpid(), 11)", "E_ENGINE_DIED", "signal 11"),
-        ("import time; print('x', flush=True); time.sleep(60)", "E_TIMEOUT", "0.5 s"),
-        ("import os,time; os.close(1); time.sleep(60)", "E_TIMEOUT", "0.5 s"),
-        ("import sys\nwhile True: sys.stderr.write('x' * 65536)", "E_OUTPUT_FLOOD", "messages"),
+        ("pass", "E_NO_TOKENS: .*nothing"),
+        ("print('x' * 50)", "E_TOO_MANY_TOKENS: .*asked for"),
+        ("import sys; print('no', file=sys.stderr); sys.exit(3)", "E_ENGINE_DIED: .*status 3.*no"),
+        ("import os; os.kill(os.getpid(), 11)", "E_ENGINE_DIED: .*signal 11"),
+        ("import time; print('x', flush=True); time.sleep(60)", "E_TIMEOUT: .*0.5 s"),
+        ("import os,time; os.close(1); time.sleep(60)", "E_TIMEOUT: .*0.5 s"),
+        ("import sys\nwhile True: sys.stderr.write('x' * 65536)", "E_OUTPUT_FLOOD: .*messages"),
         # One that has closed its output could fill the disk until its timeout.
         (
             "import os; os.write(1, b'x'); os.close(1)\nwhile True: os.write(2, b'x' * 65536)",
-            "E_OUTPUT_FLOOD",
-            "messages",
+            "E_OUTPUT_FLOOD: .*messages",
         ),
     ],
 )
-def test_a_fault_of_a_program_is_a_coded_error(
-    program: str, code: str, words: str, tmp_path: Path
-) -> None:
-    timeout_s = 0.5 if code == "E_TIMEOUT" else 60.0
+def test_a_fault_of_a_program_is_a_coded_error(program: str, problem: str, tmp_path: Path) -> None:
+    timeout_s = 0.5 if "E_TIMEOUT" in problem else 60.0
     watched = observer(command_workload(tmp_path, program, timeout_s=timeout_s))
-    with pytest.raises(FlamegateError, match=words) as caught:
+    with pytest.raises(FlamegateError, match=f"(?s){problem}"):
         watched.run_timed(1)
-    assert caught.value.code == code
     assert_nothing_left()
-
-
-@pytest.mark.parametrize("prompt", ["'; touch pwned; '", "two\nlines", "$(id)", "x" * 100_000])
-def test_a_prompt_reaches_a_program_unchanged(tmp_path: Path, prompt: str) -> None:
-    code = "import hashlib,sys; print(hashlib.sha256(sys.argv[1].encode()).hexdigest(), end='')"
-    watched = observer(command_workload(tmp_path, code, prompt=prompt, max_tokens=64))
-    watched.run_timed(1)
-    text = "".join(chr(int(token)) for token in watched.observation().tokens)
-    assert text == hashlib.sha256(prompt.encode()).hexdigest()
-    assert sorted(os.listdir(tmp_path)) == []
 
 
 def test_file_descriptors_beyond_1023_can_be_waited_for(tmp_path: Path) -> None:

@@ -17,39 +17,17 @@ from pytest_flamegate.observe.redact import (
 )
 from pytest_flamegate.receipt.compose import recipe
 
-NAMES = {
-    "OPENAI_API_KEY": True,
-    "openaiApiKey": True,
-    "--api-key": True,
-    "AWS_SECRET_ACCESS_KEY": True,
-    "HF_TOKEN": True,
-    "hf_token": True,
-    "TOKEN": True,
-    "CI_JOB_TOKEN": True,
-    "CLIENT_SECRET_ID": True,
-    "DB_PASSWORD": True,
-    "PASSWORDS": True,
-    "MYSQL_PASSWD": True,
-    "GOOGLE_CREDENTIALS": True,
-    "BASIC_AUTH": True,
-    "PRIVATE_KEY": True,
-    "TOKENIZERS_PARALLELISM": False,
-    "KEYBOARD": False,
-    "MONKEY": False,
-    "CACHE_KEY": False,
-    "PUBLIC_KEY": False,
-    "BITNET_SEED": False,
-    "MAX_TOKENS": False,
-    "EOS_TOKEN": False,
-    "MAX_TOKEN": False,
-    "token_unit": False,
-    "token_digest": False,
-    "SSH_AUTH_SOCK": False,
-    "GOOGLE_CREDENTIALS_FILE": False,
-    "GIT_AUTHOR_NAME": False,
-    "PASSTHROUGH": False,
-    "": False,
-}
+SECRET_NAMES = (
+    "OPENAI_API_KEY openaiApiKey --api-key AWS_SECRET_ACCESS_KEY HF_TOKEN hf_token TOKEN "
+    "CI_JOB_TOKEN CLIENT_SECRET_ID DB_PASSWORD PASSWORDS MYSQL_PASSWD GOOGLE_CREDENTIALS "
+    "BASIC_AUTH PRIVATE_KEY"
+)
+OTHER_NAMES = (
+    "TOKENIZERS_PARALLELISM KEYBOARD MONKEY CACHE_KEY PUBLIC_KEY BITNET_SEED MAX_TOKENS EOS_TOKEN "
+    "MAX_TOKEN token_unit token_digest SSH_AUTH_SOCK GOOGLE_CREDENTIALS_FILE GIT_AUTHOR_NAME "
+    "PASSTHROUGH"
+)
+NAMES = dict.fromkeys(SECRET_NAMES.split(), True) | dict.fromkeys(OTHER_NAMES.split(), False)
 # Put together here, so that no scanner of this repository takes them for real ones.
 ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789"
 FORMS = {

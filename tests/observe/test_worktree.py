@@ -148,6 +148,9 @@ def test_without_a_usable_repository(
         error = open_error(project, "HEAD")
         assert error.code == "E_NO_REPOSITORY"
         assert "safe.directory" in error.problem
+    error = open_error(repository(tmp_path / "empty"), "HEAD")
+    assert error.code == "E_REV_UNKNOWN"
+    assert "none yet" in error.problem
     monkeypatch.setenv("PATH", "/nowhere")
     error = open_error(project, "HEAD")
     assert error.code == "E_NO_REPOSITORY"
@@ -155,28 +158,16 @@ def test_without_a_usable_repository(
     assert read_commit(project) is None
 
 
-def test_a_repository_without_commits(tmp_path: Path) -> None:
-    error = open_error(repository(tmp_path / "empty"), "HEAD")
-    assert error.code == "E_REV_UNKNOWN"
-    assert "none yet" in error.problem
-
-
-def test_a_linked_worktree_is_a_project_of_its_own(project: Path, tmp_path: Path) -> None:
+def test_a_project_and_a_temporary_directory_may_be_linked(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
+) -> None:
     git(project, "worktree", "add", "-q", "-b", "topic", str(tmp_path / "linked"), "HEAD~1")
+    (tmp_path / "tmp").symlink_to(temporary)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     before = state(project)
     with open_checkout(tmp_path / "linked", "HEAD") as checkout:
         assert checkout.project == tmp_path / "linked"
         assert (checkout.root / "a.txt").read_text() == "one"
-    assert state(project) == before
-
-
-def test_a_temporary_directory_may_be_a_link(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
-) -> None:
-    (tmp_path / "tmp").symlink_to(temporary)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    before = state(project)
-    with open_checkout(project, "HEAD") as checkout:
         assert checkout.root.is_relative_to(temporary)
     assert state(project) == before
 
@@ -366,35 +357,18 @@ def test_worktrees_of_others_stay(project: Path, temporary: Path, tmp_path: Path
         (temporary / name).rmdir()  # raises if it is gone
 
 
-def test_a_reused_process_id_is_another_owner(temporary: Path, project: Path) -> None:
-    home = worktree.make_home()
-    machine, pid, ticks, rest = home.name.removeprefix("flamegate-").split("-")
-    assert (int(pid), worktree.remove_abandoned_homes(project / ".git")) == (os.getpid(), ())
-    assert home.exists()
-    earlier = home.with_name(f"flamegate-{machine}-{pid}-{int(ticks) - 1}-{rest}")
-    home.rename(earlier)
+def test_homes_and_scratch_of_dead_processes_are_removed(temporary: Path, project: Path) -> None:
+    """A reused process id is another owner."""
+    mine = worktree.make_home(), Path(tempfile.mkdtemp(prefix=scratch.scratch_prefix()))
+    dead = []
+    for path in mine:
+        machine, pid, ticks, rest = path.name.removeprefix("flamegate-").split("-")
+        dead.append(path.with_name(f"flamegate-{machine}-{pid}-{int(ticks) - 1}-{rest}"))
+    other = temporary / "flamegate-notes"
+    for directory in (*dead, other):
+        write(directory, {"perf.data": "samples"})
     assert worktree.remove_abandoned_homes(project / ".git") == ()
-    assert not earlier.exists()
-
-
-def test_a_git_that_prints_nothing_is_quoted_by_its_status() -> None:
-    failed = CompletedCommand(("git",), 3, b"", b"", timed_out=False, elapsed_s=0.1)
-    assert core_git.failure_text(failed) == "git ended with status 3"
-    late = CompletedCommand(("git",), -9, b"", b"", timed_out=True, elapsed_s=60.0)
-    assert "60 s" in core_git.failure_text(late)
-
-
-def test_scratch_of_dead_processes_is_swept(temporary: Path) -> None:
-    mine = Path(tempfile.mkdtemp(prefix=scratch.scratch_prefix()))
-    machine, pid, ticks, rest = mine.name.removeprefix("flamegate-").split("-")
-    dead = mine.with_name(f"flamegate-{machine}-{pid}-{int(ticks) - 1}-{rest}")
-    other = mine.with_name("flamegate-notes")
-    for directory in (dead, other):
-        directory.mkdir()
-        (directory / "perf.data").write_text("samples")
     scratch.sweep_scratch()
-    assert not dead.exists()
-    assert mine.exists()
-    assert other.exists()
-    for directory in (mine, other):
-        shutil.rmtree(directory, ignore_errors=True)
+    assert [path.exists() for path in (*mine, *dead, other)] == [True, True, False, False, True]
+    for directory in (*mine, other):
+        shutil.rmtree(directory)
