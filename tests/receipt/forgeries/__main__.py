@@ -1,12 +1,16 @@
 """Write ``docs/forgeries.md``, the list of all kinds: ``python -m tests.receipt.forgeries``."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from tests.receipt.forgeries import DETECTABLE, UNDETECTABLE
-from tests.receipt.forgeries.book import FATES, Kind
+from tests.receipt.forgeries.book import Kind
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "forgeries.md"
+_FATES = {
+    "refused": "rejected",
+    "lowered": "cannot reach OBSERVED",
+    "suspected": "reported as a suspicion",
+}
 _HEAD = """\
 # Forgeries
 
@@ -26,25 +30,20 @@ The tests also show for each rule that without it one of these forgeries gets th
 
 def make_page() -> str:
     """Return the page: the kinds that are found, and those that pass."""
-    columns = ("group", "forgery", "what the forger does")
-    parts = [
-        (DETECTABLE, "kinds that are found", "result"),
-        (UNDETECTABLE, "kinds that no verifier of files can find", "what would find it"),
-    ]
-    sections = [
-        f"## {len(kinds)} {title}\n\n{_table(kinds, (*columns, last))}\n"
-        for kinds, title, last in parts
-    ]
-    return "\n".join([_HEAD, *sections])
+    found = _section(DETECTABLE, "kinds that are found", "result")
+    return f"{_HEAD}\n{found}\n" + _section(
+        UNDETECTABLE, "kinds that no verifier of files can find", "what would find it"
+    )
 
 
-def _table(kinds: Iterable[Kind], head: tuple[str, ...]) -> str:
-    rows = [head, tuple("---" for _ in head)]
+def _section(kinds: tuple[Kind, ...], title: str, last: str) -> str:
+    rows = [("group", "forgery", "what the forger does", last), ("---",) * 4]
     for kind in kinds:
         codes = ", ".join(f"`{code}`" for code in sorted(kind.codes))
-        fate = f"{FATES[kind.fate]}{': ' if codes else ''}{codes}"
-        rows.append((kind.group, kind.name, kind.does, kind.finds or fate))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        answer = kind.finds or f"{_FATES[kind.fate]}{': ' if codes else ''}{codes}"
+        rows.append((kind.group, kind.name, kind.does, answer))
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"## {len(kinds)} {title}\n\n{table}\n"
 
 
 if __name__ == "__main__":

@@ -3,27 +3,24 @@
 from random import Random
 
 from pytest_flamegate.receipt import Grade
-from tests.receipt.forgeries.book import EMBEDDED, ONE, SERVED, Book, alone
+from tests.receipt.forgeries.book import EMBEDDED, ONE, SERVED, Book
 from tests.receipt.forgeries.draft import EVIDENCE, RECEIPT, Draft, Files, encode, hexadecimal, load
 
 BOOK = Book("binding")
 
 
 @BOOK.refused("E_RECEIPT_CHANGED")
-def receipt_edited_afterwards(draft: Draft, source: Random) -> Draft:
+def receipt_edited_afterwards(draft: Draft, source: Random) -> Files:
     """Adds to the receipt after it was sealed; no figure changes."""
     draft.reseal().receipt["comment"] = f"reviewed by {source.randrange(10**6)}"
-    return draft
+    return draft.files()
 
 
 @BOOK.refused("E_RECEIPT_CHANGED")
 def receipt_spaced_otherwise(draft: Draft, source: Random) -> Files:
     """Writes the same receipt with other spaces, to see whether bytes are sealed."""
     files = dict(draft.reseal().files())
-    at = source.choice([i for i, byte in enumerate(files[RECEIPT]) if byte == ord("{")])
-    files[RECEIPT] = (
-        files[RECEIPT][: at + 1] + b" " * source.randint(1, 9) + files[RECEIPT][at + 1 :]
-    )
+    files[RECEIPT] = files[RECEIPT].replace(b"{", b"{" + b" " * source.randint(1, 9), 1)
     return files
 
 
@@ -49,10 +46,8 @@ def model_path_swapped(draft: Draft, source: Random) -> None:
 @BOOK.refused("E_ORIGIN_MISMATCH", of=EMBEDDED)
 def model_facts_edited(draft: Draft, source: Random) -> None:
     """Says that the model has more parameters, or another quantisation, than its header does."""
-    if source.random() < 0.5:
-        draft.receipt["model"]["parameters"] *= source.randint(2, 7000)
-    else:
-        draft.receipt["model"]["quantisation"] = source.choice(["I2_S", "F16", "Q8_0"])
+    facts = [("parameters", source.randint(2, 7000)), ("quantisation", "I2_S")]
+    draft.receipt["model"] |= [source.choice(facts)]
 
 
 @BOOK.refused("E_ORIGIN_MISMATCH", of=EMBEDDED)
@@ -82,24 +77,21 @@ def environment_edited(draft: Draft, source: Random) -> None:
 @BOOK.refused("E_ORIGIN_MISMATCH")
 def other_system(draft: Draft, source: Random) -> None:
     """Names another system in the receipt than the machine's."""
-    name, value = source.choice(
-        [("OS", "darwin-arm64"), ("OS", "linux-riscv64"), ("FLAMEGATE_VERSION", "9.9.9")]
-    )
-    draft.receipt["environment"][name] = value
+    others = {"OS": "linux-riscv64", "FLAMEGATE_VERSION": "9.9.9", "PYTHON_VERSION": "CPython 2.7"}
+    name = source.choice(sorted(others))
+    draft.receipt["environment"][name] = others[name]
 
 
-@BOOK.lowered(of=ONE)
-def evidence_dropped(draft: Draft, source: Random) -> Files:
+@BOOK.lowered(of=ONE, then="alone")
+def evidence_dropped(draft: Draft, source: Random) -> None:
     """Raises the rate and gives the receipt alone: nothing is left to contradict it."""
     draft.receipt["tokens_per_second"] *= source.uniform(1.1, 100)
-    return alone(draft)
 
 
-@BOOK.refused("E_GRADE", wishes={"require_grade": Grade.OBSERVED})
-def evidence_dropped_where_it_is_wanted(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_GRADE", wishes={"require_grade": Grade.OBSERVED}, then="alone")
+def evidence_dropped_where_it_is_wanted(draft: Draft, source: Random) -> None:
     """Gives the receipt alone to a reader who wants an observed one."""
     draft.receipt["tokens_per_second"] *= source.uniform(1.1, 100)
-    return alone(draft)
 
 
 @BOOK.refused("E_EVIDENCE_SCHEMA", "E_JSON_SYNTAX", "E_WRONG_TYPE")

@@ -9,9 +9,11 @@ from typing import Any, Literal
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from tests.receipt.forgeries.draft import EVIDENCE, FOLDED, RECEIPT, Draft, Files, load
 
-Make = Callable[[Draft, Random], Draft | Files | None]
-"""Forges a draft. If nothing is returned, the digests of the changed draft are put right, and
-before that, if the kind ``recomputes``, figures and hotspots."""
+Make = Callable[[Draft, Random], Files | None]
+"""Forges a draft. If no files are returned, they are made of the changed draft; see ``Then``."""
+Then = Literal["seal", "retime", "recount", "recompute", "alone"]
+"""What the forger puts right: the digests, and before that figures, hotspots or both; or nothing,
+because only the receipt is handed in."""
 Fate = Literal["refused", "lowered", "suspected", "passes"]
 Outcome = Literal["right", "otherwise", "passed"]
 
@@ -26,24 +28,15 @@ PAIR = ("pair-head",)
 ALL = (*SERVED, *PROGRAM)
 ONE = ("embedded-10tok",)
 
-FATES: Mapping[Fate, str] = {
-    "refused": "refused",
-    "lowered": "cannot reach OBSERVED",
-    "suspected": "reported as a suspicion",
-    "passes": "passes: nothing in the files shows it",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One variation: the files, how they were verified, and the answer."""
+    """One variation: the answer about its files."""
 
-    files: Files
     answer: Verification
 
     @property
     def refused(self) -> set[str]:
-        """Codes of the refusals."""
         return {refusal.code for refusal in self.answer.refusals}
 
     @property
@@ -69,19 +62,24 @@ class Kind:
     codes: frozenset[str] = frozenset()
     finds: str = ""
     of: tuple[str, ...] = ALL
-    recomputes: bool = False
+    then: Then = "seal"
     wishes: Mapping[str, Any] = field(default_factory=dict)
 
     def attempt(self, source: Random) -> Attempt:
         """Forge once more and have it verified, an hour after the evidence was written."""
         material = source.choice(self.of)
         draft = load(material)
-        made = self.make(draft, source)
-        if made is None:
-            made = (draft.retime().recount() if self.recomputes else draft).reseal()
-        files = made.files() if isinstance(made, Draft) else made
+        files = self.make(draft, source)
+        if files is None and self.then == "alone":
+            files = alone(draft)
+        elif files is None:
+            if self.then in ("retime", "recompute"):
+                draft.retime()
+            if self.then in ("recount", "recompute"):
+                draft.recount()
+            files = draft.reseal().files()
         now = load(material).created + timedelta(hours=1)
-        return Attempt(files, verify(files, **{"now": now, **self.wishes}))
+        return Attempt(verify(files, **{"now": now, **self.wishes}))
 
     def outcome(self, attempt: Attempt) -> Outcome:
         """Return the outcome: stopped by the right code, by another, or not at all."""
@@ -90,6 +88,7 @@ class Kind:
             return "right" if found else "passed"
         if self.fate == "lowered":
             stopped = attempt.answer.grade < Grade.OBSERVED
+            found &= attempt.answer.ok
         else:
             stopped = not attempt.answer.ok
             found = bool(self.codes & attempt.refused)
@@ -99,7 +98,11 @@ class Kind:
 
 
 class Book:
-    """The kinds of one group, in the order in which they were added."""
+    """The kinds of one group, in the order in which they were added.
+
+    A decorator adds the function below it as a kind that is rejected with one of the codes, that
+    cannot reach OBSERVED, that only a notice points to, or that no verifier of files can find.
+    """
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -108,39 +111,32 @@ class Book:
     def __iter__(self) -> Iterator[Kind]:
         return iter(self.kinds)
 
-    def refused(self, *codes: str, **more: Any) -> Callable[[Make], Make]:
-        """Add the function below as a kind that is refused with one of ``codes``."""
-        return self._add("refused", codes=frozenset(codes), **more)
-
-    def lowered(self, *codes: str, **more: Any) -> Callable[[Make], Make]:
-        """Add a kind that is not refused, and cannot reach OBSERVED."""
-        return self._add("lowered", codes=frozenset(codes), **more)
-
-    def suspected(self, *codes: str, **more: Any) -> Callable[[Make], Make]:
-        """Add a kind that only a notice points to."""
-        return self._add("suspected", codes=frozenset(codes), **more)
-
-    def passes(self, finds: str, **more: Any) -> Callable[[Make], Make]:
-        """Add a kind that no verifier of files can find; ``finds`` names the means that can."""
-        return self._add("passes", finds=finds, **more)
-
-    def _add(self, fate: Fate, **more: Any) -> Callable[[Make], Make]:
+    def _add(self, fate: Fate, *codes: str, **more: Any) -> Callable[[Make], Make]:
         def add(make: Make) -> Make:
             does = " ".join((make.__doc__ or "").split())
             name = make.__name__.replace("_", "-")
-            self.kinds.append(Kind(name, self.group, does, fate, make, **more))
+            self.kinds.append(Kind(name, self.group, does, fate, make, frozenset(codes), **more))
             return make
 
         return add
+
+    def refused(self, *codes: str, **more: Any) -> Callable[[Make], Make]:
+        return self._add("refused", *codes, **more)
+
+    def lowered(self, *codes: str, **more: Any) -> Callable[[Make], Make]:
+        return self._add("lowered", *codes, **more)
+
+    def suspected(self, *codes: str, **more: Any) -> Callable[[Make], Make]:
+        return self._add("suspected", *codes, **more)
+
+    def passes(self, finds: str, **more: Any) -> Callable[[Make], Make]:
+        return self._add("passes", finds=finds, **more)
 
 
 def verify(files: Files, **options: Any) -> Verification:
     """Verify files as they would stand beside each other."""
     return verify_receipt(
-        files[RECEIPT],
-        evidence=files.get(EVIDENCE),
-        profile_folded=files.get(FOLDED),
-        **options,
+        files[RECEIPT], evidence=files.get(EVIDENCE), profile_folded=files.get(FOLDED), **options
     )
 
 

@@ -25,7 +25,7 @@ def scale(interval: dict[str, Any], factor: float, *names: str) -> None:
             interval[name] = round(interval[name] * factor)
 
 
-@BOOK.lowered("W_TIME_UNACCOUNTED", recomputes=True)
+@BOOK.lowered("W_TIME_UNACCOUNTED", then="recompute")
 def token_times_shrunk(draft: Draft, source: Random) -> None:
     """Shrinks the token times and leaves the blocks as long as they were."""
     factor = source.uniform(0.05, 0.45)
@@ -33,7 +33,7 @@ def token_times_shrunk(draft: Draft, source: Random) -> None:
         scale_sequences(block, factor)
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", recomputes=True)
+@BOOK.refused("E_CLOCK_CONTRADICTION", then="recompute")
 def blocks_shrunk(draft: Draft, source: Random) -> None:
     """Shrinks the blocks, which the quiet clock is made of, and leaves the token times."""
     factor = source.uniform(0.1, 0.8)
@@ -42,7 +42,7 @@ def blocks_shrunk(draft: Draft, source: Random) -> None:
             scale(interval, factor)
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", of=PROGRAM, recomputes=True)
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=PROGRAM, then="recompute")
 def decode_longer_than_the_program(draft: Draft, source: Random) -> None:
     """Shortens the program and leaves its decode: the start seems to cost nothing."""
     for block in blocks(draft.timed):
@@ -51,13 +51,13 @@ def decode_longer_than_the_program(draft: Draft, source: Random) -> None:
         block["sequences_ns"] = [[1, *gaps[1:]] for gaps in block["sequences_ns"]]
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", of=WORKING, recomputes=True)
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=WORKING, then="recompute")
 def wall_shrunk_alone(draft: Draft, source: Random) -> None:
     """Shrinks wall and token times together and forgets the CPU time."""
     shrink_wall(draft, source.uniform(0.02, 0.18))
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", of=("callable", "embedded-1tok"), recomputes=True)
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=("callable", "embedded-1tok"), then="recompute")
 def wall_of_short_blocks_shrunk(draft: Draft, source: Random) -> None:
     """Does the same where each block is shorter than the slack of two clock ticks."""
     shrink_wall(draft, source.uniform(0.02, 0.05))
@@ -71,7 +71,7 @@ def shrink_wall(draft: Draft, factor: float) -> None:
             scale(interval, factor, "wall_ns", "run_delay_ns")
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", recomputes=True)
+@BOOK.refused("E_CLOCK_CONTRADICTION", then="recompute")
 def busy_mock(draft: Draft, source: Random) -> None:
     """Writes much CPU time beside a mock, so that it seems to compute."""
     for block in blocks(draft.timed):
@@ -79,7 +79,7 @@ def busy_mock(draft: Draft, source: Random) -> None:
             interval["cpu_ns"] = round(interval["wall_ns"] * source.uniform(3, 60)) + 30_000_000
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", of=SERVED, recomputes=True)
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=SERVED, then="recompute")
 def reference_made_slow(draft: Draft, source: Random) -> None:
     """Lets the reference kernel seem slow, so that the machine does and the engine does not."""
     for block in blocks(draft.timed):
@@ -87,7 +87,7 @@ def reference_made_slow(draft: Draft, source: Random) -> None:
         block["reference"]["cpu_ns"] += 3 * block["reference"]["wall_ns"] + 30_000_000
 
 
-@BOOK.lowered("W_ASLEEP", of=WORKING, recomputes=True)
+@BOOK.lowered("W_ASLEEP", of=WORKING, then="recompute")
 def sleeping_mock(draft: Draft, source: Random) -> None:
     """Replays stored tokens with a sleep between them: the times are real, the work is not."""
     for block in blocks(draft.runs):
@@ -127,7 +127,7 @@ def time_that_is_none(draft: Draft, source: Random) -> None:
         source.choice(block["sequences_ns"])[0] = wrong
 
 
-@BOOK.lowered("W_WAITS_EXCEED_WALL", of=SERVED, recomputes=True)
+@BOOK.lowered("W_WAITS_EXCEED_WALL", of=SERVED, then="recompute")
 def waits_invented(draft: Draft, source: Random) -> None:
     """Writes more waiting than there was time, so that the quiet clock shows CPU time alone."""
     for block in blocks(draft.timed):
@@ -136,7 +136,7 @@ def waits_invented(draft: Draft, source: Random) -> None:
         scale(interval, 0.5, "cpu_ns")
 
 
-@BOOK.suspected("W_TOO_ROUND", of=LONG, recomputes=True)
+@BOOK.suspected("W_TOO_ROUND", of=LONG, then="recompute")
 def times_typed(draft: Draft, source: Random) -> None:
     """Types the times in by hand: every gap is a whole number of milliseconds, or the same."""
     step_ns = source.choice([1, 2, 5, 10]) * 1_000_000
@@ -147,7 +147,7 @@ def times_typed(draft: Draft, source: Random) -> None:
 
 
 @BOOK.passes(
-    "Replay, or a run that CI starts: the same workload takes its time there.", recomputes=True
+    "Replay, or a run that CI starts: the same workload takes its time there.", then="recompute"
 )
 def everything_scaled(draft: Draft, source: Random) -> None:
     """Scales token times, wall time, CPU time and waiting of every run alike."""
@@ -167,23 +167,7 @@ def kept(draft: Draft) -> list[str]:
     return [kernel for kernel in draft.receipt["kernels"] if kernel in names]
 
 
-@BOOK.passes(
-    "Replay, or a run that CI starts: its kernel's clock is not the forger's.", recomputes=True
-)
-def slower_clock(draft: Draft, source: Random) -> None:
-    """Runs under a clock that ticks slowly: every time is short by one factor."""
-    factor = source.uniform(0.3, 0.95)
-    for run in draft.runs:
-        if run["load_ns"] is not None:
-            run["load_ns"] = round(run["load_ns"] * factor)
-        for block in run["blocks"]:
-            scale_sequences(block, factor)
-            for interval in intervals(block, reference=True):
-                scale(interval, factor)
-    draft.profile["rate_hz"] = round(draft.profile["rate_hz"] / factor)
-
-
-@BOOK.passes("Replay, or a run that CI starts, of which no run can be chosen.", recomputes=True)
+@BOOK.passes("Replay, or a run that CI starts, of which no run can be chosen.", then="recompute")
 def slow_runs_dropped(draft: Draft, source: Random) -> None:
     """Drops the slowest timed runs and keeps the lucky ones."""
 
@@ -199,7 +183,7 @@ def slow_runs_dropped(draft: Draft, source: Random) -> None:
 
 @BOOK.passes(
     "An observer that counts the CPU time of the whole machine; a run that CI starts.",
-    recomputes=True,
+    then="recompute",
 )
 def work_moved_out(draft: Draft, source: Random) -> None:
     """Lets a process that is not observed do half of the work."""
@@ -210,7 +194,7 @@ def work_moved_out(draft: Draft, source: Random) -> None:
 
 
 @BOOK.passes(
-    "Replay: the first token comes sooner there, and the others later.", of=LONG, recomputes=True
+    "Replay: the first token comes sooner there, and the others later.", of=LONG, then="recompute"
 )
 def time_moved_to_the_first_token(draft: Draft, source: Random) -> None:
     """Moves time from every token to the first one: decode seems fast, the whole is as long."""
@@ -226,13 +210,12 @@ def time_moved_to_the_first_token(draft: Draft, source: Random) -> None:
 @BOOK.refused("E_DATES_CONTRADICT")
 def dates_reversed(draft: Draft, source: Random) -> None:
     """Dates the runs in reverse, so that the first ones seem to be the last."""
-    for run, date in zip(
-        draft.runs, [each["started_at"] for each in draft.runs][::-1], strict=True
-    ):
-        run["started_at"] = date
+    dates = [run["started_at"] for run in draft.runs]
+    for run in draft.runs:
+        run["started_at"] = dates.pop()
 
 
-@BOOK.refused("E_CLOCK_CONTRADICTION", of=("embedded-10tok",), recomputes=True)
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=("embedded-10tok",), then="recompute")
 def threads_beyond_the_cores(draft: Draft, source: Random) -> None:
     """Claims more threads than the machine has cores, and CPU time for all of them."""
     draft.evidence["machine"]["cpu_cores"] = "2"

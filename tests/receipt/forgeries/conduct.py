@@ -55,18 +55,12 @@ def corrected(draft: Draft, source: Random) -> None:
 @BOOK.refused("E_NOT_DETERMINISTIC", of=SERVED)
 def determinism_turned_off(draft: Draft, source: Random) -> None:
     """Claims determinism with its switch off, in receipt and process alike."""
-    name, value = source.choice(
-        [
-            ("BITNET_DETERMINISTIC", source.choice(["0", "false", " Off "])),
-            ("BITNET_SEED", source.choice(["random", "time()", "none"])),
-        ]
-    )
-    for environment in (
-        draft.receipt["environment"],
-        draft.evidence["effective_environment"],
-        draft.evidence["requested_environment"],
-    ):
-        environment[name] = value
+    odd = {"BITNET_DETERMINISTIC": ["0", "false", " Off "], "BITNET_SEED": ["random", "time()"]}
+    name = source.choice(sorted(odd))
+    setting = {name: source.choice(odd[name])}
+    draft.receipt["environment"] |= setting
+    draft.evidence["effective_environment"] |= setting
+    draft.evidence["requested_environment"] |= setting
 
 
 @BOOK.refused("E_NOT_DETERMINISTIC")
@@ -78,9 +72,7 @@ def determinism_test_failed(draft: Draft, source: Random) -> None:
 @BOOK.refused("E_HIDDEN_CHARACTER")
 def terminal_steered(draft: Draft, source: Random) -> None:
     """Puts characters into names that clear the screen or turn the line round in a log."""
-    steering = source.choice(
-        ["\x1b[2J", "\u202e", "\r", "\n", "\x07", "\u2066", "\x9b2J", "\ufeff"]
-    )
+    steering = source.choice("\x1b\u202e\r\n\x07\u2066\x9b\ufeff")
     text = f"a{steering}b{source.randrange(1000)}"
     if source.random() < 0.5:
         draft.receipt["environment"][source.choice(["CPU", text])] = text

@@ -4,48 +4,44 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.receipt.forgeries.book import ONE, PROGRAM, Book, alone
-from tests.receipt.forgeries.draft import Draft, Files
+from tests.receipt.forgeries.book import ONE, PROGRAM, Book
+from tests.receipt.forgeries.draft import Draft
 
 BOOK = Book("devices")
 GPU = ("cuda_gemm_fp16", "ampere_sgemm_128x64", "cutlass_gemm", "triton_matmul", "wmma_i8")
 
 
-@BOOK.refused("E_NO_GPU_KERNEL")
-def cuda_of_a_cpu(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_NO_GPU_KERNEL", then="alone")
+def cuda_of_a_cpu(draft: Draft, source: Random) -> None:
     """Says cuda where the CPU computed, after a silent fall back."""
     draft.receipt["backend"] = source.choice(["cuda", "CUDA", "Cuda"])
-    return alone(draft)
 
 
-@BOOK.refused("E_NO_GPU_KERNEL", of=PROGRAM)
-def fig_leaf(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_NO_GPU_KERNEL", of=PROGRAM, then="alone")
+def fig_leaf(draft: Draft, source: Random) -> None:
     """Adds a call that only waits for the GPU or copies to it."""
     draft.receipt["backend"] = "cuda"
     leaf = ["cuda_sync", "cuda_memcpy_h2d", "cuda_stream_wait_event", "Memcpy HtoD", "cuda_init_0"]
     draft.receipt["kernels"].append(source.choice(leaf))
-    return alone(draft)
 
 
-@BOOK.refused("E_GPU_KERNEL_ON_CPU", of=PROGRAM)
-def gpu_kernel_of_a_cpu(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_GPU_KERNEL_ON_CPU", of=PROGRAM, then="recount")
+def gpu_kernel_of_a_cpu(draft: Draft, source: Random) -> None:
     """Calls a function of the program by a GPU kernel's name, on a CPU."""
-    hot = draft.receipt["kernels"][0]
-    return draft.rename(hot, source.choice(GPU)).recount().reseal()
+    draft.rename(draft.receipt["kernels"][0], source.choice(GPU))
 
 
-@BOOK.lowered("W_DEVICE_NOT_OBSERVED", of=PROGRAM)
-def gpu_by_name(draft: Draft, source: Random) -> Draft:
+@BOOK.lowered("W_DEVICE_NOT_OBSERVED", of=PROGRAM, then="recount")
+def gpu_by_name(draft: Draft, source: Random) -> None:
     """Calls its functions by names of GPU kernels, and the backend cuda, consistently."""
-    draft.receipt["backend"] = "cuda"
-    hot = draft.receipt["kernels"][0]
-    return draft.rename(hot, source.choice(GPU)).recount().reseal()
+    draft.receipt["backend"], draft.evidence["device"] = "cuda", None
+    gpu_kernel_of_a_cpu(draft, source)
 
 
 def on_gpu(draft: Draft, source: Random) -> dict[str, Any]:
     """Make the program's run one on a GPU, whole and consistent; return its observation."""
-    draft.receipt["backend"] = "cuda"
-    draft.rename(draft.receipt["kernels"][0], source.choice(GPU)).recount()
+    gpu_by_name(draft, source)
+    draft.recount()
     return see_gpu(draft, source)
 
 
@@ -54,13 +50,7 @@ def see_gpu(draft: Draft, source: Random) -> dict[str, Any]:
     driver = f"{source.randint(450, 590)}.{source.randint(10, 99)}.{source.randint(1, 20)}"
     uuid = f"GPU-{source.getrandbits(64):016x}"
     looks = source.randint(20, 200)
-    on = {
-        "uuid": uuid,
-        "seen_by": "pid",
-        "present": looks - 1,
-        "busy": looks // 2,
-        "memory_bytes": 2 << 30,
-    }
+    on = {"uuid": uuid, "seen_by": "pid", "present": looks - 1, "busy": looks // 2}
     seen: dict[str, Any] = {
         "nodes": [{"path": "/dev/nvidia0", "minor": 0}],
         "control": True,
@@ -69,12 +59,8 @@ def see_gpu(draft: Draft, source: Random) -> dict[str, Any]:
         "nvml": f"12.{driver}",
         "devices": [{"uuid": uuid, "name": "H100", "minor": 0, "memory_bytes": 80 << 30}],
         "runs": [
-            {
-                "pid": run["pid"],
-                "started_ticks": run["started_ticks"],
-                "looks": looks,
-                "on": [dict(on)],
-            }
+            {name: run[name] for name in ("pid", "started_ticks")}
+            | {"looks": looks, "on": [{**on, "memory_bytes": 2 << 30}]}
             for run in draft.timed
         ],
         "troubles": [],
@@ -135,12 +121,11 @@ def gpu_made_up(draft: Draft, source: Random) -> None:
     on_gpu(draft, source)
 
 
-@BOOK.lowered(of=PROGRAM)
-def gpu_without_evidence(draft: Draft, source: Random) -> Files:
+@BOOK.lowered(of=PROGRAM, then="alone")
+def gpu_without_evidence(draft: Draft, source: Random) -> None:
     """Claims a GPU with the right kernels, and nothing beside it."""
     draft.receipt["backend"] = "cuda"
     draft.receipt["kernels"] = [source.choice(GPU)]
-    return alone(draft)
 
 
 @BOOK.refused("E_GPU_REQUIRED", wishes={"require_gpu_kernels": True})
@@ -148,23 +133,8 @@ def cpu_where_a_gpu_is_wanted(draft: Draft, source: Random) -> None:
     """Hands in a CPU's receipt where the reader wants a GPU's."""
 
 
-@BOOK.refused("E_BACKEND", of=ONE)
-def backend_of_nobody(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_BACKEND", of=ONE, then="alone")
+def backend_of_nobody(draft: Draft, source: Random) -> None:
     """Names a backend for which no rule was written."""
-    draft.receipt["backend"] = source.choice(
-        [
-            "gpu",
-            "rocm",
-            "cpu ",
-            " cuda",
-            "cpu\n",
-            "ｃｕｄａ",
-            "",
-            None,
-            1,
-            ["cpu"],
-            "cpu,cuda",
-            "metal",
-        ]
-    )
-    return alone(draft)
+    odd = ["gpu", "rocm", "cpu ", " cuda", "cpu\n", "ｃｕｄａ", "", "cpu,cuda", None, 1, ["cpu"]]
+    draft.receipt["backend"] = source.choice(odd)

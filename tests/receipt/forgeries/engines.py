@@ -2,17 +2,16 @@
 
 from random import Random
 
-from tests.receipt.forgeries.book import ONE, SERVED, Book, alone
-from tests.receipt.forgeries.draft import Draft, Files
+from tests.receipt.forgeries.book import ONE, SERVED, Book
+from tests.receipt.forgeries.draft import Draft
 
 BOOK = Book("engines")
 
 
-@BOOK.refused("E_NO_COMPUTE_KERNEL")
-def engine_left_out(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_NO_COMPUTE_KERNEL", then="alone")
+def engine_left_out(draft: Draft, source: Random) -> None:
     """Leaves the engine out, in the hope that no policy applies where none is named."""
     del draft.receipt["environment"]["FLAMEGATE_ENGINE"]
-    return alone(draft)
 
 
 @BOOK.refused("E_UNKNOWN_ENGINE")
@@ -92,15 +91,15 @@ def processes_as_windows(draft: Draft, source: Random) -> None:
 
 
 @BOOK.lowered("W_RECIPE_INCOMPLETE", of=("callable",))
-def address_that_is_none(draft: Draft, source: Random) -> Draft:
+def address_that_is_none(draft: Draft, source: Random) -> None:
     """Says that a server was asked, and gives no address."""
-    return ask(draft, source.choice([True, 1, {"host": "a"}, None, "", []])).reseal()
+    ask(draft, source.choice([True, 1, {"host": "a"}, None, "", []]))
 
 
 @BOOK.passes("Replay, or a run that CI starts; such a receipt is not fit to gate on.", of=SERVED)
-def many_processes_as_one_server(draft: Draft, source: Random) -> Draft:
+def many_processes_as_one_server(draft: Draft, source: Random) -> None:
     """Relabels processes of their own as windows of one server, consistently."""
-    return one_server(draft).reseal()
+    one_server(draft)
 
 
 @BOOK.passes("Replay: what the recipe names runs otherwise, or is not there.", of=SERVED)

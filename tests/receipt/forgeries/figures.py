@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tests.receipt.forgeries.book import EMBEDDED, LONG, Book, alone
+from tests.receipt.forgeries.book import EMBEDDED, LONG, Book
 from tests.receipt.forgeries.draft import EVIDENCE, Draft, Files, encode
 
 BOOK = Book("figures")
@@ -67,72 +67,65 @@ def best_run_for_all(draft: Draft, source: Random) -> None:
     draft.receipt["tokens_per_second"] = max(rate, 1.02 * draft.receipt["tokens_per_second"])
 
 
-@BOOK.refused("E_TPS")
-def beyond_machines(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_TPS", then="alone")
+def beyond_machines(draft: Draft, source: Random) -> None:
     """Claims more than a token a microsecond, by a slip of units, with no evidence beside it."""
     draft.receipt["tokens_per_second"] = 10 ** source.uniform(6.01, 15)
-    return alone(draft)
 
 
-@BOOK.refused("E_TPS")
-def rate_that_is_none(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_TPS", then="alone")
+def rate_that_is_none(draft: Draft, source: Random) -> None:
     """Puts zero, less, or text where the rate stands, so that a comparison goes astray."""
     rate = source.uniform(1, 1e4)
     draft.receipt["tokens_per_second"] = source.choice(
         [0, 0.0, -rate, -1, f"{rate:.1f}", True, None, [rate], {"value": rate}]
     )
-    return alone(draft)
 
 
-@BOOK.refused("E_FIGURES_CONTRADICT")
-def two_rates(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_FIGURES_CONTRADICT", then="alone")
+def two_rates(draft: Draft, source: Random) -> None:
     """Raises the rate on top and forgets the one in performance_baseline."""
     stated = state_performance(draft)["tokens_per_second"]
     flattered(draft, source)
     draft.receipt["performance_baseline"] = {"tokens_per_second": stated}
-    return alone(draft)
 
 
-@BOOK.refused("E_FIGURES_CONTRADICT")
-def rate_without_its_time(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_FIGURES_CONTRADICT", then="alone")
+def rate_without_its_time(draft: Draft, source: Random) -> None:
     """Raises both rates and forgets the total time."""
     stated = state_performance(draft)
     factor = flattered(draft, source, least=1.05)
     stated["tokens_per_second"] *= factor
     for name in ("first_token_latency_ms", "average_token_latency_ms"):
         del stated[name]
-    return alone(draft)
 
 
-@BOOK.refused("E_FIGURES_CONTRADICT")
-def rate_of_other_tokens(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_FIGURES_CONTRADICT", then="alone")
+def rate_of_other_tokens(draft: Draft, source: Random) -> None:
     """States the count of a longer run beside this one's rate."""
     stated = state_performance(draft)
     draft.receipt["performance_baseline"] = {
         "tokens_generated": stated["tokens_generated"] + source.randint(1, 500)
     }
-    return alone(draft)
 
 
-@BOOK.refused("E_FIGURES_CONTRADICT", of=LONG)
-def latencies_that_do_not_add_up(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_FIGURES_CONTRADICT", of=LONG, then="alone")
+def latencies_that_do_not_add_up(draft: Draft, source: Random) -> None:
     """Shortens the average latency that readers look at, and leaves the total."""
     stated = state_performance(draft)
     stated["average_token_latency_ms"] /= source.uniform(1.5, 30)
-    return alone(draft)
 
 
-@BOOK.refused("E_FIGURES_CONTRADICT")
-def first_token_after_the_last(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_FIGURES_CONTRADICT", then="alone")
+def first_token_after_the_last(draft: Draft, source: Random) -> None:
     """Takes the total of a faster run and keeps the first token of the slow one."""
     stated = state_performance(draft)
     stated["first_token_latency_ms"] = stated["total_time_ms"] * source.uniform(1.1, 20)
     del stated["average_token_latency_ms"]
-    return alone(draft)
 
 
-@BOOK.refused("E_FIGURES_CONTRADICT")
-def phases_longer_than_the_whole(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_FIGURES_CONTRADICT", then="alone")
+def phases_longer_than_the_whole(draft: Draft, source: Random) -> None:
     """Pastes the phases of a slow run below the total of a fast one."""
     total_s = source.uniform(0.05, 30)
     part = source.uniform(0.1, 0.9)
@@ -142,15 +135,13 @@ def phases_longer_than_the_whole(draft: Draft, source: Random) -> Files:
         source.choice(["decode_us", "decode_time_us"]): 1e6 * summed_s * (1 - part),
         "total_s": total_s,
     }
-    return alone(draft)
 
 
-@BOOK.refused("E_FIGURES_CONTRADICT")
-def time_below_zero(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_FIGURES_CONTRADICT", then="alone")
+def time_below_zero(draft: Draft, source: Random) -> None:
     """States a latency below zero, which every threshold lets through."""
     name = source.choice(["first_token_latency_ms", "decode_ns", "prefill_s", "ttft_us"])
     draft.receipt["latency"] = {name: -source.uniform(0.001, 500)}
-    return alone(draft)
 
 
 @BOOK.refused("E_EVIDENCE_SCHEMA", "E_JSON_NUMBER")

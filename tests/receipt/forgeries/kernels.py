@@ -48,70 +48,65 @@ def never_seen_by_the_engine(draft: Draft, source: Random) -> None:
 
 
 @BOOK.lowered("W_KERNELS_FROM_ENGINE")
-def kernels_by_hearsay(draft: Draft, source: Random) -> Draft:
+def kernels_by_hearsay(draft: Draft, source: Random) -> None:
     """Lets the engine vouch for kernels that no stack shows."""
     names = [f"matmul_avx_{source.randrange(1000)}", "gemv_fused"]
     draft.receipt["kernels"] = names
     draft.evidence["kernels"] = []
-    return by_word(draft, {name: source.randint(1, 10**6) for name in names}).reseal()
+    by_word(draft, {name: source.randint(1, 10**6) for name in names})
 
 
 @BOOK.lowered("W_KERNELS_FROM_ENGINE")
-def hearsay_behind_a_fig_leaf(draft: Draft, source: Random) -> Draft:
+def hearsay_behind_a_fig_leaf(draft: Draft, source: Random) -> None:
     """Adds a kernel by the engine's word alone to those that the profile shows."""
     name = f"matmul_avx_{source.randrange(1000)}"
     draft.receipt["kernels"].append(name)
-    return by_word(draft, {name: 1000}).reseal()
+    by_word(draft, {name: 1000})
 
 
 @BOOK.lowered("W_KERNELS_FROM_ENGINE")
-def hearsay_behind_an_unclaimed_kernel(draft: Draft, source: Random) -> Draft:
+def hearsay_behind_an_unclaimed_kernel(draft: Draft, source: Random) -> None:
     """Claims kernels by hearsay alone, and keeps the sightings of others that are not claimed."""
     name = f"matmul_avx_{source.randrange(1000)}"
     draft.receipt["kernels"] = [name]
-    return by_word(draft, {name: 1000}).reseal()
+    by_word(draft, {name: 1000})
 
 
-@BOOK.refused("E_MOCK_KERNEL")
-def mock_that_ran(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_MOCK_KERNEL", then="recount")
+def mock_that_ran(draft: Draft, source: Random) -> None:
     """Runs a mock, whose name says so, and hopes that no reader gets to the end of the list."""
     mock = source.choice(["mock_gemv", "gemv_Mock", "MOCK", "i2s_mOcK_gemv"])
     hot = source.choice(draft.receipt["kernels"][1:] or draft.receipt["kernels"])
-    return draft.rename(hot, f"{mock}_gemm").recount().reseal()
+    draft.rename(hot, f"{mock}_gemm")
 
 
-@BOOK.refused("E_HIDDEN_CHARACTER")
-def name_with_something_in_it(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_HIDDEN_CHARACTER", then="alone")
+def name_with_something_in_it(draft: Draft, source: Random) -> None:
     """Hides a character in a name: it reads as another, ends a line, or turns text round."""
-    hidden = source.choice(
-        ["\u202e", "\u200b", "\n", "\r", "\x1b", "\u2066", "\u3164", "\u00a0", "\x1f"]
-    )
-    draft.receipt["kernels"].append(
-        source.choice([f"i2s{hidden}gemv", f"{hidden}gemm", f"dot{hidden}"])
-    )
-    return alone(draft)
+    hidden = source.choice("\u202e\u200b\n\r\x1b\u2066\u3164\u00a0\x1f")
+    name = source.choice(["i2s{}gemv", "{}gemm", "dot{}"]).format(hidden)
+    draft.receipt["kernels"].append(name)
 
 
-@BOOK.refused("E_HIDDEN_CHARACTER")
-def name_with_an_edge(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_HIDDEN_CHARACTER", then="alone")
+def name_with_an_edge(draft: Draft, source: Random) -> None:
     """Ends a name in a space, so that a list of forbidden names misses it."""
     draft.receipt["kernels"].append(source.choice([" gemm_fp16", "gemm_fp16 ", " dot "]))
-    return alone(draft)
 
 
-@BOOK.refused("E_KERNELS")
-def name_without_end(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_KERNELS", then="recount")
+def name_without_end(draft: Draft, source: Random) -> None:
     """Gives a kernel a name that is long in bytes and short in letters."""
     hot = source.choice(draft.receipt["kernels"])
     name = source.choice(["é", "漢"]) * source.randint(65, 120)
-    return draft.rename(hot, f"gemm_{name}").recount().reseal()
+    draft.rename(hot, f"gemm_{name}")
 
 
-@BOOK.refused("E_KERNELS")
-def name_of_a_page(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_KERNELS", then="recount")
+def name_of_a_page(draft: Draft, source: Random) -> None:
     """Gives a kernel a name so long that reports and logs lose the rest."""
     hot = source.choice(draft.receipt["kernels"])
-    return draft.rename(hot, "gemm_" + "x" * source.randint(129, 4000)).recount().reseal()
+    draft.rename(hot, "gemm_" + "x" * source.randint(129, 4000))
 
 
 @BOOK.refused("E_NO_COMPUTE_KERNEL")
@@ -121,14 +116,13 @@ def fallback_under_a_quantised_name(draft: Draft, source: Random) -> Files:
     return as_bitnet(draft, [f"{source.choice(['i2s', 'tl1', 'tl2'])}_{fallback}"])
 
 
-@BOOK.refused("E_NO_COMPUTE_KERNEL", of=SERVED)
-def nothing_that_computes(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_NO_COMPUTE_KERNEL", of=SERVED, then="alone")
+def nothing_that_computes(draft: Draft, source: Random) -> None:
     """Names only kernels that run beside inference: nothing in the list multiplies."""
     names = ["rope_apply", "embedding_lookup", "sample_token", "softmax"]
     source.shuffle(names)
     draft.receipt["environment"]["FLAMEGATE_ENGINE"] = "embedded"
     draft.receipt["kernels"] = names[: source.randint(1, 4)]
-    return alone(draft)
 
 
 @BOOK.refused("E_KERNEL_PATH")
@@ -149,13 +143,12 @@ def fallbacks_not_counted(draft: Draft, source: Random) -> Files:
     return as_bitnet(draft, ["i2s_gemv", source.choice(["fp32_matmul", "matmul_f32"])])
 
 
-@BOOK.refused("E_KERNELS")
-def list_that_is_none(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_KERNELS", then="alone")
+def list_that_is_none(draft: Draft, source: Random) -> None:
     """Gives no names, blank ones, too many or something else, so that no rule bites."""
     draft.receipt["kernels"] = source.choice(
         [[], [""], ["  "], [7], [None], None, "i2s_gemv", {"i2s_gemv": 1}, ["i2s_gemv"] * 10_001]
     )
-    return alone(draft)
 
 
 @BOOK.suspected("W_DUPLICATE_KERNELS")
@@ -164,8 +157,8 @@ def list_padded(draft: Draft, source: Random) -> None:
     draft.receipt["kernels"] *= source.randint(2, 9)
 
 
-@BOOK.passes("Replay with a profiler of one's own: no such function runs.", of=ONE)
-def kernel_that_is_a_name(draft: Draft, source: Random) -> Draft:
+@BOOK.passes("Replay with a profiler of one's own: no such function runs.", of=ONE, then="recount")
+def kernel_that_is_a_name(draft: Draft, source: Random) -> None:
     """Calls any function of the engine by a kernel's name before it is measured."""
     name = f"i2s_gemv_avx512_{source.randrange(1000)}"
-    return draft.rename(draft.receipt["kernels"][0], name).recount().reseal()
+    draft.rename(draft.receipt["kernels"][0], name)

@@ -26,13 +26,11 @@ def move(draft: Draft, source: Random) -> None:
 
 
 @BOOK.refused("E_PROFILE_CHANGED")
-def stacks_edited(draft: Draft, source: Random) -> Draft:
+def stacks_edited(draft: Draft, source: Random) -> Files:
     """Moves samples away from the hot function and leaves the seal as it is."""
-    draft.reseal()
+    sealed = draft.reseal().folded
     move(draft, source)
-    kept = draft.profile["folded_sha256"]
-    draft.recount().profile["folded_sha256"] = kept
-    return draft
+    return {**sealed_text(draft.recount(), sealed), FOLDED: draft.folded}
 
 
 @BOOK.refused("E_SAMPLE_COUNT")
@@ -71,12 +69,11 @@ def samples_of_a_process_raised(draft: Draft, source: Random) -> None:
     own[source.choice(list(own))] += source.randint(1, 10**6)
 
 
-@BOOK.refused("E_SAMPLE_COUNT")
-def samples_multiplied(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_SAMPLE_COUNT", then="recount")
+def samples_multiplied(draft: Draft, source: Random) -> None:
     """Multiplies every count alike, so that small differences seem certain."""
     factor = source.randint(8, 1000)
     draft.stacks = {path: count * factor for path, count in draft.stacks.items()}
-    return draft.recount().reseal()
 
 
 @BOOK.refused("E_SAMPLE_COUNT")
@@ -169,29 +166,17 @@ def frame_injected(draft: Draft, source: Random) -> Files:
     """Names a function ``x;ternary_gemv``, which a careless profiler writes as two frames."""
     hot = hottest(draft)
     leaf = hot.rpartition(";")[2]
-    return sealed_text(draft, draft.folded.replace(
-        hot.encode(), f"{hot.removesuffix(leaf)}evil{source.randrange(100)};{leaf}".encode(), 1
-    ))  # fmt: skip
+    evil = f"{hot.removesuffix(leaf)}evil{source.randrange(100)};{leaf}".encode()
+    return sealed_text(draft, draft.folded.replace(hot.encode(), evil, 1))
 
 
 @BOOK.refused("E_PROFILE_MALFORMED")
 def line_injected(draft: Draft, source: Random) -> Files:
     """Names a function with a line break, behind which a stack of its own stands."""
-    extra = source.choice(
-        [
-            draft.folded.splitlines(keepends=True)[0],
-            b"cuda_gemm 99\n",
-            b"a (b.py) 007\n",
-            b"a (b.py) 0\n",
-            b"a (b.py) -5\n",
-            "a (b.py) \u0663\n".encode(),
-            b"a (b.py) 1e3\n",
-            b"\xff (b.py) 3\n",
-            b"a\x1b[2J (b.py) 3\n",
-            b"a (b.py) 3",
-        ]
-    )
-    return sealed_text(draft, draft.folded + extra)
+    odd = [draft.folded.splitlines(keepends=True)[0], b"cuda_gemm 99\n", b"\xff (b.py) 3\n"]
+    odd += [b"a\x1b[2J (b.py) 3\n", b"a (b.py) 3"]
+    odd += [f"a (b.py) {count}\n".encode() for count in ("007", "0", "-5", "\u0663", "1e3")]
+    return sealed_text(draft, draft.folded + source.choice(odd))
 
 
 def sealed_text(draft: Draft, folded: bytes) -> Files:
@@ -250,18 +235,18 @@ def profiler_blinded(draft: Draft, source: Random) -> None:
 @BOOK.lowered("W_NO_PROFILE")
 def profile_left_out(draft: Draft, source: Random) -> Files:
     """Leaves the stacks out: missing stacks contradict nothing."""
-    files = dict(draft.files())
-    del files[FOLDED]
-    return files
+    return without_stacks(draft)
 
 
 @BOOK.lowered("W_NO_PROFILE")
 def profile_never_taken(draft: Draft, source: Random) -> Files:
     """Says that no profiler ran, and keeps the kernels."""
     draft.evidence["profile"] = None
-    files = dict(draft.reseal().files())
-    del files[FOLDED]
-    return files
+    return without_stacks(draft)
+
+
+def without_stacks(draft: Draft) -> Files:
+    return {name: data for name, data in draft.reseal().files().items() if name != FOLDED}
 
 
 @BOOK.lowered("W_NO_PROFILE")
@@ -281,26 +266,26 @@ def count_that_is_none(draft: Draft, source: Random) -> None:
     draft.profile[name] = source.choice([-source.randint(1, 999), 0.5, "12", None])
 
 
-@BOOK.refused("E_ORIGIN_MISMATCH", of=SERVED)
-def other_phase(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_ORIGIN_MISMATCH", of=SERVED, then="recount")
+def other_phase(draft: Draft, source: Random) -> None:
     """Says that the profile covers another phase than was sampled."""
     draft.profile["covers"] = source.choice(["decode", "process"])
-    return draft.recount().reseal()
 
 
-@BOOK.passes("Replay with a profiler of one's own: the samples lie elsewhere.")
-def hot_function_cooled(draft: Draft, source: Random) -> Draft:
+@BOOK.passes("Replay with a profiler of one's own: the samples lie elsewhere.", then="recount")
+def hot_function_cooled(draft: Draft, source: Random) -> None:
     """Moves samples between stacks, and recomputes hotspots, processes and seals."""
     move(draft, source)
-    return draft.recount().reseal()
 
 
-@BOOK.passes("Replay with a profiler of one's own: the functions are called otherwise.")
-def function_renamed(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "Replay with a profiler of one's own: the functions are called otherwise.", then="recount"
+)
+def function_renamed(draft: Draft, source: Random) -> None:
     """Gives a function another name wherever it stands, so that its threshold misses it."""
     spots = [s["name"] for s in draft.profile["hotspots"]]
     cold = [name for name in spots if name not in draft.receipt["kernels"]]
-    return draft.rename(source.choice(cold), f"matmul_{source.randrange(10**6)}").recount().reseal()
+    draft.rename(source.choice(cold), f"matmul_{source.randrange(10**6)}")
 
 
 @BOOK.passes("A signature of the observer, or a run that CI starts; the files show no loss.")
@@ -309,10 +294,11 @@ def losses_hidden(draft: Draft, source: Random) -> None:
     draft.profile.update(lost=0, errors=0, degraded=[], completeness=1.0)
 
 
-@BOOK.passes("Replay at the same rate; beyond what is usual it is only unusual.", of=LONG)
-def samples_and_rate_multiplied(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "Replay at the same rate; beyond what is usual it is only unusual.", of=LONG, then="recount"
+)
+def samples_and_rate_multiplied(draft: Draft, source: Random) -> None:
     """Multiplies counts and rate alike: the shares seem more certain than they are."""
     factor = source.randint(2, 20)
     draft.stacks = {path: count * factor for path, count in draft.stacks.items()}
     draft.profile["rate_hz"] *= factor
-    return draft.recount().reseal()

@@ -59,18 +59,10 @@ def by_word(draft: Draft, kernels: Mapping[str, int]) -> Draft:
 def figure_of_nobody(draft: Draft, source: Random) -> None:
     """Adds a figure as the engine's own, which no report gives."""
     name = source.choice(["engine_decode_tokens_per_second", "engine_tokens_per_second"])
-    draft.evidence["metrics"].append(
-        {
-            "name": name,
-            "value": source.uniform(100, 10_000),
-            "formula": f"{SOURCE}:tokens_per_second/median",
-            "unit": "tokens/s",
-            "direction": "higher_is_better",
-            "clock": "wall",
-            "samples": source.randint(3, 30),
-            "provenance": source.choice(["ingested", "derived", "measured"]),
-        }
-    )
+    provenance = source.choice(["ingested", "derived", "measured"])
+    formula = f"{SOURCE}:tokens_per_second/median"
+    own = {"name": name, "formula": formula, "provenance": provenance}
+    draft.evidence["metrics"].append(draft.metric("tokens_per_second") | own)
 
 
 @BOOK.refused("E_METRIC_MISMATCH")
@@ -90,18 +82,17 @@ def figure_left_out(draft: Draft, source: Random) -> None:
     draft.evidence["metrics"] = [m for m in draft.evidence["metrics"] if m["name"] != gone]
 
 
-@BOOK.refused("E_REPORT_CONTRADICTION", of=LONG)
-def more_tokens_by_its_own_word(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_REPORT_CONTRADICTION", of=LONG, then="retime")
+def more_tokens_by_its_own_word(draft: Draft, source: Random) -> None:
     """Lets the engine count more tokens than came, and its rate follow."""
     for report in report_all(draft, source):
         figures = report["figures"]
         figures["tokens"] += source.randint(3, 50) + 0.5 * source.choice([0, 1])
         del figures["tokens_per_second"]
-    return draft.retime().reseal()
 
 
-@BOOK.refused("E_REPORT_CONTRADICTION")
-def longer_than_its_run(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_REPORT_CONTRADICTION", then="retime")
+def longer_than_its_run(draft: Draft, source: Random) -> None:
     """Lets the engine report more time than its whole run took."""
     report_all(draft, source)
     name = source.choice(["prefill_ms", "decode_ms", "total_ms", "load_ms", "forward_us"])
@@ -112,26 +103,23 @@ def longer_than_its_run(draft: Draft, source: Random) -> Draft:
     # No rate, so that nothing within the report contradicts the time.
     report["figures"].pop("tokens_per_second", None)
     report["figures"][name] = longer_ms * (1e3 if name == "forward_us" else 1)
-    return draft.retime().reseal()
 
 
-@BOOK.refused("E_REPORT_CONTRADICTION", of=LONG)
-def rate_of_no_time(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_REPORT_CONTRADICTION", of=LONG, then="retime")
+def rate_of_no_time(draft: Draft, source: Random) -> None:
     """Raises the rate in every report, and the figure made of them with it."""
     factor = source.uniform(2, 20)
     for report in report_all(draft, source):
         report["figures"]["tokens_per_second"] *= factor
-    return draft.retime().reseal()
 
 
-@BOOK.refused("E_REPORT_CONTRADICTION")
-def prefill_of_no_time(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_REPORT_CONTRADICTION", then="retime")
+def prefill_of_no_time(draft: Draft, source: Random) -> None:
     """Reports a prefill faster than its prompt and its time give."""
     for report in report_all(draft, source):
         figures = report["figures"]
         rate = 1e3 * figures["prompt_tokens"] / max(figures["prefill_ms"], 1e-3)
         figures["prefill_tokens_per_second"] = rate * source.uniform(3, 30)
-    return draft.retime().reseal()
 
 
 @BOOK.refused("E_KERNEL_UNSEEN")
@@ -174,12 +162,13 @@ def figure_that_is_none(draft: Draft, source: Random) -> None:
     report["figures"]["decode_ms"] = source.choice([-1.0, -0.001, "81", None, True, float("inf")])
 
 
-@BOOK.passes("Nothing: the engine's word is shown as its own, and never gated.", of=LONG)
-def faster_by_its_own_word(draft: Draft, source: Random) -> Draft:
+@BOOK.passes(
+    "Nothing: the engine's word is shown as its own, and never gated.", of=LONG, then="retime"
+)
+def faster_by_its_own_word(draft: Draft, source: Random) -> None:
     """Lets the engine report half the time that its tokens took."""
     for report in report_all(draft, source):
         figures = report["figures"]
         figures["decode_ms"] = round(figures["decode_ms"] / 2, 6)
         figures["total_ms"] = round(figures["prefill_ms"] + figures["decode_ms"], 6)
         figures["tokens_per_second"] = 1e3 * figures["tokens"] / figures["decode_ms"]
-    return draft.retime().reseal()

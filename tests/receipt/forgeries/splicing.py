@@ -28,14 +28,14 @@ def replace_run(draft: Draft, old: dict[str, Any], new: dict[str, Any]) -> None:
     draft.evidence["runs"][draft.runs.index(old)] = {**copy.deepcopy(new), **own}
 
 
-@BOOK.refused("E_COPIED_RUNS", recomputes=True)
+@BOOK.refused("E_COPIED_RUNS", then="recompute")
 def best_run_copied(draft: Draft, source: Random) -> None:
     """Puts the best run in the place of a bad one, as a process of its own."""
     best, worst = source.sample(draft.timed, 2)
     replace_run(draft, worst, best)
 
 
-@BOOK.refused("E_COPIED_RUNS", recomputes=True)
+@BOOK.refused("E_COPIED_RUNS", then="recompute")
 def one_run_many_times(draft: Draft, source: Random) -> None:
     """Makes many processes of one, so that the interval becomes narrow."""
     run = source.choice(draft.timed)
@@ -50,14 +50,14 @@ def process_listed_twice(draft: Draft, source: Random) -> None:
     second |= {"pid": first["pid"], "started_ticks": first["started_ticks"]}
 
 
-@BOOK.refused("E_COPIED_RUNS", recomputes=True)
+@BOOK.refused("E_COPIED_RUNS", then="recompute")
 def block_repeated(draft: Draft, source: Random) -> None:
     """Repeats the best block within its run."""
     run = source.choice(draft.timed)
     run["blocks"].append(copy.deepcopy(source.choice(run["blocks"])))
 
 
-@BOOK.refused("E_COPIED_RUNS", of=LONG, recomputes=True)
+@BOOK.refused("E_COPIED_RUNS", of=LONG, then="recompute")
 def sequences_repeated(draft: Draft, source: Random) -> None:
     """Fills the runs with copies of good sequences, each block with its own wall time."""
     good = source.choice(blocks(draft.timed))["sequences_ns"]
@@ -67,7 +67,7 @@ def sequences_repeated(draft: Draft, source: Random) -> None:
         block["interval"] |= {"wall_ns": wall_ns, "cpu_ns": round(wall_ns * 0.97)}
 
 
-@BOOK.refused("E_COPIED_RUNS", of=LONG, recomputes=True)
+@BOOK.refused("E_COPIED_RUNS", of=LONG, then="recompute")
 def run_copied_and_scaled(draft: Draft, source: Random) -> None:
     """Makes the other runs from one by factors near 1, as noise would."""
     first, *rest = draft.timed
@@ -81,7 +81,7 @@ def run_copied_and_scaled(draft: Draft, source: Random) -> None:
         replace_run(draft, run, made)
 
 
-@BOOK.refused("E_COPIED_RUNS", of=LONG, recomputes=True)
+@BOOK.refused("E_COPIED_RUNS", of=LONG, then="recompute")
 def run_copied_and_shifted(draft: Draft, source: Random) -> None:
     """Makes the other runs from one by a few nanoseconds more in each gap."""
     first, *rest = draft.timed
@@ -100,7 +100,7 @@ def run_copied_and_shifted(draft: Draft, source: Random) -> None:
 @BOOK.passes(
     "Replay, or a run that CI starts: the noise looks like that of a real run.",
     of=LONG,
-    recomputes=True,
+    then="recompute",
 )
 def run_copied_with_noise(draft: Draft, source: Random) -> None:
     """Makes the other runs from one and adds a random time to each gap."""
@@ -120,18 +120,20 @@ def run_copied_with_noise(draft: Draft, source: Random) -> None:
         replace_run(draft, run, made)
 
 
-@BOOK.refused("E_PROFILE_PROCESS", of=ONE)
-def profile_of_the_other_run(draft: Draft, source: Random) -> Draft:
+@BOOK.refused("E_PROFILE_PROCESS", of=ONE, then="recount")
+def profile_of_the_other_run(draft: Draft, source: Random) -> None:
     """Puts the profile of a second measurement into the first, with its record and its seal."""
+    take_profile(draft)
+
+
+def take_profile(draft: Draft) -> None:
     other = load(AGAIN)
-    draft.evidence["profile"] = other.profile
-    draft.evidence["kernels"] = other.evidence["kernels"]
-    draft.receipt["kernels"] = other.receipt["kernels"]
     draft.stacks = other.stacks
-    return draft.recount().reseal()
+    draft.evidence |= {name: other.evidence[name] for name in ("profile", "kernels")}
+    draft.receipt["kernels"] = other.receipt["kernels"]
 
 
-@BOOK.refused("E_PROFILE_PROCESS", of=ONE, recomputes=True)
+@BOOK.refused("E_PROFILE_PROCESS", of=ONE, then="recompute")
 def profile_under_other_processes(draft: Draft, source: Random) -> None:
     """Relabels the processes of a second measurement's profile as the runs of the first."""
     adopt_profile(draft)
@@ -140,17 +142,13 @@ def profile_under_other_processes(draft: Draft, source: Random) -> None:
 
 def adopt_profile(draft: Draft) -> None:
     """Take the profile of the second measurement, as if of the first one's runs."""
-    other = load(AGAIN)
-    draft.stacks = other.stacks
-    for name in ("profile", "kernels"):
-        draft.evidence[name] = other.evidence[name]
-    draft.receipt["kernels"] = other.receipt["kernels"]
+    take_profile(draft)
     for process, run in zip(draft.profile["processes"], draft.profiled, strict=True):
         process |= {"pid": run["pid"], "started_ticks": run["started_ticks"]}
 
 
 @BOOK.passes(
-    "A signature of the observer; replay with a profiler of one's own.", of=ONE, recomputes=True
+    "A signature of the observer; replay with a profiler of one's own.", of=ONE, then="recompute"
 )
 def profile_under_another_nonce(draft: Draft, source: Random) -> None:
     """Relabels the nonce as well: the profile of another measurement fits entirely."""
@@ -171,7 +169,7 @@ def evidence_of_another_workload(draft: Draft, source: Random) -> None:
     draft.evidence, draft.stacks = other.evidence, other.stacks
 
 
-@BOOK.refused("E_PROFILE_PROCESS", recomputes=True)
+@BOOK.refused("E_PROFILE_PROCESS", then="recompute")
 def profiled_run_as_timed(draft: Draft, source: Random) -> None:
     """Counts a profiled run among the timed ones, and keeps its profile."""
     run = source.choice(draft.profiled)
@@ -183,7 +181,7 @@ def profiled_run_as_timed(draft: Draft, source: Random) -> None:
             interval["wall_ns"] += 1
 
 
-@BOOK.passes("A ledger of nonces beside the store; a run that CI starts.", of=ONE, recomputes=True)
+@BOOK.passes("A ledger of nonces beside the store; a run that CI starts.", of=ONE, then="recompute")
 def best_of_two_measurements(draft: Draft, source: Random) -> None:
     """Takes the timed runs of a second, luckier measurement of the same workload."""
     other = load(AGAIN)
@@ -201,11 +199,6 @@ def best_of_two_measurements(draft: Draft, source: Random) -> None:
     draft.receipt["timestamp"] = other.receipt["timestamp"]
 
 
-@BOOK.passes("A ledger that keeps every measurement; a run that CI starts.")
-def luckiest_of_ten(draft: Draft, source: Random) -> None:
-    """Measures ten times on an idle machine and hands in the luckiest: nothing is changed."""
-
-
 @BOOK.passes("Nothing in one file: the other side's evidence, which CI keeps.", of=PAIR)
 def sides_swapped(draft: Draft, source: Random) -> None:
     """Hands in the base's side of a comparison as that of the change."""
@@ -215,7 +208,7 @@ def sides_swapped(draft: Draft, source: Random) -> None:
 @BOOK.passes(
     "The other side's evidence: each turn of a pair has one on either side.",
     of=PAIR,
-    recomputes=True,
+    then="recompute",
 )
 def bad_turns_dropped(draft: Draft, source: Random) -> None:
     """Drops the turns of a pair in which the change lost."""
@@ -226,7 +219,7 @@ def bad_turns_dropped(draft: Draft, source: Random) -> None:
 
 
 @BOOK.passes(
-    "Replay, or a run that CI starts: nothing in here ever ran.", of=SERVED, recomputes=True
+    "Replay, or a run that CI starts: nothing in here ever ran.", of=SERVED, then="recompute"
 )
 def fabricated_whole(draft: Draft, source: Random) -> None:
     """Draws every time from a distribution and fits everything else to it."""

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from tests.receipt.forgeries.book import LONG, ONE, SERVED, Book, alone
-from tests.receipt.forgeries.draft import Draft, Files, blocks, hexadecimal
+from tests.receipt.forgeries.book import LONG, ONE, SERVED, Book
+from tests.receipt.forgeries.draft import Draft, blocks, hexadecimal
 
 BOOK = Book("tokens")
 
@@ -22,11 +22,10 @@ def more_tokens_claimed(draft: Draft, source: Random) -> None:
     draft.evidence["workload"]["max_tokens"] += more
 
 
-@BOOK.refused("E_FIGURES_CONTRADICT")
-def more_than_was_asked_for(draft: Draft, source: Random) -> Files:
+@BOOK.refused("E_FIGURES_CONTRADICT", then="alone")
+def more_than_was_asked_for(draft: Draft, source: Random) -> None:
     """Adds the tokens of two runs together."""
     draft.receipt["tokens_generated"] = draft.receipt["tokens_requested"] + source.randint(1, 99)
-    return alone(draft)
 
 
 @BOOK.refused("E_TOKEN_COUNT")
@@ -36,13 +35,13 @@ def request_edited(draft: Draft, source: Random) -> None:
 
 
 @BOOK.refused("E_TOKEN_COUNT")
-def tokens_padded(draft: Draft, source: Random) -> Draft:
+def tokens_padded(draft: Draft, source: Random) -> None:
     """Shows more tokens, with their digests, than any sequence has times for."""
     more = words(source, source.randint(1, 50))
     draft.receipt["tokens_generated"] += len(more)
     draft.receipt["tokens_requested"] += len(more)
     draft.evidence["workload"]["max_tokens"] += len(more)
-    return draft.retoken([*draft.evidence["tokens"], *more]).reseal()
+    draft.retoken([*draft.evidence["tokens"], *more])
 
 
 @BOOK.refused("E_TOKEN_DIGEST")
@@ -88,7 +87,7 @@ def no_tokens_shown(draft: Draft, source: Random) -> None:
     draft.receipt["tokens_generated"] = source.choice([0, 1])
 
 
-@BOOK.refused("E_TOKEN_COUNT", of=LONG, recomputes=True)
+@BOOK.refused("E_TOKEN_COUNT", of=LONG, then="recompute")
 def sequences_cut(draft: Draft, source: Random) -> None:
     """Lets some runs stop early, for a better average, and recomputes the figures."""
     run = source.choice(draft.timed)
@@ -97,7 +96,7 @@ def sequences_cut(draft: Draft, source: Random) -> None:
         block["sequences_ns"] = [gaps[:keep] for gaps in block["sequences_ns"]]
 
 
-@BOOK.refused("E_TOKEN_COUNT", recomputes=True)
+@BOOK.refused("E_TOKEN_COUNT", then="recompute")
 def sequences_stretched(draft: Draft, source: Random) -> None:
     """Splits the times of a sequence into those of more tokens than were asked for."""
     draft.receipt["deterministic"] = False
@@ -107,7 +106,7 @@ def sequences_stretched(draft: Draft, source: Random) -> None:
         ]
 
 
-@BOOK.lowered("W_DETERMINISM_NOT_SHOWN", of=SERVED, recomputes=True)
+@BOOK.lowered("W_DETERMINISM_NOT_SHOWN", of=SERVED, then="recompute")
 def determinism_of_one(draft: Draft, source: Random) -> None:
     """Claims determinism after one sequence, which always equals itself."""
     first = draft.timed[0]
@@ -133,9 +132,9 @@ def sequence_length_edited(draft: Draft, source: Random) -> None:
 
 
 @BOOK.passes("Replay: the engine generates other tokens here.", of=ONE)
-def another_answer(draft: Draft, source: Random) -> Draft:
+def another_answer(draft: Draft, source: Random) -> None:
     """Shows other tokens everywhere, with their digests: a model that answers better."""
-    return draft.retoken(words(source, len(draft.evidence["tokens"]))).reseal()
+    draft.retoken(words(source, len(draft.evidence["tokens"])))
 
 
 @BOOK.passes("Replay: the workload as named gives other tokens and another rate.")
@@ -145,7 +144,8 @@ def another_prompt(draft: Draft, source: Random) -> None:
 
 
 @BOOK.passes(
-    "Replay, or a run that CI starts: nobody else chooses the code that generates.", recomputes=True
+    "Replay, or a run that CI starts: nobody else chooses the code that generates.",
+    then="recompute",
 )
 def memoised_answers(draft: Draft, source: Random) -> None:
     """Serves an answer that was computed before, with a busy loop for show."""

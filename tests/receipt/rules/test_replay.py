@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.receipt.rules import replay
 from pytest_flamegate.receipt.rules.replay import RateAgain, Replayed
 from tests.made import Bundle, bundle
 from tests.receipt.rules.changes import NOW, verify
@@ -16,13 +15,8 @@ RATE = RateAgain("inside", 512.0, 498.0, 471.0, 527.0, 480.0)
 
 def replay_of(made: Bundle, **changes: Any) -> Replayed:
     """A replay that agrees with ``made``, except for the ``changes``."""
-    agreeing = Replayed(
-        receipt_sha256=made.evidence.receipt_sha256,
-        processes=8,
-        tokens=made.evidence.tokens,
-        differs_at=None,
-        rate=RATE,
-    )
+    evidence = made.evidence
+    agreeing = Replayed(evidence.receipt_sha256, 8, evidence.tokens, None, RATE)
     return replace(agreeing, **changes)
 
 
@@ -53,16 +47,8 @@ DIFFERENCES: list[tuple[str, dict[str, Any], Grade]] = [
     ("E_REPLAY_TOKENS", {"tokens": ("32", "52", "99", "10")}, Grade.CONSISTENT),
     ("E_REPLAY_RATE", {"rate": replace(RATE, answer="claim_faster")}, Grade.CONSISTENT),
     ("W_REPLAY_SLOWER_CLAIM", {"rate": replace(RATE, answer="claim_slower")}, Grade.OBSERVED),
-    (
-        "W_REPLAY_RATE_UNKNOWN",
-        {"rate": RateAgain("other_machine", 512.0), "machine": ("cpu was A and is B",)},
-        Grade.OBSERVED,
-    ),
-    (
-        "W_REPLAY_RATE_UNKNOWN",
-        {"rate": RateAgain("unknown", 512.0, why="The machine was too noisy.")},
-        Grade.OBSERVED,
-    ),
+    ("W_REPLAY_RATE_UNKNOWN", {"rate": RateAgain("other_machine", 512.0)}, Grade.OBSERVED),
+    ("W_REPLAY_RATE_UNKNOWN", {"rate": RateAgain("unknown", 512.0)}, Grade.OBSERVED),
     ("W_REPLAY_CHANGED", {"machine": ("kernel was 6.1 and is 6.2",)}, Grade.REPLAYED),
     ("W_REPLAY_CHANGED", {"version": "It was 0.1"}, Grade.REPLAYED),
     ("W_REPLAY_CHANGED", {"commit": "It was 4f2c"}, Grade.REPLAYED),
@@ -89,15 +75,6 @@ def test_tokens_without_a_claim_of_determinism_are_not_compared() -> None:
         assert found.grade is Grade.OBSERVED
 
 
-def test_each_rule_is_tried() -> None:
-    rules = [*replay.CHECKS, *replay.SHORTFALLS]
-    tried = {code for code, *_ in DIFFERENCES} | {"W_REPLAY_NOT_DETERMINISTIC"}
-    assert {rule.code for rule in rules} == tried
-    for rule in rules:
-        assert rule.sentence.endswith(".")
-        assert rule.remedy.endswith(".")
-
-
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
@@ -113,9 +90,6 @@ def test_the_first_differing_token_is_named(tokens: tuple[str, ...], message: st
     assert codes(found) == ["E_REPLAY_TOKENS"]
     assert message in found.refusals[0].message
     assert found.refusals[0].message.isascii()
-
-
-def test_sequences_of_a_replay_that_differ_contradict_determinism() -> None:
     found = verify(bundle(), replay=replay_of(bundle(), differs_at=3, commit="It was 4f2c"))
     assert codes(found)[0] == "E_REPLAY_TOKENS"
     assert "differ at token 3 (on another commit)" in found.refusals[0].message

@@ -10,7 +10,7 @@ from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.receipt import Grade
-from pytest_flamegate.receipt.rules.figures import CHECKS
+from pytest_flamegate.receipt.rules.figures import _check_reported_tokens
 from pytest_flamegate.receipt.rules.rule import Claim, Submission
 from pytest_flamegate.receipt.types import KernelSighting
 from tests.made import Bundle, bundle
@@ -40,6 +40,10 @@ def with_kernels(made: Bundle, *reported: KernelSighting) -> Bundle:
 
 def with_kernel() -> Bundle:
     return reports(kernels={"i2s_gemv": 2})
+
+
+def with_decode(**changes: Any) -> Bundle:
+    return with_metric(reports(), "engine_decode_ms", **changes)
 
 
 KERNEL = with_kernel().evidence.kernels[-1]
@@ -94,20 +98,11 @@ FORGED: list[tuple[str, Make]] = [
     ("E_KERNEL_UNSEEN", lambda: with_kernels(with_kernel())),
     ("E_MOCK_KERNEL", lambda: reports(kernels={"mock_gemv": 2})),
     ("E_MOCK_KERNEL", lambda: reports(kernels={"gemv_MOCK" + "x" * 500: 1})),
-    ("E_METRIC_MISMATCH", lambda: with_metric(reports(), "engine_decode_ms", value=1.1)),
-    ("E_METRIC_MISMATCH", lambda: with_metric(reports(), "engine_decode_ms", samples=99)),
-    (
-        "E_METRIC_MISMATCH",
-        lambda: with_metric(reports(), "engine_decode_ms", direction="higher_is_better"),
-    ),
-    (
-        "E_METRIC_MISMATCH",
-        lambda: with_metric(reports(), "engine_decode_ms", provenance="measured"),
-    ),
-    (
-        "E_METRIC_MISMATCH",
-        lambda: with_metric(reports(), "engine_decode_ms", formula="log:decode_ms/median"),
-    ),
+    ("E_METRIC_MISMATCH", lambda: with_decode(value=1.1)),
+    ("E_METRIC_MISMATCH", lambda: with_decode(samples=99)),
+    ("E_METRIC_MISMATCH", lambda: with_decode(direction="higher_is_better")),
+    ("E_METRIC_MISMATCH", lambda: with_decode(provenance="measured")),
+    ("E_METRIC_MISMATCH", lambda: with_decode(formula="log:decode_ms/median")),
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "load_ms", provenance="ingested")),
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "load_ms", name="engine_load_ms")),
 ]
@@ -125,16 +120,13 @@ def test_a_contradiction_rejects_the_receipt(code: str, make: Make) -> None:
 
 
 def test_100_000_reports_of_1_500_lengths_take_less_than_5_s() -> None:
-    made = bundle(timed=1, tokens=("a", "b"))
-    run = made.evidence.runs[0]
+    run = bundle(timed=1).evidence.runs[0]
     sequences = tuple((1000,) * length for length in range(1, 3000, 2))
-    block = replace(run.blocks[0], sequences_ns=sequences)
+    blocks = (replace(run.blocks[0], sequences_ns=sequences),)
     odd = tuple(Report("log", {"tokens": 2000.0 + 0.001 * n}) for n in range(100_000))
-    evidence = replace(made.evidence, runs=(replace(run, blocks=(block,), reported=odd),))
-    case = Submission(claim=cast("Claim", None), receipt_sha256="", evidence=evidence)
-    rule = next(each for each in CHECKS if "as many tokens" in each.sentence)
+    evidence = replace(bundle().evidence, runs=(replace(run, blocks=blocks, reported=odd),))
     began = process_time()
-    assert list(rule.find(case)) == []
+    assert list(_check_reported_tokens(Submission(cast("Claim", None), "", evidence))) == []
     assert process_time() - began < 5
 
 
@@ -152,25 +144,11 @@ def test_figures_of_another_tool_have_no_runs_and_are_not_recomputed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "valid"),
-    [
-        ({"source": "x", "figures": {}, "kernels": {}}, True),
-        ({"source": "x", "figures": {"tokens": 0, "n": 1e-9}, "kernels": {"k": 0}}, True),
-        ({"source": "", "figures": {}, "kernels": {}}, False),
-        ({"source": 1, "figures": {}, "kernels": {}}, False),
-        ({"figures": {}, "kernels": {}}, False),
-        ({"source": "x", "figures": {"tokens": -1}, "kernels": {}}, False),
-        ({"source": "x", "figures": {"tokens": "9"}, "kernels": {}}, False),
-        ({"source": "x", "figures": {"tokens": True}, "kernels": {}}, False),
-        ({"source": "x", "figures": {}, "kernels": {"k": -1}}, False),
-        ({"source": "x", "figures": {}, "kernels": {"k": 1.5}}, False),
-        ([], False),
-    ],
-    ids=range(11),
+    "odd",
+    [{"source": ""}, {"figures": {"tokens": -1}}, {"figures": {"n": True}}, {"kernels": {"k": -1}}],
 )
-def test_the_type_of_a_report(report: object, valid: bool) -> None:
-    if valid:
-        assert decode_plain(report, Report).source == "x"
-    else:
-        with pytest.raises(ReceiptError):
-            decode_plain(report, Report)
+def test_the_type_of_a_report(odd: dict[str, object]) -> None:
+    report = {"source": "x", "figures": {"tokens": 0, "n": 1e-9}, "kernels": {"k": 0}}
+    assert decode_plain(report, Report).source == "x"
+    with pytest.raises(ReceiptError):
+        decode_plain(report | odd, Report)
