@@ -1,7 +1,7 @@
 """The brick clock: exact sums on a fake clock, and one error for each wrong use."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.bricks import BrickProfiler, brick, profiled, start, stop
+from pytest_flamegate.bricks import BrickProfiler, brick, start, stop
 from pytest_flamegate.bricks.marks import FOLD_AT
 from pytest_flamegate.bricks.record import find_bucket
 from pytest_flamegate.bricks.threads import CallLog
@@ -42,24 +42,6 @@ def test_record_of_a_brick_within_another(clock: FakeClock) -> None:
     assert recorded.wall_ns == 300
     assert recorded.unended == 0
     assert [(thread.self_ns, thread.calls) for thread in recorded.lanes] == [(300, 4)]
-
-
-def test_total_of_a_recursive_brick_counts_its_outermost_call(clock: FakeClock) -> None:
-    def walk(depth: int) -> None:
-        with brick("Tree", layer=depth):
-            clock.pass_(10)
-            if depth:
-                with brick("Step"):
-                    clock.pass_(1)
-                    walk(depth - 1)
-
-    with BrickProfiler(clock=clock) as profiler:
-        walk(3)
-    totals = profiler.recorded().totals
-    assert sum(each.total_ns for each in totals if each.name == "Tree") == 43
-    assert sum(each.self_ns for each in totals if each.name == "Tree") == 40
-    (step,) = (each for each in totals if each.name == "Step")
-    assert (step.calls, step.total_ns, step.self_ns, step.max_ns) == (3, 33, 3, 33)
 
 
 def test_rows_are_split_by_name_layer_and_phase(clock: FakeClock) -> None:
@@ -174,104 +156,73 @@ def test_random_call_trees_match_a_plain_reference(trees: list[Any]) -> None:
         assert sum(call.self_ns for call in recorded.calls) == (wall if keep_calls else 0)
 
 
-def _ended_twice() -> None:
-    handle = start("A")
-    stop(handle)
-    stop(handle)
-
-
-def _left_open() -> None:
-    outer = start("A")
-    inner = start("B")
-    stop(outer)
-    stop(inner)
-
-
-def _generator() -> None:
-    @profiled
-    def values() -> Iterator[int]:
-        yield 1
-
-
-WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
-    "ended twice": ("E_BRICK_END", _ended_twice),
-    "ended after the one around it": ("E_BRICK_END", _left_open),
-    "unknown category": ("E_BRICK_ARGUMENT", lambda: brick("A", category="Magic")),  # type: ignore[arg-type]
-    "another category": (
-        "E_BRICK_CATEGORY",
-        lambda: [brick("A", category="FFN"), brick("A", category="Norm")],
-    ),
-    "another category than that of a known brick": (
-        "E_BRICK_CATEGORY",
-        lambda: brick("Qkv", category="FFN"),
-    ),
-    "negative elements": ("E_BRICK_ARGUMENT", lambda: brick("A", elements=-1)),
-    "negative bytes": ("E_BRICK_ARGUMENT", lambda: brick("A", bytes=-1)),
-    "empty name": ("E_BRICK_ARGUMENT", lambda: brick("")),
-    "a number as a name": ("E_BRICK_ARGUMENT", lambda: brick(7)),  # type: ignore[arg-type]
-    "a list as a name": ("E_BRICK_ARGUMENT", lambda: brick([])),  # type: ignore[arg-type]
-    "a text as a layer": ("E_BRICK_ARGUMENT", lambda: brick("A", layer="first")),  # type: ignore[arg-type]
-    "a list as a name, with a category": (
-        "E_BRICK_ARGUMENT",
-        lambda: brick([], category="FFN"),  # type: ignore[arg-type]
-    ),
-    "a long name": ("E_BRICK_ARGUMENT", lambda: brick("A" * 257)),
-    "half a surrogate pair as a name": ("E_BRICK_ARGUMENT", lambda: brick("A\ud800")),
-    "a negative layer": ("E_BRICK_ARGUMENT", lambda: brick("A", layer=-1)),
-    "a layer beyond 63 bits": ("E_BRICK_ARGUMENT", lambda: brick("A", layer=2**63)),
-    "a text as elements": ("E_BRICK_ARGUMENT", lambda: brick("A", elements="3")),  # type: ignore[arg-type]
-    "an array as elements": ("E_BRICK_ARGUMENT", lambda: brick("A", elements=np.ones(3))),  # type: ignore[arg-type]
-    "None as bytes": ("E_BRICK_ARGUMENT", lambda: brick("A", elements=-1, bytes=None)),  # type: ignore[arg-type]
-    "a text as operations": ("E_BRICK_ARGUMENT", lambda: brick("A", flops="3")),  # type: ignore[arg-type]
-    "a text as elements of stop()": ("E_BRICK_ARGUMENT", lambda: stop(start("A"), elements="3")),  # type: ignore[arg-type]
-    "a generator": ("E_BRICK_GENERATOR", _generator),
-    "two profilers": ("E_BRICKS_STATE", BrickProfiler().__enter__),
-    "unknown sync mode": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="soon")),  # type: ignore[arg-type]
-    "a sync mode without synchronise": ("E_BRICKS_SYNC", lambda: BrickProfiler(sync="immediate")),
-    "deferred without events": (
-        "E_BRICKS_SYNC",
-        lambda: BrickProfiler(sync="deferred", synchronise=int),  # type: ignore[arg-type]
-    ),
-    "never on": ("E_BRICKS_STATE", lambda: BrickProfiler().recorded()),
-}
+INVALID: tuple[dict[str, Any], ...] = (
+    *({"name": name} for name in ("", 7, [], "A" * 257, "A\ud800")),
+    {"name": [], "category": "FFN"},
+    {"category": "Magic"},
+    *({"layer": layer} for layer in (-1, 2**63, "first")),
+    *({"elements": elements} for elements in (-1, "3", np.ones(3))),
+    {"bytes": -1},
+    {"elements": -1, "bytes": None},
+    {"flops": "3"},
+)
 
 
 @pytest.mark.parametrize("keep_calls", [0, 9])
-@pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_use_raises_its_code(wrong: str, keep_calls: int) -> None:
-    code, use = WRONG[wrong]
-    with BrickProfiler(keep_calls=keep_calls), pytest.raises(UsageError) as error:
-        use()
-    assert error.value.code == code
-
-
-def _half_an_element() -> None:
-    with brick("A", elements=1.5):  # type: ignore[arg-type]
-        pass
-
-
-def _negative_sum() -> None:
-    stop(start("A", elements=3), elements=-4)
-
-
-def _sum_beyond_63_bits() -> None:
-    for _ in range(2):
-        with brick("A", elements=2**62):
-            pass
-
-
-@pytest.mark.parametrize("use", [_half_an_element, _negative_sum, _sum_beyond_63_bits])
-def test_record_with_an_invalid_sum_raises(use: Callable[[], None]) -> None:
-    with BrickProfiler() as profiler:
-        use()
-    with pytest.raises(UsageError, match="E_BRICK_ARGUMENT"):
-        profiler.recorded()
+@pytest.mark.parametrize("arguments", INVALID, ids=lambda each: str(each)[:40])
+def test_invalid_argument_raises(arguments: dict[str, Any], keep_calls: int) -> None:
+    with BrickProfiler(keep_calls=keep_calls), pytest.raises(UsageError, match="E_BRICK_ARGUMENT"):
+        brick(**{"name": "A", **arguments})
 
 
 @pytest.mark.parametrize("kernel", [5, "k" * 257, "\ud800"])
 def test_invalid_kernel_raises(kernel: Any) -> None:
     with BrickProfiler(keep_calls=2), pytest.raises(UsageError, match="E_BRICK_ARGUMENT"):
         brick("A", kernel=kernel)
+
+
+def test_name_has_one_category() -> None:
+    with BrickProfiler():
+        brick("A", category="FFN")
+        for name, category in (("A", "Norm"), ("Qkv", "FFN")):
+            with pytest.raises(UsageError, match="E_BRICK_CATEGORY"):
+                brick(name, category=category)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("keep_calls", [0, 9])
+def test_wrong_end_raises(keep_calls: int) -> None:
+    with BrickProfiler(keep_calls=keep_calls):
+        outer, inner = start("A"), start("B")
+        stop(outer)
+        for handle in (inner, outer):
+            with pytest.raises(UsageError, match="E_BRICK_END"):
+                stop(handle)
+        with pytest.raises(UsageError, match="E_BRICK_ARGUMENT"):
+            stop(start("A"), elements="3")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({}, "E_BRICKS_STATE"),
+        ({"sync": "soon"}, "E_BRICKS_SYNC"),
+        ({"sync": "immediate"}, "E_BRICKS_SYNC"),
+        ({"sync": "deferred", "synchronise": int}, "E_BRICKS_SYNC"),
+    ],
+)
+def test_profiler_that_cannot_record_raises(arguments: dict[str, Any], code: str) -> None:
+    with pytest.raises(UsageError, match=code):
+        BrickProfiler(**arguments).recorded()
+    with BrickProfiler(), pytest.raises(UsageError, match=code):
+        BrickProfiler(**arguments).__enter__()
+
+
+@pytest.mark.parametrize("elements", [(1.5,), (3, -4), (2**62, 2**62)])
+def test_record_with_an_invalid_sum_raises(elements: tuple[Any, ...]) -> None:
+    with BrickProfiler() as profiler:
+        stop(start("A", *elements[:1]), *elements[1:])
+    with pytest.raises(UsageError, match="E_BRICK_ARGUMENT"):
+        profiler.recorded()
 
 
 def test_calls_that_never_end_are_only_counted(clock: FakeClock) -> None:

@@ -6,25 +6,20 @@ import math
 
 import pytest
 
-from pytest_flamegate.bricks import BrickProfiler, brick, start
+from pytest_flamegate.bricks import BrickProfiler, brick, start, stop
 from pytest_flamegate.bricks.record import Sync
 from pytest_flamegate.core.errors import ToolError, UsageError
 from tests.bricks.clocks import FakeClock, FakeDevice, by_name
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+def device() -> FakeDevice:
+    return FakeDevice(FakeClock())
 
 
-@pytest.fixture
-def device(clock: FakeClock) -> FakeDevice:
-    return FakeDevice(clock)
-
-
-def deferred(device: FakeDevice, keep_calls: int = 0) -> BrickProfiler:
+def profile(device: FakeDevice, sync: Sync = "deferred", keep_calls: int = 0) -> BrickProfiler:
     return BrickProfiler(
-        sync="deferred",
+        sync=sync,
         synchronise=device.synchronise,
         event=device.event,
         clock=device.clock,
@@ -33,7 +28,7 @@ def deferred(device: FakeDevice, keep_calls: int = 0) -> BrickProfiler:
 
 
 def test_deferred_calls_nest(device: FakeDevice) -> None:
-    with deferred(device) as profiler:
+    with profile(device) as profiler:
         with brick("Layer"):
             device.enqueue(5_000)
             start("Lost")
@@ -53,11 +48,11 @@ def test_deferred_calls_nest(device: FakeDevice) -> None:
     assert (gate.elements, gate.bytes, recorded.unended) == (3, 2, 1)
 
 
-def test_device_events_time_the_device(clock: FakeClock, device: FakeDevice) -> None:
-    with deferred(device, keep_calls=9) as profiler, brick("Layer"):
+def test_device_events_time_the_device(device: FakeDevice) -> None:
+    with profile(device, keep_calls=9) as profiler, brick("Layer"):
         for name, work_ns in (("Gate", 3_000), ("Up", 5_000)):
             with brick(name):
-                clock.pass_(10)
+                device.clock.pass_(10)
                 device.enqueue(work_ns)
         device.enqueue(2_000)
     recorded = profiler.recorded()
@@ -76,23 +71,20 @@ def test_device_events_time_the_device(clock: FakeClock, device: FakeDevice) -> 
 
 
 @pytest.mark.parametrize("elapsed_ms", [math.nan, math.inf, -1.0])
-def test_invalid_event_times_raise(clock: FakeClock, elapsed_ms: float) -> None:
+def test_invalid_event_times_raise(elapsed_ms: float) -> None:
     class Event:
         def record(self) -> None: ...
         def elapsed_time(self, other: Event) -> float:
             return elapsed_ms
 
-    profiler = BrickProfiler(sync="deferred", synchronise=lambda: None, event=Event, clock=clock)
-    with profiler, brick("A"):
-        pass
+    with BrickProfiler(sync="deferred", synchronise=lambda: None, event=Event) as profiler:
+        stop(start("A"))
     with pytest.raises(ToolError, match="E_BRICKS_CLOCK"):
         profiler.recorded()
 
 
-def test_immediate_calls_time_only_their_own_work(clock: FakeClock, device: FakeDevice) -> None:
-    with BrickProfiler(
-        sync="immediate", synchronise=device.synchronise, event=device.event, clock=clock
-    ) as profiler:
+def test_immediate_calls_time_only_their_own_work(device: FakeDevice) -> None:
+    with profile(device, "immediate") as profiler:
         device.enqueue(1_000)
         with brick("Gate"):
             device.enqueue(70)
@@ -103,39 +95,35 @@ def test_immediate_calls_time_only_their_own_work(clock: FakeClock, device: Fake
     assert {t.provenance for t in totals.values()} == {"measured_wall"}
 
 
-def test_device_is_not_waited_for_without_a_sync_mode(clock: FakeClock, device: FakeDevice) -> None:
-    with BrickProfiler(synchronise=device.synchronise, event=device.event, clock=clock), brick("A"):
+def test_device_is_not_waited_for_without_a_sync_mode(device: FakeDevice) -> None:
+    with profile(device, "none"), brick("A"):
         pass
     assert device.syncs == 0
 
 
-def test_error_of_the_device_passes_and_the_call_is_recorded(clock: FakeClock) -> None:
-    fails = False
+def test_error_of_the_device_passes_and_the_call_is_recorded() -> None:
+    clock = FakeClock()
+    waits = iter((None, None, RuntimeError("device lost")))
 
     def synchronise() -> None:
-        if fails:
-            raise RuntimeError("device lost")
+        if (error := next(waits, None)) is not None:
+            raise error
 
     with BrickProfiler(sync="immediate", synchronise=synchronise, clock=clock) as profiler:
-        scope = brick("A")
+        scope = start("A")
         clock.pass_(3)
-        fails = True
         with pytest.raises(RuntimeError, match="device lost"):
-            scope.__exit__(None, None, None)
-        fails = False
+            stop(scope)
     assert by_name(profiler.recorded())["A"].total_ns == 3
 
 
 @pytest.mark.parametrize("sync", ["immediate", "deferred"])
 def test_ends_out_of_order_raise_with_a_device(device: FakeDevice, sync: Sync) -> None:
-    with BrickProfiler(
-        sync=sync, synchronise=device.synchronise, event=device.event, clock=device.clock
-    ) as profiler:
-        outer, inner = brick("A"), brick("B")
-        outer.__exit__(None, None, None)
-        with pytest.raises(UsageError, match="E_BRICK_END"):
-            inner.__exit__(None, None, None)
-        with pytest.raises(UsageError, match="E_BRICK_END"):
-            outer.__exit__(None, None, None)
+    with profile(device, sync) as profiler:
+        outer, inner = start("A"), start("B")
+        stop(outer)
+        for handle in (inner, outer):
+            with pytest.raises(UsageError, match="E_BRICK_END"):
+                stop(handle)
     recorded = profiler.recorded()
     assert ([t.name for t in recorded.totals], recorded.unended) == (["A"], 1)

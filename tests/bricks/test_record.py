@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.bricks.record import (
     ALIASES,
-    CATEGORIES,
     KNOWN_BRICKS,
     MAX_TOKEN_CALLS,
     BrickCall,
@@ -32,11 +31,6 @@ from pytest_flamegate.bricks.record import (
     resolve_alias,
 )
 from pytest_flamegate.core.errors import ToolError
-
-
-def test_fifteen_known_bricks_in_four_categories() -> None:
-    assert Counter(KNOWN_BRICKS.values()) == {"Norm": 2, "Attention": 6, "FFN": 4, "Other": 3}
-    assert set(CATEGORIES) == set(KNOWN_BRICKS.values())
 
 
 def test_aliases_resolve_to_known_bricks() -> None:
@@ -67,15 +61,9 @@ def test_quantiles_are_those_of_the_durations(durations_ns: list[int]) -> None:
     counts = Counter(map(find_bucket, durations_ns))
     low, high = statistics.median_low(durations_ns), statistics.median_high(durations_ns)
     assert 0.992 * low - 1 <= compute_quantile_ns(counts, 0.5) <= 1.008 * high + 1
-    assert compute_quantile_ns(counts, 1.0) == compute_bucket_middle_ns(
-        find_bucket(max(durations_ns))
-    )
-    assert compute_quantile_ns(counts, 0.0) == compute_bucket_middle_ns(
-        find_bucket(min(durations_ns))
-    )
-
-
-def test_no_call_has_no_quantile() -> None:
+    for part, extreme_ns in ((0.0, min(durations_ns)), (1.0, max(durations_ns))):
+        found = compute_quantile_ns(counts, part)
+        assert found == compute_bucket_middle_ns(find_bucket(extreme_ns))
     with pytest.raises(ValueError, match="no call"):
         compute_quantile_ns({}, 0.5)
 
@@ -113,34 +101,18 @@ def test_report_survives_encoding() -> None:
         assert decode_recorded(encode_recorded(recorded)) == recorded
 
 
-def spoiled_text(spoil: Callable[[dict[str, Any]], object]) -> str:
-    document = json.loads(encode_recorded(RECORDED))
-    spoil(document)
-    return json.dumps(document)
-
-
 SPOILED: dict[str, Callable[[dict[str, Any]], object]] = {
     "a missing field": lambda it: it.pop("wall_ns"),
     "below zero": lambda it: it.update(wall_ns=-1),
-    "a fraction": lambda it: it["totals"][0].update(calls=1.0),
-    "true for a number": lambda it: it["lanes"][0].update(calls=True),
     "beyond 63 bits": lambda it: it["totals"][0].update(total_ns=2**63),
     "an unknown sync mode": lambda it: it.update(sync="always"),
-    "a list as a sync mode": lambda it: it.update(sync=["none"]),
-    "an unknown phase": lambda it: it["totals"][0].update(phase="warm-up"),
-    "an unknown category": lambda it: it["totals"][0].update(category="norm"),
     "an unknown provenance": lambda it: it["totals"][0].update(provenance="guessed"),
-    "no name": lambda it: it["totals"][0].update(name=""),
-    "a long name": lambda it: it["totals"][0].update(name="x" * 300),
     "a long kernel": lambda it: it["calls"][0].update(kernel="x" * 300),
     "a bucket below zero": lambda it: it["totals"][0].update(durations={"-1": 1}),
     "a bucket beyond the last": lambda it: it["totals"][0].update(durations={"4096": 1}),
-    "a bucket of Arabic digits": lambda it: it["totals"][0].update(durations={"\u0661": 1}),
     "a bucket written twice": lambda it: it["totals"][0].update(durations={"01": 1, "1": 1}),
-    "durations in a list": lambda it: it["totals"][0].update(durations=[1]),
     "two rows of one brick": lambda it: it["totals"].append(it["totals"][0]),
     "too many calls": lambda it: it.update(calls=it["calls"] * MAX_TOKEN_CALLS),
-    "an object as totals": lambda it: it.update(totals={}),
     "a call within itself": lambda it: it["calls"][0].update(parent=0),
     "a parent that is missing": lambda it: it["calls"][0].update(parent=2),
     "an end before the start": lambda it: it["calls"][0].update(end_ns=9),
@@ -149,13 +121,8 @@ SPOILED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
 def test_invalid_report_raises(spoil: Callable[[dict[str, Any]], object]) -> None:
-    with pytest.raises(ToolError) as error:
-        decode_recorded(spoiled_text(spoil))
-    assert error.value.code == "E_BAD_BRICKS"
-
-
-@pytest.mark.parametrize("text", ["", "[]", "1", "nan", "{", "[" * 100_000, "9" * 5000])
-def test_text_that_is_no_object_raises(text: str) -> None:
-    with pytest.raises(ToolError) as error:
-        decode_recorded(text)
-    assert error.value.code == "E_BAD_BRICKS"
+    document = json.loads(encode_recorded(RECORDED))
+    spoil(document)
+    for text in (json.dumps(document), "", "[]", "[" * 100_000):
+        with pytest.raises(ToolError, match="E_BAD_BRICKS"):
+            decode_recorded(text)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from pytest_flamegate.bricks.record import BrickRun, BrickTotals, Phase, ThreadTotals
+from pytest_flamegate.bricks.record import BrickRun, BrickTotals, Phase
 from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
-from tests.bricks.factory import make_totals
+from tests.bricks.factory import make_run, make_totals
 
 TOKENS, CALLS = 101, 400
 """Tokens of a run, a hundred of them in decode, and calls of each row: four a token."""
@@ -36,18 +36,8 @@ def make_brick_run(
     rows: Sequence[BrickTotals], *, pid: int = 1, coverage: float = 0.95, **changes: Any
 ) -> BrickRun:
     """One process's run, whose only thread spent ``coverage`` of the wall time in its bricks."""
-    own_ns = sum(each.self_ns for each in rows)
-    run = BrickRun(
-        pid=pid,
-        started_ticks=100_000 + pid,
-        sequences=1,
-        tokens=TOKENS,
-        decode_tokens=TOKENS - 1,
-        wall_ns=round(own_ns / coverage) + pid,
-        sync="none",
-        totals=tuple(rows),
-        lanes=(ThreadTotals("main", own_ns, sum(each.calls for each in rows)),),
-    )
+    wall_ns = round(sum(each.self_ns for each in rows) / coverage) + pid
+    run = make_run(*rows, wall_ns=wall_ns, tokens=TOKENS, decode_tokens=TOKENS - 1, pid=pid)
     return replace(run, **changes)
 
 
@@ -66,13 +56,6 @@ def brick_runs(
         )
         for number, factor in enumerate(factors)
     )
-
-
-def in_bucket(name: str, run: BrickRun) -> BrickRun:
-    """The run with all calls of its first brick in a bucket of that name."""
-    first, *rest = run.totals
-    odd = replace(first, durations=MappingProxyType({name: first.calls}))
-    return replace(run, totals=(odd, *rest))
 
 
 def drawn(random: Any, spread: float, count: int = 5, by: float = 1.0) -> tuple[float, ...]:

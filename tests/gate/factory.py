@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from random import Random
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +12,7 @@ from pytest_flamegate.gate import GatedRun, GatePolicy, PairedBase, StoredBaseli
 from pytest_flamegate.gate.hotspots import ShareDrift
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess
 from pytest_flamegate.observe.observation import Block, Run
-from pytest_flamegate.receipt.types import Batch, Evidence, ProcessProfile, ProfileRecord
+from pytest_flamegate.receipt.types import Batch, Evidence, ProcessProfile
 from tests import made
 
 MACHINE = MappingProxyType(
@@ -112,11 +111,6 @@ def run(pid: int, quiet_us: float, *, pressure: float | None = 3.0, **options: A
     return made.run("timed", pid, blocks=blocks, cpu_pressure_pct=pressure)
 
 
-def profile_record(processes: Sequence[ProcessProfile], **changes: Any) -> ProfileRecord:
-    fields = {"rate_hz": 200, "call_graph": "blocking", "python": "CPython 3.11.9", **changes}
-    return made.profile_record(processes, **fields)
-
-
 def evidence(
     times_us: Sequence[float] = AGAIN,
     profile: Sequence[Mapping[str, int]] | None = None,
@@ -143,7 +137,7 @@ def evidence(
         "token_source": "bytes",
         "runs": tuple(runs),
         "metrics": (made.metric(),),
-        "profile": None if profile is None else profile_record(profiles(profile, samples)),
+        "profile": None if profile is None else made.profile_record(profiles(profile, samples)),
     }
     return made.evidence(**{**fields, **changes})
 
@@ -157,45 +151,13 @@ def baseline(
     return evidence(times_us, profile, **{"nonce": "baseline", "first_pid": 500, **changes})
 
 
-def timed(log_time: float, *, waiting_s: float = 0.0) -> TimedProcess:
-    """One process with the given log ratio, its reference taking one second."""
-    seconds = math.exp(log_time)
-    log_cpu = math.log(seconds - waiting_s)
-    return TimedProcess(
-        waiting_s_per_token=waiting_s,
-        wall_tokens_per_second=1.0 / seconds,
-        reference_s=1.0,
-        log_time=log_time,
-        log_cpu=log_cpu,
-        log_time_ratio=log_time,
-        log_cpu_ratio=log_cpu,
-        cpu_pressure_pct=None,
-    )
-
-
 def measurement(log_times: Sequence[float], profiled: Sequence[ProcessProfile] = ()) -> Measurement:
-    return Measurement(
-        timed=tuple(map(timed, log_times)),
-        profiled=tuple(profiled),
-        reference_follows=True,
+    """Processes with these log ratios; the reference takes one second and nothing waits."""
+    timed = (
+        TimedProcess(0.0, math.exp(-log_time), 1.0, *[log_time] * 4, cpu_pressure_pct=None)
+        for log_time in log_times
     )
-
-
-def sampled(
-    random: Random, shares: Mapping[str, float], samples: int, spread: float
-) -> dict[str, int]:
-    """One process's counts: shares vary by ``spread`` (log-odds sd) on top of the sampling."""
-    counts = {}
-    for frame, share in shares.items():
-        odds = math.log(share / (1.0 - share)) + random.gauss(0.0, spread)
-        actual = 1.0 / (1.0 + math.exp(-odds))
-        noise = random.gauss(0.0, math.sqrt(samples * actual * (1.0 - actual)))
-        counts[frame] = max(0, round(samples * actual + noise))
-    excess = sum(counts.values()) - samples
-    if excess > 0:
-        largest = max(counts, key=lambda frame: counts[frame])
-        counts[largest] -= excess
-    return counts
+    return Measurement(tuple(timed), tuple(profiled), reference_follows=True)
 
 
 # --- two sides in pairs --------------------------------------------------------------------

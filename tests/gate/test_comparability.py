@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -23,11 +22,11 @@ def now(**changes: Any) -> Evidence:
 
 
 def machine(**changes: str) -> Evidence:
-    return now(machine=MappingProxyType({**MACHINE, **changes}))
+    return now(machine={**MACHINE, **changes})
 
 
 def workload(**changes: object) -> Evidence:
-    return now(workload=MappingProxyType({**WORKLOAD, **changes}))
+    return now(workload={**WORKLOAD, **changes})
 
 
 def profiler(**changes: Any) -> Evidence:
@@ -46,7 +45,7 @@ def differences(current: Evidence, old: Evidence | None = None) -> list[tuple[st
     return [(difference.code, difference.field) for difference in found.differences]
 
 
-OMP_2 = {"OMP_NUM_THREADS": "2"}
+OMP = "environment OMP_NUM_THREADS"
 
 
 @pytest.mark.parametrize(
@@ -67,21 +66,13 @@ OMP_2 = {"OMP_NUM_THREADS": "2"}
         (now(tokens=("52", "10")), "E_TOKENS_DIFFER", "token 2"),
         (now(tokens=("52", "10", "81", "58", "9")), "E_TOKENS_DIFFER", "token 4"),
         (now(token_digest="u" * 64), "E_TOKENS_DIFFER", "token digest"),
-        (
-            now(requested_environment=OMP_2),
-            "E_ENVIRONMENT_DIFFERS",
-            "environment OMP_NUM_THREADS",
-        ),
+        (now(requested_environment={"OMP_NUM_THREADS": "2"}), "E_ENVIRONMENT_DIFFERS", OMP),
         (now(clock_scope="process"), "E_CLOCK_DIFFERS", "clock scope"),
         (now(process={"delay_ns": None}), "E_CLOCK_DIFFERS", "run delay"),
         (now(process={"reference_us": None}), "E_CLOCK_DIFFERS", "reference kernel"),
         (metric(formula="n/t"), "E_FORMULA_DIFFERS", "formula of tokens_per_second"),
         (metric(unit="tokens/min"), "E_FORMULA_DIFFERS", "unit of tokens_per_second"),
-        (
-            metric(direction="lower_is_better"),
-            "E_DIRECTION_DIFFERS",
-            "direction of tokens_per_second",
-        ),
+        (metric(direction="lower"), "E_DIRECTION_DIFFERS", "direction of tokens_per_second"),
         (profiler(profiler="perf"), "E_PROFILER_DIFFERS", "profiler"),
         (profiler(event="cpu-clock"), "E_PROFILER_DIFFERS", "profiler event"),
         (profiler(rate_hz=999), "E_PROFILER_DIFFERS", "profiler rate_hz"),
@@ -101,7 +92,7 @@ def test_each_difference_has_its_code(current: Evidence, code: str, field: str) 
     "current",
     [
         machine(python="CPython 3.11.10"),
-        profiler(python="CPython 3.11.2", profiler_version="0.5", folded_sha256="0" * 64),
+        profiler(python="3.11.2", profiler_version="0.5", folded_sha256="0" * 64),
         workload(
             name="other",
             source="elsewhere",
@@ -117,34 +108,31 @@ def test_each_difference_has_its_code(current: Evidence, code: str, field: str) 
         workload(command=[]),
         metric(value=3.0, samples=1),
         now(metrics=()),
-        now(effective_environment=MappingProxyType({"SEEN": "1"})),
+        now(effective_environment={"SEEN": "1"}),
     ],
 )
 def test_other_fields_are_not_compared(current: Evidence) -> None:
     assert compare(baseline(profile=PROFILE), current) == Comparability()
 
 
-def test_a_clock_that_is_known_of_some_blocks_only_differs() -> None:
-    mixed = now()
-    bare = evidence(process={"delay_ns": None})
+def test_values_of_both_sides_are_shown() -> None:
+    mixed, bare = now(), evidence(process={"delay_ns": None})
     mixed = replace(mixed, runs=(*mixed.runs[:3], *bare.runs[3:]))
     (found,) = compare(baseline(profile=PROFILE), mixed).differences
-    assert (found.field, found.baseline, found.current) == (
-        *("run delay", "measured", "in some blocks"),
-    )
-
-
-def test_an_absent_machine_field_is_a_difference_both_ways() -> None:
-    less = baseline(machine=MappingProxyType({"arch": "x86_64"}))
-    assert {code for code, _ in differences(evidence(), less)} == {"E_MACHINE_DIFFERS"}
-    assert compare(evidence(), less).differences[0].current == "absent"
-
-
-def test_another_python_of_machine_and_profiler_is_reported_once() -> None:
-    old = now(machine=MappingProxyType({**MACHINE, "python": "CPython 3.12.1"}))
-    assert old.profile is not None
-    old = replace(old, profile=replace(old.profile, python="CPython 3.12.1"))
-    assert differences(now(), old) == [("E_MACHINE_DIFFERS", "Python")]
+    assert found.message == "run delay differs: measured at the baseline, in some blocks now."
+    less = baseline(profile=PROFILE, machine={"python": MACHINE["python"]})
+    assert {each.current for each in compare(now(), less).differences} == {"absent"}
+    # Another Python of machine and profiler is reported once.
+    python = profiler(python="CPython 3.12.1")
+    python = replace(python, machine={**MACHINE, "python": "CPython 3.12.1"})
+    assert differences(now(), python) == [("E_MACHINE_DIFFERS", "Python")]
+    # Versions of engines are noted and forbid nothing.
+    old, new = now(engine={"library": "x 1", "system": "AVX2"}), now(engine={"library": "x 2"})
+    assert differences(new, old) == []
+    assert [(each.field, each.baseline, each.current) for each in engine_differences(old, new)] == [
+        ("engine library", "x 1", "x 2"),
+        ("engine system", "AVX2", "absent"),
+    ]
 
 
 def test_reasons_come_in_a_fixed_order_and_the_last_of_a_code_has_the_remedy() -> None:
@@ -167,7 +155,7 @@ def test_reasons_come_in_a_fixed_order_and_the_last_of_a_code_has_the_remedy() -
 
 def test_long_values_are_cut_to_the_part_that_differs() -> None:
     same = "p" * 500
-    old = baseline(workload=MappingProxyType({**WORKLOAD, "prompt": same + "left" + same}))
+    old = baseline(workload={**WORKLOAD, "prompt": same + "left" + same})
     found = compare(old, workload(prompt=same + "right" + same)).differences[0]
     assert found.baseline == "…" + "p" * 10 + "left" + "p" * 45 + "…"
     assert found.current == "…" + "p" * 10 + "right" + "p" * 44 + "…"
@@ -180,17 +168,6 @@ def test_plain_data_compares_alike_before_and_after_json() -> None:
         workload={**WORKLOAD, "command": ["run", "it"], "options": {"a": None, "b": [1, 2]}},
     )
     assert differences(written, read) == []
-
-
-def test_versions_of_engines_are_noted_and_forbid_nothing() -> None:
-    old = now(engine=MappingProxyType({"library": "x 1", "system": "AVX2"}))
-    new = now(engine=MappingProxyType({"library": "x 2", "system": "AVX2", "build": "b"}))
-    assert differences(new, old) == []
-    assert [(each.field, each.baseline, each.current) for each in engine_differences(old, new)] == [
-        ("engine build", "absent", "b"),
-        ("engine library", "x 1", "x 2"),
-    ]
-    assert engine_differences(old, old) == ()
 
 
 # --- the state of the machine --------------------------------------------------------------
@@ -221,12 +198,13 @@ def test_contention_and_speed_of_one_side_only(
     assert Comparability(tuple(found)).is_transient is differs
 
 
-def test_values_of_both_sides_are_shown() -> None:
+def test_states_of_both_sides_are_shown() -> None:
     before = read_measurement(evidence(process={"pressure": 3.0}))
     after = read_measurement(evidence(process={"pressure": 60.0, "reference_us": 10_000.0}))
-    pressure, speed = condition_differences(before, after)
-    assert pressure.message == "CPU pressure differs: 3 % at the baseline, 60 % now."
-    assert (speed.baseline, speed.current) == ("5.000 ms", "10.000 ms")
+    assert [each.message for each in condition_differences(before, after)] == [
+        "CPU pressure differs: 3 % at the baseline, 60 % now.",
+        "speed of the reference kernel differs: 5.000 ms at the baseline, 10.000 ms now.",
+    ]
 
 
 # --- the name of a machine -----------------------------------------------------------------
@@ -255,8 +233,7 @@ def test_the_name_is_stable_and_of_the_hardware_alone() -> None:
     # A change here would orphan every accepted baseline.
     name = machine_id(MACHINE)
     assert name == "amd-epyc-7763-2c-01ac1b"
-    for field in MACHINE:
-        other = machine_id({**MACHINE, field: "other"})
-        assert (other == name) is (field not in MACHINE_ID_FIELDS)
-        less = machine_id({key: value for key, value in MACHINE.items() if key != field})
-        assert (less == name) is (field not in MACHINE_ID_FIELDS)
+    others = {field for field in MACHINE if machine_id({**MACHINE, field: "x"}) != name}
+    assert others == set(MACHINE_ID_FIELDS)
+    unknown = {**MACHINE, "arch": "unknown"}
+    assert machine_id({**MACHINE, "arch": ""}) == machine_id(unknown)

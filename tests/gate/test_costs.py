@@ -62,24 +62,15 @@ def test_the_function_that_grew_explains_the_change_and_the_others_do_not() -> N
     assert norm.explains == pytest.approx(1.0, abs=0.03)
     assert gemv.change_us == pytest.approx(0.0, abs=3.0)
     assert gemv.p_adjusted > 0.5
-    assert gemv.ci_low_us < 0.0 < gemv.ci_high_us
     assert (gemv.is_certain, gemv.excludes_zero) == (False, False)
-
-
-def test_rows_add_up_to_the_whole_and_the_largest_change_is_first() -> None:
-    found = costs(grown("attention", 2.5))
+    # Rows add up to the whole, and the largest change is first.
     assert math.fsum(c.explains or 0.0 for c in found.values()) == pytest.approx(1.0)
-    assert sum(c.current_us for c in found.values()) == pytest.approx(1300.25, rel=1e-3)
+    assert sum(c.current_us for c in found.values()) == pytest.approx(1120.25, rel=1e-3)
     assert sum(c.baseline_us for c in found.values()) == pytest.approx(1000.0, rel=1e-3)
-    assert next(iter(found)) == "attention"
     sizes = [abs(cost.change_us) for cost in found.values()]
     assert sizes == sorted(sizes, reverse=True)
-
-
-def test_nothing_is_explained_if_the_whole_did_not_change() -> None:
-    found = costs(evidence(profile=PROFILE), whole_changed=False)
-    assert {cost.explains for cost in found.values()} == {None}
-    assert {cost.explains_pct for cost in found.values()} == {None}
+    unchanged = costs(evidence(profile=PROFILE), whole_changed=False)
+    assert {(cost.explains, cost.explains_pct) for cost in unchanged.values()} == {(None, None)}
 
 
 def test_machine_speed_and_pairs_correct_the_costs() -> None:
@@ -126,8 +117,7 @@ def test_the_fewest_functions_that_explain_four_fifths(
 
 
 def test_no_function_explains_more_than_all() -> None:
-    assert cost("a", 1.4).explains_pct == 100.0
-    assert cost("a", 0.25).explains_pct == 25.0
+    assert (cost("a", 1.4).explains_pct, cost("a", 0.25).explains_pct) == (100.0, 25.0)
     assert replace(cost("a", 1.0), ci_low_us=-3.0, ci_high_us=-1.0).excludes_zero
     assert replace(cost("a", 1.0), p_adjusted=0.01).is_certain
     assert not replace(cost("a", 1.0), p_adjusted=0.0101).is_certain
@@ -153,16 +143,13 @@ def test_views_that_disagree_widen_the_change_of_cpu_time() -> None:
 
 
 def test_pairs_show_the_change_of_cpu_time_and_its_error() -> None:
-    found = estimate_cpu_cost(*sides(shifted(0.05)), paired=True)
+    found, few = (estimate_cpu_cost(*sides(shifted(0.05, n)), paired=True) for n in (10, 3))
     assert found is not None
     assert math.log(found.head_s / found.base_s) == pytest.approx(0.05, abs=0.002)
+    assert found.base_s == pytest.approx(1.045e-3, rel=0.01)
     assert 0.0005 < found.error < 0.01
-    few = estimate_cpu_cost(*sides(shifted(0.05, 3)), paired=True)
     assert few is not None
     assert few.error > 3 * found.error
-
-
-def test_too_little_evidence_shows_no_cpu_time() -> None:
     one, other = (evidence((1000.0,), first_pid=pid) for pid in (100, 200))
     assert estimate_cpu_cost(one, other) is None
     base, head = evidence(first_pid=100), evidence(first_pid=300)
@@ -189,6 +176,10 @@ def test_hotspots_are_judged_hottest_first_and_the_rest_last() -> None:
     for change in found.values():
         assert (change.shift_pp, change.p_adjusted, change.presence) == (0.0, 1.0, "both")
         assert change.ci_low_pp < 0.0 < change.ci_high_pp
+    # Without a floor for processes that agree by luck any difference would be certain.
+    luck = changes(spread_by(0, 0, 0, 0), spread_by(10, 10, 10, 10))["a"]
+    assert luck.p_adjusted > 0.1
+    assert luck.baseline_variance[0] == pytest.approx(0.25**2 * (2 / 500.5) / 4)
     assert list(changes(spread_by(0, 3, -2), spread_by(0, 3, -2))) == ["a", "b"]  # no rest
 
 
@@ -228,29 +219,12 @@ def test_interval_variance_and_detectable_shift_by_hand() -> None:
 def test_new_and_vanished_functions(presence: str) -> None:
     both = PROFILE, moved(PROFILE, "copy", 90, "gemv")
     change = changes(*(both if presence == "new" else both[::-1]))["copy"]
-    assert change.presence == presence
-    assert abs(change.shift_pp) == pytest.approx(9.0)
+    assert (change.presence, abs(change.shift_pp)) == (presence, pytest.approx(9.0))
     assert change.p_adjusted < ALPHA
-    assert math.isfinite(change.ci_low_pp)
-    assert math.isfinite(change.ci_high_pp)
+    assert abs(change.ci_low_pp) < 100.0
+    assert abs(change.ci_high_pp) < 100.0
     whole = changes(({"a": 1000},) * 3, spread_by(0, 10, -10))
     assert whole["a"].shift_pp == pytest.approx(-50.0)
-
-
-def test_processes_that_agree_by_luck_still_have_the_spread_of_sampling() -> None:
-    # Without a floor any difference of constants would be certain.
-    change = changes(spread_by(0, 0, 0, 0), spread_by(10, 10, 10, 10))["a"]
-    assert change.p_adjusted > 0.1
-    assert change.baseline_variance[0] == pytest.approx(0.25**2 * (2 / 500.5) / 4)
-
-
-def test_the_process_is_the_unit_not_the_sample() -> None:
-    # 3 pp of 60,000 samples is 15 binomial deviations, and nothing next to this spread.
-    old = tuple({"a": a, "b": 10_000 - a} for a in (4000, 5000, 6000))
-    new = tuple({"a": a, "b": 10_000 - a} for a in (4300, 5300, 6300))
-    found = share_changes(profiles(old, 10_000), profiles(new, 10_000), (), ALPHA)
-    assert found[0].p_adjusted > 0.5
-    assert found[0].detectable_pp > 20.0
 
 
 def test_observed_functions_are_those_of_either_side_the_hottest_of_both_first() -> None:

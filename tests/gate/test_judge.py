@@ -33,6 +33,7 @@ from tests.gate.factory import (
     QUIET,
     Counts,
     baseline,
+    changed,
     codes,
     evidence,
     judge_paired,
@@ -75,15 +76,16 @@ def test_exit_code_and_outcome(name: VerdictName, code: int, *, locally: bool, i
     assert verdict.fails_test(ci=False, strict=False) is locally
     assert verdict.fails_test(ci=True, strict=False) is in_ci
     assert verdict.fails_test(ci=False, strict=True) is in_ci
-    assert len(EXIT_CODES) == 8
 
 
 def test_a_verdict_that_was_not_judged_has_a_reason() -> None:
     warned = Reason("W_X", "It warns.")
-    verdict = Verdict.unjudged("error", (*WHY, warned), grade="CONSISTENT")
-    assert (verdict.reasons, verdict.warnings) == ((*WHY, warned), (warned,))
+    assert Verdict.unjudged("error", (*WHY, warned), grade="CONSISTENT").warnings == (warned,)
     with pytest.raises(ValueError, match="needs a reason"):
         Verdict.unjudged("dishonest", [], grade="CONSISTENT")
+    for old in (None, baseline(), evidence()):
+        found = judge_stored(old, evidence(), errors=WHY)
+        assert (found.verdict, found.reasons) == ("dishonest", WHY)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,7 @@ def test_processes_that_could_settle_a_verdict(
         (SLOW, PROFILE, DRIFTED, "regressed", "E_SLOWER"),
         (FAST, PROFILE, DRIFTED, "regressed", "E_SHARE_DRIFT"),
         (SLOW, WIDE, WIDER, "regressed", "E_SLOWER"),
+        (tuple(time * 1.1 for time in NOISY), PROFILE, DRIFTED, "regressed", "E_SHARE_DRIFT"),
         (SLOW, PROFILE, PROFILE[:2], "regressed", "E_SLOWER"),
         # An open question outweighs an improvement and a pass.
         (FAST, WIDE, WIDER, "inconclusive", "E_SHARE_UNSETTLED"),
@@ -142,13 +145,6 @@ def test_what_outweighs_what(
 ) -> None:
     found = judge_stored(baseline(profile=before), evidence(times, after))
     assert (found.verdict, codes(found)[0]) == (verdict, first)
-
-
-def test_a_noisy_rate_next_to_a_certain_drift_is_a_regression() -> None:
-    slower = tuple(time * 1.1 for time in NOISY)
-    found = judge_stored(baseline(profile=PROFILE), evidence(slower, DRIFTED))
-    assert (found.verdict, codes(found)[0]) == ("regressed", "E_SHARE_DRIFT")
-    assert "E_NOISE" in codes(found)
 
 
 def test_an_unknown_hotspot_keeps_the_verdict_open_and_more_does_not_help() -> None:
@@ -168,17 +164,12 @@ def test_a_verdict_holds_everything_it_was_reached_by() -> None:
     ]
     assert (found.grade, found.comparability.comparable) == ("OBSERVED", True)
     assert (found.baseline_processes, found.current_processes) == (6, 6)
-    assert found.cpu_pressure_pct == 3.0
-    assert found.false_alarm_rate is None
+    assert (found.cpu_pressure_pct, found.false_alarm_rate) == (3.0, None)
     assert found.error_rate_basis.endswith("spent over 3 analyses")
     assert found.smallest_detectable_pct == found.signals[0].smallest_detectable_pct
     assert (found.pairs, found.looks, found.against) == (None, (), None)
     assert found.attribution[0].name == "gemv"
     assert found.reasons[-1] == notes[0]
-    share = found.signal("share:gemv")
-    assert share is not None
-    assert (share.unit, share.threshold_pct) == ("share_pct", 5.0)
-    assert share.baseline == pytest.approx(69.9, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -196,26 +187,20 @@ def test_a_copied_baseline_is_dishonest(old: Evidence) -> None:
     assert (found.verdict, codes(found)) == ("dishonest", ["E_COPIED_BASELINE"])
 
 
-def test_errors_of_the_verification_are_dishonest() -> None:
-    for old in (None, baseline(), evidence()):
-        found = judge_stored(old, evidence(), errors=WHY)
-        assert (found.verdict, found.reasons) == ("dishonest", WHY)
-
-
 def test_sides_that_differ_neither_pass_nor_fail() -> None:
     found = judge_stored(baseline(), evidence(SLOW, model_sha256="b" * 64, clock_scope="process"))
     assert found.verdict == "not_comparable"
     assert codes(found) == ["E_MODEL_DIFFERS", "E_CLOCK_DIFFERS"]
-    assert not found.more_processes
-    assert not found.is_suspicious
+    assert not any((found.more_processes, found.is_suspicious))
 
 
 def test_another_state_of_the_machine_is_not_comparable_and_may_pass_by() -> None:
     found = judge_stored(baseline(), evidence(SLOW, process={"pressure": 90.0}))
     assert (found.verdict, codes(found)) == ("not_comparable", ["E_MACHINE_STATE"])
-    assert {signal.decision for signal in found.signals} == {"not_comparable", "not_gated"}
-    assert found.signals[0].change_pct is None
-    assert found.signals[0].baseline == pytest.approx(1000.0, rel=1e-3)
+    rate, wall = found.signals
+    assert (rate.decision, wall.decision, rate.change_pct) == ("not_comparable", "not_gated", None)
+    assert rate.baseline == pytest.approx(1000.0, rel=1e-3)
+    assert (found.baseline_processes, found.current_processes) == (6, 6)
     assert (found.more_processes.timed, found.more_processes.profiled) == (True, False)
     assert found.is_suspicious
 
@@ -304,29 +289,19 @@ def test_undecided_pairs_are_helped_by_more_until_they_end() -> None:
 
 
 def test_a_regression_names_the_function_and_the_phase() -> None:
-    slower = tuple({**counts, "rms_norm": counts["rms_norm"] + 70} for counts in PROFILE)
-    base, head = sides(shifted(0.0677), PROFILE, slower)
-    assert head.profile is not None
-    processes = tuple(replace(each, samples=1070) for each in head.profile.processes)
-    found = judge_paired(base, replace(head, profile=replace(head.profile, processes=processes)))
+    whole, slower = changed(rms_norm=2.0)
+    base, head = sides(shifted(math.log(whole)), PROFILE, slower)
+    found = judge_paired(replace(base, commit=Commit("f" * 40, "HEAD", 0)), head)
     assert (found.verdict, found.explained_by) == ("regressed", ("rms_norm",))
     row = found.attribution[0]
-    assert row.name == "rms_norm"
-    assert row.change_us == pytest.approx(70, rel=0.15)
-    phases = {phase.name: phase for phase in found.phases}
-    assert phases["decode"].certain
-    assert phases["decode"].change_pct == pytest.approx(-6.5, abs=0.5)
-
-
-def test_known_error_rates_and_the_commit_are_in_the_verdict() -> None:
-    base, head = sides(shifted(0.0))
-    plain = judge_paired(base, head)
-    assert (plain.false_alarm_rate, plain.miss_rate, plain.against) == (None, None, None)
-    assert "not calibrated" in plain.error_rate_basis
-    rates = ReportedRates(0.002, 0.003, "calibrated")
-    known = judge_paired(replace(base, commit=Commit("f" * 40, "HEAD", 0)), head, rates=rates)
-    assert (known.false_alarm_rate, known.miss_rate) == (0.002, 0.003)
-    assert known.against == "f" * 40
+    assert (row.name, row.change_us) == ("rms_norm", pytest.approx(60, rel=0.15))
+    decode = found.phases[1]
+    assert (decode.name, decode.certain) == ("decode", True)
+    assert decode.change_pct == pytest.approx(-5.7, abs=0.5)
+    assert (found.false_alarm_rate, found.miss_rate, found.against) == (None, None, "f" * 40)
+    assert "not calibrated" in found.error_rate_basis
+    known = judge_paired(base, head, rates=ReportedRates(0.002, 0.003, "calibrated"))
+    assert (known.false_alarm_rate, known.miss_rate, known.against) == (0.002, 0.003, None)
 
 
 @pytest.mark.parametrize(
@@ -348,27 +323,16 @@ def test_sides_that_do_not_belong_together(change: Any, verdict: str, code: str)
 
 def test_pairs_that_differ_by_exactly_the_same_are_undecided() -> None:
     base, head = sides([0.0] * 6)
-    same = tuple(
-        replace(run, blocks=one.blocks) for run, one in zip(head.runs, base.runs, strict=True)
-    )
     # Byte for byte the same times: a copy, before it is a constant.
-    assert codes(judge_paired(base, replace(head, runs=same))) == ["E_COPIED_BASELINE"]
-    doubled = tuple(
-        replace(
-            run,
-            blocks=tuple(
-                replace(
-                    block,
-                    interval=Interval(
-                        2 * block.interval.wall_ns, 2 * block.interval.cpu_ns, 14_000
-                    ),
-                )
-                for block in run.blocks
-            ),
-        )
-        for run in same
-    )
-    found = judge_paired(base, replace(head, runs=doubled))
+    assert codes(judge_paired(base, head)) == ["E_COPIED_BASELINE"]
+    doubled = []
+    for each in head.runs:
+        clocks = [block.interval for block in each.blocks]
+        twice = [Interval(2 * clock.wall_ns, 2 * clock.cpu_ns, 14_000) for clock in clocks]
+        both = zip(each.blocks, twice, strict=True)
+        blocks = tuple(replace(block, interval=interval) for block, interval in both)
+        doubled.append(replace(each, blocks=blocks))
+    found = judge_paired(base, replace(head, runs=tuple(doubled)))
     assert (found.verdict, codes(found)) == ("inconclusive", ["E_REPEATED_SAMPLES"])
 
 
@@ -389,7 +353,6 @@ def test_any_evidence_gets_a_verdict_with_reasons(
     after: list[dict[str, int]] | None,
 ) -> None:
     verdict = judge_stored(baseline(old, before), evidence(new, after))
-    assert verdict.reasons
     assert all(reason.code and reason.message for reason in verdict.reasons)
     assert "\n" not in verdict_document(verdict)["headline"]
 
@@ -413,7 +376,6 @@ def compare_counts(before: float | None, after: float | None) -> tuple[Signal, .
 @pytest.mark.parametrize(
     ("before", "after", "change_pct", "words"),
     [
-        (1e6, 1e6, 0.0, "unchanged to 0.01 %"),
         (1e6, 1e6 + 40.0, 0.004, "unchanged to 0.01 %"),
         (1e6, 1e6 + 60.0, 0.006, "0.01 % more"),
         (4.895e6, 5.1397e6, 4.999, "5.00 % more"),
@@ -431,13 +393,12 @@ def test_instructions_are_shown_and_not_gated(
     (reason,) = signal.reasons
     assert reason.code == "I_INSTRUCTIONS"
     assert reason.message.startswith(f"Instructions per token: {words}. This counts work, not time")
-
-
-def test_a_count_of_one_side_is_shown_alone() -> None:
-    assert compare_counts(1000.0, None) == ()
-    (signal,) = compare_counts(None, 1000.0)
-    assert (signal.baseline, signal.current, signal.change_pct) == (None, 1000.0, None)
-    assert signal.reasons == ()
+    # A count of one side is shown alone.
+    assert compare_counts(before, None) == ()
+    (alone,) = compare_counts(None, after)
+    assert (alone.baseline, alone.current, alone.change_pct, alone.reasons) == (
+        *(None, after, None, ()),
+    )
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0])
@@ -458,10 +419,6 @@ def program(sha256: str, *, inside: bool = True) -> Program:
 
 def notes(old: Evidence | None, new: Evidence) -> dict[str, str]:
     return {reason.code: reason.message for reason in find_notes(old, new)}
-
-
-def test_a_plain_run_has_no_notes() -> None:
-    assert notes(None, evidence()) == notes(baseline(), evidence()) == {}
 
 
 @pytest.mark.parametrize(
@@ -485,8 +442,7 @@ def test_variables_that_were_not_as_requested_are_named() -> None:
     had = replace(plain, effective_environment={"A": "1", "B": "8", "Z": "0"})
     message = notes(None, had)["W_ENVIRONMENT"]
     assert "B was '8' and not '2', C was not set, and not '3'. A wrapper script" in message
-    assert notes(None, replace(plain, effective_environment={})) == {}
-    assert notes(None, replace(had, program=None)) == {}
+    assert notes(None, plain) == notes(baseline(), replace(had, program=None)) == {}
     many = replace(had, requested_environment={f"V{i}": "1" for i in range(6)})
     assert "V3 was not set, and not '1' and 2 more. A" in notes(None, many)["W_ENVIRONMENT"]
 

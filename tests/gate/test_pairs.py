@@ -21,7 +21,7 @@ from pytest_flamegate.gate.pairs import (
 from pytest_flamegate.gate.rule import log_time_of_drop
 from pytest_flamegate.receipt.types import Evidence
 from tests import made
-from tests.gate.factory import SPREAD, shifted, sides
+from tests.gate.factory import SPREAD, block, shifted, sides
 
 TAU = log_time_of_drop(5.0)
 RATES = pair_rates(FIRST_ANALYSES)
@@ -72,9 +72,10 @@ def test_phases_are_the_first_gap_and_the_mean_of_the_others() -> None:
 
 def test_the_interval_of_a_phase_errs_on_both_sides() -> None:
     base, head = sides(shifted(0.0, 6))
-    (_, decode) = phase_changes(base, head, pair_differences(base, head), RATES)
+    differences = pair_differences(base, head)
+    (_, decode) = phase_changes(base, head, differences, RATES)
     assert not decode.certain
-    estimate = trimmed_mean([pair.decode or 0.0 for pair in pair_differences(base, head)])
+    estimate = trimmed_mean([pair.decode or 0.0 for pair in differences])
     low, high = estimate.lower(RATES.alpha / 2), estimate.upper(RATES.alpha / 2)
     assert decode.ci_low_pct == pytest.approx(100 * math.expm1(-high))
     assert decode.ci_high_pct == pytest.approx(100 * math.expm1(-low))
@@ -94,22 +95,20 @@ def test_phases_need_every_pair_and_a_clock_of_sequences() -> None:
     assert phase_changes(base, head, one, RATES) == ()
 
 
-@pytest.mark.parametrize("changes", [None, {"pair": None}, {"blocks": ()}, {"pair": 99}], ids=str)
+BLOCK = block(1000.0)
+NO_TIME = replace(BLOCK, interval=replace(BLOCK.interval, cpu_ns=0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [None, {"pair": None}, {"blocks": ()}, {"pair": 99}, {"blocks": (NO_TIME, NO_TIME)}],
+    ids=str,
+)
 def test_sides_that_do_not_belong_together_are_an_error(changes: dict[str, Any] | None) -> None:
     base, head = sides(SPREAD)
     last = () if changes is None else (replace(head.runs[-1], **changes),)
     with pytest.raises(UndecidedError, match="E_UNPAIRED"):
         pair_differences(base, replace(head, runs=(*head.runs[:-1], *last)))
-
-
-def test_a_pair_without_a_time_is_an_error() -> None:
-    base, head = sides(SPREAD)
-    blocks = tuple(
-        replace(block, interval=replace(block.interval, cpu_ns=0)) for block in head.runs[0].blocks
-    )
-    broken = replace(head, runs=(replace(head.runs[0], blocks=blocks), *head.runs[1:]))
-    with pytest.raises(UndecidedError, match="E_UNPAIRED: Pair 0 has no block with a time"):
-        pair_differences(base, broken)
 
 
 @pytest.mark.parametrize(("most", "last"), [(1, 28), (39, 28), (40, 40), (84, 81)])
@@ -126,10 +125,8 @@ def test_analyses_are_planned_for_the_most_pairs(most: int, last: int) -> None:
         (4, ()),
         (5, (5,)),
         (6, (5, 6)),
-        (8, (5, 7, 8)),
         (27, (5, 7, 10, 14, 20, 27)),
         (28, FIRST_ANALYSES),
-        (40, FIRST_ANALYSES),
     ],
 )
 def test_analyses_that_are_due_at_the_end(pairs: int, due: tuple[int, ...]) -> None:

@@ -1,6 +1,7 @@
 """Tokens per second against a stored baseline: decisions, views, batches and their limits."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -77,10 +78,9 @@ def test_decisions(factor: float, drop_pct: float, decision: str, code: str) -> 
 
 def test_the_change_is_one_of_tokens_per_second() -> None:
     signal = judged(1.25)
-    low, change, high = signal.ci_low_pct, signal.change_pct, signal.ci_high_pct
-    assert low is not None
-    assert change is not None
-    assert high is not None
+    low, change, high = (
+        value or 0.0 for value in (signal.ci_low_pct, signal.change_pct, signal.ci_high_pct)
+    )
     assert change == pytest.approx(-20.0, abs=0.05)
     assert low < change < high < 0.0
     assert signal.baseline == pytest.approx(1000.0, rel=1e-3)
@@ -90,14 +90,19 @@ def test_the_change_is_one_of_tokens_per_second() -> None:
         f"Tokens per second: 20.0 % slower, between {-high:.1f} and {-low:.1f} % slower; a drop of "
         "5 % is allowed."
     )
-    assert (
-        "certainly slower, and certainly by less than the 5 %" in judged(1.035).reasons[0].message
+    certain, noise = judged(1.035).reasons[0].message, judged(1.0, 0.1).reasons[0].message
+    assert "certainly slower, and certainly by less than the 5 %" in certain
+    assert noise.endswith(", so neither a drop of 0.1 % nor its absence is shown.")
+    # A slower machine is no slower engine.
+    slow = judged(1.06, reference_us=5300.0)
+    assert (slow.decision, slow.change_pct) == ("pass", pytest.approx(0.0, abs=0.1))
+    assert slow.current == pytest.approx(1000.0 / 1.06, rel=1e-3)
+    assert (slow.reasons[1].code, slow.reasons[1].message) == (
+        "I_MACHINE_SPEED",
+        "The reference kernel ran 5.7 % slower than at the baseline. "
+        "The change is corrected for it.",
     )
-    assert (
-        judged(1.0, 0.1)
-        .reasons[0]
-        .message.endswith(", so neither a drop of 0.1 % nor its absence is shown.")
-    )
+    assert "I_MACHINE_SPEED" not in codes(judged(1.0, reference_us=5045.0))
 
 
 def test_drift_is_larger_without_a_reference_and_with_one_that_moved() -> None:
@@ -108,7 +113,6 @@ def test_drift_is_larger_without_a_reference_and_with_one_that_moved() -> None:
     without = 2 * BATCH_DRIFT_SD_WITHOUT_REFERENCE**2
     moved = plain + (REFERENCE_LEAK * math.log(1.2)) ** 2
     for old, new, variance, shift in (
-        (bare, bare, without, None),
         (same, bare, without, None),
         (bare, same, without, None),
         (same, same, plain, 0.0),
@@ -173,10 +177,8 @@ def test_waiting_is_mentioned_from_a_fifth_of_the_time_on() -> None:
 # --- engines that do not follow the reference ----------------------------------------------
 
 
-def view(
-    decision: str, *, slower: bool = False, faster: bool = False, at: float = 0.0
-) -> RateVerdict:
-    return RateVerdict(decision, at - 1.0, at + 1.0, slower, faster, 2.0 + at)  # type: ignore[arg-type]
+def view(decision: Any, *, certain: bool = False, at: float = 0.0) -> RateVerdict:
+    return RateVerdict(decision, at - 1.0, at + 1.0, certain, certain, 2.0 + at)
 
 
 @pytest.mark.parametrize(
@@ -197,10 +199,10 @@ def test_only_a_decision_of_all_views_counts(one: str, other: str, decision: str
 
 
 def test_views_are_combined_to_the_wider_bounds() -> None:
-    found = combine_views([view("pass", slower=True, faster=True), view("pass", at=0.5)])
+    found = combine_views([view("pass", certain=True), view("pass", at=0.5)])
     assert (found.low, found.high, found.detectable) == (-1.0, 1.5, 2.5)
     assert (found.slower, found.faster) == (False, False)
-    both = combine_views([view("pass", slower=True, faster=True)] * 2)
+    both = combine_views([view("pass", certain=True)] * 2)
     assert (both.slower, both.faster) == (True, True)
 
 
@@ -230,19 +232,6 @@ def test_an_engine_that_may_not_follow_the_reference(
     assert ("I_MACHINE_MOVED" in codes(signal)) is (reference != 1.0)
 
 
-def test_a_slower_machine_is_no_slower_engine() -> None:
-    signal = judged(1.06, reference_us=5300.0)
-    assert signal.decision == "pass"
-    assert signal.change_pct == pytest.approx(0.0, abs=0.1)
-    assert signal.current == pytest.approx(1000.0 / 1.06, rel=1e-3)
-    assert signal.reasons[1].code == "I_MACHINE_SPEED"
-    assert signal.reasons[1].message == (
-        "The reference kernel ran 5.7 % slower than at the baseline. "
-        "The change is corrected for it."
-    )
-    assert "I_MACHINE_SPEED" not in codes(judged(1.0, reference_us=5045.0))
-
-
 # --- batches of the baseline's code --------------------------------------------------------
 
 
@@ -262,19 +251,17 @@ def test_the_error_is_that_of_predicting_one_batch() -> None:
 
 def test_views_of_batches_are_those_of_the_reference() -> None:
     earlier = batches([0.0, 0.02, -0.02, 0.01, -0.01, 0.0], plain=1.0)
-    for process, engine, count in (
-        ({"reference_us": None}, "embedded", 1),
-        ({}, "embedded", 1),
-        ({}, "command", 2),
+    time, ratio = math.log(1e-3) - 1.0, math.log(1.0 / 5.0)
+    for reference_us, engine, expected in (
+        (None, "embedded", [time]),
+        (5000.0, "embedded", [ratio]),
+        (5000.0, "command", [ratio, time]),
     ):
-        side = read_measurement(evidence(process=process, workload={**WORKLOAD, "engine": engine}))
+        made = evidence(
+            process={"reference_us": reference_us}, workload={**WORKLOAD, "engine": engine}
+        )
+        side = read_measurement(made)
         found = estimate_from_batches(earlier, side, side)
-        assert len(found) == count
-        time = math.log(1e-3) - 1.0
-        ratio = math.log(1.0 / 5.0)
-        expected = {"1": [time], "2": [ratio], "3": [ratio, time]}[
-            "1" if process else "2" if count == 1 else "3"
-        ]
         assert [each.mean_diff for each in found] == pytest.approx(expected, abs=1e-3)
 
 
@@ -296,17 +283,6 @@ def test_from_six_on_the_batches_own_spread_decides() -> None:
 # --- words ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("drop", [0.5, 5.0, 50.0, 99.0])
-def test_drop_and_log_time_are_inverse(drop: float) -> None:
-    assert rate_change_pct(log_time_of_drop(drop)) == pytest.approx(-drop)
-    assert math.exp(log_time_of_drop(drop)) == pytest.approx(1 / (1 - drop / 100))
-
-
-def test_an_absurd_change_stays_a_finite_number() -> None:
-    assert math.isfinite(rate_change_pct(-1e6))
-    assert rate_change_pct(1e6) == -100.0
-
-
 def test_words() -> None:
     changes = (-6.24, 1.0, 0.04, -0.04, 0.05, -0.06)
     assert [describe_rate_change(change) for change in changes] == [
@@ -318,8 +294,8 @@ def test_words() -> None:
     assert describe_range(-2.0, 1.0) == "between 1.0 % faster and 2.0 % slower"
     assert describe_interval(-7.4, -5.1) == describe_interval(5.1, 7.4) == "5.1 … 7.4"
     assert describe_interval(-1.0, 2.0) == "1.0 % slower … 2.0 % faster"
-    assert [describe_us(us) for us in (0.3051, 76.24, 2890.0)] == [
-        "0.305 µs",
-        "76.2 µs",
-        "2,890 µs",
-    ]
+    assert describe_us(2890.0) == "2,890 µs"
+    for drop in (0.5, 99.0):
+        assert rate_change_pct(log_time_of_drop(drop)) == pytest.approx(-drop)
+    assert math.isfinite(rate_change_pct(-1e6))
+    assert rate_change_pct(1e6) == -100.0
