@@ -156,8 +156,9 @@ def test_random_call_trees_match_a_plain_reference(trees: list[Any]) -> None:
         assert sum(call.self_ns for call in recorded.calls) == (wall if keep_calls else 0)
 
 
+NAMES: tuple[Any, ...] = ("", 7, [], "A" * 257, "A\ud800")
 INVALID: tuple[dict[str, Any], ...] = (
-    *({"name": name} for name in ("", 7, [], "A" * 257, "A\ud800")),
+    *({"name": name} for name in NAMES),
     {"name": [], "category": "FFN"},
     {"category": "Magic"},
     *({"layer": layer} for layer in (-1, 2**63, "first")),

@@ -153,10 +153,7 @@ def baseline(
 
 def measurement(log_times: Sequence[float], profiled: Sequence[ProcessProfile] = ()) -> Measurement:
     """Processes with these log ratios; the reference takes one second and nothing waits."""
-    timed = (
-        TimedProcess(0.0, math.exp(-log_time), 1.0, *[log_time] * 4, cpu_pressure_pct=None)
-        for log_time in log_times
-    )
+    timed = (TimedProcess(0.0, math.exp(-log), 1.0, log, log, log, log, None) for log in log_times)
     return Measurement(tuple(timed), tuple(profiled), reference_follows=True)
 
 

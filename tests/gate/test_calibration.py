@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -120,8 +121,9 @@ def test_a_replay_is_the_rule_itself(
     ],
 )
 def test_a_threshold_holds_up_to_its_limits(failures: dict[str, int], *, holds: bool) -> None:
-    none = ReplayedRates(*[Count(0, 100)] * 6, median_pairs=5, p95_pairs=7)
-    counts = {name: Count(number, 100) for name, number in failures.items()}
+    count: Any = Count(0, 100)
+    none = ReplayedRates(count, count, count, count, count, count, median_pairs=5, p95_pairs=7)
+    counts: dict[str, Any] = {name: Count(number, 100) for name, number in failures.items()}
     rates = replace(none, **counts)
     assert rates.holds is holds
     assert rates.counts == {**none.counts, **counts}
@@ -206,11 +208,15 @@ def test_no_pair_is_in_two_gates_and_none_is_left_out_between_them() -> None:
 
 
 def test_a_bound_is_of_one_machine_workload_and_threshold() -> None:
-    others = ({"machine": "there"}, {"workload": "prefill"}, {"threshold_pct": 2.0})
+    others: tuple[Any, ...] = (
+        {"machine": "there"},
+        {"workload": "prefill"},
+        {"threshold_pct": 2.0},
+    )
     decisions: tuple[RateDecision, ...] = ("pass", "pass", "inconclusive", "improved")
     lines = [
         *(LINE, *(replace(LINE, decision=decision) for decision in decisions)),
-        *(replace(LINE, **other) for other in others),  # type: ignore[arg-type]
+        *(replace(LINE, **other) for other in others),
     ]
     assert count_alarms(lines, "here", "decode", 5.0) == Count(1, 5)
     assert count_alarms(lines, "here", "other", 5.0) == Count(0, 0)

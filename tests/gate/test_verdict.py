@@ -53,9 +53,8 @@ def test_holds_what_is_promised_and_reads_back(verdict: Verdict) -> None:
     signals = tuple(replace(each, reasons=(), helped_by=()) for each in verdict.signals)
     costs = tuple(replace(each, no_more_than_us=math.inf) for each in verdict.attribution)
     expected = replace(verdict, signals=signals, attribution=costs, comparability=COMPARABLE)
-    for name in ("hotspots", "phases", "helped_by", "looks", "bricks"):
-        expected = replace(expected, **{name: ()})
-    expected = replace(expected, cpu_pressure_pct=None)
+    expected = replace(expected, hotspots=(), phases=(), bricks=(), looks=())
+    expected = replace(expected, helped_by=(), cpu_pressure_pct=None)
     assert read_verdict(data) == (headline(verdict), expected)
 
 
