@@ -80,7 +80,7 @@ _PROOFS = {
     Grade.ATTESTED: (
         "the holder of a trusted key says that flamegate observed these numbers; a signature "
         "proves who said it, not that it happened, and an old signed receipt that is shown again "
-        "is only refused by its age (--max-age)"
+        "is only rejected by its age (--max-age)"
     ),
 }
 

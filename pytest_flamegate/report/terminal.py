@@ -230,12 +230,12 @@ def verification_text(
 ) -> str:
     """Return the answer about one receipt, without a line break at its end.
 
-    An honest receipt whose replay does not hold is neither accepted nor refused. ``path`` names the
-    receipt if there are several, ``required`` the grade that was asked for; ``error`` is the reason
-    why its workload could not be run again.
+    An honest receipt whose replay does not hold is neither accepted nor rejected. ``path`` names
+    the receipt if there are several, ``required`` the grade that was asked for; ``error`` is the
+    reason why its workload could not be run again.
     """
     undecided = error is not None or (found.replayed is not None and not found.obtained_again)
-    answer = "refused" if not found.ok else "not replayed" if undecided else "accepted"
+    answer = "rejected" if not found.ok else "not replayed" if undecided else "accepted"
     if colour and not (found.ok and undecided):
         answer = paint(answer, "green" if found.ok else "red")
     wanted = f", wanted {visible(required).upper()}" if required else ""

@@ -29,7 +29,7 @@ def test_an_honest_receipt_can_be_less_than_required(
 ) -> None:
     assert ask("verify-receipt", "receipt.json", *arguments) == 3
     printed = capsys.readouterr().out
-    assert printed.startswith("receipt.json: refused")
+    assert printed.startswith("receipt.json: rejected")
     assert code in printed
 
 
@@ -41,7 +41,7 @@ def test_a_receipt_without_its_evidence_has_a_lower_grade(
     assert "accepted (grade CONSISTENT)" in capsys.readouterr().out
     assert ask("verify-receipt", "receipt.json", "--require-grade=observed") == 3
     printed = capsys.readouterr().out
-    assert "refused (grade CONSISTENT, wanted OBSERVED)" in printed
+    assert "rejected (grade CONSISTENT, wanted OBSERVED)" in printed
     assert "E_GRADE" in printed
 
 
@@ -55,7 +55,7 @@ def test_a_file_that_is_no_receipt_is_refused(
     path.unlink() if content is None else path.write_bytes(content)
     assert ask("verify-receipt", "receipt.json") == 3
     captured = capsys.readouterr()
-    assert captured.out.startswith("receipt.json: refused (grade SELF_REPORTED)")
+    assert captured.out.startswith("receipt.json: rejected (grade SELF_REPORTED)")
     assert captured.err == ""
 
 

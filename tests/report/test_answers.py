@@ -34,7 +34,7 @@ def test_a_refused_receipt_gives_its_reasons() -> None:
         warnings=(Notice("W_DUPLICATE", "A kernel is named twice."),),
     )
     assert verification_text(found, path="r.json", required="observed") == (
-        "r.json: refused (grade CONSISTENT, wanted OBSERVED)   policy bitnet\n"
+        "r.json: rejected (grade CONSISTENT, wanted OBSERVED)   policy bitnet\n"
         "honest: no\n"
         '  E_KERNEL_UNSEEN   kernel "i2s\\x1b" is claimed and not seen. Profile it.\n'
         "  E_TPS             512.0 tok/s claimed, 48.1 from the token times.\n"
