@@ -5,17 +5,13 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.receipt.formulas import MEANINGS, differing_formulas, meaning_of
-from pytest_flamegate.receipt.types import Metric
+from tests.made import metric
 
-TPOT = Metric(
-    name="time_per_output_token_ms",
-    value=2.0,
+TPOT = metric(
+    "time_per_output_token_ms",
     formula="(latency-ttft)/(n-1)",
     unit="ms",
     direction="lower_is_better",
-    clock="wall",
-    samples=9,
-    provenance="measured",
 )
 ITL = replace(TPOT, name="inter_token_latency_ms", formula="token-gap")
 RATE = replace(TPOT, name="tokens_per_second", formula="tokens/total")
@@ -47,22 +43,18 @@ def test_equal_figures_and_figures_of_one_side_differ_in_nothing() -> None:
     assert differing_formulas([ITL], [p95]) == []
 
 
-def test_the_rate_of_other_tools_is_compared_with_the_own_one() -> None:
+def test_figures_of_other_tools_and_sources_are_compared_with_their_own() -> None:
     theirs = replace(RATE, name="output_tokens_per_second", formula="output-tokens/duration")
     (difference,) = differing_formulas([RATE, ITL], [theirs])
     assert difference.quantity == "tokens_per_second"
     assert difference.values == ("tokens/total", "output-tokens/duration")
-
-
-def test_a_figure_of_two_sources_is_compared_with_its_own() -> None:
     one, two = (replace(TPOT, formula=f"{source}:decode_ms/median") for source in ("a", "b"))
     assert differing_formulas([one, two], [two]) == []
     assert differing_formulas([one], [two]) != []
 
 
 def test_formulas_have_a_meaning_in_words() -> None:
-    for formula, words in MEANINGS.items():
-        assert meaning_of(formula) == words
+    assert all(meaning_of(formula) == words for formula, words in MEANINGS.items())
     reported = meaning_of("llama.cpp:perf:(n-1)/decode-time/median")
     assert reported == MEANINGS["(n-1)/decode-time"]
     assert meaning_of("unknown") is None

@@ -5,7 +5,6 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def replay(home: Path, name: str, *more: str) -> tuple[int, dict[str, Any]]:
     return code, answer
 
 
-def codes(answer: Mapping[str, Any]) -> list[str]:
+def codes(answer: dict[str, Any]) -> list[str]:
     return [each["code"] for each in answer["refusals"]]
 
 
@@ -140,10 +139,7 @@ def write_program(home: Path, **changes: Any) -> None:
     made.with_evidence(workload=workload, model=model, model_sha256=None).write(home / "program")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["/bin/rm", "-rf", "MARK"], ["/bin/sh", "-c", "touch MARK.touched"], ["touch", "MARK"]],
-)
+@pytest.mark.parametrize("command", [["/bin/rm", "-rf", "MARK"], ["touch", "MARK.touched"]])
 def test_a_program_that_is_not_declared_here_does_not_run(home: Path, command: list[str]) -> None:
     mark = home / "mark"
     mark.mkdir()
@@ -156,6 +152,9 @@ def test_a_program_that_is_not_declared_here_does_not_run(home: Path, command: l
     assert "--replay-untrusted" in answer["not_replayed"]["message"]
     assert mark.exists()
     assert not mark.with_suffix(".touched").exists()
+    write_program(home, env={"HF_TOKEN": "redacted"})
+    code, answer = replay(home, "program", "--replay-untrusted")
+    assert (code, answer["not_replayed"]["code"]) == (4, "E_REPLAY_REDACTED")
 
 
 @pytest.mark.measures
@@ -175,9 +174,7 @@ def test_an_undeclared_program_runs_if_that_is_allowed(home: Path) -> None:
         {"engine": "python", "target": "os:system"},
     ],
 )
-def test_an_embedded_recipe_cannot_bring_anything_that_runs(
-    home: Path, changes: dict[str, Any]
-) -> None:
+def test_an_embedded_recipe_runs_no_program(home: Path, changes: dict[str, Any]) -> None:
     with_workload(home, "embedded-1tok", **changes)
     code, answer = replay(home, "embedded-1tok")
     assert (code, answer.get("not_replayed", {}).get("code")) in (
@@ -193,9 +190,6 @@ def test_an_embedded_recipe_cannot_bring_anything_that_runs(
         ({"source": "tests/test_a.py::test_b"}, "E_REPLAY_CALLABLE", 4),
         ({"injection": "gemv:+10%"}, "E_REPLAY_INJECTED", 4),
         ({"shell": "rm"}, "E_REPLAY_RECIPE", 3),
-        ({"prompt": "2+2=5", "timeout_s": 1e9}, "E_REPLAY_RECIPE", 3),
-        ({"threads": 10**6}, "E_REPLAY_RECIPE", 3),
-        ({"prompt": "2+2=5", "model": "../../../../etc/passwd"}, "E_MODEL_MISSING", 5),
         ({"prompt": "2+2=5", "model": "/**/*"}, "E_MODEL_MISSING", 5),
     ],
     ids=str,
@@ -209,22 +203,12 @@ def test_the_reason_is_stated_if_nothing_can_be_run(
     assert (returned, answer["grade"]) == (exit_code, "OBSERVED")
 
 
-def test_another_model_is_not_run(home: Path) -> None:
+def test_another_model_is_not_run_and_a_receipt_alone_has_no_recipe(home: Path) -> None:
     found = read_evidence(home, "embedded-1tok")
     model = {**found.model, "sha256": "0" * 64}
-    changed = replace(found, model_sha256="0" * 64, model=model)
-    reseal(home / "embedded-1tok", changed, model=model)
+    reseal(home / "embedded-1tok", replace(found, model_sha256="0" * 64, model=model), model=model)
     code, answer = replay(home, "embedded-1tok")
     assert (code, answer["not_replayed"]["code"]) == (4, "E_REPLAY_OTHER_MODEL")
-
-
-def test_a_redacted_value_of_an_undeclared_recipe_cannot_run(home: Path) -> None:
-    write_program(home, env={"HF_TOKEN": "redacted"})
-    code, answer = replay(home, "program", "--replay-untrusted")
-    assert (code, answer["not_replayed"]["code"]) == (4, "E_REPLAY_REDACTED")
-
-
-def test_a_receipt_alone_has_no_recipe(home: Path) -> None:
     (home / "embedded-1tok" / "evidence.json").unlink()
     code, answer = replay(home, "embedded-1tok")
     assert (code, answer["not_replayed"]["code"]) == (4, "E_REPLAY_NO_EVIDENCE")

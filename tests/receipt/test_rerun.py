@@ -71,26 +71,27 @@ def declared(directory: Path, text: str = DECLARED) -> tuple[Workload, ...]:
 
 
 def told(workload: Workload) -> dict[str, Any]:
-    """The recipe as it is read from the evidence's bytes."""
+    """The recipe as it is read from the evidence's bytes, where lists and objects are frozen."""
     plain = parse_json(encode_json(encode_plain(recipe(workload))))
-    # Lists and objects are frozen where the evidence is read.
     return dict(decode_plain(plain, Mapping[str, object]))  # type: ignore[type-abstract]
 
 
-def test_every_declared_kind_comes_back_as_it_was(tmp_path: Path) -> None:
-    workloads = declared(tmp_path)
+@pytest.fixture
+def workloads(tmp_path: Path) -> dict[str, Workload]:
+    return {each.name: each for each in declared(tmp_path)}
+
+
+def test_every_declared_kind_comes_back_as_it_was(
+    tmp_path: Path, workloads: dict[str, Workload]
+) -> None:
     assert len(workloads) == 9
-    for workload in workloads:
+    for workload in workloads.values():
         # Thresholds judge, and sampling is of profiled runs: neither is run again.
         bare = replace(workload, thresholds=Thresholds(), sampling=Sampling())
         assert parse_recipe(told(workload), tmp_path) == bare
-        assert find_declared(told(workload), workloads) is workload
-        assert find_differences(told(workload), workload) == []
-
-
-def test_injected_work_comes_back_too(tmp_path: Path) -> None:
-    workload = replace(declared(tmp_path)[0], injection=parse_injection("gemv:+12.5%"))
-    assert parse_recipe(told(workload), tmp_path).injection == workload.injection
+        assert find_declared(told(workload), [*workloads.values()]) is workload
+    injected = replace(workload, injection=parse_injection("gemv:+12.5%"))
+    assert parse_recipe(told(injected), tmp_path).injection == injected.injection
 
 
 OTHER: dict[str, Any] = {
@@ -108,20 +109,14 @@ OTHER: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("part", OTHER)
-def test_a_recipe_that_runs_anything_else_is_another(tmp_path: Path, part: str) -> None:
-    workloads = declared(tmp_path)
-    program = next(each for each in workloads if each.name == "program")
-    other = {**told(program), part: OTHER[part]}
-    assert find_differences(other, program) == [part]
-    assert find_declared(other, workloads) is None
-
-
-@pytest.mark.parametrize("part", ["name", "source", "timeout_s", "model"])
-def test_what_does_not_run_does_not_part_them(tmp_path: Path, part: str) -> None:
-    workloads = declared(tmp_path)
-    program = next(each for each in workloads if each.name == "program")
-    assert find_declared({**told(program), part: "else"}, workloads) is program
+def test_a_recipe_that_runs_anything_else_is_another(workloads: dict[str, Workload]) -> None:
+    program, known = workloads["program"], [*workloads.values()]
+    for part, value in OTHER.items():
+        other = {**told(program), part: value}
+        assert find_differences(other, program) == [part]
+        assert find_declared(other, known) is None
+    for part in ("name", "source", "timeout_s", "model"):  # these do not decide what runs
+        assert find_declared({**told(program), part: "else"}, known) is program
 
 
 def test_the_same_name_goes_first(tmp_path: Path) -> None:
@@ -140,17 +135,13 @@ env = { HF_TOKEN = "hush", MODE = "fast" }
 """
 
 
-def test_what_was_redacted_matches_and_is_named(tmp_path: Path) -> None:
+def test_a_redacted_value_matches_any_value_and_is_named(tmp_path: Path) -> None:
     (workload, *_) = declared(tmp_path, SECRET)
     assert "hush" not in str(told(workload))
     assert find_declared(told(workload), [workload]) is workload
     assert find_redacted(told(workload)) == ["env.HF_TOKEN"]
     assert find_declared({**told(workload), "env": {"HF_TOKEN": "redacted"}}, [workload]) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "here", "fits"),
-    [
+    for stated, here, fits in (
         ("--key=redacted", "--key=hush", True),
         ("a redacted b redacted c", "a 1 b 2 c", True),
         ("a redacted b redacted c", "a 1 2 c", False),
@@ -158,14 +149,11 @@ def test_what_was_redacted_matches_and_is_named(tmp_path: Path) -> None:
         ("xredactedx", "x", False),
         ("redacted tail", "no", False),
         ("plain", "plain ", False),
-    ],
-)
-def test_what_may_stand_in_a_secrets_place(
-    tmp_path: Path, text: str, here: str, fits: bool
-) -> None:
-    (workload, *_) = declared(tmp_path, SECRET)
-    workload = replace(workload, prompt=here)
-    assert (find_differences({**told(workload), "prompt": text}, workload) == []) is fits
+    ):
+        differences = find_differences(
+            {**told(workload), "prompt": stated}, replace(workload, prompt=here)
+        )
+        assert (differences == []) is fits, stated
 
 
 @pytest.mark.parametrize(
@@ -173,19 +161,17 @@ def test_what_may_stand_in_a_secrets_place(
     [
         {"engine": "magic"},
         {"engine": ["command"]},
+        {"engine": "embedded"},
         {"max_tokens": 10**9},
-        {"max_tokens": 0},
         {"max_tokens": True},
         {"threads": 10**6},
         {"timeout_s": 1e9},
-        {"timeout_s": "soon"},
         {"seed": -1},
         {"prompt": "nul\0byte"},
         {"prompt": None},
         {"command": []},
         {"command": ["run", "\0"]},
         {"command": ["run", 7]},
-        {"command": "run"},
         {"command": ["{model}", "{home}"]},
         {"env": {"A=B": "c"}},
         {"env": {"A": 1}},
@@ -198,14 +184,11 @@ def test_what_may_stand_in_a_secrets_place(
         {"injection": "gemv"},
         {"injection": {"frame": "gemv"}},
         {"shell": "rm -rf /"},
-        {"engine": "embedded"},
     ],
     ids=str,
 )
-def test_a_recipe_that_nobody_could_declare_is_refused(
-    tmp_path: Path, changes: dict[str, Any]
+def test_a_recipe_that_could_not_be_declared_is_rejected(
+    tmp_path: Path, workloads: dict[str, Workload], changes: dict[str, Any]
 ) -> None:
-    program = next(each for each in declared(tmp_path) if each.name == "program")
-    with pytest.raises(ReceiptError) as refused:
-        parse_recipe({**told(program), **changes}, tmp_path)
-    assert refused.value.code == "E_REPLAY_RECIPE"
+    with pytest.raises(ReceiptError, match="E_REPLAY_RECIPE"):
+        parse_recipe({**told(workloads["program"]), **changes}, tmp_path)
