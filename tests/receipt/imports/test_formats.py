@@ -19,7 +19,7 @@ from pytest_flamegate.receipt.imports.imported import (
 )
 from pytest_flamegate.receipt.imports.reading import FORMATS, detect_import_format
 from pytest_flamegate.receipt.imports.values import unique_names
-from pytest_flamegate.receipt.types import Metric
+from tests.made import metric
 
 DATA = Path(__file__).parent / "data"
 FILES = {
@@ -37,6 +37,7 @@ FILES = {
 }
 SOURCE = ImportSource("x.json", "x", "0" * 64, "2026-03-01T12:00:00.000Z")
 TPOT: Final = "time_per_output_token_ms"
+TIME: Final = {"unit": "ms", "direction": "lower_is_better"}
 ITL: Final = "inter_token_latency_ms"
 
 
@@ -63,6 +64,12 @@ def text(name: str) -> str:
 
 
 SERVE, BENCH = text("vllm-serve.json"), text("llama-bench.json")
+LISTS = {
+    "llama-bench": "samples_ts",
+    "vllm-latency": "latencies",
+    "guidellm": "benchmarks",
+}
+NO_TESTS = ("", "+", "pp", "xx16", "pp-16", "pp1.5", "pp99999999999")
 TABLE, MARKDOWN = text("llama-bench.csv"), text("llama-bench.md")
 
 
@@ -135,7 +142,7 @@ def test_each_tool_has_formulas_of_its_own(
     assert value is None or found[0] == pytest.approx(value)
 
 
-def test_seconds_become_milliseconds_also_of_the_spread() -> None:
+def test_seconds_become_milliseconds_and_a_zero_is_left_out() -> None:
     [latency] = read(text("vllm-latency.json"))
     assert latency.metrics[0].stddev == pytest.approx(16.3)
     [guide] = read(text("guidellm.json"))
@@ -143,9 +150,6 @@ def test_seconds_become_milliseconds_also_of_the_spread() -> None:
     assert figure(guide, "request_latency_ms", "p95")[0] == pytest.approx(
         1e3 * stated["successful"]["percentiles"]["p95"]
     )
-
-
-def test_a_zero_is_left_out_by_name() -> None:
     [result] = read(SERVE.replace('"mean_tpot_ms": 25.8', '"mean_tpot_ms": 0.0'))
     assert [each.field for each in result.left_out] == ["mean_tpot_ms"]
     assert not [each for each in result.metrics if each.field == "mean_tpot_ms"]
@@ -179,74 +183,55 @@ def changed(name: str, before: str, after: str) -> str:
     return data.replace(before, after)
 
 
-def gap(value: str) -> str:
-    return changed("vllm-serve.json", '"mean_itl_ms": 25.9', f'"mean_itl_ms": {value}')
-
-
-def completed(value: str) -> str:
-    return changed("vllm-serve.json", '"completed": 6', f'"completed": {value}')
+def serve(field: str, before: object, after: str) -> str:
+    return changed("vllm-serve.json", f'"{field}": {before}', f'"{field}": {after}')
 
 
 def no_list(name: str, field: str) -> str:
     return changed(name, f'"{field}": [', f'"{field}": 1, "x": [')
 
 
-def unit(value: str) -> str:
-    return changed("aiperf.json", '"unit": "ms"', f'"unit": {value}')
-
-
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
-        *((gap(value), "E_JSON_NUMBER") for value in ("NaN", "1e999", "1" + "0" * 400)),
-        *((gap(value), "E_IMPORT_MALFORMED") for value in ('"NaN"', "-25.9", "true", '"fast"')),
-        *((completed(v), "E_IMPORT_MALFORMED") for v in ("6.5", "1e300", "9007199254740993")),
-        *((unit(value), "E_IMPORT_MALFORMED") for value in ('"sec"', "{}", '["ms"]')),
-        (completed("0"), "E_NO_RESULTS"),
-        (completed('6, "completed": 7'), "E_JSON_DUPLICATE_KEY"),
-        (SERVE[:-40], "E_JSON_SYNTAX"),
-        (f"{SERVE}\n{SERVE[:-1]}", "E_JSON_SYNTAX"),
-        (
-            '{"request_throughput": 0, "total_input_tokens": 0, "duration": 1, "completed": 1}',
-            "E_NO_RESULTS",
-        ),
-        (changed("llama-bench.json", '"n_prompt": 16', '"n_prompt": 0'), "E_NO_RESULTS"),
-        (BENCH[: len(BENCH) // 2], "E_JSON_SYNTAX"),
-        ('["avg_ts", "n_gen", "n_prompt"]', "E_IMPORT_MALFORMED"),
-        (changed("llama-bench.json", '"avg_ts": 77', '"avg_ts": 177'), "E_IMPORT_MALFORMED"),
-        (no_list("llama-bench.json", "samples_ts"), "E_IMPORT_MALFORMED"),
-        (TABLE[:-3], "E_IMPORT_MALFORMED"),
-        (TABLE[:-30], "E_IMPORT_MALFORMED"),
-        (TABLE.partition("\n")[0], "E_NO_RESULTS"),
-        (TABLE.replace("n_ubatch,", "n_batch,", 1), "E_IMPORT_MALFORMED"),
-        (TABLE.replace("backends,", "", 1), "E_IMPORT_MALFORMED"),
-        (TABLE.encode().replace(b"Some CPU", b"\xff"), "E_IMPORT_MALFORMED"),
-        *(
-            (TABLE.replace("169.629025", value), "E_IMPORT_MALFORMED")
-            for value in ("nan", "inf", "-1.0", "1e3", "1_0", "", "9" * 400)
-        ),
-        (TABLE.replace('"16"', '"0"').replace('"8"', '"0"'), "E_NO_RESULTS"),
-        ("\n".join(MARKDOWN.splitlines()[:2]), "E_NO_RESULTS"),
-        (MARKDOWN.replace(" 92.10 MiB |", "", 1), "E_IMPORT_MALFORMED"),
-        (MARKDOWN.replace("| CPU ", "| C|PU "), "E_IMPORT_MALFORMED"),
-        (MARKDOWN.replace("backend ", "threads "), "E_IMPORT_MALFORMED"),
-        *(
-            (MARKDOWN.replace(" pp16 |", f" {value} |"), "E_IMPORT_MALFORMED")
-            for value in ("", "+", "pp", "xx16", "pp-16", "pp1.5", "pp99999999999")
-        ),
-        (MARKDOWN.replace("155.70 ± 14.88", "155.70 ± nan"), "E_IMPORT_MALFORMED"),
-        (MARKDOWN.replace("155.70 ± 14.88", "fast"), "E_IMPORT_MALFORMED"),
-        (no_list("vllm-latency.json", "latencies"), "E_IMPORT_MALFORMED"),
-        (no_list("guidellm.json", "benchmarks"), "E_IMPORT_MALFORMED"),
-        (
-            changed("vllm-latency.json", '"std_latency": ', '"std_latency": 1e307, "x": '),
-            "E_IMPORT_MALFORMED",
-        ),
-        (changed("inference-perf.json", '"count": 4', '"count": 0'), "E_NO_RESULTS"),
+MALFORMED: list[str | bytes] = [
+    *(serve("mean_itl_ms", 25.9, value) for value in ('"NaN"', "-25.9", "true", '"fast"')),
+    *(serve("completed", 6, value) for value in ("6.5", "1e300", "9007199254740993")),
+    *(changed("aiperf.json", '"unit": "ms"', f'"unit": {u}') for u in ('"sec"', "{}", '["ms"]')),
+    '["avg_ts", "n_gen", "n_prompt"]',
+    changed("llama-bench.json", '"avg_ts": 77', '"avg_ts": 177'),
+    *(no_list(f"{name}.json", field) for name, field in LISTS.items()),
+    changed("vllm-latency.json", '"std_latency": ', '"std_latency": 1e307, "x": '),
+    TABLE[:-3],
+    TABLE[:-30],
+    TABLE.replace("n_ubatch,", "n_batch,", 1),
+    TABLE.replace("backends,", "", 1),
+    TABLE.encode().replace(b"Some CPU", b"\xff"),
+    *(TABLE.replace("169.629025", v) for v in ("nan", "inf", "-1.0", "1e3", "1_0", "", "9" * 400)),
+    MARKDOWN.replace(" 92.10 MiB |", "", 1),
+    MARKDOWN.replace("| CPU ", "| C|PU "),
+    MARKDOWN.replace("backend ", "threads "),
+    *(MARKDOWN.replace(" pp16 |", f" {test} |") for test in NO_TESTS),
+    *(MARKDOWN.replace("155.70 ± 14.88", value) for value in ("155.70 ± nan", "fast")),
+]
+REJECTED: dict[str, list[str | bytes]] = {
+    "E_IMPORT_MALFORMED": MALFORMED,
+    "E_JSON_NUMBER": [serve("mean_itl_ms", 25.9, v) for v in ("NaN", "1e999", "1" + "0" * 400)],
+    "E_JSON_DUPLICATE_KEY": [serve("completed", 6, '6, "completed": 7')],
+    "E_JSON_SYNTAX": [SERVE[:-40], f"{SERVE}\n{SERVE[:-1]}", BENCH[: len(BENCH) // 2]],
+    "E_NO_RESULTS": [
+        serve("completed", 6, "0"),
+        '{"request_throughput": 0, "total_input_tokens": 0, "duration": 1, "completed": 1}',
+        changed("llama-bench.json", '"n_prompt": 16', '"n_prompt": 0'),
+        changed("inference-perf.json", '"count": 4', '"count": 0'),
+        TABLE.partition("\n")[0],
+        TABLE.replace('"16"', '"0"').replace('"8"', '"0"'),
+        "\n".join(MARKDOWN.splitlines()[:2]),
     ],
-)
-def test_malformed_results_are_rejected_by_code(data: str, code: str) -> None:
-    assert error_code(data) == code
+}
+
+
+@pytest.mark.parametrize("code", REJECTED)
+def test_malformed_results_are_rejected_by_code(code: str) -> None:
+    for data in REJECTED[code]:
+        assert error_code(data) == code, data
 
 
 @pytest.mark.parametrize(
@@ -315,17 +300,13 @@ def test_a_mean_is_not_compared_with_a_median() -> None:
     assert {f"{TPOT} (mean)", f"{TPOT} (median)"} <= set(compared.alone)
 
 
-def metric(name: str, formula: str, value: float = 20.0) -> Metric:
-    return Metric(name, value, formula, "ms", "lower_is_better", "wall", 9, "measured")
-
-
 def test_our_own_figures_are_medians_of_the_wall_clock() -> None:
     ours = convert_metrics(
         [
-            metric(TPOT, "(latency-ttft)/(n-1)"),
-            metric("inter_token_latency_p95_ms", "token-gap-p95"),
-            replace(metric("cpu_s_per_token", "cpu-time/tokens"), clock="cpu"),
-            metric("load_ms", "ready-start", 0.0),
+            metric(TPOT, 20.0, formula="(latency-ttft)/(n-1)", **TIME),
+            metric("inter_token_latency_p95_ms", 20.0, formula="token-gap-p95", **TIME),
+            metric("cpu_s_per_token", clock="cpu"),
+            metric("load_ms", 0.0, formula="ready-start", **TIME),
         ]
     )
     assert [(each.name, each.statistic, each.formula) for each in ours] == [
