@@ -27,7 +27,7 @@ def verification(
     )
 
 
-def test_a_refused_receipt_gives_its_reasons() -> None:
+def test_a_rejected_receipt_gives_its_reasons() -> None:
     found = verification(
         Refusal("E_KERNEL_UNSEEN", 'kernel "i2s\x1b" is claimed and not seen.', "Profile it."),
         Refusal("E_TPS", "512.0 tok/s claimed, 48.1 from the token times."),
