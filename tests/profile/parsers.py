@@ -1,11 +1,13 @@
 """Every parser of another tool's output, as a function of bytes: one entry of ``PARSERS`` each."""
 
 import io
-import struct
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_flamegate.core.text import decode_name
+from pytest_flamegate.graph.tensors import read_digests
+from pytest_flamegate.graph.traces import read_trace
 from pytest_flamegate.profile.formats import parse_profile
 from pytest_flamegate.profile.formats.traces import (
     count_onnx_kernels,
@@ -18,20 +20,26 @@ from pytest_flamegate.profile.profilers import perf_data, pyspy, tools
 from pytest_flamegate.profile.profilers.callgrind import parse_callgrind
 from pytest_flamegate.profile.profilers.perf_data import parse_script
 from pytest_flamegate.receipt.imports.reading import FORMATS, detect_import_format
-from tests.graph.parsers import BRICK_PARSERS
-from tests.profile.parser import EVENT, EVENTS, JSON, LIMIT_S, NODE, Parser
+from tests.graph.test_tensors import FILE as DIGESTS
+from tests.graph.traces import made
 from tests.profile.profiles import DATA
 
 RESULTS = Path(__file__).parent.parent / "receipt" / "imports" / "data"
+LIMIT_S = 0.050
 
 
-def _scrub(data: bytes) -> None:
-    with tempfile.TemporaryDirectory(dir=_SHM) as directory:
-        path = Path(directory, "jit.dump")
-        path.write_bytes(data)
-        perf_data.scrub_names(path)
-        if len(path.read_bytes()) != len(data):
-            raise AssertionError("scrubbing changed the length")
+class Parser(NamedTuple):
+    """``read`` takes any bytes; ``samples`` are valid, ``tokens`` what its grammar is made of.
+
+    ``slots`` are what stands before and after a place where any name may stand; ``limit_s``
+    is the CPU time that 64 KiB may take.
+    """
+
+    read: Callable[[bytes], object]
+    samples: tuple[bytes, ...]
+    tokens: tuple[bytes, ...]
+    slots: tuple[tuple[bytes, bytes], ...] = ()
+    limit_s: float = LIMIT_S
 
 
 def _callgrind(data: bytes) -> object:
@@ -44,19 +52,25 @@ def _result(data: bytes) -> object:
     return (found or FORMATS[0]).read(data)
 
 
-def _jitdump() -> bytes:
-    header = struct.pack("=4I2Q2I", 0x4A695444, 1, 40, 62, 0, 7, 0, 0)[:40]
-    body = b"\x11" * 40 + b"py::f\n:/x.py\0\x48\x0a"
-    load = struct.pack("=2IQ", 0, 16 + len(body), 1) + body
-    return header + load + struct.pack("=2IQ", 4, 20, 1) + b"abcd" + load
-
-
 def _split(text: str) -> tuple[bytes, ...]:
     """Return pieces of a grammar, which stand between vertical bars."""
     return tuple(piece.encode() for piece in text.split("|"))
 
 
-_SHM = "/dev/shm" if Path("/dev/shm").is_dir() else None
+JSON = (
+    *_split('[]|{}|[|{|]|}|,|:|"|[],|{},|"a":|null,|1,|-1|1e999|NaN|true|[0],|0.5,|"\\ud800"'),
+    b"9" * 40, b"9" * 5000, b'{"name":"a","file":"b"},',
+)  # fmt: skip
+EVENT = b'{"ph":"X","name":"f","cat":"cpu_op","pid":1,"tid":1,"ts":1.5,"dur":2},'
+EVENTS = _split('"ph":"X",|"ts":|"dur":|"args":|"cat":|"kernel",|1e15,')
+NODE = (
+    b'{"ph":"X","name":"n_kernel_time","cat":"Node","pid":1,"tid":1,"ts":1,"dur":2,'
+    b'"args":{"op_name":"MatMul","provider":"CPUExecutionProvider"}},'
+)
+_GPU = (
+    b'{"ph":"X","name":"k","cat":"kernel","pid":0,"tid":7,"ts":1,"dur":2,"args":{"stream":7,'
+    b'"correlation":7,"grid":[32,4,1],"block":[256,1,1],"shared memory":0}},'
+)
 _FRAME = b"\t    55d0c0de1234 "
 _SAMPLE = b"  7/7  1.000000: cpu-clock:\n" + _FRAME
 _SPEEDSCOPE = b'{"profiles":[],"shared":{"frames":[{"file":"'
@@ -199,8 +213,18 @@ PARSERS: dict[str, Parser] = {
         ((b"[", NODE[:-1] + b"]"), (b'[{"name":"', b'",' + NODE[1:-1] + b"]")),
         2 * LIMIT_S,
     ),
-    **BRICK_PARSERS,
-    "jitdump": Parser(
-        _scrub, (_jitdump(),), (b"\0\0\0\0", b"\x10\0\0\0", b"\xff" * 4, b"\n", b"DTiJ")
+    "bricks of traces": Parser(
+        read_trace,
+        (made.TORCH, made.VIZTRACER, made.ONNX_PARALLEL, b'{"traceEvents":[' + _GPU[:-1] + b"]}"),
+        (*JSON, *EVENTS, EVENT, _GPU, NODE, b'"grid":[1,1,1],', b'"bytes":'),
+        (
+            (b'{"schemaVersion":1,"traceEvents":[', _GPU[:-1] + b"]}"),
+            (b'[{"name":"', b'",' + EVENT[1:-1] + b"]"),
+        ),
+    ),
+    "digests": Parser(
+        read_digests,
+        (DIGESTS,),
+        (*JSON, *_split('"shape":|"values":|"AAAA",|"sha256":|[1,1],|"layer":0,')),
     ),
 }

@@ -20,20 +20,18 @@ from pytest_flamegate.profile.profilers.callgrind import (
 from pytest_flamegate.profile.profilers.tools import ProfilerError
 from tests.profile.fakes import FakeValgrind, Tools
 
-OUT = "version: 1\nevents: Ir\nfn=(1) {name}\n1 {cost}\ntotals: {total}\n"
 ILLEGAL = """vex amd64->IR: unhandled instruction bytes: 0x62 0xF1 0x7C 0x48
 ==1== valgrind: Unrecognised instruction at address 0x10914c.
 ==1== Process terminating with default action of signal 4 (SIGILL)
 """
-NO_REDIRECTION = """==1==
-valgrind:  Fatal error at startup: a function redirection
+NO_REDIRECTION = """valgrind:  Fatal error at startup: a function redirection
 valgrind:  which is mandatory for this platform-tool combination
 valgrind:  cannot be set up.  Details of the redirection are:
 """
 
 
-def out(name: str, cost: int, total: int | None = None) -> str:
-    return OUT.format(name=name, cost=cost, total=cost if total is None else total)
+def out(name: str, cost: int) -> str:
+    return f"version: 1\nevents: Ir\nfn=(1) {name}\n1 {cost}\ntotals: {cost}\n"
 
 
 def python(code: str, *more: str, timeout_s: float = 20.0) -> CountedRun:
@@ -57,22 +55,12 @@ def test_the_counts_of_all_processes_are_added(tools: Tools) -> None:
 
 
 def test_the_options_of_valgrind(tools: Tools) -> None:
-    """No settings of the user's, no simulated cache, children too, nothing beside the files."""
+    """No settings of the user's, children too, and nothing stays beside the result."""
     fake = FakeValgrind(tools)
     python("pass", "--tool=none")
     arguments, _ = fake.seen
-    assert arguments[:8] == [
-        "--command-line-only=yes",
-        "--tool=callgrind",
-        "--vgdb=no",
-        "--trace-children=yes",
-        "--cache-sim=no",
-        "--branch-sim=no",
-        "--separate-threads=no",
-        f"--separate-callers={CALLERS}",
-    ]
+    assert {"--command-line-only=yes", "--trace-children=yes"} < {*arguments[:8]}
     directory = Path(arguments[8].removeprefix("--callgrind-out-file=")).parent
-    assert arguments[9] == f"--log-file={directory}/log.%p"
     assert arguments[10:] == [sys.executable, "-I", "-S", "-c", "pass", "--tool=none"]
     assert not directory.exists()
 
@@ -110,13 +98,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "silent": ({"begun": False, "code": 1}, "E_PROFILER_FAILED", "exit status 1, no words"),
     "no file": ({"counts": {}}, "E_PROFILER_OUTPUT", "it wrote no file"),
     "killed": ({"killed": ["2"]}, "E_PROFILER_OUTPUT", "1 of 2 processes were killed"),
-    "empty": ({"counts": {"1": ""}}, "E_PROFILER_OUTPUT", "ends before its totals"),
     "binary": ({"counts": {"1": "\x00\x01"}}, "E_PROFILER_OUTPUT", "line 1"),
-    "contradiction": (
-        {"counts": {"1": out("main", 5, total=6)}},
-        "E_PROFILER_OUTPUT",
-        "add up to 5 instructions and its total says 6",
-    ),
 }
 
 
@@ -133,9 +115,8 @@ def test_every_failure_has_a_code(name: str, tools: Tools) -> None:
 
 def test_a_program_that_hangs(tools: Tools) -> None:
     FakeValgrind(tools, hang=True)
-    with pytest.raises(ToolError, match="E_TIMEOUT") as caught:
+    with pytest.raises(ToolError, match=r"E_TIMEOUT.*did not finish within 0\.3 s under valgrind"):
         python("pass", timeout_s=0.3)
-    assert "did not finish within 0.3 s under valgrind" in caught.value.problem
 
 
 def test_the_command_line_does_not_explain_a_failure(tools: Tools) -> None:
@@ -144,32 +125,21 @@ def test_the_command_line_does_not_explain_a_failure(tools: Tools) -> None:
         python("pass", "Unrecognised instruction")
 
 
-def test_without_valgrind_the_error_says_what_to_type(tools: Tools) -> None:
-    with pytest.raises(ToolError, match="E_PROFILER_ABSENT") as caught:
-        python("pass")
-    assert "apt install valgrind" in caught.value.remedy
-    seen = probe_callgrind()
-    assert (seen.usable, seen.code) == (False, "E_PROFILER_ABSENT")
-    assert "no program valgrind" in seen.reason
-
-
-def test_the_probe_of_a_valgrind_that_works(tools: Tools) -> None:
+def test_the_probe_of_an_absent_valgrind_and_of_one_that_works(tools: Tools) -> None:
+    absent = probe_callgrind()
+    assert (absent.usable, absent.code) == (False, "E_PROFILER_ABSENT")
+    assert "no program valgrind" in absent.reason
+    assert "apt install valgrind" in absent.remedy
     FakeValgrind(tools)
-    seen = probe_callgrind()
-    assert (seen.usable, seen.version, seen.event) == (True, "3.19.0", "Ir")
-    assert (seen.sees_python, seen.sees_native) == (False, True)
+    works = probe_callgrind()
+    assert (works.usable, works.version, works.event) == (True, "3.19.0", "Ir")
+    assert (works.sees_python, works.sees_native) == (False, True)
 
 
 HEAD = """# callgrind format
 version: 1
-creator: callgrind-3.19.0
-pid: 7
 cmd:  engine --prompt fn=(1) totals: 3
 part: 1
-
-
-desc: I1 cache:
-desc: Trigger: Program termination
 
 positions: line
 events: Ir
@@ -310,35 +280,11 @@ def test_a_caller_belongs_to_the_library_in_which_it_costs_most() -> None:
 
 
 def test_no_more_callers_are_read_than_were_asked_for() -> None:
-    """Otherwise a forged file of 64 KiB makes a stack of 30,000 frames for each library."""
+    """Otherwise a forged file makes a stack of 10,000 frames for each of its libraries."""
     name = "'".join(f"f{number}" for number in range(10_000))
-    libraries = "".join(f"ob=({n}) lib{n}\nfn=(1)\n1 1\n" for n in range(50))
-    text = f"version: 1\nevents: Ir\nfn=(1) {name}\n1 1\n{libraries}totals: 51\n"
-    found = parse_callgrind(text.splitlines())
-    assert {stack[-1].name for stack in found} == {"f0"}
-    assert len(found) == 51
-    assert max(map(len, found)) <= 2 * (CALLERS + 1)
-
-
-@pytest.mark.parametrize("stated", [TOTAL - 1, TOTAL + 1, 0])
-def test_functions_that_do_not_add_up_are_an_error(stated: int) -> None:
-    with pytest.raises(ProfilerError, match="E_PROFILER_OUTPUT") as caught:
-        parse(f"{HEAD}{BODY}totals: {stated}\n")
-    assert f"add up to {TOTAL} instructions and its total says {stated}" in caught.value.problem
-
-
-def test_a_lost_cost_line_is_noticed() -> None:
-    lines = f"{HEAD}{BODY}totals: {TOTAL}\n".splitlines()
-    # The line after a call costs nothing, and a bare position neither.
-    costs = [
-        at
-        for at, line in enumerate(lines)
-        if line[:1] in "0123456789+-*" and " " in line and "99999" not in line
-    ]
-    assert len(costs) == 10
-    for at in costs:
-        with pytest.raises(ProfilerError, match="E_PROFILER_OUTPUT"):
-            parse("\n".join(lines[:at] + lines[at + 1 :]))
+    (stack,) = parse_callgrind(f"{START[:-2]}{name}\n1 1\ntotals: 1\n".splitlines())
+    assert stack[-1].name == "f0"
+    assert len(stack) <= 2 * (CALLERS + 1)
 
 
 START = "version: 1\nevents: Ir\nfn=(1) f\n"
@@ -347,7 +293,6 @@ START = "version: 1\nevents: Ir\nfn=(1) f\n"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "ends before its totals"),
         ("\n\n", "ends before its totals"),
         ("hello\n", "line 1: it does not begin like a file of callgrind's"),
         (HEAD + BODY, "ends before its totals"),
@@ -367,6 +312,8 @@ START = "version: 1\nevents: Ir\nfn=(1) f\n"
         (f"{START}xyz=1\n", "line 4: xyz= is unknown"),
         (f"{START}totals: many\n", "line 4: it holds no figures of events"),
         ("version: 1\ntotals: 3\n", "line 2: it holds no figures of events"),
+        (f"{START}1 2\n1 3\ntotals: 6\n", "add up to 5 instructions and its total says 6"),
+        (f"{START}1 2\ntotals: 0\n", "add up to 2 instructions and its total says 0"),
     ],
 )
 def test_a_malformed_file_is_an_error(text: str, words: str) -> None:

@@ -16,10 +16,9 @@ from pytest_flamegate.profile.profilers import (
     PROFILERS,
     choose_profiler,
     explain_fallbacks,
-    make_profilers,
 )
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup, unused_path
-from pytest_flamegate.profile.profilers.perf import make_perf, perf_python_flags
+from pytest_flamegate.profile.profilers.perf import make_perf
 from pytest_flamegate.profile.profilers.pyspy import make_pyspy
 from pytest_flamegate.profile.profilers.tools import describe_permissions, failure_error
 from tests.profile.fakes import PERF as PERF_PLAN
@@ -35,13 +34,7 @@ NO_SPY = Probe(
     reason="Permission Denied: Try again.",
     remedy="Type: sudo sysctl kernel.yama.ptrace_scope=0",
 )
-NO_PERF = Probe(
-    "perf",
-    "",
-    code="E_PROFILER_ABSENT",
-    reason="no program perf on PATH",
-    remedy="Install it: apt install linux-perf.",
-)
+NO_PERF = Probe("perf", "", code="E_PROFILER_ABSENT", reason="no perf", remedy="Install it.")
 
 
 def choose(requested: str, setup: Setup, *probes: Probe) -> str | None:
@@ -56,7 +49,6 @@ def choose(requested: str, setup: Setup, *probes: Probe) -> str | None:
         ("auto", True, (SPY, PERF_SEES_PYTHON), "py-spy"),
         ("auto", True, (NO_SPY, PERF_SEES_PYTHON), "perf"),
         ("auto", False, (SPY, PERF), "perf"),
-        ("auto", False, (NO_SPY, PERF), "perf"),
         ("perf", True, (SPY, PERF), "perf"),
         ("py-spy", False, (SPY, PERF), "py-spy"),
         ("none", True, (), None),
@@ -74,9 +66,9 @@ def test_the_message_if_there_is_no_profiler() -> None:
     assert str(caught.value) == (
         "E_NO_PROFILER: No profiler can see the Python frames of this engine "
         "(py-spy: E_PROFILER_DENIED: Permission Denied: Try again; "
-        "perf: E_PROFILER_ABSENT: no program perf on PATH). "
+        "perf: E_PROFILER_ABSENT: no perf). "
         "py-spy: Type: sudo sysctl kernel.yama.ptrace_scope=0. "
-        "perf: Install it: apt install linux-perf. "
+        "perf: Install it. "
         "Or measure without profiles: --flamegate-profiler=none."
     )
 
@@ -110,22 +102,16 @@ def test_an_unknown_name_is_a_usage_error() -> None:
 
 
 def test_one_registry_names_the_profilers() -> None:
-    made = make_profilers(Setup())
-    assert {name: profiler.name for name, profiler in made.items()} == {n: n for n in PROFILERS}
+    assert {make(Setup()).name for make in PROFILERS.values()} == {*PROFILERS}
     assert set(options.PROFILERS) == {AUTO, NONE, "callgrind", *PROFILERS}
 
 
-@pytest.mark.parametrize(
-    ("version", "flags"),
-    [((3, 12, 9), ()), ((3, 13, 0), ("-X", "perf_jit")), ((3, 14, 1), ("-X", "perf_jit"))],
-)
+@pytest.mark.parametrize(("version", "flags"), [((3, 12, 9), ()), ((3, 13, 0), ("-X", "perf_jit"))])
 def test_python_names_its_functions_for_perf_from_3_13_on(
     version: tuple[int, int, int], flags: tuple[str, ...]
 ) -> None:
-    assert perf_python_flags(version) == flags
-    assert make_profilers(Setup(python=version))["perf"].python_flags == flags
-    native = make_profilers(Setup(python_engine=False, python=version))
-    assert native["perf"].python_flags == ()
+    assert make_perf(Setup(python=version)).python_flags == flags
+    assert make_perf(Setup(python_engine=False, python=version)).python_flags == ()
 
 
 def argv(profiler: Profiler, directory: Path) -> tuple[str, ...]:
@@ -176,7 +162,6 @@ def test_py_spy_samples_comparisons_faster(setup: Setup, rate_hz: int) -> None:
 @pytest.mark.parametrize(
     ("setup", "graph", "degraded"),
     [
-        (Setup(), "python", ()),
         (Setup(native=True, rate_hz=250), "python+native", ()),
         (
             Setup(native=True, rate_hz=500),
@@ -197,17 +182,14 @@ def test_a_profile_states_how_it_was_taken(
 
 
 def test_native_frames_of_py_spy_are_normalised(tools: Tools, tmp_path: Path) -> None:
-    frames = [
-        {"name": "0x7f5d851ed24a", "file": "/usr/lib/x86_64-linux-gnu/libc.so.6", "line": 0},
-        {"name": "0x7f5d851ed99a", "file": "/usr/lib/x86_64-linux-gnu/libc.so.6", "line": 0},
-        {"name": "matvec", "file": "/srv/engine.py", "line": 7},
-        {"name": "<module>", "file": "<string>", "line": 0},
-        {"name": "DOUBLE_matmul.constprop.0", "file": "/v/libblas-32a4b2a6.so", "line": 0},
-        {"name": "0x7f5d83276518", "file": "?", "line": 0},
-    ]
+    libc = "/usr/lib/x86_64-linux-gnu/libc.so.6"
+    named = [("0x7f5d851ed24a", libc, 0), ("0x7f5d851ed99a", libc, 0), ("0x7f5d83276518", "?", 0)]
+    named += [("matvec", "/srv/engine.py", 7), ("<module>", "<string>", 0)]
     document: dict[str, Any] = json.loads(SPEEDSCOPE)
-    document["shared"]["frames"] = frames
-    document["profiles"][0].update(samples=[[0, 1, 2, 3, 4, 5]], weights=[0.01])
+    document["shared"]["frames"] = [
+        {"name": name, "file": file, "line": line} for name, file, line in named
+    ]
+    document["profiles"][0].update(samples=[[0, 1, 3, 4, 2]], weights=[0.01])
     tools.add("py-spy", PYSPY, record={**PYSPY["record"], "file": json.dumps(document)})
     profiler = make_pyspy(Setup(native=True))
     (stack,) = profiler.parse(profiler.attach(os.getpid(), tmp_path).stop()).stacks
@@ -215,7 +197,6 @@ def test_native_frames_of_py_spy_are_normalised(tools: Tools, tmp_path: Path) ->
         ("[libc.so.6]", "libc.so.6", "native"),
         ("matvec", "engine.py", "python"),
         ("<module>", "<string>", "python"),
-        ("DOUBLE_matmul", "libblas.so", "native"),
         ("[unknown]", "unknown", "native"),
     ]
 
@@ -235,11 +216,9 @@ def test_an_option_that_a_profiler_lacks_is_a_usage_error(name: str, setup: Setu
 
 def test_auto_takes_the_profiler_that_has_the_option_or_says_why_none_has() -> None:
     asked = Setup(call_graph="fp")
-    chosen = choose_profiler("auto", asked, {"py-spy": SPY, "perf": PERF_SEES_PYTHON})
-    assert chosen is not None
-    assert chosen.name == "perf"
+    assert choose("auto", asked, SPY, PERF_SEES_PYTHON) == "perf"
     with pytest.raises(FlamegateError, match="E_NO_PROFILER") as caught:
-        choose_profiler("auto", asked, {"py-spy": SPY, "perf": PERF})
+        choose("auto", asked, SPY, PERF)
     assert "py-spy reads Python's own stacks and has no call graph 'fp'" in caught.value.problem
     assert "perf: sees no Python frames here" in caught.value.problem
 
@@ -264,18 +243,15 @@ def test_the_limits_of_a_container(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_the_kernel_does_not_report_is_left_out(tmp_path: Path) -> None:
-    unknown = "the kernel does not report its limits"
-    assert describe_permissions(tmp_path) == unknown
     proc = write_proc(tmp_path, "Seccomp:\tx\nCapEff:\tzz\n")
-    assert describe_permissions(proc) == unknown
+    assert describe_permissions(proc) == "the kernel does not report its limits"
 
 
 def test_a_denied_profiler_says_what_is_allowed_here() -> None:
-    denied = b"Access to performance monitoring and observability operations is limited."
+    denied, full = b"Access to performance monitoring is limited.", b"No space left on device"
     allowed = f" Here {describe_permissions()}."
     assert failure_error("perf", denied, 255).remedy.endswith(allowed)
-    full = failure_error("perf", b"No space left on device", 255)
-    assert "Here " not in full.remedy
+    assert "Here " not in failure_error("perf", full, 255).remedy
 
 
 def test_no_recording_takes_the_place_of_another(tmp_path: Path) -> None:

@@ -53,12 +53,8 @@ def test_folded_text_reads_back_exactly(stacks: dict[Stack, int]) -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        python("a;b"),
-        python("a\nb"),
-        python("f", "copy (1).py"),
-        native("f", "kernel"),
-        native("f", "a [b"),
-        Frame("f", "libc.so.6", "system"),
+        *(python("a;b"), python("a\nb"), python("f", "copy (1).py")),
+        *(native("f", "kernel"), native("f", "a [b"), Frame("f", "libc.so.6", "system")),
     ],
 )
 def test_a_frame_that_would_not_read_back_is_not_written(frame: Frame) -> None:
@@ -69,21 +65,10 @@ def test_a_frame_that_would_not_read_back_is_not_written(frame: Frame) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "f (a.py) 1",
-        "\n",
-        "f (a.py)\n",
-        "f (a.py) 0\n",
-        "f (a.py) -1\n",
-        "f (a.py) 01\n",
-        "f (a.py) 1e3\n",
-        "f (a.py) ٣\n",
-        "f (a.py) 1234567890123456\n",
-        "f (a.py) 1\nf (a.py) 2\n",
-        "f 1\n",
-        "f (a.py);;g (a.py) 1\n",
-        "(a.py) 1\n",
-        "f\u202e (a.py) 1\n",
-        "f\r (a.py) 1\n",
+        *("f (a.py) 1", "\n", "f (a.py)\n", "f (a.py) 0\n", "f (a.py) -1\n", "f (a.py) 01\n"),
+        *("f (a.py) 1e3\n", "f (a.py) ٣\n", "f (a.py) 1234567890123456\n", "f 1\n"),
+        *("f (a.py) 1\nf (a.py) 2\n", "f (a.py);;g (a.py) 1\n", "(a.py) 1\n"),
+        *("f\u202e (a.py) 1\n", "f\r (a.py) 1\n"),
     ],
 )
 def test_malformed_text_is_an_error(text: str) -> None:
@@ -112,14 +97,9 @@ def test_pooled_profiles_add_up() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"profiler": "py-spy"},
-        {"profiler_version": "6.2"},
-        {"event": "cpu-clock:u"},
-        {"rate_hz": 200},
-        {"call_graph": "fp"},
-        {"python": "3.12.1"},
-        {"covers": "process"},
-        {"unit": "instructions"},
+        *({"profiler": "py-spy"}, {"profiler_version": "6.2"}, {"event": "cpu-clock:u"}),
+        *({"rate_hz": 200}, {"call_graph": "fp"}, {"python": "3.12.1"}),
+        *({"covers": "process"}, {"unit": "instructions"}),
     ],
 )
 def test_profiles_taken_under_other_conditions_are_not_pooled(change: dict[str, object]) -> None:

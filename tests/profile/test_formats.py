@@ -4,7 +4,6 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UndecidedError
 from pytest_flamegate.core.text import NAME_BYTES
@@ -120,15 +119,11 @@ def test_counts_with_a_point(text: str, counts: list[int], *, rounded: bool) -> 
         ("a;b 1\na;c\n", 'Line 2 .*"a;c"'),
         ("a 1\nb -1\n", "Line 2"),
         ("a 1\nb nan\n", "Line 2"),
-        ("a 1\nb inf\n", "Line 2"),
         ("a 1\nb 1" + "0" * 17 + ".0e99\n", "counts more than"),
         ("a 1\nb ٣\n", "Line 2"),
-        ("a 1\n12\n", "Line 2"),
         ("a 1\nb " + "9" * 30 + "\n", "Line 2"),
-        ("a 1e99\n", "counts more than"),
         ("a " + "9" * 16 + "\n", "counts more than"),
         ("a 999999999999999\na 1\n", "counts more than"),
-        ("a 0.4\nb 0.4\n", "fractions"),
         ("a 1.5\nb 2\n", "fractions"),
         ("a;b 10 12\na;c 3 4\n", "two counts"),
         (";".join("f" * (collapsed.MAX_DEPTH + 1)) + " 1\n", "deeper than"),
@@ -144,9 +139,6 @@ def test_all_stacks_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert stacks("a;b 1\na;b 2\na;c;d 1\n")
     with pytest.raises(ReceiptError, match=r"E_PROFILE_FILE.*together"):
         stacks("a;b 1\na;c 2\na;d 1\n")
-
-
-def test_no_samples_are_an_error() -> None:
     with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
         stacks("a;b 0\n")
 
@@ -157,7 +149,6 @@ def test_no_samples_are_an_error() -> None:
         (b"", "empty"),
         (b" \n\r\n", "empty"),
         (b"# only a comment\n", "no known format"),
-        (b"hello\nworld\n", "no known format"),
         (b"PERFILE2\x00\x01", "perf's own recording.*perf script"),
         (b"# callgrind format\nversion: 1\n", "callgrind"),
         (b'{"traceEvents": []}', "trace of events.*speedscope.app"),
@@ -165,7 +156,6 @@ def test_no_samples_are_an_error() -> None:
         (b"\x00\x01 12\n", "no known format"),
         ("a;b 12\n".encode("utf-16"), "no known format"),
         (gzip.compress(b"a 1\n", mtime=0)[:-9], "cut off"),
-        (b"\x1f\x8bxxxx", "damaged"),
         (gzip.compress(b"a 1\n", mtime=0) + b"b 2\n", "damaged"),
         (gzip.compress(b"a 1\n", mtime=0)[:-8] + b"\0" * 8, "damaged"),
         (gzip.compress(b"\x0a\x04\x08\x01\x10\x02\x00", mtime=0), "no known format"),
@@ -176,15 +166,13 @@ def test_a_file_that_is_no_profile_is_described(data: bytes, words: str) -> None
         parse_profile(data)
 
 
-def test_a_compressed_profile_is_read(tmp_path: Path) -> None:
+def test_a_compressed_profile_is_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "x.folded.gz"
-    path.write_bytes(gzip.compress(b"a;b 3\n", mtime=0))
-    assert parse_profile(read_file(path)).stacks == {(plain("a"), plain("b")): 3}
-
-
-def test_a_profile_compressed_in_parts_is_read_whole() -> None:
-    data = gzip.compress(b"a;b 3\n", mtime=0) + gzip.compress(b"a 2\n")
-    assert parse_profile(data).stacks == {(plain("a"), plain("b")): 3, (plain("a"),): 2}
+    path.write_bytes(gzip.compress(b"a;b 3\n", mtime=0) + gzip.compress(b"a 2\n"))
+    read = parse_profile(read_file(path))
+    assert read.stacks == {(plain("a"), plain("b")): 3, (plain("a"),): 2}
+    with pytest.raises(ToolError, match="E_CANNOT_READ"):
+        read_file(tmp_path / "gone")
 
 
 def test_a_frame_in_braces_is_no_json() -> None:
@@ -200,21 +188,3 @@ def test_a_file_that_is_too_large_is_an_error(
     path.write_bytes(pack(b"a;b 3\n" * 200))
     with pytest.raises(ReceiptError, match="E_TOO_LARGE"):
         parse_profile(read_file(path))
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="E_CANNOT_READ"):
-        read_file(tmp_path / "gone")
-
-
-LINES = st.lists(
-    st.tuples(
-        st.lists(
-            st.text(max_size=6)
-            | st.sampled_from(["f (a.py:3)", "x_[k]", "[lib.so]", "py::", "thread (1)", "a (b)"]),
-            max_size=5,
-        ).map(";".join),
-        st.integers(-1, 10**16) | st.floats() | st.text(max_size=3),
-    ).map(lambda pair: f"{pair[0]} {pair[1]}"),
-    max_size=6,
-).map("\n".join)

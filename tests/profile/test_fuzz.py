@@ -9,15 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.profile.frames import (
-    fold_profile,
-    make_native_frame,
-    make_python_frame,
-    parse_folded,
-)
-from tests.profile.parser import Parser
-from tests.profile.parsers import PARSERS
-from tests.profile.profiles import profile
+from tests.profile.parsers import PARSERS, Parser
 
 INPUT_BYTES = 65536
 ALLOWANCE_BYTES = 1 << 20
@@ -30,6 +22,9 @@ DAILY = settings(
     suppress_health_check=list(HealthCheck),
 )
 NIGHTLY = settings(DAILY, max_examples=1_000, derandomize=False)
+often = pytest.mark.parametrize(
+    "effort", [DAILY, pytest.param(NIGHTLY, marks=pytest.mark.nightly)], ids=["daily", "nightly"]
+)
 PIECES = (b"f", b"(", b")", b" [", b"]", b";", b"\\", b"\xff", "\u202e".encode(), b"\x1b[2J", b"0x")
 each = pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
 
@@ -64,9 +59,12 @@ def peak_bytes(parser: Parser, data: bytes) -> int:
         tracemalloc.stop()
 
 
-def mutate(parser: Parser, data: st.DataObject) -> bytes:
-    """Return a valid file in which up to three parts are replaced, or a slot with any name."""
-    if len(parser.slots) > 0 and data.draw(st.booleans()):
+def draw_file(parser: Parser, data: st.DataObject) -> bytes:
+    """Return any bytes, or a valid file with up to three parts replaced or any name in a slot."""
+    shape = data.draw(st.sampled_from(["bytes", "parts", "parts", "slot"]))
+    if shape == "bytes":
+        return data.draw(st.binary(max_size=400))
+    if shape == "slot" and parser.slots:
         before, after = data.draw(st.sampled_from(parser.slots))
         pieces = st.lists(st.sampled_from((*parser.tokens, *PIECES)), max_size=12)
         return before + b"".join(data.draw(pieces)) + after
@@ -80,25 +78,14 @@ def mutate(parser: Parser, data: st.DataObject) -> bytes:
 
 
 @each
-@DAILY
-@given(data=st.binary(max_size=400))
-def test_any_bytes(parser: Parser, data: bytes) -> None:
-    assert re.fullmatch(r"read|E_[A-Z_]+", read(parser, data))
+@often
+def test_any_bytes_and_files_that_are_nearly_valid(parser: Parser, effort: settings) -> None:
+    @effort
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        assert re.fullmatch(r"read|E_[A-Z_]+", read(parser, draw_file(parser, data)))
 
-
-@each
-@DAILY
-@given(data=st.data())
-def test_a_file_that_is_nearly_valid(parser: Parser, data: st.DataObject) -> None:
-    read(parser, mutate(parser, data))
-
-
-@pytest.mark.nightly
-@each
-@NIGHTLY
-@given(data=st.data())
-def test_many_files_that_are_nearly_valid(parser: Parser, data: st.DataObject) -> None:
-    read(parser, mutate(parser, data))
+    check()
 
 
 @each
@@ -118,18 +105,3 @@ def test_64_kib_of_one_thing_take_little_time_and_memory(parser: Parser) -> None
             data = before + filling[:room] + after
             assert cpu_s(parser, data) <= parser.limit_s, (token, before)
         assert peak_bytes(parser, data) <= 10 * len(data) + ALLOWANCE_BYTES, token
-
-
-@DAILY
-@given(
-    st.one_of(st.text(), st.text(alphabet="f();[] \\\x1b\u202e\udcff@.:/'+0x", max_size=30)),
-    st.text(alphabet="/lib.so[] ()kernel;\n", max_size=20),
-)
-def test_any_frame_folds_and_reads_back(name: str, module: str) -> None:
-    stack = (
-        make_python_frame(name, module),
-        make_native_frame(name, module) or make_python_frame("f", "m"),
-    )
-    text = fold_profile(profile({stack: 3}))
-    assert text.count("\n") == 1
-    assert parse_folded(text) == {stack: 3}

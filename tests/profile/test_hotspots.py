@@ -16,10 +16,7 @@ from tests.profile.profiles import native, profile, python, system
     ("frame", "expected"),
     [
         (python("ternary_gemv"), "matmul"),
-        (python("matvec"), "matmul"),
-        (python("Linear.forward"), "matmul"),
         (python("quantize"), "quantisation"),
-        (python("unpack_tq2_0"), "quantisation"),
         (python("rms_norm"), "norm"),
         (python("normalise_text"), "python"),
         (python("attention"), "attention"),
@@ -27,14 +24,10 @@ from tests.profile.profiles import native, profile, python, system
         (python("rope"), "attention"),
         (python("property"), "python"),
         (native("sgemv_kernel_4x4", "libblas.so"), "matmul"),
-        (native("sdot_k_SKYLAKEX", "libblas.so"), "matmul"),
         (native("ggml_vec_dot_q4_0_q8_0", "libggml.so"), "matmul"),
         (native("bitnet::kernels::i2s::matmul_i2s", "bitnet"), "matmul"),
-        (native("dequantize_row_q4_0", "libggml.so"), "quantisation"),
-        (native("ggml_compute_forward_rms_norm", "libggml.so"), "norm"),
         (native("ggml_compute_forward_soft_max", "libggml.so"), "attention"),
         (native("__memcpy_avx512_unaligned_erms", "libc.so.6"), "memory"),
-        (native("cfree", "libc.so.6"), "memory"),
         (native("_PyObject_Malloc", "libpython3.11.so.1.0"), "memory"),
         (native("_PyEval_EvalFrameDefault", "libpython3.11.so.1.0"), "python"),
         (native("double_add", "_multiarray_umath.so"), "native"),
@@ -91,23 +84,14 @@ def test_functions_of_one_name_are_one_hotspot_that_shows_the_heaviest() -> None
 
 def test_the_order_of_the_stacks_does_not_matter() -> None:
     stacks: dict[Stack, int] = {(ROOT, NORM): 5, (ROOT, GEMV): 5, (ROOT, system("read")): 5}
-    backwards = dict(reversed(stacks.items()))
-    assert rank_hotspots(profile(stacks)) == rank_hotspots(profile(backwards))
-    assert [s.name for s in rank_hotspots(profile(stacks))][:3] == [
-        "read",
-        "rms_norm",
-        "ternary_gemv",
-    ]
+    spots = rank_hotspots(profile(stacks))
+    assert spots == rank_hotspots(profile(dict(reversed(stacks.items()))))
+    assert [spot.name for spot in spots][:3] == ["read", "rms_norm", "ternary_gemv"]
 
 
-@pytest.mark.parametrize(
-    ("samples", "floor", "code"),
-    [(0, 0, "E_NO_SAMPLES"), (0, 100, "E_NO_SAMPLES"), (99, 100, "E_FEW_SAMPLES"), (100, 100, "")],
-)
-def test_too_few_samples_are_an_error(samples: int, floor: int, code: str) -> None:
-    taken = profile({(ROOT,): samples} if samples else {})
-    if code:
-        with pytest.raises(UndecidedError, match=code):
-            require_samples(taken, floor)
-    else:
-        require_samples(taken, floor)
+def test_too_few_samples_are_an_error() -> None:
+    with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
+        require_samples(profile({}), 0)
+    with pytest.raises(UndecidedError, match="E_FEW_SAMPLES"):
+        require_samples(profile({(ROOT,): 99}), 100)
+    require_samples(profile({(ROOT,): 100}), 100)

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -65,6 +64,7 @@ def dies(prompt, max_tokens):
     os._exit(3)
     yield
 """
+TALK = "import sys; sys.stdout.write('x' * int(sys.argv[-1]))"
 
 
 def served(directory: Path, function: str, max_tokens: int = 20) -> tuple[Plan, Workload]:
@@ -82,24 +82,21 @@ def served(directory: Path, function: str, max_tokens: int = 20) -> tuple[Plan, 
 
 
 def streamed(
-    directory: Path, code: str, *arguments: str, **changes: Any
+    directory: Path, *arguments: str, max_tokens: int = 20, threads: int = 1
 ) -> tuple[Streamed, Workload]:
     workload = Workload(
         name="w",
         engine="command",
-        prompt=changes.pop("prompt", "p"),
-        max_tokens=changes.pop("max_tokens", 20),
+        prompt="p",
+        max_tokens=max_tokens,
+        threads=threads,
         source="test",
         directory=directory,
-        command=(sys.executable, "-I", "-S", "-c", code, *arguments),
-        **changes,
+        command=(sys.executable, "-I", "-S", "-c", TALK, *arguments),
     )
     plan = engine("command").plan(workload, None)
     assert isinstance(plan, Streamed)
     return plan, workload
-
-
-TALK = "import sys; sys.stdout.write('x' * int(sys.argv[-1]))"
 
 
 def counted(of: tuple[Plan, Workload]) -> instructions.InstructionCount:
@@ -115,7 +112,7 @@ def own(found: instructions.InstructionCount) -> dict[str, int]:
 
 @pytest.mark.parametrize("function", ["work", "words"])
 def test_loading_is_not_counted(function: str, tools: Tools, tmp_path: Path) -> None:
-    FakeValgrind(tools, per_token=100, load=5000)
+    fake = FakeValgrind(tools, per_token=100, load=5000)
     found = counted(served(tmp_path, function))
     assert (found.per_token, found.profile.covers, found.tokens) == (100.0, "decode", (1, 9))
     assert own(found) == {"decode": 800}
@@ -123,6 +120,12 @@ def test_loading_is_not_counted(function: str, tools: Tools, tmp_path: Path) -> 
     assert (profile.unit, profile.event, profile.profiler) == ("instructions", "Ir", "callgrind")
     assert (profile.profiler_version, profile.python) == ("3.19.0", platform.python_version())
     assert C_FUNCTIONS in profile.degraded
+    # The engine gets its own environment, and leaves no bytecode.
+    _, environment = fake.seen
+    assert environment["PYTHONHASHSEED"] == "0"
+    assert environment["OPENBLAS_NUM_THREADS"] == "1"
+    assert environment["PYTHONDONTWRITEBYTECODE"] == "1"
+    assert [path.name for path in tmp_path.iterdir() if path != tools.directory] == ["targets.py"]
 
 
 def test_an_engine_of_another_environment_is_counted_in_it(tools: Tools, tmp_path: Path) -> None:
@@ -132,11 +135,8 @@ def test_an_engine_of_another_environment_is_counted_in_it(tools: Tools, tmp_pat
     other.symlink_to(sys.executable)
     plan, workload = served(tmp_path, "work")
     assert isinstance(plan, Served)
-    found = count_instructions(
-        replace(plan, python=str(other)), workload, environment.make_environment(workload)
-    )
-    assert found.per_token == 100.0
-    assert found.profile.python == platform.python_version()
+    found = counted((replace(plan, python=str(other)), workload))
+    assert (found.per_token, found.profile.python) == (100.0, platform.python_version())
     arguments, _ = fake.seen
     assert str(other) in arguments
     assert sys.executable not in arguments
@@ -146,10 +146,10 @@ def test_a_program_is_counted_whole_unless_its_number_of_tokens_can_be_set(
     tools: Tools, tmp_path: Path
 ) -> None:
     FakeValgrind(tools)
-    found = counted(streamed(tmp_path, TALK, "{prompt}", "{max_tokens}", max_tokens=4, threads=4))
+    found = counted(streamed(tmp_path, "{prompt}", "{max_tokens}", max_tokens=4, threads=4))
     assert (found.per_token, found.profile.covers, found.tokens) == (100.0, "decode", (1, 4))
     assert found.profile.degraded[0] == instructions.THREADS
-    found = counted(streamed(tmp_path, TALK, "7", max_tokens=7))
+    found = counted(streamed(tmp_path, "7", max_tokens=7))
     assert (found.per_token, found.profile.covers, found.tokens) == (5700 / 7, "process", (0, 7))
     assert own(found) == {"load": 5000, "decode": 700}
     assert (found.profile.python, C_FUNCTIONS in found.profile.degraded) == ("", False)
@@ -160,23 +160,11 @@ def test_one_token_leaves_nothing_to_subtract(tools: Tools, tmp_path: Path) -> N
     FakeValgrind(tools)
     for of in (
         served(tmp_path, "work", max_tokens=1),
-        streamed(tmp_path, TALK, "{max_tokens}", max_tokens=1),
+        streamed(tmp_path, "{max_tokens}", max_tokens=1),
     ):
         found = counted(of)
         assert (found.per_token, found.profile.covers, found.tokens) == (5100.0, "process", (0, 1))
         assert instructions.ONE_TOKEN in found.profile.degraded
-
-
-def test_the_engine_gets_its_own_environment_and_leaves_no_bytecode(
-    tools: Tools, tmp_path: Path
-) -> None:
-    fake = FakeValgrind(tools)
-    counted(served(tmp_path, "work"))
-    _, environment = fake.seen
-    assert environment["PYTHONHASHSEED"] == "0"
-    assert environment["OPENBLAS_NUM_THREADS"] == "1"
-    assert environment["PYTHONDONTWRITEBYTECODE"] == "1"
-    assert [path.name for path in tmp_path.iterdir() if path != tools.directory] == ["targets.py"]
 
 
 @pytest.mark.parametrize(
@@ -195,20 +183,18 @@ def test_an_engine_that_fails(
     function: str, code: str, words: str, tools: Tools, tmp_path: Path
 ) -> None:
     FakeValgrind(tools)
-    with pytest.raises(FlamegateError, match=f"^{code}:") as caught:
+    with pytest.raises(FlamegateError, match=f"^{code}:.*{words}"):
         counted(served(tmp_path, function))
-    assert words in caught.value.problem
 
 
 def test_tokens_that_cost_nothing_are_an_error(tools: Tools, tmp_path: Path) -> None:
     FakeValgrind(tools, per_token=0)
-    with pytest.raises(FlamegateError, match="E_PROFILER_OUTPUT") as caught:
+    with pytest.raises(FlamegateError, match=r"E_PROFILER_OUTPUT.*\(5000\) than 1 \(5000\)"):
         counted(served(tmp_path, "work"))
-    assert "9 tokens took no more instructions (5000) than 1 (5000)" in caught.value.problem
 
 
 def test_a_callable_a_server_and_reported_tokens_cannot_be_counted(tmp_path: Path) -> None:
-    plan, workload = streamed(tmp_path, TALK, "{max_tokens}")
+    plan, workload = streamed(tmp_path, "{max_tokens}")
     for other, words in (
         (Served({}, call=lambda _prompt, tokens: range(tokens)), "a running process"),
         (replace(plan, token_unit=UNIT), "reports its tokens itself"),
@@ -249,16 +235,12 @@ def test_the_difference_says_how_it_was_taken() -> None:
 
 
 def test_less_in_one_stack_is_taken_off_another_of_the_same_function() -> None:
-    before = {"main>a>look": 1000, "main>b>look": 100, "main>gemv": 0}
-    profile = taken({"main>a>look": 940, "main>b>look": 400, "main>gemv": 9000}, before)
-    assert paths(profile) == {"main>b>look": 240, "main>gemv": 9000}
-    assert profile.degraded == ("noted",)
-
-
-def test_a_function_that_took_less_is_left_out_with_a_note() -> None:
-    profile = taken({"main>free": 90, "main>gemv": 1000}, {"main>free": 100, "main>gemv": 0})
-    assert paths(profile) == {"main>gemv": 1000}
-    assert profile.degraded[1].endswith("are left out: 10 instructions, 1.00%")
+    before = {"main>a>look": 1000, "main>b>look": 100, "main>free": 190}
+    long = {"main>a>look": 940, "main>b>look": 400, "main>free": 100, "main>gemv": 8760}
+    profile = taken(long, before)
+    assert paths(profile) == {"main>b>look": 240, "main>gemv": 8760}
+    assert profile.degraded[0] == "noted"
+    assert profile.degraded[1].endswith("are left out: 90 instructions, 1.00%")
 
 
 def test_small_stacks_keep_their_function_and_lose_their_callers() -> None:
@@ -300,12 +282,8 @@ def test_the_count_of_each_function_is_exact(long: dict[str, int], short: dict[s
             own[path.rpartition(">")[2]] += sign * cost
     profile = taken(long, short)
     assert all(count > 0 for count in profile.stacks.values())
-    found = (
-        {spot.name: spot.self_samples for spot in rank_hotspots(profile)} if profile.samples else {}
-    )
-    for name, cost in own.items():
-        assert found.get(name, 0) == max(cost, 0)
-    left_out = -sum(cost for cost in own.values() if cost < 0)
-    assert profile.samples - left_out == sum(own.values())
-    noted = [note for note in profile.degraded if "left out" in note]
-    assert bool(noted) == (left_out > 0)
+    found: Counter[str] = Counter()
+    for each, count in profile.stacks.items():
+        found[each[-1].name] += count
+    assert found == +own
+    assert any("left out" in note for note in profile.degraded) == bool(-own)

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.profilers import perf_data
 from pytest_flamegate.profile.profilers.perf_data import ParsedScript, parse_script
 from pytest_flamegate.profile.stacks import trim_stacks
 from tests.profile.profiles import DATA, native, profile, python
 
-TEST_JITDUMP_HEADER = struct.pack("=4I2Q2I", 0x4A695444, 1, 40, 62, 0, 7, 0, 0)[:40]
+JITDUMP = struct.pack("=4I2Q2I", 0x4A695444, 1, 40, 62, 0, 7, 0, 0)[:40]
 
 
 def record(kind: int, body: bytes) -> bytes:
@@ -33,22 +32,19 @@ def scrubbed(path: Path, content: bytes) -> bytes:
 
 def test_control_characters_leave_names_and_nothing_else(tmp_path: Path) -> None:
     unwinding = record(4, b"\x0a\x00\x09")
-    before = (
-        TEST_JITDUMP_HEADER + loaded(b"py::f:/x.py") + unwinding + loaded("py::a\n\tü\x7f".encode())
-    )
-    after = TEST_JITDUMP_HEADER + loaded(b"py::f:/x.py") + unwinding + loaded("py::a??ü?".encode())
-    assert scrubbed(tmp_path / "jit.dump", before) == after
+    begun = JITDUMP + loaded(b"py::f:/x.py") + unwinding
+    after = begun + loaded("py::a??ü?".encode())
+    assert scrubbed(tmp_path / "jit.dump", begun + loaded("py::a\n\tü\x7f".encode())) == after
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"short",
-        TEST_JITDUMP_HEADER,
-        TEST_JITDUMP_HEADER + loaded(b"py::a\n")[:50],
-        TEST_JITDUMP_HEADER + struct.pack("=2IQ", 0, 0, 1),
-        TEST_JITDUMP_HEADER + struct.pack("=2IQ", 0, 2**32 - 1, 1),
+        JITDUMP,
+        JITDUMP + loaded(b"py::a\n")[:50],
+        JITDUMP + struct.pack("=2IQ", 0, 0, 1),
+        JITDUMP + struct.pack("=2IQ", 0, 2**32 - 1, 1),
         b"no jitdump at all, but long enough to hold a header of one",
     ],
 )
@@ -58,7 +54,7 @@ def test_a_damaged_dump_is_left_as_it_is(content: bytes, tmp_path: Path) -> None
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "target"
-    target.write_bytes(TEST_JITDUMP_HEADER + loaded(b"a\nb"))
+    target.write_bytes(JITDUMP + loaded(b"a\nb"))
     (tmp_path / "jit.dump").symlink_to(target)
     with pytest.raises(OSError, match="symbolic"):
         perf_data.scrub_names(tmp_path / "jit.dump")
@@ -90,16 +86,13 @@ def recorded(name: str) -> bytes:
 
 def test_dwarf_stacks_reach_from_the_start_of_the_process_to_the_kernel() -> None:
     script = parse(recorded("dwarf"))
-    assert sum(script.stacks.values()) == 6
-    assert script.pids == {16592}
+    assert (sum(script.stacks.values()), script.pids) == (6, {16592})
     assert {stack[0] for stack in script.stacks} == {native("_start", "python3.11")}
     (gemv,) = [stack for stack in script.stacks if stack[-1].name == "dgemv_kernel_4x4"]
-    assert gemv[-1] == native("dgemv_kernel_4x4", "libscipy_openblas64_.so")
+    assert gemv[-1].module == "libscipy_openblas64_.so"
     assert script.stacks[gemv] == 2
-    assert {stack[-1] for stack in script.stacks if stack[-1].kind == "system"} == {
-        Frame("mas_walk", "kernel", "system"),
-        Frame("finish_task_switch", "kernel", "system"),
-    }
+    in_kernel = {stack[-1].name for stack in script.stacks if stack[-1].kind == "system"}
+    assert in_kernel == {"mas_walk", "finish_task_switch"}
 
 
 def test_a_run_of_frames_without_an_address_is_one_frame() -> None:
@@ -125,16 +118,10 @@ def test_python_frames_come_from_the_jitdump_without_trampolines() -> None:
 
 
 def test_times_and_losses_are_counted() -> None:
-    script = parse(
-        HEADER
-        + FRAME
-        + b"\n16760/16760  4006.293138: PERF_RECORD_LOST lost 71\n"
-        + b"16760/16760  4006.297124: PERF_RECORD_LOST lost 12\n"
-        + b"16760/16760  4006.297124: PERF_RECORD_LOST_SAMPLES lost samples 80\n"
-        + b"16593/16592  3956.045223: cpu-clock:u: \n"
-        + FRAME
-        + b"\n"
-    )
+    lost = b"\n7/7  4006.293138: PERF_RECORD_LOST lost 71\n7/7  4006.3: PERF_RECORD_LOST lost 12\n"
+    lost += b"7/7  4006.297124: PERF_RECORD_LOST_SAMPLES lost samples 80\n"
+    other = b"16593/16592  3956.045223: cpu-clock:u: \n"
+    script = parse(HEADER + FRAME + lost + other + FRAME + b"\n")
     assert (script.lost, script.span_ns, script.pids) == (83, 1_000_001_000, {16592, 16593})
     assert script.stacks == {(SGEMV,): 2}
 
@@ -176,15 +163,12 @@ def test_a_sample_without_a_call_chain_is_a_sample() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        HEADER + FRAME,
-        HEADER,
-        FRAME,
+        *(HEADER + FRAME, HEADER, FRAME, b"\x00\xff\n"),
         HEADER + b"\tnot hexadecimal\n\n",
         HEADER + b"words that perf does not say\n",
         b"99999999999/1  3.000001: cpu-clock: \n\n",
         b"1/1  9999999999999.000001: cpu-clock: \n\n",
         b"1/1  3.000001: cpu-clock: no frame\n",
-        b"\x00\xff\n",
     ],
 )
 def test_a_line_that_perf_does_not_write_is_an_error(text: bytes) -> None:
@@ -192,20 +176,15 @@ def test_a_line_that_perf_does_not_write_is_an_error(text: bytes) -> None:
         parse(text)
 
 
-@pytest.mark.parametrize("name", ["fp", "dwarf", "jit"])
 @pytest.mark.parametrize("size", [1, 7, 4096])
-def test_chunks_may_end_anywhere(name: str, size: int) -> None:
-    text = recorded(name) * 3
+def test_chunks_may_end_anywhere(size: int) -> None:
+    text = recorded("fp") + recorded("dwarf")
     whole = parse(text)
     pieces = parse_script(
         (text[at : at + size] for at in range(0, len(text), size)), ("/home/me/project/",)
     )
-    assert pieces.stacks == whole.stacks
-    assert (pieces.pids, pieces.first_ns, pieces.last_ns) == (
-        whole.pids,
-        whole.first_ns,
-        whole.last_ns,
-    )
+    assert (pieces.stacks, pieces.pids) == (whole.stacks, whole.pids)
+    assert (pieces.first_ns, pieces.last_ns) == (whole.first_ns, whole.last_ns)
 
 
 def test_memory_stays_flat_as_the_input_grows() -> None:

@@ -20,9 +20,7 @@ from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import perf, perf_data, pyspy
 from pytest_flamegate.profile.profilers.base import Profiler, Setup
 from pytest_flamegate.profile.profilers.callgrind import count_program
-from pytest_flamegate.profile.profilers.instructions import (
-    build_instruction_profile,
-)
+from pytest_flamegate.profile.profilers.instructions import build_instruction_profile
 from pytest_flamegate.profile.stacks import require_stacks, trim_stacks
 from tests.tools import require
 
@@ -36,7 +34,13 @@ MAKE: dict[str, Callable[[Setup], Profiler]] = {"perf": perf.make_perf, "py-spy"
 # on stdout once it is warm, and ends quietly on SIGINT.
 ENGINE = """
 import ctypes, sys, time
-{matvec}
+import numpy as np
+A, X = np.ones((600, 600)), np.ones(600)
+
+def matvec():
+    for _ in range(20):
+        A @ X
+
 def rms_norm(n):
     total = 0.0
     for value in range(n):
@@ -63,22 +67,6 @@ try:
 except KeyboardInterrupt:
     pass
 """
-NUMPY = """
-import numpy as np
-A, X = np.ones((600, 600)), np.ones(600)
-
-def matvec():
-    for _ in range(20):
-        A @ X
-"""
-# Printed as it is, its name would be two frames of another library.
-HOSTILE = """
-def matvec():
-    return sum(value * value for value in range(2000))
-
-name = "m;v (/a.so)\\n\\t      123 i2s_gemv (/lib/ggml.so)"
-matvec.__code__ = matvec.__code__.replace(co_name=name, co_qualname=name)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +80,9 @@ def usable() -> Callable[..., None]:
     return check
 
 
-def start_engine(matvec: str, *flags: str) -> Child:
+def start_engine(*flags: str) -> Child:
     env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    child = process.start([sys.executable, *flags, "-c", ENGINE.format(matvec=matvec)], env=env)
+    child = process.start([sys.executable, *flags, "-c", ENGINE], env=env)
     deadline = time.monotonic() + 30
     while b"ready" not in child.stdout_bytes() and child.poll() is None:
         assert time.monotonic() < deadline
@@ -103,9 +91,9 @@ def start_engine(matvec: str, *flags: str) -> Child:
     return child
 
 
-def sample(profiler: Profiler, matvec: str, directory: Path, cpu_s: float = 0.5) -> Profile:
+def sample(profiler: Profiler, directory: Path, cpu_s: float = 0.5) -> Profile:
     """Sample ``cpu_s`` seconds of CPU time of the engine, cut to its root."""
-    child = start_engine(matvec, *profiler.python_flags)
+    child = start_engine(*profiler.python_flags)
     try:
         started = clocks.read_start_ticks(child.pid)
         recording = profiler.attach(child.pid, directory)
@@ -133,10 +121,9 @@ def sample(profiler: Profiler, matvec: str, directory: Path, cpu_s: float = 0.5)
 def test_the_trial_reports_what_each_profiler_sees(usable: Callable[..., None]) -> None:
     usable(*MAKE)
     probes = {name: make(SETUP).probe() for name, make in MAKE.items()}
-    assert all(probe.version[0].isdigit() for probe in probes.values())
-    assert all(
-        (probe.code, probe.reason, probe.remedy) == ("", "", "") for probe in probes.values()
-    )
+    for probe in probes.values():
+        assert probe.version[0].isdigit()
+        assert (probe.code, probe.reason, probe.remedy) == ("", "", "")
     assert probes["perf"].event.startswith("cpu-clock")
     assert probes["perf"].sees_native
     assert (probes["py-spy"].sees_python, probes["py-spy"].sees_native) == (True, False)
@@ -148,7 +135,7 @@ def test_py_spy_finds_where_python_spends_its_time(
 ) -> None:
     usable("py-spy")
     # Long enough for a function of a few percent to be sampled.
-    profile = sample(pyspy.make_pyspy(SETUP), NUMPY, tmp_path, cpu_s=2.0)
+    profile = sample(pyspy.make_pyspy(SETUP), tmp_path, cpu_s=2.0)
     require_samples(profile, 10)
     assert profile.completeness >= 0.99
     assert profile.python == SETUP.python_text
@@ -162,7 +149,7 @@ def test_py_spy_finds_where_python_spends_its_time(
 def test_py_spy_shows_native_frames_on_request(usable: Callable[..., None], tmp_path: Path) -> None:
     usable("py-spy")
     setup = Setup(project=SETUP.project, native=True)
-    profile = sample(pyspy.make_pyspy(setup), NUMPY, tmp_path)
+    profile = sample(pyspy.make_pyspy(setup), tmp_path)
     require_samples(profile, 10)
     assert profile.call_graph == "python+native"
     assert profile.completeness >= 0.9
@@ -175,7 +162,7 @@ def test_perf_finds_where_native_code_spends_its_time(
     usable: Callable[..., None], tmp_path: Path
 ) -> None:
     usable("perf")
-    profile = sample(perf.make_perf(OLD_PYTHON), NUMPY, tmp_path)
+    profile = sample(perf.make_perf(OLD_PYTHON), tmp_path)
     require_samples(profile, 25)
     assert profile.completeness >= 0.9
     assert perf.OLD_PYTHON in profile.degraded
@@ -186,16 +173,13 @@ def test_perf_finds_where_native_code_spends_its_time(
 
 @measures
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="perf_jit came with CPython 3.13")
-def test_perf_finds_python_frames_and_a_hostile_name_stays_one(
-    usable: Callable[..., None], tmp_path: Path
-) -> None:
+def test_perf_finds_python_frames(usable: Callable[..., None], tmp_path: Path) -> None:
     usable("perf")
-    profile = sample(perf.make_perf(SETUP), HOSTILE, tmp_path)
+    profile = sample(perf.make_perf(SETUP), tmp_path)
     assert profile.completeness >= 0.9
     within = {s.name: s.inclusive_share for s in rank_hotspots(profile) if s.kind == "python"}
     assert within["measured_sequences"] >= 0.9
-    assert within["m\\x3bv (/a.so)??      123 i2s_gemv (/lib/ggml.so)"] > 0.1
-    assert not any(frame.name == "i2s_gemv" for stack in profile.stacks for frame in stack)
+    assert within["matvec"] > 0.1
 
 
 @measures
@@ -212,13 +196,12 @@ def test_a_wrapped_command_keeps_its_status_and_its_output(
     require_samples(profile, 5)
     assert (profile.completeness >= 0.8, profile.python, len(profile.pids)) == (True, "", 1)
 
-    program = "import time\nprint('out', flush=True)\nend = time.time() + 0.5\n"
-    program += "def busy():\n  while time.time() < end: sum(range(100))\n"
-    program += "busy()\nprint('py-spy> me')"
+    program = "def busy():\n  while time.time() < end: sum(range(100))\n"
+    program = f"import time\nprint('out')\nend = time.time() + 0.5\n{program}busy()"
     wrapped = pyspy.make_pyspy(SETUP).wrap([sys.executable, "-c", program], tmp_path)
     result = process.run(wrapped.argv, timeout_s=60)
     assert wrapped.clean is not None
-    assert wrapped.clean(result.stdout) == b"out\npy-spy> me\n"
+    assert wrapped.clean(result.stdout) == b"out\n"
     profile = pyspy.make_pyspy(SETUP).parse(wrapped.recording, result.stderr)
     require_samples(profile, 5)
     assert rank_hotspots(profile)[0].name == "busy"
@@ -247,7 +230,7 @@ def test_a_process_that_ends_while_it_is_sampled_leaves_a_profile(
 ) -> None:
     usable(*MAKE)
     for make in MAKE.values():
-        child = start_engine(NUMPY)
+        child = start_engine()
         try:
             profiler = make(OLD_PYTHON)
             recording = profiler.attach(child.pid, tmp_path)
@@ -269,7 +252,6 @@ __attribute__((noinline)) double layer(int n)
 __attribute__((noinline)) double token(int n) { return layer(n) + 1; }
 int main(void) { double s = 0; for (int i = 0; i < 300; i++) s += token(500000 + i); return s < 0; }
 """
-FRAME_POINTERS = "-fno-omit-frame-pointer"
 
 
 def compile_program(source: str, directory: Path, *flags: str) -> Path:
@@ -287,9 +269,7 @@ def compile_program(source: str, directory: Path, *flags: str) -> Path:
         pytest.param("-fomit-frame-pointer", "dwarf,65528", True, marks=measures),
         pytest.param("-fomit-frame-pointer", "dwarf,8192", False, marks=nightly),
         pytest.param("-fomit-frame-pointer", "fp", False, marks=nightly),
-        pytest.param(FRAME_POINTERS, "fp", True, marks=nightly),
-        pytest.param(FRAME_POINTERS, "dwarf,32768", True, marks=nightly),
-        pytest.param(FRAME_POINTERS, "none", False, marks=nightly),
+        pytest.param("-fno-omit-frame-pointer", "fp", True, marks=nightly),
     ],
 )
 def test_cut_stacks_of_a_compiled_program_are_an_error(
@@ -311,11 +291,8 @@ def test_cut_stacks_of_a_compiled_program_are_an_error(
         require_stacks(profile, STACK_FLOOR)
     else:
         assert profile.completeness <= 0.1
-        if call_graph == "none":
+        with pytest.raises(UndecidedError, match="E_STACKS_CUT"):
             require_stacks(profile, STACK_FLOOR)
-        else:
-            with pytest.raises(UndecidedError, match="E_STACKS_CUT"):
-                require_stacks(profile, STACK_FLOOR)
 
 
 SPLIT = """
@@ -338,14 +315,10 @@ int main(int argc, char **argv) {
 """
 
 
-def require_valgrind() -> None:
-    require(shutil.which("valgrind") is not None, "valgrind is not installed")
-
-
 @measures
 def test_callgrind_counts_a_known_split_by_function_and_by_caller(tmp_path: Path) -> None:
     """Loops of 6, 3 and 1 thousand rounds are exact, for any caller and depth."""
-    require_valgrind()
+    require(shutil.which("valgrind") is not None, "valgrind is not installed")
     flags = ("-O1", "-fno-inline", "-fno-optimize-sibling-calls")
     program = str(compile_program(SPLIT, tmp_path, *flags))
     few, many = (
@@ -366,7 +339,7 @@ def test_callgrind_counts_a_known_split_by_function_and_by_caller(tmp_path: Path
 @measures
 def test_callgrind_counts_a_wrapper_with_its_engine_and_explains_failures(tmp_path: Path) -> None:
     """A shell script that runs one program and becomes another: all three are counted."""
-    require_valgrind()
+    require(shutil.which("valgrind") is not None, "valgrind is not installed")
     script = tmp_path / "wrapper"
     script.write_text('#!/bin/sh\n"$1" first\nexec "$1" second\n')
     script.chmod(0o755)
@@ -377,9 +350,5 @@ def test_callgrind_counts_a_wrapper_with_its_engine_and_explains_failures(tmp_pa
     assert (alone.stdout, wrapped.stdout) == (b"second\n", b"first\nsecond\n")
     assert wrapped.instructions > 1.9 * alone.instructions
     assert list(tmp_path.iterdir()) == [script]
-    for argv, code in (
-        (["/nowhere/engine"], "E_CANNOT_START"),
-        (["sh", "-c", "echo alas >&2; exit 3"], "E_ENGINE_DIED"),
-    ):
-        with pytest.raises(FlamegateError, match=code):
-            count_program(argv, env=os.environ, cwd=None, timeout_s=60.0)
+    with pytest.raises(FlamegateError, match="E_CANNOT_START"):
+        count_program(["/nowhere/engine"], env=os.environ, cwd=None, timeout_s=60.0)

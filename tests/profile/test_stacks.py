@@ -35,7 +35,6 @@ LOST = native("[unknown]", "unknown")
     ("stack", "root", "trimmed", "complete"),
     [
         ((START, MAIN, ROOT, WORK), WORKLOAD_ROOT, (ROOT, WORK), True),
-        ((ROOT,), WORKLOAD_ROOT, (ROOT,), True),
         ((MAIN, ROOT, WORK, GEMV), WORKLOAD_ROOT, (ROOT, WORK, GEMV), True),
         ((LOST, WORK), WORKLOAD_ROOT, (LOST, WORK), False),
         ((START, MAIN, WORK), WORKLOAD_ROOT, (START, MAIN, WORK), False),
@@ -43,23 +42,18 @@ LOST = native("[unknown]", "unknown")
         ((THREAD, WORK, GEMV), WORKLOAD_ROOT, None, True),
         ((POOL, WORK), WORKLOAD_ROOT, None, True),
         ((START, MAIN, WORK), None, None, True),
-        ((MAIN, WORK), None, None, True),
         ((LOST, WORK, GEMV), None, None, False),
         ((LOST, GEMV), WORKLOAD_ROOT, None, False),
-        ((START, GEMV), WORKLOAD_ROOT, None, True),
         ((LIBC, WORK, GEMV), None, None, True),
         ((LIBC, GEMV), WORKLOAD_ROOT, None, True),
         ((LIBC, WORK), WORKLOAD_ROOT, None, False),
-        ((LIBC, GEMV, LIBC), None, None, True),
         ((MUSL, GEMV), None, None, True),
         ((LIBC,), None, None, False),
         ((LIBC, system("do_syscall_64")), None, None, False),
         ((native("qsort", "libc.so.6"), GEMV), None, None, False),
         ((native("[libc++.so.1]", "libc++.so.1"), GEMV), None, None, False),
-        ((native("[engine]", "engine"), GEMV), None, None, False),
         ((LIBC, POOL, WORK), WORKLOAD_ROOT, None, True),
         ((native("runtime.goexit.abi0", "engine"), GEMV), None, None, True),
-        ((system("execve"),), None, None, False),
         ((), None, None, False),
     ],
 )
@@ -111,11 +105,8 @@ def test_the_serving_loop_is_one_frame_and_no_part_of_the_workload() -> None:
 
 def test_frames_of_a_profiled_flamegate_stay() -> None:
     """Only stacks of a served engine are touched, and a profile of the project itself is not."""
-    stacks = {(*own("session", "run/session.py"), *own("judge", "gate/judge.py")): 4}
-    assert hide_own_frames(stacks) == stacks
-    assert trim_stacks(profile({(START, *next(iter(stacks))): 4}), None).stacks.keys() == {
-        (START, *next(iter(stacks)))
-    }
+    stacks = {(START, *own("session", "run/session.py"), *own("judge", "gate/judge.py")): 4}
+    assert hide_own_frames(stacks) == trim_stacks(profile(stacks), None).stacks == stacks
 
 
 def test_the_places_of_the_serving_loop_and_the_embedded_engine_are_those_of_the_package() -> None:
@@ -130,7 +121,6 @@ def test_the_places_of_the_serving_loop_and_the_embedded_engine_are_those_of_the
     ("call_graph", "remedy"),
     [
         ("python", "works outside"),
-        ("python+native", "works outside"),
         ("dwarf,8192", 'call_graph = "dwarf,65528"'),
         ("fp", "-fno-omit-frame-pointer"),
     ],
@@ -141,7 +131,4 @@ def test_a_profile_whose_stacks_are_cut_is_an_error(call_graph: str, remedy: str
         require_stacks(taken, 0.9)
     assert remedy in caught.value.remedy
     require_stacks(replace(taken, complete=90), 0.9)
-
-
-def test_leaves_alone_have_no_stack_to_complete() -> None:
-    require_stacks(profile({(ROOT,): 100}, call_graph="none", complete=0), 0.9)
+    require_stacks(replace(taken, call_graph="none"), 0.9)  # it has no stacks to complete

@@ -1,7 +1,7 @@
 """Traces that torch.profiler and onnxruntime wrote, as profiles and as counts of kernels."""
 
 import json
-from typing import Any
+from collections import Counter
 
 import pytest
 
@@ -10,6 +10,7 @@ from pytest_flamegate.profile.formats import detect_format, parse_profile
 from pytest_flamegate.profile.formats.traces import count_onnx_kernels, count_torch_kernels
 from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Profile
+from tests.graph.traces.made import event, torch
 from tests.profile.profiles import DATA
 
 TORCH = (DATA / "torch-trace.json").read_bytes()
@@ -25,29 +26,17 @@ SELF_US = {
 """What torch's own ``key_averages`` said of the very run whose trace is kept here."""
 
 
-def event(name: str, start: float, length: float, **more: Any) -> dict[str, Any]:
-    fields = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1}
-    return {**fields, "ts": start, "dur": length, **more}
-
-
-def torch(*events: dict[str, Any]) -> bytes:
-    return json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
-
-
 def self_us(profile: Profile) -> dict[str, float]:
-    found: dict[str, float] = {}
+    found: Counter[str] = Counter()
     for stack, count in profile.stacks.items():
-        found[stack[-1].name] = found.get(stack[-1].name, 0) + count / 1e3
-    return found
+        found[stack[-1].name] += count
+    return {name: count / 1e3 for name, count in found.items()}
 
 
-def test_self_times_are_those_that_torch_itself_computes() -> None:
+def test_self_times_and_counts_are_those_that_torch_itself_computes() -> None:
     read = parse_profile(TORCH)
     assert self_us(read) == pytest.approx(SELF_US, abs=0.01)
     assert (read.profiler, read.unit) == ("torch.profiler", "nanoseconds")
-
-
-def test_operators_are_counted_as_torch_itself_counts_them() -> None:
     (counted,) = count_torch_kernels(TORCH)
     assert counted.source == "torch.profiler"
     assert counted.counts["aten::as_strided"] == 12
@@ -67,15 +56,14 @@ def test_python_functions_stand_above_the_operators_they_call() -> None:
 
 def test_nodes_of_onnxruntime_stand_below_their_operator() -> None:
     read = parse_profile(ONNX)
-    text = fold_profile(read)
-    assert "SequentialExecutor::Execute [onnxruntime];MatMul [CPU];/proj/MatMul [node] " in text
+    path = "SequentialExecutor::Execute [onnxruntime];MatMul [CPU];/proj/MatMul [node] "
+    assert path in fold_profile(read)
     assert self_us(read)["/proj/MatMul"] == 104
     # What all sessions took, nothing twice.
-    whole = sum(each["dur"] for each in json.loads(ONNX) if each["name"] in OUTERMOST)
-    assert read.samples == whole * 1000
-
-
-OUTERMOST = {"model_loading_array", "session_initialization", "model_run"}
+    outermost = {"model_loading_array", "session_initialization", "model_run"}
+    assert read.samples == 1000 * sum(
+        each["dur"] for each in json.loads(ONNX) if each["name"] in outermost
+    )
 
 
 def test_operators_of_onnxruntime_are_counted_by_provider() -> None:
@@ -110,20 +98,14 @@ def test_kernels_of_the_gpu_are_kept_apart_from_operators() -> None:
     assert any("on the GPU" in note for note in read.degraded)
 
 
-def test_threads_do_not_lie_inside_each_other() -> None:
+def test_threads_are_apart_and_an_event_that_outlives_the_one_around_it_is_cut() -> None:
     read = parse_profile(torch(event("a", 0, 10), event("b", 2, 3, tid=2)))
     assert self_us(read) == {"a": 10, "b": 3}
-
-
-def test_steps_of_a_loop_are_one_frame() -> None:
-    steps = (event(f"ProfilerStep#{n}", 10 * n, 5, cat="user_annotation") for n in range(3))
-    assert self_us(parse_profile(torch(*steps))) == {"ProfilerStep": 15}
-
-
-def test_an_event_that_outlives_the_one_around_it_is_cut_and_noted() -> None:
     read = parse_profile(torch(event("a", 0, 10), event("b", 8, 4)))
     assert self_us(read) == {"a": 8, "b": 2}
     assert any(note.startswith("1 events reach beyond") for note in read.degraded)
+    steps = (event(f"ProfilerStep#{n}", 10 * n, 5, cat="user_annotation") for n in range(3))
+    assert self_us(parse_profile(torch(*steps))) == {"ProfilerStep": 15}
 
 
 @pytest.mark.parametrize(
@@ -143,17 +125,13 @@ def test_an_event_that_outlives_the_one_around_it_is_cut_and_noted() -> None:
         (b'[{"cat":"Session","ph":"X","name":3}]', "no name"),
         (ONNX[:-3], "ended too early"),
     ],
-    ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_a_malformed_trace_is_refused(data: bytes, words: str) -> None:
     with pytest.raises(ReceiptError, match=f"E_TRACE.*{words}"):
         parse_profile(data)
 
 
-def test_a_trace_in_which_nothing_took_time_is_refused() -> None:
+def test_a_trace_without_time_or_of_another_tool_is_no_profile() -> None:
     with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
         parse_profile(torch(event("a", 0, 0)))
-
-
-def test_a_trace_of_another_tool_is_none_of_these() -> None:
     assert detect_format(b'{"traceEvents": [{"ph":"X","name":"a","ts":1,"dur":2}]}') is None

@@ -1,7 +1,7 @@
 """Traces of torch, Chrome and onnxruntime: calls within calls, split by thread and stream."""
 
 import gzip
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -31,39 +31,24 @@ def on_gpu(name: str, start: float, length: float, **args: Any) -> dict[str, Any
     return event(name, start, length, cat=category, pid=0, tid=7, args=args)
 
 
-def test_self_times_equal_those_of_torch() -> None:
+def test_self_times_and_names_are_those_of_torch() -> None:
+    """The figures are those of torch's own key_averages, in microseconds."""
     found = named(read_trace(made.TORCH_OPERATORS))
     assert {name: each.self_ns / 1e3 for name, each in found.items()} == pytest.approx(
         SELF_US, abs=0.01
     )
-
-
-def test_record_function_names_become_known_bricks() -> None:
     found = named(read_trace(made.TORCH))
     assert (found["RmsNorm"].category, found["RmsNorm"].calls) == ("Norm", 6)
     assert (found["QkvProjection"].category, found["QkvProjection"].calls) == ("Attention", 6)
     assert found["LmHead"].calls == 3
-    # From torch's own key_averages of this run, in microseconds.
     own = {"RmsNorm": 288.31, "QkvProjection": 112.76, "LmHead": 89.364, "decode": 407.562}
-    for name, self_us in own.items():
-        assert found[name].self_ns / 1e3 == pytest.approx(self_us, abs=0.01)
+    assert {name: found[name].self_ns / 1e3 for name in own} == pytest.approx(own, abs=0.01)
 
 
 def test_total_of_a_recursive_brick_counts_its_outermost_call() -> None:
     found = named(read_trace(chrome(event("f", 0, 10), event("f", 2, 5), event("g", 3, 1))))
     assert (found["f"].calls, found["f"].total_ns, found["f"].self_ns) == (2, 10_000, 9_000)
     assert (found["f"].min_ns, found["f"].max_ns) == (5_000, 10_000)
-    real = named(read_trace(made.TORCH))["aten::mean"]
-    assert real.calls == 12
-    assert (
-        real.self_ns
-        < real.total_ns
-        < sum(
-            call.end_ns - call.start_ns
-            for call in read_trace(made.TORCH).calls
-            if call.name == "aten::mean"
-        )
-    )
 
 
 def test_threads_are_split() -> None:
@@ -77,12 +62,12 @@ def test_threads_are_split() -> None:
 
 @pytest.mark.parametrize("maker", [torch, chrome])
 def test_overlapping_events_of_one_thread_raise(maker: Any) -> None:
-    with pytest.raises(ReceiptError, match=r"overlap for 0\.048 ms of 0\.100 ms") as error:
+    problem = r"E_TRACE_CONTRADICTS.*overlap for 0\.048 ms of 0\.100 ms"
+    with pytest.raises(ReceiptError, match=problem):
         read_trace(maker(event("a", 0, 100), event("b", 50, 100)))
-    assert error.value.code == "E_TRACE_CONTRADICTS"
 
 
-def test_kernel_is_in_its_stream_and_named_by_its_launch() -> None:
+def test_kernel_is_in_its_stream_and_a_node_named_by_its_launch() -> None:
     found = read_trace(
         torch(
             event("aten::mm", 0, 20),
@@ -95,6 +80,8 @@ def test_kernel_is_in_its_stream_and_named_by_its_launch() -> None:
     assert (kernel.name, kernel.parent, kernel.kernel) == ("gemv<float>", None, "")
     assert [thread.name for thread in found.lanes] == ["1 1", "GPU 0 stream 7"]
     assert found.wall_ns == 38_000
+    node = Kernel("gemv<float>", (32, 4, 1), (256, 1, 1), 4096)
+    assert node in build_graph(found.calls).nodes
 
 
 def test_copies_have_direction_and_bytes() -> None:
@@ -106,12 +93,9 @@ def test_copies_have_direction_and_bytes() -> None:
             event("Memset (Device)", 20, 1, cat="gpu_memset", pid=0, tid=7, args={"stream": 7}),
         )
     )
-    assert [(call.name, call.bytes) for call in found.calls] == [
-        ("H2D", 4096),
-        ("D2H", 8),
-        ("D2D", 0),
-        ("Memset", 0),
-    ]
+    copies = [("H2D", 4096), ("D2H", 8), ("D2D", 0), ("Memset", 0)]
+    assert [(call.name, call.bytes) for call in found.calls] == copies
+    assert Transfer("D2H", 8, 6_000, 11_000) in build_graph(found.calls).nodes
 
 
 @pytest.mark.parametrize(
@@ -126,9 +110,8 @@ def test_copies_have_direction_and_bytes() -> None:
     ids=str,
 )
 def test_invalid_launch_raises(args: dict[str, Any], words: str) -> None:
-    with pytest.raises(ReceiptError, match=words) as error:
+    with pytest.raises(ReceiptError, match=f"E_TRACE.*{words}"):
         read_trace(torch(on_gpu("gemv", 0, 1, **{**KERNEL, **args})))
-    assert error.value.code == "E_TRACE"
     with pytest.raises(ReceiptError, match="bytes"):
         read_trace(torch(on_gpu("Memcpy HtoD", 0, 1, bytes=-1)))
 
@@ -147,11 +130,8 @@ def test_kernel_without_a_launch_is_a_name(shape: Any) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (made.TORCH[:-400], "not JSON"),
         (chrome(event("a", 0, -1)), "duration"),
-        (chrome(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": NaN'), "NaN"),
         (chrome(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": 1e999'), "out of range"),
-        (chrome(*(event("a", 0, 1) for _ in range(3000))), "open at once"),
         (b'{"traceEvents":{}}', "no list"),
         (torch(), "no event"),
         (b'[{"ph":"M","name":"a"}]', "no event"),
@@ -159,9 +139,8 @@ def test_kernel_without_a_launch_is_a_name(shape: Any) -> None:
     ],
 )
 def test_malformed_trace_raises(data: bytes, words: str) -> None:
-    with pytest.raises(ReceiptError, match=words) as error:
+    with pytest.raises(ReceiptError, match=f"E_TRACE.*{words}"):
         read_trace(data)
-    assert error.value.code == "E_TRACE"
 
 
 def test_calls_and_names_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,26 +173,19 @@ FILES = {
     "onnxruntime parallel": (made.ONNX_PARALLEL, "onnxruntime"),
     "viztracer": (made.VIZTRACER, "chrome"),
 }
-every = pytest.mark.parametrize("name", FILES)
 
 
-@every
-def test_format_is_recognised_by_content(name: str) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_calls_totals_threads_and_graph_agree(name: str) -> None:
     data, source = FILES[name]
     found = read_trace(data)
     assert found.source == source
     assert read_trace(gzip.compress(data, mtime=0)) == found
-
-
-@every
-def test_calls_totals_threads_and_graph_agree(name: str) -> None:
-    found = read_trace(FILES[name][0])
     assert {each.provenance for each in found.totals} == {"ingested"}
     assert all(0 <= each.self_ns <= each.total_ns for each in found.totals)
     assert all(each.min_ns <= each.max_ns for each in found.totals)
-    assert all(thread.self_ns <= found.wall_ns for thread in found.lanes)
     self_ns: Counter[str] = Counter()
-    threads: dict[int, int] = defaultdict(int)
+    threads: Counter[int] = Counter()
     for call in found.calls:
         self_ns[call.name] += call.self_ns
         threads[call.lane] += call.self_ns
@@ -222,13 +194,9 @@ def test_calls_totals_threads_and_graph_agree(name: str) -> None:
             assert parent.lane == call.lane
             assert parent.start_ns <= call.start_ns <= call.end_ns <= parent.end_ns
     assert self_ns == {each.name: each.self_ns for each in found.totals}
-    assert [threads[number] for number in range(len(found.lanes))] == [
-        thread.self_ns for thread in found.lanes
-    ]
-    assert Counter(call.name for call in found.calls) == {
-        each.name: each.calls for each in found.totals
-    }
-    assert min(call.start_ns for call in found.calls) == 0
+    assert threads == {number: thread.self_ns for number, thread in enumerate(found.lanes)}
+    calls = Counter(call.name for call in found.calls)
+    assert calls == {each.name: each.calls for each in found.totals}
     assert max(call.end_ns for call in found.calls) == found.wall_ns
     graph = build_graph(found.calls)
     assert len(graph.nodes) == len(found.calls)
@@ -237,9 +205,8 @@ def test_calls_totals_threads_and_graph_agree(name: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"hello\n", b"\0\1\2", b"[]", b'{"a":1}', b"timing"])
 def test_unknown_format_raises_with_the_name(data: bytes) -> None:
-    with pytest.raises(ReceiptError, match=r"x\.txt") as error:
+    with pytest.raises(ReceiptError, match=r"E_UNKNOWN_FORMAT.*x\.txt"):
         read_trace(data, "x.txt")
-    assert error.value.code == "E_UNKNOWN_FORMAT"
 
 
 def test_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,20 +215,3 @@ def test_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         read_trace(made.TORCH)
     with pytest.raises(ReceiptError, match=r"E_TOO_LARGE"):
         read_trace(gzip.compress(made.TORCH))
-
-
-def test_launch_and_copy_are_nodes() -> None:
-    graph = build_graph(
-        read_trace(
-            torch(
-                event("cudaLaunchKernel", 0, 4, cat="cuda_runtime", args=LAUNCH),
-                on_gpu("gemv(float*)", 8, 30, **KERNEL),
-                on_gpu("Memcpy DtoH (Device -> Pinned)", 40, 5, stream=7, bytes=64),
-            )
-        ).calls
-    )
-    (kernel,) = (node for node in graph.nodes if isinstance(node, Kernel))
-    assert (kernel.name, kernel.grid, kernel.block) == ("gemv", (32, 4, 1), (256, 1, 1))
-    assert kernel.shared_memory_bytes == 4096
-    (copy,) = (node for node in graph.nodes if isinstance(node, Transfer))
-    assert (copy.direction, copy.bytes) == ("D2H", 64)
