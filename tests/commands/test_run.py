@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,17 +72,11 @@ def test_a_declaration_with_an_error_does_not_block_the_others(
 
 
 def test_workloads_are_chosen_by_name_and_by_template() -> None:
-    known = [
-        Workload("one", "python", "p", 1, "f"),
-        Workload("two[a]", "python", "p", 1, "f", family="two", variant="a"),
-        Workload("two[b]", "python", "p", 1, "f", family="two", variant="b"),
-    ]
+    one = Workload("one", "python", "p", 1, "f")
+    two = [replace(one, name=f"two[{v}]", family="two", variant=v) for v in "ab"]
+    known = [one, *two]
     assert choose_workloads(known, []) == known
-    assert [each.name for each in choose_workloads(known, ["two", "two[a]", "one"])] == [
-        "two[a]",
-        "two[b]",
-        "one",
-    ]
+    assert choose_workloads(known, ["two", "two[a]", "one"]) == ([*two, one])
     with pytest.raises(UsageError, match="E_UNKNOWN_WORKLOAD"):
         choose_workloads(known, ["three"])
 

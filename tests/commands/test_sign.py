@@ -1,11 +1,10 @@
-"""keygen, sign, verify-receipt --key: what they write, what they say, how they exit."""
+"""keygen, sign, verify-receipt --key: what they write, what they print, how they exit."""
 
 import json
 import os
 import stat
 import subprocess
 import sys
-from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -41,12 +40,11 @@ def keyid(path: Path) -> str:
     return keys.load_public_key(path.read_bytes()).keyid
 
 
-def refused(capsys: Captured, code: str) -> str:
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(f"{code}: ")
-    assert len(told.err.splitlines()) == 2
-    return told.err
+def error_of(capsys: Captured, code: str) -> str:
+    out, error = capsys.readouterr()
+    assert (out, len(error.splitlines())) == ("", 2)
+    assert error.startswith(f"{code}: ")
+    return error
 
 
 # keygen
@@ -64,39 +62,35 @@ def test_a_key_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Cap
     assert sorted(path.name for path in tmp_path.iterdir()) == [private.name, public.name]
     made = keys.load_private_key(private.read_bytes())
     assert made.public.pem == public.read_bytes()
-    told = capsys.readouterr().out
-    assert made.public.keyid in told
-    assert "not encrypted" in told
-    assert private.read_text().splitlines()[1] not in told
+    printed = capsys.readouterr().out
+    assert made.public.keyid in printed
+    assert "not encrypted" in printed
+    assert private.read_text().splitlines()[1] not in printed
+    private.chmod(0o644)
+    assert ask("sign", str(bundle().write(tmp_path)), "--key", "flamegate.key") == 0
+    assert "chmod 600 flamegate.key" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("output", "private"),
-    [("mine.pem", "mine.pem"), ("there", "there/flamegate.key"), ("new/", "new/flamegate.key")],
-)
-def test_where_a_key_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, private: str
+def test_a_key_goes_to_a_file_or_a_directory_and_overwrites_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
-    assert ask("keygen", "-o", output) == 0
-    assert (tmp_path / private).is_file()
-    assert (tmp_path / f"{private}.pub").is_file()
-
-
-@pytest.mark.parametrize("taken", ["flamegate.key", "flamegate.key.pub"])
-@pytest.mark.parametrize("link", [False, True])
-def test_no_key_is_overwritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, taken: str, link: bool
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    if link:
-        (tmp_path / taken).symlink_to("nowhere")
-    else:
+    for output, private in (
+        ("mine.pem", "mine.pem"), ("there", "there/flamegate.key"), ("new/", "new/flamegate.key")
+    ):  # fmt: skip
+        assert ask("keygen", "-o", output) == 0
+        assert (tmp_path / private).is_file()
+        assert (tmp_path / f"{private}.pub").is_file()
+    capsys.readouterr()
+    for taken in ("a", "b.pub"):
         (tmp_path / taken).write_text("mine")
-    assert ask("keygen") == 2
-    refused(capsys, "E_NOT_OVERWRITTEN")
-    assert [path.name for path in tmp_path.iterdir()] == [taken]
+        (tmp_path / f"link-{taken}").symlink_to("nowhere")
+    before = sorted(tmp_path.iterdir())
+    for output in ("a", "b", "link-a", "link-b"):
+        assert ask("keygen", "-o", output) == 2
+        error_of(capsys, "E_NOT_OVERWRITTEN")
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_passphrase_from_the_environment(
@@ -111,7 +105,7 @@ def test_a_passphrase_from_the_environment(
     for value, code in (("wrong", "E_KEY_PASSPHRASE"), ("", "E_KEY_PASSPHRASE")):
         monkeypatch.setenv(sign.PASSPHRASE, value)
         assert ask("sign", "receipt.json", "--key", "flamegate.key") == 2
-        assert SECRET not in refused(capsys, code)
+        assert SECRET not in error_of(capsys, code)
 
 
 def test_a_passphrase_that_is_typed(
@@ -120,12 +114,12 @@ def test_a_passphrase_that_is_typed(
     typed: list[str] = []
     monkeypatch.setattr("pytest_flamegate.commands.sign.getpass", lambda prompt: typed.pop(0))
     assert ask("keygen", "--passphrase") == 2
-    refused(capsys, "E_KEY_PASSPHRASE")
+    error_of(capsys, "E_KEY_PASSPHRASE")
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     for answers in ([""], [SECRET, "other"]):
         typed[:] = answers
         assert ask("keygen", "--passphrase") == 2
-        refused(capsys, "E_KEY_PASSPHRASE")
+        error_of(capsys, "E_KEY_PASSPHRASE")
     typed[:] = [SECRET, SECRET]
     assert ask("keygen", "--passphrase") == 0
     typed[:] = [SECRET]
@@ -140,10 +134,10 @@ def test_signed_and_verified(signed: Path, capsys: Captured) -> None:
     public = signed / "flamegate.key.pub"
     wanted = ("--require-grade", "ATTESTED", "--key", str(public))
     assert ask("verify-receipt", "receipt.json", *wanted) == 0
-    told = capsys.readouterr().out
-    assert "accepted (grade ATTESTED, wanted ATTESTED)" in told
-    assert f"signed by {keyid(public)}" in told
-    assert "not that it happened" in told
+    printed = capsys.readouterr().out
+    assert "accepted (grade ATTESTED, wanted ATTESTED)" in printed
+    assert f"signed by {keyid(public)}" in printed
+    assert "not that it happened" in printed
     assert ask("verify-receipt", "receipt.json", *wanted, "--format=json") == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert (answer["grade"], answer["signed_by"]) == ("ATTESTED", keyid(public))
@@ -169,13 +163,8 @@ def test_signers_at_the_same_time_lose_no_signature(receipt_directory: Path) -> 
         (receipt_directory / f"key-{number}").write_bytes(each.pem(None))
 
     def put(number: int) -> int:
-        told = Namespace(
-            receipt=receipt_directory / "receipt.json",
-            key=receipt_directory / f"key-{number}",
-            predicate=None,
-            require_grade="OBSERVED",
-        )
-        return sign.run(told)
+        key = str(receipt_directory / f"key-{number}")
+        return ask("sign", str(receipt_directory / "receipt.json"), "--key", key)
 
     with ThreadPoolExecutor(len(made)) as threads:
         assert set(threads.map(put, range(len(made)))) == {0}
@@ -186,11 +175,6 @@ def test_signers_at_the_same_time_lose_no_signature(receipt_directory: Path) -> 
     assert {each.keyid for each in envelope.signatures} == {each.public.keyid for each in made}
 
 
-def test_the_grade_attested_needs_a_key(signed: Path, capsys: Captured) -> None:
-    assert ask("verify-receipt", "receipt.json", "--require-grade", "attested") == 2
-    refused(capsys, "E_BAD_KEY")
-
-
 def test_what_is_not_honest_is_not_signed(signed: Path, capsys: Captured) -> None:
     before = (signed / "attestation.dsse.json").read_bytes()
     path = signed / "receipt.json"
@@ -199,7 +183,7 @@ def test_what_is_not_honest_is_not_signed(signed: Path, capsys: Captured) -> Non
     path.write_text(json.dumps(document))
     for grade in ("OBSERVED", "CONSISTENT", "SELF_REPORTED"):
         assert ask("sign", "receipt.json", "--key=flamegate.key", f"--require-grade={grade}") == 3
-        refused(capsys, "E_NOT_SIGNED")
+        error_of(capsys, "E_NOT_SIGNED")
     assert (signed / "attestation.dsse.json").read_bytes() == before
 
 
@@ -211,7 +195,7 @@ def test_what_was_not_observed_is_signed_only_if_that_is_said(
         (receipt_directory / name).unlink()
     capsys.readouterr()
     assert ask("sign", "receipt.json", "--key", "flamegate.key") == 3
-    assert "E_GRADE" in refused(capsys, "E_NOT_SIGNED")
+    assert "E_GRADE" in error_of(capsys, "E_NOT_SIGNED")
     given = ("--key", "flamegate.key", "--require-grade", "consistent")
     assert ask("sign", "receipt.json", *given) == 0
     assert ask("verify-receipt", "receipt.json", "--key", "flamegate.key.pub") == 0
@@ -222,7 +206,7 @@ def test_an_attestation_of_other_files_is_not_overwritten(signed: Path, capsys: 
     before = (signed / "attestation.dsse.json").read_bytes()
     bundle(seed=3).write(signed)
     assert ask("sign", "receipt.json", "--key", "flamegate.key") == 3
-    refused(capsys, "E_OTHER_ATTESTATION")
+    error_of(capsys, "E_OTHER_ATTESTATION")
     assert (signed / "attestation.dsse.json").read_bytes() == before
     assert ask("verify-receipt", "receipt.json", "--key", "flamegate.key.pub") == 3
     assert "E_SIGNATURE_SUBJECT" in capsys.readouterr().out
@@ -233,11 +217,13 @@ def test_bad_keys(signed: Path, capsys: Captured) -> None:
     (signed / "link.pub").symlink_to("flamegate.key.pub")
     for given in ("link", "flamegate.key.pub", "nowhere", "receipt.json", "."):
         assert ask("sign", "receipt.json", "--key", given) == 2
-        refused(capsys, "E_BAD_KEY")
+        error_of(capsys, "E_BAD_KEY")
     for given in ("link.pub", "flamegate.key", "nowhere", "receipt.json", "."):
         good = ("--key", "flamegate.key.pub")
         assert ask("verify-receipt", "receipt.json", *good, "--key", given) == 2
-        refused(capsys, "E_BAD_KEY")
+        error_of(capsys, "E_BAD_KEY")
+    assert ask("verify-receipt", "receipt.json", "--require-grade", "attested") == 2
+    error_of(capsys, "E_BAD_KEY")
 
 
 @pytest.mark.parametrize("part", ["receipt.json", "evidence.json", "attestation.dsse.json"])
@@ -247,42 +233,30 @@ def test_links_are_not_signed_nor_followed(signed: Path, capsys: Captured, part:
     (signed / part).symlink_to(real)
     before = real.read_bytes()
     assert ask("sign", "receipt.json", "--key", "flamegate.key") in (3, 5)
-    refused(capsys, "E_CANNOT_READ")
+    error_of(capsys, "E_CANNOT_READ")
     assert real.read_bytes() == before
 
 
-def test_a_key_that_others_may_use_is_pointed_out(signed: Path, capsys: Captured) -> None:
-    (signed / "flamegate.key").chmod(0o644)
-    assert ask("sign", "receipt.json", "--key", "flamegate.key") == 0
-    assert "chmod 600 flamegate.key" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("output", ["predicate.json", "out/predicate.json", "../predicate.json"])
-def test_the_predicate_for_another_signer(
-    receipt_directory: Path, capsys: Captured, output: str
+def test_the_predicate_for_another_signer_overwrites_nothing(
+    signed: Path, capsys: Captured
 ) -> None:
-    assert ask("sign", "receipt.json", "--predicate", output) == 0
-    told = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
-    assert told == {
-        "subject-path": "receipt.json,evidence.json,profile.folded",
-        "predicate-type": receipt_sign.PREDICATE_TYPE,
-        "predicate-path": output,
-    }
-    written = json.loads((receipt_directory / output).read_bytes())
-    assert written == json.loads((receipt_directory / "evidence.json").read_bytes())
-    assert not (receipt_directory / "attestation.dsse.json").exists()
-
-
-@pytest.mark.parametrize("name", ["receipt.json", "evidence.json", "attestation.dsse.json"])
-def test_the_predicate_takes_nobodys_place(signed: Path, capsys: Captured, name: str) -> None:
-    before = {path.name: path.read_bytes() for path in signed.iterdir() if path.is_file()}
-    assert ask("sign", "receipt.json", "--predicate", str(signed / name)) == 2
-    refused(capsys, "E_NOT_OVERWRITTEN")
-    assert {path.name: path.read_bytes() for path in signed.iterdir() if path.is_file()} == before
+    before = {path.name: path.read_bytes() for path in signed.iterdir()}
+    for part in ("receipt.json", "evidence.json", "attestation.dsse.json"):
+        assert ask("sign", "receipt.json", "--predicate", str(signed / part)) == 2
+        error_of(capsys, "E_NOT_OVERWRITTEN")
+    assert {path.name: path.read_bytes() for path in signed.iterdir()} == before
+    for output in ("predicate.json", "out/predicate.json", "../predicate.json"):
+        assert ask("sign", "receipt.json", "--predicate", output) == 0
+        assert dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines()) == {
+            "subject-path": "receipt.json,evidence.json,profile.folded",
+            "predicate-type": receipt_sign.PREDICATE_TYPE,
+            "predicate-path": output,
+        }
+        assert json.loads((signed / output).read_bytes()) == json.loads(before["evidence.json"])
 
 
 def test_without_cryptography(signed: Path) -> None:
-    refused = (
+    rejected = (
         ("keygen", "-o", "other"),
         ("sign", "receipt.json", "--key", "flamegate.key"),
         ("verify-receipt", "receipt.json", "--key", "flamegate.key.pub"),
@@ -293,14 +267,14 @@ def test_without_cryptography(signed: Path) -> None:
     )
     program = (
         "import sys; sys.modules['cryptography'] = None; from pytest_flamegate.cli import main;"
-        f"sys.exit([main(each) for each in {(*refused, *allowed)}] != [5, 5, 5, 0, 0])"
+        f"sys.exit([main(each) for each in {(*rejected, *allowed)}] != [5, 5, 5, 0, 0])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr.count("E_NO_SIGNING: ") == len(refused)
-    assert done.stderr.count("pip install 'pytest-flamegate[sign]'") == len(refused)
+    assert done.stderr.count("E_NO_SIGNING: ") == len(rejected)
+    assert done.stderr.count("pip install 'pytest-flamegate[sign]'") == len(rejected)
     assert not (signed / "other").exists()
 
 
