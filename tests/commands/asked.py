@@ -1,8 +1,4 @@
-"""Run a command: in this process, or, if it starts and reaps processes, in one of its own."""
-
-import subprocess
-import sys
-from pathlib import Path
+"""Run a command in this process, or, by ``PROGRAM``, in one of its own."""
 
 import pytest
 
@@ -18,15 +14,3 @@ def ask(*arguments: str) -> int:
         return main(arguments)
     except SystemExit as end:
         return int(end.code or 0)
-
-
-def run_program(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ``flamegate ARGUMENTS`` in ``directory`` and in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM, *arguments],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )

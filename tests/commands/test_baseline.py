@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,16 +57,18 @@ def test_the_latest_run_is_accepted_listed_and_shown(
     assert ask("run") == 0
 
 
+def edit(path: Path, change: Callable[[Any], object]) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
 def falsify(latest: Path) -> None:
-    document = json.loads((latest / "receipt.json").read_text())
-    document["tokens_per_second"] *= 10
-    (latest / "receipt.json").write_text(json.dumps(document))
+    edit(latest / "receipt.json", lambda found: found.update(tokens_per_second=1e6))
 
 
 def mark_injected(latest: Path) -> None:
-    document = json.loads((latest / "evidence.json").read_text())
-    document["workload"]["injection"] = "norm:+10%"
-    (latest / "evidence.json").write_text(json.dumps(document))
+    edit(latest / "evidence.json", lambda found: found["workload"].update(injection="norm:+10%"))
 
 
 def remove_evidence(latest: Path) -> None:
@@ -117,13 +120,10 @@ def test_prune_removes_baselines_of_undeclared_workloads(
     of_test, embedded = accepted.with_name("of-a-test"), accepted.with_name("1tok")
     shutil.copytree(accepted, of_test)
     shutil.copytree(accepted, embedded)
-    evidence = json.loads((of_test / "evidence.json").read_text())
-    evidence["workload"]["source"] = "tests/test_a.py::test_b"
-    data = json.dumps(evidence).encode()
-    (of_test / "evidence.json").write_bytes(data)
-    record = json.loads((of_test / "baseline.json").read_text())
-    record["files"]["evidence.json"] = hashlib.sha256(data).hexdigest()
-    (of_test / "baseline.json").write_text(json.dumps(record))
+    name = "evidence.json"
+    edit(of_test / name, lambda found: found["workload"].update(source="tests/test_a.py::test_b"))
+    digest = hashlib.sha256((of_test / name).read_bytes()).hexdigest()
+    edit(of_test / "baseline.json", lambda found: found["files"].update({name: digest}))
     (project / "flamegate.toml").write_text(workload("new"))
     capsys.readouterr()
     assert ask("baseline", "prune") == 0

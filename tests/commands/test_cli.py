@@ -101,13 +101,8 @@ def outcome(
     [
         *(([outcome(verdict)], code) for verdict, code in EXIT_CODES.items()),
         *(
-            ([outcome("error", kind("E_TOOL_REGRESSED", "It passed.", "Exit 0."))], code)
-            for kind, code in (
-                (UsageError, 2),
-                (ReceiptError, 3),
-                (UndecidedError, 4),
-                (ToolError, 5),
-            )  # fmt: skip
+            ([outcome("error", kind("E_TOOL_REGRESSED", "It passed.", "Exit 0."))], kind.exit_code)
+            for kind in (UsageError, ReceiptError, UndecidedError, ToolError)
         ),
         ([], 0),
         ([outcome("pass"), outcome("improved")], 0),
@@ -143,19 +138,28 @@ def test_an_error_of_the_system_has_a_code(
     assert words in message
 
 
-def test_a_closed_pipe_does_not_change_the_exit_code(receipt_directory: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("verify-receipt", "other.json", "receipt.json"), 3),
+        (("export", "profile.folded", "--format=folded"), 0),
+    ],
+)
+def test_a_closed_pipe_does_not_change_the_exit_code(
+    receipt_directory: Path, arguments: tuple[str, ...], code: int
+) -> None:
     (receipt_directory / "other.json").write_text("{}")
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "verify-receipt", "other.json", "receipt.json"],
+        [sys.executable, "-c", PROGRAM, *arguments],
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
     os.close(writer)
-    assert (done.stderr, done.returncode) == ("", 3)
+    assert (done.stderr, done.returncode) == ("", code)
 
 
 @pytest.mark.parametrize(("name", "code"), [("receipt.json", 0), ("nothing.json", 3)])

@@ -2,6 +2,9 @@
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +14,8 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import choose_workloads
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
-from tests.commands.asked import Captured, ask, run_program
-from tests.doors.project import workload, write_toy
+from tests.commands.asked import PROGRAM, Captured, ask
+from tests.doors.project import workload
 from tests.run import fakes
 
 FILES = {
@@ -108,12 +111,16 @@ def test_flame_graphs_of_both_workloads_are_written_with_a_guide(
 
 
 @pytest.mark.measures
-def test_the_program_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_measures(project: Path, tmp_path: Path) -> None:
     """The one test of the commands that starts an engine."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    write_toy(tmp_path)
-    (tmp_path / "flamegate.toml").write_text(workload("toy"))
-    done = run_program(tmp_path, "run", "--profiler=none", "--budget=1")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM, "run", "--profiler=none", "--budget=1"],
+        cwd=project,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, "no baseline" in done.stdout) == (4, True), done.stdout + done.stderr
 
 

@@ -143,20 +143,6 @@ def test_signed_and_verified(signed: Path, capsys: Captured) -> None:
     assert (answer["grade"], answer["signed_by"]) == ("ATTESTED", keyid(public))
 
 
-def test_a_second_signer(signed: Path, capsys: Captured) -> None:
-    assert ask("keygen", "-o", "second") == 0
-    before = (signed / "attestation.dsse.json").read_bytes()
-    assert ask("verify-receipt", "receipt.json", "--key", "second.pub") == 3
-    assert "E_SIGNATURE_UNTRUSTED" in capsys.readouterr().out
-    assert ask("sign", "receipt.json", "--key", "second") == 0
-    for key in ("second.pub", "flamegate.key.pub"):
-        assert ask("verify-receipt", "receipt.json", "--key", key) == 0
-    # The same signer once more changes nothing.
-    both = (signed / "attestation.dsse.json").read_bytes()
-    assert ask("sign", "receipt.json", "--key", "second") == 0
-    assert before != both == (signed / "attestation.dsse.json").read_bytes()
-
-
 def test_signers_at_the_same_time_lose_no_signature(receipt_directory: Path) -> None:
     made = [keys.generate_key() for _ in range(5)]
     for number, each in enumerate(made):
@@ -200,16 +186,6 @@ def test_what_was_not_observed_is_signed_only_if_that_is_said(
     assert ask("sign", "receipt.json", *given) == 0
     assert ask("verify-receipt", "receipt.json", "--key", "flamegate.key.pub") == 0
     assert "accepted (grade CONSISTENT)" in capsys.readouterr().out
-
-
-def test_an_attestation_of_other_files_is_not_overwritten(signed: Path, capsys: Captured) -> None:
-    before = (signed / "attestation.dsse.json").read_bytes()
-    bundle(seed=3).write(signed)
-    assert ask("sign", "receipt.json", "--key", "flamegate.key") == 3
-    error_of(capsys, "E_OTHER_ATTESTATION")
-    assert (signed / "attestation.dsse.json").read_bytes() == before
-    assert ask("verify-receipt", "receipt.json", "--key", "flamegate.key.pub") == 3
-    assert "E_SIGNATURE_SUBJECT" in capsys.readouterr().out
 
 
 def test_bad_keys(signed: Path, capsys: Captured) -> None:
