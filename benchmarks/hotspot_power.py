@@ -97,12 +97,12 @@ def named(base: Evidence, head: Evidence, processes: int, rng: random.Random) ->
         replace(found, profiled=tuple(rng.choices(found.profiled, k=processes)))
         for found in map(read_measurement, (base, head))
     )
-    look = last_analysis(base, head, 5.0, FIRST_ANALYSES, ended=True)
+    analysis = last_analysis(base, head, 5.0, FIRST_ANALYSES, ended=True)
     shares = judge_shares(
         old,
         new,
         Thresholds(),
-        look.verdict if look else None,
+        analysis.verdict if analysis else None,
         ErrorRates(analyses=SHARE_ANALYSES),
         "cost",
         trimmed_mean([pair.cpu for pair in pair_differences(base, head)]),

@@ -101,7 +101,7 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
         "error_rate_basis": verdict.error_rate_basis,
         "method": "stored" if verdict.pairs is None else "pairs",
         "pairs": verdict.pairs,
-        "looks": verdict.looks,
+        "looks": verdict.analyses,
         "against": verdict.against,
         "comparability": {
             "comparable": comparability.comparable,

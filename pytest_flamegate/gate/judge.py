@@ -184,7 +184,7 @@ def _judge(
         explained_by=explaining_functions(shares.costs),
         phases=rate.phases,
         pairs=rate.pairs,
-        looks=rate.analyses,
+        analyses=rate.analyses,
         against=commit.revision if commit is not None and paired else None,
         helped_by=tuple(sorted(helpers.union(shares.helped_by, bricks.helped_by))),
         baseline_processes=len(old.timed),

@@ -75,7 +75,7 @@ class Verdict:
     explained_by: tuple[str, ...] = ()
     phases: tuple[PhaseChange, ...] = ()
     pairs: int | None = None
-    looks: tuple[int, ...] = ()
+    analyses: tuple[int, ...] = ()
     against: str | None = None
     helped_by: tuple[Helper, ...] = ()
     baseline_processes: int = 0

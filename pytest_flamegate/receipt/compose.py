@@ -56,8 +56,8 @@ _MAX_KERNELS = 64
 class Subject:
     """The model, machine, code and tool of a measurement, apart from its runs.
 
-    ``counted`` are figures that were counted in runs of their own. ``look`` is the program as it
-    was before anything ran.
+    ``counted`` are figures that were counted in runs of their own. ``program`` is the program as
+    it was before anything ran.
     """
 
     workload: Workload
@@ -68,7 +68,7 @@ class Subject:
     prompt_tokens: int | None
     side: Literal["base", "head"] | None = None
     counted: tuple[Metric, ...] = ()
-    look: InspectedProgram | None = None
+    program: InspectedProgram | None = None
 
 
 def compose(
@@ -134,7 +134,7 @@ def compose(
         kernels=(*sightings, *reported),
         side=subject.side,
         device=seen.device,
-        program=subject.look.program if subject.look else None,
+        program=subject.program.program if subject.program else None,
         differs_to=seen.differs_to,
         engine=seen.engine,
         bricks=tuple(bricks),

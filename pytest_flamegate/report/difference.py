@@ -118,7 +118,6 @@ class Scale:
 
     unit: str
     factor: float
-    spaced: str = " "
 
     @classmethod
     def of(cls, difference: ProfileDifference) -> Scale:

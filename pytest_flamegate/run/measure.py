@@ -224,8 +224,8 @@ class _Pairs(_MeasuringLoop):
                 return  # nothing that takes longer could make them comparable
             if observers.pairs in planned:
                 drop_pct = thresholds.tokens_per_second_pct
-                look = last_analysis(base, head, drop_pct, planned, ended=False)
-                if look is not None and look.verdict.decision != "inconclusive":
+                analysis = last_analysis(base, head, drop_pct, planned, ended=False)
+                if analysis is not None and analysis.verdict.decision != "inconclusive":
                     return
 
     def _profile(self, at_least: int, *, until_done: int = 0, until_spent: float = 0.0) -> None:

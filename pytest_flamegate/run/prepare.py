@@ -188,7 +188,7 @@ class Workbench:
         count = self.instruments.count(plan, workload)
         stamps = read_stamps(model)
         subject = _describe(declared, workload, plan, model, self.machine, commit)
-        subject = replace(subject, side=role, counted=counted_metrics(count), look=program)
+        subject = replace(subject, side=role, counted=counted_metrics(count), program=program)
         return PreparedSide(role, subject, workload, plan, profiler, count, moved, stamps)
 
     def _build(self, workload: Workload) -> build.Build | None:

@@ -140,8 +140,8 @@ def require_no_secret(files: Mapping[str, bytes], redactor: Redactor) -> None:
 
 def _compose_side(measured: MeasuredSide) -> ComposedSide:
     subject, pooled = measured.side.subject, measured.pooled
-    if subject.look is not None:
-        subject.look.require_unchanged()
+    if subject.program is not None:
+        subject.program.require_unchanged()
     if pooled is not None:
         require_stacks(pooled, STACK_FLOOR)
     require_unchanged(measured.side.stamps)

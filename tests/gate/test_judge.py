@@ -167,7 +167,7 @@ def test_a_verdict_holds_everything_it_was_reached_by() -> None:
     assert (found.cpu_pressure_pct, found.false_alarm_rate) == (3.0, None)
     assert found.error_rate_basis.endswith("spent over 3 analyses")
     assert found.smallest_detectable_pct == found.signals[0].smallest_detectable_pct
-    assert (found.pairs, found.looks, found.against) == (None, (), None)
+    assert (found.pairs, found.analyses, found.against) == (None, (), None)
     assert found.attribution[0].name == "gemv"
     assert found.reasons[-1] == notes[0]
 
@@ -271,7 +271,7 @@ def test_without_a_baseline_the_rates_are_shown() -> None:
 def test_the_verdict_follows_the_pairs(shift: float, verdict: str, code: str) -> None:
     found = judge_paired(*sides(shifted(shift)))
     assert (found.verdict, codes(found)[0]) == (verdict, code)
-    assert (found.looks, found.pairs) == (FIRST_ANALYSES, 5)
+    assert (found.analyses, found.pairs) == (FIRST_ANALYSES, 5)
     assert found.smallest_detectable_pct is not None
     assert 0 < found.smallest_detectable_pct < 5
     assert found.signals[0].change_pct == pytest.approx(100 * math.expm1(-shift), abs=0.5)

@@ -53,7 +53,7 @@ def test_holds_what_is_promised_and_reads_back(verdict: Verdict) -> None:
     signals = tuple(replace(each, reasons=(), helped_by=()) for each in verdict.signals)
     costs = tuple(replace(each, no_more_than_us=math.inf) for each in verdict.attribution)
     expected = replace(verdict, signals=signals, attribution=costs, comparability=COMPARABLE)
-    expected = replace(expected, hotspots=(), phases=(), bricks=(), looks=())
+    expected = replace(expected, hotspots=(), phases=(), bricks=(), analyses=())
     expected = replace(expected, helped_by=(), cpu_pressure_pct=None)
     assert read_verdict(data) == (headline(verdict), expected)
 
