@@ -49,19 +49,17 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (workload.timeout_s, workload.directory) == (30, tmp_path)
 
 
-def test_keys_that_are_left_out_have_the_documented_defaults(tmp_path: Path) -> None:
-    (workload,) = read_file(write(tmp_path, MINIMAL))
-    assert (workload.timeout_s, workload.threads, workload.seed) == (120.0, 1, 42)
-    assert workload.sampling == Sampling(None, None, None, None)
-    assert workload.options == {}
-
-
 @pytest.mark.parametrize(
     ("extra", "engine"),
     [("", "embedded"), ('command = ["x"]\n', "command"), ('target = "m:f"\n', "python")],
 )
-def test_the_other_keys_imply_the_engine(tmp_path: Path, extra: str, engine: str) -> None:
+def test_keys_that_are_left_out_have_defaults_and_the_others_imply_the_engine(
+    tmp_path: Path, extra: str, engine: str
+) -> None:
     (workload,) = read_file(write(tmp_path, MINIMAL + extra))
+    assert (workload.timeout_s, workload.threads, workload.seed) == (120.0, 1, 42)
+    assert workload.sampling == Sampling(None, None, None, None)
+    assert workload.options == {}
     assert workload.engine == engine
 
 
@@ -107,18 +105,6 @@ def test_workloads_of_a_pyproject(tmp_path: Path) -> None:
     assert find_line(path, "w") == 3
 
 
-def test_flamegate_toml_wins_over_pyproject(tmp_path: Path) -> None:
-    write(tmp_path, "[tool.flamegate]\n", "pyproject.toml")
-    own = write(tmp_path, MINIMAL)
-    assert find_file(tmp_path) == own
-
-
-def test_without_a_file_there_is_none(tmp_path: Path) -> None:
-    assert find_file(tmp_path) is None
-    (tmp_path / "pyproject.toml").mkdir()
-    assert find_file(tmp_path) is None
-
-
 @pytest.mark.parametrize(
     ("text", "ours"),
     [
@@ -137,8 +123,11 @@ def test_without_a_file_there_is_none(tmp_path: Path) -> None:
 def test_a_pyproject_is_the_workload_file_if_it_has_our_table(
     tmp_path: Path, text: str, ours: bool
 ) -> None:
+    assert find_file(tmp_path) is None
     path = write(tmp_path, text, "pyproject.toml")
     assert find_file(tmp_path) == (path if ours else None)
+    own = write(tmp_path, MINIMAL)
+    assert find_file(tmp_path) == own
 
 
 def test_a_malformed_pyproject_is_reported_if_it_mentions_flamegate(tmp_path: Path) -> None:
@@ -179,6 +168,8 @@ FILE_ERRORS = [
     ("x = 1" + "0" * 5000, "E_BAD_TOML", "digits"),
     ("workloads = 3\n", "E_BAD_VALUE", "workloads is 3"),
     ("[workload.w]\n", "E_UNKNOWN_KEY", "Did you mean 'workloads'?"),
+    ("tool = 1\n", "E_BAD_VALUE", "pyproject.toml: tool is "),
+    ("[tool]\nflamegate = 3\n", "E_BAD_VALUE", "pyproject.toml: flamegate is "),
 ]
 
 
@@ -186,19 +177,11 @@ FILE_ERRORS = [
 def test_an_error_above_the_workloads_names_the_file(
     tmp_path: Path, text: str, code: str, words: str
 ) -> None:
-    with pytest.raises(UsageError, match=r"flamegate\.toml") as raised:
-        read_declarations(write(tmp_path, text))
+    name = "pyproject.toml" if "tool" in text else "flamegate.toml"
+    with pytest.raises(UsageError, match=name) as raised:
+        read_declarations(write(tmp_path, text, name))
     assert raised.value.code == code
     assert words in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "key"), [("tool = 1\n", "tool"), ("[tool]\nflamegate = 3\n", "flamegate")]
-)
-def test_a_pyproject_without_our_table_is_an_error(tmp_path: Path, text: str, key: str) -> None:
-    with pytest.raises(UsageError, match=f"pyproject.toml: {key} is ") as raised:
-        read_file(write(tmp_path, text, "pyproject.toml"))
-    assert raised.value.code == "E_BAD_VALUE"
 
 
 # One workload
@@ -211,8 +194,6 @@ ERRORS = [
     (MINIMAL + "max_token = 3\n", "E_UNKNOWN_KEY", "Did you mean 'max_tokens'?"),
     (MINIMAL + "engine = 'vllm'\n", "E_UNKNOWN_ENGINE", "Use one of: embedded"),
     ("[workloads.w]\nengine = 'comand'\n", "E_UNKNOWN_ENGINE", "Did you mean 'command'?"),
-    (MINIMAL + "engine = 7\n", "E_BAD_VALUE", '"engine" must be a string, and is 7'),
-    (MINIMAL + "threads = true\n", "E_BAD_VALUE", '"threads" must be an integer, and is true'),
     (MINIMAL + "threads = 0\n", "E_BAD_VALUE", '"threads" must be an integer >= 1, and is 0'),
     (MINIMAL + f"threads = '{'9' * 5000}'\n", "E_BAD_VALUE", "..."),
     (MINIMAL + "seed = 9223372036854775808\n", "E_BAD_VALUE", '"seed" must be an integer'),
@@ -224,26 +205,21 @@ ERRORS = [
     (MINIMAL + f"command = [{NUL}]\n", "E_BAD_VALUE", "command contains a NUL"),
     (MINIMAL + "env = { 'A=B' = '1' }\n", "E_BAD_VALUE", "'A=B'"),
     (MINIMAL + "model" + ".x" * 5000 + " = 1\n", "E_BAD_VALUE", '"model" must be a string'),
-    (MINIMAL + "decode_profile = true\n", "E_UNKNOWN_KEY", "decode_profile"),
     (MINIMAL + "engine = 'command'\n", "E_MISSING_KEY", "command"),
     (MINIMAL + "engine = 'python'\n", "E_NO_TARGET", "target"),
     (MINIMAL + "engine = 'python'\ntarget = 'm'\n", "E_NO_TARGET", "module:function"),
     (MINIMAL + "command = ['x', '{prompts}']\n", "E_UNKNOWN_PLACEHOLDER", "{prompts}"),
     (MINIMAL + "command = ['x']\ntoken_unit = 'page'\n", "E_BAD_VALUE", "page"),
     (MINIMAL + "tokens_per_second = '5'\n", "E_BAD_THRESHOLD", "tokens_per_second is '5'"),
-    (MINIMAL + "hotspots = { x = '3%' }\n", "E_BAD_THRESHOLD", "hotspots.x is '3%'"),
     (MINIMAL + "bricks = 3\n", "E_BAD_THRESHOLD", "bricks is 3"),
-    (MINIMAL + "profile = 3\n", "E_BAD_VALUE", '"profile" must be an object, and is 3'),
     (MINIMAL + "profile = { rate = 9 }\n", "E_UNKNOWN_KEY", "Did you mean 'rate_hz'?"),
     (MINIMAL + "profile = { rate_hz = 0 }\n", "E_BAD_VALUE", '"profile.rate_hz" must be'),
     (MINIMAL + "profile = { call_graph = 'lbr' }\n", "E_BAD_VALUE", "dwarf,BYTES"),
     (MINIMAL + "profile = { native = 1 }\n", "E_BAD_VALUE", "must be true or false"),
     (MINIMAL + "profile = { native = true, nonblocking = true }\n", "E_BAD_VALUE", "together"),
     ("[workloads.'../up']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
-    ("[workloads.'w[a]']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "w[a]"),
     (MINIMAL + "variants = 3\n", "E_BAD_VALUE", "[workloads.w.variants.NAME]"),
     (MINIMAL + "variants = { a = 3 }\n", "E_BAD_VALUE", "'w[a]': it is 3, not a table"),
-    (MINIMAL + "variants = { '../a' = {} }\n", "E_BAD_NAME", "'../a'"),
     (MINIMAL + "[workloads.w.variants.'a[b]']\n", "E_BAD_NAME", "'a[b]'"),
     (MINIMAL + "variants = { a = { sed = 1 } }\n", "E_UNKNOWN_KEY", "'w[a]': it has the unknown"),
     (MINIMAL + "variants = { a = { seed = '' } }\n", "E_BAD_VALUE", "'w[a]': \"seed\" must be"),
@@ -290,13 +266,8 @@ prompt = "x"
 max_tokens = 1
 """
     found = read_declarations(write(tmp_path, text))
-    assert [each.name for each in found.entries] == [
-        "first",
-        "bad",
-        "template[good]",
-        "template[bad]",
-        "last",
-    ]
+    names = [each.name for each in found.entries]
+    assert names == ["first", "bad", "template[good]", "template[bad]", "last"]
     assert [(each.name, each.line) for each in found.invalid] == [("bad", 7), ("template[bad]", 14)]
     assert str(found.invalid[0].error).startswith(
         "E_BAD_VALUE: flamegate.toml:7: workload 'bad': \"max_tokens\" must be an integer >= 1, "
@@ -304,14 +275,10 @@ max_tokens = 1
     )
 
 
-def test_the_line_of_an_error_is_that_of_its_heading_if_the_key_has_none(tmp_path: Path) -> None:
+def test_a_line_is_that_of_the_heading_if_the_key_has_none(tmp_path: Path) -> None:
     found = read_declarations(write(tmp_path, "\n\n[workloads.w]\nprompt = 'x'\n"))
     assert [each.line for each in found.invalid] == [3]
-
-
-def test_a_file_that_cannot_be_read_has_no_lines(tmp_path: Path) -> None:
-    assert find_line(tmp_path, "w") is None
-    assert find_line(tmp_path / "missing", "w") is None
+    assert find_line(tmp_path, "w") is find_line(tmp_path / "missing", "w") is None
 
 
 # Variants and profiles
@@ -342,28 +309,24 @@ max_tokens = 1
 """
 
 
-def test_variants_take_the_place_of_their_template(tmp_path: Path) -> None:
+def test_variants_take_the_place_of_their_template_and_inherit_its_keys(tmp_path: Path) -> None:
     path = write(tmp_path, VARIANTS)
     workloads = read_file(path)
     assert [each.name for each in workloads] == ["decode[i2s]", "decode[qk-256]", "plain"]
-    _, second, plain = workloads
+    assert [find_line(path, each.name) for each in workloads] == [10, 12, 20]
+    first, second, plain = workloads
     assert second.node_name == "flamegate.toml::decode[qk-256]"
     assert (second.family, second.variant) == ("decode", "qk-256")
     assert (plain.family, plain.variant) == (None, None)
-    assert [find_line(path, each.name) for each in workloads] == [10, 12, 20]
-
-
-def test_a_variant_inherits_the_keys_that_it_does_not_set(tmp_path: Path) -> None:
-    first, second, _ = read_file(write(tmp_path, VARIANTS))
     assert (first.target, first.max_tokens, first.env) == ("m:f", 4, {"A": "1", "B": "1"})
     assert (second.target, second.max_tokens, second.env) == ("m:g", 8, {"A": "1", "B": "2"})
     assert (first.prompt, second.prompt) == ("2+2=", "2+2=")
-    thresholds = (first.thresholds, second.thresholds)
-    assert [each.tokens_per_second_pct for each in thresholds] == [4, 7]
-    assert [each.share_pp("rms_norm") for each in thresholds] == [3, 1]
-    assert [each.share_pp("else") for each in thresholds] == [6, 6]
-    assert first.thresholds.bricks["RmsNorm"] == BrickBudget(1.5)
-    assert dict(second.thresholds.bricks) == {
+    one, other = first.thresholds, second.thresholds
+    assert (one.tokens_per_second_pct, other.tokens_per_second_pct) == (4, 7)
+    assert (one.share_pp("rms_norm"), other.share_pp("rms_norm")) == (3, 1)
+    assert one.share_pp("else") == other.share_pp("else") == 6
+    assert one.bricks["RmsNorm"] == BrickBudget(1.5)
+    assert dict(other.bricks) == {
         "RmsNorm": BrickBudget(2.0, 10.0),
         "*": BrickBudget(growth_pct=15.0),
     }
@@ -386,20 +349,7 @@ def test_the_keys_of_a_profile_are_read(tmp_path: Path) -> None:
     assert workload.sampling == Sampling(None, "dwarf,65528", nonblocking=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "known"),
-    [
-        ("fp", True),
-        ("none", True),
-        ("dwarf,8", True),
-        ("dwarf,65528", True),
-        ("dwarf,65536", False),
-        ("dwarf,8191", False),
-        ("dwarf,08192", False),
-        ("dwarf,0", False),
-        ("dwarf", False),
-        ("dwarf,8192;rm", False),
-    ],
-)
-def test_call_graphs_of_perf(text: str, known: bool) -> None:
-    assert is_call_graph(text) is known
+def test_call_graphs_of_perf() -> None:
+    assert all(map(is_call_graph, ("fp", "none", "dwarf,8", "dwarf,65528")))
+    unknown = ("dwarf,65536", "dwarf,8191", "dwarf,08192", "dwarf,0", "dwarf", "dwarf,8192;rm")
+    assert not any(map(is_call_graph, unknown))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.config.options import DEFAULT_BUDGET_S, is_enabled
+from pytest_flamegate.config.options import is_enabled
 from pytest_flamegate.config.settings import Settings, is_ci, read_ini
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection
@@ -25,22 +25,12 @@ def command_settings(**given: str) -> Settings:
     return common.read_settings(argparse.Namespace(**given))
 
 
-def test_without_options_the_defaults_hold() -> None:
-    found = settings()
-    assert found == Settings(root=ROOT, directory=ROOT / ".flamegate")
-    assert found.budget_s == DEFAULT_BUDGET_S
-
-
 @pytest.mark.parametrize(
     ("name", "value", "found"),
     [
-        ("budget", None, 15.0),
         ("budget", "", 15.0),
-        ("budget", "1", 1.0),
         ("budget", 20, 20.0),
         ("budget", 86400.0, 86400.0),
-        ("bricks", None, None),
-        ("bricks", "1", 1),
         ("bricks", 20.0, 20),
         ("bricks", "1000", 1000),
         ("peak_gflops", "", None),
@@ -49,13 +39,13 @@ def test_without_options_the_defaults_hold() -> None:
         ("share_drift", "strict", "strict"),
         ("dir", "", ROOT / ".flamegate"),
         ("dir", "out/perf", ROOT / "out" / "perf"),
-        ("dir", "/var/perf", Path("/var/perf")),
         ("inject", None, None),
         ("inject", "rms_norm:+10%", Injection("rms_norm", 10.0)),
         ("inject", "std::exp:+2.5%", Injection("std::exp", 2.5)),
     ],
 )
 def test_an_accepted_value(name: str, value: object, found: object) -> None:
+    assert settings() == Settings(root=ROOT, directory=ROOT / ".flamegate")
     field = {"budget": "budget_s", "dir": "directory"}.get(name, name)
     assert getattr(settings(**{name: value}), field) == found
 
@@ -76,7 +66,6 @@ NUMBERS_OUT_OF_RANGE = {
             for value in values
         ),
         ("profiler", "vtune", "E_BAD_OPTION", "flamegate_profiler is 'vtune'"),
-        ("profiler", "PERF", "E_BAD_OPTION", "flamegate_profiler is 'PERF'"),
         ("share_drift", "lax", "E_BAD_OPTION", "flamegate_share_drift is 'lax'"),
         ("tokens_per_second", "5", "E_BAD_THRESHOLD", "flamegate_tokens_per_second is '5'"),
         ("hotspots", "norm", "E_BAD_THRESHOLD", "flamegate_hotspots is 'norm'"),
@@ -96,27 +85,12 @@ def test_a_bad_value_is_named(name: str, value: object, code: str, words: str) -
     assert words in raised.value.problem
 
 
-@pytest.mark.parametrize(
-    ("value", "yes"),
-    [
-        ("true", True),
-        ("yes", True),
-        ("woodpecker", True),
-        ("", False),
-        ("0", False),
-        ("false", False),
-        ("no", False),
-        (None, False),
-    ],
-)
-def test_ci_is_recognised_by_its_variable(
-    monkeypatch: pytest.MonkeyPatch, value: str | None, yes: bool
-) -> None:
+def test_ci_is_recognised_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
-    if value is not None:
+    assert (is_ci(), settings().ci) == (False, False)
+    for value in ("true", "yes", "woodpecker", "", "0", "false", "no"):
         monkeypatch.setenv("CI", value)
-    assert is_ci() is yes
-    assert settings().ci is yes
+        assert is_ci() is settings().ci is (value in ("true", "yes", "woodpecker"))
 
 
 @pytest.mark.parametrize(
@@ -159,34 +133,46 @@ def test_a_workload_file_that_is_named_must_exist(tmp_path: Path) -> None:
 def test_option_before_environment_before_file(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytester.makeini("[pytest]\nflamegate_profiler = perf\n")
+    pytester.makeini("[pytest]\nflamegate_profiler = perf\nflamegate_dir = artifacts\n")
 
-    def profiler(*arguments: str) -> str:
-        return Settings.from_pytest(pytester.parseconfig(*arguments)).profiler
+    def profilers(**given: str) -> set[str]:
+        options = [f"--flamegate-{name}={value}" for name, value in given.items()]
+        under_pytest = Settings.from_pytest(pytester.parseconfig(*options))
+        return {under_pytest.profiler, command_settings(**given).profiler}
 
-    assert profiler() == "perf"
+    assert profilers() == {"perf"}
     monkeypatch.setenv("FLAMEGATE_PROFILER", "py-spy")
-    assert profiler() == "py-spy"
-    assert profiler("--flamegate-profiler=none") == "none"
+    assert profilers() == {"py-spy"}
+    assert profilers(profiler="none") == {"none"}
+    monkeypatch.chdir(pytester.mkdir("below"))
+    assert command_settings().directory == pytester.path / "artifacts"
+    assert command_settings(dir="here").directory == pytester.path / "below" / "here"
 
 
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        ((), 5),
-        (("--flamegate-bricks",), 20),
-        (("--flamegate-bricks=3",), 3),
-        (("--flamegate-bricks", "3"), 3),
-        (("--flamegate-bricks", "--flamegate-budget=2"), 20),
-        (("tests", "--flamegate-bricks"), 20),
+        ([], 5),
+        (["--bricks"], 20),
+        (["--bricks=3"], 3),
+        (["--bricks", "3"], 3),
+        (["--bricks", "--budget=2"], 20),
+        (["load", "--bricks"], 20),
     ],
 )
 def test_bricks_with_and_without_their_number(
-    pytester: pytest.Pytester, arguments: tuple[str, ...], shown: int
+    pytester: pytest.Pytester, arguments: list[str], shown: int
 ) -> None:
     pytester.makeini("[pytest]\nflamegate_bricks = 5\n")
-    pytester.mkdir("tests")
-    assert Settings.from_pytest(pytester.parseconfig(*arguments)).bricks == shown
+    pytester.mkdir("load")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workloads", nargs="*")
+    common.add_options(parser, "bricks", "budget")
+    assert common.read_settings(parser.parse_args(arguments)).bricks == shown
+    with pytest.raises(UsageError, match=r"'load'.*--flamegate-bricks=20"):
+        common.read_settings(parser.parse_args(["--bricks", "load"]))
+    options = [each.replace("--", "--flamegate-") for each in arguments]
+    assert Settings.from_pytest(pytester.parseconfig(*options)).bricks == shown
 
 
 def test_a_path_after_bricks_is_an_error(pytester: pytest.Pytester) -> None:
@@ -197,11 +183,6 @@ def test_a_path_after_bricks_is_an_error(pytester: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines(["ERROR: E_BAD_OPTION: *'tests'*--flamegate-bricks=20*"])
 
 
-FILES = {
-    "pytest.ini": "[pytest]\n{lines}",
-    "tox.ini": "[pytest]\n{lines}",
-    "setup.cfg": "[tool:pytest]\n{lines}",
-}
 LINES = """\
 flamegate = yes
 flamegate_budget = 2
@@ -218,8 +199,8 @@ flamegate_hotspots =
 """
 TOML = """\
 flamegate = true
-flamegate_budget = {budget}
-flamegate_bricks = {bricks}
+flamegate_budget = {0}2{0}
+flamegate_bricks = {0}3{0}
 flamegate_profiler = "none"
 flamegate_dir = "artifacts"
 flamegate_config = "loads.toml"
@@ -228,9 +209,6 @@ flamegate_share_drift = "strict"
 flamegate_tokens_per_second = "3%"
 flamegate_hotspots = "matmul_i2s=2pp, *=4pp"
 """
-NUMBERS = {"budget": 2, "bricks": 3}
-FLOATS = {name: float(value) for name, value in NUMBERS.items()}
-WORDS = {name: f'"{value}"' for name, value in NUMBERS.items()}
 NATIVE = pytest.mark.skipif(
     pytest.version_tuple < (9,), reason="[tool.pytest] and its types came with pytest 9"
 )
@@ -239,12 +217,13 @@ NATIVE = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        *((name, text.format(lines=LINES)) for name, text in FILES.items()),
-        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(**NUMBERS)),
-        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format(**WORDS)),
-        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(**NUMBERS), marks=NATIVE),
-        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(**FLOATS), marks=NATIVE),
-        pytest.param("pytest.toml", "[pytest]\n" + TOML.format(**NUMBERS), marks=NATIVE),
+        ("pytest.ini", "[pytest]\n" + LINES),
+        ("tox.ini", "[pytest]\n" + LINES),
+        ("setup.cfg", "[tool:pytest]\n" + LINES),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format("")),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format('"')),
+        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(""), marks=NATIVE),
+        pytest.param("pytest.toml", "[pytest]\n" + TOML.format(""), marks=NATIVE),
     ],
 )
 def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: str) -> None:
@@ -275,13 +254,9 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
     ("line", "key"),
     [
         ("flamegate_budget = abc", "flamegate_budget"),
-        ("flamegate_budget = 0", "flamegate_budget"),
         ("flamegate_bricks = 2.5", "flamegate_bricks"),
         ("flamegate_strict = perhaps", "flamegate_strict"),
-        ("flamegate_profiler = vtune", "flamegate_profiler"),
-        ("flamegate_share_drift = lax", "flamegate_share_drift"),
         ("flamegate_config = missing.toml", "missing.toml"),
-        ("flamegate_tokens_per_second = 5", "flamegate_tokens_per_second"),
         ("flamegate_hotspots = norm", "flamegate_hotspots"),
     ],
 )
@@ -289,6 +264,8 @@ def test_a_bad_key_is_named(pytester: pytest.Pytester, line: str, key: str) -> N
     pytester.makeini(f"[pytest]\n{line}\n")
     with pytest.raises((UsageError, pytest.UsageError), match=f"E_.*{key}"):
         Settings.from_pytest(pytester.parseconfig())
+    with pytest.raises(UsageError, match=f"E_.*{key}"):
+        command_settings()
 
 
 @NATIVE
@@ -317,10 +294,9 @@ def test_a_path_on_the_command_line_starts_at_the_current_directory(
     for directory in (pytester.path, below):
         (directory / "loads.toml").touch()
     monkeypatch.chdir(below)
-    said = ("--flamegate-dir=here", "--flamegate-config=loads.toml")
-    config = pytester.parseconfig(*said)
-    assert config.rootpath == pytester.path
-    found = Settings.from_pytest(config)
+    here = ("--flamegate-dir=here", "--flamegate-config=loads.toml")
+    found = Settings.from_pytest(pytester.parseconfig(*here))
+    assert found.root == pytester.path
     assert (found.directory, found.config) == (below / "here", below / "loads.toml")
     found = Settings.from_pytest(pytester.parseconfig())
     assert found.directory == pytester.path / "artifacts"
@@ -333,7 +309,6 @@ def test_a_path_on_the_command_line_starts_at_the_current_directory(
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("pytest.ini", "[pytest]\n" + LINES),
         ("pytest.ini", "[pytest]\nflamegate_dir = %(here)s\n    # a note\n"),
         pytest.param(".pytest.ini", "", marks=NATIVE),
         ("tox.ini", "[tox]\n"),
@@ -360,36 +335,9 @@ def test_the_first_file_counts(pytester: pytest.Pytester) -> None:
     assert command_settings() == Settings.from_pytest(pytester.parseconfig())
 
 
-def test_argument_before_environment_before_file(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytester.makeini("[pytest]\nflamegate_profiler = perf\nflamegate_dir = artifacts\n")
-    assert command_settings().profiler == "perf"
-    monkeypatch.setenv("FLAMEGATE_PROFILER", "py-spy")
-    assert command_settings().profiler == "py-spy"
-    assert command_settings(profiler="none").profiler == "none"
-    monkeypatch.chdir(pytester.mkdir("below"))
-    assert command_settings().directory == pytester.path / "artifacts"
-    assert command_settings(dir="here").directory == pytester.path / "below" / "here"
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"), [(["--bricks"], 20), (["--bricks=3"], 3), (["load", "--bricks", "3"], 3)]
-)
-def test_bricks_as_an_argument(words: list[str], shown: int) -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("workloads", nargs="*")
-    common.add_options(parser, "bricks")
-    assert common.read_settings(parser.parse_args(words)).bricks == shown
-    with pytest.raises(UsageError, match=r"'load'.*--flamegate-bricks=20"):
-        common.read_settings(parser.parse_args(["--bricks", "load"]))
-
-
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("pytest.ini", "[pytest]\nflamegate_strict = perhaps\n", "flamegate_strict"),
-        ("pytest.ini", "[pytest]\nflamegate_budget = abc\n", "flamegate_budget"),
         ("pytest.ini", "flamegate_budget = 2\n", "pytest.ini"),
         ("pytest.ini", b"\xff", "cannot be read"),
         ("pyproject.toml", "[tool.pytest.ini_options]\nflamegate_budget = []\n", "_budget"),
