@@ -34,7 +34,7 @@ def kills(part: float, place: Path) -> Table:
     for operation in operations.OPERATIONS:
         tally = Tally()
         for state, call, number in _points(operation, part, place, all_calls=True):
-            tally.add(points.kill(operation, state, call, number, place))
+            tally.add(points.stop(operation, state, call, number, place))
         rows.append(_row(operation.name, tally))
         total.add(tally)
         faults += tally.faults
@@ -49,7 +49,7 @@ def errors(part: float, place: Path) -> Table:
         tally = Tally()
         for state, call, number in _points(operation, part, place, all_calls=False):
             for error in points.ERRORS:
-                tally.add(points.refuse(operation, state, call, number, error, place))
+                tally.add(points.stop(operation, state, call, number, place, error))
         rows.append(_row(operation.name, tally))
         total.add(tally)
         faults += tally.faults

@@ -23,7 +23,7 @@ from tests.receipt.forgeries.draft import (
     shift,
     stamp,
 )
-from tests.receipt.weather import WEATHER, written
+from tests.receipt.weather import WEATHER, write_otherwise
 
 WAKING_NS = 20_000
 """How much sooner or later the observer wakes up for a token."""
@@ -48,7 +48,7 @@ def honest(number: int) -> tuple[Verification, tuple[str, ...]]:
     now = draft.created + timedelta(seconds=source.uniform(0, 1e6))
     draft.retime().recount()
     if "stamps" in {weather.__name__ for weather in chosen}:
-        written(draft, source)
+        write_otherwise(draft, source)
     answer = verify(draft.reseal().files(), now=now)
     return answer, tuple(weather.__name__ for weather in chosen)
 

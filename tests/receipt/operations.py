@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.json import decode_json, decode_plain, encode_plain
@@ -144,22 +145,34 @@ def _publish(artifacts: ArtifactStore) -> None:
     artifacts.publish_run(WORKLOAD, NEW)
 
 
-def _in_two_steps(act: Act, artifacts: ArtifactStore) -> None:
-    """Act as on a file system that cannot exchange two names."""
-    real = store.exchange_names
-    store.exchange_names = lambda one, other: False
-    try:
-        act(artifacts)
-    finally:
-        store.exchange_names = real
+def _in_two_steps(artifacts: ArtifactStore) -> None:
+    """Publish as on a file system that cannot exchange two names."""
+    with patch.object(store, "exchange_names", lambda _one, _other: False):
+        _publish(artifacts)
 
 
 def _accept(artifacts: ArtifactStore, *, spoilt: bool = False) -> None:
     artifacts.accept_baseline(MACHINE, WORKLOAD, NEW, set_aside=spoilt)
 
 
+def _prune(artifacts: ArtifactStore) -> None:
+    artifacts.remove_baseline(artifacts.baseline_directory(MACHINE, WORKLOAD))
+
+
 def _calibrate(artifacts: ArtifactStore, *, spoilt: bool = False) -> None:
     artifacts.write_calibration(MACHINE, WORKLOAD, b"new", set_aside=spoilt)
+
+
+def _record(artifacts: ArtifactStore) -> None:
+    artifacts.append_run(decode_plain(_RUN, artifact_files.RunLine))
+
+
+def _enter(artifacts: ArtifactStore) -> None:
+    artifacts.append_ledger({"gate": 2})
+
+
+def _probe(artifacts: ArtifactStore) -> None:
+    artifacts.require_writable(MACHINE)
 
 
 def _under(directory: str, files: dict[str, bytes]) -> dict[str, bytes]:
@@ -197,17 +210,11 @@ def _line_states(path: str) -> States:
 
 _PUBLISHED = _states(_LATEST, _under(_LATEST, OLD))
 _ACCEPTED = _states(_BASELINE, _under(_BASELINE, OLD))
+_CALIBRATED = _states(_CALIBRATION, {_CALIBRATION: b"old"})
 _SPOILT = _under(_BASELINE, {"evidence.json": SPOILT})
 OPERATIONS = (
     Operation("publish", _publish, _view_latest, NEW, _PUBLISHED),
-    Operation(
-        "publish in two steps",
-        partial(_in_two_steps, _publish),
-        _view_latest,
-        NEW,
-        _PUBLISHED,
-        between=(None,),
-    ),
+    Operation("publish in two steps", _in_two_steps, _view_latest, NEW, _PUBLISHED, (None,)),
     Operation("accept", _accept, _view_baseline, NEW, _ACCEPTED),
     Operation(
         "accept over what is spoilt",
@@ -218,22 +225,8 @@ OPERATIONS = (
         between=(None,),
         spoilt=f"baselines/{MACHINE}",
     ),
-    Operation(
-        "prune",
-        lambda artifacts: artifacts.remove_baseline(
-            artifacts.baseline_directory(MACHINE, WORKLOAD)
-        ),
-        _view_baseline,
-        None,
-        _ACCEPTED,
-    ),
-    Operation(
-        "calibrate",
-        _calibrate,
-        _view_calibration,
-        b"new",
-        _states(_CALIBRATION, {_CALIBRATION: b"old"}),
-    ),
+    Operation("prune", _prune, _view_baseline, None, _ACCEPTED),
+    Operation("calibrate", _calibrate, _view_calibration, b"new", _CALIBRATED),
     Operation(
         "calibrate over what is spoilt",
         partial(_calibrate, spoilt=True),
@@ -243,25 +236,7 @@ OPERATIONS = (
         between=(None,),
         spoilt=f"calibration/{MACHINE}",
     ),
-    Operation(
-        "record",
-        lambda artifacts: artifacts.append_run(decode_plain(_RUN, artifact_files.RunLine)),
-        _view_runs,
-        _RUN["nonce"],
-        _line_states("history/runs.jsonl"),
-    ),
-    Operation(
-        "enter",
-        lambda artifacts: artifacts.append_ledger({"gate": 2}),
-        _view_ledger,
-        {"gate": 2},
-        _line_states("history/ledger.jsonl"),
-    ),
-    Operation(
-        "probe and sweep",
-        lambda artifacts: artifacts.require_writable(MACHINE),
-        _view_latest,
-        OLD,
-        {"old": _PUBLISHED["old"] | _LEFT},
-    ),
+    Operation("record", _record, _view_runs, _RUN["nonce"], _line_states("history/runs.jsonl")),
+    Operation("enter", _enter, _view_ledger, {"gate": 2}, _line_states("history/ledger.jsonl")),
+    Operation("probe and sweep", _probe, _view_latest, OLD, {"old": _PUBLISHED["old"] | _LEFT}),
 )

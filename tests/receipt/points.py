@@ -16,6 +16,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.receipt import store
@@ -23,13 +24,11 @@ from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.receipt import operations
 from tests.receipt.operations import Operation
 
-WRITING = frozenset(
-    (
-        *("open", "openat", "creat", "write", "pwrite64", "fsync", "fdatasync", "close"),
-        *("rename", "renameat", "renameat2", "mkdir", "mkdirat", "unlink", "unlinkat", "rmdir"),
-        *("ftruncate", "flock"),
-    )
-)
+WRITING = {
+    *("open", "openat", "creat", "write", "pwrite64", "fsync", "fdatasync", "close", "rename"),
+    *("renameat", "renameat2", "mkdir", "mkdirat", "unlink", "unlinkat", "rmdir", "ftruncate"),
+    "flock",
+}
 ERRORS = ("ENOSPC", "EIO", "EROFS", "EDQUOT", "EINTR")
 _CALL = re.compile(r"^(\w+)\(", re.MULTILINE)
 _DONE, _REJECTED, _RAISED = 0, 3, 4
@@ -59,18 +58,12 @@ def why_not() -> str | None:
     strace = shutil.which("strace")
     if strace is None:
         return "strace is not installed"
-    tried = subprocess.run(
-        [strace, "-o", "/dev/null", "-e", "inject=getpid:error=EPERM:when=1", "true"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    argv = [strace, "-o", "/dev/null", "-e", "inject=getpid:error=EPERM:when=1", "true"]
+    tried = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     return f"strace may not trace here: {tried.stderr[:200]}" if tried.returncode else None
 
 
-@dataclass(frozen=True)
-class ChildResult:
+class ChildResult(NamedTuple):
     """The exit status of a stopped child and its last message, ``done`` if it acknowledged."""
 
     status: int
@@ -144,20 +137,15 @@ def calls_of(operation: Operation, state: str, place: Path) -> Counter[str]:
     return +calls
 
 
-def kill(operation: Operation, state: str, call: str, number: int, place: Path) -> Tally:
-    """Kill the operation at its ``number``-th ``call``, check, and let the next run repeat it."""
-    number += call == "read"
-    return _stop(operation, state, call, f"signal=SIGKILL:when={number}", place)
-
-
-def refuse(
-    operation: Operation, state: str, call: str, number: int, error: str, place: Path
+def stop(
+    operation: Operation, state: str, call: str, number: int, place: Path, error: str | None = None
 ) -> Tally:
-    """Let its ``number``-th ``call`` fail with ``error``, check, and repeat it."""
-    return _stop(operation, state, call, f"error={error}:when={number}", place)
+    """Kill the operation at its ``number``-th ``call``, check, and let the next run repeat it.
 
-
-def _stop(operation: Operation, state: str, call: str, rule: str, place: Path) -> Tally:
+    With an ``error`` the call fails instead.
+    """
+    number += call == "read" and error is None
+    rule = f"{'signal=SIGKILL' if error is None else f'error={error}'}:when={number}"
     artifacts = _prepare(operation, state, place)
     old = operation.view(artifacts)
     inject = f"inject={call}:{rule}"
@@ -165,9 +153,7 @@ def _stop(operation: Operation, state: str, call: str, rule: str, place: Path) -
     killed = ended.status == -signal.SIGKILL
     faults = []
     observed, new = operation.view(artifacts), operation.expect(old)
-    allowed = operation.old_views(state, old)
-    if killed:
-        allowed = (*allowed, new, *operation.between)
+    allowed = [*operation.old_views(state, old), *((new, *operation.between) if killed else ())]
     if ended.message == "done" and observed != new:
         faults.append(f"acknowledged and lost: {observed}")
     elif ended.status != _DONE and observed not in allowed:

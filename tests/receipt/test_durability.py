@@ -1,6 +1,7 @@
 """Kills and errors at system calls of the store, and many writers at once."""
 
 import random
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -38,26 +39,19 @@ def choose_points(
     return source.sample(found, min(each, len(found)))
 
 
+@pytest.mark.parametrize("errors", [(None,), points.ERRORS], ids=["killed", "error"])
 @pytest.mark.parametrize("each", EACH)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_killed_at_a_system_call(tmp_path: Path, operation: Operation, each: int) -> None:
+def test_stopped_at_a_system_call(
+    tmp_path: Path, operation: Operation, each: int, errors: tuple[str | None, ...]
+) -> None:
     tally, place = Tally(), tmp_path / "place"
-    for state, call, number in choose_points(operation, each, place, writing=False):
-        tally.add(points.kill(operation, state, call, number, place))
+    chosen = choose_points(operation, each, place, writing=errors != (None,))
+    for (state, call, number), error in zip(chosen, cycle(errors)):
+        tally.add(points.stop(operation, state, call, number, place, error))
     assert tally.faults == []
-    assert tally.killed > 0
-
-
-@pytest.mark.parametrize("each", EACH)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_a_call_that_fails(tmp_path: Path, operation: Operation, each: int) -> None:
-    tally, place = Tally(), tmp_path / "place"
-    chosen = choose_points(operation, each, place, writing=True)
-    for index, (state, call, number) in enumerate(chosen):
-        error = points.ERRORS[index % len(points.ERRORS)]
-        tally.add(points.refuse(operation, state, call, number, error, place))
-    assert tally.faults == []
-    assert tally.acknowledged + tally.refused == tally.points > 0
+    assert tally.killed + tally.acknowledged + tally.refused == tally.points > 0
+    assert (tally.killed > 0) is (errors == (None,))
 
 
 def test_an_operation_that_writes_in_place_is_found_out(tmp_path: Path) -> None:
@@ -69,7 +63,7 @@ def test_an_operation_that_writes_in_place_is_found_out(tmp_path: Path) -> None:
             (directory / name).write_bytes(data)
 
     careless = Operation("careless", write_in_place, publish.view, publish.new, publish.states)
-    tally = points.kill(careless, "old", "write", 2, tmp_path / "place")
+    tally = points.stop(careless, "old", "write", 2, tmp_path / "place")
     assert any("neither old nor new" in fault for fault in tally.faults)
 
 

@@ -23,7 +23,6 @@ from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.types import Evidence
 from tests.made import Bundle, bundle
 from tests.receipt.forgeries.draft import PRODUCED
-from tests.receipt.produce import TOY_PY
 
 PROGRAM = "import sys\nfor n in range(int(sys.argv[2])):\n    print(n, flush=True)\n"
 DECLARED = """\
@@ -45,6 +44,16 @@ prompt = "hi"
 max_tokens = 8
 token_unit = "line"
 """
+TOY = """\
+def generate(prompt, max_tokens):
+    x = len(prompt)
+    for _ in range(max_tokens):
+        for _ in range(1250):
+            x ^= (x << 3) & 0xFFFF
+        for _ in range(5000):
+            x = (x * 1103515245 + 12345) & 0x7FFFFFFF
+        yield x % 100
+"""
 BUDGET = "--budget=1"
 
 
@@ -53,7 +62,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with the receipts of two of its workloads, measured on another machine."""
     for name in ("embedded-1tok", "callable"):
         shutil.copytree(PRODUCED / name, tmp_path / name)
-    (tmp_path / "toy.py").write_text(TOY_PY.replace("{rounds}", "5000"))
+    (tmp_path / "toy.py").write_text(TOY)
     (tmp_path / "flamegate.toml").write_text(DECLARED)
     monkeypatch.chdir(tmp_path)
     return tmp_path

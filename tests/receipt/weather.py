@@ -153,10 +153,10 @@ def commits(draft: Draft, source: Random) -> None:
 
 
 def stamps(draft: Draft, source: Random) -> None:
-    """Times are written with nine digits, or with another offset."""
+    """Times are written with nine digits, or with another offset, by ``write_otherwise``."""
 
 
-def written(draft: Draft, source: Random) -> None:
+def write_otherwise(draft: Draft, source: Random) -> None:
     """Write each time of the draft in some other way that names the same moment."""
 
     def again(text: str) -> str:
