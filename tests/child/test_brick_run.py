@@ -33,10 +33,6 @@ def generate(prompt: str, max_tokens: int) -> Iterator[int]:
         yield token
 
 
-def unmarked(prompt: str, max_tokens: int) -> Iterator[int]:
-    return iter(range(max_tokens))
-
-
 def observed(call: Callable[[str, int], Iterable[Any]]) -> Observer:
     return Observer(WORKLOAD, Served({}, call))
 
@@ -72,24 +68,23 @@ def test_calls_are_counted_by_phase_and_tokens() -> None:
 
 
 def test_engine_without_marks() -> None:
-    observer = observed(unmarked)
-    with pytest.raises(ToolError, match=r"'toy' marked no brick.*five lines.*with brick\(") as no:
+    observer = observed(lambda _, max_tokens: range(max_tokens))
+    with pytest.raises(
+        ToolError, match=r"E_NO_BRICKS.*'toy' marked no brick.*five lines.*with brick\("
+    ):
         observer.run_bricks(0.01)
-    assert no.value.code == "E_NO_BRICKS"
     assert observer.runs == ()
 
 
-def _a_record(fd: int) -> None:
-    wire.send_text(fd, wire.RECORDED, "{}")
+@pytest.mark.parametrize("forged", ["record", "end"])
+def test_records_that_the_engine_writes_itself(forged: str) -> None:
+    def write(fd: int) -> None:
+        if forged == "record":
+            wire.send_text(fd, wire.RECORDED, "{}")
+            return
+        for kind in (wire.SEQUENCE, *[wire.TOKEN] * TOKENS, wire.DONE):
+            wire.send(fd, kind)
 
-
-def _an_end(fd: int) -> None:
-    for kind in (wire.SEQUENCE, *[wire.TOKEN] * TOKENS, wire.DONE):
-        wire.send(fd, kind)
-
-
-@pytest.mark.parametrize("write", [_a_record, _an_end])
-def test_records_that_the_engine_writes_itself(write: Callable[[int], object]) -> None:
     def forging(prompt: str, max_tokens: int) -> Iterator[int]:
         for token in range(max_tokens):
             for frame in sys._current_frames().values():
@@ -101,9 +96,8 @@ def test_records_that_the_engine_writes_itself(write: Callable[[int], object]) -
                     inner = inner.f_back
             yield token
 
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError, match="E_BAD_BRICKS"):
         observed(forging).run_bricks(0.01)
-    assert caught.value.code == "E_BAD_BRICKS"
 
 
 class Engine:
@@ -130,23 +124,18 @@ class Engine:
         self.waits += 1
 
 
-def run_of(engine: Any) -> Callable[[int, Callable[[], None], Callable[[Any], None]], None]:
+def test_marks_are_set_for_the_brick_run_alone() -> None:
+    engine = Engine()
+    tokens: list[Any] = []
+
     def run(times: int, began: Callable[[], None], token: Callable[[Any], None]) -> None:
         for _ in range(times):
             began()
             for each in engine("p", TOKENS):
                 token(each)
 
-    return run
-
-
-def test_marks_are_set_for_the_brick_run_alone() -> None:
-    engine = Engine()
-    tokens: list[Any] = []
     list(engine("p", 1))
-    recorded = decode_recorded(
-        brick_run.record_bricks(run_of(engine), 1, engine, lambda: None, tokens.append)
-    )
+    recorded = decode_recorded(brick_run.record_bricks(run, 1, engine, lambda: None, tokens.append))
     (first, second) = sorted(recorded.totals, key=lambda row: row.phase, reverse=True)
     assert (first.name, first.category, first.calls) == ("Custom", "Norm", 1)
     assert (second.phase, second.calls) == ("decode", 2)
@@ -164,12 +153,8 @@ def call(start_ns: int, parent: int | None = None) -> BrickCall:
 def test_calls_of_one_token() -> None:
     calls = (call(1), call(5), call(6, parent=1), call(7, parent=0), call(9))
     assert select_token_calls(calls, 5, 9) == (call(5), call(6, parent=0), call(7))
-
-
-def test_token_with_too_many_calls() -> None:
-    calls = tuple(call(at) for at in range(10, 20))
-    assert select_token_calls(calls, 10, 20, capacity=10) is None
-    assert select_token_calls(calls, 10, 20, capacity=11) == calls
-    assert select_token_calls(calls, 11, 20, capacity=10) == calls[1:]
     many = tuple(call(at) for at in range(5000))
+    assert select_token_calls(many[10:20], 10, 20, capacity=10) is None
+    assert select_token_calls(many[10:20], 10, 20, capacity=11) == many[10:20]
+    assert select_token_calls(many[10:20], 11, 20, capacity=10) == many[11:20]
     assert select_token_calls(many, 0, 5000) is None

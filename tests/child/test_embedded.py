@@ -35,13 +35,6 @@ TOKEN_DIGESTS = {
 }
 # Training printed a smallest gap of 16.07; rounding differs a little from run to run.
 SMALLEST_GAP = 12.0
-PASSAGE = (
-    "The gate stands open until the numbers speak. Each token has a time, each frame "
-    "a share, and each claim a witness. When the clock runs slow, look where the flame "
-    "is widest; when the flame holds still, trust the clock. A number without evidence "
-    "is a rumour, and a rumour does not merge. Measure twice, say how sure you are, and "
-    "only then let the change go through."
-)
 
 
 def decode(tokens: Iterable[int]) -> bytes:
@@ -89,11 +82,6 @@ def test_sums_in_both_notations(model: Transformer, a: int) -> None:
         assert answer(model, f"What is {a}+{b}?", 14) == f" {a}+{b} is {a + b}."
 
 
-def test_passage_is_exact_to_its_end(model: Transformer) -> None:
-    rest = PASSAGE[8:]
-    assert answer(model, PASSAGE[:8], len(rest) + 20) == rest
-
-
 def test_no_step_is_run_after_the_last_token(
     model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,10 +120,7 @@ def test_sequences_longer_than_the_context(
 ) -> None:
     with pytest.raises(UsageError, match=r"E_CONTEXT_FULL.*512"):
         next(iter(model.generate(prompt, max_tokens)))
-
-
-def test_context_can_be_filled_to_its_last_position(model: Transformer) -> None:
-    assert len(list(model.generate("x" * 509, 2))) <= 2
+    assert len(list(model.generate("x" * 509, 2))) <= 2  # to the last position
 
 
 @given(st.text())
@@ -143,10 +128,7 @@ def test_text_survives_encoding(text: str) -> None:
     tokens = encode(text)
     assert tokens[0] == BOS
     assert decode([*tokens, EOS]).decode() == text
-
-
-def test_bytes_that_are_not_utf8_survive_and_half_a_surrogate_pair_is_rejected() -> None:
-    assert encode("a\udcff") == [BOS, 0x61, 0xFF]
+    assert encode("a\udcff") == [BOS, 0x61, 0xFF]  # a byte that is not UTF-8
     with pytest.raises(UsageError, match=r"E_BAD_PROMPT.*character 1 "):
         encode("a\ud800")
 
@@ -195,29 +177,21 @@ def test_shapes_are_those_of_the_card() -> None:
         assert set(np.unique(layer.attn_qkv.signs).tolist()) == {-1.0, 0.0, 1.0}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        (b"\x06\0\0\0\0\0\0\0bitnet", b"\x06\0\0\0\0\0\0\0llamas", "architecture is 'llamas'"),
-        (b"bitnet.block_count", b"bitnet.block_cnt__", "block_count is None"),
-        (b"blk.2.ffn_norm.", b"blk.2.ffn_mron.", "no F32 tensor blk.2.ffn_norm"),
-        (
-            b"eos_token_id" + struct.pack("<II", 4, 257),
-            b"eos_token_id" + struct.pack("<II", 4, 2),
-            "vocabulary",
-        ),
-        (
-            b"attention.head_count_kv" + struct.pack("<II", 4, 4),
-            b"attention.head_count_kv" + struct.pack("<II", 4, 3),
-            "do not divide",
-        ),
-        (
-            b"block_count" + struct.pack("<II", 4, 4),
-            b"block_count" + struct.pack("<II", 4, 5),
-            "blk.4.attn_norm",
-        ),
-    ],
-)
+def u32_key(name: bytes, value: int) -> bytes:
+    return name + struct.pack("<II", 4, value)
+
+
+OTHER_MODELS = [
+    (b"\x06\0\0\0\0\0\0\0bitnet", b"\x06\0\0\0\0\0\0\0llamas", "architecture is 'llamas'"),
+    (b"bitnet.block_count", b"bitnet.block_cnt__", "block_count is None"),
+    (b"blk.2.ffn_norm.", b"blk.2.ffn_mron.", "no F32 tensor blk.2.ffn_norm"),
+    (u32_key(b"eos_token_id", 257), u32_key(b"eos_token_id", 2), "vocabulary"),
+    (u32_key(b"head_count_kv", 4), u32_key(b"head_count_kv", 3), "do not divide"),
+    (u32_key(b"block_count", 4), u32_key(b"block_count", 5), "blk.4.attn_norm"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "reason"), OTHER_MODELS, ids=range(len(OTHER_MODELS)))
 def test_other_models_are_rejected(tmp_path: Path, old: bytes, new: bytes, reason: str) -> None:
     data, path = SHIPPED_MODEL.read_bytes(), tmp_path / "edited.gguf"
     assert old in data

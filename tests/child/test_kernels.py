@@ -24,15 +24,10 @@ def floats(*shape: int) -> FloatArray:
 
 def ternary(rows: int, columns: int) -> tuple[TernaryMatrix, npt.NDArray[np.float64]]:
     """Return a random matrix and its dense form (rows, columns)."""
-    blocks = columns // 256
-    signs = RNG.integers(-1, 2, (blocks, 256, rows)).astype(np.float32)
-    scales = RNG.uniform(0.01, 0.1, (blocks, rows)).astype(np.float32)
-    dense = np.empty((rows, columns))
-    for row in range(rows):
-        for column in range(columns):
-            block, at = divmod(column, 256)
-            dense[row, column] = float(signs[block, at, row]) * float(scales[block, row])
-    return TernaryMatrix(signs, scales), dense
+    signs = RNG.integers(-1, 2, (columns // 256, 256, rows)).astype(np.float32)
+    scales = RNG.uniform(0.01, 0.1, (columns // 256, rows)).astype(np.float32)
+    dense = signs.astype(np.float64) * scales[:, None, :]
+    return TernaryMatrix(signs, scales), dense.reshape(columns, rows).T
 
 
 def ggml_q8_k(x: FloatArray) -> list[float]:
@@ -40,15 +35,9 @@ def ggml_q8_k(x: FloatArray) -> list[float]:
     rounded: list[float] = []
     for start in range(0, x.size, 256):
         block = x[start : start + 256]
-        farthest = np.float32(0)
-        for value in block:
-            if abs(value) > abs(farthest):
-                farthest = value
-        if farthest == 0:
-            rounded += [0.0] * 256
-            continue
-        inverse = np.float32(-127) / farthest
-        scale = np.float32(1) / inverse
+        farthest = max(block, key=abs)
+        inverse = np.float32(-127) / farthest if farthest else np.float32(0)
+        scale = np.float32(1) / inverse if farthest else np.float32(0)
         for value in block:
             whole = min(127, round(float(inverse * value)))  # Python rounds half to even
             rounded.append(float(np.float32(whole) * scale))

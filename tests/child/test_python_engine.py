@@ -1,16 +1,21 @@
 """Targets of the engine python in a process of their own: tokens, errors, and nothing left."""
 
 import os
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 
-from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.engines import engine
 from pytest_flamegate.observe.observer import Observer
+from tests.observe.workloads import (
+    assert_nothing_left,
+    command_workload,
+    make_workload,
+    observer,
+)
 
 TARGET = """
 import os, subprocess, sys, threading, time
@@ -43,10 +48,6 @@ def unstable(prompt, max_tokens):
 async def later(prompt, max_tokens):
     yield 0
 
-def silent(prompt, max_tokens):
-    time.sleep(600)
-    yield 1
-
 def chatters(prompt, max_tokens):
     for stream in (sys.stdout, sys.stderr):
         stream.write("word " * 20_000)
@@ -66,35 +67,30 @@ def digest(prompt, max_tokens):
 """
 
 
-def observe(directory: Path, target: str, **given: object) -> Observer:
+def observe(directory: Path, target: str, **given: Any) -> Observer:
     (directory / "toy.py").write_text(TARGET)
     (directory / "bad_import.py").write_text("raise RuntimeError('no weights')\n")
     (directory / "bad_exit.py").write_text("import sys; sys.exit(5)\n")
-    values: dict[str, object] = {"prompt": "p", "max_tokens": 4, "timeout_s": 60.0, **given}
-    workload = Workload(
-        "w",
-        "python",
-        source="test",
-        directory=directory,
-        target=target,
-        **values,  # type: ignore[arg-type]
-    )
-    return Observer(workload, engine("python").plan(workload, None))
+    return observer(make_workload(directory, "python", target=target, **given))
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left() -> object:
+def _nothing_left() -> Iterator[None]:
     yield
-    assert psutil.Process().children(recursive=True) == []
+    assert_nothing_left()
 
 
-@pytest.mark.parametrize("target", ["numbers", "whole"])
-def test_tokens_are_the_same_in_each_process(tmp_path: Path, target: str) -> None:
-    observer = observe(tmp_path, f"toy:{target}")
+@pytest.mark.parametrize(
+    ("target", "tokens"),
+    [("numbers", "0123"), ("whole", "0123"), ("chatters", "7"), ("leaves", "7")],
+)
+def test_tokens_are_the_same_in_each_process(tmp_path: Path, target: str, tokens: str) -> None:
+    """Output and processes of a target do no harm."""
+    watched = observe(tmp_path, f"toy:{target}", max_tokens=len(tokens))
     for _ in range(2):
-        observer.run_timed(0.02)
-    assert observer.observation().tokens == ("0", "1", "2", "3")
-    assert observer.observation().differs_at is None
+        watched.run_timed(0.02)
+    assert watched.observation().tokens == tuple(tokens)
+    assert watched.observation().differs_at is None
 
 
 @pytest.mark.parametrize(
@@ -117,34 +113,20 @@ def test_errors_of_targets(tmp_path: Path, target: str, code: str, words: str) -
         observe(tmp_path, target).run_timed(0.02)
 
 
-def test_a_target_that_never_yields_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(FlamegateError, match=r"E_TIMEOUT: .*2 s"):
-        observe(tmp_path, "toy:silent", timeout_s=2.0).run_timed(0.05)
-
-
-@pytest.mark.parametrize("target", ["chatters", "leaves"])
-def test_output_and_processes_of_a_target_do_no_harm(tmp_path: Path, target: str) -> None:
-    observer = observe(tmp_path, f"toy:{target}", max_tokens=1)
-    observer.run_timed(0.02)
-    assert observer.observation().tokens == ("7",)
-
-
 @pytest.mark.parametrize(
     "prompt",
     ["'\"; touch pwned; $(id)\r\n", "nul\0inside", "lone \udc80", "x" * (1 << 20)],
     ids=["quotes", "nul", "surrogate", "megabyte"],
 )
 def test_a_prompt_reaches_a_target_unchanged(tmp_path: Path, prompt: str) -> None:
-    observer = observe(tmp_path, "toy:digest", prompt=prompt, max_tokens=1)
-    observer.run_timed(0.02)
+    watched = observe(tmp_path, "toy:digest", prompt=prompt, max_tokens=1)
+    watched.run_timed(0.02)
     expected = sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
-    assert observer.observation().tokens == (expected,)
+    assert watched.observation().tokens == (expected,)
     assert "pwned" not in os.listdir(tmp_path)
 
 
 def test_a_prompt_too_long_for_a_command_line(tmp_path: Path) -> None:
-    workload = Workload(
-        "w", "command", "x" * (1 << 20), 1, "test", directory=tmp_path, command=("true", "{prompt}")
-    )
+    watched = observer(command_workload(tmp_path, "", prompt="x" * (1 << 20)))
     with pytest.raises(FlamegateError, match=r"E_ARGUMENTS_TOO_LONG: .*128 KiB"):
-        Observer(workload, engine("command").plan(workload, None)).run_timed(0.1)
+        watched.run_timed(0.1)

@@ -46,35 +46,30 @@ class Trees:
         for each in (self.project, self.checkout):
             each.mkdir(parents=True)
 
-    def both(self, name: str, text: str = "") -> None:
-        """Write one file on both sides; SIDE in it says which side it is."""
-        write(self.project, {name: text.replace("SIDE", "project")})
-        write(self.checkout, {name: text.replace("SIDE", "checkout")})
+    def both(self, *names: str, **files: str) -> None:
+        """Write files on both sides; SIDE in their names and text says which side it is."""
+        for name, text in {**dict.fromkeys(names, "side = 'SIDE'"), **files}.items():
+            write(self.project, {name: text.replace("SIDE", "project")})
+            write(self.checkout, {name: text.replace("SIDE", "checkout")})
 
-    def run(
-        self,
-        after: str,
-        before: str = "",
-        path: tuple[Path, ...] = (),
-        env: dict[str, str] | None = None,
-        project: Path | None = None,
-        checkout: Path | None = None,
-    ) -> dict[str, Any]:
+    def run(self, after: str, before: str = "", path: tuple[Path, ...] = (), **given: Any) -> Any:
         """Run ``after`` relocated; return the values that it puts into ``found``."""
-        arguments = [str(project or self.project), str(checkout or self.checkout), before, after]
+        sides = [str(given.get(name, getattr(self, name))) for name in ("project", "checkout")]
+        search = os.pathsep.join(map(str, path))
+        usual = {"PYTHONPATH": search, "PYTHONIOENCODING": "utf-8"}
         done = subprocess.run(
-            [sys.executable, "-P", "-c", CHILD, *arguments],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(map(str, path)),
-                "PYTHONIOENCODING": "utf-8",
-                **(env or {}),
-            },
+            [sys.executable, "-P", "-c", CHILD, *sides, before, after],
+            env={**os.environ, **usual, **given.get("env", {})},
             stdout=subprocess.PIPE,
             check=True,
         )
-        found: dict[str, Any] = json.loads(done.stdout.decode().splitlines()[-1])
-        return found
+        return json.loads(done.stdout.decode().splitlines()[-1])
+
+    def side(self, module: str, before: str = "", path: tuple[Path, ...] = (), **given: Any) -> Any:
+        """Return the side that ``module`` comes from, or the error of its import."""
+        code = f"import {module}; found['side'] = {module}.side"
+        found = self.run(code, before, path, **given)
+        return found.get("side") or found.get("missing") or found["error"]
 
 
 @pytest.fixture
@@ -169,8 +164,7 @@ IMPORTS: dict[str, tuple[dict[str, str], tuple[str, ...], str, dict[str, str]]] 
 @pytest.mark.parametrize("name", IMPORTS)
 def test_imports_come_from_the_checkout(trees: Trees, name: str) -> None:
     files, path, code, expected = IMPORTS[name]
-    for file, text in files.items():
-        trees.both(file, text)
+    trees.both(**files)
     found = trees.run(code, path=tuple(trees.project / each for each in path))
     assert found == {
         key: value.replace("CHECKOUT", str(trees.checkout)) for key, value in expected.items()
@@ -178,16 +172,14 @@ def test_imports_come_from_the_checkout(trees: Trees, name: str) -> None:
 
 
 def test_finder_of_an_editable_install(trees: Trees) -> None:
-    trees.both("lib/__init__.py", "from pkg.sub import side")
-    trees.both("lib/sub.py", "side = 'SIDE'")
-    trees.both("single.py", "side = 'SIDE'")
+    trees.both("lib/sub.py", "single.py", **{"lib/__init__.py": "from pkg.sub import side"})
     before = editable({"pkg": trees.project / "lib", "single": trees.project / "single"})
-    given = trees.run(
+    found = trees.run(
         "import pkg, single; found.update(one=pkg.side, two=single.side, path=list(pkg.__path__))",
         before,
     )
-    assert (given["one"], given["two"]) == ("checkout", "checkout")
-    assert given["path"] == [str(trees.checkout / "lib")]
+    path = [str(trees.checkout / "lib")]
+    assert found == {"one": "checkout", "two": "checkout", "path": path}
 
 
 NAMESPACE_FINDER = """
@@ -205,57 +197,44 @@ sys.meta_path.append(Finder)
 
 
 def test_namespace_package_of_a_finder(trees: Trees) -> None:
-    trees.both("ns/mine.py", "side = 'SIDE'")
-    given = trees.run("import space.mine; found['side'] = space.mine.side", NAMESPACE_FINDER)
-    assert given["side"] == "checkout"
+    trees.both("ns/mine.py")
+    assert trees.side("space.mine", NAMESPACE_FINDER) == "checkout"
     shutil.rmtree(trees.checkout / "ns")
-    assert "No module named 'space'" in trees.run("import space", NAMESPACE_FINDER)["missing"]
+    assert "No module named 'space'" in trees.side("space", NAMESPACE_FINDER)
 
 
 def test_strict_editable_install(trees: Trees) -> None:
-    trees.both("src/pkg/__init__.py", "from pkg.sub import side")
-    trees.both("src/pkg/sub.py", "side = 'SIDE'")
-    trees.both("src/space/mine.py", "side = 'SIDE'")
+    trees.both("src/pkg/sub.py", "src/space/mine.py")
+    trees.both(**{"src/pkg/__init__.py": "from pkg.sub import side"})
     links = trees.project / "build/__editable__.toy-1-py3-none-any"
     for name in ("pkg/__init__.py", "pkg/sub.py", "space/mine.py"):
         (links / name).parent.mkdir(parents=True, exist_ok=True)
         (links / name).symlink_to(trees.project / "src" / name)
-    given = trees.run(
-        "import pkg, space.mine; found.update(p=pkg.side, s=space.mine.side)", path=(links,)
-    )
-    assert given == {"p": "checkout", "s": "checkout"}
+    for module in ("pkg", "space.mine"):
+        assert trees.side(module, path=(links,)) == "checkout"
     (trees.checkout / "src/space/mine.py").unlink()
-    missing = trees.run("import pkg, space.mine", path=(links,))["missing"]
-    assert "not at the revision" in missing
+    assert "not at the revision" in trees.side("space.mine", path=(links,))
 
 
 def test_modules_of_one_side(trees: Trees) -> None:
-    trees.both("src/pkg/__init__.py")
+    trees.both(**{"src/pkg/__init__.py": ""})
     write(trees.checkout, {"src/pkg/old.py": "side = 'old'", "src/old.py": "side = 'old'"})
     write(trees.project, {"src/pkg/new.py": "", "src/new.py": ""})
     src = trees.project / "src"
-    given = trees.run("import old, pkg.old; found['side'] = old.side + pkg.old.side", path=(src,))
-    assert given["side"] == "oldold"
-    for name in ("new", "pkg.new"):
-        assert "No module named" in trees.run(f"import {name}", path=(src,))["missing"]
-
-
-def test_module_that_an_editable_install_no_longer_knows(trees: Trees) -> None:
-    trees.both("src/pkg/__init__.py")
-    write(trees.checkout, {"src/old.py": "side = 'old'"})
-    write(trees.project, {"src/new.py": ""})
-    src = trees.project / "src"
+    for name in ("", "pkg."):
+        assert trees.side(f"{name}old", path=(src,)) == "old"
+        assert "No module named" in trees.side(f"{name}new", path=(src,))
+    # An editable install no longer knows the one, and knows the other.
     before = editable({"pkg": src / "pkg", "new": src / "new"})
-    assert trees.run("import pkg, old; found['side'] = old.side", before)["side"] == "old"
-    assert "not at the revision" in trees.run("import new", before)["missing"]
+    assert trees.run("import pkg, old; found['side'] = old.side", before) == {"side": "old"}
+    assert "not at the revision" in trees.side("new", before)
 
 
 def test_modules_that_became_packages(trees: Trees) -> None:
     write(trees.project, {"one/__init__.py": "side = 'project'", "two.py": "side = 'project'"})
     write(trees.checkout, {"one.py": "side = 'checkout'", "two/__init__.py": "side = 'checkout'"})
     before = editable({"one": trees.project / "one", "two": trees.project / "two"})
-    given = trees.run("import one, two; found['side'] = one.side + two.side", before)
-    assert given["side"] == "checkoutcheckout"
+    assert trees.side("one", before) == trees.side("two", before) == "checkout"
 
 
 def test_project_in_the_prefix_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,74 +270,56 @@ def test_the_embedded_engine_is_code_under_test(trees: Trees) -> None:
 @pytest.mark.parametrize("swallow", [False, True])
 @pytest.mark.parametrize("how", ["path", "finder"])
 def test_compiled_module_that_the_checkout_lacks(trees: Trees, how: str, swallow: bool) -> None:
-    trees.both("pkg/__init__.py")
+    trees.both(**{"pkg/__init__.py": ""})
     write(trees.project, {f"pkg/fast{SUFFIX}": "", f"top{SUFFIX}": ""})
+    places = {"pkg": trees.project / "pkg", "top": trees.project / "top"}
+    before, path = (editable(places), ()) if how == "finder" else ("", (trees.project,))
     for name in ("pkg.fast", "top"):
-        places = {"pkg": trees.project / "pkg", "top": trees.project / "top"}
         code = f"try: import {name}\nexcept Exception: pass" if swallow else f"import {name}"
-        given = trees.run(
-            f"import pkg\n{code}",
-            before=editable(places) if how == "finder" else "",
-            path=(trees.project,) if how == "path" else (),
-        )
-        code, said = given["error"]
+        code, said = trees.run(f"import pkg\n{code}", before, path)["error"]
         assert code == "E_BASE_NOT_BUILT"
         assert str(trees.project / name.replace(".", "/")) in said
         assert "build" in said
 
 
 def test_source_that_the_project_runs_compiled(trees: Trees) -> None:
-    trees.both("pkg/__init__.py")
-    trees.both("pkg/hot.py", "side = 'SIDE'")
+    trees.both("pkg/hot.py", **{"pkg/__init__.py": "", f"pkg/fast{SUFFIX}": ""})
     write(trees.project, {f"pkg/hot{SUFFIX}": ""})
-    given = trees.run("import pkg.hot", path=(trees.project,))
-    assert given["error"][0] == "E_BASE_NOT_BUILT"
+    assert trees.side("pkg.hot", path=(trees.project,))[0] == "E_BASE_NOT_BUILT"
     (trees.project / "pkg/hot.py").unlink()
-    rewritten = trees.run("import pkg.hot; found['side'] = pkg.hot.side", path=(trees.project,))
-    assert rewritten == {"side": "checkout"}
+    assert trees.side("pkg.hot", path=(trees.project,)) == "checkout"
+    # The loader of the checkout's file is asked, and the file is none.
+    assert str(trees.checkout) in trees.side("pkg.fast", path=(trees.project,))
 
 
-def test_compiled_module_that_the_checkout_has(trees: Trees) -> None:
-    trees.both("pkg/__init__.py")
-    trees.both(f"pkg/fast{SUFFIX}")
-    given = trees.run("import pkg.fast", path=(trees.project,))
-    assert "error" not in given
-    assert str(trees.checkout) in given["missing"], "the loader of the checkout's file was asked"
+AROUND = """
+import importlib.util as u, mine
+s = u.spec_from_file_location('around', sys.argv[1] + '/mine.py')
+sys.modules['around'] = m = u.module_from_spec(s); s.loader.exec_module(m)
+"""
 
 
-def test_module_imported_too_early(trees: Trees) -> None:
-    trees.both("early.py", "side = 'SIDE'")
-    given = trees.run("", before="import early", path=(trees.project,))
-    assert given["error"][0] == "E_WRONG_SIDE"
-    assert "early" in given["error"][1]
+@pytest.mark.parametrize(
+    ("before", "after", "module"), [("import mine", "", "mine"), ("", AROUND, "around")]
+)
+def test_module_of_the_wrong_side(trees: Trees, before: str, after: str, module: str) -> None:
+    """It was imported too early, or loaded around the finder."""
+    trees.both("mine.py")
+    code, problem = trees.run(after, before, (trees.project,))["error"]
+    assert code == "E_WRONG_SIDE"
+    assert module in problem
 
 
-def test_module_loaded_around_the_finder(trees: Trees) -> None:
-    trees.both("mine.py", "side = 'SIDE'")
-    given = trees.run(
-        "import mine, importlib.util as u\n"
-        "s = u.spec_from_file_location('around', sys.argv[1] + '/mine.py')\n"
-        "sys.modules['around'] = m = u.module_from_spec(s); s.loader.exec_module(m)",
-        path=(trees.project,),
-    )
-    assert given["error"][0] == "E_WRONG_SIDE"
-    assert "around" in given["error"][1]
-
-
-def test_base_that_loads_nothing_of_the_checkout(trees: Trees) -> None:
-    given = trees.run("import json.tool")
-    assert given["error"][0] == "E_SAME_CODE"
-
-
-def test_installed_copy_of_the_project(trees: Trees, tmp_path: Path) -> None:
-    trees.both("src/pkg/__init__.py")
-    trees.both("bench.py", "import pkg")
+def test_base_that_loads_nothing_of_the_checkout(trees: Trees, tmp_path: Path) -> None:
+    assert trees.run("import json.tool")["error"][0] == "E_SAME_CODE"
+    # A copy of the project is installed, or only another package.
     packages = tmp_path / "env/site-packages"
     write(packages, {"pkg/__init__.py": "", "other/__init__.py": ""})
-    given = trees.run("import bench", path=(trees.project, packages))
-    assert given["error"][0] == "E_SAME_CODE"
-    trees.both("bench.py", "import other")
-    assert trees.run("import bench", path=(trees.project, packages)) == {}
+    path = trees.project, packages
+    trees.both(**{"src/pkg/__init__.py": "", "bench.py": "import pkg"})
+    assert trees.run("import bench", path=path)["error"][0] == "E_SAME_CODE"
+    trees.both(**{"bench.py": "import other"})
+    assert trees.run("import bench", path=path) == {}
 
 
 ODD_LOADER = """
@@ -375,23 +336,21 @@ sys.meta_path.append(Odd)
 
 def test_loader_that_cannot_be_moved(trees: Trees) -> None:
     trees.both("odd.py")
-    given = trees.run("import odd", before=ODD_LOADER)
-    assert given["error"][0] == "E_CANNOT_RELOCATE"
-    assert "Odd" in given["error"][1]
+    code, problem = trees.side("odd", ODD_LOADER)
+    assert code == "E_CANNOT_RELOCATE"
+    assert "Odd" in problem
 
 
 @pytest.mark.parametrize("prefix", [False, True])
 def test_each_side_has_its_own_byte_code(trees: Trees, tmp_path: Path, prefix: bool) -> None:
-    trees.both("mine.py", "side = 'SIDE'")
     # Byte code is trusted by its source's time and size.
-    padding = len("checkout") - len("project")
-    (trees.project / "mine.py").write_text("side = 'project'" + " " * padding)
-    for each in (trees.project, trees.checkout):
-        os.utime(each / "mine.py", (1_000_000_000, 1_000_000_000))
+    for tree, text in ((trees.project, "side = 'project' "), (trees.checkout, "side = 'checkout'")):
+        write(tree, {"mine.py": text})
+        os.utime(tree / "mine.py", (1_000_000_000, 1_000_000_000))
     env = {"PYTHONDONTWRITEBYTECODE": ""}
     if prefix:
         env["PYTHONPYCACHEPREFIX"] = str(tmp_path / "cache")
-    show = "import mine; found['side'] = mine.side; found['at'] = mine.__cached__"
+    show = "import mine; found.update(side=mine.side, at=mine.__cached__)"
     one = trees.run(show, path=(trees.project,), env=env, checkout=trees.project)
     for _ in range(2):
         other = trees.run(show, path=(trees.project,), env=env)
@@ -402,32 +361,19 @@ def test_each_side_has_its_own_byte_code(trees: Trees, tmp_path: Path, prefix: b
 
 
 def test_links_to_the_project(trees: Trees, tmp_path: Path) -> None:
-    trees.both("src/pkg.py", "side = 'SIDE'")
-    (tmp_path / "alias").symlink_to(trees.project)
-    show = "import pkg; found['side'] = pkg.side"
-    link = tmp_path / "alias"
-    assert trees.run(show, path=(link / "src",)) == {"side": "checkout"}
-    assert trees.run(show, path=(trees.project / "src",), project=link) == {"side": "checkout"}
-    (tmp_path / "inner").symlink_to(trees.project / "src")
-    assert trees.run(show, path=(tmp_path / "inner",)) == {"side": "checkout"}
+    trees.both("src/pkg.py")
+    link, inner = tmp_path / "alias", tmp_path / "inner"
+    link.symlink_to(trees.project)
+    inner.symlink_to(trees.project / "src")
+    assert trees.side("pkg", path=(link / "src",)) == "checkout"
+    assert trees.side("pkg", path=(trees.project / "src",), project=link) == "checkout"
+    assert trees.side("pkg", path=(inner,)) == "checkout"
 
 
-def test_checkout_inside_the_project(trees: Trees) -> None:
-    inside = trees.project / "tmp/flamegate-x/base"
-    write(trees.project, {"pkg.py": "side = 'project'"})
+def test_checkout_inside_the_project_and_the_same_tree_twice(trees: Trees) -> None:
+    inside, project = trees.project / "tmp/flamegate-x/base", trees.project
+    write(project, {"pkg.py": "side = 'project'"})
     write(inside, {"pkg.py": "side = 'checkout'"})
-    show = "import pkg; found['side'] = pkg.side"
-    assert trees.run(show, path=(trees.project,), checkout=inside) == {"side": "checkout"}
-    back = trees.run(show, path=(inside,), project=inside, checkout=trees.project)
-    assert back == {"side": "project"}
-
-
-def test_same_tree_twice(trees: Trees) -> None:
-    trees.both("pkg.py", "side = 'SIDE'")
-    given = trees.run(
-        "import pkg; found['side'] = pkg.side",
-        before="import pkg",
-        path=(trees.project,),
-        checkout=trees.project,
-    )
-    assert given == {"side": "project"}
+    assert trees.side("pkg", path=(project,), checkout=inside) == "checkout"
+    assert trees.side("pkg", path=(inside,), project=inside, checkout=project) == "project"
+    assert trees.side("pkg", "import pkg", (project,), checkout=project) == "project"
