@@ -11,11 +11,11 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.run import choose_workloads
+from pytest_flamegate.commands.run import choose_entries, choose_workloads
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.settings import Settings, read_number
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import UndecidedError, UsageError
+from pytest_flamegate.core.errors import FlamegateError, UndecidedError, UsageError
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.engines import engine
@@ -81,7 +81,7 @@ def declare_calibrate(parser: argparse.ArgumentParser) -> None:
 
 
 def run_calibrate(parsed: argparse.Namespace) -> int:
-    """Calibrate the workloads; raises one error for all thresholds that are too small."""
+    """Calibrate the workloads; raise one error for invalid ones and too small thresholds."""
     if not MIN_POOL <= parsed.pairs <= _MAX_PAIRS:
         raise UsageError(
             "E_BAD_OPTION",
@@ -90,7 +90,13 @@ def run_calibrate(parsed: argparse.Namespace) -> int:
         )
     budget_s = read_number("budget", {"budget": parsed.seconds}) or CALIBRATION_BUDGET_S
     settings = common.read_settings(parsed)
-    workloads = choose_workloads(common.read_workloads(settings), parsed.workloads)
+    entries = choose_entries(settings, parsed.workloads)
+    workloads = [each for each in entries if isinstance(each, Workload)]
+    errors: list[FlamegateError] = [
+        each.error for each in entries if not isinstance(each, Workload)
+    ]
+    if errors and not workloads:
+        raise errors[0]
     session = Session(settings, stream_progress(sys.stderr))
     session.bench.store.artifacts.require_writable()
     try:
@@ -98,9 +104,9 @@ def run_calibrate(parsed: argparse.Namespace) -> int:
     finally:
         session.progress.stop()
         session.close()
-    errors = [each for each in found if each is not None]
+    errors += [each for each in found if each is not None]
     if errors:
-        raise UndecidedError(
+        raise type(errors[0])(
             errors[0].code,
             " ".join(each.problem for each in errors),
             " ".join(dict.fromkeys(each.remedy for each in errors)),

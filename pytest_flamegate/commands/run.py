@@ -44,7 +44,7 @@ def run(parsed: argparse.Namespace) -> int:
     if settings.report is not None:
         # Before the measurements: a missing permission is reported at once.
         present.require_writable(settings.report)
-    outcomes = gate_all(settings, _choose_entries(settings, parsed.workloads))
+    outcomes = gate_all(settings, choose_entries(settings, parsed.workloads))
     hints = Hints(settings, as_command=True)
     shown = [present.view_of(outcome, outcome.workload.node_name, hints) for outcome in outcomes]
     for outcome, one in zip(outcomes, shown, strict=True):
@@ -81,7 +81,7 @@ def gate_all(settings: Settings, entries: Sequence[Workload | InvalidWorkload]) 
         session.close()
 
 
-def _choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | InvalidWorkload]:
+def choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | InvalidWorkload]:
     """Return the declarations that ``names`` select, also the ones with an error.
 
     The embedded workloads stand for a file that declares none. ``embedded::NAME`` always

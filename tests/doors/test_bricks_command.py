@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -79,19 +80,15 @@ def test_json_is_read_again(run: Path, capsys: Told) -> None:
     ("content", "exit_code", "code"),
     [
         (b"", 3, "E_JSON_SYNTAX"),
-        (b'{"calls": [], "calls": []}', 3, "E_JSON_DUPLICATE_KEY"),
-        (b"[" * 100 + b"]" * 100, 3, "E_JSON_DEPTH"),
         (b"{}", 3, "E_UNKNOWN_FORMAT"),
         (b'{"kind": "execution-graph"}', 3, "E_GRAPH_DOCUMENT"),
         (json.dumps(document(calls=[])).encode(), 4, "E_NO_BRICKS"),
-        (json.dumps(document(calls=[7])).encode(), 3, "E_WRONG_TYPE"),
-        (json.dumps(document(calls={})).encode(), 3, "E_WRONG_TYPE"),
         (json.dumps(document(calls=[{"name": "a"}])).encode(), 3, "E_MISSING_FIELD"),
         (json.dumps(document(calls=encode_plain((call("a", 5, 4),)))).encode(), 3, "E_WRONG_TYPE"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_tells_no_graph_is_refused(
+def test_a_malformed_file_is_an_error(
     run: Path, capsys: Told, content: bytes, exit_code: int, code: str
 ) -> None:
     (run / "bricks.json").write_bytes(content)
@@ -99,13 +96,6 @@ def test_what_tells_no_graph_is_refused(
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.startswith(f"{code}: ")
-
-
-def test_a_directory_without_bricks_and_a_missing_file(tmp_path: Path, capsys: Told) -> None:
-    assert main(["bricks", str(tmp_path)]) == 2
-    assert "E_NO_RUN" in capsys.readouterr().err
-    assert main(["bricks", str(tmp_path / "none.json")]) == 5
-    assert "E_CANNOT_READ" in capsys.readouterr().err
 
 
 def test_a_hostile_name_steers_no_terminal(run: Path, capsys: Told) -> None:
@@ -126,21 +116,22 @@ def measured(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rows(told: str) -> dict[str, list[str]]:
-    """Each line of the table by its first word."""
-    return {line.split()[0]: line.split()[1:] for line in told.splitlines() if line.strip()}
+def counts(told: str) -> dict[str, str]:
+    """The number of calls in each line of the table, by its first word."""
+    lines = [line.split() for line in told.splitlines()]
+    return {words[0]: words[4] for words in lines if len(words) > 4}
 
 
-@pytest.mark.parametrize("name", ["", "bricks.json", "evidence.json"])
-def test_a_run_shows_every_brick_of_its_evidence(measured: Path, capsys: Told, name: str) -> None:
-    assert main(["bricks", str(measured / name), "--table"]) == 0
-    told = rows(capsys.readouterr().out)
+def test_a_run_shows_every_brick_of_its_evidence(measured: Path, capsys: Told) -> None:
     evidence = json.loads((measured / "evidence.json").read_bytes())
-    calls: dict[str, int] = {}
+    calls = Counter[str]()
     for row in (row for one in evidence["bricks"] for row in one["totals"]):
-        calls[row["name"]] = calls.get(row["name"], 0) + row["calls"]
+        calls[row["name"]] += row["calls"]
     assert calls
-    assert {name: int(told[name][3].replace(",", "")) for name in calls} == calls
+    for name in ("", "bricks.json", "evidence.json"):
+        assert main(["bricks", str(measured / name), "--table"]) == 0
+        told = counts(capsys.readouterr().out)
+        assert {name: int(told[name].replace(",", "")) for name in calls} == calls
 
 
 def test_table_of_a_trace(tmp_path: Path, capsys: Told) -> None:
@@ -148,7 +139,7 @@ def test_table_of_a_trace(tmp_path: Path, capsys: Told) -> None:
     path.write_bytes(gzip.compress(made.torch(made.event("Qkv", 0, 7), made.event("f", 8, 1))))
     assert main(["bricks", str(path), "--table"]) == 0
     out = capsys.readouterr().out
-    assert rows(out)["QkvProjection"][3] == "1"
+    assert counts(out)["QkvProjection"] == "1"
     assert "ingested and never gated" in out
     assert main(["bricks", str(path), "--tree"]) == 0
     assert capsys.readouterr().out == "QkvProjection  7.0µs\nf  1.0µs\n"
@@ -164,7 +155,7 @@ def test_trace_with_too_many_calls_has_no_tree(
     assert "--table" in capsys.readouterr().err
 
 
-def test_file_without_sums_raises(
+def test_a_file_without_bricks_is_an_error(
     measured: Path, tmp_path_factory: pytest.TempPathFactory, capsys: Told
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
@@ -172,12 +163,14 @@ def test_file_without_sums_raises(
     graph.write_text('{"kind": "execution-graph"}')
     evidence = json.loads((measured / "evidence.json").read_bytes())
     (measured / "evidence.json").write_text(json.dumps({**evidence, "bricks": []}))
-    for path, exit_code, code in (
-        (elsewhere, 2, "E_NO_RUN"),
-        (graph, 3, "E_UNKNOWN_FORMAT"),
-        (elsewhere / "none", 5, "E_CANNOT_READ"),
-        (measured, 4, "E_NO_BRICKS"),
+    for path, option, exit_code, code in (
+        (elsewhere, "--tree", 2, "E_NO_RUN"),
+        (elsewhere / "none", "--tree", 5, "E_CANNOT_READ"),
+        (elsewhere, "--table", 2, "E_NO_RUN"),
+        (elsewhere / "none", "--table", 5, "E_CANNOT_READ"),
+        (graph, "--table", 3, "E_UNKNOWN_FORMAT"),
+        (measured, "--table", 4, "E_NO_BRICKS"),
     ):
-        assert main(["bricks", str(path), "--table"]) == exit_code
+        assert main(["bricks", str(path), option]) == exit_code
         out = capsys.readouterr()
         assert (out.out, out.err.split(":")[0]) == ("", code)

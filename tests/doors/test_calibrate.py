@@ -11,7 +11,6 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import decode_plain
-from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.gate.calibration import LedgerLine
 from pytest_flamegate.observe.engine_process import ProcessTime
 from tests.doors.project import Project, workload
@@ -38,15 +37,12 @@ def ledger(project: Project) -> list[LedgerLine]:
 def test_a_calibration_is_stored_and_its_gates_are_appended(
     project: Project, world: World, capsys: Printed
 ) -> None:
-    project.declare(workload("toy", tokens_per_second=ANY), workload("other"))
+    project.declare(workload("toy", tokens_per_second=ANY), workload("other", treshold="1"))
     assert main((*QUICK, "toy")) == 0
     found = document(project)
     assert len(found["differences"]) == 10
-    assert (found["threshold_pct"], found["budget_s"], found["holds"]) == (
-        90.0,
-        COMPARE_BUDGET_S,
-        True,
-    )
+    assert (found["threshold_pct"], found["holds"]) == (90.0, True)
+    assert found["budget_s"] == COMPARE_BUDGET_S
     gates = ledger(project)
     assert gates[0].differences == tuple(found["differences"][: gates[0].pairs])
     assert {(gate.workload, gate.threshold_pct) for gate in gates} == {("toy", 90.0)}
@@ -57,15 +53,17 @@ def test_a_calibration_is_stored_and_its_gates_are_appended(
     for seconds in (15, 30, round(COMPARE_BUDGET_S), 120, 300):
         assert f"{seconds} s" in printed
     assert f"of {len(gates)} A/A gates raised an alarm" in printed
-    assert not list(project.artifacts.glob("calibration/*/other.json"))
     assert not (project.artifacts / "latest").exists()
     assert "!calibration/" in (project.artifacts / ".gitignore").read_text().splitlines()
-    # Again: the file is replaced, the ledger grows.
-    assert main((*QUICK, "toy")) == 0
+    # Again: the file is replaced, the ledger grows. A bad declaration does not block it.
+    assert main(QUICK) == 2
+    assert "E_UNKNOWN_KEY: " in capsys.readouterr().err
     assert document(project)["differences"] != found["differences"]
     assert ledger(project)[: len(gates)] == gates
     assert len(ledger(project)) > len(gates)
-    assert world.started
+    world.started.clear()
+    assert main((*QUICK, "other")) == 2
+    assert world.started == []
 
 
 @pytest.mark.usefixtures("world")
@@ -88,7 +86,6 @@ def test_a_workload_that_cannot_be_calibrated_leaves_nothing(
 
     project.declare(workload("toy"))
     world.base_tokens = ("1", *world.tokens[1:])
-    assert token_digest(world.base_tokens) != token_digest(world.tokens)
     assert main(QUICK) == 4
     assert "E_OUTPUT_VARIES: " in capsys.readouterr().err
     world.base_tokens, world.process_time = world.tokens, ProcessTime(0.3, 3.0, repeats=True)
@@ -100,13 +97,7 @@ def test_a_workload_that_cannot_be_calibrated_leaves_nothing(
     assert not project.artifacts.exists()
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        *("--pairs=9", "--pairs=-4"),
-        *("--budget=0", "--budget=nan", "--budget=soon", "--profiler=gprof", "nowhere"),
-    ],
-)
+@pytest.mark.parametrize("option", ["--pairs=9", "--budget=0", "--profiler=gprof", "nowhere"])
 def test_a_usage_error_has_a_code(project: Project, option: str, capsys: Printed) -> None:
     project.declare(workload("toy"))
     assert main(("calibrate", option)) == 2

@@ -9,6 +9,7 @@ from markdown_it import MarkdownIt
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.receipt.artifacts import ArtifactStore
+from tests.doors.project import Project
 from tests.made import bundle
 
 WORDS = (
@@ -21,27 +22,26 @@ PROGRAM = f"import sys\nsys.stderr.write({WORDS!a})\nsys.exit(3)\n"
 BUILD = f"import sys\nprint({WORDS!a}); print('::error::owned'); sys.exit(3)\n"
 
 
-@pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
-    pytester.makefile(".toml", flamegate=DECLARED)
-    (pytester.path / "engine.py").write_text(PROGRAM)
-    (pytester.path / "build.py").write_text(BUILD)
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / "summary.md"))
-    return pytester.path
-
-
 DECLARED = """
-[workloads.dies]
+[workloads.{name}]
 command = ["python3", "engine.py"]
-prompt = "p"
-max_tokens = 1
-[workloads.breaks]
-command = ["python3", "engine.py"]
-build = ["python3", "build.py"]
+build = ["python3", "{build}"]
 prompt = "p"
 max_tokens = 1
 """
+
+
+@pytest.fixture
+def hostile(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A workload whose engine fails, and one whose build does: both with hostile words."""
+    builds = {"dies": "nothing.py", "breaks": "build.py"}
+    project.declare(*(DECLARED.format(name=name, build=build) for name, build in builds.items()))
+    project.write("engine.py", PROGRAM)
+    project.write("build.py", BUILD)
+    project.write("nothing.py", "")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.path / "summary.md"))
+    return project
 
 
 def require_harmless(text: str) -> None:
@@ -52,9 +52,10 @@ def require_harmless(text: str) -> None:
             assert line.startswith("::error file=flamegate.toml,line="), line
 
 
-def test_under_pytest(project: Path, pytester: pytest.Pytester) -> None:
+def test_under_pytest(hostile: Project) -> None:
+    project = hostile.path
     arguments = ("--flamegate", "--flamegate-profiler=none", "--junitxml=junit.xml", "-v")
-    done = pytester.runpytest_subprocess(*arguments, "--color=no", "--flamegate-report=run.html")
+    done = hostile.run(*arguments, "--color=no", "--flamegate-report=run.html")
     done.assert_outcomes(failed=2)
     told = done.stdout.str()
     assert "owned" in told  # or nothing was tried
@@ -74,10 +75,7 @@ def test_under_pytest(project: Path, pytester: pytest.Pytester) -> None:
     require_harmless((project / ".flamegate/latest/dies/verdict.json").read_text())
 
 
-def test_on_the_command_line(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(project)
+def test_on_the_command_line(hostile: Project, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--profiler=none"]) == 5
     told = capsys.readouterr()
     assert "owned" in told.out
@@ -89,7 +87,6 @@ def test_a_baseline_that_somebody_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CI", raising=False)
     made = bundle()
     files = {**made.files, "flamegraph.md": f"# owned\n{WORDS}\n".encode()}
     artifacts = ArtifactStore(tmp_path / ".flamegate")

@@ -1,47 +1,28 @@
 """Ctrl-C during a measurement: its processes end, and earlier results stay."""
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.doors.project import Project, workload
-from tests.workload.repositories import git
 
 pytestmark = pytest.mark.measures
 _TIMEOUT_S = 60.0
 CLI = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 
 
-def living(pids: Iterable[int]) -> set[int]:
-    """Return those processes that still run: a zombie does not."""
-    found = set()
-    for pid in pids:
-        try:
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                found.add(pid)
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
-def working_in(directory: Path) -> set[int]:
-    """Return the engines and profilers whose working directory this is."""
-    found = set()
-    for process in psutil.process_iter():
-        try:
-            if process.cwd() == str(directory):
-                found.add(process.pid)
-        except psutil.Error:
-            continue
-    return found - {os.getpid()}
+def is_alive(pid: int) -> bool:
+    """Whether the process still runs: a zombie does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def interrupt(
@@ -66,8 +47,7 @@ def interrupt(
         assert measured
         process.send_signal(how)
         printed = process.communicate(timeout=_TIMEOUT_S)[0]
-    assert not living(measured)
-    assert not working_in(project.path)
+    assert not list(filter(is_alive, measured))
     return process.returncode, printed
 
 
@@ -122,14 +102,12 @@ def test_pytest(measuring: Project) -> None:
 
 
 def test_a_comparison_leaves_no_checkout(measuring: Project) -> None:
-    git(measuring.path, "init", "-q", "-b", "main")
-    git(measuring.path, "add", "slow.py", "flamegate.toml")
-    git(measuring.path, "commit", "-q", "-m", "slow")
+    measuring.commit()
     measuring.write("slow.py", (measuring.path / "slow.py").read_text() + "# changed\n")
     arguments = ["--flamegate", "--flamegate-against=HEAD", "--flamegate-profiler=none"]
     status, _ = interrupt(["-m", "pytest", *arguments], measuring, signal.SIGHUP)
     assert status == pytest.ExitCode.INTERRUPTED
-    assert len(git(measuring.path, "worktree", "list").splitlines()) == 1
+    assert measuring.has_one_worktree()
 
 
 def test_a_program_that_only_waits_is_ended_too(project: Project) -> None:

@@ -18,13 +18,13 @@ import os, shutil
 
 TRACE = os.environ.get("FLAMEGATE_KERNEL_TRACE")
 
+def forgetful(prompt, max_tokens):
+    yield from range(max_tokens)
+
 def generate(prompt, max_tokens):
     if TRACE:
         shutil.copy({trace!r}, TRACE + "/onnx.json")
-    yield from range(max_tokens)
-
-def forgetful(prompt, max_tokens):
-    yield from range(max_tokens)
+    return forgetful(prompt, max_tokens)
 """
 TOML = """
 [workloads.traced]
@@ -65,17 +65,20 @@ def test_kernels_are_reported_by_a_run_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.measures
-def test_a_target_that_writes_no_trace_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match=r"E_NO_KERNEL_TRACE.*FLAMEGATE_KERNEL_TRACE"):
-        trace_kernels(watched(tmp_path, "forgetful"))
-
-
-@pytest.mark.measures
-def test_torch_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    # As an environment without torch answers, whether this one has it or not.
+@pytest.mark.parametrize(
+    ("target", "by", "words"),
+    [
+        ("forgetful", "target", r"E_NO_KERNEL_TRACE.*FLAMEGATE_KERNEL_TRACE"),
+        # As an environment without torch answers, whether this one has it or not.
+        ("generate", "torch", r"E_NO_LIBRARY.*no torch here.*kernel_trace"),
+    ],
+)
+def test_a_trace_that_is_not_written_is_an_error(
+    tmp_path: Path, target: str, by: str, words: str
+) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')\n")
-    with pytest.raises(ToolError, match=r"E_NO_LIBRARY.*no torch here.*kernel_trace"):
-        trace_kernels(watched(tmp_path, by="torch"))
+    with pytest.raises(ToolError, match=words):
+        trace_kernels(watched(tmp_path, target, by))
 
 
 def test_another_tracer_is_refused(tmp_path: Path) -> None:
@@ -91,9 +94,6 @@ def test_traces_of_several_parts_are_added_up(tmp_path: Path) -> None:
     told = {each.source: each.kernels for each in read_traces(tmp_path)}
     assert told["onnxruntime:CPU"]["MatMul"] == 12
     assert told["torch.profiler"]["aten::addmm"] == 6
-
-
-def test_a_trace_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes((DATA / "onnx-trace.json").read_bytes()[:-10])
     with pytest.raises(ReceiptError, match="E_TRACE"):
         read_traces(tmp_path)

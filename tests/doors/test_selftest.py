@@ -60,6 +60,7 @@ def test_a_program_without_a_profiler_shows_less(
     [
         (("toy",), "E_BAD_INJECTION"),
         (("--extra=much",), "E_BAD_INJECTION"),
+        (("--extra=-5%",), "E_BAD_INJECTION"),
         (("--frame=rope", "--other=rope"), "E_SAME_FRAME"),
         (("nothing",), "E_UNKNOWN_WORKLOAD"),
         (("--profiler=gprof",), "E_BAD_OPTION"),

@@ -1,8 +1,6 @@
 """Thresholds from the project's configuration, the workload's declaration and the marker."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,48 +33,42 @@ class TestMarked:
 """
 
 
-@dataclass
-class Recorder:
-    """Stands in for the session: nothing is measured, only asked for."""
-
-    receipt: None = None
-    gated: list[Workload] = field(default_factory=list)
-
-    def gate(self, item: pytest.Item, workload: Workload, call: Any = None) -> Recorder:
-        self.gated.append(workload)
-        return self
-
-
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    found = Recorder()
-    monkeypatch.setattr(Gatekeeper, "gate", lambda _, *given: found.gate(*given))
+def gated(monkeypatch: pytest.MonkeyPatch) -> dict[str, Thresholds]:
+    """The thresholds of every workload, by its name; nothing is measured."""
+    found: dict[str, Thresholds] = {}
+
+    def gate(keeper: Gatekeeper, item: pytest.Item, workload: Workload, call: Any = None) -> Any:
+        found[workload.name] = workload.thresholds
+        return SimpleNamespace(receipt=None)
+
+    monkeypatch.setattr(Gatekeeper, "gate", gate)
     # Nothing was gated, and nobody is to complain of it.
     monkeypatch.setattr(Gatekeeper, "pytest_runtest_call", lambda _: None)
     return found
 
 
 def test_items_have_those_of_the_project_where_they_declare_none(
-    project: Project, recorder: Recorder
+    project: Project, gated: dict[str, Thresholds]
 ) -> None:
     project.write("pytest.ini", KEYS)
     own = workload("own", tokens_per_second='"9%"', hotspots='{ a = "2pp" }')
     project.declare(workload("silent"), own)
     project.ask("--flamegate", "flamegate.toml", "embedded::1tok").assert_outcomes(passed=3)
-    assert {each.name: each.thresholds for each in recorder.gated} == {
+    assert gated == {
         "silent": OF_THE_PROJECT,
         "own": Thresholds(9.0, {"a": 2.0, "*": 4.0}),
         "1tok": OF_THE_PROJECT,
     }
 
 
-def test_the_marker_wins_over_both(project: Project, recorder: Recorder) -> None:
+def test_the_marker_wins_over_both(project: Project, gated: dict[str, Thresholds]) -> None:
     project.write("pytest.ini", KEYS)
     own = workload("own", tokens_per_second='"9%"')
     project.declare(workload("silent", tokens_per_second='"8%"'), own)
     project.write("test_a.py", TESTS)
     project.ask("--flamegate", "test_a.py").assert_outcomes(passed=4)
-    assert {each.name: each.thresholds for each in recorder.gated} == {
+    assert gated == {
         "measured": OF_THE_PROJECT,
         "own": Thresholds(9.0, OF_THE_PROJECT.hotspots_pp),
         "measured-marked": OF_THE_MARKER,
@@ -84,23 +76,15 @@ def test_the_marker_wins_over_both(project: Project, recorder: Recorder) -> None
     }
 
 
-BUDGETED = """
-import pytest
-
-@pytest.mark.flamegate(workload="own", bricks={"RmsNorm": ["2us", "5%"], "*": "20%"})
-def test_run(flamegate):
-    flamegate.run("own")
-"""
-
-
 def test_budgets_of_bricks_are_the_workload_s_and_the_marker_s(
-    project: Project, recorder: Recorder
+    project: Project, gated: dict[str, Thresholds]
 ) -> None:
     project.declare(workload("own", bricks='{ RmsNorm = "1us", LmHead = "9%" }'))
-    project.write("test_a.py", BUDGETED)
+    mark = '@pytest.mark.flamegate(workload="own", bricks={"RmsNorm": ["2us", "5%"], "*": "20%"})'
+    test = "def test_run(flamegate): flamegate.run()"
+    project.write("test_a.py", f"import pytest\n{mark}\n{test}\n")
     project.ask("--flamegate", "test_a.py").assert_outcomes(passed=1)
-    (gated,) = recorder.gated
-    assert gated.thresholds.bricks == {
+    assert gated["own"].bricks == {
         "RmsNorm": BrickBudget(2.0, 5.0),
         "LmHead": BrickBudget(growth_pct=9.0),
         "*": BrickBudget(growth_pct=20.0),
