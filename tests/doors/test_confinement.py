@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,8 @@ def test_names_of_workloads_and_variants(place: Path, kind: str, capsys: Printed
     assert ("E_CANNOT_START" in told.out) if kind in TAKEN else ("E_BAD_NAME" in told.err)
     assert "\x1b" not in told.out + told.err
     if kind not in TAKEN:
-        declare(place, **{f"variants.{json.dumps(NAMES[kind])}.max_tokens": 2})
+        variant: dict[str, Any] = {f"variants.{json.dumps(NAMES[kind])}.max_tokens": 2}
+        declare(place, **variant)
         assert run(place) == (2, False)
         assert "E_BAD_NAME" in capsys.readouterr().err
 
