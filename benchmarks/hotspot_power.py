@@ -24,12 +24,12 @@ from pytest_flamegate.gate.judge import SHARE_ANALYSES
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES, pair_differences, trimmed_mean
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.observe.pairs import PairObserver
-from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.receipt.types import Evidence, Side
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import PAIRS_PROFILED_S, Budget, SideProcesses
 from pytest_flamegate.run.seal import compose
-from pytest_flamegate.run.stages import Measured, Prepared, Role
+from pytest_flamegate.run.stages import Measured, Prepared
 
 SLOWED = 0.10
 ROUNDS = 12_000
@@ -56,7 +56,7 @@ def generate(prompt, max_tokens):
 """
 
 
-def side(directory: Path, role: Role, share: float, slowed: float) -> SideProcesses:
+def side(directory: Path, role: Side, share: float, slowed: float) -> SideProcesses:
     """Return one side; ``share`` is the part of the base's time that ``hot`` takes."""
     place = directory / role
     place.mkdir()

@@ -157,15 +157,7 @@ Phase = Literal["prefill", "decode", ""]
 """The part of a generation that a call belongs to; empty if it is not known."""
 Sync = Literal["immediate", "per_layer", "deferred", "none"]
 """When the device is waited for: at each brick, after each layer, once at the end, or never."""
-Provenance = Literal[
-    "measured_wall",
-    "measured_cpu",
-    "measured_device_event",
-    "counted",
-    "sampled",
-    "ingested",
-    "derived",
-]
+Provenance = Literal["measured_wall", "measured_device_event", "ingested", "derived"]
 """How a figure was obtained. Those that are ``derived`` or ``ingested`` are never gated."""
 
 
@@ -197,9 +189,7 @@ class BrickTotals:
 
     ``total_ns`` is inclusive; if a brick runs within itself, the outermost call counts.
     ``self_ns`` leaves out the bricks within. ``min_ns``, ``max_ns`` and ``durations`` (calls by
-    bucket, see ``find_bucket``, as text) are of single calls, inclusive. ``latency_ns`` is the
-    time from enqueueing deferred calls to the sync that ended them; since such calls overlap, it
-    is not time spent.
+    bucket, see ``find_bucket``, as text) are of single calls, inclusive.
     """
 
     name: Name
@@ -215,7 +205,6 @@ class BrickTotals:
     bytes: Figure = 0
     flops: Figure = 0
     durations: Mapping[str, Figure] = field(default_factory=lambda: MappingProxyType({}))
-    latency_ns: Figure = 0
     provenance: Provenance = "measured_wall"
 
 

@@ -25,6 +25,7 @@ from pytest_flamegate.receipt.types import (
     ProcessProfile,
     ProfileRecord,
     Receipt,
+    Side,
 )
 
 
@@ -66,7 +67,7 @@ class Subject:
     commit: Commit | None
     flamegate_version: str
     prompt_tokens: int | None
-    side: Literal["base", "head"] | None = None
+    side: Side | None = None
     counted: tuple[Metric, ...] = ()
     program: InspectedProgram | None = None
 

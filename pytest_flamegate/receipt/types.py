@@ -97,7 +97,7 @@ VerdictName = Literal[
 
 SCHEMA_VERSION = "1.0.0"
 
-Provenance = Literal["measured", "sampled", "counted", "ingested", "derived"]
+Side = Literal["base", "head"]
 Direction = Literal["higher_is_better", "lower_is_better"]
 Clock = Literal["wall", "quiet", "cpu", "instructions"]
 KernelName = Annotated[
@@ -144,7 +144,7 @@ class Metric:
     direction: Direction
     clock: Clock
     samples: Count
-    provenance: Provenance
+    provenance: Literal["measured", "counted", "ingested", "derived"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ class Evidence:
     metrics: tuple[Metric, ...]
     profile: ProfileRecord | None
     kernels: tuple[KernelSighting, ...]
-    side: Literal["base", "head"] | None = None
+    side: Side | None = None
     device: ObservedDevices | None = None
     redacted: tuple[str, ...] = ()
     program: Program | None = None

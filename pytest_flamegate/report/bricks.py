@@ -20,10 +20,7 @@ _SUMMARY_ROWS = 5
 _WIDEST_NAME = 40
 _PROVENANCES: Mapping[Provenance, str] = {
     "measured_wall": "clocked by the engine's own marks",
-    "measured_cpu": "CPU time by the engine's own marks",
     "measured_device_event": "clocked by the device's own events",
-    "counted": "counted",
-    "sampled": "sampled",
     "ingested": "reported by the engine, ingested and never gated",
     "derived": "derived and never gated",
 }

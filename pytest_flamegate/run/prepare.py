@@ -22,12 +22,13 @@ from pytest_flamegate.observe.worktree import Checkout, plan_base
 from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.compose import Subject
+from pytest_flamegate.receipt.types import Side
 from pytest_flamegate.run import base_side
 from pytest_flamegate.run.calibration import known_rates, load, load_ledger, plan_for
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
 from pytest_flamegate.run.processes import PAIRS_SHARE, plan_pair_counts
 from pytest_flamegate.run.publish import RunStore
-from pytest_flamegate.run.stages import Prepared, PreparedSide, Role, Task
+from pytest_flamegate.run.stages import Prepared, PreparedSide, Task
 
 INJECTABLE = frozenset({"embedded", "python"})
 """Engines whose functions can be made to do more work."""
@@ -173,7 +174,7 @@ class Workbench:
         program: build.InspectedProgram | None,
         commit: Commit | None,
         *,
-        role: Role | None = None,
+        role: Side | None = None,
         workload: Workload | None = None,
         moved: tuple[Path, Path] | None = None,
     ) -> PreparedSide:
@@ -213,7 +214,7 @@ def prepare_side(
     machine: Mapping[str, str],
     profiler: Profiler | None,
     *,
-    role: Role | None = None,
+    role: Side | None = None,
 ) -> PreparedSide:
     """Return one side of this project, built already. Nothing is counted, nothing compared."""
     chosen = engine(workload.engine)

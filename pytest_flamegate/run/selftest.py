@@ -16,12 +16,13 @@ from pytest_flamegate.gate import GatePolicy, MoreProcesses, Reason, Verdict
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.profile.profilers.base import Profiler
+from pytest_flamegate.receipt.types import Side
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import INJECTABLE, prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses, plan_pair_counts
 from pytest_flamegate.run.seal import SealedSide, compose, seal
 from pytest_flamegate.run.session import judge_run, wanted_processes
-from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide, Role
+from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 
 Need = Literal["injection", "other", "profile"]
 
@@ -190,7 +191,7 @@ class Bench:
             "another": another,
         }
 
-    def side(self, role: Role, injection: Injection | None) -> PreparedSide:
+    def side(self, role: Side, injection: Injection | None) -> PreparedSide:
         """Return one side of a comparison, not yet measured."""
         workload = replace(self.plan.workload, injection=injection)
         return prepare_side(workload, self.machine, self.profiler, role=role)

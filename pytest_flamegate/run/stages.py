@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pytest_flamegate.bricks.record import BrickRun, Recorded
 from pytest_flamegate.config.workload import Workload
@@ -17,10 +17,9 @@ from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.profile.profilers.instructions import InstructionCount
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.compose import Subject
+from pytest_flamegate.receipt.types import Side
 
 Call = Callable[[str, int], Iterable[Any]]
-
-Role = Literal["base", "head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class PreparedSide:
     ``stamps`` are of the model's files, before anything ran.
     """
 
-    role: Role | None
+    role: Side | None
     subject: Subject
     workload: Workload
     plan: Plan

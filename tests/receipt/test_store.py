@@ -34,6 +34,9 @@ def test_a_publish_leaves_no_file_of_the_earlier_run(tmp_path: Path) -> None:
     store.publish(place, NEW)
     assert contents(place) == NEW
     assert [entry.name for entry in place.parent.iterdir()] == ["decode"]
+    for gone in (place, place, tmp_path / "no" / "such" / "place"):
+        store.remove(gone)
+    assert list(place.parent.iterdir()) == []
 
 
 def test_linux_swaps_two_directories_in_one_step(tmp_path: Path) -> None:

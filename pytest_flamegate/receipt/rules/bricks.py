@@ -152,11 +152,6 @@ def _check_provenance(case: Submission) -> Iterator[str]:
                     f"Process {each.pid} waited for its device in mode {each.sync!r}, so its brick "
                     f"{quote(row.name)} cannot be {row.provenance}."
                 )
-            if row.latency_ns and row.provenance != "derived":
-                yield (
-                    f"The brick {quote(row.name)} in process {each.pid} is {row.provenance}, but "
-                    "has a latency, which only derived times have."
-                )
 
 
 @CHECKS.rule("E_BRICKS", "A brick run counts the sequences and tokens that were observed.")

@@ -151,12 +151,9 @@ def cheap_calls_under_another_name(draft: Draft, source: Random) -> None:
 @BOOK.refused("E_BRICKS", of=SERVED)
 def deferred_told_as_measured(draft: Draft, source: Random) -> None:
     """Says of times that were derived that they were measured, so that they are gated."""
-    sync = source.choice(["deferred", "per_layer", "none"])
-    latency_ns = source.randint(1, 10**6) * (sync == "none")
+    sync = source.choice(["deferred", "per_layer"])
     for each in clock(draft, source):
         each["sync"] = sync
-        for row in each["totals"]:
-            row["latency_ns"] = latency_ns
 
 
 @BOOK.refused("E_BRICKS", of=("callable",))
