@@ -121,13 +121,3 @@ def test_search_and_inverted(page: Page) -> None:
         "ternary_gemv": "change-same", "rms_norm": "change-up3", "softmax": "change-down3",
         "old_copy": "change-less", "fresh_copy": "change-more",
     }  # fmt: skip
-    # A caller stands for its callee here, whose part through it has no z.
-    named(page, "rms_norm").click()
-    tips = {}
-    for box in page.locator(".box").all()[1:]:
-        box.hover()
-        label = str(box.get_attribute("aria-label"))
-        tips[label.split(",")[0]] = page.locator(".tip dt").all_inner_texts()
-    assert tips.keys() == {"rms_norm", "decode_step", "generate", "main"}
-    assert "z" in tips["rms_norm"]
-    assert tips["decode_step"] == [each for each in tips["rms_norm"] if each != "z"]

@@ -98,6 +98,7 @@ def test_warnings_come_before_the_table() -> None:
     assert lines[1].startswith("  NOT COMPARABLE")
     assert "profiler: py-spy and perf" in lines[1]
     assert lines[2].startswith("  shares only")
+    assert "smaller" in lines[-4]
 
 
 def test_the_document_holds_every_function_and_is_plain_json() -> None:

@@ -15,7 +15,6 @@ from pytest_flamegate.report.difference import (
     describe_difference,
     describe_total,
     difference_layout,
-    state_word,
     unit_of,
 )
 from pytest_flamegate.report.difference_svg import difference_svg
@@ -60,15 +59,6 @@ def test_of_many_changes_three_are_named_and_the_others_counted() -> None:
     sentence = describe_difference(compared(head)).split("; ")
     assert [part.split()[0] for part in sentence] == ["ternary_gemv", "attention", "softmax", "2"]
     assert sentence[-1] == "2 more changed"
-
-
-def test_shares_are_larger_and_cost_nothing() -> None:
-    found = compared(slowed("rms_norm", 3.0), costs=False)
-    assert "% of the samples" in describe_difference(found)
-    assert describe_difference(found).startswith(
-        "rms_norm takes 5 → 13.6 % of the samples (+8.6 ± "
-    )
-    assert state_word(found, "up") == "larger"
 
 
 def test_figures_have_the_unit_of_the_profiles() -> None:
