@@ -1,6 +1,6 @@
 """Calls and graphs for tests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -20,25 +20,29 @@ def call(name: str, start_ns: int, end_ns: int, **more: Any) -> BrickCall:
     return BrickCall(name, start_ns, end_ns, end_ns - start_ns, **more)
 
 
+def graph_with(nodes: Iterable[Any], edges: Iterable[tuple[int, int, Any]] = ()) -> ExecutionGraph:
+    graph = ExecutionGraph()
+    for node in nodes:
+        graph.add_node(node)
+    for edge in edges:
+        graph.add_edge(*edge)
+    return graph
+
+
 def every_kind() -> ExecutionGraph:
     """Return a graph with every kind of node and of edge, with times."""
-    graph = ExecutionGraph()
-    layer = graph.add_node(Layer(0, 0, 230_000))
-    brick = graph.add_node(Brick("QkvProjection", 0, 200_000, 4096))
-    kernel = graph.add_node(Kernel("batched_gemv", (32, 1, 1), (256, 1, 1), 4096))
-    copy = graph.add_node(Transfer("D2H", 512, 210_000, 230_000))
-    outer = graph.add_node(Brick("Step", 0, 240_000))
-    task = graph.add_node(Brick("Prefetch", 1_000, 240_000, lane=1))
-    after = graph.add_node(Brick("Sampling", 230_000, 240_000))
-    graph.add_edge(outer, layer, "Contains")
-    graph.add_edge(layer, brick, "Contains")
-    graph.add_edge(brick, kernel, "Launches")
-    graph.add_edge(kernel, copy, "Transfer")
-    graph.add_edge(outer, task, "Launches")
-    graph.add_edge(outer, after, "Calls")
-    graph.add_edge(brick, after, "Sequence")
-    graph.add_edge(after, copy, "DependsOn")
-    return graph
+    nodes = [
+        Layer(0, 0, 230_000),
+        Brick("QkvProjection", 0, 200_000, 4096),
+        Kernel("batched_gemv", (32, 1, 1), (256, 1, 1), 4096),
+        Transfer("D2H", 512, 210_000, 230_000),
+        Brick("Step", 0, 240_000),
+        Brick("Prefetch", 1_000, 240_000, lane=1),
+        Brick("Sampling", 230_000, 240_000),
+    ]
+    nested = [(4, 0, "Contains"), (0, 1, "Contains"), (1, 2, "Launches"), (2, 3, "Transfer")]
+    waits = [(4, 5, "Launches"), (4, 6, "Calls"), (1, 6, "Sequence"), (6, 3, "DependsOn")]
+    return graph_with(nodes, [*nested, *waits])
 
 
 @st.composite
@@ -72,12 +76,3 @@ def _ended(found: list[BrickCall], open_calls: list[tuple[int, int]], now: int) 
     self_ns = now - start - within
     found[index] = replace(old, start_ns=start, end_ns=now, self_ns=self_ns)
     return now
-
-
-def calls_in_a_row(durations_ns: Sequence[int]) -> list[BrickCall]:
-    """Return calls of one layer, each right after the one before."""
-    ends = [sum(durations_ns[: place + 1]) for place in range(len(durations_ns))]
-    return [
-        call(f"Brick{place}", end - took, end, layer=0)
-        for place, (took, end) in enumerate(zip(durations_ns, ends, strict=True))
-    ]

@@ -50,9 +50,8 @@ def test_layer_spans_its_calls_and_is_nested_in_their_caller() -> None:
             call("Score", 30, 40, parent=2),
         ]
     )
-    kinds = [(type(each).__name__, each.start_ns, each.end_ns) for each in graph.nodes]
-    assert kinds.count(("Layer", 10, 70)) == 1
-    assert sum(kind == "Layer" for kind, *_ in kinds) == 1
+    layers = [node for node in graph.nodes if isinstance(node, Layer)]
+    assert layers == [Layer(1, 10, 70)]
     names = {number: getattr(node, "name", "Layer") for number, node in enumerate(graph.nodes)}
     assert {(names[a], names[b], kind) for a, b, kind in graph.edges} == {
         ("Forward", "Layer", "Contains"),
@@ -92,14 +91,12 @@ def test_kernel_and_launch_are_parsed(text: str, kernel: Kernel) -> None:
         ([], "E_NO_BRICKS"),
         ([call("a", 0, 1, parent=5)], "E_BRICK_CALLS"),
         ([call("a", 0, 1, parent=-1)], "E_BRICK_CALLS"),
-        ([call("a", 0, 1, parent=0)], "E_BRICK_CALLS"),
         ([call("a", 0, 1), call("b", 0, 1, parent=2), call("c", 0, 1, parent=1)], "E_BRICK_CALLS"),
     ],
 )
 def test_contradicting_calls_raise(calls: list[BrickCall], code: str) -> None:
-    with pytest.raises(UndecidedError) as error:
+    with pytest.raises(UndecidedError, match=code):
         build_graph(calls)
-    assert error.value.code == code
 
 
 @settings(max_examples=40)
@@ -112,9 +109,8 @@ def test_each_call_is_one_node_nested_where_it_ran(calls: list[BrickCall]) -> No
         if isinstance(node, (Brick, Transfer))
     )
     assert found == sorted((each.name, each.start_ns, each.end_ns) for each in calls)
-    assert sum(isinstance(node, Kernel) for node in graph.nodes) == sum(
-        bool(each.kernel) for each in calls
-    )
+    kernels = [node for node in graph.nodes if isinstance(node, Kernel)]
+    assert len(kernels) == sum(bool(each.kernel) for each in calls)
     for source, target, kind in graph.edges:
         outer, inner = graph.nodes[source], graph.nodes[target]
         if inner.start_ns is None or inner.end_ns is None:
@@ -132,5 +128,4 @@ def test_parsing_a_long_name_takes_linear_time() -> None:
     spaces = " " * 1_000_000
     assert parse_kernel(f"{spaces}x").grid is None
     assert parse_kernel(f"k{spaces}<<<1,2,3>>>").name == "k"
-    assert parse_kernel("<<<1,2,3>>>").name == "<<<1,2,3>>>"
     assert parse_kernel("a<<<b<<<1,2,3>>>").name == "a<<<b"

@@ -1,5 +1,6 @@
 """The critical path and slack, against sums and against every path that there is."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,23 +12,15 @@ from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by_name
-from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, Layer, Transfer
-from tests.graph.graphs import call, calls_in_a_row, every_kind, recorded
+from pytest_flamegate.graph.graph import Brick, Kernel, Layer, Transfer
+from tests.graph.graphs import call, every_kind, graph_with, recorded
 
 Edges = list[tuple[int, int, Any]]
 
 
-def graph_with(nodes: list[Any], edges: Edges) -> ExecutionGraph:
-    graph = ExecutionGraph()
-    for node in nodes:
-        graph.add_node(node)
-    for edge in edges:
-        graph.add_edge(*edge)
-    return graph
-
-
 def test_siblings_in_sequence_add_up() -> None:
-    path = find_critical_path(build_graph(calls_in_a_row([50, 200, 100])))
+    calls = [call("a", 0, 50), call("b", 50, 250), call("c", 250, 350)]
+    path = find_critical_path(build_graph([replace(each, layer=0) for each in calls]))
     assert (path.length_ns, path.wall_ns, path.share) == (350, 350, 1.0)
     assert path.steps == ((1, 50), (2, 200), (3, 100))
     assert path.slack_ns == (0, 0, 0, 0)
@@ -64,7 +57,7 @@ def test_self_time_is_before_between_and_after_nested_calls() -> None:
 
 def test_calls_without_duration_are_no_cycle() -> None:
     nodes = [Brick("outer", 0, 10), *(Brick(name, 5, 5) for name in "abc")]
-    edges: Edges = [(0, 3, "Calls"), (0, 1, "Calls"), (0, 2, "Calls")]
+    edges: Edges = [*((0, inner, "Calls") for inner in (3, 1, 2))]
     edges += [(1, 2, "Sequence"), (2, 3, "Sequence")]
     assert find_critical_path(graph_with(nodes, edges)).length_ns == 10
 
@@ -87,63 +80,50 @@ def test_every_kind_of_edge_is_waited_for() -> None:
     ],
 )
 def test_times_that_contradict_an_edge_raise(kind: Any, nodes: Any, edge: Any) -> None:
-    with pytest.raises(UndecidedError, match="'late'") as error:
+    with pytest.raises(UndecidedError, match=r"E_GRAPH_ORDER.*'late'"):
         find_critical_path(graph_with(nodes, [(*edge, kind)]))
-    assert error.value.code == "E_GRAPH_ORDER"
 
 
 def test_chain_longer_than_the_wall_time_raises() -> None:
     """An edge of a node without times cannot be checked against times."""
     nodes = [Brick("b", 0, 10), Kernel("k"), Transfer("H2D", 1, 5, 30), Brick("next", 10, 20)]
     edges: Edges = [(0, 1, "Launches"), (1, 2, "DependsOn"), (0, 3, "Sequence")]
-    with pytest.raises(UndecidedError, match="35 ns, but all nodes together took 30 ns") as error:
+    with pytest.raises(UndecidedError, match=r"E_GRAPH_ORDER.*35 ns, but .* took 30 ns"):
         find_critical_path(graph_with(nodes, edges))
-    assert error.value.code == "E_GRAPH_ORDER"
 
 
 @pytest.mark.parametrize(
     ("edges", "named"),
     [
-        ([(0, 1, "DependsOn"), (1, 0, "DependsOn")], {"'a'", "'b'"}),
-        ([(0, 1, "Sequence"), (1, 2, "Sequence"), (0, 2, "DependsOn")], {"'a'", "'b'", "'c'"}),
-        ([(0, 1, "Calls"), (1, 0, "DependsOn")], {"'a'", "'b'"}),
+        ([(0, 1, "DependsOn"), (1, 0, "DependsOn")], "ab"),
+        ([(0, 1, "Sequence"), (1, 2, "Sequence"), (0, 2, "DependsOn")], "abc"),
+        ([(0, 1, "Calls"), (1, 0, "DependsOn")], "ab"),
     ],
 )
-def test_cycle_raises_with_its_names(edges: Edges, named: set[str]) -> None:
-    graph = graph_with([Brick(name, 4, 4) for name in "abc"], [*edges])
-    with pytest.raises(UndecidedError) as error:
-        find_critical_path(graph)
-    assert error.value.code == "E_GRAPH_CYCLE"
-    named_in_it = error.value.problem.rstrip(".").partition(": ")[2].split(" → ")
-    assert {*named_in_it} == named
-    assert named_in_it[0] == named_in_it[-1]
+def test_cycle_raises_with_its_names(edges: Edges, named: str) -> None:
+    with pytest.raises(UndecidedError, match="E_GRAPH_CYCLE") as error:
+        find_critical_path(graph_with([Brick(name, 4, 4) for name in "abc"], edges))
+    names = error.value.problem.rstrip(".").partition(": ")[2].replace("'", "").split(" → ")
+    assert {*names} == {*named}
+    assert names[0] == names[-1]
 
 
 @pytest.mark.parametrize("nodes", [[], [Layer(0), Kernel("k")]])
 def test_graph_without_times_raises(nodes: list[Any]) -> None:
-    with pytest.raises(UndecidedError) as error:
-        find_critical_path(graph_with(nodes, []))
-    assert error.value.code == "E_GRAPH_EMPTY"
+    with pytest.raises(UndecidedError, match="E_GRAPH_EMPTY"):
+        find_critical_path(graph_with(nodes))
 
 
-@settings(max_examples=40)
-@given(recorded())
-def test_path_of_one_thread_is_all_its_self_time(calls: list[BrickCall]) -> None:
+@settings(max_examples=60)
+@given(recorded(lanes=3))
+def test_path_of_threads_side_by_side_is_all_self_time_of_one(calls: list[BrickCall]) -> None:
     graph = build_graph(calls)
     path = find_critical_path(graph)
-    assert path.length_ns == sum(each.self_ns for each in calls) <= path.wall_ns
-    assert sum(path.self_ns) == path.length_ns
-    assert sum(own for _, own in path.steps) == path.length_ns
-    spent = sum_path_by_name(graph, path)
-    assert sum(own for _, own, _ in spent) == path.length_ns
-
-
-@settings(max_examples=40)
-@given(recorded(lanes=3))
-def test_path_of_threads_side_by_side_is_the_longest(calls: list[BrickCall]) -> None:
-    path = find_critical_path(build_graph(calls))
     threads = [sum(each.self_ns for each in calls if each.lane == lane) for lane in range(3)]
     assert path.length_ns == max(threads) <= path.wall_ns
+    assert sum(path.self_ns) == sum(threads)
+    assert sum(own for _, own in path.steps) == path.length_ns
+    assert sum(own for _, own, _ in sum_path_by_name(graph, path)) == path.length_ns
 
 
 @st.composite

@@ -10,12 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.bricks.record import (
-    CATEGORIES,
     BrickRun,
-    BrickTotals,
     ThreadTotals,
-    find_bucket,
-    find_category,
 )
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
@@ -38,10 +34,8 @@ def test_layers_phases_and_processes_share_one_row() -> None:
     head, norm = table.rows
     assert (head.name, head.calls, head.total_ns, head.self_ns) == ("LmHead", 2, 2800, 2800)
     assert (norm.calls, norm.total_ns, norm.min_ns, norm.max_ns) == (6, 1200, 100, 300)
-    assert norm.avg_ns == 200.0
-    assert norm.median_ns == pytest.approx(200, rel=0.008)
-    assert norm.p95_ns == pytest.approx(300, rel=0.008)
-    assert norm.provenance == "measured_wall"
+    assert (norm.avg_ns, norm.provenance) == (200.0, "measured_wall")
+    assert (norm.median_ns, norm.p95_ns) == pytest.approx((200, 300), rel=0.008)
     assert (norm.share, norm.per_token_ns) == (near(1200 / 5000), near(150))
     assert (table.processes, table.tokens, table.wall_ns, table.whole) == (2, 8, 5000, "wall")
     assert table.coverage == near(4000 / 5000)
@@ -66,19 +60,17 @@ def test_rest_and_categories_add_up() -> None:
     assert [row.name for row in table.rows] == ["x"]
     assert table.rest is not None
     assert (table.rest.bricks, table.rest.calls, table.rest.self_ns) == (3, 3, 60)
-    assert {each.name: each.self_ns for each in table.categories} == {
-        "FFN": 50,
-        "Other": 40,
-        "Norm": 10,
-    }
+    own = {each.name: each.self_ns for each in table.categories}
+    assert own == {"FFN": 50, "Other": 40, "Norm": 10}
     assert tabulate_runs([make_run(*bricks, wall_ns=200)], top=4).rest is None
 
 
-@pytest.mark.parametrize("bucket", ["x", "", "9" * 18])
-def test_invalid_buckets_give_no_quantile(bucket: str) -> None:
-    odd = replace(make_totals("RmsNorm", [10]), durations=MappingProxyType({bucket: 1}))
-    (row,) = tabulate_totals([odd], wall_ns=20).rows
-    assert (row.total_ns, row.median_ns, row.p95_ns) == (10, None, None)
+@pytest.mark.parametrize("durations", [{}, {"x": 1}, {"": 1}, {"9" * 18: 1}], ids=str)
+def test_calls_without_valid_buckets_have_no_quantiles(durations: dict[str, int]) -> None:
+    totals = replace(make_totals("LmHead", [3]), durations=MappingProxyType(durations))
+    (row,) = tabulate_totals([totals], wall_ns=20).rows
+    assert (row.total_ns, row.avg_ns) == (3, 3.0)
+    assert (row.median_ns, row.p95_ns, row.per_token_ns) == (None, None, None)
 
 
 def test_shares_of_threads_side_by_side_sum_to_one() -> None:
@@ -97,14 +89,6 @@ def test_sum_has_the_weakest_provenance() -> None:
     assert table.provenance == "ingested"
 
 
-def test_calls_known_as_a_sum_have_no_quantiles() -> None:
-    (row,) = tabulate_totals(
-        [replace(make_totals("LmHead", [1, 3]), durations={})], wall_ns=10
-    ).rows
-    assert (row.median_ns, row.p95_ns, row.avg_ns) == (None, None, 2.0)
-    assert row.per_token_ns is None
-
-
 def test_quantiles_lie_within_the_calls() -> None:
     (row,) = tabulate_totals([make_totals("LmHead", [1_000_000])], wall_ns=10**7).rows
     assert row.min_ns == row.median_ns == row.p95_ns == row.max_ns == 1_000_000
@@ -121,9 +105,8 @@ def test_quantiles_lie_within_the_calls() -> None:
     ids=["no process", "no brick", "no call", "no time"],
 )
 def test_empty_table_raises(passes: list[BrickRun]) -> None:
-    with pytest.raises(UndecidedError) as raised:
+    with pytest.raises(UndecidedError, match="E_NO_BRICKS"):
         tabulate_runs(passes)
-    assert raised.value.code == "E_NO_BRICKS"
 
 
 NAMES = st.sampled_from(["RmsNorm", "Qkv", "Gate", "Head", "mine", "other"])
@@ -133,17 +116,7 @@ CALLS = st.lists(st.tuples(NAMES, st.integers(1, 10**7)), min_size=1, max_size=4
 @given(calls=CALLS, idle_ns=st.integers(0, 10**8), top=st.integers(1, 8))
 def test_table_sums_to_the_whole(calls: list[tuple[str, int]], idle_ns: int, top: int) -> None:
     totals = [
-        BrickTotals(
-            name=name,
-            category=find_category(name),
-            calls=1,
-            total_ns=spent,
-            self_ns=spent,
-            min_ns=spent,
-            max_ns=spent,
-            layer=layer,
-            durations=MappingProxyType({str(find_bucket(spent)): 1}),
-        )
+        replace(make_totals(name, [spent]), layer=layer)
         for layer, (name, spent) in enumerate(calls)
     ]
     self_ns = sum(spent for _, spent in calls)
@@ -156,8 +129,6 @@ def test_table_sums_to_the_whole(calls: list[tuple[str, int]], idle_ns: int, top
     share = math.fsum(part for _, part in own)
     assert share <= 1 + 1e-9
     assert share * (self_ns + idle_ns) == pytest.approx(self_ns)
-    assert [row.self_ns for row in table.rows] == sorted(
-        (row.self_ns for row in table.rows), reverse=True
-    )
+    shown = [row.self_ns for row in table.rows]
+    assert shown == sorted(shown, reverse=True)
     assert len(table.rows) == min(top, len(Counter(name for name, _ in calls)))
-    assert {each.name for each in table.categories} <= set(CATEGORIES)

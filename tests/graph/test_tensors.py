@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_flamegate.core.errors import FlamegateError, UndecidedError, UsageError
+from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.graph import tensors
 from pytest_flamegate.graph.tensors import (
     Digests,
@@ -35,7 +35,7 @@ class WithArray:
 
 class Raises:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
-        raise ZeroDivisionError("on the device")
+        raise ZeroDivisionError
 
 
 def sha256(value: Any) -> str:
@@ -85,17 +85,11 @@ def test_tensors_of_torch_are_read() -> None:
     assert sha256(ours) == sha256(ours.to(torch.bfloat16)) == sha256(ONES)
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([], 0xCBF29CE484222325),
-        ([1.0], 0x4B72477F9C5C2F98),
-        ([1.0, 2.0, 3.0], 0x1DE40D89811FE258),
-    ],
-)
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "f8"])
-def test_checksum_is_that_of_trueno(values: list[float], expected: int, dtype: str) -> None:
-    assert trueno_checksum(read_tensor(np.array(values, dtype))) == expected
+def test_checksum_is_that_of_trueno(dtype: str) -> None:
+    known = {(): 0xCBF29CE484222325, (1.0, 2.0, 3.0): 0x1DE40D89811FE258}
+    for values, expected in known.items():
+        assert trueno_checksum(read_tensor(np.array(values, dtype))) == expected
 
 
 def test_checksum_covers_64_values_and_the_digest_all() -> None:
@@ -114,11 +108,6 @@ def recorded(*, values_bytes: int = 0) -> Digests:
     found.record("RmsNorm", 2 * ONES, layer=LAYER, position=0)
     found.record("tokens", np.array([1, 2], np.int64))
     return found
-
-
-def test_digests_keep_the_order_of_recording() -> None:
-    names = ["Embedding, position 0", "RmsNorm, layer 0, position 0", "tokens"]
-    assert list(map(str, recorded().tensors)) == names
 
 
 @pytest.mark.parametrize(
@@ -156,6 +145,8 @@ def test_tensors_and_values_are_limited(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("values_bytes", [0, 1000])
 def test_file_holds_the_record(values_bytes: int) -> None:
     found = recorded(values_bytes=values_bytes)
+    names = ["Embedding, position 0", "RmsNorm, layer 0, position 0", "tokens"]
+    assert list(map(str, found.tensors)) == names
     data = write_digests(found)
     again = read_digests(data)
     assert list(again.tensors.items()) == list(found.tensors.items())
@@ -178,7 +169,8 @@ def test_file_holds_the_record(values_bytes: int) -> None:
 def test_invalid_tensor_in_a_file_raises(fields: dict[str, Any]) -> None:
     document = json.loads(write_digests(recorded(values_bytes=1000)))
     document["tensors"][0].update(fields)
-    assert code_of(json.dumps(document).encode()) == "E_DIGESTS"
+    with pytest.raises(ReceiptError, match="E_DIGESTS"):
+        read_digests(json.dumps(document).encode())
 
 
 def test_size_of_a_file_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,21 +178,10 @@ def test_size_of_a_file_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tensors.MAX_BYTES > (256 << 20) * 4 / 3 + 100_000 * 400
     data = write_digests(recorded())
     monkeypatch.setattr(tensors, "MAX_BYTES", 100)
-    assert code_of(data) == "E_JSON_SIZE"
+    with pytest.raises(ReceiptError, match="E_JSON_SIZE"):
+        read_digests(data)
     with pytest.raises(UsageError, match=r"E_DIGEST_LIMIT.* 100 are read"):
         write_digests(recorded())
-
-
-FILE = write_digests(recorded(values_bytes=1000))
-"""For the fuzzer of parsers."""
-
-
-def code_of(data: bytes) -> str:
-    try:
-        read_digests(data)
-    except FlamegateError as error:
-        return error.code
-    return "read"
 
 
 # Two runs
@@ -225,10 +206,7 @@ def test_first_difference_is_named_with_both_digests() -> None:
     other = run(("z", [1.0]), ("b", [2.5]), ("a", [3.5]))
     found = divergence(one, other)
     assert (found.same, found.differing) == (False, 2)
-    key = TensorKey("b", 1, 1)
-    assert found.first is not None
-    assert found.first.first.key == key
-    first, second = (each.tensors[key].sha256[:16] for each in (one, other))
+    first, second = (each.tensors[TensorKey("b", 1, 1)].sha256[:16] for each in (one, other))
     assert str(found) == (
         f"The runs differ from b, layer 1, position 1 on: float32 [1] {first} in the first run, "
         f"float32 [1] {second} in the second; 2 of 3 tensors differ."
@@ -258,12 +236,10 @@ def test_missing_and_extra_tensors_are_a_difference() -> None:
         ([0.0], [-0.0], 0, 0, True),
         ([NAN, 1], [NAN, 1], 0, 0, True),
         ([NAN], [1.0], 1e30, 0, False),
-        ([INF], [INF], 0, 0, True),
         ([INF], [-INF], 1e30, 1e30, False),
         ([1.0], [INF], 1e30, 0, False),
         (np.array([1e308]), np.array([-1e308]), 1e300, 1, False),
         (np.array([2**62]), np.array([2**62 + 1]), 9, 9, False),
-        (np.array([True]), np.array([True]), 0, 0, True),
         (np.array([1.0], np.float16), np.array([1.0], np.float32), 0, 0, True),
         (np.array([1.0]), np.array([1]), 9, 9, False),
         (np.ones((1, 2)), np.ones((2, 1)), 9, 9, False),
@@ -287,9 +263,8 @@ def test_largest_difference_is_located() -> None:
         "[2, 1]; 1 of 1 tensors differ. The largest difference is 0.5 (9 against 9.5) at [2, 1] of "
         "a, layer 1, position 0."
     )
-    assert "the same within the tolerance. The largest difference is 0.5" in str(
-        both(ONES, other, 1)
-    )
+    same = str(both(ONES, other, 1))
+    assert "the same within the tolerance. The largest difference is 0.5" in same
     # A large value may differ by more and still be within a relative tolerance.
     assert both([1e6, 1.0], [1e6 + 100, 1.1], 0, 1e-3).first.where.endswith("at [1]")
     assert "at most inf (1 against nan) at [0]" in str(both([1.0, NAN], [NAN, NAN], 1))

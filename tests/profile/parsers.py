@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_flamegate.core.text import decode_name
-from pytest_flamegate.graph.tensors import read_digests
+from pytest_flamegate.graph.tensors import read_digests, write_digests
 from pytest_flamegate.graph.traces import read_trace
 from pytest_flamegate.profile.formats import parse_profile
 from pytest_flamegate.profile.formats.traces import (
@@ -20,7 +20,7 @@ from pytest_flamegate.profile.profilers import perf_data, pyspy, tools
 from pytest_flamegate.profile.profilers.callgrind import parse_callgrind
 from pytest_flamegate.profile.profilers.perf_data import parse_script
 from pytest_flamegate.receipt.imports.reading import FORMATS, detect_import_format
-from tests.graph.test_tensors import FILE as DIGESTS
+from tests.graph.test_tensors import recorded
 from tests.graph.traces import made
 from tests.profile.profiles import DATA
 
@@ -224,7 +224,7 @@ PARSERS: dict[str, Parser] = {
     ),
     "digests": Parser(
         read_digests,
-        (DIGESTS,),
+        (write_digests(recorded(values_bytes=1000)),),
         (*JSON, *_split('"shape":|"values":|"AAAA",|"sha256":|[1,1],|"layer":0,')),
     ),
 }
