@@ -10,6 +10,7 @@ def test_a_deviate_is_the_difference_in_binomial_standard_errors() -> None:
     # Shares of 60 % and 50 % of 100: 0.1 over sqrt(0.55 · 0.45 · 2 / 100), and its mirror.
     found = deviates(Counted({A: 60, B: 40}, 100), Counted({A: 50, B: 50}, 100))
     assert found == pytest.approx([1.42134, -1.42134], abs=1e-5)
+    assert allowed(3.0) == pytest.approx(0.0027, abs=1e-5)
 
 
 def test_frames_with_few_samples_or_with_all_of_them_are_left_out() -> None:
@@ -18,11 +19,6 @@ def test_frames_with_few_samples_or_with_all_of_them_are_left_out() -> None:
     assert deviates(one, other)[0] < -4
     assert deviates(Counted({A: 12}, 100), Counted({A: 10}, 90))
     assert not deviates(Counted({A: 9}, 100), Counted({A: 10}, 90))
-
-
-def test_the_allowance_is_that_of_a_normal_distribution() -> None:
-    assert allowed(2.0) == pytest.approx(0.0455, abs=1e-4)
-    assert allowed(3.0) == pytest.approx(0.0027, abs=1e-5)
 
 
 def test_recursion_counts_once() -> None:

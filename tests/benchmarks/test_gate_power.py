@@ -1,3 +1,4 @@
+import itertools
 import json
 from dataclasses import replace
 from importlib.metadata import version
@@ -20,14 +21,13 @@ def stream(tmp_path: Path) -> Path:
     def side(seconds: float) -> dict[str, object]:
         return {"quiet_s": seconds, "cpu_s": seconds, "wall_s": [seconds] * 4}
 
-    path = tmp_path / "pairs.jsonl"
-    with path.open("w") as file:
-        for i in range(28):
-            for effect_pct in (0.0, 3.0, 10.0):
-                head_s = 0.003 * (1 + effect_pct / 100) * (1 + (i % 5 - 2) / 1000)
-                line = {"effect_pct": effect_pct, "load": "quiet", "at": 1e9 + i, "took_s": 2.0}
-                file.write(json.dumps(line | {"base": side(0.003), "head": side(head_s)}) + "\n")
-    return path
+    lines = []
+    for i, effect_pct in itertools.product(range(28), (0.0, 3.0, 10.0)):
+        head_s = 0.003 * (1 + effect_pct / 100) * (1 + (i % 5 - 2) / 1000)
+        line = {"effect_pct": effect_pct, "load": "quiet", "at": 1e9 + i, "took_s": 2.0}
+        lines.append(json.dumps(line | {"base": side(0.003), "head": side(head_s)}))
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    return tmp_path / "pairs.jsonl"
 
 
 @pytest.fixture
@@ -57,9 +57,8 @@ def test_the_whole_answer(
 
 
 def test_files_that_cannot_be_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    empty = tmp_path / "empty.jsonl"
-    empty.touch()
-    assert gate_power.main([str(empty)]) == 2
+    (tmp_path / "empty.jsonl").touch()
+    assert gate_power.main([str(tmp_path / "empty.jsonl")]) == 2
     assert capsys.readouterr().err.startswith("E_BAD_STREAM")
 
 

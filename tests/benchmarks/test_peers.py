@@ -55,15 +55,8 @@ def test_perfguard_fails_above_fifteen_percent(pct: float, decision: str) -> Non
     assert (found.decision, found.took_s) == (decision, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("clock", "pct", "decision"),
-    [
-        ("wall", 0.0, "pass"),
-        ("wall", 20.0, "regressed"),
-        ("cpu", 20.0, "regressed"),
-        ("cpu", 0.0, "pass"),
-    ],
-)
+@pytest.mark.parametrize("clock", ["wall", "cpu"])
+@pytest.mark.parametrize(("pct", "decision"), [(0.0, "pass"), (20.0, "regressed")])
 def test_inference_doctor_judges_rates(clock: str, pct: float, decision: str) -> None:
     pytest.importorskip("inference_doctor", reason="pip install inference-doctor")
     method = inference_doctor(5.0, clock=clock)

@@ -2,6 +2,7 @@ import gzip
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,14 +11,8 @@ from pytest_flamegate.core.errors import FlamegateError
 from tests.benchmarks.made import pair, pairs
 
 SIDE: dict[str, object] = {"quiet_s": 0.003, "cpu_s": 0.0031, "wall_s": [0.004, 0.003]}
-LINE: dict[str, object] = {
-    "effect_pct": 3.0,
-    "load": "mixed",
-    "at": 1000.0,
-    "took_s": 2.5,
-    "base": SIDE,
-    "head": SIDE | {"quiet_s": 0.0033},
-}
+LINE: dict[str, object] = {"effect_pct": 3.0, "load": "mixed", "at": 1000.0, "took_s": 2.5}
+LINE |= {"base": SIDE, "head": SIDE | {"quiet_s": 0.0033}}
 
 
 def written(path: Path, *lines: object) -> Path:
@@ -37,20 +32,15 @@ def test_reads_plain_and_packed(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "no object",
-        {},
-        LINE | {"took_s": "long"},
-        LINE | {"took_s": 0.0},
-        LINE | {"effect_pct": -1.0},
-        LINE | {"effect_pct": math.nan},
-        LINE | {"base": SIDE | {"wall_s": 0.003}},
-        LINE | {"base": SIDE | {"quiet_s": math.inf}},
-        LINE | {"head": SIDE | {"wall_s": [0.003, -0.001]}},
+        *("no object", {}, {"took_s": "long"}, {"took_s": 0.0}),
+        *({"effect_pct": -1.0}, {"effect_pct": math.nan}, {"base": SIDE | {"wall_s": 0.003}}),
+        *({"base": SIDE | {"quiet_s": math.inf}}, {"head": SIDE | {"wall_s": [0.003, -0.001]}}),
     ],
 )
-def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: object) -> None:
+def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: Any) -> None:
+    wrong = LINE | line if isinstance(line, dict) and line else line
     with pytest.raises(FlamegateError, match=r"E_BAD_STREAM: a.jsonl, line 2 ") as refused:
-        read([written(tmp_path / "a.jsonl", LINE, line)])
+        read([written(tmp_path / "a.jsonl", LINE, wrong)])
     assert refused.value.exit_code == 2
 
 

@@ -75,11 +75,11 @@ def test_peeking_stops_at_the_first_yes_of_the_test(
 def test_sides_that_alternate_and_sides_of_pairs() -> None:
     # Only every second head is slow, and those are the ones that alternating processes meet.
     made = [pair(1.0 + i / 1000, (2.0 if i % 2 else 1.0) + i / 1000) for i in range(20)]
-    alone = welch_fixed(10)
-    assert (alone.most, alone.part) == (20, 0.5)
-    assert alone.judge(made).decision == "regressed"
-    assert alone.judge(made).took_s == pytest.approx(20.0)
-    paired = mann_whitney_fixed(10, paired=True)
-    assert (paired.most, paired.part) == (10, 1.0)
-    assert paired.judge(made[:10]).decision == "pass"
-    assert paired.judge(made[:10]).took_s == pytest.approx(20.0)
+    for method, given, most, part, decision in (
+        (welch_fixed(10), made, 20, 0.5, "regressed"),
+        (mann_whitney_fixed(10, paired=True), made[:10], 10, 1.0, "pass"),
+    ):
+        assert (method.most, method.part) == (most, part)
+        found = method.judge(given)
+        assert found.decision == decision
+        assert found.took_s == pytest.approx(20.0)
