@@ -113,7 +113,7 @@ def share_changes(
     for name, (old, new), estimate, p in zip(names, pairs, estimates, adjusted, strict=True):
         start = math.log(old.corrected / (1.0 - old.corrected))
         low, high = (
-            100.0 * (_logistic(start + bound) - old.corrected)
+            100.0 * (0.5 + 0.5 * math.tanh(0.5 * (start + bound)) - old.corrected)
             for bound in (estimate.lower(alpha / 2), estimate.upper(alpha / 2))
         )
         # The first step of Holm's procedure is the hardest one.
@@ -173,13 +173,6 @@ def _share_of(
         variance=max(variance(odds), binomial) / len(processes),
         df=len(processes) - 1.0,
     )
-
-
-def _logistic(log_odds_value: float) -> float:
-    if log_odds_value >= 0:
-        return 1.0 / (1.0 + math.exp(-log_odds_value))
-    odds = math.exp(log_odds_value)
-    return odds / (1.0 + odds)
 
 
 WAITING = "(waiting)"

@@ -91,11 +91,8 @@ class Verdict:
         *,
         grade: str,
     ) -> Verdict:
-        """Return the verdict on a run that was not judged; ``ValueError`` without a reason."""
-        given = tuple(reasons)
-        if not given:
-            raise ValueError("a verdict needs a reason")
-        return cls(verdict=name, reasons=given, grade=grade)
+        """Return the verdict on a run that was not judged; it needs a reason."""
+        return cls(verdict=name, reasons=tuple(reasons), grade=grade)
 
     def signal(self, name: str = TOKENS_PER_SECOND) -> Signal | None:
         """Return the signal of that name, None if there is none."""

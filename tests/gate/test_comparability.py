@@ -46,6 +46,10 @@ def differences(current: Evidence, old: Evidence | None = None) -> list[tuple[st
 
 
 OMP = "environment OMP_NUM_THREADS"
+IGNORED = (
+    *("name", "source", "directory", "timeout_s", "thresholds"),
+    *("build", "injection", "model", "tokenizer", "env"),
+)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +59,8 @@ OMP = "environment OMP_NUM_THREADS"
         (machine(blas="OpenBLAS"), "E_MACHINE_DIFFERS", "machine blas"),
         (machine(python="CPython 3.12.1"), "E_MACHINE_DIFFERS", "Python"),
         (machine(python="PyPy 3.11.9"), "E_MACHINE_DIFFERS", "Python"),
-        (now(model_sha256="b" * 64), "E_MODEL_DIFFERS", "model sha256"),
         (now(model_sha256=None), "E_MODEL_DIFFERS", "model sha256"),
         (workload(prompt="3+3="), "E_WORKLOAD_DIFFERS", "workload prompt"),
-        (workload(engine="command"), "E_WORKLOAD_DIFFERS", "workload engine"),
         (workload(command=("a", "b")), "E_WORKLOAD_DIFFERS", "workload command"),
         (workload(threads=2), "E_WORKLOAD_DIFFERS", "workload threads"),
         (now(token_source="ids"), "E_FORMULA_DIFFERS", "token source"),
@@ -93,19 +95,7 @@ def test_each_difference_has_its_code(current: Evidence, code: str, field: str) 
     [
         machine(python="CPython 3.11.10"),
         profiler(python="3.11.2", profiler_version="0.5", folded_sha256="0" * 64),
-        workload(
-            name="other",
-            source="elsewhere",
-            directory="/",
-            timeout_s=9,
-            thresholds={"x": 1},
-            injection={"frame": "gemv", "extra_pct": 10},
-            build=("make",),
-            model="other/path.gguf",
-            tokenizer="other",
-            env={"A": "1"},
-        ),
-        workload(command=[]),
+        workload(**dict.fromkeys(IGNORED, "other"), command=[]),
         metric(value=3.0, samples=1),
         now(metrics=()),
         now(effective_environment={"SEEN": "1"}),
@@ -213,7 +203,6 @@ def test_states_of_both_sides_are_shown() -> None:
 @pytest.mark.parametrize(
     ("model", "cores", "start"),
     [
-        ("AMD EPYC 7763 64-Core Processor", "2", "amd-epyc-7763-2c-"),
         ("Intel(R) Xeon(R) CPU @ 2.20GHz", "8", "intel-xeon-8c-"),
         ("Apple M3 Max", "14", "apple-m3-max-14c-"),
         ("../../etc/passwd", "2", "etc-passwd-2c-"),
