@@ -49,7 +49,7 @@ from pytest_flamegate.gate.throughput import (
     rate_signal,
     uncompared_rate,
 )
-from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signal
+from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signals
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt.types import Batch, Evidence, VerdictName
 
@@ -174,7 +174,7 @@ def _judge(
         verdict=name,
         reasons=(*_order_reasons(name, signals, general), *_reasons_of(counts)),
         grade=run.grade,
-        signals=(rate.signal, wall_signal(old, new), *counts, *signals[1:]),
+        signals=(rate.signal, *wall_signals(old, new, run.evidence), *counts, *signals[1:]),
         smallest_detectable_pct=rate.signal.smallest_detectable_pct,
         false_alarm_rate=rate.reported.false_alarm,
         miss_rate=rate.reported.miss,
@@ -265,7 +265,8 @@ def _uncompared(
     signals: tuple[Signal, ...] = bricks.signals
     if current is not None:
         decision: Decision = "no_baseline" if name == "no_baseline" else "not_comparable"
-        signals = (uncompared_rate(old, current, decision), wall_signal(old, current), *signals)
+        wall = wall_signals(old, current, run.evidence)
+        signals = (uncompared_rate(old, current, decision), *wall, *signals)
     return Verdict(
         verdict="regressed" if over else name,
         reasons=(*_reasons_of(over), *reasons, *_reasons_of(rest), *bricks.reasons),

@@ -105,7 +105,7 @@ def read_measurement(evidence: Evidence) -> Measurement:
     if not timed_runs:
         raise UndecidedError("E_FEW_PROCESSES", "No process was timed.", MORE_TIME)
     _refuse_repeated(timed_runs, windows=uses_running_server(evidence.workload))
-    timed = tuple(_read_process(run) for run in timed_runs)
+    timed = tuple(_read_process(run.own) for run in timed_runs)
     if len({block.reference is None for run in timed_runs for block in run.blocks}) > 1:
         raise UndecidedError(
             "E_IMPOSSIBLE_FIGURE",

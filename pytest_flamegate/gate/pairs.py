@@ -41,7 +41,8 @@ class PairDifference:
     """One pair: how much longer head took per token than base, as natural logarithms.
 
     ``quiet``, ``cpu`` and ``wall`` are clocks; ``prefill`` is the time to the first token and
-    ``decode`` that between further ones, both on the wall clock. A phase is None if it cannot be
+    ``decode`` that between further ones, both on the wall clock. If both sides shared a core,
+    the other side's time is left out of each wall time. A phase is None if it cannot be
     separated (a program's start and load are in its first token) or has no token.
     """
 
@@ -161,7 +162,7 @@ def _blocks_by_pair(side: PairedSide) -> Mapping[int, list[Block]]:
             continue
         if run.pair is None:
             raise _unpaired(f"Process {run.pid} ran in no pair.")
-        blocks[run.pair] += run.blocks
+        blocks[run.pair] += run.own.blocks
     return blocks
 
 

@@ -19,18 +19,24 @@ _TOKEN_LENGTH = 40
 _NAMED = 4
 
 
-def wall_signal(baseline: Measurement | None, current: Measurement) -> Signal:
-    """Return tokens per second on the wall clock."""
+def wall_signals(
+    baseline: Measurement | None, current: Measurement, evidence: Evidence
+) -> tuple[Signal, ...]:
+    """Return tokens per second on the wall clock; none if both sides shared a core."""
+    if any(run.shares_core for run in evidence.runs):
+        return ()
     old = baseline.wall_tokens_per_second if baseline is not None else None
     new = current.wall_tokens_per_second
-    return Signal(
-        name=WALL_TOKENS_PER_SECOND,
-        baseline=old,
-        current=new,
-        unit=current.unit,
-        direction="higher_is_better",
-        decision="not_gated",
-        change_pct=100.0 * (new / old - 1.0) if old else None,
+    return (
+        Signal(
+            name=WALL_TOKENS_PER_SECOND,
+            baseline=old,
+            current=new,
+            unit=current.unit,
+            direction="higher_is_better",
+            decision="not_gated",
+            change_pct=100.0 * (new / old - 1.0) if old else None,
+        ),
     )
 
 

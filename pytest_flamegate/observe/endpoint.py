@@ -55,26 +55,31 @@ class EndpointProcess(engine_process.EngineProcess):
         self._without: tuple[str, ...] = ()
         self.token_source = CHUNK
         self._has_probed = False
+        self._env, self._cpu, self._began = env, cpu, began
         if plan.url is not None:
-            self._find_server(Origin.of(plan.url), began)
+            self._find_server(Origin.of(plan.url))
         else:
-            began_ns = time.monotonic_ns()
-            self._start(env, cpu, began, _PORT_TRIES - 1)
-            self.load_ns = time.monotonic_ns() - began_ns
-        self._server_pid = self.pid
-        try:
-            self._model = plan.served_model or self._client.find_model()
-            self._probe()
-        except BaseException:
-            self.close()
-            raise
+            self._began_ns = time.monotonic_ns()
+            self._start()
 
-    def _find_server(self, origin: Origin, began: Callable[[int], None]) -> None:
+    def await_ready(self) -> None:
+        """Wait for the server, find the process that computes, and see how it sends tokens."""
+        if self._child is not None:
+            tries_left = _PORT_TRIES - 1
+            while not self._holds_port(tries_left):
+                tries_left -= 1
+                self._start()
+            self.load_ns = time.monotonic_ns() - self._began_ns
+        self._server_pid = self.pid
+        self._model = self._plan.served_model or self._client.find_model()
+        self._probe()
+
+    def _find_server(self, origin: Origin) -> None:
         """Find the process of a server that runs already."""
         self._client = completions.CompletionClient(
             self._workload, origin, self._key, self._require_running
         )
-        self._await_ready(time.monotonic() + completions.GET_TIMEOUT_S)
+        self._await_answer(time.monotonic() + completions.GET_TIMEOUT_S)
         pid = process_system.find_server(origin.host, origin.port)
         if pid is None:
             raise ToolError(
@@ -85,31 +90,40 @@ class EndpointProcess(engine_process.EngineProcess):
                 "serve = [...].",
             )
         self.pid = pid
-        began(pid)
+        self._began(pid)
         self.notes["I_ONE_PROCESS"] = (
             f"All runs are windows of one process ({pid}) that ran before, so it is not "
             "known how much its figures differ from one start to the next."
         )
 
-    def _start(
-        self, env: Mapping[str, str], cpu: int | None, began: Callable[[int], None], tries_left: int
-    ) -> None:
-        """Start the server; try again if another process took its port first."""
-        port = find_free_port(HOST)
+    def _start(self) -> None:
+        """Start the server on a free port."""
+        self._port = port = find_free_port(HOST)
         argv = [
             part.replace("{host}", HOST).replace("{port}", str(port)) for part in self._plan.argv
         ]
-        self._child = process.start(argv, env=env, cwd=self._workload.directory, cpu=cpu)
+        self._child = process.start(
+            argv, env=self._env, cwd=self._workload.directory, cpu=self._cpu
+        )
         self.pid = self._child.pid
         self._client = completions.CompletionClient(
             self._workload, Origin("http", HOST, port), self._key, self._require_running
         )
         try:
-            began(self.pid)
-            self._await_ready(time.monotonic() + self._workload.timeout_s)
+            self._began(self.pid)
+        except BaseException:
+            self._child.end()
+            raise
+
+    def _holds_port(self, tries_left: int) -> bool:
+        """Wait until the server is ready; False if another process took its port first."""
+        assert self._child is not None
+        port = self._port
+        try:
+            self._await_answer(time.monotonic() + self._workload.timeout_s)
             own = process_system.find_listeners(port, process_system.find_descendants(self.pid))
             if own or not (others := process_system.find_listeners(port)):
-                return
+                return True
             pids = ", ".join(map(str, sorted(others)))
             raise ToolError(
                 "E_PORT_TAKEN",
@@ -122,10 +136,10 @@ class EndpointProcess(engine_process.EngineProcess):
             is_lost = isinstance(error, ToolError) and bool(process_system.find_listeners(port))
             if not tries_left or not is_lost:
                 raise
-        self._start(env, cpu, began, tries_left - 1)
+        return False
 
-    def _await_ready(self, until_s: float) -> None:
-        """Poll the server until it is ready, up to ``until_s`` on the monotonic clock."""
+    def _await_answer(self, until_s: float) -> None:
+        """Poll the server until it answers, up to ``until_s`` on the monotonic clock."""
         paths = list(HEALTH_PATHS if self._plan.health is None else (self._plan.health,))
         state = "it does not answer"
         while True:
@@ -192,9 +206,9 @@ class EndpointProcess(engine_process.EngineProcess):
 
         The server's figures for the last of them are stored as its report.
         """
-        before = self._read_clocks()
+        before = self.read_clocks()
         answers = [self._complete(self._workload.max_tokens) for _ in range(sequences)]
-        interval = before.until(self._read_clocks())
+        interval = before.until(self.read_clocks())
         for answer in answers:
             if self.token_source == CHUNK:
                 self._sink(tuple(answer.pieces))

@@ -32,17 +32,21 @@ class Window(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """The pair that a timed run belongs to, and the core that it is bound to."""
+    """The pair that a timed run belongs to, the core that it is bound to, and how it is used.
+
+    ``shares_core`` says that the other side of the pair runs on that core at the same time.
+    """
 
     pair: int | None = None
     cpu: int | None = None
+    shares_core: bool = False
 
 
 ALONE = RunPlace()
 
 
 class EngineProcess:
-    """A child process or a server that generates on command. Use it as a context manager.
+    """A child process or a server that generates on command. As a context manager it is ready.
 
     ``sink(tokens)`` receives the tokens of every whole sequence. ``pid`` is the process whose
     clocks are read; ``load_ns`` is None if it ran before. ``facts`` is the identity that the
@@ -62,10 +66,19 @@ class EngineProcess:
         self.started_at = clocks.utc_now()
 
     def __enter__(self) -> Self:
+        try:
+            self.await_ready()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def await_ready(self) -> None:
+        """Wait until it has loaded and can generate."""
+        raise NotImplementedError
 
     def warm_up(self, tokens: int) -> None:
         """Generate one sequence of at most ``tokens`` tokens, unmeasured."""
@@ -106,7 +119,8 @@ class EngineProcess:
         """Read the process's counters."""
         return clocks.read_counters(self.pid)
 
-    def _read_clocks(self) -> clocks.ClockReading:
+    def read_clocks(self) -> clocks.ClockReading:
+        """Read the process's clocks."""
         try:
             return clocks.read_clocks(self.pid)
         except ProcessLookupError:

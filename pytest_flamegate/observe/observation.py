@@ -61,9 +61,26 @@ class Block:
             return self.decode_tokens
         return self.tokens - len(self.sequences_ns)
 
+    @property
+    def adjusted(self) -> Block:
+        """The block with its times as if nothing else had run on its core.
+
+        Wall times become scheduler-adjusted ones, and each token time shrinks in proportion.
+        """
+        decode = None if self.decode is None else _adjust(self.decode)
+        part = self.interval.quiet_ns / self.interval.wall_ns
+        sequences_ns = tuple(tuple(round(gap * part) for gap in gaps) for gaps in self.sequences_ns)
+        return replace(
+            self, interval=_adjust(self.interval), sequences_ns=sequences_ns, decode=decode
+        )
+
     def without_decode(self) -> Block:
         """Return the block with its decode not separated."""
         return replace(self, decode=None, decode_tokens=None)
+
+
+def _adjust(interval: Interval) -> Interval:
+    return Interval(interval.quiet_ns, interval.cpu_ns, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +96,9 @@ class Run:
             up to its first token.
         pair: The number of its pair, from 0; None outside a comparison in pairs.
         cpu: The core that the process was bound to.
+        shares_core: Whether the other side of its pair ran on that core at the same time. Then
+            half of its wall time belongs to that side, and only its scheduler-adjusted and its CPU
+            time say how fast it is.
         reported: Figures that the engine reports about itself, by source and sequence.
     """
 
@@ -98,7 +118,15 @@ class Run:
     cpu_pressure_pct: NonNegative | None
     pair: int | None = None
     cpu: int | None = None
+    shares_core: bool = False
     reported: tuple[Report, ...] = ()
+
+    @property
+    def own(self) -> Run:
+        """The run without the time that the other side of its pair used on a shared core."""
+        if not self.shares_core:
+            return self
+        return replace(self, blocks=tuple(block.adjusted for block in self.blocks))
 
     @property
     def tokens(self) -> int:

@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pytest_flamegate.bricks.record import BrickRun, Recorded
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.clocks import ProcessCounters, sum_intervals
+from pytest_flamegate.core.clocks import Interval, ProcessCounters, sum_intervals
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Streamed
 from pytest_flamegate.engines.figures import Report
@@ -26,6 +26,8 @@ BLOCKS = 6
 REFERENCE_TIMES = 15
 PART_TOKENS = 32
 PART_REFERENCE_TIMES = 8
+COMPUTING = 0.75
+"""An engine whose CPU time is less than this part of its scheduler-adjusted time mostly waits."""
 _CALLS_LEFT_OUT = (
     "The last token made more calls of bricks than are stored one by one, so bricks.json lists "
     "none of them. All totals are complete."
@@ -84,6 +86,10 @@ def _time_parts(process: ServedProcess) -> Block:
     return sequence.block(sum_intervals(references))
 
 
+def _mostly_waits(interval: Interval) -> bool:
+    return interval.cpu_ns < COMPUTING * interval.quiet_ns
+
+
 @dataclass(slots=True)
 class Observer:
     """Collects the runs of one workload; ``observation()`` freezes them."""
@@ -95,6 +101,8 @@ class Observer:
     served_pid: int | None = None
     """The served process that was started last, even if it never became ready."""
     devices: DeviceWatch = field(default_factory=DeviceWatch)
+    waits: bool = False
+    """Whether the engine waited for a device or another process in the warm-up, not computed."""
     notes: dict[str, str] = field(default_factory=dict)
     """Remarks on how the workload was observed, by code."""
     _runs: list[Run] = field(default_factory=list)
@@ -116,10 +124,13 @@ class Observer:
         """
         began_s = time.monotonic()
         if not isinstance(self.plan, Lasting):
-            self._run_streamed("timed", self.plan)
+            run, _ = self._run_streamed("timed", self.plan)
+            self.waits = _mostly_waits(run.blocks[0].judged)
             return engine_process.ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
         with self.serve() as served:
+            before = served.read_clocks()
             sequence_s = served.measure_sequence_s()
+            self.waits = _mostly_waits(before.until(served.read_clocks()))
             start_s = time.monotonic() - began_s
             if reference and isinstance(served, ServedProcess):
                 served.reference(1)
@@ -229,39 +240,48 @@ class Observer:
         python_flags: Sequence[str] = (),
         options: Mapping[str, object] = _EMPTY,
     ) -> Iterator[engine_process.EngineProcess]:
-        """Start a process that generates on command, or find the server; it ends with the context.
+        """Run a process that generates on command, or find the server; it ends with the context.
 
         ``options`` are added to the plan's own for the engine's factory.
         """
+        with closing(self.start(place, python_flags, options)) as served:
+            self.await_ready(served)
+            yield served
+
+    def start(
+        self,
+        place: engine_process.RunPlace = engine_process.ALONE,
+        python_flags: Sequence[str] = (),
+        options: Mapping[str, object] = _EMPTY,
+    ) -> engine_process.EngineProcess:
+        """Start a process as ``serve`` does and return it before it is ready."""
         self.devices.note_present()
         plan = self.plan
         assert isinstance(plan, Lasting)
         common = (self.workload, environment.make_environment(self.workload), self._same.add)
-        served: engine_process.EngineProcess
         if isinstance(plan, Endpoint):
             # Imported late: only servers need http and ssl.
             from pytest_flamegate.observe.endpoint import EndpointProcess
 
-            served = EndpointProcess(plan, *common, place.cpu, self._note_start)
-        else:
-            plan = replace(plan, load={**plan.load, **options})
-            served = ServedProcess(plan, *common, python_flags, place.cpu, self._note_start)
-        try:
-            requested = environment.requested_variables(self.workload)
-            self._effective = environment.read_variables(served.pid, requested)
-            if self._facts not in (None, served.facts):
-                raise ToolError(
-                    "E_ENGINE_CHANGED",
-                    f"The engine of {self.workload.name!r} was replaced while it was measured.",
-                    "Leave its environment alone during a run, and run again.",
-                )
-            self._facts = served.facts
-            self._token_source = served.token_source
-            self.notes |= served.notes
-            self.devices.begin(served.pid)
-            yield served
-        finally:
-            served.close()
+            return EndpointProcess(plan, *common, place.cpu, self._note_start)
+        plan = replace(plan, load={**plan.load, **options})
+        return ServedProcess(plan, *common, python_flags, place.cpu, self._note_start)
+
+    def await_ready(self, served: engine_process.EngineProcess) -> None:
+        """Wait until ``served`` can generate, and note its environment and identity."""
+        served.await_ready()
+        requested = environment.requested_variables(self.workload)
+        self._effective = environment.read_variables(served.pid, requested)
+        if self._facts not in (None, served.facts):
+            raise ToolError(
+                "E_ENGINE_CHANGED",
+                f"The engine of {self.workload.name!r} was replaced while it was measured.",
+                "Leave its environment alone during a run, and run again.",
+            )
+        self._facts = served.facts
+        self._token_source = served.token_source
+        self.notes |= served.notes
+        self.devices.begin(served.pid)
 
     def record(
         self,
@@ -373,8 +393,10 @@ class Observer:
             threads=counters.threads,
             voluntary_switches=counters.voluntary_switches,
             involuntary_switches=counters.involuntary_switches,
-            cpu_pressure_pct=clocks.read_cpu_pressure_pct(),
+            # The other side of a pair is pressure that was made on purpose.
+            cpu_pressure_pct=None if place.shares_core else clocks.read_cpu_pressure_pct(),
             pair=place.pair,
             cpu=place.cpu,
+            shares_core=place.shares_core,
             **values,
         )

@@ -1,8 +1,14 @@
-"""Two sides of one workload, measured in pairs: a fresh process of each, taking turns.
+"""Two sides of one workload, measured in pairs of fresh processes.
 
-The machine's speed drifts within milliseconds (another tenant's cache misses) and within minutes.
-Work on the same core a few milliseconds apart is slowed alike, so only the ratio of two
-neighbours can show a few percent.
+The machine's speed drifts within milliseconds (another tenant's cache misses) and within minutes,
+so only two processes that meet the same disturbances show a few percent. Both sides of a pair are
+therefore bound to one core and run at the same time: the kernel alternates between them every few
+milliseconds, and each is charged for the time that it ran. Pairs of the same code then differ by
+about 0.5 %, ten times less than one after the other.
+
+Their wall times say nothing, because the scheduler makes both end together. They also load at the
+same time: processes that loaded on cores of their own differed by 3 % all their lives, by where
+their weights came to lie in memory.
 """
 
 from __future__ import annotations
@@ -10,104 +16,125 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
-from pytest_flamegate.core.process_system import choose_cpu
-from pytest_flamegate.engines.base import Lasting
-from pytest_flamegate.observe import engine_process
+from pytest_flamegate.core import process_system
+from pytest_flamegate.engines.base import Endpoint, Lasting
+from pytest_flamegate.observe.engine_process import EngineProcess, RunPlace
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
-from pytest_flamegate.observe.served import SequenceParts, ServedProcess
 
-TURN_S = 0.005
-"""The length of a turn, if a sequence can be paused."""
-PAIR_S = 0.5
+PAIR_S = 1.0
 """The least time each side is measured in a pair."""
-MIN_TURNS, MAX_TURNS = 4, 64
+BLOCK_S = 0.25
+"""The least time of a side's block: what one side runs alone at its end must be a small part."""
+MAX_ROUNDS = 64
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class PairObserver:
     """Runs pairs and gives each run to the observer of its side.
 
-    Who starts, who takes the next turn and the core are drawn at random each time. Both sides
-    are bound to that core if the workload uses one thread.
+    Both sides share a core, drawn at random for each pair, if the workload uses one thread and
+    mostly computes. Otherwise they alternate, in an order drawn at random: threads of both sides
+    would wait for each other, and so would two clients of one device or server.
     """
 
     base: Observer
     head: Observer
     rng: random.Random = field(default_factory=random.SystemRandom)
     pairs: int = 0
+    _earlier: set[int] = field(default_factory=set)
+
+    @property
+    def shares_core(self) -> bool:
+        """Whether both sides of a pair run at the same time on one core."""
+        return self._uses_one_thread and not any(map(_waits, (self.base, self.head)))
 
     def pair(self) -> None:
         """Measure one pair; if a process fails, so does the comparison."""
-        bound = self.base.workload.threads == self.head.workload.threads == 1
-        place = engine_process.RunPlace(self.pairs, choose_cpu(self.rng) if bound else None)
+        cpu = process_system.choose_cpu(self.rng) if self._uses_one_thread else None
+        place = RunPlace(self.pairs, cpu, self.shares_core)
+        self._earlier = set(process_system.find_children())
+        if not place.shares_core:
+            reason = "it waits for something else" if cpu is not None else "it has several threads"
+            self.head.notes["I_ALTERNATED"] = (
+                f"Both sides ran in turn and not at the same time on one core, because {reason}. "
+                "Pairs that alternate differ by several percent, so more of them are needed."
+            )
         sides = self.rng.sample([self.base, self.head], 2)
         if isinstance(self.base.plan, Lasting):
-            self._served(sides, place)
+            self._measure_served(sides, place)
         else:
-            self._take_turns([partial(side.run_program, place) for side in sides], least=1)
+            self._measure_rounds([partial(side.run_program, place) for side in sides], place)
         self.pairs += 1
 
-    def _served(self, sides: list[Observer], place: engine_process.RunPlace) -> None:
+    @property
+    def _uses_one_thread(self) -> bool:
+        return self.base.workload.threads == self.head.workload.threads == 1
+
+    def _measure_served(self, sides: Sequence[Observer], place: RunPlace) -> None:
         with ExitStack() as stack:
-            running = [(side, stack.enter_context(side.serve(place))) for side in sides]
-            turns = [_Turns(side, served) for side, served in running]
-            if all(turn.pauses for turn in turns):
-                self._by_parts(turns)
-            else:
-                self._by_blocks(turns)
-            counted = [served.counters() for _, served in running]
-            for turn, counters in zip(turns, counted, strict=True):
-                turn.side.record("timed", turn.served, turn.blocks, counters, place)
+            started = [(side, stack.enter_context(closing(side.start(place)))) for side in sides]
+            self._call([partial(side.await_ready, served) for side, served in started], place)
+            warm_ups = [served.measure_sequence_s for _, served in started]
+            block_s = 2 * BLOCK_S if place.shares_core else BLOCK_S
+            each_s = self._call(warm_ups, place)
+            sequences = max(1, round(block_s / min(each_s)))
+            blocks: list[list[Block]] = [[] for _ in started]
 
-    def _by_parts(self, turns: list[_Turns]) -> None:
-        tokens = max(turn.part_tokens for turn in turns)
+            def block(side: Observer, served: EngineProcess, done: list[Block]) -> None:
+                done.append(served.block(sequences))
+                side.devices.inspect(served.pid)
+
+            self._measure_rounds(
+                [partial(block, *each, done) for each, done in zip(started, blocks, strict=True)],
+                place,
+            )
+            counted = [served.counters() for _, served in started]
+            for (side, served), done, counters in zip(started, blocks, counted, strict=True):
+                side.record("timed", served, done, counters, place)
+
+    def _measure_rounds(self, calls: Sequence[Callable[[], object]], place: RunPlace) -> None:
+        """Call both sides until each was measured for ``PAIR_S``, once at least."""
         end_s = time.monotonic() + 2 * PAIR_S
-        while not turns[0].blocks or time.monotonic() < end_s:
-            sequences = [turn.begin_sequence() for turn in turns]
-            while open_ := [sequence for sequence in sequences if not sequence.ended]:
-                self.rng.shuffle(open_)
-                for sequence in open_:
-                    sequence.part(tokens)
-            for turn, sequence in zip(turns, sequences, strict=True):
-                turn.blocks.append(sequence.block())
+        for done in range(MAX_ROUNDS):
+            if done and time.monotonic() >= end_s:
+                return
+            self._call(calls, place)
 
-    def _by_blocks(self, turns: list[_Turns]) -> None:
-        sequences = max(turn.sequences for turn in turns)
-        self._take_turns([partial(turn.block, sequences) for turn in turns], MIN_TURNS)
+    def _call(self, calls: Sequence[Callable[[], T]], place: RunPlace) -> list[T]:
+        if place.shares_core:
+            return self._call_at_once(calls)
+        order = self.rng.sample(range(len(calls)), len(calls))
+        results = {each: calls[each]() for each in order}
+        return [results[each] for each in range(len(calls))]
 
-    def _take_turns(self, takes: Sequence[Callable[[], object]], least: int) -> None:
-        """Call both sides in turns for 1 s, each at least ``least`` times and at most 64."""
-        end_s = time.monotonic() + 2 * PAIR_S
-        done = 0
-        while done < least or (done < MAX_TURNS and time.monotonic() < end_s):
-            for take in self.rng.sample(takes, len(takes)):
-                take()
-            done += 1
+    def _call_at_once(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Call each in a thread of its own; raise the first error.
+
+        The threads wait for the processes of this pair. If one fails or this thread is
+        interrupted, all of these are killed, so that no thread waits any longer.
+        """
+        with ThreadPoolExecutor(len(calls)) as pool:
+            futures = [pool.submit(call) for call in calls]
+            try:
+                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+            except BaseException:
+                for pid in process_system.find_children().keys() - self._earlier:
+                    process_system.kill(pid)
+                raise
+        return [future.result() for future in futures]
 
 
-class _Turns:
-    """One side of a pair of served processes."""
-
-    def __init__(self, side: Observer, served: engine_process.EngineProcess) -> None:
-        self.side = side
-        self.served = served
-        self.blocks: list[Block] = []
-        warm_s = served.measure_warm_up_s()
-        tokens = min(engine_process.WARM_TOKENS, side.workload.max_tokens)
-        self.part_tokens = max(1, round(TURN_S * tokens / warm_s))
-        self.sequences = max(1, round(TURN_S / warm_s))
-        stands_still = isinstance(served, ServedProcess) and served.stands_still
-        self.pauses = stands_still and side.workload.max_tokens > self.part_tokens
-
-    def begin_sequence(self) -> SequenceParts:
-        assert isinstance(self.served, ServedProcess)
-        return self.served.begin_sequence()
-
-    def block(self, sequences: int) -> None:
-        self.blocks.append(self.served.block(sequences))
-        self.side.devices.inspect(self.served.pid)
+def _waits(side: Observer) -> bool:
+    """Whether the engine mostly waits, or both sides would be clients of one running server."""
+    return side.waits or (isinstance(side.plan, Endpoint) and side.plan.url is not None)

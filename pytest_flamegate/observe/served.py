@@ -119,18 +119,27 @@ class ServedProcess(engine_process.EngineProcess):
         self.stands_still = plan.stands_still
         origin = "called" if plan.token_unit == ROUND else "yielded"
         self.token_source = f"{origin}:{plan.token_unit}"
-        began_ns = time.monotonic_ns()
+        self._began_ns = time.monotonic_ns()
         self._child, self._read_fd, self._write_fd = _start_child(
             plan, workload, env, python_flags, cpu
         )
         self.pid = self._child.pid
         try:
             began(self.pid)
-            self._await_ready()
         except BaseException:
             self.close()
             raise
-        self.load_ns = time.monotonic_ns() - began_ns
+
+    def await_ready(self) -> None:
+        """Wait until the engine has loaded and its facts are known."""
+        while True:
+            for kind, _, text in self._receive()[1]:
+                if kind == wire.READY:
+                    self.load_ns = time.monotonic_ns() - self._began_ns
+                    return
+                if kind != wire.FACTS:
+                    raise self._gone_error()
+                self.facts = read_facts(json.loads(text))
 
     def close(self, leave_s: float = 1.0) -> None:
         """End the process; its interpreter may have files to write before it leaves."""
@@ -187,7 +196,7 @@ class ServedProcess(engine_process.EngineProcess):
 
     def _exchange(self, kind: bytes, value: int, times: _SequenceTimes) -> Interval:
         self._extend_deadline(_REPORT_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)
-        before = self._read_clocks()
+        before = self.read_clocks()
         times.last_ns = time.monotonic_ns()
         try:
             wire.send(self._write_fd, kind, value)
@@ -212,16 +221,7 @@ class ServedProcess(engine_process.EngineProcess):
                 elif record == wire.ENDED:
                     times.ended = True
                 elif record == wire.DONE:
-                    return before.until(self._read_clocks())
-
-    def _await_ready(self) -> None:
-        while True:
-            for kind, _, text in self._receive()[1]:
-                if kind == wire.READY:
-                    return
-                if kind != wire.FACTS:
-                    raise self._gone_error()
-                self.facts = read_facts(json.loads(text))
+                    return before.until(self.read_clocks())
 
     def _receive(self) -> tuple[int, list[tuple[bytes, int, str]]]:
         """Wait for at least one record; return the time it was read and all that came with it."""

@@ -75,9 +75,10 @@ def rate_of(runs: Iterable[Run]) -> Rate | None:
     """Return the rate of the timed ``runs``; None if their token times give none.
 
     If every block has a decode, its tokens ÷ (last token − first read). Otherwise all tokens ÷
-    the time from the request, or from the start of the program, to the last token.
+    the time from the request, or from the start of the program, to the last token. Of a run that
+    shared its core, the time of the other side does not count.
     """
-    blocks = [block for run in runs if run.role == "timed" for block in run.blocks]
+    blocks = [block for run in runs if run.role == "timed" for block in run.own.blocks]
     decode = bool(blocks) and all(block.decode is not None for block in blocks)
     sequences = [gaps for block in blocks for gaps in block.sequences_ns if gaps]
     skipped = 1 if decode else 0
@@ -89,7 +90,7 @@ def rate_of(runs: Iterable[Run]) -> Rate | None:
     return Rate(tokens / elapsed_ns * _S, formula, tokens)
 
 
-def tokens_per_second(runs: Iterable[Run]) -> Metric:
+def tokens_per_second(runs: Sequence[Run]) -> Metric:
     """Return the rate that a receipt claims; ToolError ``E_NO_RATE`` without one."""
     rate = rate_of(runs)
     if rate is None:
@@ -98,9 +99,16 @@ def tokens_per_second(runs: Iterable[Run]) -> Metric:
             "All tokens came at one instant, so there is no rate to report.",
             "Make the program write each token as it is generated.",
         )
-    return _metric(
+    found = _metric(
         "tokens_per_second", rate.tokens_per_second, rate.formula, "tokens/s", rate.tokens
     )
+    return _on_clock(found, runs)
+
+
+def _on_clock(metric: Metric, runs: Iterable[Run]) -> Metric:
+    """Return ``metric`` with the clock of its times: adjusted if any run shared its core."""
+    is_adjusted = metric.clock == "wall" and any(run.shares_core for run in runs)
+    return replace(metric, clock="quiet") if is_adjusted else metric
 
 
 def figures(
@@ -116,6 +124,7 @@ def figures(
     read together with the one before, so their time was not observed. ToolError ``E_NO_RATE`` if
     all tokens came at one instant.
     """
+    timed = [run.own for run in timed]
     sequences = [gaps for run in timed for block in run.blocks for gaps in block.sequences_ns]
     first = [gaps[0] for gaps in sequences]
     long = [gaps for gaps in sequences if len(gaps) > 1]
@@ -148,7 +157,7 @@ def figures(
                 _time("inter_token_latency_ms", "token-gap", gaps),
                 replace(p95, samples=len(gaps)),
             ]
-    return (*found, *engine_metrics(timed))
+    return (*(_on_clock(each, timed) for each in found), *engine_metrics(timed))
 
 
 def value_of(found: Sequence[Metric], name: str) -> float | None:

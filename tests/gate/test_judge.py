@@ -23,7 +23,7 @@ from pytest_flamegate.gate import (
     read_measurement,
     verdict_document,
 )
-from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signal
+from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signals
 from pytest_flamegate.observe.build import Program
 from pytest_flamegate.receipt.types import Evidence, VerdictName
 from tests import made
@@ -341,11 +341,14 @@ def test_any_evidence_gets_a_verdict_with_reasons(
 
 
 def test_wall_rate_is_shown_and_never_gated() -> None:
-    old, new = read_measurement(baseline()), read_measurement(evidence(scaled(QUIET, 2.0)))
-    signal = wall_signal(old, new)
+    slower = evidence(scaled(QUIET, 2.0))
+    old, new = read_measurement(baseline()), read_measurement(slower)
+    (signal,) = wall_signals(old, new, slower)
     assert signal.decision == "not_gated"
     assert signal.change_pct == pytest.approx(-50.0, abs=0.1)
-    assert wall_signal(None, new).change_pct is None
+    assert wall_signals(None, new, slower)[0].change_pct is None
+    shared = replace(slower, runs=tuple(replace(run, shares_core=True) for run in slower.runs))
+    assert wall_signals(old, new, shared) == ()
 
 
 def compare_counts(before: float | None, after: float | None) -> tuple[Signal, ...]:

@@ -56,6 +56,7 @@ def test_a_failed_start_leaves_nothing() -> None:
 
 def test_an_interrupt_while_it_leaves_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     running = start(Boasting({}))
+    running.await_ready()
     wait = process.Child.wait
 
     def interrupted(child: process.Child, timeout_s: float, *more: Any) -> int | None:
@@ -70,8 +71,8 @@ def test_an_interrupt_while_it_leaves_ends_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_facts_that_are_no_texts_are_rejected() -> None:
-    with pytest.raises(ToolError) as caught:
-        start(Boasting({"version": 3}))
+    with pytest.raises(ToolError) as caught, start(Boasting({"version": 3})):
+        pass
     assert caught.value.code == "E_BAD_REPORT"
 
 

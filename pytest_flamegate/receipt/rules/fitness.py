@@ -272,7 +272,7 @@ def _check_injection(case: Submission) -> Iterator[str]:
     "Measure without --flamegate-against.",
 )
 def _check_alone(case: Submission) -> Iterator[str]:
-    # Runs that took turns with another side are comparable with that side alone.
+    # Runs of a pair are comparable with the other side alone.
     side = case.evidence.side
     if side is not None:
         yield f"It is the {side} of a comparison in pairs."

@@ -117,9 +117,18 @@ def _check_commit(case: Submission) -> Iterator[str]:
         yield f"The digest of the commit's code is {quote(commit.tree)}, which is not a hash."
 
 
+@CHECKS.rule("E_ORIGIN_MISMATCH", "A run shares its core only with the other side of its pair.")
+def _check_sharing(case: Submission) -> Iterator[str]:
+    # What the other side used is left out of the rate, so a run alone would look faster.
+    for run in case.evidence.runs:
+        paired = case.evidence.side is not None and run.role == "timed" and run.pair is not None
+        if run.shares_core and not (paired and run.cpu is not None):
+            yield f"Process {run.pid} shared its core, but belongs to no pair on one core."
+
+
 @CHECKS.rule("E_DATES_CONTRADICT", "A run begins after the previous run has ended.")
 def _check_order(case: Submission) -> Iterator[str]:
-    # Runs of one side never overlap, even if runs of another side take turns with them.
+    # Runs of one side never overlap, even if runs of another side run beside them.
     # Windows of one server share its start and differ only in their dates.
     set_back = 0
     for earlier, later in pairwise(case.evidence.runs):

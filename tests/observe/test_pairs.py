@@ -1,0 +1,142 @@
+"""Pairs: both sides at the same time on one core, or in turn if they cannot share it."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.observe import pairs
+from pytest_flamegate.observe.observer import Observer
+from pytest_flamegate.observe.pairs import PairObserver
+from pytest_flamegate.receipt.metrics import figures
+from tests.observe.workloads import assert_nothing_left, command_workload, forked, observer
+
+BUSY_S = 0.002
+STREAM = """\
+import sys, time
+for i in range(int(sys.argv[2])):
+    end = time.thread_time() + 0.002
+    while time.thread_time() < end: pass
+    print(i, flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def short_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "PAIR_S", 0.1)
+    monkeypatch.setattr(pairs, "BLOCK_S", 0.03)
+
+
+def busy(prompt: str, max_tokens: int) -> Iterator[int]:
+    for i in range(max_tokens):
+        end_s = time.thread_time() + BUSY_S
+        while time.thread_time() < end_s:
+            pass
+        yield i
+
+
+def sleepy(prompt: str, max_tokens: int) -> Iterator[int]:
+    for i in range(max_tokens):
+        time.sleep(BUSY_S)
+        yield i
+
+
+def pair_of(base: Observer, head: Observer) -> PairObserver:
+    made = PairObserver(base, head)
+    made.pair()
+    return made
+
+
+@pytest.mark.measures
+def test_both_sides_run_at_the_same_time_on_one_core(tmp_path: Path) -> None:
+    sides = [forked(tmp_path, busy) for _ in range(2)]
+    pair_of(*sides)
+    (base,), (head,) = (side.runs for side in sides)
+    assert base.shares_core
+    assert head.shares_core
+    assert base.pair == head.pair == 0
+    assert base.cpu == head.cpu is not None
+    assert len(base.blocks) == len(head.blocks) >= 1
+    for run in (base, head):
+        own = sum(block.interval.cpu_ns for block in run.blocks)
+        wall = sum(block.interval.wall_ns for block in run.blocks)
+        waited = sum(block.interval.run_delay_ns or 0 for block in run.blocks)
+        # Each has about half of the core, and waits for the other half.
+        assert own < 0.8 * wall
+        assert waited > 0.1 * wall
+        # What the other side used is in no figure.
+        rate = next(each for each in figures([run], "sequence", 1) if each.unit == "tokens/s")
+        assert rate.clock == "quiet"
+        assert rate.value > 1.2 * run.tokens / wall * 1e9
+
+
+@pytest.mark.measures
+def test_two_programs_start_at_the_same_moment(tmp_path: Path) -> None:
+    workload = command_workload(tmp_path, STREAM, token_unit="word", max_tokens=20)
+    sides = [observer(workload) for _ in range(2)]
+    pair_of(*sides)
+    starts = [run.started_at for side in sides for run in side.runs]
+    assert len(starts) == 2 * len(sides[0].runs)
+    assert all(run.shares_core for side in sides for run in side.runs)
+    assert all(run.blocks[0].decode is not None for side in sides for run in side.runs)
+
+
+def test_an_engine_that_waits_alternates(tmp_path: Path) -> None:
+    sides = [forked(tmp_path, sleepy) for _ in range(2)]
+    for side in sides:
+        side.warm_up()
+    made = pair_of(*sides)
+    assert not made.shares_core
+    spans = []
+    for side in sides:
+        (run,) = side.runs
+        assert not run.shares_core
+        spans.append(sum(block.interval.wall_ns for block in run.blocks))
+    assert all(span > 0 for span in spans)
+
+
+@pytest.mark.parametrize("threads", [(2, 2), (1, 2)])
+def test_several_threads_alternate_on_any_core(tmp_path: Path, threads: tuple[int, int]) -> None:
+    sides = [forked(tmp_path, busy, threads=count) for count in threads]
+    assert not pair_of(*sides).shares_core
+    assert [run.cpu for side in sides for run in side.runs] == [None, None]
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_a_side_that_fails_ends_the_pair_and_its_neighbour(tmp_path: Path, served: bool) -> None:
+    def dies(prompt: str, max_tokens: int) -> Iterator[int]:
+        yield 1
+        os._exit(3)
+
+    if served:
+        sides = [forked(tmp_path, sleepy, max_tokens=30_000), forked(tmp_path, dies)]
+    else:
+        endless = command_workload(tmp_path, "while True: pass", token_unit="word")
+        sides = [
+            observer(endless),
+            observer(command_workload(tmp_path, "import sys; sys.exit(3)", token_unit="word")),
+        ]
+    began_s = time.monotonic()
+    with pytest.raises(FlamegateError, match="status 3"):
+        pair_of(*sides)
+    assert time.monotonic() - began_s < 30.0
+    assert_nothing_left()
+
+
+def test_an_interrupt_ends_both_sides(tmp_path: Path) -> None:
+    endless = [observer(command_workload(tmp_path, "while True: pass")) for _ in range(2)]
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pair_of(*endless)
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+        timer.join()
+    assert_nothing_left()
