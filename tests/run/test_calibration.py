@@ -54,11 +54,6 @@ def artifacts(tmp_path: Path) -> ArtifactStore:
     return ArtifactStore(tmp_path / ".flamegate")
 
 
-def kept(artifacts: ArtifactStore, data: bytes | None = None) -> Path:
-    whole = encode(calibration()) if data is None else data
-    return artifacts.write_calibration(MACHINE, WORKLOAD.name, whole).path
-
-
 def loaded(
     artifacts: ArtifactStore, workload: Workload = WORKLOAD
 ) -> tuple[Calibration | None, list[str]]:
@@ -66,44 +61,35 @@ def loaded(
     return load(artifacts, MACHINE, workload, warnings.append), warnings
 
 
-# --- the file ------------------------------------------------------------------------------
-
-
-def test_what_is_written_is_read(artifacts: ArtifactStore) -> None:
-    found = find_supported_thresholds(calibration(), 5.0, COMPARE_BUDGET_S, 0.7)
-    path = kept(artifacts, encode(calibration(), **document(found)))
-    assert path == artifacts.root / "calibration" / MACHINE / "decode.json"
-    assert loaded(artifacts) == (calibration(), [])
-    told = json.loads(path.read_bytes())
-    assert told["threshold_pct"] == 5.0
-    assert told["holds"] is True
-    assert told["rates"]["false_alarm"]["trials"] == 2000
-    assert [row["budget_s"] for row in told["smallest_thresholds"]] == [
-        15,
-        30,
-        COMPARE_BUDGET_S,
-        120,
-        300,
-    ]
-
-
-def test_nothing_was_calibrated(artifacts: ArtifactStore) -> None:
+def test_what_is_written_is_read(artifacts: ArtifactStore, tmp_path: Path) -> None:
     assert loaded(artifacts) == (None, [])
     assert not artifacts.root.exists()
+    found = find_supported_thresholds(calibration(), 5.0, COMPARE_BUDGET_S, 0.7)
+    path = store(artifacts, calibration(), **document(found)).path
+    assert path == artifacts.root / "calibration" / MACHINE / "decode.json"
+    assert loaded(artifacts) == (calibration(), [])
+    written = json.loads(path.read_bytes())
+    assert (written["threshold_pct"], written["holds"]) == (5.0, True)
+    assert written["rates"]["false_alarm"]["trials"] == 2000
+    budgets = [row["budget_s"] for row in written["smallest_thresholds"]]
+    assert budgets == [15, 30, COMPARE_BUDGET_S, 120, 300]
+    # It is of the workload as it ran; no link to another is followed.
+    missing, (warning,) = loaded(artifacts, replace(WORKLOAD, max_tokens=11))
+    assert (missing, "ran differently" in warning) == (None, True)
+    path.rename(tmp_path / "elsewhere.json")
+    path.symlink_to(tmp_path / "elsewhere.json")
+    missing, (warning,) = loaded(artifacts)
+    assert (missing, "symbolic link" in warning) == (None, True)
 
 
 @pytest.mark.parametrize(
     ("data", "word"),
     [
-        (b"", "not JSON"),
         (encode(calibration())[:-40], "not JSON"),
-        (b"[]", "object"),
         (b'{"created": "now"}', "timestamp"),
-        (encode(replace(calibration(), created="yesterday")), "yesterday"),
         (encode(replace(calibration(), differences=(0.01,) * 40)), "exactly the same"),
         (encode(replace(calibration(), differences=(0.01, 0.02))), "2 A/A pair"),
         (encode(calibration()).replace(b'"pair_s": 1.25', b'"pair_s": "fast"'), "pair_s"),
-        (encode(calibration()).replace(b"1.25", b"NaN"), "NaN"),
         (encode(replace(calibration(), machine_id="elsewhere")), "elsewhere"),
         (encode(replace(calibration(), workload="other")), "other"),
     ],
@@ -111,28 +97,12 @@ def test_nothing_was_calibrated(artifacts: ArtifactStore) -> None:
 def test_a_file_that_is_no_calibration_is_a_warning(
     artifacts: ArtifactStore, data: bytes, word: str
 ) -> None:
-    path = kept(artifacts, data)
+    path = artifacts.write_calibration(MACHINE, WORKLOAD.name, data).path
     found, (warning,) = loaded(artifacts)
     assert found is None
     assert str(path) in warning
     assert word in warning
     assert warning.endswith("Calibrate again.")
-
-
-def test_a_link_is_not_followed(artifacts: ArtifactStore, tmp_path: Path) -> None:
-    path = kept(artifacts)
-    path.rename(tmp_path / "elsewhere.json")
-    path.symlink_to(tmp_path / "elsewhere.json")
-    found, (warning,) = loaded(artifacts)
-    assert found is None
-    assert "symbolic link" in warning
-
-
-def test_a_workload_that_runs_otherwise_is_another(artifacts: ArtifactStore) -> None:
-    kept(artifacts)
-    found, (warning,) = loaded(artifacts, replace(WORKLOAD, max_tokens=11))
-    assert found is None
-    assert "ran differently" in warning
 
 
 @pytest.mark.parametrize(
@@ -147,9 +117,6 @@ def test_a_workload_that_runs_otherwise_is_another(artifacts: ArtifactStore) -> 
 )
 def test_what_does_not_change_the_noise_does_not_matter(same: Workload) -> None:
     assert recipe_sha256(same) == recipe_sha256(WORKLOAD)
-
-
-# --- the ledger ----------------------------------------------------------------------------
 
 
 def enter(artifacts: ArtifactStore) -> int:
@@ -175,26 +142,7 @@ def test_gates_are_appended_with_their_differences(artifacts: ArtifactStore) -> 
     assert (lines[0].machine, lines[0].workload, lines[0].via) == (MACHINE, "decode", "calibrate")
 
 
-def test_a_torn_line_is_named_and_nothing_is_rewritten(artifacts: ArtifactStore) -> None:
-    count = enter(artifacts)
-    whole = artifacts.ledger_path.read_bytes()
-    torn = whole[:-25]
-    artifacts.ledger_path.write_bytes(torn)
-    lines, (warning,) = read(artifacts)
-    assert len(lines) == count - 1
-    assert f"Line {count} of {artifacts.ledger_path}" in warning
-    assert artifacts.ledger_path.read_bytes() == torn
-    enter(artifacts)
-    assert artifacts.ledger_path.read_bytes() == torn + b"\n" + whole
-    lines, warnings = read(artifacts)
-    assert len(lines) == 2 * count - 1
-    assert len(warnings) == 1
-
-
-@pytest.mark.parametrize(
-    "spoilt",
-    [b"[]", b'"pass"', b"\xff", b'{"machine": "m"}', b"1e999", b'{"decision": ["regressed"]}'],
-)
+@pytest.mark.parametrize("spoilt", [b"[]", b'{"machine": "m"}', b'{"decision": ["regressed"]}'])
 def test_a_spoilt_line_does_not_count(artifacts: ArtifactStore, spoilt: bytes) -> None:
     count = enter(artifacts)
     with artifacts.ledger_path.open("ab") as file:
@@ -202,16 +150,11 @@ def test_a_spoilt_line_does_not_count(artifacts: ArtifactStore, spoilt: bytes) -
     lines, (warning,) = read(artifacts)
     assert len(lines) == count
     assert "is ignored" in warning
-
-
-def test_a_ledger_that_is_no_file_is_a_warning(artifacts: ArtifactStore) -> None:
-    artifacts.ledger_path.mkdir(parents=True)
+    artifacts.ledger_path.unlink()
+    artifacts.ledger_path.mkdir()
     lines, (warning,) = read(artifacts)
     assert lines == ()
     assert warning.startswith("The ledger does not count")
-
-
-# --- what a verdict knows by it ------------------------------------------------------------
 
 
 def test_what_is_known_are_bounds_and_their_basis(artifacts: ArtifactStore) -> None:
@@ -239,9 +182,6 @@ def test_a_ledger_full_of_alarms_outweighs_the_replays(artifacts: ArtifactStore)
     assert "ledger" not in known.basis
 
 
-# --- what the machine supports -------------------------------------------------------------
-
-
 def test_time_becomes_pairs_and_looks_as_a_comparison_plans_them() -> None:
     assert plan_for(60.0, 1.5, 0.7) == AnalysisPlan(FIRST_ANALYSES, 28)
     assert plan_for(15.0, 1.5, 0.7) == AnalysisPlan(FIRST_ANALYSES, 7)
@@ -251,39 +191,30 @@ def test_time_becomes_pairs_and_looks_as_a_comparison_plans_them() -> None:
     assert plan_for(2 * COMPARE_BUDGET_S, 1.5, 0.7) == AnalysisPlan((*FIRST_ANALYSES, 40), 40)
 
 
-def test_a_threshold_that_holds_is_not_refused() -> None:
-    found = find_supported_thresholds(calibration(0.005), 5.0, 60.0, 0.7)
-    assert threshold_error("decode", found) is None
-    assert found.next_pct is found.next_budget_s is None
-    drops = [row.drop_pct for row in found.rows]
-    assert None not in drops
-
-
-def test_a_threshold_that_does_not_hold_is_refused_with_one_that_does() -> None:
+def test_a_threshold_that_does_not_hold_is_an_error_with_one_that_does() -> None:
     found = find_supported_thresholds(calibration(0.03), 2.0, 60.0, 0.7)
-    refused = threshold_error("decode", found)
-    assert refused is not None
-    assert (refused.code, refused.exit_code) == ("E_THRESHOLD_TOO_SMALL", 4)
-    assert "decode to 2 % within 60 s" in refused.problem
+    error = threshold_error("decode", found)
+    assert error is not None
+    assert (error.code, error.exit_code) == ("E_THRESHOLD_TOO_SMALL", 4)
+    assert "decode to 2 % within 60 s" in error.problem
     assert found.next_pct is not None
     assert found.next_pct > 2.0
-    assert f"Set tokens_per_second to {found.next_pct:g} %" in refused.remedy
-    held = find_supported_thresholds(calibration(0.03), found.next_pct, 60.0, 0.7)
-    assert threshold_error("decode", held) is None
-
-
-def test_a_machine_that_holds_nothing_is_told_so() -> None:
+    assert f"Set tokens_per_second to {found.next_pct:g} %" in error.remedy
+    found = find_supported_thresholds(calibration(0.03), found.next_pct, 60.0, 0.7)
+    assert threshold_error("decode", found) is None
+    assert found.next_pct is found.next_budget_s is None
+    assert None not in [row.drop_pct for row in found.rows]
     found = find_supported_thresholds(calibration(3.0), 5.0, 60.0, 0.7)
-    refused = threshold_error("decode", found)
-    assert refused is not None
-    assert refused.remedy.startswith("Use a quieter machine")
+    error = threshold_error("decode", found)
+    assert error is not None
+    assert error.remedy.startswith("Use a quieter machine")
     assert {row.drop_pct for row in found.rows} == {None}
 
 
 def test_a_spoilt_calibration_is_set_aside_and_a_good_one_replaced(
     artifacts: ArtifactStore,
 ) -> None:
-    path = kept(artifacts, b"{")
+    path = artifacts.write_calibration(MACHINE, WORKLOAD.name, b"{").path
     placed = store(artifacts, calibration(), note="derived")
     assert placed.path == path
     assert placed.set_aside is not None

@@ -68,13 +68,11 @@ def test_the_options_of_a_workload_reach_its_profiler(chosen: list[Setup]) -> No
     assert (profiler.nonblocking, profiler.rate_hz) == (True, pyspy.COMPARING_HZ)
     again = asked.profiler(workload(Sampling(nonblocking=True)), comparing=True)
     assert again is profiler
-
-
-def test_each_setting_is_tried_by_itself(chosen: list[Setup]) -> None:
-    made = Instruments("py-spy", Path())
+    # Each setting is tried by itself.
+    chosen.clear()
+    settings = [workload(), workload(Sampling(native=True)), workload()]
     machine = {"cpu_model": "a CPU", "cpu_cores": "2"}
-    line = made.preamble([workload(), workload(Sampling(native=True)), workload()], machine)
-    assert "py-spy 1, py-spy 2" in line
+    assert "py-spy 1, py-spy 2" in Instruments("py-spy", Path()).preamble(settings, machine)
     assert len(chosen) == 2
 
 

@@ -1,13 +1,9 @@
 """What CPython writes for perf goes with the process it was written for, however that ended."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 import pytest
 
@@ -33,50 +29,39 @@ def generate(prompt, max_tokens):
 """
 
 
-@dataclass(frozen=True, slots=True)
 class Faulty:
-    """A profiler of CPython's own frames that fails ``at`` a step."""
+    """A profiler of CPython's own frames, and its running process: it fails ``at`` a step."""
 
-    at: str
-    name: str = "faulty"
-    rate_hz: int = 100_000
-    python_flags: tuple[str, ...] = ("-X", "flamegate_unknown")
+    name = "faulty"
+    rate_hz = 100_000
+    python_flags = ("-X", "flamegate_unknown")
 
-    def probe(self) -> NoReturn:
-        raise NotImplementedError
+    def __init__(self, at: str) -> None:
+        self.at = at
 
-    def wrap(self, argv: Sequence[str], directory: Path) -> NoReturn:
-        raise NotImplementedError
+    def _reach(self, step: str) -> None:
+        if self.at == step:
+            raise ToolError("E_PROFILER_FAILED", f"It fails at {step}.", "Try again.")
 
-    def attach(self, pid: int, directory: Path) -> Running:
-        if self.at == "attach":
-            raise ToolError("E_PROFILER_DENIED", "It may not.", "Let it.")
+    def attach(self, pid: int, directory: Path) -> Any:
+        self._reach("attach")
         if self.at == "kill":
             os.kill(pid, signal.SIGKILL)
-        return Running(self.at)
-
-    def parse(
-        self, recording: Recording, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
-    ) -> Profile:
-        if self.at == "parse":
-            raise ToolError("E_PROFILER_OUTPUT", "It is cut off.", "Measure again.")
-        return profile({(python("f"),): 9})
-
-    def clean_up(self, pid: int) -> None:
-        perf_data.remove_jit_files(pid)
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    at: str
+        return self
 
     def stop(self) -> Recording:
-        if self.at == "stop":
-            raise ToolError("E_PROFILER_FAILED", "It hangs.", "Try again.")
+        self._reach("stop")
         return Recording(Path())
 
     def close(self) -> None:
         pass
+
+    def parse(self, *_: Any) -> Profile:
+        self._reach("parse")
+        return profile({(python("f"),): 9})
+
+    def clean_up(self, pid: int) -> None:
+        perf_data.remove_jit_files(pid)
 
 
 @pytest.mark.parametrize("at", ["", "load", "attach", "kill", "stop", "parse"])
@@ -89,7 +74,8 @@ def test_nothing_is_left(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     workload = Workload("w", "python", "p", 4, "test", tmp_path, target="leaves_litter:generate")
     plan = engine("python").plan(workload, None)
     subject = Subject(workload, {"path": "m"}, {}, None, "0", None)
-    processes = SideProcesses(PreparedSide(None, subject, workload, plan, Faulty(at)), Budget(1.0))
+    faulty: Any = Faulty(at)
+    processes = SideProcesses(PreparedSide(None, subject, workload, plan, faulty), Budget(1.0))
     if at:
         with pytest.raises(FlamegateError):
             processes.profile_once(0.01)

@@ -118,18 +118,6 @@ def test_an_undecided_verdict_gets_the_rest_of_the_budget(world: World) -> None:
     assert world.started
 
 
-def test_a_verdict_that_stands_ends_the_measurement(world: World) -> None:
-    asked: list[Measured] = []
-
-    def until(measured: Measured) -> MoreProcesses:
-        asked.append(measured)
-        return NOTHING
-
-    found = measure(alone(), until, Progress())
-    assert asked == [found]
-    assert world.now_s < 15.0
-
-
 def test_the_remaining_time_falls(world: World) -> None:
     progress = Announcements()
     measure(alone(), lambda _: NOTHING, progress)
@@ -192,10 +180,9 @@ def test_a_bandwidth_that_cannot_be_measured_is_a_note(
     )
     monkeypatch.setattr(run_measure, "measure_bandwidth", fail)
     found, _ = run(replace(alone(), show_bricks=True))
-    assert found.bandwidth is None
     (note,) = found.notes
     assert "E_BANDWIDTH_MEMORY: There is no room. Make some." in note.message
-    assert world.started
+    assert (found.bandwidth, bool(world.started)) == (None, True)
 
 
 def test_an_engine_without_marks_is_a_note_or_an_error(
@@ -263,12 +250,6 @@ def test_an_error_of_the_base_names_its_commit(
         run(paired())
 
 
-def test_a_longer_budget_plans_more_analyses() -> None:
-    assert plan_pair_counts(15.0) == plan_pair_counts(50.0)
-    assert plan_pair_counts(100.0)[-1] > plan_pair_counts(50.0)[-1]
-    assert plan_pair_counts(100.0)[: len(plan_pair_counts(50.0))] == plan_pair_counts(50.0)
-
-
 def test_a_checkouts_paths_are_written_as_the_projects(world: World, monkeypatch: Any) -> None:
     monkeypatch.setattr(
         made, "ENVIRONMENT", MappingProxyType({"LIBRARY": "/tmp/home/project/lib", "HOME": "/root"})
@@ -283,9 +264,7 @@ def test_a_checkouts_paths_are_written_as_the_projects(world: World, monkeypatch
     ("done", "elapsed_s", "left_s"),
     [
         ({}, 0.0, 50.0 + 6.0),  # 60 s are planned, and no pair begins after the budget
-        ({"timed": 5}, 20.0, 30.0 + 6.0),
         ({"timed": 10}, 40.0, 10.0 + 6.0),
-        ({"timed": 10, "profiled": 1}, 49.0, 1.0 + 6.0),
         ({"timed": 10, "profiled": 2, "bricks": 1}, 55.0, 0.0),
     ],
 )

@@ -1,14 +1,11 @@
 """A profile by any of its names, and the refusal of bytes that belong to another run."""
 
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UsageError
 from pytest_flamegate.profile.frames import fold_profile
-from pytest_flamegate.receipt.documents import encode_evidence
 from pytest_flamegate.run.open import compare_opened, open_profile
 from tests.made import Bundle, bundle
 
@@ -24,38 +21,17 @@ def made(tmp_path: Path) -> tuple[Bundle, Path]:
 def test_every_name_of_a_run_opens_it(made: tuple[Bundle, Path], name: str) -> None:
     triple, directory = made
     opened = open_profile(directory / name)
-    record = triple.evidence.profile
+    record, profile = triple.evidence.profile, opened.profile
     assert record is not None
     assert opened.evidence == triple.evidence
     assert opened.title == "4tok"
-    assert fold_profile(opened.profile).encode() == triple.folded
-    assert opened.profile.profiler == record.profiler
-    assert opened.profile.rate_hz == record.rate_hz
-    assert opened.profile.covers == record.covers
-    assert opened.profile.complete == record.samples
-    assert opened.profile.pids == tuple(process.pid for process in record.processes)
-    assert opened.profile.started_ticks == tuple(p.started_ticks for p in record.processes)
+    assert fold_profile(profile).encode() == triple.folded
+    assert (profile.profiler, profile.rate_hz) == (record.profiler, record.rate_hz)
+    assert (profile.covers, profile.complete) == (record.covers, record.samples)
+    assert profile.pids == tuple(process.pid for process in record.processes)
+    assert profile.started_ticks == tuple(p.started_ticks for p in record.processes)
     (cost,) = (m.value for m in triple.evidence.metrics if m.name == "cpu_s_per_token")
     assert opened.cpu_s_per_token == cost
-
-
-def test_a_process_keeps_its_start_where_another_came_to_have_its_number(
-    tmp_path: Path,
-) -> None:
-    evidence = bundle().evidence
-    record = evidence.profile
-    assert record is not None
-    one, other = record.processes
-    processes = (one, replace(other, pid=one.pid))
-    runs = tuple(
-        replace(run, pid=one.pid) if run.pid == other.pid else run for run in evidence.runs
-    )
-    evidence = replace(evidence, runs=runs, profile=replace(record, processes=processes))
-    (tmp_path / "evidence.json").write_bytes(encode_evidence(evidence))
-    (tmp_path / "profile.folded").write_bytes(bundle().folded)
-    opened = open_profile(tmp_path / "profile.folded").profile
-    assert opened.pids == (one.pid, one.pid)
-    assert opened.started_ticks == (one.started_ticks, other.started_ticks)
 
 
 def test_the_other_side_of_a_comparison_opens(made: tuple[Bundle, Path]) -> None:
@@ -141,23 +117,13 @@ def test_a_run_without_a_profile_has_none_to_open(made: tuple[Bundle, Path]) -> 
         ("gone", ToolError, "E_CANNOT_READ"),
         ("x" * 5000, ToolError, "E_CANNOT_READ"),
         ("a\0b", ToolError, "E_CANNOT_READ"),
-        ("loop", ToolError, "E_CANNOT_READ"),
     ],
 )
-def test_what_cannot_be_opened_is_refused(
+def test_a_path_that_cannot_be_opened_is_an_error(
     tmp_path: Path, name: str, kind: type[FlamegateError], code: str
 ) -> None:
-    (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(kind, match=code):
         open_profile(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["evidence.json", "receipt.json", "profile.folded"])
-def test_a_run_whose_files_are_cut_off_is_refused(made: tuple[Bundle, Path], name: str) -> None:
-    _, directory = made
-    os.truncate(directory / name, (directory / name).stat().st_size // 2)
-    with pytest.raises(ReceiptError):
-        open_profile(directory / name)
 
 
 @pytest.mark.parametrize("name", ["evidence.json", "receipt.json", "base-evidence.json"])

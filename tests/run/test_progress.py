@@ -27,48 +27,51 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def shown(written: list[str]) -> list[str]:
-    """Return what stood in the line, one entry for each time it was rewritten."""
-    return [part.strip() for part in "".join(written).split("\r\x1b[K") if part.strip()]
+class Bar(TerminalProgress):
+    """A bar of the workload ``decode``, and the text that it wrote."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        super().__init__(self.written.append)
+        self.begin("decode")
+
+    @property
+    def lines(self) -> list[str]:
+        """What stood in the line, one entry for each time it was rewritten."""
+        parts = "".join(self.written).split("\r\x1b[K")
+        return [part.strip() for part in parts if part.strip()]
 
 
 def test_the_bar_has_phase_elapsed_and_remaining_time_and_ends_full(clock: Clock) -> None:
-    written: list[str] = []
-    bar = TerminalProgress(written.append)
-    bar.begin("decode")
+    bar = Bar()
     bar.update("building")
     clock.now_s += 7
     bar.update("timing", "5 processes", 7.0)
     clock.now_s += 8
     bar.end()
-    building, timing, done = shown(written)
+    building, timing, done = bar.lines
     assert building == f"decode             {'╌' * 14} building  0:00"
     half = "━" * 7 + "╌" * 7
     assert timing == f"decode             {half} timing  5 processes  0:07 of about 0:14"
     assert done == f"decode             {'━' * 14} 5 processes  0:15"
-    assert written[-1] == "\n"
+    assert bar.written[-1] == "\n"
 
 
 def test_an_estimate_that_grows_does_not_move_the_bar_backwards(clock: Clock) -> None:
-    written: list[str] = []
-    bar = TerminalProgress(written.append)
-    bar.begin("decode")
+    bar = Bar()
     clock.now_s += 5
     bar.update("timing", "", 5.0)
     bar.update("timing", "", 95.0)
-    assert [line.count("━") for line in shown(written)] == [7, 7]
-    assert "0:05 of about 1:40" in shown(written)[1]
+    assert [line.count("━") for line in bar.lines] == [7, 7]
+    assert "0:05 of about 1:40" in bar.lines[1]
 
 
 def test_a_bar_is_not_full_while_anything_runs(clock: Clock) -> None:
-    written: list[str] = []
-    bar = TerminalProgress(written.append)
-    bar.begin("decode")
+    bar = Bar()
     clock.now_s += 999
     bar.update("profiling", "", 1.0)
-    assert shown(written)[0].count("━") == 13
     bar.stop()
-    assert shown(written)[-1].count("━") == 13
+    assert {line.count("━") for line in bar.lines} == {13}
 
 
 def test_each_workload_has_a_line_and_an_announcement_its_own(clock: Clock) -> None:

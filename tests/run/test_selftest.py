@@ -3,14 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Injection, Workload
-from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
+from pytest_flamegate.core.errors import ToolError, UndecidedError
 from pytest_flamegate.core.locks import LOCK_DIRECTORY, machine_lock
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import Reason, Verdict
@@ -31,7 +31,7 @@ from pytest_flamegate.run.selftest import (
     make_plan,
     open_bench,
 )
-from pytest_flamegate.run.selftest_cases import CASES, CaseRow, exit_code_of, try_cases
+from pytest_flamegate.run.selftest_cases import CaseRow, exit_code_of, try_cases
 from tests.made import bundle
 from tests.report.verdicts import rate, share
 from tests.run.fakes import sealed_side
@@ -40,8 +40,8 @@ WORKLOAD = Workload("4tok", "embedded", "2+2=", 4, "flamegate.toml")
 SLOWED = Injection("ternary_gemv", 25.0)
 
 
-def verdict(name: str, change_pct: float = -6.2, **more: Any) -> Verdict:
-    signal = rate(name, change_pct=change_pct, ci_low_pct=-7.4, ci_high_pct=9.9)
+def verdict(name: str, **more: Any) -> Verdict:
+    signal = rate(name, change_pct=-6.2, ci_low_pct=-7.4, ci_high_pct=9.9)
     reasons = (Reason("E_CLEARLY", "It did."),)
     options: dict[str, Any] = {"reasons": reasons, "signals": (signal,), **more}
     return Verdict(verdict=name, grade="OBSERVED", false_alarm_rate=0.01, **options)  # type: ignore[arg-type]
@@ -71,15 +71,6 @@ def bench(directory: Path, plan: SelftestPlan | None = None, **measured: Compare
     )
     vars(made).update(measured)
     return made
-
-
-def honest(directory: Path) -> Bench:
-    """A bench with a pair that every check accepts."""
-    pair = Compared(verdict("regressed"), side("base", 1), side("head", 2))
-    return bench(directory, slowed=pair)
-
-
-NAMES = tuple(case.name for case in CASES if case.name != "forged receipt")
 
 
 def profiled(**samples: int) -> Any:
@@ -133,23 +124,25 @@ def test_too_little_extra_work_says_how_much_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "result"),
-    [(("ternary_gemv", "rope"), "ok"), (("rope", "ternary_gemv"), "differs"), ((), "undecided")],
+    ("found", "names", "result"),
+    [
+        ("regressed", ("ternary_gemv", "rope"), "ok"),
+        ("regressed", ("rope", "ternary_gemv"), "differs"),
+        ("regressed", (), "undecided"),
+        ("pass", ("ternary_gemv",), "undecided"),
+    ],
 )
-def test_the_function_is_named(names: tuple[str, ...], result: str, tmp_path: Path) -> None:
-    found = slowed("regressed", explained_by=names)
-    assert tried("named", bench(tmp_path, slowed=found)).result == result
+def test_the_function_is_named(
+    found: str, names: tuple[str, ...], result: str, tmp_path: Path
+) -> None:
+    made = bench(tmp_path, slowed=slowed(found, explained_by=names))
+    assert tried("named", made).result == result
 
 
 def test_a_function_that_it_calls_stands_for_it(tmp_path: Path) -> None:
     found = slowed("regressed", profiled(ternary_gemv__dot=9), explained_by=("dot",))
     row = tried("named", bench(tmp_path, slowed=found))
     assert (row.result, row.happened) == ("ok", "dot, which it calls")
-
-
-def test_nothing_is_named_where_nothing_regressed(tmp_path: Path) -> None:
-    found = slowed("pass", explained_by=("ternary_gemv",))
-    assert tried("named", bench(tmp_path, slowed=found)).result == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -200,9 +193,7 @@ def test_the_other_function_gets_enough_work_to_be_seen(tmp_path: Path) -> None:
         ("slowed", ["inconclusive", "regressed"], [COMPARE_BUDGET_S, MORE * COMPARE_BUDGET_S]),
         ("slowed", ["inconclusive", "inconclusive"], [COMPARE_BUDGET_S, MORE * COMPARE_BUDGET_S]),
         ("slowed", ["pass"], [COMPARE_BUDGET_S]),
-        ("slowed", ["regressed"], [COMPARE_BUDGET_S]),
         ("same", ["inconclusive"], [COMPARE_BUDGET_S]),
-        ("same", ["regressed"], [COMPARE_BUDGET_S]),
     ],
 )
 def test_noise_is_given_more_time_once(
@@ -230,15 +221,6 @@ def test_too_little_seen_is_undecided(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(selftest, "measure", measure)
     row = tried("slowed", bench(tmp_path))
     assert (row.result, row.happened) == ("undecided", "inconclusive, E_FEW_SAMPLES")
-
-
-def test_a_program_is_tried_without_injecting(tmp_path: Path) -> None:
-    program = Workload("prog", "command", "p", 4, "flamegate.toml", command=("prog",))
-    made = bench(tmp_path, make_plan(program, "25%"), same=slowed("pass"))
-    rows = {name: tried(name, made) for name in NAMES}
-    assert rows.pop("same code").result == "ok"
-    assert {row.result for row in rows.values()} == {"left out"}
-    assert all(row.detail.startswith("E_BAD_INJECTION") for row in rows.values())
 
 
 def test_without_a_profiler_nothing_is_said_of_functions(tmp_path: Path) -> None:
@@ -288,77 +270,30 @@ def test_what_is_asked(workload: Workload, arguments: Any, expected: Any) -> Non
     assert (plan.slowed, plan.other) == expected
 
 
-@pytest.mark.parametrize(
-    ("workload", "arguments", "code"),
-    [
-        (WORKLOAD, ("much",), "E_BAD_INJECTION"),
-        (WORKLOAD, ("0%",), "E_BAD_INJECTION"),
-        (WORKLOAD, ("-5%",), "E_BAD_INJECTION"),
-        (WORKLOAD, ("25%", "rope", "rope"), "E_SAME_FRAME"),
-        (PYTHON, ("25%",), "E_BAD_INJECTION"),
-    ],
-)
-def test_what_cannot_be_asked(workload: Workload, arguments: Any, code: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        make_plan(workload, *arguments)
-    assert caught.value.code == code
-
-
-def forged(made: Bench) -> CaseRow:
-    return tried("forged receipt", made)
-
-
 def test_a_forged_receipt_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = honest(tmp_path)
-    row = forged(made)
+    pair = Compared(verdict("regressed"), side("base", 1), side("head", 2))
+    made = bench(tmp_path, slowed=pair)
+    row = tried("forged receipt", made)
     assert (row.result, row.happened) == ("ok", row.expected)
     accepted = SimpleNamespace(ok=True, refusals=())
     with monkeypatch.context() as patch:
         patch.setattr(selftest_cases, "verify_receipt", lambda *_, **__: accepted)
-        assert forged(made).result == "differs"
+        assert tried("forged receipt", made).result == "differs"
     # If the honest receipt is rejected as well, a rejection shows nothing.
     object.__setattr__(made.slowed.head, "verification", SimpleNamespace(ok=False))
-    assert forged(made).result == "differs"
-    assert forged(bench(tmp_path, slowed=Compared(verdict("inconclusive")))).result == "undecided"
+    assert tried("forged receipt", made).result == "differs"
+    undecided = bench(tmp_path, slowed=Compared(verdict("inconclusive")))
+    assert tried("forged receipt", undecided).result == "undecided"
 
 
-PROGRAM = Workload("prog", "command", "p", 4, "flamegate.toml", command=("true",))
-
-
-@pytest.fixture(autouse=True)
-def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LOCK_DIRECTORY, str(tmp_path))
-
-
-def settings(root: Path, profiler: str) -> Settings:
-    return Settings(root, root / ".flamegate", profiler=profiler)
-
-
-def absent(_: Workload) -> NoReturn:
-    raise ToolError("E_NO_PROFILER", "No profiler sees it.", "Install one.")
-
-
-def test_without_a_profiler_the_other_cases_are_tried(tmp_path: Path) -> None:
-    given = settings(tmp_path, "auto")
-    with open_bench(make_plan(PROGRAM, "25%"), given, Progress(), absent) as made:
-        assert made.profiler is None
-        assert "E_NO_PROFILER" in (made.why_unavailable("profile") or "")
-    with open_bench(make_plan(PROGRAM, "25%"), given, Progress(), lambda _: None) as made:
+    program = Workload("prog", "command", "p", 4, "flamegate.toml", command=("true",))
+    given = Settings(tmp_path, tmp_path / ".flamegate", profiler="none")
+    with open_bench(make_plan(program, "25%"), given, Progress(), lambda _: None) as made:
         assert "Profiling is off" in (made.why_unavailable("profile") or "")
-
-
-def test_the_machine_is_held(tmp_path: Path) -> None:
-    given = settings(tmp_path, "none")
-
-    def work() -> NoReturn:
-        with open_bench(make_plan(PROGRAM, "25%"), given, Progress(), lambda _: None):
-            with pytest.raises(ToolError) as caught, machine_lock(print, 0.05):
-                pass
-            assert caught.value.code == "E_LOCK_TIMEOUT"
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
+        with pytest.raises(ToolError, match="E_LOCK_TIMEOUT"), machine_lock(print, 0.05):
+            pass
     with machine_lock(print, 0.05):
         pass
 
@@ -367,12 +302,10 @@ def test_the_machine_is_held(tmp_path: Path) -> None:
     ("given", "shown", "same"),
     [
         ("softmax", "softmax", True),
-        ("Layer.forward", "Layer.forward", True),
         ("forward", "Layer.forward", True),
         ("model.Layer.forward", "Layer.forward", True),
         ("model:Layer.forward", "Layer.forward", True),
         ("model:Layer.forward", "Other.forward", False),
-        ("soft", "softmax", False),
         ("max", "softmax", False),
         ("softmax", "max", False),
     ],
