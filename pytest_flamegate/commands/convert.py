@@ -48,8 +48,9 @@ _EXTENSIONS = (
 def declare_import(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``import``."""
     parser.description = (
-        "Reads folded stacks or a speedscope file, recognised by its content, and writes "
-        "profile.folded, profile.speedscope.json, flamegraph.svg and flamegraph.html. Or reads "
+        "Reads folded stacks, a speedscope file or a trace of torch.profiler or onnxruntime, "
+        "recognised by its content, and writes profile.folded, profile.speedscope.json, "
+        "flamegraph.svg and flamegraph.html. Or reads "
         "results of vLLM bench, GuideLLM, inference-perf, AIPerf or GenAI-Perf in JSON, or of "
         "llama-bench in JSON, CSV or Markdown, and writes a document of grade SELF_REPORTED for "
         "each. Values that the file does not contain stay unknown; nothing is gated by them."
@@ -64,8 +65,8 @@ def declare_import(parser: argparse.ArgumentParser) -> None:
 def declare_export(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``export``."""
     parser.description = (
-        "Writes the profile of a run (its directory, receipt or evidence), of folded stacks or of "
-        "a speedscope file. Equal profiles give equal bytes."
+        "Writes the profile of a run (its directory, receipt or evidence), or of a file that "
+        "import reads. Equal profiles give equal bytes."
     )
     parser.add_argument("path", type=Path, metavar="PATH")
     parser.add_argument("--format", required=True, choices=("folded", "speedscope"))

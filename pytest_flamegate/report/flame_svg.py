@@ -31,7 +31,6 @@ class _FlamePicture:
     own: Mapping[Frame, float]
     shares: Mapping[str, float]
     cpu_s_per_token: float | None
-    samples: int
 
     def count(self, number: int) -> str:
         """Return ``1,312 samples``, in the profile's unit."""
@@ -41,7 +40,7 @@ class _FlamePicture:
         """Return `` · 1.38 ms/token`` for ``samples``; nothing if no cost is known."""
         if self.cpu_s_per_token is None:
             return ""
-        return f" · {text.per_token(self.cpu_s_per_token * samples / self.samples)}"
+        return f" · {text.seconds(self.cpu_s_per_token * samples / self.profile.samples)}/token"
 
     def tone(self, box: flame.Placed[flame.Group]) -> flame.Tone:
         """Return the colours of a box, which are those of its last frame."""
@@ -75,7 +74,6 @@ def flamegraph(
         own,
         dict(sorted(shares.items(), key=lambda item: (-item[1], item[0]))),
         cpu_s_per_token,
-        profile.samples,
     )
     sheet = svg.Sheet()
     sheet.heading(title, subtitle)
@@ -149,9 +147,10 @@ def _legend_entry(name: str, value: float, picture: _FlamePicture, x: float, y: 
 
 
 def _flames(sheet: svg.Sheet, picture: _FlamePicture) -> None:
-    laid, top, unit = picture.laid, sheet.y, svg.INNER / picture.samples
+    laid, top, samples = picture.laid, sheet.y, picture.profile.samples
+    unit = svg.INNER / samples
     boxes = svg.Boxes()
-    everything = f"all {picture.count(picture.samples)}{picture.cost(picture.samples)}"
+    everything = f"all {picture.count(samples)}{picture.cost(samples)}"
     boxes.add(
         "floor",
         svg.MARGIN,
@@ -162,7 +161,7 @@ def _flames(sheet: svg.Sheet, picture: _FlamePicture) -> None:
     )
     for box in laid.boxes:
         frame, y = box.item.frame, top + (laid.depth - box.depth - 1) * svg.ROW
-        share = text.share(box.item.samples / picture.samples)
+        share = text.share(box.item.samples / picture.profile.samples)
         words = svg.Words(frame.name, (share, frame.module.rpartition("/")[2]))
         title = list(_title(box.item, picture))
         x, width = svg.MARGIN + box.start * unit, box.weight * unit
@@ -173,7 +172,7 @@ def _flames(sheet: svg.Sheet, picture: _FlamePicture) -> None:
 
 def _title(group: flame.Group, picture: _FlamePicture) -> Iterator[str]:
     def measure(samples: int) -> str:
-        share = text.share(samples / picture.samples)
+        share = text.share(samples / picture.profile.samples)
         return f"{picture.count(samples)} · {share}{picture.cost(samples)}"
 
     frame, own = group.frame, group.self_samples
@@ -203,7 +202,7 @@ def _reading(picture: _FlamePicture) -> Iterator[str]:
     if laid.left_out:
         drawn = stackless + sum(box.item.self_samples for box in laid.boxes)
         yield (
-            f"{picture.count(picture.samples - drawn)} in "
+            f"{picture.count(picture.profile.samples - drawn)} in "
             f"{text.plural(laid.left_out, 'branch', 'branches')} too small to draw or "
             "too deep, left in the width of their callers"
         )
@@ -214,6 +213,6 @@ def _description(picture: _FlamePicture) -> str:
     frames = ", ".join(f"{visible(f.name, 80)} {text.share(value)}" for f, value in hottest[:5])
     kinds = ", ".join(f"{name} {text.share(value)}" for name, value in picture.shares.items())
     return (
-        f"Flame graph of {picture.count(picture.samples)}. "
+        f"Flame graph of {picture.count(picture.profile.samples)}. "
         f"Hottest frames by self share: {frames}. By category: {kinds}."
     )

@@ -5,24 +5,11 @@ from collections.abc import Sequence
 from importlib.resources import files
 from urllib.parse import quote
 
+from pytest_flamegate.report import sections
 from pytest_flamegate.report.bricks import brick_summary_section
 from pytest_flamegate.report.evidence import machine_note, workload_notes
 from pytest_flamegate.report.flame import PALETTE
 from pytest_flamegate.report.run_report import RunReport, run_sections, variant_sections
-from pytest_flamegate.report.sections import (
-    NONE,
-    Block,
-    Cell,
-    Code,
-    Items,
-    Listing,
-    Paragraph,
-    Picture,
-    Section,
-    Table,
-    cell_text,
-    join_line,
-)
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.report.verdict import signal_cells
 
@@ -82,20 +69,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *joined))
 
 
-def address(path: str) -> str:
-    """Return ``path`` as a link target: relative, and with nothing that could end it early."""
-    return quote(path, safe="/", errors="replace")
-
-
 def link(text: str, path: str) -> str:
-    """Return a link to a relative ``path``."""
-    return f"[{escape(text)}]({address(path)})"
+    """Return a link to a relative ``path``, which cannot end the link early."""
+    return f"[{escape(text)}]({quote(path, safe='/', errors='replace')})"
 
 
 # Sections
 
 
-def render_section(section: Section, level: int = 2) -> str:
+def render_section(section: sections.Section, level: int = 2) -> str:
     """Return a section; a folded one in an element that opens with a click."""
     blocks = [part for part in map(_render_block, section.blocks) if part]
     if section.folded:
@@ -105,19 +87,19 @@ def render_section(section: Section, level: int = 2) -> str:
     return "\n\n".join([f"{'#' * level} {escape(section.title)}", *blocks])
 
 
-def _render_block(content: Block) -> str:
+def _render_block(content: sections.Block) -> str:
     match content:
-        case Paragraph(line=line):
-            return join_line(line, _escape_part, code)
-        case Items(lines=lines):
-            return "\n".join(f"- {join_line(line, _escape_part, code)}" for line in lines)
-        case Table(head=head, rows=rows, right=right):
+        case sections.Paragraph(line=line):
+            return sections.join_line(line, _escape_part, code)
+        case sections.Items(lines=lines):
+            return "\n".join(f"- {sections.join_line(line, _escape_part, code)}" for line in lines)
+        case sections.Table(head=head, rows=rows, right=right):
             return table(list(map(escape, head)), [list(map(_cell, row)) for row in rows],
                          right=right)  # fmt: skip
-        case Listing(text=lines, language=language, summary=summary):
+        case sections.Listing(text=lines, language=language, summary=summary):
             listing = block(lines, language)
             return f"{escape(summary)}:\n\n{listing}" if summary else listing
-        case Picture(title=title, path=path):
+        case sections.Picture(title=title, path=path):
             return f"!{link(title, path)}" if path else ""
 
 
@@ -127,8 +109,10 @@ def _escape_part(part: str) -> str:
     return f"{start}{escape(part, _LONG)}{end}"
 
 
-def _cell(cell: Cell) -> str:
-    return code(cell.text) if isinstance(cell, Code) else escape(cell_text(cell), _LONG)
+def _cell(cell: sections.Cell) -> str:
+    if isinstance(cell, sections.Code):
+        return code(cell.text)
+    return escape(sections.cell_text(cell), _LONG)
 
 
 # Pages
@@ -165,14 +149,14 @@ def step_summary(rows: Sequence[RunReport]) -> str:
         parts.append("Figures are tokens/s on the quiet clock, which is gated.")
         lines = [f"- {code(row.name)} {escape(row.headline, _LONG)}" for row in rows]
         parts.append("\n".join(lines))
-    sections = variant_sections(rows)
-    sections += [brick_summary_section(row.name, row.bricks) for row in rows if row.bricks]
-    return "\n\n".join([*parts, *(render_section(section, 3) for section in sections)]) + "\n"
+    families = variant_sections(rows)
+    families += [brick_summary_section(row.name, row.bricks) for row in rows if row.bricks]
+    return "\n\n".join([*parts, *(render_section(section, 3) for section in families)]) + "\n"
 
 
 def _summary_cells(row: RunReport) -> list[str]:
     signal = row.verdict.signal() if row.verdict is not None else None
-    figures = (NONE,) * 6 if signal is None else signal_cells(signal)[:6]
+    figures = (sections.NONE,) * 6 if signal is None else signal_cells(signal)[:6]
     return [
         code(row.name),
         row.word if row.tone == "good" else f"**{row.word}**",
@@ -200,10 +184,9 @@ def guide_readme(runs: Sequence[RunReport], *, regenerate: str = "flamegate flam
             continue
         about = ", ".join(workload_notes(run.evidence))
         page = link("page", f"{run.name}.md")
-        rows.append(
-            [link(run.name, run.picture), page, escape(about) or NONE, code(run.evidence.created),
-             escape(machine_note(run.evidence)) or NONE]
-        )  # fmt: skip
+        about, hardware = escape(about), escape(machine_note(run.evidence))
+        cells = (link(run.name, run.picture), page, about, code(run.evidence.created), hardware)
+        rows.append([cell or sections.NONE for cell in cells])
     head = ["flame graph", "details", "workload", "generated", "hardware"]
     tones = [
         [code(name), code(tone.shade.light), escape(tone.meaning)] for name, tone in PALETTE.items()

@@ -162,11 +162,12 @@ def rank_by_self_share(hotspots: Sequence[Hotspot]) -> list[Hotspot]:
     return sorted(hotspots, key=lambda h: (-h.self_share, -h.inclusive_share, h.name, h.module))
 
 
-def find_hottest(evidence: Evidence | None) -> list[Hotspot]:
-    """Return the first few frames by self share; none without a profile."""
+def describe_hottest(evidence: Evidence | None, separator: str = ", ") -> str:
+    """Return the first few frames by self share, with it; empty without a profile."""
     profile = evidence.profile if evidence is not None else None
     ranked = rank_by_self_share(profile.hotspots) if profile is not None else []
-    return [hotspot for hotspot in ranked if hotspot.self_samples][:_HOTTEST]
+    hottest = [hotspot for hotspot in ranked if hotspot.self_samples][:_HOTTEST]
+    return separator.join(f"{visible(h.name)} {text.share(h.self_share)}" for h in hottest)
 
 
 def hotspot_section(evidence: Evidence, picture: Picture | None) -> Section:
@@ -253,7 +254,7 @@ def _speed_table(variants: Sequence[RunReport]) -> Table:
             Code(_name(variant)),
             *speed_cells(variant.receipt, variant.evidence),
             text.share(fastest_s / cost_s) if cost_s and fastest_s else NONE,
-            _describe_hottest(find_hottest(variant.evidence)) or NONE,
+            describe_hottest(variant.evidence) or NONE,
         )
         for variant, cost_s in zip(variants, costs_s, strict=True)
     ]
@@ -304,10 +305,6 @@ def _name(variant: RunReport) -> str:
 def _hotspots(variant: RunReport) -> tuple[Hotspot, ...]:
     profile = variant.evidence.profile if variant.evidence is not None else None
     return profile.hotspots if profile is not None else ()
-
-
-def _describe_hottest(hottest: Sequence[Hotspot]) -> str:
-    return ", ".join(f"{visible(each.name)} {text.share(each.self_share)}" for each in hottest)
 
 
 def _find_differences(found: Sequence[Evidence]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.receipt.verify import Verification
 from pytest_flamegate.report import sections, text
 from pytest_flamegate.report.evidence import engine_lines, kernel_line, revision_note, speed_cells
-from pytest_flamegate.report.run_report import RunReport, find_hottest, variant_sections
+from pytest_flamegate.report.run_report import RunReport, describe_hottest, variant_sections
 from pytest_flamegate.report.text import cells, clip, clip_front, columns, paint, visible, wrap
 from pytest_flamegate.report.verdict import (
     cost_section,
@@ -100,7 +100,7 @@ def summary(
     for row in rows:
         notes = [row.headline, *row.warnings] if row.word in _WITH_HEADLINE else row.warnings
         notes = [visible(note, 1000) for note in notes]
-        if is_narrow and (hottest := _describe_hottest(row, ", ")):
+        if is_narrow and (hottest := describe_hottest(row.evidence)):
             notes.append(f"hottest frames {hottest} of CPU")
         if row.evidence is not None:
             notes += engine_lines(row.evidence, row.receipt)
@@ -121,12 +121,7 @@ def summary(
 def _summary_cells(row: RunReport, width: int, *, colour: bool) -> tuple[str, str, str, str, str]:
     name = clip_front(visible(row.name), max(width // 3, 12))
     word = paint(row.word, _COLOURS[row.tone]) if colour else row.word
-    return name, *speed_cells(row.receipt, row.evidence), word, _describe_hottest(row, "  ")
-
-
-def _describe_hottest(row: RunReport, separator: str) -> str:
-    hottest = find_hottest(row.evidence)
-    return separator.join(f"{visible(h.name)} {text.share(h.self_share)}" for h in hottest)
+    return name, *speed_cells(row.receipt, row.evidence), word, describe_hottest(row.evidence, "  ")
 
 
 def _describe_grades(rows: Sequence[RunReport]) -> str:
@@ -154,16 +149,13 @@ def failure_section(
     paths: Sequence[str],
     again: str,
     accept: str | None,
-    colour: bool = False,
 ) -> str:
     """Return the text of a failed test, without a line break at its end.
 
     ``paths`` are the files that prove it, the most telling first. ``again`` and ``accept`` are
     commands; ``accept`` is None if the run cannot be the new baseline.
     """
-    answer = visible(headline(verdict), _LONG)
-    tone = RunReport("", verdict).tone
-    lines = [paint(answer, _COLOURS[tone]) if colour else answer]
+    lines = [visible(headline(verdict), _LONG)]
     for section in (
         cost_section(verdict, brief=True),
         signal_section(verdict, brief=True),

@@ -56,11 +56,6 @@ def seconds(value: float) -> str:
     return f"{significant(value * 1e9)} ns"
 
 
-def per_token(value: float) -> str:
-    """Return seconds for each token: ``1.95 ms/token``."""
-    return f"{seconds(value)}/token"
-
-
 def micros(value: float) -> str:
     """Return seconds as bare microseconds, for a column headed ``µs/token``."""
     scaled = value * 1e6

@@ -95,12 +95,6 @@ def test_a_requested_profiler_fails_with_its_own_message() -> None:
     assert caught.value.remedy == NO_SPY.remedy
 
 
-def test_an_unknown_name_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="E_UNKNOWN_PROFILER") as caught:
-        choose("gprof", Setup())
-    assert "auto, py-spy, perf, none" in caught.value.remedy
-
-
 def test_one_registry_names_the_profilers() -> None:
     assert {make(Setup()).name for make in PROFILERS.values()} == {*PROFILERS}
     assert set(options.PROFILERS) == {AUTO, NONE, "callgrind", *PROFILERS}

@@ -160,7 +160,6 @@ def section(
     baseline: Evidence | None = None,
     *,
     accept: str | None = NODE + " --flamegate-update",
-    colour: bool = False,
 ) -> str:
     return failure_section(
         verdict,
@@ -169,7 +168,6 @@ def section(
         paths=[".flamegate/latest/decode/flamegraph.svg"],
         again=NODE,
         accept=accept,
-        colour=colour,
     )
 
 

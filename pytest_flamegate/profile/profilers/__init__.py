@@ -8,7 +8,6 @@ profilers cannot be pooled.
 from collections.abc import Callable, MutableMapping
 
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.core.text import suggest
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.perf import make_perf
 from pytest_flamegate.profile.profilers.pyspy import make_pyspy
@@ -35,7 +34,7 @@ def choose_profiler(
     holds the results of earlier trials by name; those of new ones are added.
 
     Raises:
-        UsageError: ``E_UNKNOWN_PROFILER``; ``E_PROFILER_OPTION`` of the requested profiler.
+        UsageError: ``E_PROFILER_OPTION`` of the requested profiler.
         ToolError: ``E_NO_PROFILER`` if ``auto`` finds none, with the reason of each; the code of
             the probe if the requested profiler is unusable.
     """
@@ -45,13 +44,6 @@ def choose_profiler(
         return _choose_automatically(setup, probes)
     if requested == NONE:
         return None
-    if requested not in PROFILERS:
-        names = (AUTO, *PROFILERS, NONE)
-        raise UsageError(
-            "E_UNKNOWN_PROFILER",
-            f"There is no profiler {requested!r}. {suggest(requested, names)}".rstrip(),
-            f"Use one of: {', '.join(names)}.",
-        )
     profiler = PROFILERS[requested](setup)
     probe = _probe(profiler, probes)
     if not probe.usable:
