@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.profilers import callgrind
 from pytest_flamegate.profile.profilers.callgrind import (
     CALLERS,
@@ -22,12 +21,8 @@ from tests.profile.fakes import FakeValgrind, Tools
 
 ILLEGAL = """vex amd64->IR: unhandled instruction bytes: 0x62 0xF1 0x7C 0x48
 ==1== valgrind: Unrecognised instruction at address 0x10914c.
-==1== Process terminating with default action of signal 4 (SIGILL)
 """
-NO_REDIRECTION = """valgrind:  Fatal error at startup: a function redirection
-valgrind:  which is mandatory for this platform-tool combination
-valgrind:  cannot be set up.  Details of the redirection are:
-"""
+NO_REDIRECTION = "valgrind:  cannot be set up.  Details of the redirection are:\n"
 
 
 def out(name: str, cost: int) -> str:
@@ -44,12 +39,9 @@ def test_the_counts_of_all_processes_are_added(tools: Tools) -> None:
     FakeValgrind(tools, counts=counts)
     counted = python("print('hello')")
     assert counted.instructions == 1111
-    assert {stack[-1].name: cost for stack, cost in counted.by_stack.items()} == {
-        "main": 111,
-        "decode": 1000,
-    }
-    assert counted.pids == (1, 2, 3)
-    assert counted.stdout == b"hello\n"
+    by_name = {stack[-1].name: cost for stack, cost in counted.by_stack.items()}
+    assert by_name == {"main": 111, "decode": 1000}
+    assert (counted.pids, counted.stdout) == ((1, 2, 3), b"hello\n")
     assert counted.valgrind_version == "3.19.0"
     assert counted.notes[0].startswith("3 processes counted together")
 
@@ -72,43 +64,32 @@ def test_a_machine_with_avx512_is_noted(tools: Tools, monkeypatch: pytest.Monkey
         assert (callgrind.NO_AVX512 in python("pass").notes) == has
 
 
-CASES: dict[str, tuple[dict[str, Any], str, str]] = {
-    "illegal instruction": (
-        {"log": ILLEGAL, "code": 132},
-        "E_VALGRIND_INSTRUCTION",
-        "died of an instruction that valgrind lacks: Unrecognised instruction 0x62 0xF1",
-    ),
-    "no redirection": ({"log": NO_REDIRECTION, "code": 1}, "E_PROFILER_FAILED", "cannot be set up"),
-    "another status": ({"code": 3}, "E_ENGINE_DIED", "ended with status 3 under valgrind."),
-    "last words": (
-        {"code": 1, "err": "loading\nout of memory\n"},
-        "E_ENGINE_DIED",
-        "Its last words: out of memory",
-    ),
-    "not started": (
-        {"begun": False, "code": 127, "err": "valgrind: engine: No such file or directory\n"},
-        "E_CANNOT_START",
-        "engine: No such file or directory",
-    ),
-    "no tool": (
-        {"begun": False, "code": 1, "err": "valgrind: failed to start tool 'callgrind'\n"},
-        "E_PROFILER_FAILED",
-        "failed to start tool",
-    ),
-    "silent": ({"begun": False, "code": 1}, "E_PROFILER_FAILED", "exit status 1, no words"),
-    "no file": ({"counts": {}}, "E_PROFILER_OUTPUT", "it wrote no file"),
-    "killed": ({"killed": ["2"]}, "E_PROFILER_OUTPUT", "1 of 2 processes were killed"),
-    "binary": ({"counts": {"1": "\x00\x01"}}, "E_PROFILER_OUTPUT", "line 1"),
-}
+ABSENT = "valgrind: engine: No such file or directory\n"
+NO_TOOL = "valgrind: failed to start tool 'callgrind'\n"
+BYTES = "an instruction that valgrind lacks: Unrecognised instruction 0x62 0xF1"
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_failure_has_a_code(name: str, tools: Tools) -> None:
-    plan, code, words = CASES[name]
+@pytest.mark.parametrize(
+    ("plan", "code", "words"),
+    [
+        ({"log": ILLEGAL, "code": 132}, "E_VALGRIND_INSTRUCTION", BYTES),
+        ({"log": NO_REDIRECTION, "code": 1}, "E_PROFILER_FAILED", "cannot be set up"),
+        ({"code": 3}, "E_ENGINE_DIED", "ended with status 3 under valgrind."),
+        ({"code": 1, "err": "loading\nlost\n"}, "E_ENGINE_DIED", "Its last words: lost"),
+        ({"begun": False, "code": 127, "err": ABSENT}, "E_CANNOT_START", "engine: No such file"),
+        ({"begun": False, "code": 1, "err": NO_TOOL}, "E_PROFILER_FAILED", "failed to start tool"),
+        ({"begun": False, "code": 1}, "E_PROFILER_FAILED", "exit status 1, no words"),
+        ({"counts": {}}, "E_PROFILER_OUTPUT", "it wrote no file"),
+        ({"killed": ["2"]}, "E_PROFILER_OUTPUT", "1 of 2 processes were killed"),
+        ({"counts": {"1": "\x00\x01"}}, "E_PROFILER_OUTPUT", "line 1"),
+    ],
+)
+def test_every_failure_has_a_code(
+    plan: dict[str, Any], code: str, words: str, tools: Tools
+) -> None:
     FakeValgrind(tools, **plan)
-    with pytest.raises(ToolError, match=f"^{code}:") as caught:
+    with pytest.raises(ToolError, match=f"^{code}:.*{words}") as caught:
         python("pass")
-    assert words in caught.value.problem
     assert caught.value.remedy
     assert probe_callgrind().code == code
 
@@ -269,14 +250,10 @@ def test_callers_make_stacks() -> None:
 
 
 def test_a_caller_belongs_to_the_library_in_which_it_costs_most() -> None:
-    found = parse_callgrind(CALLED.splitlines())
-    frames = {frame for stack in found for frame in stack if frame.name in ("layer", "gemv", "dot")}
-    assert frames == {
-        Frame("layer", "engine", "native"),
-        Frame("gemv", "engine", "native"),
-        Frame("gemv", "libblas.so", "native"),
-        Frame("dot", "unknown", "native"),
-    }
+    found = {frame[:2] for stack in parse_callgrind(CALLED.splitlines()) for frame in stack}
+    assert {module for name, module in found if name == "layer"} == {"engine"}
+    assert {module for name, module in found if name == "gemv"} == {"engine", "libblas.so"}
+    assert ("dot", "unknown") in found
 
 
 def test_no_more_callers_are_read_than_were_asked_for() -> None:
@@ -299,13 +276,11 @@ START = "version: 1\nevents: Ir\nfn=(1) f\n"
         (f"{START}1 2\ntotals: 2\npart: 2\n", "ends before its totals"),
         (f"{START}1 2\ntotals: 2\nfn=(1)\n1 2\n", "ends before its totals"),
         ("version: 1\nevents: Ir\ntotals: 0\n", "it counted nothing"),
-        ("version: 1\nfn=(1) f\n1 2\n", "line 3: a cost that belongs to no event"),
         ("version: 1\nevents: Ir\n1 2\n", "line 3: a cost that belongs to no event or no function"),
         ("version: 1\nevents: Cycles\n", "line 2: it holds no event Ir"),
         ("version: 1\nevents: Ir\nfn=(9)\n", "line 3: no name was given the number 9"),
         (f"{START}1 2x\n", "line 4: it is no cost line"),
         (f"{START}1 -2\n", "line 4: it holds no figures of events"),
-        (f"{START}1..2 2\n", "line 4: it is no cost line"),
         (f"{START}1 {'9' * 5000}\n", "line 4: it is no cost line"),
         (f"{START}calls=x\n", "line 4: it is no call"),
         (f"{START}calls=1 1\nfn=(2) g\n", "line 5: a call without its cost"),

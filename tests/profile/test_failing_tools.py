@@ -55,6 +55,7 @@ FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("perf", {"record": {"do": "serve"}}, "OUTPUT", "wrote no file"),
     ("perf", {"evlist": {"out": EVLIST, "err": NOT_CLOSED}}, "OUTPUT", "did not finish"),
     ("perf", {"evlist": {"out": "what is this\n"}}, "OUTPUT", "no sampled event"),
+    ("perf", {"evlist": {"err": "no memory", "code": 255}}, "FAILED", "no memory"),
     ("perf", {"script": {"err": "no memory", "code": 1}}, "FAILED", "no memory"),
     ("perf", {"script": {"do": "hang"}}, "FAILED", "perf script"),
     ("perf", {"script": {"out": SCRIPT[:-40]}}, "OUTPUT", "cut off"),

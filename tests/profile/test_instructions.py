@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,6 @@ from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import UNIT, Endpoint, Plan, Served, Streamed
 from pytest_flamegate.observe import environment
 from pytest_flamegate.profile.frames import fold_profile, parse_folded
-from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers import instructions
 from pytest_flamegate.profile.profilers.callgrind import CALLERS, CountedRun
@@ -30,90 +30,40 @@ from pytest_flamegate.profile.profilers.instructions import (
 )
 from tests.profile.fakes import FakeValgrind, Tools
 
-TARGETS = """
-import os, sys
-
-def work(prompt, max_tokens):
-    for i in range(max_tokens):
-        sum(range(100))
-        yield i
-
-def words(prompt, max_tokens):
-    print("chatter")
-    for i in range(max_tokens):
-        yield f"word {i}"
-
-def short(prompt, max_tokens):
-    yield from range(min(max_tokens, 4))
-
-def long(prompt, max_tokens):
-    yield from range(max_tokens + 1)
-
-def other(prompt, max_tokens):
-    yield from [max_tokens] * max_tokens
-
-def raises(prompt, max_tokens):
-    raise RuntimeError("no weights")
-    yield
-
-def leaves(prompt, max_tokens):
-    os._exit(0)
-    yield
-
-def dies(prompt, max_tokens):
-    os._exit(3)
-    yield
-"""
+COUNTS_UP = "yield from range(n)"
 TALK = "import sys; sys.stdout.write('x' * int(sys.argv[-1]))"
+Case = tuple[Plan, Workload]
 
 
-def served(directory: Path, function: str, max_tokens: int = 20) -> tuple[Plan, Workload]:
-    (directory / "targets.py").write_text(TARGETS)
-    workload = Workload(
-        name="w",
-        engine="python",
-        prompt="p",
-        max_tokens=max_tokens,
-        source="test",
-        directory=directory,
-        target=f"targets:{function}",
-    )
-    return engine("python").plan(workload, None), workload
+def served(directory: Path, body: str = COUNTS_UP, **changes: Any) -> Case:
+    """Return an engine whose function has ``body``; ``n`` is the number of tokens."""
+    (directory / "target.py").write_text(f"import os\ndef run(prompt, n):\n    {body}\n")
+    return planned("python", directory, target="target:run", **changes)
 
 
-def streamed(
-    directory: Path, *arguments: str, max_tokens: int = 20, threads: int = 1
-) -> tuple[Streamed, Workload]:
-    workload = Workload(
-        name="w",
-        engine="command",
-        prompt="p",
-        max_tokens=max_tokens,
-        threads=threads,
-        source="test",
-        directory=directory,
-        command=(sys.executable, "-I", "-S", "-c", TALK, *arguments),
-    )
-    plan = engine("command").plan(workload, None)
-    assert isinstance(plan, Streamed)
-    return plan, workload
+def streamed(directory: Path, *arguments: str, **changes: Any) -> Case:
+    command = (sys.executable, "-I", "-S", "-c", TALK, *arguments)
+    return planned("command", directory, command=command, **changes)
 
 
-def counted(of: tuple[Plan, Workload]) -> instructions.InstructionCount:
+def planned(name: str, directory: Path, max_tokens: int = 20, **changes: Any) -> Case:
+    workload = Workload("w", name, "p", max_tokens, "test", directory=directory, **changes)
+    return engine(name).plan(workload, None), workload
+
+
+def counted(of: Case) -> instructions.InstructionCount:
     plan, workload = of
     return count_instructions(plan, workload, environment.make_environment(workload))
 
 
 def own(found: instructions.InstructionCount) -> dict[str, int]:
-    return {
-        spot.name: spot.self_samples for spot in rank_hotspots(found.profile) if spot.self_samples
-    }
+    return {stack[-1].name: count for stack, count in found.profile.stacks.items()}
 
 
-@pytest.mark.parametrize("function", ["work", "words"])
-def test_loading_is_not_counted(function: str, tools: Tools, tmp_path: Path) -> None:
+@pytest.mark.parametrize("token", ["at", "print('chatter') or f'word {at}'"])
+def test_loading_is_not_counted(token: str, tools: Tools, tmp_path: Path) -> None:
     fake = FakeValgrind(tools, per_token=100, load=5000)
-    found = counted(served(tmp_path, function))
+    found = counted(served(tmp_path, f"yield from ({token} for at in range(n))"))
     assert (found.per_token, found.profile.covers, found.tokens) == (100.0, "decode", (1, 9))
     assert own(found) == {"decode": 800}
     profile = found.profile
@@ -125,7 +75,7 @@ def test_loading_is_not_counted(function: str, tools: Tools, tmp_path: Path) -> 
     assert environment["PYTHONHASHSEED"] == "0"
     assert environment["OPENBLAS_NUM_THREADS"] == "1"
     assert environment["PYTHONDONTWRITEBYTECODE"] == "1"
-    assert [path.name for path in tmp_path.iterdir() if path != tools.directory] == ["targets.py"]
+    assert [path.name for path in tmp_path.iterdir() if path != tools.directory] == ["target.py"]
 
 
 def test_an_engine_of_another_environment_is_counted_in_it(tools: Tools, tmp_path: Path) -> None:
@@ -133,7 +83,7 @@ def test_an_engine_of_another_environment_is_counted_in_it(tools: Tools, tmp_pat
     fake = FakeValgrind(tools)
     other = tmp_path / "other-python"
     other.symlink_to(sys.executable)
-    plan, workload = served(tmp_path, "work")
+    plan, workload = served(tmp_path)
     assert isinstance(plan, Served)
     found = counted((replace(plan, python=str(other)), workload))
     assert (found.per_token, found.profile.python) == (100.0, platform.python_version())
@@ -158,43 +108,41 @@ def test_a_program_is_counted_whole_unless_its_number_of_tokens_can_be_set(
 
 def test_one_token_leaves_nothing_to_subtract(tools: Tools, tmp_path: Path) -> None:
     FakeValgrind(tools)
-    for of in (
-        served(tmp_path, "work", max_tokens=1),
-        streamed(tmp_path, "{max_tokens}", max_tokens=1),
-    ):
+    for of in (served(tmp_path, max_tokens=1), streamed(tmp_path, "{max_tokens}", max_tokens=1)):
         found = counted(of)
         assert (found.per_token, found.profile.covers, found.tokens) == (5100.0, "process", (0, 1))
         assert instructions.ONE_TOKEN in found.profile.degraded
 
 
 @pytest.mark.parametrize(
-    ("function", "code", "words"),
+    ("body", "code", "words"),
     [
-        ("short", "E_OTHER_TOKENS", "asked for 9 tokens and made 4"),
-        ("long", "E_OTHER_TOKENS", "asked for 1 tokens and made 2"),
-        ("other", "E_OTHER_TOKENS", "do not begin with the same token"),
-        ("raises", "E_ENGINE_RAISED", "RuntimeError: no weights"),
-        ("leaves", "E_PROFILER_OUTPUT", "its answer has no end"),
-        ("dies", "E_ENGINE_DIED", "ended with status 3"),
-        ("absent", "E_TARGET_NOT_FOUND", "cannot be imported"),
+        ("yield from range(min(n, 4))", "E_OTHER_TOKENS", "asked for 9 tokens and made 4"),
+        ("yield from range(n + 1)", "E_OTHER_TOKENS", "asked for 1 tokens and made 2"),
+        ("yield from [n] * n", "E_OTHER_TOKENS", "do not begin with the same token"),
+        ("raise RuntimeError('no weights')", "E_ENGINE_RAISED", "RuntimeError: no weights"),
+        ("os._exit(0)", "E_PROFILER_OUTPUT", "its answer has no end"),
+        ("os._exit(3)", "E_ENGINE_DIED", "ended with status 3"),
+        ("del run\ndel run", "E_TARGET_NOT_FOUND", "cannot be imported"),
     ],
 )
 def test_an_engine_that_fails(
-    function: str, code: str, words: str, tools: Tools, tmp_path: Path
+    body: str, code: str, words: str, tools: Tools, tmp_path: Path
 ) -> None:
     FakeValgrind(tools)
     with pytest.raises(FlamegateError, match=f"^{code}:.*{words}"):
-        counted(served(tmp_path, function))
+        counted(served(tmp_path, body))
 
 
 def test_tokens_that_cost_nothing_are_an_error(tools: Tools, tmp_path: Path) -> None:
     FakeValgrind(tools, per_token=0)
     with pytest.raises(FlamegateError, match=r"E_PROFILER_OUTPUT.*\(5000\) than 1 \(5000\)"):
-        counted(served(tmp_path, "work"))
+        counted(served(tmp_path))
 
 
 def test_a_callable_a_server_and_reported_tokens_cannot_be_counted(tmp_path: Path) -> None:
     plan, workload = streamed(tmp_path, "{max_tokens}")
+    assert isinstance(plan, Streamed)
     for other, words in (
         (Served({}, call=lambda _prompt, tokens: range(tokens)), "a running process"),
         (replace(plan, token_unit=UNIT), "reports its tokens itself"),

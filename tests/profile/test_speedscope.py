@@ -13,7 +13,7 @@ from pytest_flamegate.core.errors import FlamegateError, ReceiptError, Undecided
 from pytest_flamegate.profile.formats import parse_profile, speedscope
 from pytest_flamegate.profile.formats.collapsed import MAX_DEPTH
 from pytest_flamegate.profile.formats.speedscope import write_speedscope
-from pytest_flamegate.profile.frames import fold_profile
+from pytest_flamegate.profile.frames import fold_profile, format_frame
 from pytest_flamegate.profile.model import Frame, Stack
 from pytest_flamegate.profile.profilers.pyspy import parse_recording
 from tests.profile.profiles import DATA, native, profile, python, system
@@ -45,8 +45,8 @@ def file(*profiles: Any, frames: Any = FRAMES, **more: Any) -> bytes:
 # py-spy's own files.
 
 
-def recording(name: str, sample: Any = (0,), weight: Any = 0.005) -> bytes:
-    thread = {**sampled([sample], [weight], "seconds"), "name": 'Thread 12 "MainThread"'}
+def recording(name: str, sample: Any = (0,)) -> bytes:
+    thread = {**sampled([sample], [0.005], "seconds"), "name": 'Thread 12 "MainThread"'}
     return file(thread, frames=[{"name": name, "file": "x.py"}])
 
 
@@ -61,8 +61,9 @@ def test_a_recording_of_py_spy() -> None:
         "<module> (spin.py);main (spin.py);measured_sequences (spin.py);soft (spin.py);"
         "_sum (numpy/_core/_methods.py) 1",
     ]
-    assert taken.threads == (17235,)
-    assert taken.duration_ns == 60_000_000
+    assert (taken.threads, taken.duration_ns) == ((17235,), 60_000_000)
+    empty = parse_recording(recording("f", []))
+    assert empty.stacks == {(native("[unknown]", "unknown"),): 1}
 
 
 @pytest.mark.parametrize(
@@ -77,9 +78,15 @@ def test_a_hostile_name_stays_one_frame(name: str, escaped: str) -> None:
     assert parse_recording(recording(name)).stacks == {(python(escaped, "x.py"),): 1}
 
 
-def test_an_empty_stack_is_a_sample() -> None:
-    assert parse_recording(recording("f", [])).stacks == {(native("[unknown]", "unknown"),): 1}
-    assert parse_recording(file(frames=[])).stacks == {}
+def test_native_frames_of_a_recording_are_normalised() -> None:
+    libc = "/usr/lib/x86_64-linux-gnu/libc.so.6"
+    named = [("0x7f5d851ed24a", libc, 0), ("0x7f5d851ed99a", libc, 0), ("matvec", "/a/e.py", 7)]
+    named += [("<module>", "<string>", 0), ("0x7f5d83276518", "?", 0)]
+    frames = [{"name": name, "file": file, "line": line} for name, file, line in named]
+    raw = file(sampled([[*range(5)]], [0.01], "seconds"), frames=frames)
+    (stack,) = parse_recording(raw, native=True).stacks
+    shown = "[libc.so.6] [libc.so.6];matvec (e.py);<module> (<string>);[unknown] [unknown]"
+    assert ";".join(map(format_frame, stack)) == shown
 
 
 @pytest.mark.parametrize("raw", [b"", RECORDED[:-100], b"{}", b"\xff\xfe", recording("f", [1])])
@@ -96,12 +103,10 @@ def test_samples_of_an_imported_recording_are_counted_and_not_weighed() -> None:
     assert (read.event, read.python) == ("unknown", "")
 
 
-@pytest.mark.parametrize(("weight_s", "rate_hz"), [("1e-320", 0), ("0.01", 100)])
-def test_the_rate_is_that_of_the_one_interval(weight_s: str, rate_hz: int) -> None:
-    raw = file(sampled([[0]], [7], "seconds"), exporter="py-spy@0.4.3")
-    assert parse_profile(raw.replace(b"[7]", f"[{weight_s}]".encode())).rate_hz == rate_hz
-    two = file(sampled([[0], [0]], [0.01, 0.02], "seconds"), exporter="py-spy@0.4.3")
-    assert parse_profile(two).rate_hz == 0
+@pytest.mark.parametrize(("weights_s", "rate_hz"), [([1e-320], 0), ([0.01], 100), ([0.01, 1], 0)])
+def test_the_rate_is_that_of_the_one_interval(weights_s: list[float], rate_hz: int) -> None:
+    taken = sampled([[0] for _ in weights_s], weights_s, "seconds")
+    assert parse_profile(file(taken, exporter="py-spy@0.4.3")).rate_hz == rate_hz
 
 
 # Files of any tool.
@@ -122,8 +127,7 @@ def test_weights_are_converted_by_their_unit(
     unit: str, weights: list[float], counts: list[int], becomes: str
 ) -> None:
     read = parse_profile(file(sampled([[0], [0, 1]], weights, unit)))
-    assert read.stacks == {(A,): counts[0], (A, B): counts[1]}
-    assert read.unit == becomes
+    assert (read.stacks, read.unit) == ({(A,): counts[0], (A, B): counts[1]}, becomes)
     assert read.duration_ns == (sum(counts) if becomes == "nanoseconds" else 0)
     assert (read.profiler, read.rate_hz, read.event, read.pids) == ("unknown", 0, "unknown", ())
     assert any("without a unit" in note for note in read.degraded) == (unit == "none")

@@ -115,6 +115,7 @@ def test_threads_are_apart_and_an_event_that_outlives_the_one_around_it_is_cut()
         (torch().replace(b"1", b'1, "traceEvents": []', 1), "twice in one object"),
         (b'{"schemaVersion":1,"traceEvents":{}}', "no list"),
         (b'{"schemaVersion":1,"traceEvents":[3]}', "no object"),
+        (b'[{"schemaVersion":1,"traceEvents":[]}]', "no object"),
         (torch(event("a", 0, -1)), "duration"),
         (torch(event("a", 1e16, 1)), "start"),
         (torch({"ph": "X", "name": "a", "ts": 1}), "duration"),
