@@ -185,11 +185,7 @@ def brick_lines(name: str, view: BrickView, *, width: int = 100) -> list[str]:
             tree = _cut_tree(view, TREE_LINES)
             lines += ["", f"one token of {visible(name)}", *map(visible, tree[:TREE_LINES])]
             lines += _wrap_sentences(tree[TREE_LINES:], width)
-        elif isinstance(block, sections.Paragraph | sections.Items):
-            sentences = block.lines if isinstance(block, sections.Items) else (block.line,)
-            lines += _wrap_sentences(
-                [sections.join_line(each, str, str) for each in sentences], width
-            )
+        lines += _wrap_sentences(sections.list_sentences(block), width)
     return [clip(line, width).rstrip() for line in lines]
 
 

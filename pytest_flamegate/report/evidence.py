@@ -277,10 +277,7 @@ def proof_section(evidence: Evidence, receipt: Receipt | None, grade: str) -> se
     facts: list[tuple[str, sections.Cell]] = [
         ("grade", grade),
         ("receipt sha256", sections.Code(evidence.receipt_sha256)),
-        (
-            "receipt timestamp",
-            sections.Code(receipt.timestamp) if receipt is not None else sections.NONE,
-        ),
+        ("receipt timestamp", sections.Code(receipt.timestamp) if receipt else sections.NONE),
         ("nonce", sections.Code(evidence.nonce)),
         ("token digest", sections.Code(evidence.token_digest)),
         ("token source", sections.Code(evidence.token_source)),

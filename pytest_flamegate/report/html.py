@@ -15,17 +15,7 @@ from pytest_flamegate.report.difference import SHADES
 from pytest_flamegate.report.flame import shades
 from pytest_flamegate.report.svg import Shade, xml_text
 
-SCRIPTS = (
-    "dom.js",
-    "profile.js",
-    "chart.js",
-    "tip.js",
-    "search.js",
-    "table.js",
-    "words.js",
-    "flame.js",
-    "page.js",
-)
+SCRIPTS = ("dom", "profile", "chart", "tip", "search", "table", "words", "flame", "page")
 """In the order in which they are joined: each uses those before it."""
 
 
@@ -121,7 +111,7 @@ def document(title: str, body: Iterable[str]) -> str:
 @cache
 def script() -> str:
     """Return all scripts as one, in a scope of its own."""
-    parts = [_asset(name) for name in SCRIPTS]
+    parts = [_asset(f"{name}.js") for name in SCRIPTS]
     return "\n".join(['(() => {\n"use strict";', *parts, "})();"])
 
 

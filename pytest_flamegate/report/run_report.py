@@ -40,13 +40,7 @@ from pytest_flamegate.report.verdict import (
     sureness_section,
 )
 
-_TONES: Mapping[str, Literal["good", "bad"]] = {
-    "pass": "good",
-    "improved": "good",
-    "regressed": "bad",
-    "dishonest": "bad",
-    "error": "bad",
-}
+_GOOD, _BAD = ("pass", "improved"), ("regressed", "dishonest", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,7 @@ class RunReport:
     @property
     def tone(self) -> Literal["good", "bad", "unsure"]:
         """How good the verdict is, for its colour."""
-        return _TONES.get(self.word, "unsure")
+        return "good" if self.word in _GOOD else "bad" if self.word in _BAD else "unsure"
 
     @property
     def grade(self) -> str:

@@ -132,3 +132,10 @@ def list_names(names: Sequence[str]) -> list[str | Code]:
             parts.append(" and " if index == len(names) - 1 else ", ")
         parts.append(Code(name))
     return parts
+
+
+def list_sentences(block: Block) -> list[str]:
+    """Return the sentences of a paragraph or a list as bare text; none for any other block."""
+    lines = block.lines if isinstance(block, Items) else ()
+    lines = (block.line,) if isinstance(block, Paragraph) else lines
+    return [join_line(line, str, str) for line in lines]

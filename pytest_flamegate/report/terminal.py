@@ -48,12 +48,7 @@ def section_lines(section: sections.Section, *, indent: int = 2, width: int = 10
             lines += [clip(line, width) for line in aligned]
             title = ""
             continue
-        sentences: tuple[sections.Line, ...] = (
-            (block.line,) if isinstance(block, sections.Paragraph) else ()
-        )
-        if isinstance(block, sections.Items):
-            sentences = block.lines
-        plain = [visible(sections.join_line(each, str, str), _LONG) for each in sentences]
+        plain = [visible(sentence, _LONG) for sentence in sections.list_sentences(block)]
         lines += [f"{' ' * indent}{sentence}" for sentence in plain]
     return lines
 
