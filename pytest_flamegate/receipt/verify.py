@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.json import RECEIPT_LIMITS, parse_json
 from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.receipt.documents import decode_evidence, find_faults
+from pytest_flamegate.receipt.imports.imported import is_imported
 from pytest_flamegate.receipt.policies import DEFAULT_POLICY, Policy, policy_for, policy_of_engine
 from pytest_flamegate.receipt.rules import CHECKS, NOTICES, RULES, SHORTFALLS, SUSPICIONS
 from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS
@@ -93,15 +94,6 @@ class _Findings:
                 self.lower(breach.protects)
         return breaches
 
-    def find_unfit(self) -> tuple[Notice, ...]:
-        """Return the reasons against comparing with an honest receipt."""
-        if not self.honest:
-            return ()
-        if self.submission is None:
-            return (NO_EVIDENCE,)
-        reasons = REASONS.find_breaches(self.submission)
-        return tuple(Notice(each.code, each.message, each.remedy) for each in reasons)
-
 
 _IMPORTED = Refusal(
     "E_IMPORTED",
@@ -159,7 +151,11 @@ def verify_receipt(
             if observed is not None:
                 _crosscheck(claim, observed, sources, found)
                 if replay is not None and found.submission is not None:
-                    _compare_replay(Replay(found.submission, replay), found)
+                    if found.grade is Grade.OBSERVED and not found.refusals:
+                        found.grade = Grade.REPLAYED
+                    again = Replay(found.submission, replay)
+                    found.apply(REPLAY_CHECKS, again, rejects=True)
+                    found.apply(REPLAY_SHORTFALLS, again, rejects=False)
         obtained_again = found.grade is Grade.REPLAYED
         signed_by = _check_signer(sources, keys, found)
         # ATTESTED is above REPLAYED, but does not mean that anything was run again.
@@ -176,7 +172,7 @@ def verify_receipt(
             ceiling=max(found.grade, require_grade or found.grade).ceiling,
             signed_by=signed_by,
             honest=found.honest,
-            unfit=found.find_unfit(),
+            unfit=_find_unfit(found) if found.honest else (),
             replayed=replay,
             obtained_again=obtained_again,
         )
@@ -195,14 +191,15 @@ def _read_receipt(
     raw: bytes | Refusal, found: _Findings
 ) -> tuple[dict[str, object] | None, frozenset[str]]:
     """Return the document and the names of its malformed fields; None if it is no object."""
+    if isinstance(raw, Refusal):
+        found.reject(raw, Grade.CONSISTENT)
+        return None, frozenset()
     try:
-        if isinstance(raw, Refusal):
-            raise ReceiptError(raw.code, raw.message, raw.remedy)
         document = parse_json(raw, RECEIPT_LIMITS, subject="The receipt")
     except FlamegateError as error:
         found.reject(make_refusal(error), Grade.CONSISTENT)
         return None, frozenset()
-    if isinstance(document, dict) and document.get("kind") == "imported":
+    if is_imported(document):
         found.reject(_IMPORTED, Grade.CONSISTENT)
         return None, frozenset()
     faults = find_faults(document)
@@ -214,14 +211,14 @@ def _read_receipt(
 def _read_evidence(raw: bytes | Refusal | None, found: _Findings) -> Evidence | None:
     if raw is None:
         found.lower(Grade.OBSERVED)
-        return None
-    try:
-        if isinstance(raw, Refusal):
-            raise ReceiptError(raw.code, raw.message, raw.remedy)
-        return decode_evidence(raw)
-    except FlamegateError as error:
-        found.reject(make_refusal(error), Grade.OBSERVED)
-        return None
+    elif isinstance(raw, Refusal):
+        found.reject(raw, Grade.OBSERVED)
+    else:
+        try:
+            return decode_evidence(raw)
+        except FlamegateError as error:
+            found.reject(make_refusal(error), Grade.OBSERVED)
+    return None
 
 
 def _choose_policy(
@@ -264,12 +261,12 @@ def _crosscheck(claim: Claim, evidence: Evidence, sources: Sources, found: _Find
     found.apply(SHORTFALLS, submission, rejects=False)
 
 
-def _compare_replay(again: Replay, found: _Findings) -> None:
-    """Award REPLAYED to an observed receipt whose replay agrees."""
-    if found.grade is Grade.OBSERVED and not found.refusals:
-        found.grade = Grade.REPLAYED
-    found.apply(REPLAY_CHECKS, again, rejects=True)
-    found.apply(REPLAY_SHORTFALLS, again, rejects=False)
+def _find_unfit(found: _Findings) -> tuple[Notice, ...]:
+    """Return the reasons against comparing with an honest receipt."""
+    if found.submission is None:
+        return (NO_EVIDENCE,)
+    reasons = REASONS.find_breaches(found.submission)
+    return tuple(Notice(each.code, each.message, each.remedy) for each in reasons)
 
 
 def _check_signer(sources: Sources, keys: Sequence[Source], found: _Findings) -> str | None:

@@ -7,7 +7,7 @@ prints tables: Markdown unless it is given ``-o``.
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -104,10 +104,10 @@ class ImportFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self, report: Mapping[str, object], entry: Mapping[str, object], place: str, name: str
     ) -> imported.Imported:
         """Return the result in ``entry``, which is at ``place`` of the file."""
-        collector = _Collector(place)
+        found: list[_Found] = []
         requests = self._read_requests(entry, place)
         for figure in (*self.times, *self.rates):
-            collector.check_unit(figure, entry, self._path(self.unit, figure))
+            _check_unit(figure, entry, self._path(self.unit, figure))
         for figure in self.times:
             samples = requests if figure.counted else None
             if self.samples:
@@ -117,17 +117,18 @@ class ImportFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for statistic, template in self.statistics.items():
                 path = self._path(template, figure)
                 stddev = spread if statistic == "mean" else None
-                collector.add(figure, statistic, values.find(entry, path), path, samples, stddev)
+                value = values.find(entry, path)
+                found += _read_figure(figure, statistic, value, place + path, samples, stddev)
         for figure in self.rates:
             path = self._path(self.rate, figure)
             samples = requests if figure.counted else None
-            collector.add(figure, "total", values.find(entry, path), path, samples)
+            found += _read_figure(figure, "total", values.find(entry, path), place + path, samples)
         version = values.first_text(report, [self.version])
         is_other = self.tool_without_version and not version and "schema_version" not in report
         tool = self.tool_without_version if is_other else self.tool
         settings = values.read_settings(entry, self.settings)
-        return collector.finish(
-            tool, name, version, values.first_text(entry, self.models), settings
+        return _make_result(
+            tool, name, version, values.first_text(entry, self.models), settings, found
         )
 
     def _path(self, template: str, figure: Figure) -> str:
@@ -158,84 +159,72 @@ _UNITS = {
 """The names that tools give to our units."""
 
 
-class _Collector:
-    """Collects the figures of one result, which is at ``place`` of its file."""
+_Found = imported.ImportedMetric | imported.LeftOut
 
-    def __init__(self, place: str = "") -> None:
-        self._place = place
-        self._metrics: list[imported.ImportedMetric] = []
-        self._left_out: list[imported.LeftOut] = []
 
-    def check_unit(self, figure: Figure, entry: Mapping[str, object], path: str) -> None:
-        """Raise ReceiptError ``E_IMPORT_MALFORMED`` if a figure is stated in another unit."""
-        expected = _UNITS[imported.unit_of(figure.name)[0]]
-        is_stated = path and entry.get(figure.field) is not None
-        if is_stated and (unit := values.find(entry, path)) not in expected:
-            raise values.malformed_error(
-                f"{figure.field} must be in {' or '.join(expected)}, and is in {quote(unit)}"
-            )
-
-    def add(
-        self,
-        figure: Figure,
-        statistic: imported.Statistic,
-        value: object,
-        path: str,
-        samples: int | None,
-        stddev: object = None,
-    ) -> None:
-        """Add one figure; None is a figure that the file does not state.
-
-        Zero is left out with a reason, because neither a time nor a rate of zero was measured.
-        ReceiptError ``E_IMPORT_MALFORMED`` for a value that is no finite number from 0 on.
-        """
-        field = self._place + path
-        found = values.read_number(value, field)
-        if found is None:
-            return
-        if found == 0:
-            self._left_out.append(imported.LeftOut(field, "it is 0, so nothing was measured"))
-            return
-        spread = values.read_number(stddev, f"the spread of {field}")
-        scaled = [None if each is None else each * figure.scale for each in (found, spread)]
-        if math.inf in scaled:
-            raise values.malformed_error(f"{quote(field)} is out of range")
-        self._metrics.append(
-            imported.ImportedMetric(
-                figure.name,
-                scaled[0] or 0.0,
-                *imported.unit_of(figure.name),
-                formula=figure.formula,
-                statistic=statistic,
-                field=field,
-                samples=samples,
-                stddev=scaled[1],
-            )
+def _check_unit(figure: Figure, entry: Mapping[str, object], path: str) -> None:
+    """Raise ReceiptError ``E_IMPORT_MALFORMED`` if a figure is stated in another unit."""
+    expected = _UNITS[imported.unit_of(figure.name)[0]]
+    is_stated = path and entry.get(figure.field) is not None
+    if is_stated and (unit := values.find(entry, path)) not in expected:
+        raise values.malformed_error(
+            f"{figure.field} must be in {' or '.join(expected)}, and is in {quote(unit)}"
         )
 
-    def finish(
-        self,
-        tool: str,
-        result: str,
-        version: str,
-        model: str,
-        settings: Mapping[str, imported.Setting],
-    ) -> imported.Imported:
-        """Return the result; UndecidedError ``E_NO_RESULTS`` if it has no figure."""
-        if not self._metrics:
-            raise values.no_results_error(
-                f"{quote(result)} of {tool} has no figure that can be compared",
-                "Run the benchmark again, with streaming on, so that requests succeed.",
-            )
-        return imported.Imported(
-            result,
-            tool,
-            version[: values.MAX_TEXT],
-            model[: values.MAX_TEXT],
-            settings,
-            tuple(self._metrics),
-            tuple(self._left_out),
+
+def _read_figure(
+    figure: Figure,
+    statistic: imported.Statistic,
+    value: object,
+    field: str,
+    samples: int | None,
+    stddev: object = None,
+) -> Iterator[_Found]:
+    """Yield one figure, if the file states it.
+
+    Zero is left out with a reason, because neither a time nor a rate of zero was measured.
+    ReceiptError ``E_IMPORT_MALFORMED`` for a value that is no finite number from 0 on.
+    """
+    found = values.read_number(value, field)
+    if not found:
+        if found is not None:
+            yield imported.LeftOut(field, "it is 0, so nothing was measured")
+        return
+    spread = values.read_number(stddev, f"the spread of {field}")
+    scaled = found * figure.scale
+    scaled_spread = None if spread is None else spread * figure.scale
+    if math.inf in (scaled, scaled_spread):
+        raise values.malformed_error(f"{quote(field)} is out of range")
+    yield imported.ImportedMetric(
+        figure.name,
+        scaled,
+        *imported.unit_of(figure.name),
+        formula=figure.formula,
+        statistic=statistic,
+        field=field,
+        samples=samples,
+        stddev=scaled_spread,
+    )
+
+
+def _make_result(
+    tool: str,
+    result: str,
+    version: str,
+    model: str,
+    settings: Mapping[str, imported.Setting],
+    found: Sequence[_Found],
+) -> imported.Imported:
+    """Return the result; UndecidedError ``E_NO_RESULTS`` if it has no figure."""
+    metrics = tuple(each for each in found if isinstance(each, imported.ImportedMetric))
+    if not metrics:
+        raise values.no_results_error(
+            f"{quote(result)} of {tool} has no figure that can be compared",
+            "Run the benchmark again, with streaming on, so that requests succeed.",
         )
+    left_out = tuple(each for each in found if isinstance(each, imported.LeftOut))
+    version, model = version[: values.MAX_TEXT], model[: values.MAX_TEXT]
+    return imported.Imported(result, tool, version, model, settings, metrics, left_out)
 
 
 def _name_load(entry: Mapping[str, object]) -> str:
@@ -332,15 +321,12 @@ def _read_test(test: Mapping[str, object], name: str) -> imported.Imported:
     # Of one repetition the tool writes a spread of 0.
     stddev = None if test.get("stddev_ts") == 0 else test.get("stddev_ts")
     samples = None if rates is None else len(rates)
-    collector = _Collector()
-    collector.add(figure, "mean", test.get("avg_ts"), "avg_ts", samples, stddev)
+    found = [*_read_figure(figure, "mean", test.get("avg_ts"), "avg_ts", samples, stddev)]
     number, commit = test.get("build_number"), values.first_text(test, ["build_commit"])
     version = f"b{number} {commit}".strip() if type(number) is int else commit
-    model, settings = (
-        values.first_text(test, ["model_type"]),
-        values.read_settings(test, _TEST_SETTINGS),
-    )
-    return collector.finish(LLAMA_BENCH.tool, name, version, model, settings)
+    model = values.first_text(test, ["model_type"])
+    settings = values.read_settings(test, _TEST_SETTINGS)
+    return _make_result(LLAMA_BENCH.tool, name, version, model, settings, found)
 
 
 def _repetitions(test: Mapping[str, object]) -> list[float] | None:

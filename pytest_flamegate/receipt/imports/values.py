@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal
@@ -208,17 +209,13 @@ def read_count(value: object, field: str) -> int | None:
 
 def unique_names(names: Sequence[str]) -> list[str]:
     """Return ``names``, with ``-2``, ``-3`` ... after those that occurred before."""
-    counts: dict[str, int] = {}
-    # A name may end in a number itself.
-    taken = set(names)
-    found = []
+    found: dict[str, None] = {}
+    counts, taken = Counter[str](), set(names)
     for name in names:
-        count = counts.get(name, 0) + 1
         given = name
-        while count > 1 and given in taken:
-            given = f"{name}-{count}"
-            count += given in taken
-        counts[name] = count
-        taken.add(given)
-        found.append(given)
-    return found
+        # A name may end in a number itself.
+        while given in found or (given != name and given in taken):
+            counts[name] += 1
+            given = f"{name}-{counts[name] + 1}"
+        found[given] = None
+    return list(found)
