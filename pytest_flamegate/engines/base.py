@@ -82,6 +82,33 @@ class Endpoint:
     key_variable: str | None = None
 
 
+_THREAD_VARIABLES = {
+    "OMP_NUM_THREADS": "{threads}",
+    "OMP_DYNAMIC": "false",
+    "OPENBLAS_NUM_THREADS": "{threads}",
+    "MKL_NUM_THREADS": "{threads}",
+    "MKL_DYNAMIC": "false",
+    "MKL_CBWR": "COMPATIBLE",
+    "NUMEXPR_NUM_THREADS": "{threads}",
+    "PYTHONHASHSEED": "0",
+}
+_LIBRARY_VARIABLES = _THREAD_VARIABLES | {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "RAYON_NUM_THREADS": "{threads}",
+}
+THREAD_VARIABLES: Mapping[str, str] = MappingProxyType(_THREAD_VARIABLES)
+LIBRARY_VARIABLES: Mapping[str, str] = MappingProxyType(_LIBRARY_VARIABLES)
+PROGRAM_VARIABLES: Mapping[str, str] = MappingProxyType(
+    _LIBRARY_VARIABLES
+    | {
+        "TOKENIZERS_PARALLELISM": "false",
+        "LLAMA_ARG_THREADS": "{threads}",
+        "BITNET_DETERMINISTIC": "1",
+        "BITNET_SEED": "{seed}",
+        "RUST_LOG": "warn",
+    }
+)
+
 Lasting = Served | Endpoint
 """Plans of a process that generates again and again, and is clocked from outside."""
 Plan = Lasting | Streamed
@@ -101,6 +128,17 @@ class Engine:
     """A class whose annotations are further keys of a declaration: ``Workload.options``."""
     runs_python = False
     """Whether the work is done in Python."""
+    clock_scope = "sequence"
+    """The phase that its clocks cover: each ``sequence``, or the whole ``process``."""
+    origin_keys: tuple[str, ...] = ()
+    """The keys of a recipe of which one is needed to run again."""
+    kernel_policy = "generic"
+    """The kernel policy that knows its kernels' names: a file of ``receipt/kernel_policies``."""
+    variables: Mapping[str, str] = LIBRARY_VARIABLES
+    """The environment that makes it repeatable; docs/engines.md gives each one's purpose.
+
+    ``{threads}`` and ``{seed}`` are the workload's. Its own ``env`` overrides them.
+    """
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
         """Return how to run it."""

@@ -35,6 +35,9 @@ class Command(base.Engine):
     name = "command"
     keys = frozenset({"command", "model", "tokenizer", "token_unit"})
     options = CommandOptions
+    clock_scope = "process"
+    origin_keys = ("command",)
+    variables = base.PROGRAM_VARIABLES
 
     def validate(self, workload: Workload) -> None:
         """Raise ``UsageError`` if it cannot be run, or tokens or figures cannot be counted."""

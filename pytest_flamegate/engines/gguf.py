@@ -11,7 +11,7 @@ from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.engines.base import Engine, Plan, Served
+from pytest_flamegate.engines.base import THREAD_VARIABLES, Engine, Plan, Served
 from pytest_flamegate.models.discover import find_model
 
 SHIPPED_MODEL = Path(__file__).parents[1] / "child" / "embedded" / "model.gguf"
@@ -51,6 +51,8 @@ class Embedded(Engine):
     name = EMBEDDED
     keys = frozenset({"model"})
     runs_python = True
+    kernel_policy = "embedded"
+    variables = THREAD_VARIABLES
 
     def model(self, workload: Workload) -> Path:
         """Return the declared model, else the shipped one."""
@@ -87,6 +89,7 @@ class LlamaCpp(Engine):
     name = "llama-cpp"
     keys = frozenset({"model"})
     options = LlamaCppOptions
+    kernel_policy = "ggml"
 
     def check_profiler(self, workload: Workload, profiler: str) -> None:
         """Raise ``ToolError`` ``E_PROFILER_BLIND`` for a profiler of Python's frames."""

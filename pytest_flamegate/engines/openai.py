@@ -46,6 +46,8 @@ class OpenAI(base.Engine):
     name = "openai"
     keys = frozenset({"model", "tokenizer"})
     options = OpenAIOptions
+    origin_keys = ("serve", "url")
+    variables = base.PROGRAM_VARIABLES
 
     def sees_python(self, workload: Workload) -> bool:
         """Return what ``frames`` says, else whether a Python interpreter runs the server."""

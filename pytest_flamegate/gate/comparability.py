@@ -77,8 +77,8 @@ def compare(baseline: Evidence, current: Evidence) -> Comparability:
             *machine_differences(baseline, current),
             *_compare_mappings(
                 "environment",
-                baseline.requested_environment,
-                current.requested_environment,
+                _without_unused(baseline.requested_environment),
+                _without_unused(current.requested_environment),
                 "E_ENVIRONMENT_DIFFERS",
             ),
             *_compare_clocks(baseline, current),
@@ -86,6 +86,11 @@ def compare(baseline: Evidence, current: Evidence) -> Comparability:
             *_compare_profilers(baseline, current),
         )
     )
+
+
+def _without_unused(variables: Mapping[str, str]) -> dict[str, str]:
+    # Earlier versions set it; macOS alone reads it.
+    return {name: each for name, each in variables.items() if name != "VECLIB_MAXIMUM_THREADS"}
 
 
 def engine_differences(baseline: Evidence, current: Evidence) -> tuple[FieldDifference, ...]:

@@ -1,4 +1,4 @@
-"""The environment variables that make inference repeatable, in one table."""
+"""The environment variables that make inference repeatable: as requested, and as observed."""
 
 import os
 import re
@@ -8,41 +8,12 @@ from types import MappingProxyType
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.process_system import FILLER
+from pytest_flamegate.engines import engine
 from pytest_flamegate.observe.redact import redact_environment
-
-_PROGRAMS = frozenset({"command", "openai"})
-_PYTHONS = frozenset({"embedded", "python", "llama-cpp", "benchmark"})
-_ALL = _PROGRAMS | _PYTHONS
-
-VARIABLES: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
-    {
-        "OMP_NUM_THREADS": ("{threads}", _ALL),
-        "OMP_DYNAMIC": ("false", _ALL),
-        "OPENBLAS_NUM_THREADS": ("{threads}", _ALL),
-        "MKL_NUM_THREADS": ("{threads}", _ALL),
-        "MKL_DYNAMIC": ("false", _ALL),
-        "MKL_CBWR": ("COMPATIBLE", _ALL),
-        "VECLIB_MAXIMUM_THREADS": ("{threads}", _ALL),
-        "NUMEXPR_NUM_THREADS": ("{threads}", _ALL),
-        "PYTHONHASHSEED": ("0", _ALL),
-        "CUBLAS_WORKSPACE_CONFIG": (":4096:8", _ALL - {"embedded"}),
-        "TOKENIZERS_PARALLELISM": ("false", _PROGRAMS | {"python"}),
-        "RAYON_NUM_THREADS": ("{threads}", _ALL - {"embedded"}),
-        "VLLM_ENABLE_V1_MULTIPROCESSING": ("0", frozenset({"python"})),
-        "LLAMA_ARG_THREADS": ("{threads}", _PROGRAMS),
-        "BITNET_DETERMINISTIC": ("1", _PROGRAMS),
-        "BITNET_SEED": ("{seed}", _PROGRAMS),
-        "RUST_LOG": ("warn", _PROGRAMS),
-    }
-)
-"""Variables that are set by default: value and engines. A workload's own ``env`` overrides them.
-
-docs/engines.md gives the purpose of each. ``{threads}`` and ``{seed}`` are the workload's.
-"""
 
 _RECORDED = re.compile(
     r"(?:BITNET|BLAS|BLIS|CUBLAS|CUDA|FLAMEGATE|GGML|GOMP|KMP|LLAMA|MALLOC|MKL|NUMEXPR|OMP|"
-    r"OPENBLAS|RAYON|ROCR|VECLIB|VLLM)_[A-Z0-9_]{1,64}|"
+    r"OPENBLAS|RAYON|ROCR|VLLM)_[A-Z0-9_]{1,64}|"
     r"GLIBC_TUNABLES|GOTO_NUM_THREADS|PYTHONHASHSEED|PYTHONMALLOC|RUST_BACKTRACE|RUST_LOG|"
     r"RUSTFLAGS|TOKENIZERS_PARALLELISM"
 )
@@ -66,8 +37,7 @@ def make_environment(workload: Workload) -> dict[str, str]:
 def _fill(workload: Workload) -> dict[str, str]:
     values = {
         name: value.format(threads=workload.threads, seed=workload.seed)
-        for name, (value, engines) in VARIABLES.items()
-        if workload.engine in engines
+        for name, value in engine(workload.engine).variables.items()
     }
     values.update(workload.env)
     return values

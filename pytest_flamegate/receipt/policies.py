@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import quote
+from pytest_flamegate.engines import ENGINES
 
 POLICY_NAMES = ("bitnet", "embedded", "ggml", "torch", "generic")
 DEFAULT_POLICY = "bitnet"
@@ -51,7 +52,6 @@ class Policy:
     """
 
     name: str
-    engines: tuple[str, ...]
     aliases: tuple[str, ...]
     summary: str
     cpu_wanted: str
@@ -122,15 +122,17 @@ def policy_of_engine(engine: str | None) -> Policy:
     """Return the policy of ``engine``, the default for None; UsageError for an unknown one."""
     if engine is None:
         return policy_for(None)
-    for name in POLICY_NAMES:
-        if engine in _load(name).engines:
-            return _load(name)
-    known = ", ".join(engine for name in POLICY_NAMES for engine in _load(name).engines)
-    raise UsageError(
-        "E_UNKNOWN_ENGINE",
-        f"No kernel policy is known for the engine {quote(engine)}.",
-        f"Name one of these engines ({known}), or choose the policy yourself.",
-    )
+    if engine in ENGINES:
+        return policy_for(ENGINES[engine].kernel_policy)
+    try:
+        return policy_for(engine)  # receipts of other tools name an engine like its policy
+    except UsageError:
+        known = ", ".join(dict.fromkeys((*ENGINES, *POLICY_NAMES)))
+        raise UsageError(
+            "E_UNKNOWN_ENGINE",
+            f"No kernel policy is known for the engine {quote(engine)}.",
+            f"Name one of these engines ({known}), or choose the policy yourself.",
+        ) from None
 
 
 @cache
@@ -139,4 +141,4 @@ def _load(name: str) -> Policy:
     data = tomllib.loads((directory / f"{name}.toml").read_text("utf-8"))
     texts: Any = {key: data[key] for key in ("summary", "cpu_wanted", "gpu_wanted")}
     names: Any = {key: Names.of(data[key]) for key in _NAMES}
-    return Policy(name, tuple(data["engines"]), tuple(data.get("aliases", ())), **texts, **names)
+    return Policy(name, tuple(data.get("aliases", ())), **texts, **names)

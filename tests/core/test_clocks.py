@@ -24,6 +24,7 @@ def test_a_start_of_zero_is_unknown(
     stat.write_text(f"7 (a ) b) S {' '.join('9' * 18)} {reported} 5 5\n")
     monkeypatch.setattr(clocks, "Path", lambda _: stat)
     assert clocks.read_start_ticks(7) == ticks
+    assert clocks.read_clocks(os.getpid()).run_delay_ns is None
 
 
 @pytest.mark.parametrize(

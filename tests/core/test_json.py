@@ -177,8 +177,8 @@ def test_limits_count_what_stands_outside_of_strings() -> None:
             Limits(len(data), max_commas=commas - 1),
         ):
             assert error_of(data, limits).code == "E_JSON_SIZE"
-        if depth:
-            limits = Limits(len(data), containers - 1, max_depth=depth - 1)
+        for most in (None, containers - 1) if depth else ():
+            limits = Limits(len(data), most, max_depth=depth - 1)
             assert error_of(data, limits).code == "E_JSON_DEPTH"
 
 

@@ -110,6 +110,7 @@ def test_key_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         ("url = '127.0.0.1:8080'", "E_BAD_VALUE"),
         ("url = 'http://me:secret@127.0.0.1'", "E_BAD_VALUE"),
         ("url = 'http://127.0.0.1:99999'", "E_BAD_VALUE"),
+        ("url = 'http://127.0.0.1:0'", "E_BAD_VALUE"),
         ('url = "http://127.0.0.1/ x\\r\\nHost: y"', "E_BAD_VALUE"),
         ("serve = ['{port}']\napi = 'responses'", "E_BAD_VALUE"),
         ("serve = ['{port}']\nhealth = 'health'", "E_BAD_VALUE"),

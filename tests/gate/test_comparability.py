@@ -99,6 +99,7 @@ def test_each_difference_has_its_code(current: Evidence, code: str, field: str) 
         metric(value=3.0, samples=1),
         now(metrics=()),
         now(effective_environment={"SEEN": "1"}),
+        now(requested_environment={"OMP_NUM_THREADS": "1", "VECLIB_MAXIMUM_THREADS": "1"}),
     ],
 )
 def test_other_fields_are_not_compared(current: Evidence) -> None:

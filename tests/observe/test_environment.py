@@ -1,5 +1,6 @@
 """Each engine gets the variables that make it repeatable, and the real ones are recorded."""
 
+import re
 import sys
 from pathlib import Path
 from types import MappingProxyType
@@ -8,7 +9,8 @@ import pytest
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines import ENGINES, engine
-from pytest_flamegate.observe.environment import VARIABLES, make_environment, requested_variables
+from pytest_flamegate.engines.base import PROGRAM_VARIABLES
+from pytest_flamegate.observe.environment import make_environment, requested_variables
 from pytest_flamegate.observe.observer import Observer
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "engines.md"
@@ -20,9 +22,12 @@ def workload(kind: str, **changes: object) -> Workload:
 
 def test_each_variable_is_in_the_documented_table() -> None:
     document = DOCUMENT.read_text("utf-8")
-    for name, (value, engines) in VARIABLES.items():
-        assert engines <= ENGINES.keys()
-        assert f"| `{name}={value}` | {', '.join(sorted(engines))} | " in document
+    users: dict[str, list[str]] = {}
+    for each in sorted(ENGINES):
+        for name, value in ENGINES[each].variables.items():
+            users.setdefault(f"{name}={value}", []).append(each)
+    rows = re.findall(r"^\| `([A-Z0-9_]+=\S+)` \| ([a-z, -]+) \| ", document, re.MULTILINE)
+    assert dict(rows) == {setting: ", ".join(engines) for setting, engines in users.items()}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ def test_an_engine_gets_its_own_variables(kind: str, has: str, lacks: str) -> No
 
 
 def test_threads_are_one_unless_set_and_a_declared_variable_wins() -> None:
-    names = {name for name, (value, _) in VARIABLES.items() if value == "{threads}"}
+    names = {name for name, value in PROGRAM_VARIABLES.items() if value == "{threads}"}
     for threads in (1, 3):
         variables = requested_variables(workload("command", threads=threads))
         assert {variables[name] for name in names} == {str(threads)}

@@ -272,6 +272,8 @@ def test_a_failed_worktree_quotes_git(project: Path, monkeypatch: pytest.MonkeyP
     error = open_error(project, "HEAD")
     assert error.code == "E_WORKTREE"
     assert "No space left" in error.problem
+    late = CompletedCommand(("git",), -9, b"", b"", timed_out=True, elapsed_s=60.0)
+    assert "60 s" in core_git.failure_text(late)
 
 
 def test_an_interrupted_checkout_leaves_nothing(
@@ -365,10 +367,13 @@ def test_homes_and_scratch_of_dead_processes_are_removed(temporary: Path, projec
         machine, pid, ticks, rest = path.name.removeprefix("flamegate-").split("-")
         dead.append(path.with_name(f"flamegate-{machine}-{pid}-{int(ticks) - 1}-{rest}"))
     other = temporary / "flamegate-notes"
-    for directory in (*dead, other):
-        write(directory, {"perf.data": "samples"})
-    assert worktree.remove_abandoned_homes(project / ".git") == ()
-    scratch.sweep_scratch()
-    assert [path.exists() for path in (*mine, *dead, other)] == [True, True, False, False, True]
+    for remove in (
+        lambda: worktree.remove_abandoned_homes(project / ".git"),
+        scratch.sweep_scratch,
+    ):
+        for directory in (*dead, other):
+            write(directory, {"perf.data": "samples"})
+        assert not remove()
+        assert [path.exists() for path in (*mine, *dead, other)] == [True, True, False, False, True]
     for directory in (*mine, other):
         shutil.rmtree(directory)

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.core.text import quote
+from pytest_flamegate.engines import ENGINES
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 from pytest_flamegate.receipt.types import Grade
@@ -30,22 +31,7 @@ MAX_STEPS = 2
 CHECKS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 
-_SCOPES = {
-    "embedded": "sequence",
-    "python": "sequence",
-    "openai": "sequence",
-    "llama-cpp": "sequence",
-    "benchmark": "sequence",
-    "command": "process",
-}
 _COVERED = {"sequence": ("sequence",), "process": ("process", "decode")}
-_RECIPES = {
-    "command": ("command",),
-    "python": ("target",),
-    "benchmark": ("target",),
-    "openai": ("serve", "url"),
-}
-"""The keys of a recipe of which an engine needs one to run again."""
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -97,9 +83,10 @@ def _check_scope(case: Submission) -> Iterator[str]:
     # A served engine relabelled as a program would get a less strict kernel policy.
     scope = case.evidence.clock_scope
     engine = case.evidence.workload.get("engine")
-    expected = _SCOPES.get(engine) if isinstance(engine, str) else None
-    if expected is not None and scope != expected:
-        yield f"The clocks of the engine {quote(engine)} cover the {expected}, not the {scope}."
+    known = ENGINES.get(str(engine))
+    if known is not None and scope != known.clock_scope:
+        expected = f"the {known.clock_scope}, not the {scope}"
+        yield f"The clocks of the engine {quote(engine)} cover {expected}."
     profile = case.evidence.profile
     if profile is not None and profile.covers not in _COVERED[scope]:
         yield f"The profile covers the {profile.covers}, but the clocks cover the {scope}."
@@ -286,7 +273,8 @@ def _lasted_after_start_s(run: Run) -> float:
 )
 def _check_recipe(case: Submission) -> Iterator[str]:
     recipe = case.evidence.workload
-    keys = _RECIPES.get(str(recipe.get("engine")), ())
+    engine = ENGINES.get(str(recipe.get("engine")))
+    keys = engine.origin_keys if engine is not None else ()
     stated = [value for name in keys if isinstance(value := recipe.get(name), (str, list, tuple))]
     if keys and not any(stated):
         yield f"The recipe of the engine {quote(recipe['engine'])} has no {' or '.join(keys)}."

@@ -9,10 +9,8 @@ import pytest
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
-from pytest_flamegate.engines import ENGINES
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt import Grade
-from pytest_flamegate.receipt.rules import origin
 from tests.made import Bundle, bundle
 from tests.receipt import gpu
 from tests.receipt.forgeries import book, draft
@@ -273,7 +271,3 @@ def test_messages_name_both_rates_and_the_hottest_function() -> None:
     assert f"{bundle().receipt.tokens_per_second:.1f} from the" in messages["E_TPS_MISMATCH"]
     assert '"i2s_gemv" is claimed' in messages["E_KERNEL_UNSEEN"]
     assert '(400 samples): the profile shows "ternary_gemv"' in messages["E_KERNEL_UNSEEN"]
-
-
-def test_the_scope_of_every_engine_is_known() -> None:
-    assert {*origin._SCOPES} == {*ENGINES}
