@@ -58,7 +58,8 @@ def picture_subtitle(evidence: Evidence, receipt: Receipt | None) -> str:
 def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str, str]:
     """Return the quiet clock and the wall clock's tokens/s, dashes if they were not measured.
 
-    Without a receipt the rate is that of the quiet clock. For a kernel benchmark both are of its
+    Without a receipt the rate is that of the quiet clock, as it is, and named so, if the process
+    shared its core with the other side of a comparison. For a kernel benchmark both are of its
     calls.
     """
     metrics, recipe = (evidence.metrics, evidence.workload) if evidence is not None else ((), {})
@@ -66,6 +67,8 @@ def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str
     calls_per_second = value_of(metrics, KERNEL_RATE_NAMES[0])
     rate = receipt.tokens_per_second if receipt is not None else 1.0 / cost_s if cost_s else None
     cells, unit = sections.NONE if rate is None else significant(rate), "tok"
+    if rate is not None and evidence is not None and any(run.shares_core for run in evidence.runs):
+        cells += " quiet"
     # The count is checked: a page may be made of a file that was never verified.
     if calls_per_second is not None and isinstance(calls, int) and calls > 0:
         cells, unit = f"{significant(calls_per_second)} calls", "call"
