@@ -79,22 +79,27 @@ def test_equal_inputs_give_equal_bytes() -> None:
     assert one == other
 
 
-def test_it_describes_itself_and_runs_and_loads_nothing() -> None:
+def test_it_describes_itself_follows_the_theme_and_runs_and_loads_nothing() -> None:
     svg = draw()
-    description = parse(svg).findtext("desc") or ""
+    root = parse(svg)
+    description = root.findtext("desc") or ""
     assert "1,312 samples" in description
     assert "ternary_gemv 71.6 %" in description
-    assert "<script" not in svg
-    assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
-    assert not re.search(r"\son\w+=", svg)
-
-
-def test_the_title_of_a_frame() -> None:
-    title = boxes(parse(draw()))["ternary_gemv"].findtext("title")
-    assert title == (
+    assert boxes(root)["ternary_gemv"].findtext("title") == (
         "ternary_gemv\nkernels.py · matmul\n940 samples · 71.6 % · 1.38 ms/token\nall of it itself"
     )
     assert "/token" not in draw(cpu_s_per_token=None)
+    assert "<script" not in svg
+    assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    assert not re.search(r"\son\w+=", svg)
+    sheet = root.findtext("style") or ""
+    light, dark = sheet.split("@media(prefers-color-scheme:dark)")
+    for kind in ("paper", "ink", "muted", "floor"):
+        assert f".{kind}{{fill:" in light
+        assert f".{kind}{{fill:" in dark
+    # It stands without its style sheet too.
+    groups = [each for each in root.iter("g") if each.get("class")]
+    assert all(f".{each.get('class')}{{fill:" in sheet and each.get("fill") for each in groups)
 
 
 def test_a_counted_profile_has_its_own_unit() -> None:
@@ -121,15 +126,11 @@ def test_names_are_clipped_to_their_box_and_lose_their_qualifier_first() -> None
         for samples, written in ((90, name), (9, shown)):
             root = draw_stacks(**{name: samples, "z": 100 - samples})
             assert written in {re.split(r"\d", text)[0] for text in texts(root)}
-
-
-def test_letters_of_any_width_are_clipped_to_their_box() -> None:
+    # The width of other letters is not known.
     root = draw_stacks(行列=1, main=1)
-    clipped = [svg for svg in root.iter("svg") if svg is not root]
-    assert ["".join(svg.itertext()) for svg in clipped] == ["行列50.0 %engine.py"]
-    place, box = ([each.get(k) for k in ("x", "y", "width")] for each in
-                  (clipped[0], boxes(root)["行列"]))  # fmt: skip
-    assert place == box
+    (clipped,) = (svg for svg in root.iter("svg") if svg is not root)
+    assert "".join(clipped.itertext()) == "行列50.0 %engine.py"
+    assert all(clipped.get(key) == boxes(root)["行列"].get(key) for key in ("x", "y", "width"))
 
 
 def test_the_legend_lists_the_categories_largest_first() -> None:
@@ -204,17 +205,6 @@ def test_impossible_figures_are_errors(
         flamegraph_html(Drawn("t", profile, cost_s), subtitle="")
 
 
-def test_it_follows_the_theme_and_stands_without_its_style_sheet() -> None:
-    root = parse(draw())
-    sheet = root.findtext("style") or ""
-    light, dark = sheet.split("@media(prefers-color-scheme:dark)")
-    for kind in ("paper", "ink", "muted", "floor"):
-        assert f".{kind}{{fill:" in light
-        assert f".{kind}{{fill:" in dark
-    groups = [each for each in root.iter("g") if each.get("class")]
-    assert all(f".{each.get('class')}{{fill:" in sheet and each.get("fill") for each in groups)
-
-
 # Differences
 
 
@@ -283,6 +273,11 @@ def test_the_picture_reads_by_the_answer_the_table_and_the_title() -> None:
     title = boxes(root)["attention"].findtext("title") or ""
     assert title.split("\n")[1] == "engine.py · itself unchanged"
     assert "with all it calls: 440 → 440 µs/token" in title
+    # A label on a mark takes ink that reads on it.
+    groups = [each for each in root.iter("g") if "rms" in "".join(each.itertext())]
+    inks = {each.get("class") for each in groups if each.find("text") is not None}
+    assert "on-more" in inks
+    assert not inks & {"on-same", "on-up3", "on-came"}
 
 
 def test_bars_and_boxes_are_on_one_scale_inside_the_card() -> None:
@@ -297,15 +292,3 @@ def test_bars_and_boxes_are_on_one_scale_inside_the_card() -> None:
         before, after = bars.values()
         assert after <= INNER + 2
         assert before / after == pytest.approx(found.total.base / found.total.head, abs=0.005)
-
-
-def test_a_label_on_a_mark_takes_ink_that_reads_on_it() -> None:
-    root = draw_difference(compared(slowed("rms_norm", 3.0)))
-    inks = {
-        group.get("class")
-        for group in root.iter("g")
-        for text in group.findall("text")
-        if "rms" in "".join(text.itertext())
-    }
-    assert "on-more" in inks
-    assert not inks & {"on-same", "on-up3", "on-came"}
