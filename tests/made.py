@@ -1,7 +1,7 @@
 """Receipts, evidence and profiles for tests. Nothing is random: equal arguments give equal bytes.
 
-``run``, ``metric``, ``hotspot``, ``profile_record`` and ``evidence`` make single parts, in which
-any field can be given. ``bundle`` makes a whole measurement that verifies as OBSERVED.
+``run``, ``metric``, ``profile_record`` and ``evidence`` make single parts, in which any field can
+be given. ``bundle`` makes a whole measurement that verifies as OBSERVED.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.observe.observation import Block, Observation, Role, Run
+from pytest_flamegate.observe.observation import Block, Role, Run
 from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.metrics import cost_of, figures, overhead_pct
@@ -86,22 +86,6 @@ def metric(name: str = "tokens_per_second", value: float = 1000.0, **changes: An
         clock="wall",
         samples=40,
         provenance="measured",
-    )
-    return replace(made, **changes)
-
-
-def hotspot(name: str, own: int, inclusive: int, samples: int, **changes: Any) -> Hotspot:
-    """Return a hotspot with ``own`` and ``inclusive`` of the profile's ``samples``."""
-    made = Hotspot(
-        name=name,
-        module="kernels.py",
-        kind="python",
-        category="other",
-        self_samples=own,
-        inclusive_samples=inclusive,
-        self_share=own / samples,
-        inclusive_share=inclusive / samples,
-        cpu_s_per_token=None,
     )
     return replace(made, **changes)
 
@@ -315,27 +299,19 @@ def bundle(
         + tuple(make_run(timed + index, "profiled") for index in range(profiled)),
         created,
     )
-    observation = Observation(
-        nonce=f"{seed:032x}",
-        runs=runs,
+    nonce = f"{seed:032x}"
+    profile, folded = _profile(runs, shares, nonce, program=program)
+    plain = evidence()
+    recipe = {"engine": engine, "max_tokens": length, "command": ["./engine"] if program else []}
+    recorded = replace(
+        plain,
+        nonce=nonce,
+        created=created,
+        workload={**plain.workload, **recipe},
         tokens=tokens,
         token_digest=token_digest(tokens),
-        token_source="yielded:byte",
-        differs_at=None,
-        clock_scope=clock_scope,
-        requested_environment=ENVIRONMENT,
-        effective_environment=ENVIRONMENT,
-    )
-    found = figures(observation.timed, observation.clock_scope, PROMPT_TOKENS)
-    profile, folded = _profile(runs, shares, observation.nonce, program=program)
-    recorded = evidence(
-        nonce=observation.nonce,
-        created=created,
-        tokens=tokens,
-        token_digest=observation.token_digest,
         clock_scope=clock_scope,
         runs=runs,
-        metrics=found,
         profile=profile,
         kernels=tuple(
             KernelSighting(spot.name, "profile", spot.self_samples)
@@ -343,15 +319,13 @@ def bundle(
             if spot.self_samples
         ),
     )
-    recipe = {"engine": engine, "max_tokens": length, "command": ["./engine"] if program else []}
-    recorded = replace(recorded, workload={**recorded.workload, **recipe})
     receipt = Receipt(
         timestamp=created,
         backend="cpu",
         deterministic=deterministic,
         tokens_requested=length,
         tokens_generated=length,
-        tokens_per_second=found[0].value,
+        tokens_per_second=1.0,  # recomputed below
         kernels=tuple(sighting.name for sighting in recorded.kernels),
         environment={
             **ENVIRONMENT,
@@ -439,10 +413,15 @@ def _profile(
         if count
     )
     counted = sorted(pooled.items(), key=lambda entry: -entry[1])
+
+    def spot(name: str, own: int, inclusive: int, module: str = "kernels.py") -> Hotspot:
+        counts = (own, inclusive, own / samples, inclusive / samples)
+        return Hotspot(name, module, "python", "other", *counts, cpu_s_per_token=None)
+
     spots = (
-        *(hotspot(name, count, count, samples) for name, count in counted if count),
-        hotspot("decode_step", 0, samples, samples, module="transformer.py"),
-        hotspot("main", 0, samples, samples, module="serving.py"),
+        *(spot(name, count, count) for name, count in counted if count),
+        spot("decode_step", 0, samples, "transformer.py"),
+        spot("main", 0, samples, "serving.py"),
     )
     covers: Literal["process", "sequence"] = "process" if program else "sequence"
     record = profile_record(processes, covers=covers, hotspots=spots, nonce=nonce)

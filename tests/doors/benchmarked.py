@@ -1,6 +1,6 @@
 """A repository with one benchmark in it, for the tests that gate it."""
 
-from tests.doors.project import Project
+from tests.doors.project import IGNORED, Project
 
 KERNEL = "from toy import hash_round\n\n\ndef kernel(x):\n    return hash_round(x, {rounds})\n"
 MARK = 'throughput="10%", elements=lambda start: 100 * start, bytes=800'
@@ -27,5 +27,6 @@ def repository(project: Project) -> Project:
     project.write("conftest.py", "")
     project.write("kernel.py", KERNEL.format(rounds=1000))
     project.write("test_kernels.py", TEST.format(mark=MARK))
+    project.write(".gitignore", f"{IGNORED}*.json\n")
     project.commit()
     return project
