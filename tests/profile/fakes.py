@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.profile.profilers import perf, perf_data, pyspy, tools
 from tests.profile.profiles import DATA
 
 _PROGRAM = """#!{python} -SE
@@ -105,41 +104,26 @@ class Tools:
 
     def add(self, name: str, plan: dict[str, Any], **changes: Any) -> Path:
         """Put a fake ``name`` there that follows ``plan`` with ``changes`` to it."""
-        written = self.directory / f"{name}.json"
-        written.write_text(json.dumps({**plan, **changes}))
-        program = self.directory / name
-        program.write_text(_PROGRAM.format(python=sys.executable, plan=str(written)))
-        program.chmod(0o755)
-        return program
+        return _install(self.directory, name, _PROGRAM, {**plan, **changes})
+
+
+def _install(directory: Path, name: str, text: str, plan: dict[str, Any]) -> Path:
+    written, program = directory / f"{name}.json", directory / name
+    written.write_text(json.dumps(plan))
+    program.write_text(text.format(python=sys.executable, plan=str(written)))
+    program.chmod(0o755)
+    return program
 
 
 PERF_DENIED = """Error:
 Access to performance monitoring and observability operations is limited.
 Consider adjusting /proc/sys/kernel/perf_event_paranoid setting to open
 """
-SPY_SECCOMP = """Error: Failed to suspend process
-
-Caused by:
-    0: EPERM: Operation not permitted
-
-Stack backtrace:
-   0: <E as anyhow::context::ext::StdError>::ext_context
-"""
-SPY_NO_PYTHON = "Error: Failed to find python version from target process\n"
 
 
 def failing(stderr: str, code: int = 255) -> dict[str, Any]:
     """Return the change to a plan with which recording fails."""
     return {"record": {"err": stderr, "code": code}}
-
-
-def shorten_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give tools two seconds to answer, for tests in which they hang."""
-    for module in (perf, pyspy):
-        monkeypatch.setattr(module, "ANSWER_TIMEOUT_S", 2.0)
-        monkeypatch.setattr(module, "STOP_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(tools, "VERSION_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(perf_data, "READ_TIMEOUT_S", 1.0)
 
 
 _VALGRIND = """#!{python} -SE
@@ -149,7 +133,7 @@ if sys.argv[1] == "--version":
     print("valgrind-3.19.0")
     sys.exit(0)
 plan = json.load(open({plan!r}))
-json.dump([sys.argv[1:], dict(os.environ)], open({seen!r}, "w"))
+json.dump([sys.argv[1:], dict(os.environ)], open({plan!r} + ".seen", "w"))
 options = dict(each.split("=", 1) for each in sys.argv[1:] if each.startswith("--") and "=" in each)
 program = sys.argv[1:]
 while program and program[0].startswith("--"):
@@ -196,17 +180,11 @@ class FakeValgrind:
 
     def __init__(self, tools: Tools | Path, **plan: Any) -> None:
         directory = tools if isinstance(tools, Path) else tools.directory
-        written = directory / "valgrind.json"
-        self._seen = directory / "seen.json"
-        written.write_text(json.dumps(plan))
-        program = directory / "valgrind"
-        program.write_text(
-            _VALGRIND.format(python=sys.executable, plan=str(written), seen=str(self._seen))
-        )
-        program.chmod(0o755)
+        self._seen = directory / "valgrind.json.seen"
+        _install(directory, "valgrind", _VALGRIND, plan)
 
     @property
     def seen(self) -> tuple[list[str], dict[str, str]]:
         """The arguments and the environment of its last run."""
-        arguments, environment = json.loads(Path(self._seen).read_text())
+        arguments, environment = json.loads(self._seen.read_text())
         return arguments, environment

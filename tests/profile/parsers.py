@@ -46,6 +46,13 @@ def _callgrind(data: bytes) -> object:
     return parse_callgrind(io.TextIOWrapper(io.BytesIO(data), "utf-8", "surrogateescape"))
 
 
+def _words(data: bytes) -> object:
+    pyspy.remove_own_lines(data)
+    quoted = tools.failure_error("perf", data, 1).reason
+    numbers = pyspy.count_failures(data), perf_data.parse_stats(data)
+    return quoted, numbers, b"sample_freq" in data and perf_data.parse_evlist(data)
+
+
 def _result(data: bytes) -> object:
     """Any of the readers that knows the bytes, or the one of JSON that looks into most."""
     found = detect_import_format(data)
@@ -108,16 +115,6 @@ PARSERS: dict[str, Parser] = {
             (_SAMPLE + b"py::f:/", b" (/tmp/jitted-7-1.so)\n\n"),
         ),
     ),
-    "perf evlist": Parser(
-        perf_data.parse_evlist,
-        tuple(path.read_bytes() for path in sorted(DATA.glob("evlist-*.txt"))),
-        _split("sample_freq }: |, sample_type: |sample_stack_user: |CALLCHAIN|: |\n"),
-    ),
-    "perf stats": Parser(
-        perf_data.parse_stats,
-        (b"Aggregated stats:\n  SAMPLE events: 10\n  UNTHROTTLE events:  3  ( 0.1%)\n",),
-        (*_split("THROTTLE events:| |UN|\n"), b"9" * 30),
-    ),
     "speedscope": Parser(
         pyspy.parse_recording,
         ((DATA / "py-spy-speedscope.json").read_bytes(),),
@@ -129,19 +126,21 @@ PARSERS: dict[str, Parser] = {
             (b'{"shared":{"frames":[', b']},"profiles":[]}'),
         ),
     ),
-    "py-spy's words": Parser(
-        lambda data: (pyspy.count_failures(data), pyspy.remove_own_lines(data)),
+    "words of perf and py-spy": Parser(
+        _words,
         (
-            b"py-spy> Sampling process 100 times a second. Press Control-C to exit.\n\nout\n"
-            b"\npy-spy> Stopped sampling because Control-C pressed\n"
+            b"py-spy> Sampling process 100 times a second.\n\nout\n\npy-spy> Stopped sampling\n"
             b"py-spy> Wrote speedscope file to 'x'. Samples: 95 Errors: 5\n",
+            b"Error:\nNo permission to enable cycles event.\nStack backtrace:\n 0: x\n",
+            *(path.read_bytes() for path in sorted(DATA.glob("evlist-*.txt"))),
         ),
-        (*_split("py-spy> |py-spy> Wrote |Samples: 1 Errors: 2|\n| "), b"9" * 20),
-    ),
-    "a tool's words": Parser(
-        lambda data: tools.failure_error("perf", data, 1).reason,
-        (b"Error:\nNo permission to enable cycles event.\n", b"Stack backtrace:\n 0: x\n"),
-        _split("[ perf record: |Events enabled|py-spy> |\x1b[31m|Stack backtrace:|\n"),
+        (
+            *_split(
+                "py-spy> |py-spy> Wrote |Samples: 1 Errors: 2|\n| |: |sample_freq }: |CALLCHAIN"
+            ),
+            *_split(", sample_type: |sample_stack_user: |THROTTLE events:|UN|[ perf record: "),
+            *(b"9" * 30, b"\x1b[31m", b"Stack backtrace:", b"Events enabled"),
+        ),
     ),
     "callgrind": Parser(
         _callgrind,

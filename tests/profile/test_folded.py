@@ -50,16 +50,12 @@ def test_folded_text_reads_back_exactly(stacks: dict[Stack, int]) -> None:
     assert text.count("\n") == len(stacks)
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        *(python("a;b"), python("a\nb"), python("f", "copy (1).py")),
-        *(native("f", "kernel"), native("f", "a [b"), Frame("f", "libc.so.6", "system")),
-    ],
-)
-def test_a_frame_that_would_not_read_back_is_not_written(frame: Frame) -> None:
-    with pytest.raises(ValueError, match="not normalised"):
-        format_frame(frame)
+def test_a_frame_that_would_not_read_back_is_not_written() -> None:
+    names = [python("a;b"), python("a\nb"), python("f", "copy (1).py")]
+    modules = [native("f", "kernel"), native("f", "a [b"), Frame("f", "libc.so.6", "system")]
+    for frame in names + modules:
+        with pytest.raises(ValueError, match="not normalised"):
+            format_frame(frame)
 
 
 @pytest.mark.parametrize(
