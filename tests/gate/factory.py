@@ -1,14 +1,27 @@
 """Evidence made to measure: times in µs per token, profiles as counts by frame, and pairs."""
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import pytest
+
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
-from pytest_flamegate.gate import GatedRun, GatePolicy, PairedBase, StoredBaseline, Verdict, judge
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate import (
+    GatedRun,
+    GatePolicy,
+    PairedBase,
+    StoredBaseline,
+    Verdict,
+    headline,
+    judge,
+)
 from pytest_flamegate.gate.hotspots import ShareDrift
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess
 from pytest_flamegate.observe.observation import Block, Run
@@ -210,7 +223,7 @@ def judge_stored(
     """Judge ``new`` against a stored baseline; ``run`` holds further fields of the `GatedRun`."""
     baseline = None if old is None else StoredBaseline(old, tuple(batches))
     policy = GatePolicy(thresholds or Thresholds(), share_drift, analyses, ci)
-    return judge(GatedRun(new, **{"grade": "OBSERVED", **run}), baseline, policy)
+    return checked(judge(GatedRun(new, **{"grade": "OBSERVED", **run}), baseline, policy))
 
 
 def judge_paired(
@@ -223,7 +236,31 @@ def judge_paired(
 ) -> Verdict:
     """Judge ``head`` against a base measured in pairs; ``pairs`` are fields of the `PairedBase`."""
     policy = GatePolicy(thresholds or Thresholds(), share_drift)
-    return judge(GatedRun(head, "OBSERVED"), PairedBase(base, **pairs), policy)
+    return checked(judge(GatedRun(head, "OBSERVED"), PairedBase(base, **pairs), policy))
+
+
+def checked(verdict: Verdict) -> Verdict:
+    """Check that every reason has a code and whole sentences, and the headline one line."""
+    for reason in verdict.reasons:
+        assert re.fullmatch(r"[EWI]_[A-Z_]+", reason.code)
+        assert_sentences(reason.message)
+    assert re.fullmatch(verdict.verdict.replace("_", " ") + ": .+", headline(verdict))
+    return verdict
+
+
+def assert_sentences(message: str) -> None:
+    assert re.search(r"\.$", message), message
+    assert not re.search(r"\. [a-z]", message), message
+    assert sum(map(str.islower, message)) > sum(map(str.isupper, message)), message
+
+
+@contextmanager
+def undecided(start: str) -> Iterator[None]:
+    """Expect an error whose code, problem and remedy begin so."""
+    with pytest.raises(UndecidedError, match=f"^{re.escape(start)}") as raised:
+        yield
+    assert_sentences(raised.value.problem)
+    assert_sentences(raised.value.remedy)
 
 
 def codes(verdict: Verdict) -> list[str]:

@@ -13,7 +13,6 @@ from jsonschema import Draft202012Validator
 
 from pytest_flamegate.bricks.record import BrickRun, ThreadTotals
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import encode_json, encode_plain
 from pytest_flamegate.gate import ErrorRates, Signal, Verdict, headline, verdict_document
 from pytest_flamegate.gate.brick_costs import (
@@ -35,6 +34,7 @@ from tests.gate.factory import (
     scaled,
     shifted,
     sides,
+    undecided,
 )
 from tests.receipt.documents import load_schema
 
@@ -69,7 +69,7 @@ def test_own_time_and_plain_means() -> None:
     holding = row("Block", 10.0, self_ns=CALLS * 1_000)
     assert cost_of(holding).call_us == pytest.approx((1.0,))
     assert cost_of(row("RmsNorm", 2.0, durations={})).call_us == pytest.approx((2.0,))
-    partly = row("RmsNorm", 2.0, slow=100, slow_us=9.0, durations={"2000": CALLS})
+    partly = row("RmsNorm", 2.0, slow=100, slow_us=9.0, durations={"2000": 200, "3000": 200})
     assert cost_of(partly).call_us == pytest.approx((3.4,))
 
 
@@ -126,7 +126,7 @@ SHORT_THREAD = (ThreadTotals("main", 1, 1),)
 @pytest.mark.parametrize(
     ("first", "code"),
     [
-        ({"totals": ()}, "E_NO_BRICKS"),
+        ({"totals": ()}, "E_NO_BRICKS: A brick run of the current side recorded no call of any"),
         ({"tokens": 0}, "E_NO_TOKENS"),
         ({"totals": (row("Up", 2.0), row("X", 2.0, calls=1, self_ns=-1))}, "E_IMPOSSIBLE_FIGURE"),
         ({"totals": (row("Up", 2.0), replace(row("X", 2.0), calls=0))}, "E_IMPOSSIBLE_FIGURE"),
@@ -140,7 +140,7 @@ SHORT_THREAD = (ThreadTotals("main", 1, 1),)
     ],
 )
 def test_brick_runs_that_cannot_be_judged(first: dict[str, Any], code: str) -> None:
-    with pytest.raises(UndecidedError, match=code):
+    with undecided(code):
         check_brick_runs((replace(NEW[0], **first), *NEW[1:]), "current side")
 
 
@@ -157,7 +157,8 @@ def test_brick_runs_that_can() -> None:
         lanes = (*each.lanes, ThreadTotals("other", each.lanes[0].self_ns, 1))
         threads.append(replace(each, lanes=lanes, totals=(*each.totals, up)))
     check_brick_runs(threads, "current side")
-    with pytest.raises(UndecidedError, match="Accept a new baseline"):
+    missing = "There is no brick run of the baseline, and a budget is declared."
+    with undecided(f"E_NO_BRICKS: {missing} Accept a new baseline, with an engine"):
         check_brick_runs((), "baseline")
 
 
@@ -407,6 +408,7 @@ def test_pairs_judge_bricks_of_both_sides() -> None:
     assert (narrow.ci_low_pct or 0.0) > (wide.ci_low_pct or 0.0)
     (brick,) = encode_plain(verdict_document(verdict))["bricks"]
     assert brick["decisions"] == {"us/token": "regressed", "us/call": "regressed"}
-    assert brick["baseline"]["calls_per_token"] == 4.0
+    assert (brick["baseline"]["calls_per_token"], brick["baseline"]["processes"]) == (4.0, 5)
+    assert brick["baseline"]["us_per_token"] == pytest.approx(8.0, rel=0.02)
     assert brick["current"]["us_per_call"] == pytest.approx(2.4, rel=0.02)
     assert (brick["budget_us_per_call"], brick["allowed_growth_pct"]) == (1.0, 10.0)

@@ -111,6 +111,8 @@ def test_values_of_both_sides_are_shown() -> None:
     mixed = replace(mixed, runs=(*mixed.runs[:3], *bare.runs[3:]))
     (found,) = compare(baseline(profile=PROFILE), mixed).differences
     assert found.message == "run delay differs: measured at the baseline, in some blocks now."
+    shorter = compare(baseline(profile=PROFILE), now(tokens=("52", "10")))
+    assert shorter.differences[0].message == "token 2 differs: '81' at the baseline, the end now."
     less = baseline(profile=PROFILE, machine={"python": MACHINE["python"]})
     assert {each.current for each in compare(now(), less).differences} == {"absent"}
     # Another Python of machine and profiler is reported once.

@@ -177,7 +177,8 @@ def test_an_excuse_waits_for_a_cost_that_is_not_settled() -> None:
     assert (hotspot.finding, hotspot.decision) == ("unsettled", "inconclusive")
     assert hotspot.helped_by == ("profiled",)
     assert hotspot.reason is not None
-    assert "which is not shown yet" in hotspot.reason.message
+    assert hotspot.reason.code == "E_SHARE_UNSETTLED"
+    assert hotspot.reason.message.endswith("got faster, which is not shown yet.")
 
 
 def test_without_times_a_drift_waits_for_them() -> None:

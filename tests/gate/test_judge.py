@@ -167,13 +167,17 @@ def test_a_verdict_holds_everything_it_was_reached_by() -> None:
 def test_a_copied_baseline_is_dishonest(old: Evidence) -> None:
     found = judge_stored(old, evidence())
     assert (found.verdict, codes(found)) == ("dishonest", ["E_COPIED_BASELINE"])
+    same = (
+        "process 100 took the same times" if old.runs[0].blocks == evidence().runs[0].blocks else ""
+    )
+    assert same in found.reasons[0].message
 
 
 def test_sides_that_differ_neither_pass_nor_fail() -> None:
     found = judge_stored(baseline(), evidence(SLOW, model_sha256="b" * 64, clock_scope="process"))
     assert found.verdict == "not_comparable"
     assert codes(found) == ["E_MODEL_DIFFERS", "E_CLOCK_DIFFERS"]
-    assert not any((found.more_processes, found.is_suspicious))
+    assert not any((found.more_processes, found.is_suspicious, found.current_processes))
 
 
 def test_another_state_of_the_machine_is_not_comparable_and_may_pass_by() -> None:
@@ -235,7 +239,8 @@ def test_without_a_baseline_the_rates_are_shown() -> None:
     assert rate.current == pytest.approx(1000.0, rel=1e-3)
     assert "Accept this run with --flamegate-update." in found.reasons[0].message
     in_ci = judge_stored(None, evidence(), ci=True)
-    assert "--flamegate-against=origin/main" in in_ci.reasons[0].message
+    remedy = "this machine. Compare with a revision instead: --flamegate-against=origin/main."
+    assert in_ci.reasons[0].message.endswith(remedy)
     assert codes(judge_stored(None, evidence(QUIET[:2]))) == ["E_NO_BASELINE", "E_FEW_PROCESSES"]
 
 

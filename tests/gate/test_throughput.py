@@ -1,6 +1,7 @@
 """Tokens per second against a stored baseline: decisions, views, batches and their limits."""
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -144,6 +145,13 @@ def test_few_or_constant_processes_decide_nothing(
     signal, rate = judge_throughput(measurement(old), measurement(new), 5.0, ONCE)
     assert (rate, signal.decision, signal.change_pct) == (None, "inconclusive", None)
     assert (codes(signal), signal.helped_by, signal.threshold_pct) == ([code], helped, 5.0)
+    side, again = "baseline", "Accept a new baseline (--"
+    if len(old) > 2:
+        side, again = "current", "Give it more time (--"
+    if code == "E_FEW_PROCESSES":
+        assert re.match(
+            rf"The {side} side has .* needs 3\. {re.escape(again)}", signal.reasons[0].message
+        )
 
 
 @pytest.mark.parametrize(
