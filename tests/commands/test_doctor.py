@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_flamegate.commands import doctor as doctor_command
-from pytest_flamegate.commands.doctor import _check_bandwidth, _check_clocks
-from pytest_flamegate.core import clocks, process
+from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.observe.gpu import DeviceNode, ObservedDevices
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
@@ -119,9 +118,7 @@ def test_a_profiler_that_replaces_another_is_reported_with_the_reason(doctor: Do
     [
         (ObservedDevices(), "gpu -- no NVIDIA device: receipts say cpu"),
         (
-            ObservedDevices(
-                nodes=(DeviceNode("/dev/nvidia0", 0),), control=True, kernel_driver="550.54"
-            ),
+            ObservedDevices((DeviceNode("/dev/nvidia0", 0),), control=True, kernel_driver="550.54"),
             "gpu -- NVML, the driver's library, reported no version. Receipts say cpu; "
             "pip install 'pytest-flamegate[gpu]'",
         ),
@@ -137,40 +134,33 @@ def test_a_gpu_has_one_line(
     assert [each for each in text.splitlines() if each.startswith("gpu ")] == [line]
 
 
-@pytest.mark.parametrize(
-    ("directory", "reason"),
-    [("taken/here", "Not a directory"), ("x" * 5000, "File name too long")],
-)
 def test_an_artifact_directory_that_cannot_be_written_is_reported(
-    doctor: Doctor, project: Path, directory: str, reason: str
+    doctor: Doctor, project: Path
 ) -> None:
-    (project / "pytest.ini").write_text(f"[pytest]\nflamegate_dir = {directory}\n")
     (project / "taken").touch()
-    text = doctor(SAMPLES)[1]
-    (line,) = [line for line in text.splitlines() if line.startswith("artifacts")]
-    assert line.endswith(f" cannot be written: {reason}")
-    assert describe_permissions() in text
+    for directory, reason in (
+        ("taken/here", "Not a directory"), ("x" * 5000, "File name too long")
+    ):  # fmt: skip
+        (project / "pytest.ini").write_text(f"[pytest]\nflamegate_dir = {directory}\n")
+        text = doctor(SAMPLES)[1]
+        (line,) = [line for line in text.splitlines() if line.startswith("artifacts")]
+        assert line.endswith(f" cannot be written: {reason}")
+        assert describe_permissions() in text
 
 
-def test_the_bandwidth_is_printed_only_if_it_is_known(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_bandwidth_is_printed_if_it_is_known_and_a_busy_machine_is_not_ok(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(process, "run", None)
-    assert _check_bandwidth() == []
+    assert "\nmemory " not in doctor(SAMPLES)[1]
     known = Bandwidth(20e9, 512 << 20, 9, 1, 0.0)
     monkeypatch.setattr(doctor_command, "find_known_bandwidth", lambda: known)
-    ((name, good, words),) = _check_bandwidth()
-    assert (name, good) == ("memory", True)
-    assert words.startswith("read at 20.0 GB/s by 1 thread")
-
-
-@pytest.mark.parametrize(("pressure_pct", "is_good"), [(3.0, True), (99.0, False), (None, False)])
-def test_a_busy_machine_is_not_ok(
-    monkeypatch: pytest.MonkeyPatch, pressure_pct: float | None, is_good: bool
-) -> None:
-    monkeypatch.setattr(clocks, "read_cpu_pressure_pct", lambda: pressure_pct)
-    checks = {name: (good, details) for name, good, details in _check_clocks()}
-    assert checks["pressure"][0] is is_good
-    if pressure_pct:
-        assert f"{pressure_pct:.0f} % of the last 10 s" in checks["pressure"][1]
+    for pressure_pct, line in (
+        (3.0, "pressure ok 3 % of the last 10 s"),
+        (99.0, "pressure -- 99 % of the last 10 s"),
+        (None, "pressure -- the kernel reports no CPU pressure"),
+    ):
+        monkeypatch.setattr(clocks, "read_cpu_pressure_pct", lambda pct=pressure_pct: pct)
+        text = doctor(SAMPLES)[1]
+        assert f"\n{line}" in text
+        assert "\nmemory ok read at 20.0 GB/s by 1 thread" in text
