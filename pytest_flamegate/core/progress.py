@@ -113,14 +113,10 @@ class LogProgress(Progress):
 
     _wrote_s = 0.0
 
-    def begin(self, workload: str) -> None:
-        """Start the clock; the first line is due after 10 s."""
-        super().begin(workload)
-        self._wrote_s = self._began_s
-
     def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
         """Write a line if one is due, or if a phase begins that may take any time."""
-        if remaining_s is not None and time.monotonic() - self._wrote_s < LOG_EVERY_S:
+        since_s = max(self._wrote_s, self._began_s)
+        if remaining_s is not None and time.monotonic() - since_s < LOG_EVERY_S:
             return
         self._wrote_s = time.monotonic()
         parts = [phase, detail]

@@ -82,32 +82,31 @@ class Endpoint:
     key_variable: str | None = None
 
 
-_THREAD_VARIABLES = {
-    "OMP_NUM_THREADS": "{threads}",
+THREAD_VARIABLES: Mapping[str, str] = {
+    **{f"{name}_NUM_THREADS": "{threads}" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")},
     "OMP_DYNAMIC": "false",
-    "OPENBLAS_NUM_THREADS": "{threads}",
-    "MKL_NUM_THREADS": "{threads}",
     "MKL_DYNAMIC": "false",
     "MKL_CBWR": "COMPATIBLE",
-    "NUMEXPR_NUM_THREADS": "{threads}",
     "PYTHONHASHSEED": "0",
 }
-_LIBRARY_VARIABLES = _THREAD_VARIABLES | {
+LIBRARY_VARIABLES: Mapping[str, str] = {
+    **THREAD_VARIABLES,
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "RAYON_NUM_THREADS": "{threads}",
 }
-THREAD_VARIABLES: Mapping[str, str] = MappingProxyType(_THREAD_VARIABLES)
-LIBRARY_VARIABLES: Mapping[str, str] = MappingProxyType(_LIBRARY_VARIABLES)
-PROGRAM_VARIABLES: Mapping[str, str] = MappingProxyType(
-    _LIBRARY_VARIABLES
-    | {
-        "TOKENIZERS_PARALLELISM": "false",
-        "LLAMA_ARG_THREADS": "{threads}",
-        "BITNET_DETERMINISTIC": "1",
-        "BITNET_SEED": "{seed}",
-        "RUST_LOG": "warn",
-    }
-)
+PYTHON_VARIABLES: Mapping[str, str] = {
+    **LIBRARY_VARIABLES,
+    "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+}
+PROGRAM_VARIABLES: Mapping[str, str] = {
+    **LIBRARY_VARIABLES,
+    "TOKENIZERS_PARALLELISM": "false",
+    "LLAMA_ARG_THREADS": "{threads}",
+    "BITNET_DETERMINISTIC": "1",
+    "BITNET_SEED": "{seed}",
+    "RUST_LOG": "warn",
+}
 
 Lasting = Served | Endpoint
 """Plans of a process that generates again and again, and is clocked from outside."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import ReceiptError, ToolError
@@ -80,25 +80,19 @@ class _StatedReport:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _StatedFacts:
-    facts: Annotated[
-        dict[Annotated[str, limit(**_NAME)], Annotated[str, limit(max_length=4096)]],
-        limit(max_length=64),
-    ]
+_Facts = Annotated[
+    dict[Annotated[str, limit(**_NAME)], Annotated[str, limit(max_length=4096)]],
+    limit(max_length=64),
+]
 
 
 def read_facts(document: object) -> Mapping[str, str]:
     """Return an engine's description of itself: texts by name. ``ToolError`` ``E_BAD_REPORT``."""
     remedy = "Have its facts be a mapping of short names to texts, such as the library's version."
-    found = _decode({"facts": document}, _StatedFacts, "The engine's description", remedy)
-    return MappingProxyType(found.facts)
+    return MappingProxyType(_decode(document, _Facts, "The engine's description", remedy))
 
 
-_T = TypeVar("_T")
-
-
-def _decode(document: object, kind: type[_T], subject: str, remedy: str) -> _T:
+def _decode(document: object, kind: Any, subject: str, remedy: str) -> Any:
     from pytest_flamegate.core.json import decode_plain
 
     try:

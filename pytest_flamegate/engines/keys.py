@@ -24,10 +24,11 @@ KEYS = frozenset({*_COMMON_KEYS, *_THRESHOLDS, *OPTIONS})
 _SYSTEM_TEXTS = ("command", "build", "target", "model", "tokenizer", "serve", "receipt")
 REQUIRED = ("prompt", "max_tokens")
 _EXAMPLES = {
-    "command": 'command = ["program", "argument"]: one string for each argument, no shell',
-    "build": 'build = ["program", "argument"]: one string for each argument, no shell',
+    **{
+        name: f'{name} = ["program", "argument"]: one string for each argument, no shell'
+        for name in ("command", "build", "serve")
+    },
     "env": 'env = { BITNET_SEED = "42" }: values are strings',
-    "serve": 'serve = ["program", "argument"]: one string for each argument, no shell',
     "library": "no library: llama-cpp-python is a recipe of the engine python",
 }
 

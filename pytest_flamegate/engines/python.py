@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.engines.base import LIBRARY_VARIABLES, ROUND, Engine, Plan, Served
+from pytest_flamegate.engines.base import PYTHON_VARIABLES, ROUND, Engine, Plan, Served
 
 TRACERS = ("torch", "target")
 """Who writes the trace of the kernels: torch.profiler around the target, or the target itself."""
@@ -37,13 +37,7 @@ class Python(Engine):
     options = PythonOptions
     runs_python = True
     origin_keys = ("target",)
-    variables = MappingProxyType(
-        {
-            **LIBRARY_VARIABLES,
-            "TOKENIZERS_PARALLELISM": "false",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        }
-    )
+    variables = PYTHON_VARIABLES
 
     def validate(self, workload: Workload) -> None:
         """Raise ``UsageError`` ``E_NO_TARGET`` for a missing or misspelt target."""

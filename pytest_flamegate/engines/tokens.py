@@ -111,12 +111,7 @@ def cut(tokenizer: Any, data: bytes, path: Path) -> list[tuple[str, int]]:
     # An undecodable byte becomes one character, so that bytes and characters can be matched.
     escaped = data.decode("utf-8", "surrogateescape")
     text = "".join("�" if "\udc80" <= each <= "\udcff" else each for each in escaped)
-    starts = [
-        0,
-        *accumulate(
-            1 if "\udc80" <= each <= "\udcff" else len(each.encode("utf-8")) for each in escaped
-        ),
-    ]
+    starts = [0, *accumulate(len(each.encode("utf-8", "surrogateescape")) for each in escaped)]
     try:
         encoded = tokenizer.encode(text, add_special_tokens=False)
     except Exception as error:  # the library raises no other

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.core.files import is_file, path_text, real_path
+from pytest_flamegate.core.files import is_file, path_text, read_bounded, real_path
 from pytest_flamegate.models.files import model_files, model_sha256, parse_part_name, read_stamps
 from pytest_flamegate.models.gguf import GGML_TYPES, ModelHeader, TensorInfo, Value, read_header
 
@@ -75,20 +75,15 @@ def find_hub_files(pattern: str) -> list[Path]:
         snapshots = [
             each for each in sorted((model / "snapshots").glob("*")) if real_path(each) == each
         ]
-        main = model / "snapshots" / _read_main(model)
+        name = ""
+        with suppress(FlamegateError):
+            name = read_bounded(model / "refs" / "main", 256).decode("ascii", "replace").strip()
+        main = model / "snapshots" / name
         for snapshot in [main] if main in snapshots else snapshots:
             found += find_files(snapshot, pattern)
     return [
         cache / path.relative_to(inside) for path in found if real_path(path).is_relative_to(inside)
     ]
-
-
-def _read_main(model: Path) -> str:
-    try:
-        with (model / "refs" / "main").open("rb") as file:
-            return file.read(256).decode("ascii", "replace").strip()
-    except (OSError, ValueError):
-        return ""
 
 
 def find_model(declared: str | None, directory: Path) -> Path:

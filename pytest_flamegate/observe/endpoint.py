@@ -172,14 +172,12 @@ class EndpointProcess(engine_process.EngineProcess):
     def _require_running(self) -> None:
         if self._child is not None:
             engine_process.check_output_size(self._workload, self._child)
-            if (status := self._child.poll()) is not None:
-                raise engine_process.engine_died_error(
-                    self._workload, status, self._child.stderr_text()
-                )
+            if error := self._find_end(0.0):
+                raise error
 
-    def _find_end(self) -> ToolError | None:
+    def _find_end(self, timeout_s: float = 1.0) -> ToolError | None:
         """Return the error of a server that was started here and has ended; None if it runs."""
-        if self._child is None or (status := self._child.wait(1.0)) is None:
+        if self._child is None or (status := self._child.wait(timeout_s)) is None:
             return None
         return engine_process.engine_died_error(self._workload, status, self._child.stderr_text())
 
@@ -263,11 +261,8 @@ class EndpointProcess(engine_process.EngineProcess):
 
     def _complete(self, max_tokens: int) -> completions.Completion:
         answer = self._request(max_tokens)
-        engine_process.check_token_count(
-            self._workload, max(len(answer.pieces), answer.counted or 0)
-        )
-        if not answer.pieces:
-            engine_process.check_token_count(self._workload, 0)
+        count = max(len(answer.pieces), answer.counted or 0) if answer.pieces else 0
+        engine_process.check_token_count(self._workload, count)
         if answer.cached:
             raise ToolError(
                 "E_PROMPT_CACHED",
