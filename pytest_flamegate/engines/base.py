@@ -83,8 +83,11 @@ class Endpoint:
 
 
 THREAD_VARIABLES: Mapping[str, str] = {
-    **{f"{name}_NUM_THREADS": "{threads}" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")},
+    "OMP_NUM_THREADS": "{threads}",
     "OMP_DYNAMIC": "false",
+    "OPENBLAS_NUM_THREADS": "{threads}",
+    "MKL_NUM_THREADS": "{threads}",
+    "NUMEXPR_NUM_THREADS": "{threads}",
     "MKL_DYNAMIC": "false",
     "MKL_CBWR": "COMPATIBLE",
     "PYTHONHASHSEED": "0",
