@@ -177,7 +177,7 @@ def _compare_formulas(baseline: Evidence, current: Evidence) -> Iterator[FieldDi
     from pytest_flamegate.receipt.formulas import differing_formulas
 
     for each in differing_formulas(baseline.metrics, current.metrics):
-        yield from _compare_values(f"{each.field} of {each.second.name}", *each.values, each.code)
+        yield from _compare_values(f"{each.field} of {each.names[1]}", *each.values, each.code)
 
 
 def _compare_profilers(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.files import read_bounded, require_confined
@@ -74,14 +74,6 @@ class StoredPath:
 
 
 LineT = TypeVar("LineT")
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryLines(Generic[LineT]):
-    """The valid lines of a history, oldest first, and a sentence for each invalid one."""
-
-    lines: tuple[LineT, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +224,17 @@ def _is_baseline(path: Path) -> bool:
     return any(not entry.name.startswith(".") for entry in path.iterdir())
 
 
-def read_history(path: Path, decode: Callable[[object], LineT]) -> HistoryLines[LineT]:
-    """Return the lines of ``path``, one JSON document each; none if there is no such file.
+def read_history(
+    path: Path, decode: Callable[[object], LineT]
+) -> tuple[tuple[LineT, ...], tuple[str, ...]]:
+    """Return the lines of ``path``, oldest first, and a sentence for each invalid one.
 
-    ``decode`` raises ``ReceiptError`` for a document that is not such a line. ToolError or
-    ReceiptError if the file cannot be read, or is larger than 256 MiB.
+    A line is one JSON document. There are none if there is no such file. ``decode`` raises
+    ``ReceiptError`` for a document that is not such a line. ToolError or ReceiptError if the file
+    cannot be read, or is larger than 256 MiB.
     """
     if not os.path.lexists(path):
-        return HistoryLines()
+        return (), ()
     *complete, rest = read_bounded(path, _HISTORY_MAX_BYTES).split(b"\n")
     lines, warnings = [], []
     for number, data in enumerate(complete, 1):
@@ -255,7 +250,7 @@ def read_history(path: Path, decode: Callable[[object], LineT]) -> HistoryLines[
     if rest:
         # A line is complete only with its newline.
         warnings.append(f"Line {len(complete) + 1} of {path} is ignored: it was cut off.")
-    return HistoryLines(tuple(lines), tuple(warnings))
+    return tuple(lines), tuple(warnings)
 
 
 def _append(path: Path, line: Mapping[str, object]) -> None:

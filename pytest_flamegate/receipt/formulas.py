@@ -26,12 +26,12 @@ _SAME_QUANTITY = {"output_tokens_per_second": "tokens_per_second"}
 
 @dataclass(frozen=True, slots=True)
 class FormulaDifference:
-    """Two figures of one name, and the ``field`` in which they differ."""
+    """The ``field`` in which two figures of one quantity differ, its values and their names."""
 
     quantity: str
     field: Field
-    first: Metric
-    second: Metric
+    names: tuple[str, str]
+    values: tuple[str, str]
 
     @property
     def code(self) -> str:
@@ -39,17 +39,12 @@ class FormulaDifference:
         return "E_DIRECTION_DIFFERS" if self.field == "direction" else "E_FORMULA_DIFFERS"
 
     @property
-    def values(self) -> tuple[str, str]:
-        """The value of the field, of the first and of the second figure."""
-        return getattr(self.first, self.field), getattr(self.second, self.field)
-
-    @property
     def message(self) -> str:
         """One sentence that names the quantity and both sides."""
-        one, other = self.values
+        (name, other_name), (value, other_value) = self.names, self.values
         return (
             f"{self.quantity} is not the same figure on both sides: the {self.field} of "
-            f"{self.first.name} is {one}, that of {self.second.name} is {other}."
+            f"{name} is {value}, that of {other_name} is {other_value}."
         )
 
 
@@ -77,14 +72,16 @@ def differing_formulas(a: Sequence[Metric], b: Sequence[Metric]) -> list[Formula
     for metric in b:
         quantity = quantity_of(metric.name)
         rivals = [each for each in a if quantity_of(each.name) == quantity]
-        if rivals and all(_fields(each, metric) for each in rivals):
+        if rivals and all(_differing(each, metric) for each in rivals):
+            names = (rivals[0].name, metric.name)
             found += [
-                FormulaDifference(quantity, field, rivals[0], metric)
-                for field in _fields(rivals[0], metric)
+                FormulaDifference(quantity, field, names, values)
+                for field, values in _differing(rivals[0], metric).items()
             ]
     return found
 
 
-def _fields(one: Metric, other: Metric) -> list[Field]:
+def _differing(one: Metric, other: Metric) -> dict[Field, tuple[str, str]]:
     names: tuple[Field, ...] = ("direction", "formula", "unit", "clock")
-    return [name for name in names if getattr(one, name) != getattr(other, name)]
+    values = {name: (getattr(one, name), getattr(other, name)) for name in names}
+    return {name: pair for name, pair in values.items() if pair[0] != pair[1]}

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import quote
@@ -22,45 +22,20 @@ DEFAULT_POLICY = "bitnet"
 _NAMES = ("gpu", "gpu_auxiliary", "never_gpu", "cpu", "fallback")
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """A set of kernel names, as patterns that match whole names."""
-
-    exact: re.Pattern[str]
-    any_case: re.Pattern[str]
-
-    @classmethod
-    def of(cls, patterns: Iterable[str]) -> Names:
-        """Compile ``patterns``, of which one must match; no patterns match nothing."""
-        joined = "|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)"
-        return cls(re.compile(joined), re.compile(joined, re.IGNORECASE))
-
-    def __contains__(self, name: str) -> bool:
-        """Whether the name as written is in the set."""
-        return self.exact.fullmatch(name) is not None
-
-    def resembles(self, name: str) -> bool:
-        """Whether the name in any case is in the set."""
-        return self.any_case.fullmatch(name) is not None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
     """The meaning of one engine's kernel names. There is one object for each policy.
 
-    ``cpu_wanted`` and ``gpu_wanted`` describe in words the kernel that a run must name.
+    ``cpu_wanted`` and ``gpu_wanted`` describe in words the kernel that a run must name. The
+    patterns of each set of names match whole names, as written or in any case.
     """
 
     name: str
     aliases: tuple[str, ...]
-    summary: str
     cpu_wanted: str
     gpu_wanted: str
-    gpu: Names
-    gpu_auxiliary: Names
-    never_gpu: Names
-    cpu: Names
-    fallback: Names
+    exact: Mapping[str, re.Pattern[str]]
+    any_case: Mapping[str, re.Pattern[str]]
 
     def names_gpu(self, kernel: str) -> bool:
         """Whether ``kernel`` names a GPU, in any case and role."""
@@ -89,15 +64,15 @@ class _Roles(NamedTuple):
 # Several rules ask each name, and the receipts of one engine repeat its names.
 @lru_cache(maxsize=16_384)
 def _roles(policy: Policy, kernel: str) -> _Roles:
-    never = policy.never_gpu.resembles(kernel)
-    auxiliary = policy.gpu_auxiliary.resembles(kernel)
-    fallback = policy.fallback.resembles(kernel)
-    gpu = not never and (auxiliary or policy.gpu.resembles(kernel))
+    resembled = {name for name, pattern in policy.any_case.items() if pattern.fullmatch(kernel)}
+    equal = {name for name, pattern in policy.exact.items() if pattern.fullmatch(kernel)}
+    is_fallback = "fallback" in resembled
+    names_gpu = "never_gpu" not in resembled and not resembled.isdisjoint({"gpu", "gpu_auxiliary"})
     return _Roles(
-        gpu,
-        kernel in policy.gpu and not auxiliary and not never and not fallback,
-        kernel in policy.cpu and not gpu and not fallback,
-        fallback,
+        names_gpu,
+        names_gpu and "gpu" in equal and "gpu_auxiliary" not in resembled and not is_fallback,
+        "cpu" in equal and not names_gpu and not is_fallback,
+        is_fallback,
     )
 
 
@@ -139,6 +114,13 @@ def policy_of_engine(engine: str | None) -> Policy:
 def _load(name: str) -> Policy:
     directory = resources.files("pytest_flamegate.receipt") / "kernel_policies"
     data = tomllib.loads((directory / f"{name}.toml").read_text("utf-8"))
-    texts: Any = {key: data[key] for key in ("summary", "cpu_wanted", "gpu_wanted")}
-    names: Any = {key: Names.of(data[key]) for key in _NAMES}
-    return Policy(name, tuple(data.get("aliases", ())), **texts, **names)
+    # No patterns match nothing.
+    patterns = {key: "|".join(f"(?:{each})" for each in data[key]) or "(?!)" for key in _NAMES}
+    return Policy(
+        name,
+        tuple(data.get("aliases", ())),
+        data["cpu_wanted"],
+        data["gpu_wanted"],
+        {key: re.compile(pattern) for key, pattern in patterns.items()},
+        {key: re.compile(pattern, re.IGNORECASE) for key, pattern in patterns.items()},
+    )

@@ -4,6 +4,7 @@ A recipe is foreign text: it is parsed by the rules for declarations, and nothin
 value that was redacted matches any value.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -125,14 +126,7 @@ def _matches_text(stated: str, here: str) -> bool:
     pieces = stated.split(REDACTED)
     if len(pieces) == 1:
         return stated == here
-    # Each middle piece is taken at its first place: a pattern with ".*" can take forever.
-    first, *between, last = pieces
-    at, end = len(first), len(here) - len(last)
-    if end < at or not (here.startswith(first) and here.endswith(last)):
-        return False
-    for piece in between:
-        found = here.find(piece, at, end)
-        if found < 0:
-            return False
-        at = found + len(piece)
-    return True
+    # Each middle piece is taken at its first place: plain ".*" can take forever.
+    first, *between, last = map(re.escape, pieces)
+    middle = "".join(f"(?>.*?{piece})" for piece in between)
+    return re.fullmatch(f"{first}{middle}.*{last}", here, re.DOTALL) is not None

@@ -164,13 +164,13 @@ def load_ledger(artifacts: ArtifactStore, warn: Callable[[str], None]) -> tuple[
     """
     read_line = partial(decode_plain, kind=LedgerLine, subject="The line")
     try:
-        found = receipt_artifacts.read_history(artifacts.ledger_path, read_line)
+        lines, warnings = receipt_artifacts.read_history(artifacts.ledger_path, read_line)
     except FlamegateError as error:
         warn(f"The ledger does not count: {error.problem}")
         return ()
-    for warning in found.warnings:
+    for warning in warnings:
         warn(warning)
-    return found.lines
+    return lines
 
 
 def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> AnalysisPlan:

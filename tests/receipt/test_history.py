@@ -8,7 +8,7 @@ import pytest
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.receipt import artifacts as artifact_files
-from pytest_flamegate.receipt.artifacts import ArtifactStore, HistoryLines, RunLine, read_history
+from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine, read_history
 
 RUN = RunLine(
     workload="decode-10tok",
@@ -29,7 +29,7 @@ WRITTEN_BEFORE_VERSIONS = b"""\
 """
 
 
-def read_runs(path: Path) -> HistoryLines[RunLine]:
+def read_runs(path: Path) -> tuple[tuple[RunLine, ...], tuple[str, ...]]:
     return read_history(path, lambda document: decode_plain(document, RunLine, subject="It"))
 
 
@@ -47,22 +47,22 @@ def path(tmp_path: Path) -> Path:
 
 
 def names(path: Path) -> tuple[list[str], tuple[str, ...]]:
-    found = read_runs(path)
-    return [each.workload for each in found.lines], found.warnings
+    lines, warnings = read_runs(path)
+    return [each.workload for each in lines], warnings
 
 
 def test_an_appended_run_is_read_again(tmp_path: Path) -> None:
     artifacts = ArtifactStore(tmp_path)
-    assert read_runs(artifacts.runs_path) == HistoryLines()
+    assert read_runs(artifacts.runs_path) == ((), ())
     artifacts.append_run(RUN)
-    assert read_runs(artifacts.runs_path) == HistoryLines((RUN,))
+    assert read_runs(artifacts.runs_path) == ((RUN,), ())
     (line,) = artifacts.runs_path.read_text().splitlines()
     assert json.loads(line)["schema_version"] == "1.0.0"
 
 
 def test_a_line_of_the_first_version_is_read(path: Path) -> None:
     path.write_bytes(WRITTEN_BEFORE_VERSIONS)
-    ((line,), warnings) = read_runs(path).lines, read_runs(path).warnings
+    (line,), warnings = read_runs(path)
     assert (line.workload, line.quiet_s_per_token, line.commit) == ("w", 0.002, None)
     assert warnings == ()
 

@@ -58,8 +58,8 @@ def test_a_baseline_is_listed_and_judged_against(
 
 
 def test_the_history_is_read(project: Path) -> None:
-    lines = read_runs(project / ".flamegate" / "history" / "runs.jsonl")
-    assert [line.verdict for line in lines.lines] == ["no_baseline", "inconclusive", "pass"]
+    lines, _ = read_runs(project / ".flamegate" / "history" / "runs.jsonl")
+    assert [line.verdict for line in lines] == ["no_baseline", "inconclusive", "pass"]
 
 
 def test_verdict_and_profile_become_a_page(project: Path) -> None:
