@@ -9,7 +9,6 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from pytest_flamegate.core.errors import ToolError
@@ -17,7 +16,7 @@ from pytest_flamegate.observe.observation import Block, ClockScope, Role, Run
 from pytest_flamegate.profile.difference import SPREAD
 from pytest_flamegate.profile.model import Covers
 from pytest_flamegate.receipt.reported import engine_metrics
-from pytest_flamegate.receipt.types import Metric, ProcessProfile
+from pytest_flamegate.receipt.types import Clock, Metric, ProcessProfile
 
 _KERNEL_RATES = (
     ("kernel_calls_per_second", "calls*rounds/total", None, "calls/s", 1.0),
@@ -152,10 +151,10 @@ def figures(
         if unseen or statistics.median(gaps) > 0:
             # The nearest rank: the smallest gap that 95 % do not exceed.
             rank = math.ceil(len(gaps) * 0.95) - 1
-            p95 = _time("inter_token_latency_p95_ms", "token-gap-p95", [gaps[rank]])
+            p95_ms = gaps[rank] / _MS
             found += [
                 _time("inter_token_latency_ms", "token-gap", gaps),
-                replace(p95, samples=len(gaps)),
+                _metric("inter_token_latency_p95_ms", p95_ms, "token-gap-p95", "ms", len(gaps)),
             ]
     return (*(_on_clock(each, timed) for each in found), *engine_metrics(timed))
 
@@ -203,8 +202,9 @@ def _cost(name: str, clock: _CostClock, runs: Sequence[Run]) -> Metric:
         whole = clock == "process-cpu"
         tokens = sum(block.tokens if whole else block.judged_tokens for block in run.blocks)
         per_run.append(spent_ns / tokens / _S)
-    made = _metric(name, statistics.median(per_run), f"{clock}-time/tokens", "s", len(per_run))
-    return replace(made, clock="quiet" if clock == "quiet" else "cpu")
+    value, formula = statistics.median(per_run), f"{clock}-time/tokens"
+    known: Clock = "quiet" if clock == "quiet" else "cpu"
+    return _metric(name, value, formula, "s", len(per_run), clock=known)
 
 
 def _time(name: str, formula: str, values_ns: Sequence[float]) -> Metric:
@@ -217,7 +217,14 @@ def _rate(name: str, formula: str, count: int, times_ns: Sequence[float]) -> Met
 
 
 def _metric(
-    name: str, value: float, formula: str, unit: str, samples: int, *, derived: bool = False
+    name: str,
+    value: float,
+    formula: str,
+    unit: str,
+    samples: int,
+    *,
+    clock: Clock = "wall",
+    derived: bool = False,
 ) -> Metric:
     return Metric(
         name=name,
@@ -225,7 +232,7 @@ def _metric(
         formula=formula,
         unit=unit,
         direction="lower_is_better" if unit in ("s", "ms") else "higher_is_better",
-        clock="wall",
+        clock=clock,
         samples=samples,
         provenance="derived" if derived else "measured",
     )

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -78,15 +78,17 @@ def read_source(source: Source, limit: int) -> bytes | Refusal:
         return _read(directory, source, limit)
 
 
-@contextmanager
-def _open_parent(source: Source | None) -> Iterator[OpenDirectory | None]:
+def _open_parent(source: Source | None) -> AbstractContextManager[OpenDirectory | None]:
     """Open the directory of a path; None for bytes, and if there is no such directory."""
+    return _open(Path(source)) if isinstance(source, (str, os.PathLike)) else nullcontext()
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[OpenDirectory | None]:
     with ExitStack() as stack:
         directory = None
-        if isinstance(source, (str, os.PathLike)):
-            path = Path(source)
-            with suppress(FlamegateError):
-                directory = stack.enter_context(open_directory(path.parent if path.name else path))
+        with suppress(FlamegateError):
+            directory = stack.enter_context(open_directory(path.parent if path.name else path))
         yield directory
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 
 from pytest_flamegate.core.text import find_control_character, quote
 from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, number, table
@@ -33,6 +32,8 @@ _DECODE = ("decode", "decode_time", "decode_latency", "decode_duration")
 
 _CONTAINERS = frozenset({dict, list})
 _UNITS_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
+_STEMS = (*_TOTAL, *_FIRST, *_AVERAGE, *_PREFILL, *_DECODE)
+_DURATIONS = frozenset(f"{stem}_{unit}" for stem in _STEMS for unit in _UNITS_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +51,19 @@ class Duration:
 
 def duration(fields: Mapping[str, object], *stems: str) -> Duration | None:
     """Return the first duration called ``stem_ns``, ``_us``, ``_ms`` or ``_s``; None if none."""
-    names = _with_units(stems)
-    # An object may have 100,000 fields and rarely a time: isdisjoint looks through the smaller.
-    if names.keys().isdisjoint(fields.keys()):
-        return None
-    for name, unit_ms in names.items():
-        value = number(fields, name)
-        if value is not None:
-            whole = isinstance(fields[name], int)
-            return Duration(name, value * unit_ms, unit_ms if whole else 0.0)
+    for stem in stems:
+        for unit, unit_ms in _UNITS_MS.items():
+            value = number(fields, name := f"{stem}_{unit}")
+            if value is not None:
+                whole = isinstance(fields[name], int)
+                return Duration(name, value * unit_ms, unit_ms if whole else 0.0)
     return None
 
 
-@cache
-def _with_units(stems: tuple[str, ...]) -> Mapping[str, float]:
-    """Return the names that a duration may have, each with its unit in milliseconds."""
-    return {f"{stem}_{unit}": ms for stem in stems for unit, ms in _UNITS_MS.items()}
+def _timings(document: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the objects within ``document`` that state a duration."""
+    # An object may have 100,000 fields and rarely a time: isdisjoint looks through the smaller.
+    return (each for each in objects(document) if not _DURATIONS.isdisjoint(each[1].keys()))
 
 
 def objects(value: object, path: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -129,6 +127,8 @@ def _check_baseline(claim: Claim) -> Iterator[str]:
 def _check_total_time(claim: Claim) -> Iterator[str]:
     rate = claim.tokens_per_second
     for fields in (claim.document, claim.performance):
+        if _DURATIONS.isdisjoint(fields.keys()):
+            continue
         total = duration(fields, *_TOTAL)
         tokens = number(fields, "tokens_generated") or claim.tokens_generated
         if total is not None and total.ms >= 0:
@@ -149,7 +149,7 @@ def _check_total_time(claim: Claim) -> Iterator[str]:
     _CONTRADICTION,
 )
 def _check_latencies(claim: Claim) -> Iterator[str]:
-    for path, fields in objects(claim.document):
+    for path, fields in _timings(claim.document):
         total, first = duration(fields, *_TOTAL), duration(fields, *_FIRST)
         if total is None:
             continue
@@ -187,7 +187,7 @@ def _compare_sum(
     _CONTRADICTION,
 )
 def _check_durations(claim: Claim) -> Iterator[str]:
-    for _, fields in objects(claim.document):
+    for _, fields in _timings(claim.document):
         for stems in (_TOTAL, _FIRST, _AVERAGE, _PREFILL, _DECODE):
             found = duration(fields, *stems)
             if found is not None and found.ms < 0:

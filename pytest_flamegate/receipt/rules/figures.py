@@ -11,10 +11,14 @@ from itertools import product
 
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.figures import Report
-from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.metrics import overhead_pct
 from pytest_flamegate.receipt.reported import MIN_REPORTS, engine_metrics, of_engine
-from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
+from pytest_flamegate.receipt.rules.rule import (
+    Rulebook,
+    Submission,
+    has_tokens,
+    identify_metric,
+)
 from pytest_flamegate.receipt.types import Grade, Metric
 
 FIGURE_AGREEMENT = 1e-4
@@ -44,45 +48,33 @@ _DEPENDS_ON = {
 @CHECKS.rule("E_METRIC_MISMATCH", "Each metric follows from the runs and is listed once.")
 def _check_metrics(case: Submission) -> Iterator[str]:
     # All fields are compared: a flipped direction would turn a loss into a gain.
-    for (name, _), times in Counter(map(_key, case.evidence.metrics)).items():
-        if times > 1:
-            yield f"The metric {quote(name)} is listed {times} times."
+    metrics = case.evidence.metrics
+    keys = list(map(identify_metric, metrics))
+    if len(set(keys)) < len(keys):
+        for (name, _), times in Counter(keys).items():
+            if times > 1:
+                yield f"The metric {quote(name)} is listed {times} times."
     yield from _unreported(case)
-    empty = [run.pid for run in case.timed if not _has_tokens(run)]
-    if empty and case.rate is not None:
-        yield f"The timed run of process {empty[0]} has no tokens to compute a metric from."
-    expected = _expected(case)
-    for metric in case.evidence.metrics:
-        if (known := expected.get(_key(metric))) is not None:
+    expected = case.expected_metrics
+    if not expected and case.rate is not None:
+        empty = next(run.pid for run in case.timed if not has_tokens(run))
+        yield f"The timed run of process {empty} has no tokens to compute a metric from."
+    for key, metric in zip(keys, metrics, strict=True):
+        known = expected.get(key, metric)
+        if metric != known:
             yield from _differences(metric, known)
-
-
-def _key(metric: Metric) -> tuple[str, str]:
-    """Return the identity of a metric: its name, and for an engine's figure also its source."""
-    return metric.name, metric.formula if of_engine(metric) else ""
 
 
 def _unreported(case: Submission) -> Iterator[str]:
     # Without runs the figures come from another tool, and no rule vouches for them.
-    reported = {_key(metric) for metric in engine_metrics(case.timed)}
-    for metric in case.evidence.metrics:
-        if case.timed and of_engine(metric) and _key(metric) not in reported:
+    of_engines = [metric for metric in case.evidence.metrics if case.timed and of_engine(metric)]
+    reported = set(map(identify_metric, engine_metrics(case.timed))) if of_engines else set()
+    for metric in of_engines:
+        if identify_metric(metric) not in reported:
             yield (
                 f"{quote(metric.name)} is attributed to the engine ({quote(metric.formula)}), but "
                 f"fewer than {MIN_REPORTS} reports of the timed runs contain it."
             )
-
-
-def _expected(case: Submission) -> dict[tuple[str, str], Metric]:
-    """Return the metrics that follow from the timed runs; none if the runs give no rate."""
-    if case.rate is None or not all(map(_has_tokens, case.timed)):
-        return {}
-    return {_key(metric): metric for metric in case.recomputed}
-
-
-def _has_tokens(run: Run) -> bool:
-    sequences = [gaps for block in run.blocks for gaps in block.sequences_ns]
-    return all(sequences) and sum(block.judged_tokens for block in run.blocks) > 0
 
 
 def _differences(metric: Metric, known: Metric) -> Iterator[str]:
@@ -119,12 +111,14 @@ def _check_overhead(case: Submission) -> Iterator[str]:
 )
 def _check_missing_metrics(case: Submission) -> Iterator[str]:
     # A figure that is left out cannot get worse.
-    listed = set(map(_key, case.evidence.metrics))
-    expected = _expected(case)
-    for metric in expected.values():
+    listed = set(map(identify_metric, case.evidence.metrics))
+    expected = case.expected_metrics
+    for key, metric in expected.items():
+        if key in listed:
+            continue
         # A time that was not observed is left out, and with it the figures that depend on it.
         basis = expected.get((_DEPENDS_ON.get(metric.name, ""), ""), metric)
-        if _key(metric) not in listed and (basis.value > 0 or of_engine(metric)):
+        if basis.value > 0 or of_engine(metric):
             yield f"The runs give {quote(metric.name)}, but it is not among the metrics."
 
 

@@ -20,6 +20,7 @@ from pytest_flamegate.core.text import one_line
 from pytest_flamegate.observe.observation import Block, Run, uses_running_server
 from pytest_flamegate.receipt.metrics import Rate, figures, kernel_rates, rate_of, value_of
 from pytest_flamegate.receipt.policies import Policy
+from pytest_flamegate.receipt.reported import of_engine
 from pytest_flamegate.receipt.types import Evidence, Grade, Metric
 
 T = TypeVar("T")
@@ -171,7 +172,7 @@ class Claim:
         """``cpu`` or ``cuda``."""
         return str(self.read("backend")).lower()
 
-    @property
+    @cached_property
     def age_s(self) -> float:
         """Seconds from the receipt's timestamp to now; negative for a future timestamp."""
         return (self.now - parse_timestamp(self.timestamp)).total_seconds()
@@ -259,6 +260,13 @@ class Submission:
         )
 
     @cached_property
+    def expected_metrics(self) -> Mapping[tuple[str, str], Metric]:
+        """``recomputed`` by their identity; none if the runs give no rate."""
+        if self.rate is None or not all(map(has_tokens, self.timed)):
+            return {}
+        return {identify_metric(metric): metric for metric in self.recomputed}
+
+    @cached_property
     def cores(self) -> int | None:
         """The number of cores that the evidence states; None if it states none."""
         cores = self.evidence.machine.get("cpu_cores", "")
@@ -275,6 +283,17 @@ class Submission:
         if run.threads is not None and (is_counted or (bounds and self.in_windows)):
             bounds.append(run.threads)
         return max(1, *bounds) if bounds else None
+
+
+def has_tokens(run: Run) -> bool:
+    """Whether each sequence of ``run`` has tokens, and some are judged."""
+    complete = all(all(block.sequences_ns) for block in run.blocks)
+    return complete and any(block.judged_tokens > 0 for block in run.blocks)
+
+
+def identify_metric(metric: Metric) -> tuple[str, str]:
+    """Return the identity of a metric: its name, and for an engine's figure also its source."""
+    return metric.name, metric.formula if of_engine(metric) else ""
 
 
 @dataclass(frozen=True, slots=True)

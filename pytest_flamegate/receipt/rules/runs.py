@@ -69,7 +69,7 @@ def _check_token_count(case: Submission) -> Iterator[str]:
     if isinstance(asked, int) and asked != most:
         yield f"The receipt requested {most} tokens; the workload requests {asked}."
     for run in case.evidence.runs:
-        lengths = {len(gaps) for block in run.blocks for gaps in block.sequences_ns}
+        lengths = {length for block in run.blocks for length in set(map(len, block.sequences_ns))}
         if claim.deterministic and lengths - {claimed}:
             found = ", ".join(map(str, sorted(lengths)))
             yield f"The run of process {run.pid} has sequences of {found} tokens, not {claimed}."
@@ -129,7 +129,8 @@ def _check_token_times(case: Submission) -> Iterator[str]:
     # Sequences run one after another within the interval of their block.
     for run in case.evidence.runs:
         for block in run.blocks:
-            spans = [(sum(map(sum, block.sequences_ns)), block.interval.wall_ns, "block")]
+            tokens_ns = sum(chain.from_iterable(block.sequences_ns))
+            spans = [(tokens_ns, block.interval.wall_ns, "block")]
             if block.decode is not None:
                 decode_ns = sum(sum(gaps[1:]) for gaps in block.sequences_ns)
                 spans.append((decode_ns, block.decode.wall_ns, "decode"))
@@ -233,11 +234,15 @@ def find_repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
     chance, so the chance of each agreement is estimated from times that agree within one sequence,
     which no copy of a whole sequence changes. A copy with random noise in it is not found.
     """
-    gaps = [row for index, run in enumerate(runs) for row in _iter_gaps(index, run)]
+    # Honest sequences hardly ever repeat, and then none is compared any further.
+    sequences = [gaps for run in runs for block in run.blocks for gaps in block.sequences_ns]
+    gaps: list[_Row] = []
+    if len(set(sequences)) < len(sequences) or min(map(len, sequences), default=0) < _FEWEST:
+        gaps = [row for index, run in enumerate(runs) for row in _iter_gaps(index, run)]
     # Figures come from timed runs alone, so only those are worth shifting or scaling.
     timed = [(index, run) for index, run in enumerate(runs) if run.role == "timed"]
-    numbers = {index for index, _ in timed}
-    long = [each for each in gaps if each[0] in numbers and len(each[1]) > _FEWEST]
+    rows = (row for index, run in timed for row in _iter_gaps(index, run))
+    long = [row for row in rows if len(row[1]) > _FEWEST]
     # Honest rows hardly ever have their first steps in common, and then none is shifted.
     if len({(row[1] - row[0], row[2] - row[1]) for _, row in long}) == len(long):
         long = []
@@ -257,10 +262,9 @@ def find_repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
 
 def _find_equal(rows: Sequence[_Row], times: str) -> Iterator[Repetition]:
     """Yield rows that are equal, unless their times repeat by chance."""
-    long = [entry for entry in rows if len(entry[1]) >= _FEWEST]
-    # Honest rows hardly ever repeat, and then this is all there is to do.
-    if len({row for _, row in long}) == len(long):
+    if len({row for _, row in rows}) == len(rows):
         return
+    long = [entry for entry in rows if len(entry[1]) >= _FEWEST]
     equal, pairs = Counter[int](), Counter[int]()
     for index, row in rows:
         equal[index] += sum(math.comb(count, 2) for count in Counter(row).values())
