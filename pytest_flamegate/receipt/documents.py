@@ -51,6 +51,8 @@ FIELD_CODES = {
 }
 """The fields of schema 1.0.0 in the order in which they are written, and the codes of errors."""
 EVIDENCE_CODE = "E_EVIDENCE_SCHEMA"
+_CANONICAL_BYTES = 1 << 20
+"""Larger evidence is always counted and measured before anything is built from it."""
 
 
 class _Environment(TypedDict):
@@ -177,14 +179,36 @@ def encode_evidence(evidence: Evidence) -> bytes:
 
 def decode_evidence(data: bytes) -> Evidence:
     """Return the evidence that ``data`` holds; ReceiptError if it is malformed."""
-    document = parse_json(data, EVIDENCE_LIMITS, subject="The evidence")
-    evidence = decode_plain(
-        document, Evidence, subject="The evidence", code=EVIDENCE_CODE, versioned=True
-    )
+    evidence = _decode_canonical(data)
+    if evidence is None:
+        document = parse_json(data, EVIDENCE_LIMITS, subject="The evidence")
+        evidence = decode_plain(
+            document, Evidence, subject="The evidence", code=EVIDENCE_CODE, versioned=True
+        )
     # These two are open to other fields, which a dataclass would drop.
     decode_plain(evidence.workload, _Recipe, subject="The evidence's workload", code=EVIDENCE_CODE)
     decode_plain(evidence.model, _Model, subject="The evidence's model", code=EVIDENCE_CODE)
     return evidence
+
+
+def _decode_canonical(data: bytes) -> Evidence | None:
+    """Return evidence that has all fields once and in order; None for any other document.
+
+    Such a document has one meaning, so the slower checks of ``parse_json`` would find nothing.
+    """
+    if len(data) > _CANONICAL_BYTES:
+        return None
+    try:
+        evidence = _evidence_decoder().decode(data)
+        same = msgspec.json.encode(evidence) == msgspec.json.format(data, indent=-1)
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
+        return None
+    return evidence if same else None
+
+
+@cache
+def _evidence_decoder() -> msgspec.json.Decoder[Evidence]:
+    return msgspec.json.Decoder(Evidence)
 
 
 def find_faults(document: object) -> dict[str, Refusal]:

@@ -119,17 +119,17 @@ def _check_order(case: Submission) -> Iterator[str]:
     # Windows of one server share its start and differ only in their dates.
     set_back = 0
     for earlier, later in pairwise(case.evidence.runs):
+        lasted_s = _lasted_s(earlier)
         first, second = earlier.started_ticks, later.started_ticks
         if not case.in_windows and first is not None and second is not None:
             apart_s = (second - first) / TICKS_PER_S
-            lasted_s = _lasted_after_start_s(earlier)
-            if lasted_s > apart_s * (1 + RATE_SLACK) + TICK_SLACK_S:
+            after_s = _lasted_after_start_s(earlier, lasted_s)
+            if after_s > apart_s * (1 + RATE_SLACK) + TICK_SLACK_S:
                 yield (
                     f"Process {later.pid} started {apart_s:.2f} s after process {earlier.pid}, "
-                    f"whose run took at least {lasted_s:.2f} s."
+                    f"whose run took at least {after_s:.2f} s."
                 )
         apart_s = _started_s(later) - _started_s(earlier)
-        lasted_s = _lasted_s(earlier)
         if lasted_s > apart_s + CLOCK_SET_S:
             yield (
                 f"The run of process {later.pid} is dated {apart_s:,.0f} s after that of "
@@ -166,10 +166,10 @@ def _check_windows(case: Submission) -> Iterator[str]:
 def _check_runs_before_evidence(case: Submission) -> Iterator[str]:
     created_s = parse_timestamp(case.evidence.created).timestamp()
     for run in case.evidence.runs:
-        passed_s = created_s - _started_s(run)
-        if _lasted_s(run) > passed_s + CLOCK_SET_S:
+        passed_s, lasted_s = created_s - _started_s(run), _lasted_s(run)
+        if lasted_s > passed_s + CLOCK_SET_S:
             yield (
-                f"The run of process {run.pid} took {_lasted_s(run):,.0f} s, but the evidence was "
+                f"The run of process {run.pid} took {lasted_s:,.0f} s, but the evidence was "
                 f"written {passed_s:,.0f} s after it began."
             )
         if passed_s > MEASURED_WITHIN_S:
@@ -255,7 +255,7 @@ def _lasted_s(run: Run) -> float:
     return (spent_ns + reference_ns / 2 + (run.load_ns or 0)) / 1e9
 
 
-def _lasted_after_start_s(run: Run) -> float:
+def _lasted_after_start_s(run: Run, lasted_s: float) -> float:
     """Return the shortest possible time from the start of the process to the end of the run.
 
     If a profiler started the program, the interval includes the profiler's own start. Only the
@@ -263,7 +263,7 @@ def _lasted_after_start_s(run: Run) -> float:
     """
     if _started_by_profiler(run):
         return sum(sum(gaps[1:]) for block in run.blocks for gaps in block.sequences_ns) / 1e9
-    return _lasted_s(run)
+    return lasted_s
 
 
 @SHORTFALLS.rule(

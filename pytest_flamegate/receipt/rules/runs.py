@@ -172,8 +172,9 @@ def _check_cpu_time(case: Submission) -> Iterator[str]:
                     f"in {interval.wall_ns / 1e6:.1f} ms on {threads} core(s) or thread(s)."
                 )
         if run.role == "timed":
-            cpu_ns += sum(block.interval.cpu_ns for block in run.blocks)
-            most_ns += sum(block.interval.wall_ns for block in run.blocks) * threads
+            for block in run.blocks:
+                cpu_ns += block.interval.cpu_ns
+                most_ns += block.interval.wall_ns * threads
             blocks += len(run.blocks)
     # A short block can exceed its time within the slack of its clock ticks. A sum of blocks
     # cannot, because ticks come early as often as late.
@@ -184,10 +185,9 @@ def _check_cpu_time(case: Submission) -> Iterator[str]:
         )
 
 
-def _intervals(run: Run) -> Iterator[Interval]:
-    for block in run.blocks:
-        yield block.interval
-        yield from (each for each in (block.reference, block.decode) if each is not None)
+def _intervals(run: Run) -> list[Interval]:
+    found = [(block.interval, block.reference, block.decode) for block in run.blocks]
+    return [each for every in found for each in every if each is not None]
 
 
 @CHECKS.rule("E_COPIED_RUNS", "No run repeats another or itself, and no process is listed twice.")
@@ -326,10 +326,8 @@ def _iter_gaps(index: int, run: Run) -> Iterator[_Row]:
 def _read_clocks(run: Run) -> tuple[int, ...]:
     """Return wall and CPU times of the process itself, without those in whole microseconds."""
     times = [run.load_ns or 0]
-    for block in run.blocks:
-        for interval in (block.interval, block.reference, block.decode):
-            if interval is not None:
-                times += (interval.wall_ns, interval.cpu_ns)
+    for interval in _intervals(run):
+        times += (interval.wall_ns, interval.cpu_ns)
     return tuple(time for time in times if time >= SHORTEST_NS and time % _WHOLE_US)
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt import Grade
+from pytest_flamegate.receipt.documents import decode_evidence
 from tests.made import Bundle, bundle
 from tests.receipt import gpu
 from tests.receipt.forgeries import book, draft
@@ -271,3 +273,10 @@ def test_messages_name_both_rates_and_the_hottest_function() -> None:
     assert f"{bundle().receipt.tokens_per_second:.1f} from the" in messages["E_TPS_MISMATCH"]
     assert '"i2s_gemv" is claimed' in messages["E_KERNEL_UNSEEN"]
     assert '(400 samples): the profile shows "ternary_gemv"' in messages["E_KERNEL_UNSEEN"]
+
+
+def test_a_key_twice_in_place_of_an_optional_one_is_found() -> None:
+    data = bundle().files["evidence.json"].replace(b'"decode_tokens": null', b'"decode": null', 1)
+    with pytest.raises(ReceiptError) as caught:
+        decode_evidence(data)
+    assert caught.value.code == "E_JSON_DUPLICATE_KEY"
