@@ -1,11 +1,14 @@
-"""Measure pairs of the embedded passage, with real injected work, and keep every pair.
+"""Measure pairs of one workload, with real extra work, and keep every pair.
 
-    python benchmarks/pair_streams.py FILE --pairs 100     # the same code on both sides
-    python benchmarks/pair_streams.py FILE --rounds 16     # every effect under every load
+    python -m benchmarks.pair_streams FILE --pairs 100     # the same code on both sides
+    python -m benchmarks.pair_streams FILE --rounds 16     # every effect under every load
+    python -m benchmarks.pair_streams FILE --workload program --pairs 100
+    python -m benchmarks.pair_streams FILE --workload smol --model PATH --pairs 100
 
-One JSON line a pair goes to FILE (appended): the effect in percent of the whole, the
-load beside it, seconds it took, and for both sides quiet and CPU seconds per token and
-the wall seconds of each 16 tokens. `gate_power.py` replays them.
+``passage`` is the embedded model, ``program`` a C program that streams through 4 MB of weights,
+``smol`` a GGUF model in xllamacpp. One JSON line a pair goes to FILE (appended): the effect in
+percent of the whole, the load beside it, seconds it took, and for both sides quiet and CPU seconds
+per token and the wall seconds of each 16 tokens. `gate_power.py` replays them.
 """
 
 from __future__ import annotations
@@ -15,16 +18,20 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from pytest_flamegate.config.workload import Injection
+from benchmarks.engine_slower import ENGINE, TOKENS
+from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.observe.observation import Run
@@ -76,7 +83,7 @@ def load(name: str) -> Iterator[None]:
     """Bind this process to one core of two, with the load ``name`` there or on the other."""
     cores = sorted(os.sched_getaffinity(0))
     with ExitStack() as stack:
-        if name != "quiet":
+        if name not in ("quiet", "busy"):
             own, other = random.sample(cores, 2)
             os.sched_setaffinity(0, {own})
             stack.callback(os.sched_setaffinity, 0, set(cores))
@@ -86,6 +93,64 @@ def load(name: str) -> Iterator[None]:
                 stack.enter_context(beside(copier, other))
             time.sleep(0.2)
         yield
+
+
+PROGRAM = """
+#include <stdio.h>
+#include <stdlib.h>
+enum { ROWS = 1024, COLUMNS = 1024 };
+int main(int count, char **words) {
+    float *weights = malloc(sizeof(float) * ROWS * COLUMNS), state[COLUMNS];
+    for (int i = 0; i < ROWS * COLUMNS; i++) weights[i] = (i % 17 - 8) * 1e-3f;
+    for (int i = 0; i < COLUMNS; i++) state[i] = i % 5;
+    for (int token = 0; token < atoi(words[2]); token++) {
+        for (int row = 0; row < WORK; row++) {
+            float sum = 0;
+            for (int i = 0; i < COLUMNS; i++) sum += weights[row % ROWS * COLUMNS + i] * state[i];
+            state[row % COLUMNS] = sum;
+        }
+        printf("%d ", (int)state[token % COLUMNS]);
+        fflush(stdout);
+    }
+}
+"""
+ROWS_A_TOKEN = 4000
+
+
+def program(directory: Path, extra_pct: float) -> Observer:
+    """Return the observer of a C program that does so many percent more work for each token."""
+    work = round(ROWS_A_TOKEN * (1 + extra_pct / 100))
+    built = directory / f"program-{work}"
+    if not built.exists():
+        source = directory / "program.c"
+        source.write_text(PROGRAM)
+        subprocess.run(["cc", "-O2", f"-DWORK={work}", "-o", built, source], check=True)
+    argv = (str(built), "{prompt}", "{max_tokens}")
+    workload = Workload(
+        "program", "command", "x", 200, "benchmark", directory, argv, token_unit="word"
+    )
+    return Observer(workload, engine("command").plan(workload, None))
+
+
+def smol(directory: Path, extra_pct: float) -> Observer:
+    """Return the observer of a real model whose every token costs so many percent more."""
+    place = directory / f"smol-{extra_pct:g}"
+    if not place.exists():
+        place.mkdir()
+        (place / "model.txt").write_text((directory / "model.txt").read_text())
+        module = place / "slower_engine.py"
+        shutil.copy(ENGINE, module)
+        if extra_pct:
+            argv = [sys.executable, module.name, str(TOKENS), "9"]
+            asked = subprocess.run(argv, cwd=place, check=True, capture_output=True, text=True)
+            rounds = round(extra_pct * float(asked.stdout))
+            changed = module.read_text().replace("ROUNDS = 0", f"ROUNDS = {rounds}")
+            module.write_text(changed)
+    workload = Workload(
+        "smol", "python", "Once upon a time", TOKENS, "benchmark", place,
+        target="slower_engine:generate",
+    )  # fmt: skip
+    return Observer(workload, engine("python").plan(workload, None))
 
 
 def observer(extra_pct: float) -> PairObserver:
@@ -101,22 +166,30 @@ def observer(extra_pct: float) -> PairObserver:
     )
 
 
-def side(run: Run) -> dict[str, object]:
-    """Return the figures of one process that the replays need."""
-    tokens = sum(block.judged_tokens for block in run.blocks)
-    gaps = [gap for block in run.blocks for sequence in block.sequences_ns for gap in sequence]
+def side(runs: Sequence[Run]) -> dict[str, object]:
+    """Return the figures of one side that the replays need, without the other side's time."""
+    blocks = [block for run in runs for block in run.own.blocks]
+    tokens = sum(block.judged_tokens for block in blocks)
+    gaps = [gap for block in blocks for sequence in block.sequences_ns for gap in sequence]
     return {
-        "quiet_s": sum(block.judged.quiet_ns for block in run.blocks) / tokens / 1e9,
-        "cpu_s": sum(block.judged.cpu_ns for block in run.blocks) / tokens / 1e9,
+        "quiet_s": sum(block.judged.quiet_ns for block in blocks) / tokens / 1e9,
+        "cpu_s": sum(block.judged.cpu_ns for block in blocks) / tokens / 1e9,
         "wall_s": [
             round(sum(gaps[i : i + CHUNK]) / CHUNK / 1e9, 8) for i in range(0, len(gaps), CHUNK)
         ],
     }
 
 
-def measure(effect_pct: float, loaded: str) -> dict[str, object]:
+def pair_observer(workload: str, directory: Path, effect_pct: float) -> PairObserver:
+    """Return the observer of one pair of the workload."""
+    if workload == "passage":
+        return observer(effect_pct)
+    make = program if workload == "program" else smol
+    return PairObserver(make(directory, 0.0), make(directory, effect_pct))
+
+
+def measure(pairs: PairObserver, effect_pct: float, loaded: str) -> dict[str, object]:
     """Measure one pair."""
-    pairs = observer(effect_pct)
     with load(loaded):
         began_s = time.monotonic()
         pairs.pair()
@@ -126,8 +199,8 @@ def measure(effect_pct: float, loaded: str) -> dict[str, object]:
         "load": loaded,
         "at": round(time.time(), 1),
         "took_s": round(took_s, 3),
-        "base": side(pairs.base.runs[0]),
-        "head": side(pairs.head.runs[0]),
+        "base": side(pairs.base.runs),
+        "head": side(pairs.head.runs),
     }
 
 
@@ -135,17 +208,24 @@ def main() -> None:
     """Append to the file until all is measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
+    parser.add_argument("--workload", choices=("passage", "program", "smol"), default="passage")
+    parser.add_argument("--model", type=Path, help="the GGUF file of smol")
     parser.add_argument("--pairs", type=int, default=0, help="of the same code, without a load")
+    parser.add_argument("--busy", action="store_true", help="other work runs beside --pairs")
     parser.add_argument("--rounds", type=int, default=0, help="of every effect under every load")
     asked = parser.parse_args()
-    plan = [(0.0, "quiet")] * asked.pairs
+    plan = [(0.0, "busy" if asked.busy else "quiet")] * asked.pairs
     for _ in range(asked.rounds):
         cells = [(effect, loaded) for loaded in LOADS for effect in EFFECTS_PCT]
         random.shuffle(cells)
         plan += cells
-    with asked.file.open("a") as file:
+    with asked.file.open("a") as file, tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        if asked.model is not None:
+            (directory / "model.txt").write_text(f"{asked.model}\n")
         for number, (effect_pct, loaded) in enumerate(plan, 1):
-            file.write(json.dumps(measure(effect_pct, loaded)) + "\n")
+            pairs = pair_observer(asked.workload, directory, effect_pct)
+            file.write(json.dumps(measure(pairs, effect_pct, loaded)) + "\n")
             file.flush()
             print(f"\r{number} of {len(plan)} pairs", end="", file=sys.stderr)
 
