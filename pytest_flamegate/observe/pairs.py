@@ -28,7 +28,7 @@ from pytest_flamegate.observe.engine_process import EngineProcess, RunPlace
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 
-PAIR_S = 1.0
+PAIR_S = 0.5
 """The least time each side is measured in a pair."""
 BLOCK_S = 0.25
 """The least time of a side's block: what one side runs alone at its end must be a small part."""

@@ -205,7 +205,7 @@ def test_an_engine_without_marks_is_a_note_or_an_error(
 def test_pairs_end_at_the_first_analysis_that_decides(world: World) -> None:
     world.token_ns = round(1.3 * fakes.TOKEN_NS)
     found, (line,) = run(paired())
-    assert line == "4tok: 5 to 16 pairs × 2.2 s, profiles 12 s: about 47 s"
+    assert line == "4tok: 5 to 18 pairs × 2.0 s, profiles 12 s: about 48 s"
     assert [roles(found)[role] for role in ("timed", "profiled")] == [5, 5]
     pairs = [run.pair for run in found.sides[0].observation.runs if run.role == "timed"]
     assert pairs == [0, 1, 2, 3, 4]
