@@ -6,22 +6,18 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.bricks.record import ThreadTotals
-from pytest_flamegate.graph.calls import build_graph
-from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from pytest_flamegate.report import markdown, page
 from pytest_flamegate.report.bricks import (
     BrickView,
     brick_lines,
     brick_section,
-    graph_text,
     provenance_notes,
 )
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.sections import Table, cell_text
 from pytest_flamegate.report.text import cells
 from tests.bricks.factory import make_run, make_totals
-from tests.graph.graphs import call
 from tests.report import verdicts
 from tests.report.factory import TREE, shown_bricks
 from tests.report.test_page import report, words
@@ -107,30 +103,6 @@ def test_limits_of_the_figures_are_notes() -> None:
     ):
         assert note in "; ".join(provenance_notes(table))
         assert note not in "; ".join(provenance_notes(shown_bricks().table))
-
-
-# The text of a graph
-
-
-def text_of(*calls_ns: int) -> list[str]:
-    ends = [sum(calls_ns[: place + 1]) for place in range(len(calls_ns))]
-    calls = [
-        call(f"Brick{place}", end - took, end, layer=0)
-        for place, (took, end) in enumerate(zip(calls_ns, ends, strict=True))
-    ]
-    graph = build_graph(calls)
-    return graph_text(graph, find_critical_path(graph)).splitlines()
-
-
-def test_a_graph_is_its_tree_and_the_costliest_names_of_the_critical_path() -> None:
-    assert text_of(50_000, 200_000, 100_000)[5:] == [
-        "critical path 350.0µs, 100.0 % of the wall time of 350.0µs; most of it in:",
-        "  200.0µs   57.1 %   Brick1",
-        "  100.0µs   28.6 %   Brick2",
-        "   50.0µs   14.3 %   Brick0",
-    ]
-    assert text_of(*[1000] * 12)[-1] == "  and 2 other names"
-    assert text_of(0)[-1] == "critical path 0.0µs, 0.0 % of the wall time of 0.0µs"
 
 
 # Pages

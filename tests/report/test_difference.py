@@ -1,4 +1,5 @@
 import dataclasses
+import json
 
 import pytest
 
@@ -14,12 +15,14 @@ from pytest_flamegate.report.difference import (
     collapse_chains,
     describe_difference,
     describe_total,
+    difference_document,
     difference_layout,
+    difference_text,
     unit_of,
 )
 from pytest_flamegate.report.difference_svg import difference_svg
 from tests.report import factory
-from tests.report.factory import COMPARED, compared, slowed
+from tests.report.factory import BASE, COMPARED, HEAD, compared, slowed
 
 
 def renamed(old: str, new: str) -> dict[Stack, int]:
@@ -95,6 +98,46 @@ def test_a_tint_grows_with_the_part_of_the_whole() -> None:
     assert [change_shade("up", part) for part in (0.009, 0.01, 0.03)] == ["up1", "up2", "up3"]
 
 
+# As text and as plain data
+
+
+def test_warnings_come_before_the_table() -> None:
+    found = compared(slowed("rms_norm", 3.0), costs=False)
+    head = dataclasses.replace(found.head.profile, profiler="perf")
+    found = compare_profiles(found.base, dataclasses.replace(found.head, profile=head))
+    lines = difference_text(found, colour=True).splitlines()
+    assert lines[0].startswith("\x1b[1;33mrms_norm")
+    assert lines[1].startswith("  NOT COMPARABLE")
+    assert "profiler: py-spy and perf" in lines[1]
+    assert lines[2].startswith("  shares only")
+    assert "smaller" in lines[-4]
+
+
+def test_the_document_holds_every_function_and_is_plain_json() -> None:
+    document = json.loads(json.dumps(difference_document(compared(slowed("rms_norm", 2.0)))))
+    first = document["functions"][0]
+    assert (first["name"], first["state"]) == ("rms_norm", "up")
+    assert (first["own"]["base"], first["own"]["change"]) == (100e-6, 100e-6)
+    assert {each["name"] for each in document["functions"]} == {
+        frame.name for stack in COMPARED for frame in stack
+    }
+    assert (document["base"]["name"], document["head"]["name"]) == (BASE, HEAD)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_exact_counts_have_a_z_only_if_they_are_equal(count: int) -> None:
+    base, head = (
+        ProfileSide(
+            "a",
+            dataclasses.replace(factory.profile({(factory.python("f"),): n}), unit="instructions"),
+        )
+        for n in (1, count)
+    )
+    document = difference_document(compare_profiles(base, head))
+    assert document["unit"] == "instructions"
+    json.dumps(document, allow_nan=False)
+
+
 # Layout
 
 
@@ -111,20 +154,6 @@ def test_callers_that_do_no_work_are_one_path() -> None:
     assert chain.endswith("c3999")
     assert [path.frame.name for path in inner[chain].children] == ["work"]
     assert inner[chain].head_samples == 1800
-
-
-def test_widths_are_of_both_sides_and_nothing_leaves_its_caller() -> None:
-    found = compared(slowed("rms_norm", 2.0))
-    laid, width = difference_layout(found, least_part=0.0, calm_part=0.0)
-    # The larger side of a path that changed, the mean of any other: here the head's whole.
-    assert width == pytest.approx(found.total.head)
-    above: list[tuple[float, float]] = []
-    for box in laid.boxes:
-        del above[box.depth :]
-        if above:
-            assert above[-1][0] - 1e-12 <= box.start
-            assert box.start + box.weight <= above[-1][1] + 1e-12
-        above.append((box.start, box.start + box.weight))
 
 
 def test_slivers_are_drawn_only_where_something_changed() -> None:
