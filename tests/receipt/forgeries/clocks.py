@@ -225,6 +225,13 @@ def threads_beyond_the_cores(draft: Draft, source: Random) -> None:
             block["interval"]["cpu_ns"] = block["interval"]["wall_ns"] * source.randint(3, 60)
 
 
+@BOOK.refused("E_ORIGIN_MISMATCH", then="recompute")
+def core_shared_with_nobody(draft: Draft, source: Random) -> None:
+    """Says that another side shared the core, so that its time is left out of the rate."""
+    for run in draft.timed:
+        run["shares_core"] = True
+
+
 @BOOK.refused("E_EVIDENCE_SCHEMA")
 def no_memory_used(draft: Draft, source: Random) -> None:
     """States that a process held no memory at all."""
