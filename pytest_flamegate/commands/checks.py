@@ -16,6 +16,7 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.settings import Settings, read_number
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError, UsageError
+from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.engines import engine
@@ -46,10 +47,9 @@ from pytest_flamegate.run.calibration import (
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import PAIRS_SHARE
-from pytest_flamegate.run.publish import relative
 from pytest_flamegate.run.selftest import BUDGET_S as SELFTEST_BUDGET_S
 from pytest_flamegate.run.selftest import Bench, make_plan, open_bench
-from pytest_flamegate.run.selftest_cases import CaseRow, exit_code_of, try_cases
+from pytest_flamegate.run.selftest_cases import CASES, CaseRow, exit_code_of, try_case
 from pytest_flamegate.run.session import Session
 
 _MAX_PAIRS = 10_000
@@ -220,7 +220,7 @@ def run_selftest(parsed: argparse.Namespace) -> int:
     began_s = time.monotonic()
     try:
         with open_bench(plan, settings, progress, profiler) as bench:
-            rows = tuple(try_cases(bench))
+            rows = tuple(try_case(bench, case) for case in CASES)
     finally:
         progress.stop()
     seconds, status = time.monotonic() - began_s, exit_code_of(rows)

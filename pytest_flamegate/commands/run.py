@@ -8,6 +8,7 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines.declare import (
@@ -19,7 +20,7 @@ from pytest_flamegate.engines.declare import (
 )
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.run import present
-from pytest_flamegate.run.publish import Hints, Outcome, relative
+from pytest_flamegate.run.publish import Hints, Outcome
 from pytest_flamegate.run.session import Session
 
 

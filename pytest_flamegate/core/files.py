@@ -352,3 +352,8 @@ def _is_private(path: Path) -> bool:
     status = path.lstat()
     is_shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or stat.S_ISLNK(status.st_mode)
     return status.st_uid == os.geteuid() and not is_shared
+
+
+def relative(path: Path, root: Path) -> str:
+    """Return ``path`` as seen from ``root``, absolute if it lies elsewhere."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

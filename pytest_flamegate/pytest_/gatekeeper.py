@@ -18,6 +18,7 @@ from pytest_flamegate.config import marker
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.progress import LogProgress, Progress, TerminalProgress
 from pytest_flamegate.pytest_.fixture import Gate
 from pytest_flamegate.pytest_.items import (
@@ -28,7 +29,7 @@ from pytest_flamegate.pytest_.items import (
 )
 from pytest_flamegate.pytest_.kernel_benchmarks import gate_benchmark
 from pytest_flamegate.run import present
-from pytest_flamegate.run.publish import Outcome, relative
+from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session
 from pytest_flamegate.run.stages import Call
 

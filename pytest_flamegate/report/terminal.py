@@ -53,19 +53,11 @@ def section_lines(section: sections.Section, *, indent: int = 2, width: int = 10
     return lines
 
 
-def preamble(
-    *, profiler: str, note: str | None, cpu: str, cores: int | None, noise_pct: float | None
-) -> str:
-    """Return the line before the runs: profiler, machine and its noise.
-
-    ``note`` states why the profiler is not a better one.
-    """
+def preamble(*, profiler: str, note: str | None, cpu: str, cores: int) -> str:
+    """Return the line before the runs; ``note`` states why the profiler is not a better one."""
     used = f"{visible(profiler)} ({visible(note)})" if note else visible(profiler)
     machine = visible(cpu.strip()) or "unknown CPU"
-    if cores is not None:
-        machine += f", {text.plural(cores, 'core')}"
-    noise = [f"noise {text.percent(noise_pct)}"] if noise_pct is not None else []
-    return " · ".join([f"flamegate: {used}", machine, *noise])
+    return f"flamegate: {used} · {machine}, {text.plural(cores, 'core')}"
 
 
 # The table after the runs

@@ -306,14 +306,13 @@ def find_supported_thresholds(
     drop_pct: float,
     budget_s: float,
     pairs_share: float,
-    budgets_s: Sequence[float] = BUDGETS_S,
 ) -> SupportedThresholds:
     """Replay the rule for every budget, and at ``drop_pct`` in ``budget_s``."""
 
     def plan(seconds: float) -> AnalysisPlan:
         return plan_for(seconds, calibration.pair_s, pairs_share)
 
-    all_s = sorted({*budgets_s, budget_s})
+    all_s = sorted({*BUDGETS_S, budget_s})
     replayed = ResampledPairs.draw(
         calibration.differences, max(plan(seconds).pairs for seconds in all_s)
     )

@@ -1,6 +1,7 @@
 """The profiler that suits a workload, the counter of instructions, and traces of kernels."""
 
 import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,7 +118,6 @@ class Instruments:
             note="; ".join(dict.fromkeys(notes)) or None,
             cpu=machine["cpu_model"],
             cores=int(machine["cpu_cores"]),
-            noise_pct=None,
         )
 
     def _setup(self, workload: Workload, project: Path, *, comparing: bool) -> Setup:
@@ -178,7 +178,7 @@ def read_traces(directory: Path) -> tuple[Report, ...]:
     Raises ``ToolError`` ``E_NO_KERNEL_TRACE`` if no file there holds a kernel, ``ReceiptError``
     ``E_TRACE`` for a malformed trace.
     """
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, Counter[str]] = defaultdict(Counter)
     files = sorted(path for path in directory.rglob("*.json*") if path.is_file())
     for path in files[:_MAX_TRACE_FILES]:
         data = unpack(read_file(path))
@@ -188,9 +188,7 @@ def read_traces(directory: Path) -> tuple[Report, ...]:
         elif traces.is_onnx_trace(data):
             traced = traces.count_onnx_kernels(data)
         for kernels in traced:
-            known = found.setdefault(kernels.source, {})
-            for name, calls in kernels.counts.items():
-                known[name] = known.get(name, 0) + calls
+            found[kernels.source].update(kernels.counts)
     if not found:
         raise ToolError(
             "E_NO_KERNEL_TRACE",

@@ -12,25 +12,9 @@ from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.report.text import plural
+from pytest_flamegate.run import processes
 from pytest_flamegate.run.instruments import trace_kernels
-from pytest_flamegate.run.processes import (
-    MAX_FOR_SAMPLES,
-    MAX_PROFILED,
-    MAX_TIMED,
-    MIN_PROFILED,
-    MIN_TIMED,
-    PAIRS_PROFILED_S,
-    PAIRS_SHARE,
-    PROFILED_PART,
-    PROFILED_SHARE,
-    TIMED_PART,
-    TIMED_SHARE,
-    Budget,
-    Schedule,
-    SideProcesses,
-    schedule_alone,
-    schedule_pairs,
-)
+from pytest_flamegate.run.processes import Budget, Schedule, SideProcesses
 from pytest_flamegate.run.stages import Measured, Prepared
 
 INTERIM_ANALYSES = 2
@@ -125,9 +109,10 @@ class _OneSide(_MeasuringLoop):
     def measure(self) -> Measured:
         (side,) = self.sides
         self.progress.update("warming up")
-        self.announce(schedule_alone(self.prepared, side.observer.warm_up()))
-        self._time(TIMED_SHARE if side.side.profiler else 1 - PROFILED_SHARE, MIN_TIMED)
-        self._profile(self.budget.spent + PROFILED_SHARE, MIN_PROFILED)
+        self.announce(processes.schedule_alone(self.prepared, side.observer.warm_up()))
+        share = processes.TIMED_SHARE if side.side.profiler else 1 - processes.PROFILED_SHARE
+        self._time(share, processes.MIN_TIMED)
+        self._profile(self.budget.spent + processes.PROFILED_SHARE, processes.MIN_PROFILED)
         self.clock_bricks()
         trace_kernels(side.observer)
         measured = self.measured()
@@ -152,8 +137,8 @@ class _OneSide(_MeasuringLoop):
         (side,) = self.sides
         done = side.count("timed")
         wanted = done + at_least
-        while done < MAX_TIMED and (done < wanted or self.budget.spent < share):
-            side.observer.run_timed(self.budget.process_s(TIMED_PART))
+        while done < processes.MAX_TIMED and (done < wanted or self.budget.spent < share):
+            side.observer.run_timed(self.budget.process_s(processes.TIMED_PART))
             done += 1
             self._update("timing")
 
@@ -165,17 +150,17 @@ class _OneSide(_MeasuringLoop):
         wanted = side.count("profiled") + at_least
         while True:
             done, few = side.count("profiled"), side.has_few_samples
-            if done >= (MAX_FOR_SAMPLES if few else MAX_PROFILED):
+            if done >= (processes.MAX_FOR_SAMPLES if few else processes.MAX_PROFILED):
                 break
             if done >= wanted and self.budget.spent >= (max(share, self.limit) if few else share):
                 break
-            side.profile_once(self.budget.process_s(PROFILED_PART))
+            side.profile_once(self.budget.process_s(processes.PROFILED_PART))
             self._update("profiling")
 
     def _update(self, phase: str) -> None:
         (side,) = self.sides
-        processes = plural(side.count("timed"), "process", "processes")
-        self.update(phase, f"{processes}, {side.samples:,} samples")
+        timed = plural(side.count("timed"), "process", "processes")
+        self.update(phase, f"{timed}, {side.samples:,} samples")
 
 
 class _Pairs(_MeasuringLoop):
@@ -184,9 +169,9 @@ class _Pairs(_MeasuringLoop):
     def measure(self) -> Measured:
         self.progress.update("warming up")
         times = [_warm_up(side) for side in self.sides]
-        self.announce(schedule_pairs(self.prepared, times))
+        self.announce(processes.schedule_pairs(self.prepared, times))
         self._run_pairs()
-        self._profile(MIN_PROFILED, until_done=PAIRS_PROFILED)
+        self._profile(processes.MIN_PROFILED, until_done=PAIRS_PROFILED)
         self.clock_bricks()
         while True:
             measured = self.measured()
@@ -213,7 +198,7 @@ class _Pairs(_MeasuringLoop):
         observers = PairObserver(self.base.observer, self.head.observer)
         thresholds = self.prepared.head.workload.thresholds
         planned = self.prepared.pair_counts
-        end = PAIRS_SHARE if self.head.side.profiler else 1.0
+        end = processes.PAIRS_SHARE if self.head.side.profiler else 1.0
         while observers.pairs < planned[-1]:
             if observers.pairs >= planned[0] and self.budget.spent >= end:
                 return
@@ -240,7 +225,7 @@ class _Pairs(_MeasuringLoop):
             or (self._has_few_samples and self.budget.spent < self.limit)
         ):
             for side in self.sides:
-                side.profile_once(PAIRS_PROFILED_S)
+                side.profile_once(processes.PAIRS_PROFILED_S)
             done += 1
             samples = sum(side.samples for side in self.sides)
             pairs = plural(self.head.count("timed"), "pair")

@@ -44,6 +44,7 @@ _UNITS: dict[str, Unit] = {
 _DOCUMENTS = frozenset({run_files.RECEIPT, run_files.EVIDENCE, run_files.BASE_EVIDENCE})
 _OWN_DOCUMENT = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
 _AGAIN = "Restore it from version control, or measure again."
+_MEASURE_BRICKS = "Measure with --flamegate-bricks, and give the directory of that run or a trace."
 _ALL = 1 << 30
 """More rows than any table has."""
 
@@ -83,14 +84,9 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
             ``E_RECEIPT_CHANGED`` if evidence names other bytes than those next to it.
     """
     if _is_directory(path):
-        folded = path / run_files.FOLDED
-        if not is_file(folded):
-            raise UsageError(
-                "E_NO_RUN",
-                f"{str(path)!a} holds no {run_files.FOLDED}.",
-                "Give the directory of a run, a receipt, or a profile.",
-            )
-        opened = open_profile(folded)
+        opened = open_profile(
+            _require_file(path, run_files.FOLDED, "Give the directory of a run, or a profile.")
+        )
         return opened if opened.evidence else replace(opened, title=path.resolve().name)
     data = read_file(path)
     if path.name in _DOCUMENTS or _OWN_DOCUMENT.match(data):
@@ -105,6 +101,13 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
 
 def _is_directory(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises on a name that is too long
+
+
+def _require_file(directory: Path, name: str, remedy: str) -> Path:
+    """Return a file of a run; raise ``UsageError`` ``E_NO_RUN`` if the directory has none."""
+    if not is_file(directory / name):
+        raise UsageError("E_NO_RUN", f"{str(directory)!a} holds no {name}.", remedy)
+    return directory / name
 
 
 def _open_document(path: Path, data: bytes) -> OpenedProfile:
@@ -212,13 +215,7 @@ def open_graph(path: Path) -> ExecutionGraph:
     if path.name == run_files.EVIDENCE:
         path = path.parent  # it holds the sums; the calls are next to it
     if _is_directory(path):
-        if not is_file(path / run_files.BRICKS):
-            raise UsageError(
-                "E_NO_RUN",
-                f"{str(path)!a} holds no {run_files.BRICKS}.",
-                "Measure with --flamegate-bricks, and give the directory of that run.",
-            )
-        path = path / run_files.BRICKS
+        path = _require_file(path, run_files.BRICKS, _MEASURE_BRICKS)
     data = read_file(path)
     if is_trace(unpack(data)):
         found = read_trace(data, str(path))
@@ -258,15 +255,8 @@ def open_sums(path: Path) -> BrickSums:
         table = tabulate_totals(found.totals, wall_ns=found.wall_ns, top=_ALL)
         return BrickSums(path.name, replace(table, lanes=len(found.lanes)), found.notes)
     directory = path if _is_directory(path) else path.parent
-    if not is_file(directory / run_files.EVIDENCE):
-        raise UsageError(
-            "E_NO_RUN",
-            f"{str(directory)!a} holds no {run_files.EVIDENCE}.",
-            "Measure with --flamegate-bricks, and give the directory of that run or a trace.",
-        )
-    evidence = decode_evidence(
-        read_bounded(directory / run_files.EVIDENCE, EVIDENCE_LIMITS.max_bytes)
-    )
+    found_file = _require_file(directory, run_files.EVIDENCE, _MEASURE_BRICKS)
+    evidence = decode_evidence(read_bounded(found_file, EVIDENCE_LIMITS.max_bytes))
     name = str(evidence.workload.get("name", ""))
     return BrickSums(name, tabulate_runs(evidence.bricks, top=_ALL))
 
@@ -302,9 +292,8 @@ def compare_opened(
 
 def other_work(base: OpenedProfile, head: OpenedProfile) -> str | None:
     """Return a note if the two runs generated different tokens, else None."""
-    if base.evidence is None or head.evidence is None:
-        return None
-    if base.evidence.tokens == head.evidence.tokens:
+    sides = [side.evidence.tokens for side in (base, head) if side.evidence is not None]
+    if len(sides) < 2 or sides[0] == sides[1]:
         return None
     return (
         "the two runs generated different tokens, so a difference may come from their work: costs "

@@ -7,9 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pytest_flamegate.bricks.record import BrickCall
+from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, system_errors
-from pytest_flamegate.core.files import is_file
+from pytest_flamegate.core.files import is_file, relative
 from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS
 from pytest_flamegate.gate import Verdict, headline
@@ -47,30 +48,24 @@ class Pictures:
 def draw(
     sealed: Sealed,
     verdict: Verdict,
+    settings: Settings,
     *,
     again: str,
-    directory: str,
-    top: int = DEFAULT_ROWS,
-    peak_gflops: float | None = None,
+    directory: Path,
 ) -> Pictures:
     """Draw a run; a page shows ``verdict`` and ``again``, the command that measures it again.
 
-    ``directory`` is that of the published run, as it is typed in a command. ``top`` bricks are
-    shown. ``peak_gflops`` is the machine's peak rate of arithmetic, in 10⁹ operations a second.
-    Raises ``ReceiptError`` if the baseline's profile cannot be read.
+    ``directory`` is that of the published run. Raises ``ReceiptError`` if the baseline's profile
+    cannot be read.
     """
     run = sealed.run
     difference, head = difference_of(run, verdict), run.head
     bricks = drawn = None
     warnings: tuple[str, ...] = ()
     if verdict.verdict != "dishonest":
+        calls = head.recorded.calls if head.recorded is not None else None
         bricks, warnings = make_brick_view(
-            head.evidence,
-            head.recorded.calls if head.recorded is not None else None,
-            run.measured.bandwidth,
-            directory=directory,
-            top=top,
-            peak_gflops=peak_gflops,
+            head.evidence, calls, settings, run.measured.bandwidth, directory
         )
     if head.profile is not None:
         drawn = Drawn(
@@ -178,17 +173,9 @@ def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
 
 
 def read_brick_view(
-    directory: Path,
-    evidence: Evidence,
-    *,
-    shown_directory: str,
-    top: int = DEFAULT_ROWS,
-    peak_gflops: float | None = None,
+    directory: Path, evidence: Evidence, settings: Settings
 ) -> tuple[BrickView | None, tuple[str, ...]]:
-    """Return the bricks of the run in ``directory``, whose evidence is given; or a warning.
-
-    ``shown_directory`` is the directory as it is typed in a command.
-    """
+    """Return the bricks of the run in ``directory``, whose evidence is given; or a warning."""
     if not evidence.bricks:
         return None, ()
     calls: tuple[BrickCall, ...] | None = None
@@ -200,30 +187,26 @@ def read_brick_view(
         notes = (f"There is no tree of one token. {error}",)
     threads = evidence.workload.get("threads")
     bandwidth = find_known_bandwidth(threads if isinstance(threads, int) and threads > 0 else 1)
-    view, warnings = make_brick_view(
-        evidence, calls, bandwidth, directory=shown_directory, top=top, peak_gflops=peak_gflops
-    )
+    view, warnings = make_brick_view(evidence, calls, settings, bandwidth, directory)
     return view and replace(view, notes=(*view.notes, *notes)), warnings
 
 
 def make_brick_view(
     evidence: Evidence,
     calls: Sequence[BrickCall] | None,
+    settings: Settings,
     bandwidth: Bandwidth | None = None,
-    *,
-    directory: str = "",
-    top: int = DEFAULT_ROWS,
-    peak_gflops: float | None = None,
+    directory: Path = Path(),
 ) -> tuple[BrickView | None, tuple[str, ...]]:
     """Return the table of bricks, and the tree of one token if its calls are known.
 
     The view also has the part of the memory ``bandwidth`` that decode reached, and the command
-    that shows the bricks of ``directory``.
+    that shows the bricks of ``directory``. The settings decide how many bricks are shown.
     """
     if not evidence.bricks:
         return None, ()
     try:
-        view = BrickView(tabulate_runs(evidence.bricks, top=top))
+        view = BrickView(tabulate_runs(evidence.bricks, top=settings.bricks or DEFAULT_ROWS))
     except FlamegateError as error:
         return None, (f"No bricks are shown. {error}",)
     try:
@@ -232,9 +215,10 @@ def make_brick_view(
         view, token = replace(view, notes=(f"There is no tree of one token. {error}",)), None
     if token is not None:
         view = replace(view, tree=token.tree, critical_path=token.critical_path)
-    peak_flops = None if peak_gflops is None else 1e9 * peak_gflops
+    peak_flops = None if settings.peak_gflops is None else 1e9 * settings.peak_gflops
     view = replace(view, roofline=describe_roofline(evidence, bandwidth, peak_flops))
-    return replace(view, full_command=shlex.join(["flamegate", "bricks", directory])), ()
+    command = shlex.join(["flamegate", "bricks", relative(directory, settings.root)])
+    return replace(view, full_command=command), ()
 
 
 def _read_calls(path: Path, nonce: str) -> tuple[BrickCall, ...]:

@@ -90,11 +90,8 @@ class Workbench:
         workload = build.settle_workload(workload, baseline.evidence.workload if baseline else None)
         model = chosen.model(workload)
         plan: Plan = Served({}, call) if call is not None else chosen.plan(workload, model)
-        program, commit = (
-            build.inspect_program(plan, workload, built),
-            read_commit(workload.directory),
-        )
-        side = self._side(workload, plan, model, program, commit)
+        program = build.inspect_program(plan, workload, built)
+        side = self._side(workload, plan, model, program, read_commit(workload.directory))
         return Prepared(
             sides=(side,),
             budget_s=self.settings.budget_of(workload.engine),

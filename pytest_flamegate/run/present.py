@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
-from pytest_flamegate.core.files import is_file
+from pytest_flamegate.core.files import is_file, relative
 from pytest_flamegate.core.json import decode_plain, encode_plain
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, RECEIPT_LIMITS
 from pytest_flamegate.engines.declare import find_line, split_variant_name
@@ -24,7 +24,6 @@ from pytest_flamegate.gate import Reason, Verdict, headline
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.rule import rate_change_pct
-from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
@@ -38,7 +37,7 @@ from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
 from pytest_flamegate.run.open import open_profile, read_difference
 from pytest_flamegate.run.pictures import opens_compared, read_brick_view
-from pytest_flamegate.run.publish import Hints, Outcome, relative
+from pytest_flamegate.run.publish import Hints, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,33 +279,23 @@ def report_directory(settings: Settings) -> list[RunReport]:
 def _read_run(directory: Path, hints: Hints) -> RunReport:
     """Return the run in a directory."""
 
-    def read(name: str) -> bytes | None:
+    def read(name: str, decode: Callable[[bytes], Any]) -> Any:
         path = directory / name
-        return files.read_bounded(path, EVIDENCE_LIMITS.max_bytes) if is_file(path) else None
+        if not is_file(path):
+            return None
+        return decode(files.read_bounded(path, EVIDENCE_LIMITS.max_bytes))
 
     written = files.read_bounded(directory / run_files.VERDICT, RECEIPT_LIMITS.max_bytes)
     headline_text, verdict = read_verdict(written)
-    settings = hints.settings
-    evidence, base = (
-        decode_evidence(data) if data is not None else None
-        for data in (
-            read(run_files.EVIDENCE),
-            read(run_files.BASE_EVIDENCE) if verdict.pairs is not None else None,
-        )
-    )
-    receipt = decode_receipt(data) if (data := read(run_files.RECEIPT)) is not None else None
+    evidence = read(run_files.EVIDENCE, decode_evidence)
+    base = read(run_files.BASE_EVIDENCE, decode_evidence) if verdict.pairs is not None else None
+    receipt = read(run_files.RECEIPT, decode_receipt)
     drawn = view = None
     warnings: tuple[str, ...] = ()
     if evidence is not None:
         drawn, warnings = _read_drawn(directory, evidence.nonce, verdict)
     if evidence is not None and verdict.verdict != "dishonest":
-        view, more = read_brick_view(
-            directory,
-            evidence,
-            shown_directory=relative(directory, settings.root),
-            top=settings.bricks or DEFAULT_ROWS,
-            peak_gflops=settings.peak_gflops,
-        )
+        view, more = read_brick_view(directory, evidence, hints.settings)
         warnings += more
     family, variant = split_variant_name(directory.name)
     return RunReport(

@@ -11,6 +11,7 @@ from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import errors
 from pytest_flamegate.core.clocks import utc_now
+from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate import Reason, Verdict, compare, read_measurement, verdict_document
 from pytest_flamegate.gate.statistics import mean
@@ -81,11 +82,6 @@ def _command_name(node: str) -> str:
     return node if node.startswith("embedded::") else node.rpartition("::")[2]
 
 
-def relative(path: Path, root: Path) -> str:
-    """Return ``path`` as seen from ``root``, absolute if it lies elsewhere."""
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
-
-
 MAX_BATCHES = 24
 """Older batches leave the baseline: a machine changes over the years."""
 
@@ -133,10 +129,8 @@ class RunStore:
         baseline = self.artifacts.read_baseline(self.machine_id, workload)
         if baseline is None:
             return None
-        path, receipt = (
-            baseline.directory / run_files.RECEIPT,
-            baseline.files.get(run_files.RECEIPT),
-        )
+        path = baseline.directory / run_files.RECEIPT
+        receipt = baseline.files.get(run_files.RECEIPT)
         was_profiled = baseline.evidence.receipt_sha256 or baseline.evidence.profile is not None
         if receipt is None and not was_profiled:
             return baseline

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -47,23 +47,17 @@ class CaseRow:
     detail: str = ""
 
 
-def try_cases(bench: Bench, names: Iterable[str] = ()) -> Iterator[CaseRow]:
-    """Try the cases in turn, or those of ``names``.
-
-    Any error but ``UndecidedError`` ends them all.
-    """
-    for case in CASES:
-        if names and case.name not in names:
-            continue
-        answer: tuple[str, Result, str]
-        missing = next(filter(None, map(bench.why_unavailable, case.needs)), None)
-        try:
-            answer = ("–", "left out", missing) if missing else case.check(bench)
-        except UndecidedError as error:
-            answer = error.code, "undecided", str(error)
-        # Afterwards: how much work the other function gets depends on the measurements.
-        done, expected = (text.format(**bench.case_texts) for text in (case.done, case.expected))
-        yield CaseRow(case.name, done, expected, *answer)
+def try_case(bench: Bench, case: Case) -> CaseRow:
+    """Try one case; an ``UndecidedError`` is an answer too."""
+    answer: tuple[str, Result, str]
+    missing = next(filter(None, map(bench.why_unavailable, case.needs)), None)
+    try:
+        answer = ("–", "left out", missing) if missing else case.check(bench)
+    except UndecidedError as error:
+        answer = error.code, "undecided", str(error)
+    # Afterwards: how much work the other function gets depends on the measurements.
+    done, expected = (text.format(**bench.case_texts) for text in (case.done, case.expected))
+    return CaseRow(case.name, done, expected, *answer)
 
 
 def exit_code_of(rows: Sequence[CaseRow]) -> int:
@@ -74,15 +68,10 @@ def exit_code_of(rows: Sequence[CaseRow]) -> int:
     return 0 if results == {"ok"} else UndecidedError.exit_code
 
 
-def is_open(verdict: Verdict) -> bool:
-    """Whether a build goes on with this verdict, by any of its answers."""
-    return verdict.exit_code == 0 or not verdict.fails_test(ci=True, strict=False)
-
-
 def _slow_function(bench: Bench) -> tuple[str, Result, str]:
     """Expect extra work in one function to close the gate."""
     verdict = bench.slowed.verdict
-    if verdict.verdict == "regressed" and verdict.exit_code == 1 and not is_open(verdict):
+    if verdict.verdict == "regressed":
         return _answer(verdict, "ok")
     if verdict.verdict == "inconclusive":
         return _answer(verdict, "undecided")
@@ -119,7 +108,7 @@ def _repeat_code(bench: Bench) -> tuple[str, Result, str]:
 def _speed_up_another(bench: Bench) -> tuple[str, Result, str]:
     """Expect the gate to stay open: next to a faster function the shares of the others rise."""
     verdict = bench.faster.verdict
-    if verdict.verdict in ("improved", "pass") and is_open(verdict) and verdict.exit_code == 0:
+    if verdict.verdict in ("improved", "pass"):
         return _answer(verdict, "ok")
     return _answer(verdict, "undecided" if verdict.verdict == "inconclusive" else "differs")
 

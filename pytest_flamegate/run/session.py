@@ -21,7 +21,6 @@ from pytest_flamegate.gate import (
     headline,
     judge,
 )
-from pytest_flamegate.graph.table import DEFAULT_ROWS
 from pytest_flamegate.observe.scratch import sweep_scratch
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
@@ -32,7 +31,6 @@ from pytest_flamegate.run.publish import (
     outcome_of_error,
     publish,
     publish_error,
-    relative,
     verdict_of_error,
 )
 from pytest_flamegate.run.seal import ComposedRun, Sealed, compose, seal
@@ -154,14 +152,12 @@ class Session:
             return found[1]
         else:
             sealed, verdict = found[0], self._judge(found[0], task)
-        directory = store.artifacts.latest_directory(workload.name)
         pictures = draw(
             sealed,
             verdict,
+            settings,
             again=self.hints.again(workload.node_name, against=verdict.against),
-            directory=relative(directory, settings.root),
-            top=settings.bricks or DEFAULT_ROWS,
-            peak_gflops=settings.peak_gflops,
+            directory=store.artifacts.latest_directory(workload.name),
         )
         outcome = publish(sealed, verdict, pictures, store, accept=settings.update)
         outcome = replace(outcome, workload=workload)

@@ -96,7 +96,7 @@ def test_a_terminal_keeps_its_lines(evil: str) -> None:
         failed = failure_section(
             verdict, shown.evidence, shown.evidence, paths=[name], again=name, accept=name
         )
-        before = preamble(profiler=name, note=name, cpu=name, cores=2, noise_pct=None)
+        before = preamble(profiler=name, note=name, cpu=name, cores=2)
         table = summary([shown], width=60, directory="x", accept=name)
         return [before, *failed.split("\n"), *table]
 

@@ -24,6 +24,7 @@ from tests.made import Bundle, bundle
 from tests.report import factory, verdicts
 from tests.run import fakes
 
+SETTINGS = fakes.settings(Path())
 CALLS = (
     BrickCall("RmsNorm", 0, 1_000, 1_000, layer=0, phase="decode", elements=64),
     BrickCall("LmHead", 1_000, 4_000, 3_000, phase="decode"),
@@ -37,8 +38,9 @@ def drawn(sealed: Sealed, verdict: Any = None) -> Pictures:
     return draw(
         sealed,
         verdict or verdicts.regressed(),
+        SETTINGS,
         again="pytest --flamegate",
-        directory=".flamegate/latest/4tok",
+        directory=Path(".flamegate/latest/4tok"),
     )
 
 
@@ -121,7 +123,7 @@ def document(nonce: str, calls: tuple[BrickCall, ...] = CALLS) -> bytes:
 
 
 def test_the_table_the_tree_and_the_path() -> None:
-    shown, warnings = make_brick_view(evidence(), CALLS)
+    shown, warnings = make_brick_view(evidence(), CALLS, SETTINGS)
     assert shown is not None
     assert warnings == ()
     assert [row.name for row in shown.table.rows] == ["LmHead", "RmsNorm"]
@@ -130,8 +132,9 @@ def test_the_table_the_tree_and_the_path() -> None:
 
 
 def test_an_empty_run_of_bricks_is_a_warning_and_none_is_none() -> None:
-    assert make_brick_view(factory.evidence(), CALLS) == (None, ())
-    shown, (warning,) = make_brick_view(replace(factory.evidence(), bricks=(make_run(),)), None)
+    assert make_brick_view(factory.evidence(), CALLS, SETTINGS) == (None, ())
+    empty = replace(factory.evidence(), bricks=(make_run(),))
+    shown, (warning,) = make_brick_view(empty, None, SETTINGS)
     assert shown is None
     assert "E_NO_BRICKS" in warning
 
@@ -153,7 +156,7 @@ def test_calls_that_cannot_be_read_leave_the_table(
     monkeypatch.setattr(pictures, "find_known_bandwidth", lambda threads: None)
     if beside is not None:
         (tmp_path / "bricks.json").write_bytes(beside)
-    shown, warnings = read_brick_view(tmp_path, evidence(), shown_directory="latest/decode")
+    shown, warnings = read_brick_view(tmp_path, evidence(), SETTINGS)
     assert shown is not None
     assert (shown.tree, shown.critical_path, warnings) == ((), "", ())
     assert re.match(rf"There is no tree of one token\. {code}:", shown.notes[0])
@@ -162,9 +165,11 @@ def test_calls_that_cannot_be_read_leave_the_table(
 def test_the_bricks_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "find_known_bandwidth", lambda threads: BANDWIDTH)
     seen = evidence()
-    (tmp_path / "bricks.json").write_bytes(document(seen.nonce))
     # A variant's directory has brackets, and a project's path may have spaces.
-    shown, _ = read_brick_view(tmp_path, seen, shown_directory="of mine/decode[i2s]", top=1)
+    directory = tmp_path / "of mine" / "decode[i2s]"
+    directory.mkdir(parents=True)
+    (directory / "bricks.json").write_bytes(document(seen.nonce))
+    shown, _ = read_brick_view(directory, seen, fakes.settings(tmp_path, bricks=1))
     assert shown is not None
     assert [row.name for row in shown.table.rows] == ["LmHead"]
     assert shown.full_command == "flamegate bricks 'of mine/decode[i2s]'"

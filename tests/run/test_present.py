@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config.workload import Injection
+from pytest_flamegate.core.files import relative
 from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict, headline
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.run.present import (
@@ -19,7 +20,7 @@ from pytest_flamegate.run.present import (
     view_of,
     workflow_commands,
 )
-from pytest_flamegate.run.publish import Hints, Outcome, relative
+from pytest_flamegate.run.publish import Hints, Outcome
 from tests.made import bundle
 from tests.report import factory, verdicts
 from tests.run import fakes
