@@ -178,17 +178,21 @@ def test_the_devices_own_figure_counts_if_no_other_process_is_on_it(
     assert troubles == ("nvmlDeviceGetProcessUtilization: NVMLError_NotSupported",)
 
 
-def test_a_device_that_names_no_process_was_not_inspected(
-    tmp_path: Path, child: process.Child
-) -> None:
-    failing = {"nvmlDeviceGetComputeRunningProcesses": nvml_error("NoPermission")}
-    machine = Machine(tmp_path, raises=failing)
-    machine.joins(child.pid)
-    assert machine.whole_run(child.pid) is None
-    observed = machine.watch.observe([run_of(child.pid)])
-    assert observed.runs[0].looks == 0
-    assert not observed.runs[0].idle
-    assert observed.troubles == ("nvmlDeviceGetComputeRunningProcesses: NVMLError_NoPermission",)
+@pytest.mark.parametrize("broken", ["NoPermission", "GpuIsLost"])
+def test_a_device_that_names_no_process_was_not_inspected(broken: str, tmp_path: Path) -> None:
+    """A broken device disturbs no run."""
+    functions = ("ComputeRunningProcesses", "ProcessUtilization", "UtilizationRates")
+    failing = [f"nvmlDeviceGet{each}" for each in functions[: 1 if broken == "NoPermission" else 3]]
+    machine = Machine(tmp_path, raises=dict.fromkeys(failing, nvml_error(broken)))
+    watched = forked(tmp_path, four)
+    watched.devices = machine.watch
+    assert watched.run_timed(0.02).tokens
+    devices = watched.observation().device
+    assert devices is not None
+    assert [(run.looks, run.on, run.idle, run.active) for run in devices.runs] == [
+        (0, (), False, False)
+    ]
+    assert devices.troubles == (f"nvmlDeviceGetComputeRunningProcesses: NVMLError_{broken}",)
 
 
 def never() -> Any:
@@ -289,19 +293,3 @@ def test_a_program_on_a_gpu_is_observed_while_it_runs(
     assert [each.pid for each in devices.runs] == [run.pid]
     assert devices.runs[0].active
     assert "flamegate-devices" not in {thread.name for thread in threading.enumerate()}
-
-
-def test_a_broken_device_disturbs_no_run(tmp_path: Path) -> None:
-    functions = [
-        "nvmlDeviceGetComputeRunningProcesses",
-        "nvmlDeviceGetProcessUtilization",
-        "nvmlDeviceGetUtilizationRates",
-    ]
-    machine = Machine(tmp_path, raises=dict.fromkeys(functions, nvml_error("GpuIsLost")))
-    watched = forked(tmp_path, four)
-    watched.devices = machine.watch
-    assert watched.run_timed(0.02).tokens
-    devices = watched.observation().device
-    assert devices is not None
-    assert devices.troubles == ("nvmlDeviceGetComputeRunningProcesses: NVMLError_GpuIsLost",)
-    assert not any(run.active for run in devices.runs)

@@ -27,20 +27,17 @@ from pytest_flamegate.observe.machine import (
 from tests.workload.repositories import write
 
 
-@pytest.mark.parametrize(
-    ("flags", "name"),
-    [
-        ("fpu sse2 avx avx2 avx512f", "AVX-512"),
-        ("fpu sse2 avx avx2", "AVX2"),
-        ("fp asimd crc32", "NEON"),
-        ("half thumb neon", "NEON"),
-        ("fpu sse2", "scalar"),
-        ("", ""),
-    ],
-)
-def test_widest_instructions(monkeypatch: pytest.MonkeyPatch, flags: str, name: str) -> None:
-    monkeypatch.setattr(machine, "_cpu", lambda: ("model", flags))
-    assert find_instruction_set() == name
+def test_widest_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for flags, name in {
+        "fpu sse2 avx avx2 avx512f": "AVX-512",
+        "fpu sse2 avx avx2": "AVX2",
+        "fp asimd crc32": "NEON",
+        "half thumb neon": "NEON",
+        "fpu sse2": "scalar",
+        "": "",
+    }.items():
+        monkeypatch.setattr(machine, "_cpu", lambda flags=flags: ("model", flags))
+        assert find_instruction_set() == name
 
 
 def answer(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,7 +17,6 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.observe.served import ServedProcess
 from tests.observe.workloads import (
     assert_nothing_left,
     command_workload,
@@ -135,12 +135,11 @@ def test_a_fault_of_a_served_engine_is_a_coded_error(
 
 
 def test_the_timeout_limits_each_sequence_not_the_process(tmp_path: Path) -> None:
-    def slow(prompt: str, max_tokens: int) -> Iterator[int]:
+    def slow(*_: object) -> Iterator[int]:
         time.sleep(0.4)
         yield 1
 
     with forked(tmp_path, slow).serve() as served:
-        assert isinstance(served, ServedProcess)
         served._workload = replace(served._workload, timeout_s=1.0)  # it has loaded
         assert served.block(3).interval.wall_ns > 1_000_000_000
 
@@ -148,18 +147,14 @@ def test_the_timeout_limits_each_sequence_not_the_process(tmp_path: Path) -> Non
 def test_a_profiler_is_attached_only_while_the_engine_works(tmp_path: Path) -> None:
     events: list[str] = []
 
-    class Profiler:
-        def stop(self) -> str:
-            events.append("stop")
-            return "samples"
+    def stop() -> str:
+        events.append("stop")
+        return "samples"
 
-        def close(self) -> None:
-            events.append("close")
-
-    def attach(pid: int) -> Profiler:
+    def attach(pid: int) -> Any:
         assert psutil.Process(pid).is_running()
         events.append("attach")
-        return Profiler()
+        return SimpleNamespace(stop=stop)
 
     watched = forked(tmp_path, numbers)
     run, samples = watched.run_profiled(0.05, attach)
@@ -281,11 +276,12 @@ def test_a_fault_of_a_program_is_a_coded_error(program: str, problem: str, tmp_p
 def test_file_descriptors_beyond_1023_can_be_waited_for(tmp_path: Path) -> None:
     many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     try:
-        served = forked(tmp_path, numbers)
-        served.run_timed(0.01)
-        program = observer(command_workload(tmp_path, STREAM, token_unit="word"))
-        program.run_timed(1)
+        for watched in (
+            forked(tmp_path, numbers),
+            observer(command_workload(tmp_path, STREAM, token_unit="word")),
+        ):
+            watched.run_timed(0.01)
+            assert len(watched.observation().tokens) == 4
     finally:
         for fd in many:
             os.close(fd)
-    assert len(served.observation().tokens) == len(program.observation().tokens) == 4

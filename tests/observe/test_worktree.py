@@ -112,50 +112,46 @@ def test_an_unknown_revision_is_an_error(project: Path) -> None:
     assert state(project) == before
 
 
-def test_a_branch_that_only_the_remote_has_is_suggested(project: Path, tmp_path: Path) -> None:
+def test_a_clone_may_lack_a_branch_and_the_history(project: Path, tmp_path: Path) -> None:
     git(project, "branch", "release")
-    git(tmp_path, "clone", "-q", str(project), "clone")
-    error = open_error(tmp_path / "clone", "release")
-    assert error.code == "E_REV_UNKNOWN"
-    assert "origin/release" in error.remedy
-    with open_checkout(tmp_path / "clone", "origin/release") as checkout:
-        assert (checkout.root / "a.txt").read_text() == "two"
-
-
-def test_a_shallow_clone_lacks_the_history(project: Path, tmp_path: Path) -> None:
-    git(tmp_path, "clone", "-q", "--depth=1", project.as_uri(), "clone")
+    git(tmp_path, "clone", "-q", "--depth=1", "--no-single-branch", project.as_uri(), "clone")
     clone = tmp_path / "clone"
+    error = open_error(clone, "release")
+    assert error.code == "E_REV_SHALLOW"
     error = open_error(clone, "HEAD~1")
     assert error.code == "E_REV_SHALLOW"
     assert "git fetch --unshallow" in error.remedy
     assert "fetch-depth: 0" in error.remedy
     assert open_error(clone, "--all").code == "E_REV_UNKNOWN"
     git(clone, "fetch", "-q", "--unshallow")
-    with open_checkout(clone, "HEAD~1") as checkout:
-        assert (checkout.root / "a.txt").read_text() == "one"
+    error = open_error(clone, "release")
+    assert error.code == "E_REV_UNKNOWN"
+    assert "origin/release" in error.remedy
+    for rev, text in (("origin/release", "two"), ("HEAD~1", "one")):
+        with open_checkout(clone, rev) as checkout:
+            assert (checkout.root / "a.txt").read_text() == text
 
 
 def test_without_a_usable_repository(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git(tmp_path, "init", "-q", "--bare", "bare")
-    with monkeypatch.context() as patched:
-        patched.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-        for directory in (tmp_path, tmp_path / "nowhere", tmp_path / "bare"):
-            assert open_error(directory, "HEAD").code == "E_NO_REPOSITORY"
-    with monkeypatch.context() as patched:
-        patched.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-        error = open_error(project, "HEAD")
-        assert error.code == "E_NO_REPOSITORY"
-        assert "safe.directory" in error.problem
     error = open_error(repository(tmp_path / "empty"), "HEAD")
     assert error.code == "E_REV_UNKNOWN"
     assert "none yet" in error.problem
-    monkeypatch.setenv("PATH", "/nowhere")
-    error = open_error(project, "HEAD")
-    assert error.code == "E_NO_REPOSITORY"
-    assert "git" in error.problem
-    assert read_commit(project) is None
+    for variable, value, directory, word in (
+        ("GIT_CEILING_DIRECTORIES", str(tmp_path.parent), tmp_path, ""),
+        ("GIT_CEILING_DIRECTORIES", str(tmp_path.parent), tmp_path / "nowhere", ""),
+        ("GIT_CEILING_DIRECTORIES", str(tmp_path.parent), tmp_path / "bare", ""),
+        ("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1", project, "safe.directory"),
+        ("PATH", "/nowhere", project, "git"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setenv(variable, value)
+            error = open_error(directory, "HEAD")
+            assert error.code == "E_NO_REPOSITORY"
+            assert word in error.problem
+            assert directory != project or word != "git" or read_commit(project) is None
 
 
 def test_a_project_and_a_temporary_directory_may_be_linked(
@@ -172,20 +168,12 @@ def test_a_project_and_a_temporary_directory_may_be_linked(
     assert state(project) == before
 
 
-def test_hooks_do_not_run(project: Path, tmp_path: Path) -> None:
-    hook = project / ".git/hooks/post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
-    hook.chmod(0o755)
-    open_checkout(project, "HEAD").close()
-    assert not (tmp_path / "ran").exists()
-    git(project, "checkout", "-q", "--detach")
-    assert (tmp_path / "ran").exists(), "the hook would have run"
-
-
-def test_the_variables_of_a_hook_are_ignored(
+def test_hooks_do_not_run_and_their_variables_are_ignored(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hook = project / ".git/hooks/post-checkout"
+    write(hook.parent, {hook.name: f"#!/bin/sh\ntouch '{tmp_path}/ran'\n"})
+    hook.chmod(0o755)
     other = repository(tmp_path / "other", {"c.txt": "c"})
     monkeypatch.setenv("GIT_DIR", str(other / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(other))
@@ -200,6 +188,9 @@ def test_the_variables_of_a_hook_are_ignored(
     assert found.revision == git(project, "rev-parse", "HEAD")
     kept = {"GIT_CONFIG_COUNT": "0", "GIT_SSH_COMMAND": "ssh -v", "HOME": "/h"}
     assert core_git.without_git_variables({**kept, "GIT_DIR": ".git"}) == kept
+    assert not (tmp_path / "ran").exists()
+    git(project, "checkout", "-q", "--detach")
+    assert (tmp_path / "ran").exists(), "the hook would have run"
 
 
 def test_submodules_are_noted(project: Path, tmp_path: Path) -> None:
