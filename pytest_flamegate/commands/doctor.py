@@ -17,7 +17,8 @@ from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 from pytest_flamegate.models.discover import describe_model, find_model, find_tokenizer, read_model
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.machine import find_known_bandwidth, read_identity
-from pytest_flamegate.profile.profilers import choose_profiler, explain_fallbacks, make_profilers
+from pytest_flamegate.profile import profilers
+from pytest_flamegate.profile.profilers import choose_profiler, explain_fallbacks
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
 from pytest_flamegate.profile.profilers.perf_data import DIRECTORY
@@ -39,8 +40,7 @@ def run(_: argparse.Namespace) -> int:
         f"machine    {machine['cpu_model']}, {machine['cpu_cores']} cores, "
         f"{machine['os']} {machine.get('kernel', '')}, {machine['python']}"
     )
-    profilers = [each for each in make_profilers(Setup()).values() if each.name != "none"]
-    probes = {each.name: each.probe() for each in profilers}
+    probes = {name: make(Setup()).probe() for name, make in profilers.PROFILERS.items()}
     for probe in probes.values():
         _print_probe(probe, _describe_profiler(probe))
     counts = probe_callgrind()

@@ -185,8 +185,7 @@ class ExecutionGraph:
     def sort_as_tree(self) -> list[int]:
         """Return all numbers in the order of a drawn tree: each node before those nested in it.
 
-        Raises:
-            UndecidedError: ``E_GRAPH_CYCLE`` if nodes are nested in themselves; it names them.
+        Raises ``UndecidedError`` ``E_GRAPH_CYCLE``, which names nodes nested in themselves.
         """
         order: list[int] = []
         left = [number for number, parent in enumerate(self._parents) if parent is None][::-1]
@@ -207,8 +206,7 @@ class ExecutionGraph:
 
         ``nodes`` holds the number of each item's node, for the error.
 
-        Raises:
-            UndecidedError: ``E_GRAPH_CYCLE`` if items wait for themselves; it names their nodes.
+        Raises ``UndecidedError`` ``E_GRAPH_CYCLE``, which names nodes that wait for themselves.
         """
         try:
             return list(TopologicalSorter(dict(enumerate(waits_for))).static_order())
@@ -260,11 +258,7 @@ class GraphDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def to_document(graph: ExecutionGraph) -> Any:
-    """Return the graph as dicts, lists and scalars.
-
-    Raises:
-        UndecidedError: ``E_GRAPH_CYCLE`` if nodes are nested in themselves.
-    """
+    """Return the graph as dicts, lists and scalars. Raises ``UndecidedError`` ``E_GRAPH_CYCLE``."""
     graph.sort_as_tree()
     return msgspec.to_builtins(GraphDocument(KIND, "1.0.0", graph.nodes, graph.edges))
 

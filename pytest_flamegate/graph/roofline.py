@@ -32,7 +32,8 @@ def describe_roofline(
     per_token = None if weights is None else weights + (kv_bytes or 0)
     cache = bandwidth.cache_bytes if bandwidth is not None else None
     flops = _parse_fact(evidence, "flops_per_token")
-    parts = [", ".join(filter(None, (_describe_bytes(weights, kv_bytes), _describe_rate(rate))))]
+    speed = "" if rate is None else f"{_format(rate, 3)} tokens/s"
+    parts = [", ".join(filter(None, (_describe_bytes(weights, kv_bytes), speed)))]
     if weights and cache and weights <= cache:
         parts.append(f"the weights fit into its {cache >> 20} MiB of cache")
     if flops and per_token:
@@ -75,10 +76,6 @@ def _describe_bytes(weights: int | None, kv_bytes: float | None) -> str:
     if kv_bytes is None:
         return f"{_format_bytes(weights)} of weights a token (its KV cache is not known)"
     return f"{_format_bytes(weights)} of weights and {_format_bytes(kv_bytes)} of KV cache a token"
-
-
-def _describe_rate(rate: float | None) -> str:
-    return "" if rate is None else f"{_format(rate, 3)} tokens/s"
 
 
 def _format(value: float, digits: int) -> str:

@@ -80,19 +80,19 @@ class BrickTable:
 def tabulate_runs(runs: Sequence[record.BrickRun], *, top: int = DEFAULT_ROWS) -> BrickTable:
     """Return the table of all brick runs together, with ``top`` rows.
 
-    Raises:
-        UndecidedError: ``E_NO_BRICKS`` if no brick was timed.
+    Raises ``UndecidedError`` ``E_NO_BRICKS`` if no brick was timed.
     """
+    wall_ns = sum(run.wall_ns for run in runs)
     table = tabulate_totals(
         [each for run in runs for each in run.totals],
-        wall_ns=sum(run.wall_ns for run in runs),
+        wall_ns=wall_ns,
         top=top,
         tokens=sum(run.tokens for run in runs),
     )
     return replace(
         table,
         processes=len(runs),
-        coverage=_coverage(runs),
+        coverage=sum(run.coverage * run.wall_ns for run in runs) / wall_ns if wall_ns else None,
         lanes=max((len(run.lanes) for run in runs), default=0),
         syncs=tuple(sorted({run.sync for run in runs})),
         unended=sum(run.unended for run in runs),
@@ -104,8 +104,7 @@ def tabulate_totals(
 ) -> BrickTable:
     """Return the table of any ``totals``; pass 0 as ``wall_ns`` or ``tokens`` if not known.
 
-    Raises:
-        UndecidedError: ``E_NO_BRICKS`` if no brick was timed.
+    Raises ``UndecidedError`` ``E_NO_BRICKS`` if no brick was timed.
     """
     found: dict[tuple[str, record.Category], list[record.BrickTotals]] = {}
     for each in totals:
@@ -180,11 +179,6 @@ def _group(name: str, rows: Sequence[BrickRow], whole_ns: int) -> BrickGroup:
     self_ns = sum(row.self_ns for row in rows)
     calls = sum(row.calls for row in rows)
     return BrickGroup(name, len(rows), calls, self_ns, self_ns / whole_ns)
-
-
-def _coverage(runs: Sequence[record.BrickRun]) -> float | None:
-    wall_ns = sum(run.wall_ns for run in runs)
-    return sum(run.coverage * run.wall_ns for run in runs) / wall_ns if wall_ns else None
 
 
 def _weakest(found: Iterable[record.Provenance]) -> record.Provenance:

@@ -1,7 +1,6 @@
 """The execution graph as text: a tree, DOT, and one sentence on its critical path."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.text import INVISIBLE, escape_character
@@ -46,14 +45,11 @@ def escape_label(text: str) -> str:
 def draw_tree(graph: ExecutionGraph) -> str:
     """Return the nesting of nodes as a tree, one line per node; "" for an empty graph.
 
-    ::
+    Raises ``UndecidedError`` ``E_GRAPH_CYCLE`` if nodes are nested in themselves::
 
         Layer 0
         └── QkvProjection  200.0µs (4096 elem)
             └── batched_gemv  <<<32,256,1>>> smem=4096B
-
-    Raises:
-        UndecidedError: ``E_GRAPH_CYCLE`` if nodes are nested in themselves.
     """
     order = graph.sort_as_tree()
     beneath = [0] * len(order)
@@ -142,24 +138,15 @@ def draw_dot(graph: ExecutionGraph) -> str:
 _NAMED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSummary:
-    """One token: the lines of its execution tree, and one sentence on its critical path."""
+def summarize_token(calls: Sequence[BrickCall]) -> tuple[tuple[str, ...], str]:
+    """Return the lines of the execution tree of one token, and a sentence on its critical path.
 
-    tree: tuple[str, ...]
-    critical_path: str
-
-
-def summarize_token(calls: Sequence[BrickCall]) -> TokenSummary:
-    """Return tree and critical path of one token's ``calls``.
-
-    Raises:
-        UndecidedError: See ``build_graph`` and ``find_critical_path``.
+    Raises ``UndecidedError`` as ``build_graph`` and ``find_critical_path`` do.
     """
     graph = build_graph(calls)
     path = find_critical_path(graph)
     # Not splitlines(): a name may hold a character that it takes for a line break.
-    return TokenSummary(tuple(draw_tree(graph).split("\n")), describe_path(graph, path))
+    return tuple(draw_tree(graph).split("\n")), describe_path(graph, path)
 
 
 def describe_path(graph: ExecutionGraph, path: CriticalPath) -> str:

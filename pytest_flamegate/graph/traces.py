@@ -3,7 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pytest_flamegate.bricks.record import (
@@ -75,10 +75,6 @@ def is_trace(data: bytes) -> bool:
 
 def read_trace(data: bytes, name: str = "") -> IngestedTrace:
     """Return the bricks in another profiler's trace, which may be compressed with gzip.
-
-    Args:
-        data: The content of the file.
-        name: Name of the file, for errors.
 
     Raises:
         ReceiptError: ``E_UNKNOWN_FORMAT``, ``E_TOO_LARGE``; ``E_TRACE`` for a malformed file, no
@@ -161,19 +157,6 @@ def _parse_bytes(args: Mapping[str, Any], name: str) -> int:
     return value
 
 
-@dataclass(slots=True)
-class _NameSums:
-    """Sums over the events of one name."""
-
-    calls: int = 0
-    total_ns: int = 0
-    self_ns: int = 0
-    min_ns: int | None = None
-    max_ns: int = 0
-    bytes: int = 0
-    durations: Counter[int] = field(default_factory=Counter)
-
-
 def _build_trace(
     events: Sequence[TraceEvent],
     launches: Mapping[int, str],
@@ -187,59 +170,51 @@ def _build_trace(
     if not events:
         raise TraceError("it contains no event with a duration")
     nested = nest_events(events)
-    sums, threads = _sum_by_name(nested), _sum_threads(nested)
     has_calls = len(nested.events) <= MAX_CALLS
     if not has_calls:
         notes = [*notes, f"of more than {MAX_CALLS:,} calls only the totals are kept"]
     return IngestedTrace(
         source,
         max(nested.ends_ns),
-        tuple(
-            BrickTotals(
-                name,
-                find_category(name),
-                row.calls,
-                row.total_ns,
-                row.self_ns,
-                row.min_ns or 0,
-                row.max_ns,
-                bytes=row.bytes,
-                durations={str(number): calls for number, calls in row.durations.items()},
-                provenance="ingested",
-            )
-            for name, row in sorted(sums.items(), key=lambda item: (-item[1].self_ns, item[0]))
-        ),
+        tuple(sorted(_iter_totals(nested), key=lambda each: (-each.self_ns, each.name))),
         calls=tuple(_iter_calls(nested, launches)) if has_calls else (),
-        lanes=threads,
+        lanes=_sum_threads(nested),
         notes=tuple(notes),
     )
 
 
-def _sum_by_name(nested: NestedEvents) -> dict[str, _NameSums]:
-    sums: dict[str, _NameSums] = {}
+def _iter_totals(nested: NestedEvents) -> Iterator[BrickTotals]:
+    lengths_ns = [end - start for start, end in zip(nested.starts_ns, nested.ends_ns, strict=True)]
+    by_name: dict[str, list[int]] = {}
+    outermost_ns: Counter[str] = Counter()
     # The open events of each track, innermost last, and how many of them have each name.
     open_events: dict[Track, list[int]] = defaultdict(list)
     open_names: dict[Track, Counter[str]] = defaultdict(Counter)
     for number, event in enumerate(nested.events):
-        name, stack, names = event.name, open_events[event.track], open_names[event.track]
+        stack, names = open_events[event.track], open_names[event.track]
         while stack and stack[-1] != nested.parents[number]:
             names[nested.events[stack.pop()].name] -= 1
-        row = sums.get(name)
-        if row is None:
-            if len(sums) >= MAX_NAMES:
-                raise TraceError(f"more than {MAX_NAMES:,} different names")
-            row = sums[name] = _NameSums()
-        length_ns = nested.ends_ns[number] - nested.starts_ns[number]
-        row.calls += 1
-        row.total_ns += 0 if names[name] else length_ns
-        row.self_ns += nested.selves_ns[number]
-        row.min_ns = length_ns if row.min_ns is None else min(row.min_ns, length_ns)
-        row.max_ns = max(row.max_ns, length_ns)
-        row.bytes += _copied_bytes(event)
-        row.durations[find_bucket(length_ns)] += 1
+        by_name.setdefault(event.name, []).append(number)
+        if len(by_name) > MAX_NAMES:
+            raise TraceError(f"more than {MAX_NAMES:,} different names")
+        outermost_ns[event.name] += 0 if names[event.name] else lengths_ns[number]
         stack.append(number)
-        names[name] += 1
-    return sums
+        names[event.name] += 1
+    for name, numbers in by_name.items():
+        own_ns = [lengths_ns[number] for number in numbers]
+        buckets = Counter(map(find_bucket, own_ns))
+        yield BrickTotals(
+            name,
+            find_category(name),
+            len(numbers),
+            outermost_ns[name],
+            sum(nested.selves_ns[number] for number in numbers),
+            min(own_ns),
+            max(own_ns),
+            bytes=sum(_copied_bytes(nested.events[number]) for number in numbers),
+            durations={str(bucket): calls for bucket, calls in buckets.items()},
+            provenance="ingested",
+        )
 
 
 def _sum_threads(nested: NestedEvents) -> tuple[ThreadTotals, ...]:

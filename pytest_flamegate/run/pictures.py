@@ -214,7 +214,7 @@ def make_brick_view(
     except FlamegateError as error:
         view, token = replace(view, notes=(f"There is no tree of one token. {error}",)), None
     if token is not None:
-        view = replace(view, tree=token.tree, critical_path=token.critical_path)
+        view = replace(view, tree=token[0], critical_path=token[1])
     peak_flops = None if settings.peak_gflops is None else 1e9 * settings.peak_gflops
     view = replace(view, roofline=describe_roofline(evidence, bandwidth, peak_flops))
     command = shlex.join(["flamegate", "bricks", relative(directory, settings.root)])

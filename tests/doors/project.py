@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flamegate.profile.profilers import make_profilers
+from pytest_flamegate.profile.profilers import PROFILERS
 from pytest_flamegate.profile.profilers.base import Setup
 from tests.tools import require
 from tests.workload.repositories import git
@@ -62,7 +62,7 @@ def workload(name: str, target: str = "generate", **more: str) -> str:
 
 def require_profiler(name: str) -> None:
     """Skip the test if the profiler does not work here."""
-    probe = make_profilers(Setup())[name].probe()
+    probe = PROFILERS[name](Setup()).probe()
     require(probe.usable, f"{name} cannot be used: {probe.code}: {probe.reason}")
 
 

@@ -18,11 +18,6 @@ PROFILERS: dict[str, Callable[[Setup], Profiler]] = {"py-spy": make_pyspy, "perf
 engines, and from the last to the first for other programs."""
 
 
-def make_profilers(setup: Setup) -> dict[str, Profiler]:
-    """Return every profiler, set up for ``setup``."""
-    return {name: make(setup) for name, make in PROFILERS.items()}
-
-
 def choose_profiler(
     requested: str, setup: Setup, probes: MutableMapping[str, Probe] | None = None
 ) -> Profiler | None:

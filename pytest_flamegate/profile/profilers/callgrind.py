@@ -251,11 +251,8 @@ def count_program(
 ) -> CountedRun:
     """Run ``argv`` once to its end and count its instructions.
 
-    Raises:
-        ToolError: ``E_PROFILER_ABSENT``, ``E_CANNOT_START``, ``E_TIMEOUT``, ``E_ENGINE_DIED``,
-            ``E_VALGRIND_INSTRUCTION`` (the program uses one that valgrind lacks),
-            ``E_PROFILER_FAILED``, ``E_PROFILER_DENIED``, ``E_PROFILER_VERSION``,
-            ``E_OUTPUT_FLOOD``, ``E_PROFILER_OUTPUT``.
+    Raises ``ToolError``: ``E_ENGINE_DIED``, ``E_TIMEOUT``, ``E_VALGRIND_INSTRUCTION`` (the program
+    uses one that valgrind lacks), and the errors of ``process.run`` and of a profiler.
     """
     valgrind = find_program("valgrind")
     version = tool_version(valgrind)

@@ -59,12 +59,8 @@ class InstructionCount:
 def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -> InstructionCount:
     """Count the workload in the environment ``env`` of the engine.
 
-    Raises:
-        UsageError: ``E_CANNOT_COUNT`` for a callable of this process, a server, or an engine that
-            reports its tokens itself.
-        ToolError: ``E_OTHER_TOKENS`` if a run makes other tokens than it should,
-            ``E_PROFILER_OUTPUT`` if more tokens take no more instructions; and the errors of
-            ``count_program`` and of the engine.
+    Raises ``UsageError`` ``E_CANNOT_COUNT``; ``ToolError`` ``E_OTHER_TOKENS`` if a run makes other
+    tokens than it should; and the errors of ``count_program`` and of the engine.
     """
     _require_countable(plan, workload)
     many = min(MANY, workload.max_tokens)

@@ -5,10 +5,9 @@ CPython 3.13 names its functions for perf if it is started with ``-X perf_jit``.
 
 Stacks are walked by ``dwarf``; frame pointers are used only if the user asks for them. Choosing
 them by trial would let a rebuild that drops them change how stacks are walked, and profiles
-walked in two ways cannot be compared. It would not gain much either: at 99 Hz dwarf costs 1 %
-more CPU time. And it would lose: in a program built with frame pointers all stacks reached its
-start, and still ``softmax`` was in 0.4 % of them instead of 7.6 %, because the C library's
-``exp``, which it calls, is built without.
+walked in two ways cannot be compared. They lose functions, too: in a program built with them
+``softmax`` was in 0.4 % of the stacks instead of 7.6 %, because the C library's ``exp``, which it
+calls, is built without.
 """
 
 import signal
@@ -40,11 +39,6 @@ _FIRST_WITH_JITDUMP = (3, 13)
 _LAST_WORDS_S = 1.0
 _MONOTONIC = "1"
 """The number of the clock that the observer and CPython's jitdump use."""
-
-
-def perf_python_flags(version: tuple[int, int, int]) -> tuple[str, ...]:
-    """Return the flags with which that CPython names its functions for perf."""
-    return ("-X", "perf_jit") if version >= _FIRST_WITH_JITDUMP else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +168,12 @@ def make_perf(setup: base.Setup) -> base.Profiler:
         raise UsageError(
             "E_PROFILER_OPTION", f"perf cannot unwind by {call_graph!r}.", f"Use {CALL_GRAPHS}."
         )
+    has_jitdump = setup.python_engine and setup.python >= _FIRST_WITH_JITDUMP
     return Perf(
         rate_hz=setup.rate_hz or RATE_HZ,
         call_graph=call_graph,
         python=setup.python_text,
-        python_flags=perf_python_flags(setup.python) if setup.python_engine else (),
+        python_flags=("-X", "perf_jit") if has_jitdump else (),
         roots=path_prefixes(setup.project),
     )
 
