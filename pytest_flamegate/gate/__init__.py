@@ -17,11 +17,12 @@ from pytest_flamegate.gate.rule import (
     Comparability,
     ErrorRates,
     FieldDifference,
+    Helper,
     Reason,
     ReportedRates,
     Signal,
 )
-from pytest_flamegate.gate.verdict import EXIT_CODES, MoreProcesses, Verdict, headline
+from pytest_flamegate.gate.verdict import EXIT_CODES, Verdict, headline
 
 __all__ = [
     "EXIT_CODES",
@@ -32,8 +33,8 @@ __all__ = [
     "FieldDifference",
     "GatePolicy",
     "GatedRun",
+    "Helper",
     "HotspotChange",
-    "MoreProcesses",
     "PairedBase",
     "Reason",
     "ReportedRates",

@@ -41,18 +41,6 @@ EXIT_CODES: Mapping[VerdictName, int] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class MoreProcesses:
-    """The kinds of process of which more could settle an open verdict; false if none could."""
-
-    timed: bool = False
-    profiled: bool = False
-    bricks: bool = False
-
-    def __bool__(self) -> bool:
-        return self.timed or self.profiled or self.bricks
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """The decision about one workload. It is complete when made: nothing is added later.
 
@@ -115,14 +103,11 @@ class Verdict:
         return tuple(reason for reason in self.reasons if reason.code.startswith("W_"))
 
     @property
-    def more_processes(self) -> MoreProcesses:
-        """The processes that could settle the verdict; false if it is settled or none could."""
-        if self.verdict == "inconclusive":
-            helped = self.helped_by
-            return MoreProcesses("timed" in helped, "profiled" in helped, "bricks" in helped)
-        if self.verdict == "not_comparable":
-            return MoreProcesses(timed=self.comparability.is_transient)
-        return MoreProcesses()
+    def more_processes(self) -> tuple[Helper, ...]:
+        """The processes that could settle the verdict; none if it is settled or none could."""
+        if self.verdict == "not_comparable" and self.comparability.is_transient:
+            return ("timed",)
+        return self.helped_by if self.verdict == "inconclusive" else ()
 
     @property
     def is_suspicious(self) -> bool:

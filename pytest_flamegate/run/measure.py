@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_flamegate.core.errors import FlamegateError, NoBaselineError, system_errors
 from pytest_flamegate.core.progress import Progress
-from pytest_flamegate.gate import MoreProcesses, Reason, last_analysis
+from pytest_flamegate.gate import Helper, Reason, last_analysis
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.pairs import PairObserver
@@ -26,7 +26,7 @@ _MAX_PROFILER_WAIT = 2.0
 
 
 def measure(
-    prepared: Prepared, until: Callable[[Measured], MoreProcesses], progress: Progress
+    prepared: Prepared, until: Callable[[Measured], tuple[Helper, ...]], progress: Progress
 ) -> Measured:
     """Measure every side of ``prepared`` until its budget is used up or nothing is undecided.
 
@@ -47,7 +47,7 @@ class _MeasuringLoop:
     """The common part of both strategies: the budget, the processes of each side, the progress."""
 
     prepared: Prepared
-    until: Callable[[Measured], MoreProcesses]
+    until: Callable[[Measured], tuple[Helper, ...]]
     progress: Progress
     budget: Budget = field(init=False)
     sides: tuple[SideProcesses, ...] = field(init=False)
@@ -119,14 +119,14 @@ class _OneSide(_MeasuringLoop):
         for _ in range(INTERIM_ANALYSES - 1):
             wanted = self.until(measured)
             if self.budget.spent >= 1.0:  # bricks have time of their own
-                wanted = replace(wanted, timed=False, profiled=False)
+                wanted = tuple(each for each in wanted if each == "bricks")
             if not wanted:
                 break
-            if wanted.timed:
-                self._time(1.0 if not wanted.profiled else (1.0 + self.budget.spent) / 2, 1)
-            if wanted.profiled:
+            if "timed" in wanted:
+                self._time(1.0 if "profiled" not in wanted else (1.0 + self.budget.spent) / 2, 1)
+            if "profiled" in wanted:
                 self._profile(1.0, 1)
-            if wanted.bricks:
+            if "bricks" in wanted:
                 side.bricks_undecided = True
                 self.clock_bricks()
             measured = self.measured()
@@ -176,9 +176,9 @@ class _Pairs(_MeasuringLoop):
         while True:
             measured = self.measured()
             wanted = self.until(measured)
-            if wanted.bricks and self._clock_more_bricks():
+            if "bricks" in wanted and self._clock_more_bricks():
                 continue
-            if not wanted.profiled or self._has_all_profiles or self.budget.spent >= 1.0:
+            if "profiled" not in wanted or self._has_all_profiles or self.budget.spent >= 1.0:
                 return self.complete(measured)
             before = self.head.samples
             self._profile(1, until_spent=min(1.0, self.budget.spent + 0.1))

@@ -20,9 +20,9 @@ from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines import engine
+from pytest_flamegate.gate import Helper
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.comparability import machine_differences
-from pytest_flamegate.gate.verdict import MoreProcesses
 from pytest_flamegate.models.discover import find_model, read_model_facts
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.build import build_workload
@@ -67,10 +67,10 @@ class Replaying:
         def compare(measured: Measured) -> Replayed:
             return _compare(measured, receipt_sha256, tokens_per_second, evidence)
 
-        def until(measured: Measured) -> MoreProcesses:
+        def until(measured: Measured) -> tuple[Helper, ...]:
             rate = compare(measured).rate
             # Noise comes in bursts: a rate outside is measured for longer.
-            return MoreProcesses(timed=rate.here is not None and rate.answer != "inside")
+            return ("timed",) if rate.here is not None and rate.answer != "inside" else ()
 
         with system_errors():
             workload, model = self._workload(evidence)

@@ -12,7 +12,7 @@ from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
-from pytest_flamegate.gate import GatePolicy, MoreProcesses, Reason, Verdict
+from pytest_flamegate.gate import GatePolicy, Helper, Reason, Verdict
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.profile.profilers.base import Profiler
@@ -227,7 +227,7 @@ class Bench:
         sides = self.side("base", base), self.side("head", head)
         prepared = Prepared(sides, budget_s, pair_counts=plan_pair_counts(budget_s))
 
-        def until(measured: Measured) -> MoreProcesses:
+        def until(measured: Measured) -> tuple[Helper, ...]:
             return wanted_processes(judge_run(compose(measured), policy))
 
         self.progress.begin(label)

@@ -13,7 +13,7 @@ from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.gate import (
     GatedRun,
     GatePolicy,
-    MoreProcesses,
+    Helper,
     PairedBase,
     Reason,
     StoredBaseline,
@@ -200,7 +200,7 @@ class Session:
     def _measure_once(self, task: Task) -> tuple[Sealed, Verdict]:
         prepared = self.bench.prepare(task)
 
-        def until(measured: Measured) -> MoreProcesses:
+        def until(measured: Measured) -> tuple[Helper, ...]:
             return wanted_processes(self._judge(compose(measured), task))
 
         sealed = seal(compose(measure(prepared, until, self.progress)))
@@ -253,15 +253,17 @@ def judge_run(found: ComposedRun | Sealed, policy: GatePolicy) -> Verdict:
     return judge(gated, baseline, policy)
 
 
-def wanted_processes(verdict: Verdict) -> MoreProcesses:
+def wanted_processes(verdict: Verdict) -> tuple[Helper, ...]:
     """Return of which processes more could settle the verdict, or name the slower function."""
     if verdict.pairs is None:
         return verdict.more_processes
     unnamed = verdict.verdict in ("regressed", "improved") and not verdict.explained_by
     is_coarse = any(hotspot.coarse for hotspot in verdict.hotspots)
     decided = verdict.verdict in ("regressed", "improved")
-    profiled = "profiled" in verdict.helped_by or (unnamed if decided else is_coarse)
-    return MoreProcesses(profiled=profiled, bricks="bricks" in verdict.helped_by)
+    helpers: set[Helper] = {*verdict.helped_by} - {"timed"}
+    if unnamed if decided else is_coarse:
+        helpers.add("profiled")
+    return tuple(helpers)
 
 
 def suspected_commit(run: ComposedRun, verdict: Verdict) -> str | None:

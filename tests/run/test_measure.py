@@ -12,7 +12,7 @@ from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import NoBaselineError, ToolError, UndecidedError
 from pytest_flamegate.core.progress import Progress
-from pytest_flamegate.gate import MoreProcesses
+from pytest_flamegate.gate import Helper
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.run import measure as run_measure
 from pytest_flamegate.run.measure import measure
@@ -22,7 +22,6 @@ from tests import made
 from tests.run import fakes
 from tests.run.fakes import World
 
-NOTHING = MoreProcesses()
 BRICKS = Thresholds(bricks=MappingProxyType({"RmsNorm": BrickBudget(per_call_us=1.0)}))
 
 
@@ -59,11 +58,11 @@ def paired(budget_s: float = 50.0, **changes: Any) -> Prepared:
     return Prepared(sides, budget_s, pair_counts=plan_pair_counts(budget_s))
 
 
-def run(prepared: Prepared, *answers: MoreProcesses) -> tuple[Measured, list[str]]:
+def run(prepared: Prepared, *answers: tuple[Helper, ...]) -> tuple[Measured, list[str]]:
     """Measure; ``answers`` are given to the interim analyses, in their order."""
     progress = Announcements()
     left = list(answers)
-    found = measure(prepared, lambda measured: left.pop(0) if left else NOTHING, progress)
+    found = measure(prepared, lambda measured: left.pop(0) if left else (), progress)
     return found, progress.lines
 
 
@@ -86,13 +85,13 @@ def test_a_short_workload_has_many_processes_within_its_budget(world: World) -> 
 @pytest.mark.parametrize("sequence_s", [0.5, 1.0, 1.5])
 def test_a_budget_is_kept_within_one_process(world: World, sequence_s: float) -> None:
     world.process_time = ProcessTime(0.0, sequence_s, repeats=True)
-    run(alone(), MoreProcesses(timed=True, profiled=True))
+    run(alone(), ("timed", "profiled"))
     assert world.now_s <= 15.0 + sequence_s
 
 
 def test_a_workload_that_cannot_fit_is_announced_and_gets_the_least(world: World) -> None:
     world.process_time = ProcessTime(0.4, 3.1, repeats=True)
-    found, (line,) = run(alone(), MoreProcesses(timed=True, profiled=True))
+    found, (line,) = run(alone(), ("timed", "profiled"))
     assert line == (
         "4tok: 5 processes × 3.5 s, profile 12 s: about 29 s, more than its budget of 15 s: fewer "
         "processes would give no verdict"
@@ -112,7 +111,7 @@ def test_without_a_profiler_the_announcement_names_none(world: World) -> None:
 
 def test_an_undecided_verdict_gets_the_rest_of_the_budget(world: World) -> None:
     found, _ = run(alone())
-    more, _ = run(alone(), MoreProcesses(timed=True))
+    more, _ = run(alone(), ("timed",))
     assert roles(more)["timed"] > roles(found)["timed"]
     assert roles(more)["profiled"] == roles(found)["profiled"]
     assert world.started
@@ -120,7 +119,7 @@ def test_an_undecided_verdict_gets_the_rest_of_the_budget(world: World) -> None:
 
 def test_the_remaining_time_falls(world: World) -> None:
     progress = Announcements()
-    measure(alone(), lambda _: NOTHING, progress)
+    measure(alone(), lambda _: (), progress)
     known = [each for each in progress.remaining_s if each is not None]
     assert known == sorted(known, reverse=True)
     assert known[-1] < 2.0
@@ -165,7 +164,7 @@ def test_bricks_have_time_of_their_own(world: World, monkeypatch: pytest.MonkeyP
     assert str(found.bandwidth) == "1 thread"
     # A budget for bricks takes five, and up to fifteen while it is undecided.
     world.started.clear()
-    run(alone(thresholds=BRICKS), MoreProcesses(bricks=True))
+    run(alone(thresholds=BRICKS), ("bricks",))
     assert world.started.count("bricks") == 8
 
 
@@ -228,7 +227,7 @@ def test_other_tokens_end_the_pairs_at_once(world: World) -> None:
 
 def test_more_samples_are_taken_until_the_function_is_named(world: World) -> None:
     world.token_ns = round(1.3 * fakes.TOKEN_NS)
-    found, _ = run(paired(), MoreProcesses(profiled=True), MoreProcesses(profiled=True))
+    found, _ = run(paired(), ("profiled",), ("profiled",))
     assert roles(found)["profiled"] > 5
 
 
