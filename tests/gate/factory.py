@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from pytest_flamegate.gate import (
     GatedRun,
     GatePolicy,
     PairedBase,
+    Reason,
     StoredBaseline,
     Verdict,
     headline,
@@ -240,17 +241,24 @@ def judge_paired(
 
 
 def checked(verdict: Verdict) -> Verdict:
-    """Check that every reason has a code and whole sentences, and the headline one line."""
-    for reason in verdict.reasons:
-        assert re.fullmatch(r"[EWI]_[A-Z_]+", reason.code)
-        assert_sentences(reason.message)
-    assert re.fullmatch(verdict.verdict.replace("_", " ") + ": .+", headline(verdict))
+    check_reasons(verdict.reasons)
+    line = headline(verdict)
+    assert re.fullmatch(verdict.verdict.replace("_", " ") + ": .+", line)
+    assert not re.search("None|XX", line), line
     return verdict
 
 
-def assert_sentences(message: str) -> None:
-    assert re.search(r"\.$", message), message
-    assert not re.search(r"\. [a-z]", message), message
+def check_reasons(reasons: Iterable[Reason]) -> None:
+    """Check that every reason has a code and whole sentences."""
+    for reason in reasons:
+        assert re.fullmatch(r"[EWI]_[A-Z_]+", reason.code)
+        check_sentences(reason.message)
+
+
+def check_sentences(message: str) -> None:
+    """Check that a text ends, starts each sentence with a capital, and shows no placeholder."""
+    assert message.endswith("."), message
+    assert not re.search(r"\. [a-z]|None|XX", message), message
     assert sum(map(str.islower, message)) > sum(map(str.isupper, message)), message
 
 
@@ -259,8 +267,9 @@ def undecided(start: str) -> Iterator[None]:
     """Expect an error whose code, problem and remedy begin so."""
     with pytest.raises(UndecidedError, match=f"^{re.escape(start)}") as raised:
         yield
-    assert_sentences(raised.value.problem)
-    assert_sentences(raised.value.remedy)
+    for text in (raised.value.problem, raised.value.remedy):
+        check_sentences(text)
+        assert text[0].isupper() or text[0].isdigit(), text
 
 
 def codes(verdict: Verdict) -> list[str]:

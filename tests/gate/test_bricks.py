@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from tests.gate.bricked import CALLS, SPREAD, allowing, brick_runs, drawn, make_
 from tests.gate.factory import (
     QUIET,
     baseline,
+    check_reasons,
     codes,
     evidence,
     judge_paired,
@@ -107,6 +109,7 @@ def layered(by: Sequence[float], factors: Sequence[float], pid: int) -> tuple[Br
         ((1.5, 1.5, 1.5), None),
         ((2.0, 1.0, 1.9), 0),  # a little more than half
         ((1.0, 1.0, 0.5), None),
+        ((1.0, 1.1), 1),
         ((2.0,), None),
     ],
 )
@@ -176,7 +179,9 @@ def judge(
     **options: Any,
 ) -> JudgedBricks:
     before = None if old is None else baseline(bricks=old)
-    return judge_bricks(before, evidence(bricks=new), thresholds, RATES, **options)
+    found = judge_bricks(before, evidence(bricks=new), thresholds, RATES, **options)
+    check_reasons((*found.reasons, *(why for signal in found.signals for why in signal.reasons)))
+    return found
 
 
 def only(found: JudgedBricks) -> Signal:
@@ -233,9 +238,10 @@ def test_a_call_is_held_to_its_budget_with_and_without_baseline(
 ) -> None:
     for old in (OLD, None):
         found = judge(old, NEW, allowing(RmsNorm=(budget_us, None)))
-        assert (only(found).unit, only(found).decision) == ("us/call", decision)
+        signal = only(found)
+        assert (signal.unit, signal.decision, signal.threshold_pct) == ("us/call", decision, 0.0)
         assert codes_of(found) == code
-        assert only(found).change_pct == pytest.approx(100 * (2.0 / budget_us - 1), abs=2.0)
+        assert signal.change_pct == pytest.approx(100 * (2.0 / budget_us - 1), abs=2.0)
 
 
 @pytest.mark.parametrize("drift_sd", [0.0, 0.02])
@@ -288,6 +294,7 @@ def test_calls_and_the_layer_that_grew_are_reported() -> None:
     more = layered((2.0, 1.0, 1.0), drawn(Random(1), 0.01), 700)
     found = judge(layered((1.0,) * 3, SPREAD, 800), more, TEN)
     assert "; most of it in layer 0 (8.0" in only(found).reasons[0].message
+    assert found.changes[0].grown is not None
     doubled = brick_runs({"RmsNorm": 2.0}, calls=800)
     found = judge(brick_runs({"RmsNorm": 2.0}, SPREAD[::-1], first_pid=800), doubled, TEN)
     assert codes_of(found) == ["E_BRICK_SLOWER", "I_BRICK_CALLS"]
@@ -356,6 +363,10 @@ def test_a_brick_decides_the_verdict() -> None:
     assert (verdict.verdict, verdict.reasons[0].code) == ("regressed", "E_BRICK_SLOWER")
     assert "RmsNorm 8.00 → 12.0 µs/token (+50" in headline(verdict)
     assert [change.name for change in verdict.bricks] == ["RmsNorm"]
+    over = headline(verdict_of(NEW, allowing(RmsNorm=(1.0, None))))
+    assert re.match(
+        r"regressed: RmsNorm 2\.\d+ µs/call \(\d{2,3}\.\d % over its budget\); tok", over
+    )
     cheaper = verdict_of(slowed(0.5), TEN)
     assert headline(cheaper).startswith("improved: RmsNorm 8")
     slower = evidence(scaled(QUIET, 1.3), bricks=slowed(0.5))

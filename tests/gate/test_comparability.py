@@ -113,6 +113,10 @@ def test_values_of_both_sides_are_shown() -> None:
     assert found.message == "run delay differs: measured at the baseline, in some blocks now."
     shorter = compare(baseline(profile=PROFILE), now(tokens=("52", "10")))
     assert shorter.differences[0].message == "token 2 differs: '81' at the baseline, the end now."
+    command = now(workload={**WORKLOAD, "command": ["a", "b"]})
+    assert [
+        each.message for each in compare(command, workload(command=("a", "c"))).differences
+    ] == ["workload command differs: ['a', 'b'] at the baseline, ['a', 'c'] now."]
     less = baseline(profile=PROFILE, machine={"python": MACHINE["python"]})
     assert {each.current for each in compare(now(), less).differences} == {"absent"}
     # Another Python of machine and profiler is reported once.
@@ -209,6 +213,7 @@ def test_states_of_both_sides_are_shown() -> None:
         ("Intel(R) Xeon(R) CPU @ 2.20GHz", "8", "intel-xeon-8c-"),
         ("Apple M3 Max", "14", "apple-m3-max-14c-"),
         ("../../etc/passwd", "2", "etc-passwd-2c-"),
+        ("Chip(C) 64Core 9 with more", "2", "chip-9-more-2c-"),
         ("\ud800", "2", "unknown-2c-"),
         ("", "", "unknown-xc-"),
         ("x" * 400, "9" * 40, "xxxxxxxxxxxxxxxx-999999c-"),
@@ -227,5 +232,4 @@ def test_the_name_is_stable_and_of_the_hardware_alone() -> None:
     assert name == "amd-epyc-7763-2c-01ac1b"
     others = {field for field in MACHINE if machine_id({**MACHINE, field: "x"}) != name}
     assert others == set(MACHINE_ID_FIELDS)
-    unknown = {**MACHINE, "arch": "unknown"}
-    assert machine_id({**MACHINE, "arch": ""}) == machine_id(unknown)
+    assert machine_id({}) == machine_id({"arch": "unknown", "cpu_model": " "})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.gate import CostChange, ErrorRates, HotspotChange, read_measurement
+from pytest_flamegate.gate import CostChange, ErrorRates, HotspotChange, Reason, read_measurement
 from pytest_flamegate.gate.costs import OTHER
 from pytest_flamegate.gate.hotspots import (
     JudgedShares,
@@ -28,6 +28,7 @@ from tests.gate.factory import (
     Counts,
     baseline,
     changed,
+    check_reasons,
     evidence,
     measurement,
     moved,
@@ -48,7 +49,9 @@ def judge(
 ) -> JudgedShares:
     asked = thresholds or Thresholds()
     _, rate = judge_throughput(old, new, asked.tokens_per_second_pct, RATES)
-    return judge_shares(old, new, asked, rate, RATES, drift, **options)
+    shares = judge_shares(old, new, asked, rate, RATES, drift, **options)
+    check_reasons((*shares.reasons, *(each.reason for each in shares.hotspots if each.reason)))
+    return shares
 
 
 def judged(factor: float, counts: Counts, *, before: Counts = PROFILE, **options: Any) -> Any:
@@ -256,12 +259,16 @@ def test_a_threshold_too_fine_for_the_samples_is_reported_for_what_passed() -> N
 def test_few_profiles_judge_nothing(old: int, new: int, helped: tuple[str, ...]) -> None:
     before = measurement(STEADY, profiles(PROFILE[:old]))
     shares = judge(before, measurement(STEADY, profiles(PROFILE[:new])))
-    assert [reason.code for reason in shares.reasons] == ["E_FEW_PROCESSES"]
-    assert (shares.hotspots, shares.helped_by) == ((), helped)
+    (few,) = shares.reasons
+    assert (few.code, shares.hotspots, shares.helped_by) == ("E_FEW_PROCESSES", (), helped)
+    assert few.message.endswith(" sets the seconds), or accept a new baseline.")
     # Without any profile only a declared share is missed.
     none = measurement(STEADY)
-    for thresholds, code in ((None, "I_NO_PROFILE"), (allowing(gemv=3.0), "E_HOTSPOT_UNKNOWN")):
-        assert [reason.code for reason in judge(none, none, thresholds).reasons] == [code]
+    absent = Reason("I_NO_PROFILE", "No profile was taken; no share was judged.")
+    assert judge(none, none).reasons == (absent,)
+    (missed,) = judge(none, none, allowing(gemv=3.0)).reasons
+    assert missed.code == "E_HOTSPOT_UNKNOWN"
+    assert missed.message.startswith("A share is declared for gemv, and nothing was profiled. Ch")
 
 
 def test_a_declared_function_that_no_profile_shows_is_named_with_those_it_shows() -> None:

@@ -61,6 +61,7 @@ def test_holds_what_is_promised_and_reads_back(verdict: Verdict) -> None:
 def test_numbers_are_those_of_the_verdict() -> None:
     document = json.loads(encode_json(verdict_document(REGRESSED)))
     assert document["attribution"][0]["explains"] == pytest.approx(0.7, abs=0.01)
+    assert document["attribution"][0]["change_us_per_token"] == pytest.approx(140, rel=0.02)
     hotspot = document["hotspots"][0]
     assert (hotspot["name"], hotspot["finding"]) == ("gemv", "costs_more")
     assert hotspot["baseline_share_pct"] == pytest.approx(69.9, abs=0.1)
@@ -159,6 +160,10 @@ def test_noise_states_width_reason_and_remedy() -> None:
         r"or give it more time \(--flamegate-budget\)",
         text,
     ), text
+    # A change that could have been seen needs no larger threshold.
+    verdict = judge_stored(old, evidence(NOISY, process={"pressure": 42.0}))
+    fine = replace(verdict.signals[0], smallest_detectable_pct=5.0)
+    assert "allow a drop" not in headline(replace(verdict, signals=(fine,)))
     # The noise of a baseline asks for pairs.
     text = headline(judge_stored(baseline(NOISY), evidence()))
     assert text.endswith(" here, or compare in pairs (--flamegate-against=REV)")
