@@ -82,30 +82,24 @@ def test_a_missing_field_is_named() -> None:
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("E_SCHEMA_VERSION", {"schema_version": 1.0}, "and is 1.0"),
     ("E_SCHEMA_VERSION", {"schema_version": "1.0.1"}, 'and is "1.0.1"'),
     ("E_TIMESTAMP", {"timestamp": "2025-10-13T12:00:00Z\n"}, "RFC 3339 timestamp"),
-    ("E_TIMESTAMP", {"timestamp": "2025-10-13T12:00:00"}, "RFC 3339 timestamp"),
     ("E_TIMESTAMP", {"timestamp": "2025-02-30T12:00:00Z"}, "RFC 3339 timestamp"),
     ("E_TIMESTAMP", {"timestamp": 1_760_000_000}, "must be a string, and is 1760000000"),
     ("E_COMPUTE_PATH", {"compute_path": "real\n"}, "compute_path"),
     ("E_BACKEND", {"backend": "gpu"}, 'cpu or cuda in any case, and is "gpu"'),
-    ("E_BACKEND", {"backend": "cpu\n"}, "cpu or cuda in any case"),
     ("E_DETERMINISTIC", {"deterministic": 1}, "must be true or false, and is 1"),
     ("E_TOKENS", {"tokens_generated": 128.0}, "must be an integer, and is 128.0"),
-    ("E_TOKENS", {"tokens_generated": True}, "must be an integer, and is true"),
     ("E_TOKENS", {"tokens_generated": 0}, "and is 0"),
     ("E_TPS", {"tokens_per_second": 0}, "and is 0"),
     ("E_TPS", {"tokens_per_second": float("nan")}, "tokens_per_second"),
     ("E_TPS", {"tokens_per_second": "15.5"}, 'must be a number, and is "15.5"'),
     ("E_KERNELS", {"kernels": []}, "is a list of 0"),
     ("E_KERNELS", {"kernels": ["i2s_gemv", " \t"]}, '"kernels[1]" must'),
-    ("E_KERNELS", {"kernels": ["i" * 129]}, "128"),
     ("E_KERNELS", {"kernels": ["i2s_gemv"] * 10_001}, "10000"),
     ("E_ENVIRONMENT", {"environment": {"BITNET_VERSION": "0.1.0"}}, '"environment.OS" is missing'),
     ("E_ENVIRONMENT", {"environment": {"OS": "linux", "THREADS": 1}}, "must be a string, and is 1"),
     ("E_ENVIRONMENT", {"environment": {"OS": "linux", "FLAMEGATE_ENGINE": ""}}, "FLAMEGATE_ENGINE"),
-    ("E_MODEL", {"model": {}}, '"model.path" is missing'),
     ("E_MODEL", {"model": {"path": "x", "sha256": 1}}, '"model.sha256" must be a string'),
     ("E_SCHEMA", {"schema_version": "1.1.0", "kernel_path": "fast"}, '"kernel_path" must'),
     (
@@ -209,13 +203,6 @@ def test_figures_that_are_not_finite_are_not_written() -> None:
     metric = replace(bundle().evidence.metrics[0], value=math.nan)
     with pytest.raises(ReceiptError, match="E_CANNOT_ENCODE"):
         encode_evidence(replace(bundle().evidence, metrics=(metric,)))
-
-
-def test_malformed_documents_are_not_decoded() -> None:
-    for data in (b"", b"{}", b"[]", encoded(backend="gpu")):
-        for decode in (decode_receipt, decode_evidence):
-            with pytest.raises(ReceiptError):
-                decode(data)
 
 
 def test_evidence_without_a_receipt_reads_back() -> None:

@@ -89,13 +89,12 @@ def reseal(directory: Path, evidence: Evidence, **claims: Any) -> Path:
     """Write ``evidence`` and a receipt with these claims that belongs to it."""
     receipt = decode_receipt((directory / "receipt.json").read_bytes())
     folded = (directory / "profile.folded").read_bytes()
-    made = Bundle(replace(receipt, **claims), evidence, folded)
-    return made.sealed().write(directory)
+    return Bundle(replace(receipt, **claims), evidence, folded).sealed().write(directory)
 
 
-def with_workload(home: Path, name: str, **changes: Any) -> None:
-    found = read_evidence(home, name)
-    reseal(home / name, replace(found, workload={**found.workload, **changes}))
+def with_workload(home: Path, **changes: Any) -> None:
+    found = read_evidence(home, "embedded-1tok")
+    reseal(home / "embedded-1tok", replace(found, workload={**found.workload, **changes}))
 
 
 @pytest.mark.measures
@@ -176,26 +175,10 @@ def test_an_undeclared_program_runs_if_that_is_allowed(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"build": ["touch", "mark"]},
-        {"env": {"LD_PRELOAD": "evil.so"}},
-        {"engine": "python", "target": "os:system"},
-    ],
-)
-def test_an_embedded_recipe_runs_no_program(home: Path, changes: dict[str, Any]) -> None:
-    with_workload(home, "embedded-1tok", **changes)
-    code, answer = replay(home, "embedded-1tok")
-    assert (code, answer.get("not_replayed", {}).get("code")) in (
-        (4, "E_REPLAY_UNTRUSTED"),
-        (3, None),  # another engine than the receipt's is an error before that
-    )
-    assert not (home / "mark").exists()
-
-
-@pytest.mark.parametrize(
     ("changes", "code", "exit_code"),
     [
+        ({"build": ["touch", "mark"]}, "E_REPLAY_UNTRUSTED", 4),
+        ({"env": {"LD_PRELOAD": "evil.so"}}, "E_REPLAY_UNTRUSTED", 4),
         ({"source": "tests/test_a.py::test_b"}, "E_REPLAY_CALLABLE", 4),
         ({"injection": "gemv:+10%"}, "E_REPLAY_INJECTED", 4),
         ({"shell": "rm"}, "E_REPLAY_RECIPE", 3),
@@ -206,10 +189,11 @@ def test_an_embedded_recipe_runs_no_program(home: Path, changes: dict[str, Any])
 def test_the_reason_is_stated_if_nothing_can_be_run(
     home: Path, changes: dict[str, Any], code: str, exit_code: int
 ) -> None:
-    with_workload(home, "embedded-1tok", **changes)
+    with_workload(home, **changes)
     returned, answer = replay(home, "embedded-1tok")
     assert answer["not_replayed"]["code"] == code
     assert (returned, answer["grade"]) == (exit_code, "OBSERVED")
+    assert not (home / "mark").exists()
 
 
 def test_another_model_is_not_run_and_a_receipt_alone_has_no_recipe(home: Path) -> None:

@@ -156,31 +156,19 @@ def test_a_redacted_value_matches_any_value_and_is_named(tmp_path: Path) -> None
         assert (differences == []) is fits, stated
 
 
+# The values of a declaration are tested with the parser of declarations.
 @pytest.mark.parametrize(
     "changes",
     [
         {"engine": "magic"},
         {"engine": ["command"]},
         {"engine": "embedded"},
-        {"max_tokens": 10**9},
         {"max_tokens": True},
-        {"threads": 10**6},
         {"timeout_s": 1e9},
-        {"seed": -1},
-        {"prompt": "nul\0byte"},
-        {"prompt": None},
-        {"command": []},
         {"command": ["run", "\0"]},
         {"command": ["run", 7]},
-        {"command": ["{model}", "{home}"]},
-        {"env": {"A=B": "c"}},
-        {"env": {"A": 1}},
-        {"env": ["A"]},
-        {"model": "\0"},
         {"name": "../../etc"},
         {"name": ["x"]},
-        {"name": "a[b]c"},
-        {"token_unit": "parsec"},
         {"injection": "gemv"},
         {"injection": {"frame": "gemv"}},
         {"shell": "rm -rf /"},

@@ -44,6 +44,7 @@ from tests.receipt.attestations import (
     statement_document,
     with_signatures,
 )
+from tests.receipt.test_fuzz import change_bytes, find_tokens, mutate
 
 NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
 A, B, C = (each.public.pem for each in (ALICE, BOB, CAROL))
@@ -298,26 +299,9 @@ def test_base64_has_one_form(text: str) -> None:
             read_envelope(json.dumps({**good, **changes}).encode())
 
 
-WORDS = (
-    *(b'"', b"{", b"}", b"[", b"]", b":", b",", b"\\", b"\\ud800", b"\0", b"\xff", b"\n", b" "),
-    *(b"null", b"true", b"-0", b"1e999", b"9" * 70, b'"payload"', b'"sig":""', b"==", b"-_"),
-    *(b'"subject":[]', b'"_type"', b"-----BEGIN PUBLIC KEY-----", b"-----END PRIVATE KEY-----"),
-)
 ENVELOPES = (SIGNED, envelope_of(STATEMENT, ALICE, BOB), *(each for each, _ in FORGED.values()))
-SMALL = tuple(each for each in ENVELOPES if len(each) < 100_000)
-PEMS = (ALICE.public.pem, ALICE.pem(None), ALICE.pem(b"secret"))
-
-
-def mutate(rng: random.Random, data: bytes) -> bytes:
-    """Cut, double, replace or overwrite in one to four places."""
-    for _ in range(rng.randint(1, 4)):
-        start = rng.randrange(len(data) + 1)
-        end = min(len(data), start + rng.choice((0, 1, 2, 8, 64, 4096)))
-        middle = rng.choice(
-            (b"", data[start:end] * 2, rng.choice(WORDS), rng.randbytes(rng.randint(1, 8)))
-        )
-        data = data[:start] + middle + data[end:]
-    return data
+SMALL = [find_tokens(each) for each in ENVELOPES if len(each) < 100_000]
+PEMS = (A, ALICE.pem(None), ALICE.pem(b"secret"))
 
 
 def answers(seed: int, count: int) -> Iterator[str]:
@@ -326,11 +310,11 @@ def answers(seed: int, count: int) -> Iterator[str]:
     for number in range(count):
         trusted, envelope = (A,), SIGNED
         if number % 3 == 0:
-            envelope = mutate(rng, rng.choice(SMALL))
+            envelope = mutate(rng, rng.choice(SMALL), SMALL)
         elif number % 3 == 1:  # signed, so that the statement is read
-            envelope = envelope_of(mutate(rng, STATEMENT))
+            envelope = envelope_of(mutate(rng, find_tokens(STATEMENT), SMALL))
         else:
-            trusted = (mutate(rng, rng.choice(PEMS)),)
+            trusted = (change_bytes(rng, rng.choice(PEMS)),)
         found = check_signature(envelope, trusted, FILES)
         assert (found.signed_by is None) is bool(found.refusals)
         for refusal in found.refusals:
