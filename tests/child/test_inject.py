@@ -90,23 +90,13 @@ def test_names_as_profiles_show_them(toy: ModuleType) -> None:
     # Every object of a function, such as each closure, and getter and setter.
     counts = [len(find_function(frame, [toy])) for frame in ("inner", "width", "softmax")]
     assert counts == [3, 2, 1]
-
-
-@pytest.mark.parametrize(
-    ("frame", "functions"),
-    [
-        ("forward", ("toy:Model.forward", "toy:Model.Head.forward")),
-        ("wrapper", ("toy:logged.wrapper", "toy:hidden.wrapper")),
-    ],
-)
-def test_ambiguous_names_list_the_functions(
-    toy: ModuleType, frame: str, functions: tuple[str, ...]
-) -> None:
-    with pytest.raises(UsageError, match="E_AMBIGUOUS_FRAME") as caught:
-        find_function(frame, [toy])
-    for each in functions:
-        assert each in caught.value.problem
-        assert find_function(each, [toy])
+    for frame, functions in {
+        "forward": ("toy:Model.forward", "toy:Model.Head.forward"),
+        "wrapper": ("toy:logged.wrapper", "toy:hidden.wrapper"),
+    }.items():
+        with pytest.raises(UsageError, match=f"E_AMBIGUOUS_FRAME.*{'.*'.join(functions)}"):
+            find_function(frame, [toy])
+        assert all(find_function(each, [toy]) for each in functions)
 
 
 @pytest.mark.parametrize(
@@ -335,14 +325,8 @@ def test_each_thread_has_a_clock(load: Load) -> None:
 REFERENCES = """
 import functools
 def hot(x): return x + 1
-alias = hot
-TABLE = {"hot": hot}
 def default(x, f=hot): return f(x)
 partial = functools.partial(hot, 1)
-def enclosing():
-    f = hot
-    return lambda x: f(x)
-enclosed = enclosing()
 
 def logged(function):
     @functools.wraps(function)
@@ -381,14 +365,10 @@ one, two = made(1), made(2)
 @pytest.mark.parametrize(
     ("frame", "call"),
     [
-        ("hot", "alias(1)"),
-        ("hot", "TABLE['hot'](1)"),
         ("hot", "default(1)"),
         ("hot", "partial()"),
-        ("hot", "enclosed(1)"),
         ("decorated", "decorated(1)"),
         ("cached", "cached(1)"),
-        ("Model.layer", "model.layer(1)"),
         ("Model.layer", "bound(1)"),
         ("__call__", "model(1)"),
         ("pick", "model.pick(1)"),
@@ -396,7 +376,6 @@ one, two = made(1), made(2)
         ("width", "model.width"),
         ("depth", "model.depth"),
         ("Model.__secret", "model.ask(1)"),
-        ("inner", "one(1)"),
         ("inner", "two(0)"),
     ],
 )

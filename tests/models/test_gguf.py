@@ -64,11 +64,6 @@ def test_a_sound_file(tmp_path: Path) -> None:
     assert [each.parameters for each in header.tensors] == [512, 4]
 
 
-def test_a_later_part_of_a_split_model_names_nothing(tmp_path: Path) -> None:
-    header = read(tmp_path, sound(key("split.no", U32, u32(1))))
-    assert (header.architecture, header.name) == ("", "model")
-
-
 @pytest.mark.parametrize(
     ("kind", "packed", "value"),
     [

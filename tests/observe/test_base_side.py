@@ -96,19 +96,6 @@ def test_each_side_yields_its_own_tokens(checkout: Checkout) -> None:
     assert dataclasses.replace(base, directory=declared.directory) == declared
 
 
-def test_the_base_side_stays_itself_with_the_project_on_the_path(checkout: Checkout) -> None:
-    declared = workload(checkout, env={"PYTHONPATH": str(checkout.project / "sub")})
-    base_plan, base = plan_base(plan_of(declared), declared, checkout)
-    assert isinstance(base_plan, Served)
-    # Even if the path is not mapped, the import is.
-    unmapped = dataclasses.replace(
-        base_plan, load={**base_plan.load, "directory": str(checkout.project / "sub")}
-    )
-    env = dataclasses.replace(base, env=declared.env)
-    assert tokens(base_plan, base)[0] == "base"
-    assert tokens(unmapped, env)[0] == "base"
-
-
 def test_a_base_side_that_cannot_load(checkout: Checkout) -> None:
     declared = workload(checkout, engine="embedded", target=None)
     base_plan, base = plan_base(plan_of(declared), declared, checkout)
