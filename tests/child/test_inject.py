@@ -91,10 +91,10 @@ def test_names_as_profiles_show_them(toy: ModuleType) -> None:
     counts = [len(find_function(frame, [toy])) for frame in ("inner", "width", "softmax")]
     assert counts == [3, 2, 1]
     for frame, functions in {
-        "forward": ("toy:Model.forward", "toy:Model.Head.forward"),
-        "wrapper": ("toy:logged.wrapper", "toy:hidden.wrapper"),
+        "forward": ("toy:Model.Head.forward", "toy:Model.forward"),
+        "wrapper": ("toy:hidden.wrapper", "toy:logged.wrapper"),
     }.items():
-        with pytest.raises(UsageError, match=f"E_AMBIGUOUS_FRAME.*{'.*'.join(functions)}"):
+        with pytest.raises(UsageError, match=f"E_AMBIGUOUS_FRAME.*{', '.join(functions)}"):
             find_function(frame, [toy])
         assert all(find_function(each, [toy]) for each in functions)
 
