@@ -81,9 +81,6 @@ def test_a_threshold_that_no_machine_holds_is_an_error_after_the_calibration(
 def test_a_workload_that_cannot_be_calibrated_leaves_nothing(
     project: Project, world: World, capsys: Printed
 ) -> None:
-    def fail(role: str) -> None:
-        raise ToolError("E_ENGINE_RAISED", "It raised.", "Repair it.")
-
     project.declare(workload("toy"))
     world.base_tokens = ("1", *world.tokens[1:])
     assert main(QUICK) == 4
@@ -91,7 +88,7 @@ def test_a_workload_that_cannot_be_calibrated_leaves_nothing(
     world.base_tokens, world.process_time = world.tokens, ProcessTime(0.3, 3.0, repeats=True)
     assert main((*QUICK[:2], "--budget=8")) == 4
     assert "E_BUDGET_TOO_SMALL: " in capsys.readouterr().err
-    world.on_process = fail
+    world.fail(ToolError("E_ENGINE_RAISED", "It raised.", "Repair it."))
     assert main(QUICK) == 5
     assert "E_ENGINE_RAISED: It raised." in capsys.readouterr().err
     assert not project.artifacts.exists()

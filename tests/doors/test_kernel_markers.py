@@ -45,10 +45,7 @@ def test_an_error_in_a_marker_is_named(kernels: Project, mark: str, words: str) 
 
 
 def test_a_new_benchmark_has_no_base(kernels: Project, world: World) -> None:
-    def fail(role: str) -> None:
-        raise ToolError("E_BENCHMARK_NOT_FOUND", "It has no test_new.", "")
-
-    world.on_process = fail
+    world.fail(ToolError("E_BENCHMARK_NOT_FOUND", "It has no test_new.", ""))
     kernels.write(
         "test_kernels.py", TEST.format(mark='throughput="60%"').replace("_kernel(", "_new(")
     )

@@ -200,7 +200,6 @@ def test_a_workload_that_no_profiler_sees_fails_alone(
     result = project.ask(*ON)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["FAILED flamegate.toml::native - error: *Install perf*"])
-    assert world.started
 
 
 # Tests that use it wrongly
@@ -299,10 +298,7 @@ def test_other():
 def test_a_failure_in_setup_is_shown_and_other_tests_keep_their_words(
     project: Project, world: World
 ) -> None:
-    def fail(role: str) -> None:
-        raise ToolError("E_ENGINE_DIED", "The engine died.", "Repair it.")
-
-    world.on_process = fail
+    world.fail(ToolError("E_ENGINE_DIED", "The engine died.", "Repair it."))
     project.declare(workload("toy"))
     project.write("test_breaks.py", IN_SETUP)
     result = project.ask(*ON, "test_breaks.py")
@@ -356,7 +352,6 @@ def test_the_report_has_every_workload_and_reads_no_profile_again(
     page = (project.path / "out" / "report.html").read_text("utf-8")
     assert page.count('data-flame="flame-') == 2
     assert "2 workloads" in page
-    assert world.started
 
 
 @pytest.mark.usefixtures("world")

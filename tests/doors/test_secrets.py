@@ -57,10 +57,7 @@ def test_no_secret_is_written(project: Project, world: World) -> None:
 
 
 def test_a_secret_in_an_error_of_the_engine_is_redacted(project: Project, world: World) -> None:
-    def fail(role: str) -> None:
-        raise ToolError("E_ENGINE_RAISED", f"RuntimeError: cannot log in as {OURS}.", "Mend it.")
-
-    world.on_process = fail
+    world.fail(ToolError("E_ENGINE_RAISED", f"RuntimeError: cannot log in as {OURS}.", "Mend it."))
     project.declare(workload("w"))
     done = project.ask("--flamegate")
     done.assert_outcomes(failed=1)

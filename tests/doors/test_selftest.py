@@ -28,7 +28,6 @@ def test_everything_is_as_expected(
     assert len(document["cases"]) == 6
     assert not project.artifacts.exists()
     assert not list(own_tmp.glob("flamegate-*"))
-    assert world.started
 
 
 def test_a_program_without_a_profiler_shows_less(
@@ -49,7 +48,6 @@ def test_a_program_without_a_profiler_shows_less(
     (counted,) = (line for line in lines if " as expected, " in line)
     assert "left out" in counted
     assert "different" not in counted
-    assert world.started
     # A profiler that is named must work.
     assert main(("selftest", "p", "--profiler=perf")) == 5
     assert capsys.readouterr().err.startswith("E_NO_PROFILER: ")
@@ -78,10 +76,7 @@ def test_usage_errors(
 def test_a_function_that_does_not_exist_is_reported_first(
     project: Project, world: World, capsys: Printed
 ) -> None:
-    def fail(role: str) -> None:
-        raise UsageError("E_UNKNOWN_FRAME", "There is no such function.", "Name another.")
-
-    world.on_process = fail
+    world.fail(UsageError("E_UNKNOWN_FRAME", "There is no such function.", "Name another."))
     assert main(["selftest", "--frame=nothing"]) == 2
     printed = capsys.readouterr()
     assert "E_UNKNOWN_FRAME: " in printed.err

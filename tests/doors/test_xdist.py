@@ -28,10 +28,8 @@ def test_callable(flamegate):
     assert receipt.deterministic
 
 def test_broken(flamegate, monkeypatch):
-    def fail(role):
-        raise OSError(5, "The toy is broken")
-
-    monkeypatch.setattr(conftest.world, "on_process", fail)
+    monkeypatch.setattr(conftest.world, "on_process", conftest.world.on_process)
+    conftest.world.fail(OSError(5, "The toy is broken"))
     flamegate.measure(toy.generate, prompt="2+2=", max_tokens=4, name="broken")
 
 def test_plain():

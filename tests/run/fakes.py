@@ -90,6 +90,15 @@ class World:
     _began: datetime = field(default_factory=lambda: datetime.now(UTC) - timedelta(hours=1))
     _ended_s: float = 0.0
 
+    def fail(self, error: BaseException, at: str = "") -> None:
+        """Raise ``error`` in every process from now on, or in those of the role ``at``."""
+
+        def on_process(role: str) -> None:
+            if at in ("", role):
+                raise error
+
+        self.on_process = on_process
+
     def process(
         self, role: str, *, base: bool = False, injection: Injection | None = None
     ) -> tuple[Run, Profile]:
@@ -169,6 +178,12 @@ class FakeObserver:
         run, profile = self._process("profiled")
         self.runs = (*self.runs, run)
         return run, profile
+
+    def run_bricks(self, seconds: float) -> Any:
+        self.world.now_s += 2.0
+        self.world.started.append("bricks")
+        self.world.on_process("bricks")
+        return None, object(), None
 
     def _process(self, role: str) -> tuple[Run, Profile]:
         return self.world.process(role, base=self.is_base, injection=self.workload.injection)

@@ -114,7 +114,6 @@ def test_an_undecided_verdict_gets_the_rest_of_the_budget(world: World) -> None:
     more, _ = run(alone(), ("timed",))
     assert roles(more)["timed"] > roles(found)["timed"]
     assert roles(more)["profiled"] == roles(found)["profiled"]
-    assert world.started
 
 
 def test_the_remaining_time_falls(world: World) -> None:
@@ -123,7 +122,6 @@ def test_the_remaining_time_falls(world: World) -> None:
     known = [each for each in progress.remaining_s if each is not None]
     assert known == sorted(known, reverse=True)
     assert known[-1] < 2.0
-    assert world.started
 
 
 def test_a_program_that_ends_soon_is_profiled_until_samples_suffice(world: World) -> None:
@@ -149,15 +147,8 @@ def test_too_few_samples_end_in_an_error_within_the_announced_time(
 
 
 def test_bricks_have_time_of_their_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def clock_bricks(observer: fakes.FakeObserver, seconds: float) -> Any:
-        world.now_s += 2.0
-        world.started.append("bricks")
-        return (None, object(), None)
-
-    monkeypatch.setattr(fakes.FakeObserver, "run_bricks", clock_bricks, raising=False)
     monkeypatch.setattr(run_measure, "measure_bandwidth", lambda threads: f"{threads} thread")
-    prepared = replace(alone(), show_bricks=True)
-    found, (line,) = run(prepared)
+    found, (line,) = run(replace(alone(), show_bricks=True))
     assert line.endswith("bricks 3 s: about 17 s")
     assert world.started.count("bricks") == 3
     assert roles(found)["timed"] == 6
@@ -174,28 +165,19 @@ def test_a_bandwidth_that_cannot_be_measured_is_a_note(
     def fail(threads: int) -> None:
         raise ToolError("E_BANDWIDTH_MEMORY", "There is no room.", "Make some.")
 
-    monkeypatch.setattr(
-        fakes.FakeObserver, "run_bricks", lambda *_: (None, object(), None), raising=False
-    )
     monkeypatch.setattr(run_measure, "measure_bandwidth", fail)
     found, _ = run(replace(alone(), show_bricks=True))
     (note,) = found.notes
     assert "E_BANDWIDTH_MEMORY: There is no room. Make some." in note.message
-    assert (found.bandwidth, bool(world.started)) == (None, True)
+    assert found.bandwidth is None
 
 
-def test_an_engine_without_marks_is_a_note_or_an_error(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise ToolError("E_NO_BRICKS", "There is no mark.", "Mark it.")
-
-    monkeypatch.setattr(fakes.FakeObserver, "run_bricks", fail, raising=False)
+def test_an_engine_without_marks_is_a_note_or_an_error(world: World) -> None:
+    world.fail(ToolError("E_NO_BRICKS", "There is no mark.", "Mark it."), at="bricks")
     found, _ = run(replace(alone(), show_bricks=True))
     assert found.sides[0].notes == {"E_NO_BRICKS": "There is no mark. Mark it."}
     with pytest.raises(ToolError, match="E_NO_BRICKS"):
         run(alone(thresholds=BRICKS))
-    assert world.started
 
 
 # Two sides
@@ -241,10 +223,7 @@ def test_more_samples_are_taken_until_the_function_is_named(world: World) -> Non
 def test_an_error_of_the_base_names_its_commit(
     world: World, code: str, kind: type[Exception], told: str
 ) -> None:
-    def fail(role: str) -> None:
-        raise ToolError(code, "It fails.", "Repair it.")
-
-    world.on_process = fail
+    world.fail(ToolError(code, "It fails.", "Repair it."))
     with pytest.raises(kind, match=rf"{told}: At {made.COMMIT.revision[:12]}: It fails\."):
         run(paired())
 
@@ -256,7 +235,6 @@ def test_a_checkouts_paths_are_written_as_the_projects(world: World, monkeypatch
     base = replace(side("base"), moved=(Path("/tmp/home/project"), Path("/src/project")))
     found, _ = run(replace(paired(), sides=(base, side("head"))))
     assert found.sides[0].observation.effective_environment["LIBRARY"] == "/src/project/lib"
-    assert world.started
 
 
 @pytest.mark.parametrize(

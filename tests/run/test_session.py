@@ -81,10 +81,7 @@ def test_a_mistyped_option_leaves_the_earlier_result(
 ) -> None:
     first = gate(tmp_path)
 
-    def fail(role: str) -> None:
-        raise UsageError("E_UNKNOWN_FRAME", "There is no such function.", "Name another.")
-
-    world.on_process = fail
+    world.fail(UsageError("E_UNKNOWN_FRAME", "There is no such function.", "Name another."))
     mistyped = gate(tmp_path, **changes)
     assert (mistyped.verdict.verdict, mistyped.fails) == ("error", True)
     assert names(first.directory) == FILES
@@ -230,10 +227,7 @@ def test_other_thresholds_judge_the_same_measurement(world: World, tmp_path: Pat
 def test_an_error_of_the_system_has_a_code(
     world: World, tmp_path: Path, error: Exception, words: tuple[str, ...]
 ) -> None:
-    def fail(role: str) -> None:
-        raise error
-
-    world.on_process = fail
+    world.fail(error)
     outcome = gate(tmp_path)
     assert (outcome.exit_code, outcome.verdict.verdict, outcome.fails) == (5, "error", True)
     (reason,) = outcome.verdict.reasons
@@ -247,11 +241,7 @@ def test_an_interrupted_run_keeps_the_earlier_result(world: World, tmp_path: Pat
     first = gate(tmp_path)
     before = {path.name: path.read_bytes() for path in first.directory.iterdir()}
 
-    def interrupt(role: str) -> None:
-        if role == at:
-            raise KeyboardInterrupt
-
-    world.on_process = interrupt
+    world.fail(KeyboardInterrupt(), at)
     with pytest.raises(KeyboardInterrupt):
         gate(tmp_path)
     assert {path.name: path.read_bytes() for path in first.directory.iterdir()} == before
@@ -330,11 +320,8 @@ class Lines(Progress):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_bar_is_full_only_after_a_result(world: World, tmp_path: Path, fails: bool) -> None:
-    def fail(role: str) -> None:
-        if fails and role == "profiled":
-            raise ToolError("E_PROFILER", "It fails.", "Repair it.")
-
-    world.on_process = fail
+    if fails:
+        world.fail(ToolError("E_PROFILER", "It fails.", "Repair it."), "profiled")
     progress = Lines()
     fakes.session(tmp_path, progress).gate(toy(tmp_path))
     announced = "announce toy: 7 processes × 1.0 s, profile 7 s: about 14 s"
@@ -377,4 +364,3 @@ def test_a_secret_that_no_check_saw_is_not_written(
     outcome = gate(tmp_path)
     assert codes(outcome) == ["E_SECRET"]
     assert names(outcome.directory) == {"verdict.json"}
-    assert world.started
