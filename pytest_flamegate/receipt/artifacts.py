@@ -109,12 +109,6 @@ class ArtifactStore:
         """The ledger: one line for each gate that compared code with itself."""
         return self.root / "history" / "ledger.jsonl"
 
-    def machines_with(self, workload: str) -> tuple[str, ...]:
-        """Return the classes of machine with a baseline of ``workload``, readable or not."""
-        # The name of a variant, decode[i2s], must not be read as a pattern.
-        found = (self.root / "baselines").glob(f"*/{escape(workload)}")
-        return tuple(sorted(path.parent.name for path in found if _is_baseline(path)))
-
     def list_baselines(self) -> tuple[tuple[str, str, Path], ...]:
         """Return class of machine, workload and directory of every baseline, in order."""
         found = sorted((self.root / "baselines").glob("*/*"))
@@ -175,7 +169,9 @@ class ArtifactStore:
 
         ReceiptError ``E_BASELINE_CORRUPT`` if it is not what was accepted.
         """
-        machines = self.machines_with(workload)
+        # The name of a variant, decode[i2s], must not be read as a pattern.
+        found = (self.root / "baselines").glob(f"*/{escape(workload)}")
+        machines = sorted(path.parent.name for path in found if _is_baseline(path))
         if not machines:
             return None
         chosen = machine_id if machine_id in machines else machines[0]

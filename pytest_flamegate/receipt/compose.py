@@ -17,7 +17,7 @@ from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Hotspot, Profile
 from pytest_flamegate.receipt.metrics import cost_of, figures, kernel_rates, tokens_per_second
 from pytest_flamegate.receipt.policies import policy_of_engine
-from pytest_flamegate.receipt.reported import claimed_kernels, engine_kernels
+from pytest_flamegate.receipt.reported import MAX_KERNELS, claimed_kernels, engine_kernels
 from pytest_flamegate.receipt.types import (
     Evidence,
     KernelSighting,
@@ -50,7 +50,6 @@ def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:
 
 KERNEL_CATEGORIES = frozenset({"matmul", "quantisation", "attention", "norm"})
 KERNEL_FLOOR = 0.001
-_MAX_KERNELS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ def kernels(spots: Sequence[Hotspot]) -> tuple[KernelSighting, ...]:
     """Return the functions of the profile that compute; the hottest ones if none is known."""
     chosen = _known(spots) or [s for s in spots if s.self_samples > 0]
     return tuple(
-        KernelSighting(spot.name, "profile", spot.self_samples) for spot in chosen[:_MAX_KERNELS]
+        KernelSighting(spot.name, "profile", spot.self_samples) for spot in chosen[:MAX_KERNELS]
     )
 
 

@@ -57,7 +57,7 @@ def meaning_of(formula: str) -> str | None:
     return MEANINGS.get(formula) or MEANINGS.get(reported)
 
 
-def quantity_of(name: str) -> str:
+def _quantity(name: str) -> str:
     """Return the quantity that a figure called ``name`` measures, without the unit of a time."""
     return _SAME_QUANTITY.get(name, name).removesuffix("_ms")
 
@@ -70,8 +70,8 @@ def differing_formulas(a: Sequence[Metric], b: Sequence[Metric]) -> list[Formula
     """
     found = []
     for metric in b:
-        quantity = quantity_of(metric.name)
-        rivals = [each for each in a if quantity_of(each.name) == quantity]
+        quantity = _quantity(metric.name)
+        rivals = [each for each in a if _quantity(each.name) == quantity]
         if rivals and all(_differing(each, metric) for each in rivals):
             names = (rivals[0].name, metric.name)
             found += [

@@ -39,35 +39,32 @@ def parse_recipe(stated: Mapping[str, Any], directory: Path) -> Workload:
     thresholds nor options of the profiler. ReceiptError ``E_REPLAY_RECIPE`` if it could not have
     been declared.
     """
+    plain = encode_plain(stated)
     try:
-        return _parse_recipe(encode_plain(stated), directory)
+        require_known_keys(plain, _KNOWN, "recipe")
+        name, source = (_read_text(plain, key) or "" for key in ("name", "source"))
+        table = {
+            key: value
+            for key, value in plain.items()
+            if key not in _OTHER and (value or key not in _MAY_BE_EMPTY)
+        }
+        if "timeout_s" in plain:
+            table["timeout"] = plain["timeout_s"]
+        chosen = engine(_read_text(plain, "engine") or "")
+        if "token_unit" in ENGINE_KEYS - chosen.keys and table.get("token_unit") == "byte":
+            del table["token_unit"]
+        injection = _read_text(plain, "injection")
+        return replace(
+            from_table(name, table, directory / "recipe"),
+            source=source,
+            injection=None if injection is None else parse_injection(injection),
+        )
     except UsageError as error:
         raise ReceiptError(
             "E_REPLAY_RECIPE",
             f"The recipe in the evidence cannot be run: {error.code}: {error.problem}",
             "Measure again with this version, which writes recipes that can be run.",
         ) from None
-
-
-def _parse_recipe(stated: Mapping[str, Any], directory: Path) -> Workload:
-    require_known_keys(stated, _KNOWN, "recipe")
-    name, source = (_read_text(stated, key) or "" for key in ("name", "source"))
-    table = {
-        key: value
-        for key, value in stated.items()
-        if key not in _OTHER and (value or key not in _MAY_BE_EMPTY)
-    }
-    if "timeout_s" in stated:
-        table["timeout"] = stated["timeout_s"]
-    chosen = engine(_read_text(stated, "engine") or "")
-    if "token_unit" in ENGINE_KEYS - chosen.keys and table.get("token_unit") == "byte":
-        del table["token_unit"]
-    injection = _read_text(stated, "injection")
-    return replace(
-        from_table(name, table, directory / "recipe"),
-        source=source,
-        injection=None if injection is None else parse_injection(injection),
-    )
 
 
 def _read_text(stated: Mapping[str, Any], key: str) -> str | None:

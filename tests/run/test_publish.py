@@ -67,7 +67,7 @@ def test_a_baseline_that_is_not_what_was_accepted_is_an_error_that_names_the_fil
     store.artifacts.sweep()
     assert os.path.lexists(placed.set_aside)
     assert store.baseline("toy") is not None
-    assert store.artifacts.machines_with("toy") == ("machine",)
+    assert [entry[:2] for entry in store.artifacts.list_baselines()] == [("machine", "toy")]
 
 
 def test_a_reader_never_sees_half_of_two_baselines(
