@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.fold_script import profile_of
 from pytest_flamegate.profile.frames import parse_folded
+from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.flame_svg import flamegraph
 
 
@@ -17,7 +18,7 @@ def main(folded: Path, picture: Path) -> None:
     """Read one file, write the other."""
     stacks = parse_folded(folded.read_text(encoding="utf-8"))
     profile = profile_of(stacks)
-    svg = flamegraph(profile, title=folded.stem, subtitle="", cpu_s_per_token=None)
+    svg = flamegraph(Drawn(folded.stem, profile), subtitle="")
     picture.write_text(svg, encoding="utf-8")
 
 

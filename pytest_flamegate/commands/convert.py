@@ -30,7 +30,7 @@ from pytest_flamegate.receipt import baseline, store
 from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
 from pytest_flamegate.receipt.imports.reading import ImportFormat, detect_import_format
 from pytest_flamegate.report import text as figures
-from pytest_flamegate.report.bricks import graph_text, sums_text
+from pytest_flamegate.report.bricks import BrickView, brick_lines, graph_text
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
@@ -118,7 +118,8 @@ def run_bricks(parsed: argparse.Namespace) -> int:
     if parsed.shape == "table":
         found = open_sums(parsed.path)
         width = common.terminal_width()
-        text = sums_text(found.name, found.table, found.notes, width=width)
+        view = BrickView(found.table, notes=found.notes)
+        text = "\n".join(brick_lines(found.name, view, width=width)[1:])
         return _print_or_write(f"{text}\n".encode(), parsed.output)
     graph = open_graph(parsed.path)
     if parsed.shape == "tree":
@@ -158,7 +159,7 @@ def _import_profile(data: bytes, parsed: argparse.Namespace) -> int:
     name = _choose_name(parsed)
     profile = parse_profile(data, path_prefixes(Path.cwd()))
     origin = f"imported from {parsed.file.name}"
-    picture = flamegraph(profile, title=name, subtitle=origin, cpu_s_per_token=None)
+    picture = flamegraph(Drawn(name, profile), subtitle=origin)
     page = flamegraph_html(Drawn(name, profile), subtitle=origin)
     files = {
         baseline.FOLDED: export_profile(profile, "folded", name),

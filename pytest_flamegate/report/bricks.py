@@ -200,13 +200,6 @@ def _wrap_sentences(sentences: Sequence[str], width: int) -> list[str]:
     ]
 
 
-def sums_text(
-    name: str, table: BrickTable, notes: tuple[str, ...] = (), *, width: int = 100
-) -> str:
-    """Return the sums of a run or a trace called ``name``; ``notes`` are limits of a trace."""
-    return "\n".join(brick_lines(name, BrickView(table, notes=notes), width=width)[1:])
-
-
 _MOST_PATH_ROWS = 10
 
 

@@ -5,10 +5,9 @@ needs is drawn: names, shares, the legend, how the profile was taken. The ``<tit
 shows the rest when the pointer is over it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_flamegate.profile.hotspots import categorize_frame
 from pytest_flamegate.profile.model import Frame, Profile
 from pytest_flamegate.report import flame, svg, text
 from pytest_flamegate.report.text import clip, visible
@@ -47,22 +46,16 @@ class _FlamePicture:
         return self.colouring.tone(self.colouring.kind(box.item.frames[-1]))
 
 
-def flamegraph(
-    profile: Profile,
-    *,
-    title: str,
-    subtitle: str,
-    cpu_s_per_token: float | None,
-    categorise: Callable[[Frame], str] = categorize_frame,
-) -> str:
-    """Draw ``profile`` as one self-contained SVG document, for light and dark themes.
+def flamegraph(drawn: flame.Drawn, *, subtitle: str) -> str:
+    """Draw a profile as one self-contained SVG document, for light and dark themes.
 
-    ``subtitle`` holds notes, separated by middle dots. If ``cpu_s_per_token`` is known, each frame
-    shows its cost. Equal arguments give equal bytes. Raises as ``require_drawable`` does.
+    ``subtitle`` holds notes, separated by middle dots. If the cost of a token is known, each frame
+    shows its own. Equal arguments give equal bytes. Raises as ``require_drawable`` does.
     """
-    flame.require_drawable(profile, cpu_s_per_token)
+    profile, cost_s = drawn.profile, drawn.cpu_s_per_token
+    flame.require_drawable(profile, cost_s)
     own = flame.self_shares(profile.stacks)
-    colouring = flame.choose_colours(own, categorise)
+    colouring = flame.choose_colours(own, drawn.categorise)
     shares: dict[str, float] = {}
     for frame, value in own.items():
         kind = colouring.kind(frame)
@@ -73,10 +66,10 @@ def flamegraph(
         colouring,
         own,
         dict(sorted(shares.items(), key=lambda item: (-item[1], item[0]))),
-        cpu_s_per_token,
+        cost_s,
     )
     sheet = svg.Sheet()
-    sheet.heading(title, subtitle)
+    sheet.heading(drawn.title, subtitle)
     _category_bar(sheet, picture)
     _flames(sheet, picture)
     sheet.y += 4
@@ -85,7 +78,7 @@ def flamegraph(
     names = {picture.tone(box).name for box in picture.laid.boxes} | {"floor"}
     names |= {colouring.tone(kind).name for kind in picture.shares}
     used = {name: each for name, each in flame.shades().items() if name in names}
-    return sheet.document(title, _description(picture), used)
+    return sheet.document(drawn.title, _description(picture), used)
 
 
 def profile_notes(profile: Profile) -> list[str]:

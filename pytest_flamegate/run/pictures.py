@@ -92,11 +92,10 @@ def _flame_files(
     head = run.head
     if drawn is None or head.profile is None or head.receipt is None:
         return {}
-    title = run.prepared.workload.node_name
+    drawn = replace(drawn, title=run.prepared.workload.node_name)
     subtitle = picture_subtitle(head.evidence, head.receipt)
-    cost_s = drawn.cpu_s_per_token
-    picture = flamegraph(head.profile, title=title, subtitle=subtitle, cpu_s_per_token=cost_s)
-    interactive = flamegraph_html(replace(drawn, title=title), subtitle=subtitle)
+    picture = flamegraph(drawn, subtitle=subtitle)
+    interactive = flamegraph_html(drawn, subtitle=subtitle)
     page = run_markdown(
         RunReport(
             str(head.evidence.workload.get("name")),
@@ -158,10 +157,8 @@ def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
         return {}
     per_token = f"{round(count.per_token):,} instructions a token, {count.profile.covers} counted"
     picture = flamegraph(
-        count.profile,
-        title=f"{run.prepared.workload.node_name}: instructions",
+        Drawn(f"{run.prepared.workload.node_name}: instructions", count.profile),
         subtitle=f"{picture_subtitle(run.head.evidence, None)} · {per_token}",
-        cpu_s_per_token=None,
     )
     found = {
         run_files.INSTRUCTIONS: fold_profile(count.profile).encode(),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -26,9 +27,9 @@ NAMES = st.one_of(
 )
 
 
-def draw(profile: Profile | None = None, **changes: object) -> str:
-    given = {"title": "10tok", "subtitle": "embedded", "cpu_s_per_token": factory.TOKEN_S}
-    return flamegraph(profile or factory.profile(), **given | changes)  # type: ignore[arg-type]
+def draw(profile: Profile | None = None, subtitle: str = "embedded", **changes: Any) -> str:
+    given = {"title": "10tok", "cpu_s_per_token": factory.TOKEN_S, **changes}
+    return flamegraph(Drawn(profile=profile or factory.profile(), **given), subtitle=subtitle)
 
 
 def draw_stacks(**samples: int) -> ET.Element:
