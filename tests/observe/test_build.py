@@ -2,10 +2,7 @@
 
 import hashlib
 import os
-import signal
 import sys
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -90,23 +87,14 @@ def test_an_interrupted_build_leaves_nothing_running(tmp_path: Path) -> None:
     code = (
         "import os, subprocess, sys\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        "open('pids.new', 'w').write(f'{os.getpid()} {child.pid}')\n"
-        "os.rename('pids.new', 'pids')\n"
+        "open('pids', 'w').write(f'{os.getpid()} {child.pid}')\n"
+        f"os.kill({os.getpid()}, 2)\n"
         "child.wait()\n"
     )
-    pids = tmp_path / "pids"
-
-    def interrupt() -> None:
-        while not pids.exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    waiting = threading.Thread(target=interrupt, daemon=True)
-    waiting.start()
     with pytest.raises(KeyboardInterrupt):
         build_workload(workload(tmp_path, code))
-    waiting.join()
-    assert not any(psutil.pid_exists(int(pid)) for pid in pids.read_text().split())
+    pids = (tmp_path / "pids").read_text().split()
+    assert not any(psutil.pid_exists(int(pid)) for pid in pids)
 
 
 def test_variables_that_change_code_are_recorded(
@@ -165,12 +153,14 @@ def test_a_program_is_found_as_the_system_finds_it(tmp_path: Path, name: str, pa
 def test_a_program_is_named_by_its_path_in_the_project_or_its_bare_name(tmp_path: Path) -> None:
     project = tmp_path / "project"
     tool = script(project / "target" / "release" / "tool")
-    other = script(tmp_path / "elsewhere" / "other")
     inside = inspect(project, "target/release/tool").program
     assert (inside.path, inside.inside) == ("target/release/tool", True)
     assert (inside.sha256, inside.size_bytes) == (sha256(tool), len(ECHO))
-    outside = inspect(project, str(other)).program
+    outside = inspect(project, str(script(tmp_path / "elsewhere" / "other"))).program
     assert (outside.path, outside.inside) == ("other", False)
+    assert inspect(tmp_path, sys.executable).program.interpreter is None
+    assert inspect_program(Served({}), workload(tmp_path), None) is None
+    assert inspect_program(Streamed(("no-such-program",), "byte"), workload(tmp_path), None) is None
 
 
 @pytest.mark.parametrize("line", ["{python}", "/usr/bin/env python", "/usr/bin/env -S python -u"])
@@ -182,12 +172,6 @@ def test_a_script_is_named_with_its_interpreter(tmp_path: Path, line: str) -> No
     assert program.interpreter is not None
     assert program.interpreter.path == "python"
     assert program.interpreter.sha256 == sha256(tmp_path / "python")
-
-
-def test_a_binary_has_no_interpreter_and_python_is_no_program(tmp_path: Path) -> None:
-    assert inspect(tmp_path, sys.executable).program.interpreter is None
-    assert inspect_program(Served({}), workload(tmp_path), None) is None
-    assert inspect_program(Streamed(("no-such-program",), "byte"), workload(tmp_path), None) is None
 
 
 def test_a_replaced_program_is_an_error_and_a_touched_one_is_not(tmp_path: Path) -> None:
@@ -204,17 +188,15 @@ def test_a_replaced_program_is_an_error_and_a_touched_one_is_not(tmp_path: Path)
         program.require_unchanged()
 
 
-@pytest.mark.parametrize(("ran", "words"), [(True, "The build ran"), (False, "skipped the build")])
-def test_a_program_that_its_build_did_not_make(tmp_path: Path, ran: bool, words: str) -> None:
-    build = Build(("make",), ran, MappingProxyType({}))
-    with pytest.raises(ToolError, match=f"E_CANNOT_START: .*{words}") as caught:
-        inspect(tmp_path, "target/tool", build=build)
-    assert ("FLAMEGATE_SKIP_BUILD" in str(caught.value)) is not ran
+def test_a_program_that_its_build_did_not_make(tmp_path: Path) -> None:
+    for ran, words in ((True, "The build ran"), (False, "skipped the build")):
+        build = Build(("make",), ran, MappingProxyType({}))
+        with pytest.raises(ToolError, match=f"E_CANNOT_START: .*{words}") as caught:
+            inspect(tmp_path, "target/tool", build=build)
+        assert ("FLAMEGATE_SKIP_BUILD" in str(caught.value)) is not ran
     with pytest.raises(ToolError, match=r"E_CANNOT_START: .*No shell reads it"):
         inspect(tmp_path, "./tool --prompt x | cat")
-
-
-def test_paths_of_a_checkout_are_named_as_the_projects(tmp_path: Path) -> None:
+    # Paths of a checkout are named as the project's.
     script(tmp_path / "tool")
     flags = MappingProxyType({"CFLAGS": f"-I{tmp_path}/include"})
     program = inspect(tmp_path, "./tool", build=Build(("make", "-C", str(tmp_path)), True, flags))

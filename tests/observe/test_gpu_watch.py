@@ -3,7 +3,6 @@
 import importlib
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.observation import Run
 from tests.made import bundle
 from tests.observe.gpus import DRIVER, GIB, MAJOR, FakeNvml, Gpu, kernel, nvml_error
-from tests.observe.workloads import command_workload, forked, observer
+from tests.observe.workloads import command_workload, forked, observer, sleepy
 
 ELSEWHERE = 4_000_001
 """No process of this machine: beyond the largest number that the kernel gives."""
@@ -184,7 +183,7 @@ def test_a_device_that_names_no_process_was_not_inspected(broken: str, tmp_path:
     functions = ("ComputeRunningProcesses", "ProcessUtilization", "UtilizationRates")
     failing = [f"nvmlDeviceGet{each}" for each in functions[: 1 if broken == "NoPermission" else 3]]
     machine = Machine(tmp_path, raises=dict.fromkeys(failing, nvml_error(broken)))
-    watched = forked(tmp_path, four)
+    watched = forked(tmp_path, sleepy)
     watched.devices = machine.watch
     assert watched.run_timed(0.02).tokens
     devices = watched.observation().device
@@ -258,16 +257,10 @@ def join_children(machine: Machine) -> None:
     machine.nvml.functions = functions  # type: ignore[method-assign]
 
 
-def four(*_: object) -> Iterator[int]:
-    for i in range(4):
-        time.sleep(0.001)
-        yield i
-
-
 def test_a_served_engine_on_a_gpu_is_observed_on_it(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     join_children(machine)
-    watched = forked(tmp_path, four)
+    watched = forked(tmp_path, sleepy)
     watched.devices = machine.watch
     runs = [watched.run_timed(0.02), watched.run_timed(0.02)]
     devices = watched.observation().device

@@ -4,7 +4,7 @@ import fcntl
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,9 @@ from pytest_flamegate.child import wire
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.observe import served, streamed
-from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.metrics import figures, rate_of, tokens_per_second
-from tests.observe.workloads import command_workload, forked, observer
+from tests.observe.workloads import command_workload, forked, observer, sleepy
 
 pytestmark = pytest.mark.measures
 
@@ -28,18 +27,6 @@ FASTEST = 1 / TOKEN_S
 """No token comes in less than TOKEN_S, on any machine: a sleep is never shorter."""
 
 
-def four(prompt: str, max_tokens: int) -> Iterator[int]:
-    for i in range(min(4, max_tokens)):
-        time.sleep(TOKEN_S)
-        yield i
-
-
-def many(prompt: str, max_tokens: int) -> Iterator[int]:
-    for i in range(max_tokens):
-        time.sleep(TOKEN_S)
-        yield i
-
-
 def late(first_bytes: int = 0) -> Callable[[int, float], bool]:
     """Return a late ``wait_readable``; the first call waits until so many bytes are ready."""
     awaited = first_bytes
@@ -48,7 +35,7 @@ def late(first_bytes: int = 0) -> Callable[[int, float], bool]:
         nonlocal awaited
         ready = wait_readable(fd, timeout_s)
         time.sleep(LATE_S)
-        while awaited and _waiting(fd) < awaited:
+        while int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder) < awaited:
             time.sleep(TOKEN_S)
         awaited = 0
         return ready
@@ -56,18 +43,10 @@ def late(first_bytes: int = 0) -> Callable[[int, float], bool]:
     return look
 
 
-def _waiting(fd: int) -> int:
-    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
-def generating(directory: Path, call: Callable[[str, int], Iterator[int]], tokens: int) -> Observer:
-    return forked(directory, call, stands_still=call is many, max_tokens=tokens)
-
-
 def test_a_late_read_loses_no_time_of_a_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = generating(tmp_path, four, 4)
+    watched = forked(tmp_path, sleepy)
     with watched.serve() as process:
         everything = 12 * (1 + 4) + 1
         monkeypatch.setattr(served, "wait_readable", late(everything * wire.RECORD.size))
@@ -85,18 +64,17 @@ def test_a_late_read_loses_no_time_of_a_block(
     assert {metric.name for metric in figures([run], "sequence", 5, unseen=True)} >= UNSEEN
 
 
-@pytest.mark.parametrize(("call", "tokens"), [(four, 4), (many, 12)])
+@pytest.mark.parametrize(("stands_still", "tokens"), [(False, 4), (True, 12)])
 def test_no_side_of_a_pair_is_faster_than_it_can_be(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    call: Callable[[str, int], Iterator[int]],
-    tokens: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stands_still: bool, tokens: int
 ) -> None:
-    sides = generating(tmp_path, call, tokens), generating(tmp_path, call, tokens)
-    pairs = PairObserver(*sides)
+    base, head = (
+        forked(tmp_path, sleepy, stands_still=stands_still, max_tokens=tokens) for _ in range(2)
+    )
+    pairs = PairObserver(base, head)
     monkeypatch.setattr(served, "wait_readable", late())
     pairs.pair()
-    for side in sides:
+    for side in (base, head):
         assert 0 < tokens_per_second(side.observation().runs).value <= FASTEST
 
 

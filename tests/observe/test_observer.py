@@ -23,6 +23,7 @@ from tests.observe.workloads import (
     forked,
     make_workload,
     observer,
+    sleepy,
 )
 
 TARGET = """
@@ -50,12 +51,6 @@ for i in range(int(sys.argv[2])):
     time.sleep(0.01)
 """
 )
-
-
-def numbers(prompt: str, max_tokens: int) -> Iterator[int]:
-    for i in range(max_tokens):
-        time.sleep(0.0005)
-        yield i
 
 
 # Served engines
@@ -156,7 +151,7 @@ def test_a_profiler_is_attached_only_while_the_engine_works(tmp_path: Path) -> N
         events.append("attach")
         return SimpleNamespace(stop=stop)
 
-    watched = forked(tmp_path, numbers)
+    watched = forked(tmp_path, sleepy)
     run, samples = watched.run_profiled(0.05, attach)
     assert (events, samples, run.role) == (["attach", "stop"], "samples", "profiled")
     assert run.blocks[0].reference is None
@@ -169,7 +164,7 @@ def test_a_long_sequence_is_interleaved_with_the_reference_kernel(
     tmp_path: Path, tokens: int, max_tokens: int
 ) -> None:
     def call(prompt: str, _: int) -> Iterator[int]:
-        return numbers(prompt, tokens)
+        return sleepy(prompt, tokens)
 
     watched = forked(tmp_path, call, stands_still=True, max_tokens=max_tokens)
     run = watched.run_timed(0.02)
@@ -177,7 +172,7 @@ def test_a_long_sequence_is_interleaved_with_the_reference_kernel(
     for block in run.blocks:
         assert [len(gaps) for gaps in block.sequences_ns] == [tokens]
         # The pauses for the reference kernel are in no gap and in no interval.
-        assert tokens * 500_000 <= block.interval.wall_ns
+        assert tokens * 2_000_000 <= block.interval.wall_ns
         assert sum(block.sequences_ns[0]) <= block.interval.wall_ns
         assert block.reference is not None
 
@@ -277,7 +272,7 @@ def test_file_descriptors_beyond_1023_can_be_waited_for(tmp_path: Path) -> None:
     many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     try:
         for watched in (
-            forked(tmp_path, numbers),
+            forked(tmp_path, sleepy),
             observer(command_workload(tmp_path, STREAM, token_unit="word")),
         ):
             watched.run_timed(0.01)

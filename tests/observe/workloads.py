@@ -1,7 +1,8 @@
 """Workloads and observers for tests of the observer."""
 
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,13 @@ def forked(
     """An observer of ``call`` in forks of this process: the fastest served engine."""
     workload = make_workload(directory, "python", **changes)
     return Observer(workload, Served({}, call, stands_still=stands_still))
+
+
+def sleepy(prompt: str, max_tokens: int) -> Iterator[int]:
+    """Yield a number every two milliseconds or a little later."""
+    for i in range(max_tokens):
+        time.sleep(0.002)
+        yield i
 
 
 def assert_nothing_left() -> None:
