@@ -56,20 +56,26 @@ def read_sources(
     one open directory, so that it cannot be replaced in between.
     """
     with _open_parent(receipt) as by_receipt, _open_parent(evidence) as by_evidence:
-        claim = _read(by_receipt, receipt, RECEIPT_LIMITS.max_bytes)
-        if evidence is not None:
-            found: bytes | Refusal | None = _read(by_evidence, evidence, EVIDENCE_LIMITS.max_bytes)
-        else:
-            found = _read_present(by_receipt, EVIDENCE_NAME, EVIDENCE_LIMITS.max_bytes)
-        if folded is not None:
-            stacks: bytes | Refusal | None = read_source(folded, FOLDED_MAX_BYTES)
-        else:
-            stacks = _read_present(by_receipt, FOLDED_NAME, FOLDED_MAX_BYTES)
-            if stacks is None:
-                stacks = _read_present(by_evidence, FOLDED_NAME, FOLDED_MAX_BYTES)
+        near = [each for each in (by_receipt, by_evidence) if each is not None]
+
+        def read_near(name: str, limit: int) -> bytes | Refusal | None:
+            # A dangling link is present too: it is an error, and not skipped.
+            holder = next((each for each in near if each.holds(name)), None)
+            return None if holder is None else _read(holder, Path(name), limit)
+
         if attestation is None and by_receipt is not None and by_receipt.holds(ATTESTATION_NAME):
             attestation = by_receipt.path / ATTESTATION_NAME
-        return Sources(claim, found, stacks, attestation)
+        most = EVIDENCE_LIMITS.max_bytes
+        return Sources(
+            _read(by_receipt, receipt, RECEIPT_LIMITS.max_bytes),
+            read_near(EVIDENCE_NAME, most)
+            if evidence is None
+            else _read(by_evidence, evidence, most),
+            read_near(FOLDED_NAME, FOLDED_MAX_BYTES)
+            if folded is None
+            else read_source(folded, FOLDED_MAX_BYTES),
+            attestation,
+        )
 
 
 def read_source(source: Source, limit: int) -> bytes | Refusal:
@@ -90,13 +96,6 @@ def _open(path: Path) -> Iterator[OpenDirectory | None]:
         with suppress(FlamegateError):
             directory = stack.enter_context(open_directory(path.parent if path.name else path))
         yield directory
-
-
-def _read_present(directory: OpenDirectory | None, name: str, limit: int) -> bytes | Refusal | None:
-    # A dangling link is present too: it is an error, and not skipped.
-    if directory is None or not directory.holds(name):
-        return None
-    return _read(directory, Path(name), limit)
 
 
 def _read(directory: OpenDirectory | None, source: Source, limit: int) -> bytes | Refusal:

@@ -41,7 +41,7 @@ def test_a_receipt_without_its_evidence_has_a_lower_grade(
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b"[]", b"\xff\xfe", b"{" * 100_000, b'{"a": 1, "a": 2}', None]
 )
-def test_a_file_that_is_no_receipt_is_refused(
+def test_a_file_that_is_no_receipt_is_rejected(
     receipt_directory: Path, capsys: Captured, content: bytes | None
 ) -> None:
     path = receipt_directory / "receipt.json"
