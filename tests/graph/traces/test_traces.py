@@ -17,13 +17,8 @@ from tests.graph.traces.made import chrome, event, named, torch
 from tests.profile.test_traces import SELF_US
 
 LAUNCH = {"correlation": 7}
-KERNEL = {
-    **LAUNCH,
-    "stream": 7,
-    "grid": [32, 4, 1],
-    "block": [256, 1, 1],
-    "shared memory": 4096,
-}
+SHAPE = {"grid": [32, 4, 1], "block": [256, 1, 1], "shared memory": 4096}
+KERNEL = {**LAUNCH, **SHAPE, "stream": 7}
 
 
 def on_gpu(name: str, start: float, length: float, **args: Any) -> dict[str, Any]:
@@ -34,9 +29,8 @@ def on_gpu(name: str, start: float, length: float, **args: Any) -> dict[str, Any
 def test_self_times_and_names_are_those_of_torch() -> None:
     """The figures are those of torch's own key_averages, in microseconds."""
     found = named(read_trace(made.TORCH_OPERATORS))
-    assert {name: each.self_ns / 1e3 for name, each in found.items()} == pytest.approx(
-        SELF_US, abs=0.01
-    )
+    own = {name: each.self_ns / 1e3 for name, each in found.items()}
+    assert own == pytest.approx(SELF_US, abs=0.01)
     found = named(read_trace(made.TORCH))
     assert (found["RmsNorm"].category, found["RmsNorm"].calls) == ("Norm", 6)
     assert (found["QkvProjection"].category, found["QkvProjection"].calls) == ("Attention", 6)
@@ -118,12 +112,8 @@ def test_invalid_launch_raises(args: dict[str, Any], words: str) -> None:
 
 @pytest.mark.parametrize("shape", [None, [1, 1], "32,1,1", 3])
 def test_kernel_without_a_launch_is_a_name(shape: Any) -> None:
-    found = read_trace(
-        torch(
-            event("cudaLaunchKernel", 0, 1, cat="cuda_runtime", args=LAUNCH),
-            on_gpu("gemv", 2, 1, **{**KERNEL, "grid": shape}),
-        )
-    )
+    launch = event("cudaLaunchKernel", 0, 1, cat="cuda_runtime", args=LAUNCH)
+    found = read_trace(torch(launch, on_gpu("gemv", 2, 1, **{**KERNEL, "grid": shape})))
     assert found.calls[0].kernel == "gemv"
 
 
