@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_flamegate.core.text import decode_name
 from pytest_flamegate.graph.tensors import read_digests, write_digests
 from pytest_flamegate.graph.traces import read_trace
 from pytest_flamegate.profile.formats import parse_profile
@@ -15,7 +14,6 @@ from pytest_flamegate.profile.formats.traces import (
     read_onnx_trace,
     read_torch_trace,
 )
-from pytest_flamegate.profile.frames import parse_folded
 from pytest_flamegate.profile.profilers import perf_data, pyspy, tools
 from pytest_flamegate.profile.profilers.callgrind import parse_callgrind
 from pytest_flamegate.profile.profilers.perf_data import parse_script
@@ -115,17 +113,6 @@ PARSERS: dict[str, Parser] = {
             (_SAMPLE + b"py::f:/", b" (/tmp/jitted-7-1.so)\n\n"),
         ),
     ),
-    "speedscope": Parser(
-        pyspy.parse_recording,
-        ((DATA / "py-spy-speedscope.json").read_bytes(),),
-        (*JSON, *_split('"shared":|"profiles":|"frames":|"samples":|"weights":'), *_SYMBOLS),
-        (
-            (_SPEEDSCOPE, b'","name":"f"}]}}'),
-            (_SPEEDSCOPE + b'a.py","name":"', b'"}]}}'),
-            (b'{"shared":{"frames":[]},"profiles":[{"samples":[],"weights":[],"name":"', b'"}]}'),
-            (b'{"shared":{"frames":[', b']},"profiles":[]}'),
-        ),
-    ),
     "words of perf and py-spy": Parser(
         _words,
         (
@@ -162,26 +149,26 @@ PARSERS: dict[str, Parser] = {
             (b"version: 1\nevents: Ir\npositions: ", b"\nfn=f\n1 5\ntotals: 5\n"),
         ),
     ),
-    "folded": Parser(
-        lambda data: parse_folded(decode_name(data)),
-        (b"f (m.py);g [l.so];h [kernel] 12\nf (m.py) 3\n 1\n",),
-        (*_SYMBOLS, *_split(";| |f (m);| (m)| [l]| [kernel]| 1\n|\n"), b"a [b];" * 9),
-        ((b"", b" 1\n"), (b"f (", b") 1\n"), (b"f [", b"] 1\n")),
-    ),
-    "import speedscope": Parser(
+    "speedscope": Parser(
         parse_profile,
         ((DATA / "py-spy-speedscope.json").read_bytes(), _EVENTED[0] + _EVENTED[1]),
         (
-            *JSON,
-            *_split('{"type":"O","frame":0,"at":0},|"events":[|"unit":"seconds"|"weights":'),
+            *(*JSON, *_SYMBOLS),
+            *_split('"shared":|"profiles":|"frames":|"samples":|"weights":|"unit":"seconds"'),
+            *_split('{"type":"O","frame":0,"at":0},|"events":['),
         ),
-        (_EVENTED, (_SPEEDSCOPE, b'","name":"f"}]}}')),
+        (
+            _EVENTED,
+            (_SPEEDSCOPE, b'","name":"f"}]}}'),
+            (_SPEEDSCOPE + b'a.py","name":"', b'"}]}}'),
+            (b'{"shared":{"frames":[]},"profiles":[{"samples":[],"weights":[],"name":"', b'"}]}'),
+        ),
     ),
-    "import folded": Parser(
+    "folded": Parser(
         parse_profile,
-        (b"a;b;c 12\na;b 3\n", b"f (m.py);g [l.so] 3\n"),
-        (*_SYMBOLS, *_split(";| | 1\n|a;b_[k] 5\n|0.5|\n")),
-        ((b"", b" 1\n"), (b"a;", b" 1\n")),
+        (b"a;b;c 12\na;b 3\n", b"f (m.py);g [l.so];h [kernel] 12\nf (m.py) 3\n 1\n"),
+        (*_SYMBOLS, *_split(";| | 1\n|a;b_[k] 5\n|0.5|\n|f (m);| (m)| [l]| [kernel]")),
+        ((b"", b" 1\n"), (b"a;", b" 1\n"), (b"f (", b") 1\n"), (b"f [", b"] 1\n")),
         0.200,  # 64 KiB hold 9,000 new names in lines of seven bytes, at 9 µs each
     ),
     **{

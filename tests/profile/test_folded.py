@@ -1,7 +1,5 @@
 """Folded text in flamegate's own notation, and profiles that are pooled."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,18 +86,3 @@ def test_pooled_profiles_add_up() -> None:
     assert (whole.pids, whole.started_ticks) == ((1, 2), (8, None))
     assert whole.degraded == ("a", "b")
     assert whole.duration_ns == 2_000_000_000
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"profiler": "py-spy"}, {"profiler_version": "6.2"}, {"event": "cpu-clock:u"}),
-        *({"rate_hz": 200}, {"call_graph": "fp"}, {"python": "3.12.1"}),
-        *({"covers": "process"}, {"unit": "instructions"}),
-    ],
-)
-def test_profiles_taken_under_other_conditions_are_not_pooled(change: dict[str, object]) -> None:
-    one = profile({(python("f"),): 2})
-    other = replace(one, **change)  # type: ignore[arg-type]
-    with pytest.raises(FlamegateError, match="E_PROFILES_DIFFER"):
-        merge_profiles([one, other])

@@ -153,8 +153,6 @@ def test_threads_are_added_up_and_events_count_the_time_between_them() -> None:
         ({"name": "f", "file": "/home/me/project/a.py"}, python("f", "a.py")),
         ({"name": "sgemv", "file": "/usr/lib/libblas.so.3"}, native("sgemv", "libblas.so.3")),
         ({"name": "render", "file": "https://x.org/app.js"}, native("render", "app.js")),
-        ({"name": "f (a.py:12)"}, python("f", "a.py")),
-        ({"name": "read_[k]"}, system("read")),
         ({"name": "a;b\n", "file": "x.py"}, python("a\\x3bb\\x0a", "x.py")),
     ],
 )
