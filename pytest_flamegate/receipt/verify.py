@@ -18,7 +18,7 @@ from pytest_flamegate.receipt.rules.fitness import NO_EVIDENCE, REASONS
 from pytest_flamegate.receipt.rules.replay import CHECKS as REPLAY_CHECKS
 from pytest_flamegate.receipt.rules.replay import SHORTFALLS as REPLAY_SHORTFALLS
 from pytest_flamegate.receipt.rules.replay import Replay, Replayed
-from pytest_flamegate.receipt.rules.rule import Breach, Claim, Rulebook, Submission, read_folded
+from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, Submission, read_folded
 from pytest_flamegate.receipt.sign import OTHER_FILES, check_signature
 from pytest_flamegate.receipt.sources import Source, Sources, make_refusal, read_sources
 from pytest_flamegate.receipt.types import Evidence, Grade
@@ -83,16 +83,16 @@ class _Findings:
         if protects is not None:
             self.grade = min(self.grade, Grade(protects - 1))
 
-    def apply(self, rules: Rulebook[Any], subject: object, *, rejects: bool) -> list[Breach]:
-        """Add each breach of ``rules`` as a refusal or as a notice, and return them."""
+    def apply(self, rules: Rulebook[Any], subject: object, *, rejects: bool) -> tuple[str, ...]:
+        """Add each breach of ``rules`` as a refusal or as a notice; return the codes."""
         breaches = list(rules.find_breaches(subject))
-        for breach in breaches:
+        for rule, message in breaches:
             if rejects:
-                self.reject(Refusal(breach.code, breach.message, breach.remedy), breach.protects)
+                self.reject(Refusal(rule.code, message, rule.remedy), rule.protects)
             else:
-                self.warnings.append(Notice(breach.code, breach.message, breach.remedy))
-                self.lower(breach.protects)
-        return breaches
+                self.warnings.append(Notice(rule.code, message, rule.remedy))
+                self.lower(rule.protects)
+        return tuple(rule.code for rule, _ in breaches)
 
 
 _IMPORTED = Refusal(
@@ -255,8 +255,7 @@ def _crosscheck(claim: Claim, evidence: Evidence, sources: Sources, found: _Find
         None if folded is None else hashlib.sha256(folded).hexdigest(),
     )
     found.apply(CHECKS, submission, rejects=True)
-    suspicions = found.apply(SUSPICIONS, submission, rejects=False)
-    codes = tuple(breach.code for breach in suspicions)
+    codes = found.apply(SUSPICIONS, submission, rejects=False)
     found.submission = replace(submission, suspicions=codes) if codes else submission
     found.apply(SHORTFALLS, submission, rejects=False)
 
@@ -266,7 +265,7 @@ def _find_unfit(found: _Findings) -> tuple[Notice, ...]:
     if found.submission is None:
         return (NO_EVIDENCE,)
     reasons = REASONS.find_breaches(found.submission)
-    return tuple(Notice(each.code, each.message, each.remedy) for each in reasons)
+    return tuple(Notice(rule.code, message, rule.remedy) for rule, message in reasons)
 
 
 def _check_signer(sources: Sources, keys: Sequence[Source], found: _Findings) -> str | None:

@@ -80,10 +80,7 @@ def _check_totals(case: Submission) -> Iterator[str]:
             threads = sum(getattr(thread, field) for thread in each.lanes)
             rows = sum(getattr(row, field) for row in each.totals)
             if threads != rows:
-                yield (
-                    f"The threads of process {each.pid} have {threads:,} {field}; its bricks have "
-                    f"{rows:,}."
-                )
+                yield f"Process {each.pid}: threads have {threads:,} {field}, bricks {rows:,}."
 
 
 def _whole_times(each: record.BrickRun) -> Iterator[str]:
@@ -163,9 +160,8 @@ def _check_tokens(case: Submission) -> Iterator[str]:
         stated = (each.sequences, each.tokens, each.decode_tokens)
         if stated != observed:
             yield (
-                f"Process {each.pid} counts {stated[1]:,} tokens in {stated[0]:,} sequences, "
-                f"{stated[2]:,} of them in the decode; observed were {observed[1]:,} in "
-                f"{observed[0]:,}, {observed[2]:,} in the decode."
+                f"Process {each.pid} counts sequences, tokens and tokens of the decode as {stated}; "
+                f"observed were {observed}."
             )
 
 
@@ -198,20 +194,13 @@ def _check_calls(case: Submission) -> Iterator[str]:
         if layers and max(layers) >= len(layers):
             yield f"Process {each.pid} has a layer {max(layers)}, but only {len(layers)} layers."
         if not prompt or prompt % max(len(lengths), 1):
-            yield (
-                f"Process {each.pid} read {prompt:,} prompt tokens, which is no multiple of its "
-                f"{len(lengths):,} sequences."
-            )
+            yield f"Process {each.pid} read {prompt:,} prompt tokens in {len(lengths):,} sequences."
 
 
 def _expected_calls(
     layers: set[int], prompt: int, outputs: int, steps: int
 ) -> dict[tuple[str, str, int | None], int]:
-    """Return the calls of the embedded engine by name, phase and layer.
-
-    ``prompt`` counts the tokens of all prompts, ``outputs`` the first tokens (one for each
-    sequence), ``steps`` further ones.
-    """
+    """Return the calls of the embedded engine by name, phase and layer, for so many tokens."""
     expected: dict[tuple[str, str, int | None], int] = {
         ("Embedding", "prefill", None): prompt,
         ("Embedding", "decode", None): steps,

@@ -91,20 +91,14 @@ def objects(value: object, path: str = "") -> Iterator[tuple[str, Mapping[str, o
 def _check_max_rate(claim: Claim) -> Iterator[str]:
     # There is no lower bound: slow is not dishonest.
     if claim.tokens_per_second > MAX_TOKENS_PER_SECOND:
-        yield (
-            f"tokens_per_second is {claim.tokens_per_second:g}; no machine generates more than "
-            f"{MAX_TOKENS_PER_SECOND:,.0f}."
-        )
+        yield f"tokens_per_second is {claim.tokens_per_second:g}; no machine is that fast."
 
 
 @RULES.rule("E_FIGURES_CONTRADICT", "tokens_generated is at most tokens_requested.", _CONTRADICTION)
 def _check_request(claim: Claim) -> Iterator[str]:
     # Fewer tokens are honest: the model may end early.
     if claim.tokens_generated > claim.tokens_requested:
-        yield (
-            f"tokens_generated is {claim.tokens_generated}, but only {claim.tokens_requested} "
-            "were requested."
-        )
+        yield f"{claim.tokens_generated} tokens of {claim.tokens_requested} requested ones."
 
 
 @RULES.rule(
@@ -253,10 +247,8 @@ def _failures(path: str, fields: Mapping[str, object]) -> Iterator[str]:
         skipped = number(fields, "skipped", "ignored") or 0
         failed = number(fields, "failed") or 0
         if passed + skipped + failed != total:
-            yield (
-                f"{path} counts {total:g} tests, but {passed:g} passed, {failed:g} failed and "
-                f"{skipped:g} skipped."
-            )
+            counts = f"{passed:g} passed, {failed:g} failed, {skipped:g} skipped"
+            yield f"{path} counts {total:g} tests, but {counts}."
 
 
 def _is_failed(status: object) -> bool:
@@ -329,10 +321,7 @@ def _check_future(claim: Claim) -> Iterator[str]:
     if claim.max_age_s is not None:
         allowed_s = CLOCK_DIFFERENCE_UNDER_MAX_AGE_S
     if -claim.age_s > allowed_s:
-        yield (
-            f"The timestamp {quote(claim.document['timestamp'])} is in the future; today is "
-            f"{claim.now:%Y-%m-%d}."
-        )
+        yield f"It is dated {quote(claim.document['timestamp'])}; today is {claim.now:%Y-%m-%d}."
 
 
 @RULES.rule(
@@ -341,7 +330,5 @@ def _check_future(claim: Claim) -> Iterator[str]:
 def _check_age(claim: Claim) -> Iterator[str]:
     # This stops an old receipt that is handed in again.
     if claim.max_age_s is not None and not claim.age_s <= claim.max_age_s:
-        yield (
-            f"The receipt is {claim.age_s / 3600:,.1f} hours old; "
-            f"{claim.max_age_s / 3600:,.1f} are allowed."
-        )
+        age_h, most_h = claim.age_s / 3600, claim.max_age_s / 3600
+        yield f"The receipt is {age_h:,.1f} hours old; {most_h:,.1f} are allowed."

@@ -79,10 +79,8 @@ def _unreported(case: Submission) -> Iterator[str]:
 
 def _differences(metric: Metric, known: Metric) -> Iterator[str]:
     if abs(metric.value - known.value) > FIGURE_AGREEMENT * abs(known.value):
-        yield (
-            f"{quote(metric.name)} is {metric.value:.6g} {quote(metric.unit)}; the runs give "
-            f"{known.value:.6g}."
-        )
+        stated = f"{quote(metric.name)} is {metric.value:.6g} {quote(metric.unit)}"
+        yield f"{stated}; the runs give {known.value:.6g}."
     for field in _COMPARED:
         stated, expected = getattr(metric, field), getattr(known, field)
         if stated != expected:
@@ -99,9 +97,7 @@ def _check_overhead(case: Submission) -> Iterator[str]:
     if known is None:
         return
     if abs(profile.overhead_pct - known) > FIGURE_AGREEMENT * (100.0 + abs(known)):
-        yield (
-            f"overhead_pct of the profile is {profile.overhead_pct:.4g}; the runs give {known:.4g}."
-        )
+        yield f"overhead_pct is {profile.overhead_pct:.4g}; the runs give {known:.4g}."
 
 
 @SHORTFALLS.rule(

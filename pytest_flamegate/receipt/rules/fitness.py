@@ -195,9 +195,8 @@ def _check_determinism(case: Submission) -> Iterator[str]:
 
 @REASONS.rule("F_FEW_PROCESSES", "Enough processes were timed.")
 def _check_processes(case: Submission) -> Iterator[str]:
-    timed = sum(run.tokens > 0 for run in case.timed)
-    if timed < thresholds.MIN_PROCESSES:
-        least = thresholds.MIN_PROCESSES
+    timed, least = sum(run.tokens > 0 for run in case.timed), thresholds.MIN_PROCESSES
+    if timed < least:
         yield f"{timed} process(es) were timed; the spread needs at least {least}."
 
 
@@ -221,13 +220,9 @@ def _check_profile(case: Submission) -> Iterator[str]:
 
 @REASONS.rule("F_FEW_SAMPLES", "The profile has enough samples.")
 def _check_samples(case: Submission) -> Iterator[str]:
-    profile = case.evidence.profile
-    if (
-        profile is not None
-        and profile.rate_hz > 0
-        and 0 < profile.samples < thresholds.SAMPLE_FLOOR
-    ):
-        yield f"{profile.samples} samples were taken; a hotspot needs {thresholds.SAMPLE_FLOOR}."
+    profile, least = case.evidence.profile, thresholds.SAMPLE_FLOOR
+    if profile is not None and profile.rate_hz > 0 and 0 < profile.samples < least:
+        yield f"{profile.samples} samples were taken; a hotspot needs {least}."
 
 
 @REASONS.rule(
@@ -242,10 +237,7 @@ def _check_quality(case: Submission) -> Iterator[str]:
     if profile.degraded:
         yield f"The profile is degraded: {', '.join(map(quote, profile.degraded))}."
     if profile.call_graph != "none" and profile.completeness < thresholds.STACK_FLOOR:
-        yield (
-            f"{profile.completeness:.0%} of the stacks reach the start of the workload; "
-            f"{thresholds.STACK_FLOOR:.0%} are needed."
-        )
+        yield f"{profile.completeness:.0%} complete stacks, not {thresholds.STACK_FLOOR:.0%}."
 
 
 @REASONS.rule(

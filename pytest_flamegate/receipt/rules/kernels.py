@@ -204,14 +204,10 @@ def _check_device_unused(case: Submission) -> Iterator[str]:
     # Not an error: a profiler of the CPU cannot name the kernels that a claim of cuda needs, so
     # the observer itself writes cpu in this case.
     devices = case.evidence.device
-    if (
-        case.claim.backend == "cpu"
-        and devices is not None
-        and (active := sum(run.active for run in devices.runs))
-    ):
-        yield (
-            f"The backend is cpu, but {active} of {len(case.timed)} timed runs computed on a GPU."
-        )
+    if case.claim.backend != "cpu" or devices is None:
+        return
+    if active := sum(run.active for run in devices.runs):
+        yield f"The backend is cpu, but {active} timed runs computed on a GPU."
 
 
 def _claimed(case: Submission) -> ObservedDevices | None:

@@ -38,10 +38,8 @@ _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 @CHECKS.rule("E_RECEIPT_CHANGED", "The evidence has the SHA-256 of the receipt.")
 def _check_digest(case: Submission) -> Iterator[str]:
     if case.evidence.receipt_sha256 != case.receipt_sha256:
-        yield (
-            f"The evidence belongs to the receipt {case.evidence.receipt_sha256[:12]}; this one "
-            f"is {case.receipt_sha256[:12]}."
-        )
+        stated = case.evidence.receipt_sha256[:12]
+        yield f"The evidence is of the receipt {stated}, not {case.receipt_sha256[:12]}."
 
 
 @CHECKS.rule(
@@ -72,10 +70,8 @@ def _check_model(case: Submission) -> Iterator[str]:
         yield f"The evidence names two models: {quote(named)} and {quote(evidence.model_sha256)}."
     for name, recorded in {**evidence.model, "sha256": evidence.model_sha256}.items():
         if claimed.get(name) is not None and claimed[name] != recorded:
-            yield (
-                f"model.{name[:40]} is {quote(claimed[name])} in the receipt, {quote(recorded)} in "
-                "the evidence."
-            )
+            given = quote(claimed[name])
+            yield f"model.{name[:40]} is {given} in the receipt, {quote(recorded)} in the evidence."
 
 
 @CHECKS.rule("E_ORIGIN_MISMATCH", "Clocks and profile cover the phase that the engine runs in.")
@@ -150,10 +146,7 @@ def _check_windows(case: Submission) -> Iterator[str]:
     started: dict[int, int] = {}
     for run in case.evidence.runs:
         if run.load_ns is not None:
-            yield (
-                f"The server {run.pid} ran before the measurement, but its run has a start of "
-                f"{run.load_ns / 1e6:,.1f} ms."
-            )
+            yield f"The server {run.pid} ran before, but started in {run.load_ns / 1e6:,.1f} ms."
         ticks = run.started_ticks
         if ticks is not None and started.setdefault(run.pid, ticks) != ticks:
             yield f"The server {run.pid} ran all the time, but has two different starts."

@@ -30,10 +30,8 @@ def _check_digest(case: Submission) -> Iterator[str]:
     if profile is None or case.folded_sha256 is None:
         return
     if profile.folded_sha256 != case.folded_sha256:
-        yield (
-            f"The evidence belongs to the profile {profile.folded_sha256[:12]}; this one is "
-            f"{case.folded_sha256[:12]}."
-        )
+        stated = profile.folded_sha256[:12]
+        yield f"The evidence is of the profile {stated}, not {case.folded_sha256[:12]}."
 
 
 @CHECKS.rule("E_PROFILE_MALFORMED", "Each line of the folded profile is a stack and a count.")
@@ -49,20 +47,14 @@ def _check_totals(case: Submission) -> Iterator[str]:
     if profile is None:
         return
     if folded is not None and folded.samples != profile.samples:
-        yield (
-            f"The record has {profile.samples:,} samples; the folded profile has "
-            f"{folded.samples:,}."
-        )
+        yield f"The record has {profile.samples:,} samples; the stacks have {folded.samples:,}."
     pooled = sum(process.samples for process in profile.processes)
     if pooled != profile.samples:
         yield f"The record has {profile.samples:,} samples; its processes have {pooled:,}."
     for process in profile.processes:
         by_name = sum(process.self_samples.values())
         if by_name > process.samples:
-            yield (
-                f"Process {process.pid} has {by_name:,} samples by function, but only "
-                f"{process.samples:,} in all."
-            )
+            yield f"Process {process.pid} has {by_name:,} samples by name, but {process.samples:,}."
 
 
 @CHECKS.rule(
@@ -79,10 +71,7 @@ def _check_processes(case: Submission) -> Iterator[str]:
     for name in sorted(pooled.keys() | folded.self_samples.keys()):
         counted = folded.self_samples.get(name, 0)
         if pooled[name] != counted:
-            yield (
-                f"The processes have {pooled[name]:,} own samples of {quote(name)}; the folded "
-                f"profile has {counted:,}."
-            )
+            yield f"{quote(name)} has {pooled[name]:,} samples in processes, {counted:,} in stacks."
 
 
 @CHECKS.rule("E_SAMPLE_COUNT", "A profile has no more samples than its rate allows.")
@@ -94,10 +83,7 @@ def _check_most_samples(case: Submission) -> Iterator[str]:
         return
     if profile.rate_hz <= 0:
         if profile.event != COUNTED_EVENT:
-            yield (
-                f"The profile has {profile.samples:,} samples of {quote(profile.event)}, but its "
-                f"rate is {profile.rate_hz} Hz."
-            )
+            yield f"{profile.samples:,} samples of {quote(profile.event)} have no rate."
         return
     seconds = 0.0
     for run in case.profiled:
@@ -141,10 +127,8 @@ def _check_nonce(case: Submission) -> Iterator[str]:
     # Evidence of older versions has no nonce in its profile.
     profile = case.evidence.profile
     if profile is not None and profile.nonce not in (None, case.evidence.nonce):
-        yield (
-            f"The profile is of the measurement {quote(profile.nonce)}; the evidence is of "
-            f"{quote(case.evidence.nonce)}."
-        )
+        stated, known = quote(profile.nonce), quote(case.evidence.nonce)
+        yield f"The profile is of the measurement {stated}, the evidence of {known}."
 
 
 @CHECKS.rule(
@@ -170,10 +154,7 @@ def _check_hotspots(case: Submission) -> Iterator[str]:
         listed.add(hotspot.name)
     for name, inclusive in folded.inclusive_samples.items():
         if name not in listed:
-            yield (
-                f"{quote(name)} has {inclusive:,} samples in the folded profile, but it is not "
-                "among the hotspots."
-            )
+            yield f"{quote(name)} has {inclusive:,} samples, but is not among the hotspots."
 
 
 @CHECKS.rule("E_HOTSPOT_MISMATCH", "The shares of a hotspot are its samples by those of all.")
@@ -232,15 +213,9 @@ def _check_claimed_kernels(case: Submission) -> Iterator[str]:
         elif sighting.source == "profile" and case.folded is not None:
             samples = case.folded.inclusive_samples.get(kernel, 0)
             if not samples:
-                yield (
-                    f"The kernel {quote(kernel)} is claimed but not in the profile"
-                    f"{_top(case.folded)}."
-                )
+                yield f"{quote(kernel)} is claimed but not in the profile{_top(case.folded)}."
             elif sighting.count > samples:
-                yield (
-                    f"The kernel {quote(kernel)} is said to be seen {sighting.count:,} times; the "
-                    f"profile has {samples:,} samples of it."
-                )
+                yield f"{quote(kernel)} has {sighting.count:,} sightings, but {samples:,} samples."
 
 
 def _top(folded: Folded | None) -> str:

@@ -21,13 +21,9 @@ RateAnswer = Literal["inside", "claim_faster", "claim_slower", "other_machine", 
 class RateAgain:
     """The claimed tokens per second, and those of a replay.
 
-    Attributes:
-        answer: The result of the comparison.
-        claimed: The rate that the receipt claims.
-        here: The claimed rate times the ratio of both sets of processes; None if not comparable.
-        low, high: The interval of ``here``.
-        wall: The rate of the replay's runs on the wall clock; None without one.
-        why: Why the rates cannot be compared.
+    ``here`` (from ``low`` to ``high``) is the claimed rate times the ratio of both sets of
+    processes. ``wall`` is the rate of the replay's runs on the wall clock. ``why`` says why the
+    rates cannot be compared.
     """
 
     answer: RateAnswer
@@ -43,14 +39,9 @@ class RateAgain:
 class Replayed:
     """The result of running a receipt's workload again, made by ``run/replay``.
 
-    Attributes:
-        receipt_sha256: SHA-256 of the receipt's bytes.
-        processes: The number of timed processes.
-        tokens: The tokens of the first sequence.
-        differs_at: Index of the first token in which a later sequence differed, if any did.
-        rate: The comparison of rates.
-        version, commit, machine: In words, what changed since the measurement.
-        redacted: The parts of the recipe that the evidence does not contain.
+    ``tokens`` are those of the first sequence; in the one at ``differs_at`` a later sequence
+    differed. ``version``, ``commit`` and ``machine`` state in words how they changed since the
+    measurement. ``redacted`` are the parts of the recipe that the evidence does not contain.
     """
 
     receipt_sha256: str
@@ -88,10 +79,8 @@ SHORTFALLS: Rulebook[Replay] = Rulebook(protects=Grade.REPLAYED)
 def _check_receipt(replay: Replay) -> Iterator[str]:
     # A replay that is handed in as data may be of any receipt.
     if replay.replayed.receipt_sha256 != replay.case.receipt_sha256:
-        yield (
-            f"The replay was made for the receipt {replay.replayed.receipt_sha256[:12]}; this one "
-            f"is {replay.case.receipt_sha256[:12]}."
-        )
+        made_for, given = replay.replayed.receipt_sha256, replay.case.receipt_sha256
+        yield f"The replay is of the receipt {made_for[:12]}, not {given[:12]}."
 
 
 @CHECKS.rule("E_REPLAY_TOKENS", "The replay generated the same tokens.")
@@ -102,10 +91,8 @@ def _check_tokens(replay: Replay) -> Iterator[str]:
     claimed, here = replay.case.evidence.tokens, replay.replayed.tokens
     changed = _changed(replay.replayed)
     if replay.replayed.differs_at is not None:
-        yield (
-            "deterministic is true, but two sequences of the replay differ at token "
-            f"{replay.replayed.differs_at}{changed}."
-        )
+        at = replay.replayed.differs_at
+        yield f"deterministic is true, but sequences of the replay differ at token {at}{changed}."
     elif not here or token_digest(here) != token_digest(claimed):
         at = next(
             (i for i, (one, two) in enumerate(zip(claimed, here, strict=False)) if one != two),
@@ -193,13 +180,5 @@ def _token(tokens: tuple[str, ...], at: int) -> str:
 
 def _changed(replayed: Replayed) -> str:
     """Return a clause that names changed conditions, because they may be the reason."""
-    named = [
-        name
-        for name, value in (
-            ("commit", replayed.commit),
-            ("version", replayed.version),
-            ("machine", replayed.machine),
-        )
-        if value
-    ]
+    named = [name for name in ("commit", "version", "machine") if getattr(replayed, name)]
     return f" (on another {' and another '.join(named)})" if named else ""

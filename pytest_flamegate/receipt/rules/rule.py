@@ -35,13 +35,10 @@ _MAX_COUNTED = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[SubjectT]):
-    """One rule.
+    """One rule: ``sentence`` must hold, and ``find`` yields a message for each breach.
 
-    Attributes:
-        sentence: the statement that must hold.
-        protects: the lowest grade that a subject cannot have if it breaks the rule. None if the
-            rule concerns a requirement of the reader (an age, a GPU) and not honesty.
-        find: yields one message for each way in which a subject breaks the rule.
+    ``protects`` is the lowest grade that a subject cannot have if it breaks the rule. It is None if
+    the rule concerns a requirement of the reader (an age, a GPU) and not honesty.
     """
 
     code: str
@@ -49,16 +46,6 @@ class Rule(Generic[SubjectT]):
     remedy: str
     protects: Grade | None
     find: Find[SubjectT]
-
-
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """One way in which a subject breaks a rule."""
-
-    code: str
-    message: str
-    remedy: str
-    protects: Grade | None
 
 
 class MalformedFieldError(Exception):
@@ -94,16 +81,13 @@ class Rulebook(Generic[SubjectT]):
 
         def add(find: Find[SubjectT]) -> Find[SubjectT]:
             grade = self._protects if protects == "book" else protects
-            self.rules = (
-                *self.rules,
-                Rule(code, sentence, remedy or self._remedy, grade, find),
-            )
+            self.rules += (Rule(code, sentence, remedy or self._remedy, grade, find),)
             return find
 
         return add
 
-    def find_breaches(self, subject: SubjectT) -> Iterator[Breach]:
-        """Yield every breach by ``subject``, at most a handful for each rule.
+    def find_breaches(self, subject: SubjectT) -> Iterator[tuple[Rule[SubjectT], str]]:
+        """Yield rule and message of every breach by ``subject``, at most a handful for each rule.
 
         A rule ends where it reads a malformed field of the receipt.
         """
@@ -116,7 +100,7 @@ class Rulebook(Generic[SubjectT]):
                 continue
             if first is not None:
                 for message in _bound(chain((first,), messages)):
-                    yield Breach(rule.code, one_line(message), rule.remedy, rule.protects)
+                    yield rule, one_line(message)
 
 
 def _bound(messages: Iterator[str]) -> Iterator[str]:

@@ -79,10 +79,7 @@ def _check_token_count(case: Submission) -> Iterator[str]:
                 f"sequence; its sequences have {claimed}."
             )
         elif lengths and max(lengths) > most:
-            yield (
-                f"The run of process {run.pid} has a sequence of {max(lengths)} tokens; {most} "
-                "were requested."
-            )
+            yield f"Process {run.pid} has a sequence of {max(lengths)} tokens; {most} were asked."
 
 
 @CHECKS.rule("E_TOKEN_DIGEST", "The token digest is that of the listed tokens.")
