@@ -160,7 +160,7 @@ def _check_tokens(case: Submission) -> Iterator[str]:
         stated = (each.sequences, each.tokens, each.decode_tokens)
         if stated != observed:
             yield (
-                f"Process {each.pid} counts sequences, tokens and tokens of the decode as {stated}; "
+                f"Process {each.pid} counts {stated} sequences, tokens and tokens of the decode; "
                 f"observed were {observed}."
             )
 
