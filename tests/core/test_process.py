@@ -32,17 +32,6 @@ def test_ending_twice_and_after_a_natural_end_is_harmless() -> None:
     child.end()
 
 
-@pytest.mark.parametrize(
-    ("program", "word"), [("absent", "No such file"), (".", "Permission denied"), ("a\0b", "null")]
-)
-def test_a_program_that_cannot_start_is_a_coded_error(
-    tmp_path: Path, program: str, word: str
-) -> None:
-    with pytest.raises(ToolError, match=word) as caught:
-        process.start([str(tmp_path / program)])
-    assert caught.value.code == "E_CANNOT_START"
-
-
 def test_ending_a_fork_ends_what_it_started(tmp_path: Path) -> None:
     """A child that only forked and one that runs a program, both in sessions of their own."""
 

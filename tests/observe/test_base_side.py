@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served, Streamed
 from pytest_flamegate.observe import environment
@@ -115,14 +115,6 @@ def test_a_directory_that_the_revision_lacks(checkout: Checkout) -> None:
     error = plan_error(plan_of(declared), declared, checkout)
     assert error.code == "E_NOT_AT_REVISION"
     assert checkout.commit[:12] in error.problem
-
-
-def test_a_callable_of_a_test_is_rejected(checkout: Checkout) -> None:
-    plan = Served({}, call=lambda prompt, max_tokens: [prompt])
-    error = plan_error(plan, workload(checkout, source="test_a.py::test_b"), checkout)
-    assert isinstance(error, UsageError)
-    assert error.code == "E_CALL_AT_REVISION"
-    assert "test_a.py::test_b" in error.problem
 
 
 def test_tracked_models_are_each_sides_own_and_untracked_ones_are_shared(

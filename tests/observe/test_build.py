@@ -71,16 +71,10 @@ def test_a_build_that_cannot_work(tmp_path: Path, argv: tuple[str, ...], problem
         build_workload(workload(tmp_path, build=argv))
 
 
-def test_a_build_that_never_ends_and_one_that_floods(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observe_build, "_TIMEOUT_S", 0.5)
     with pytest.raises(ToolError, match=r"E_BUILD_FAILED: .*timed out"):
         build_workload(workload(tmp_path, "import time; time.sleep(600)"))
-    monkeypatch.setattr(observe_build, "_TIMEOUT_S", 600)
-    monkeypatch.setattr(process, "OUTPUT_LIMIT_BYTES", 1 << 16)
-    with pytest.raises(ToolError, match="E_OUTPUT_FLOOD"):
-        build_workload(workload(tmp_path, "while True: print('x' * 4096, flush=True)"))
 
 
 def test_an_interrupted_build_leaves_nothing_running(tmp_path: Path) -> None:
