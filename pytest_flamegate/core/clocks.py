@@ -5,14 +5,19 @@ They are exact while the process waits, as a served one does between blocks.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pytest_flamegate.core import process_system
 from pytest_flamegate.core.json import Count
+
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,21 @@ def read_clocks(pid: int) -> ClockReading:
     return ClockReading(time.monotonic_ns(), _cpu_ns(pid), _run_delay_ns(pid))
 
 
+def read_tree_clocks(leader: int) -> ClockReading:
+    """Read the clocks of a session leader and of all processes that it started.
+
+    The CPU time of processes that have ended is included once their parent has waited for them.
+    Raises ``ProcessLookupError`` if the leader has ended.
+    """
+    at_ns, cpu_ns, delay_ns = time.monotonic_ns(), _cpu_ns(leader), _run_delay_ns(leader)
+    for pid in process_system.find_tree(leader):
+        with suppress(ProcessLookupError):
+            cpu_ns += _waited_cpu_ns(pid) + (_cpu_ns(pid) if pid != leader else 0)
+            if pid != leader and delay_ns is not None:
+                delay_ns += _run_delay_ns(pid) or 0
+    return ClockReading(at_ns, cpu_ns, delay_ns)
+
+
 def read_counters(pid: int) -> ProcessCounters:
     """Read the counters of ``pid``."""
     import psutil
@@ -137,6 +157,12 @@ def _cpu_ns(pid: int) -> int:
         return time.clock_gettime_ns((~pid << 3) | 2)
     except OSError:
         raise ProcessLookupError(pid) from None
+
+
+def _waited_cpu_ns(pid: int) -> int:
+    """Return the CPU time of the children of ``pid`` that have ended, to the clock tick."""
+    fields = process_system.read_stat(pid)
+    return sum(map(int, fields[13:15])) * _TICK_NS if fields else 0
 
 
 def _run_delay_ns(pid: int) -> int | None:

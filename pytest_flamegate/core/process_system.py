@@ -154,6 +154,29 @@ def find_descendants(pid: int) -> set[int]:
     return found
 
 
+def find_tree(leader: int) -> set[int]:
+    """Return the session leader ``leader``, its descendants, and orphans of its session.
+
+    Reads a few files instead of the whole of ``/proc``: it is called for each measured block.
+    """
+    orphans = {pid for pid in _read_children(os.getpid()) if _session(pid) == leader}
+    found, fresh = {leader}, {leader, *orphans}
+    while fresh:
+        found |= fresh
+        fresh = {child for pid in fresh for child in _read_children(pid)} - found
+    return found
+
+
+def _read_children(pid: int) -> set[int]:
+    try:
+        with os.scandir(f"{_PROC}/{pid}/task") as threads:
+            names = [thread.name for thread in threads]
+    except OSError:
+        return set()
+    files = (f"task/{name}/children" for name in names)
+    return {int(child) for file in files for child in _read_proc(pid, file).split()}
+
+
 def find_members(session: int, marker: str) -> set[int]:
     """Return the processes of ``session`` and those whose environment carries ``marker``."""
     me = os.getpid()

@@ -8,13 +8,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_flamegate.bricks.record import Recorded
 from pytest_flamegate.child import serve, wire
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import process
-from pytest_flamegate.core.clocks import Interval, sum_intervals
+from pytest_flamegate.core import clocks, process
+from pytest_flamegate.core.clocks import ClockReading, Interval, sum_intervals
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_system import wait_readable
@@ -116,6 +117,7 @@ class ServedProcess(engine_process.EngineProcess):
         self._extend_deadline()
         self._parser = wire.Parser()
         self._bricks: Recorded | None = None
+        self._idle_from: ClockReading | None = None
         self.stands_still = plan.stands_still
         origin = "called" if plan.token_unit == ROUND else "yielded"
         self.token_source = f"{origin}:{plan.token_unit}"
@@ -140,6 +142,13 @@ class ServedProcess(engine_process.EngineProcess):
                 if kind != wire.FACTS:
                     raise self._gone_error()
                 self.facts = read_facts(json.loads(text))
+
+    def read_clocks(self) -> ClockReading:
+        """Read the clocks of the process and of all that it started."""
+        try:
+            return clocks.read_tree_clocks(self.pid)
+        except ProcessLookupError:
+            raise self._gone_error() from None
 
     def close(self, leave_s: float = 1.0) -> None:
         """End the process; its interpreter may have files to write before it leaves."""
@@ -197,6 +206,9 @@ class ServedProcess(engine_process.EngineProcess):
     def _exchange(self, kind: bytes, value: int, times: _SequenceTimes) -> Interval:
         self._extend_deadline(_REPORT_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)
         before = self.read_clocks()
+        # It waits for this command. If it computed meanwhile, that was work of the last one.
+        idle_from, self._idle_from = self._idle_from or before, None
+        before = replace(before, cpu_ns=idle_from.cpu_ns)
         times.last_ns = time.monotonic_ns()
         try:
             wire.send(self._write_fd, kind, value)
@@ -221,7 +233,8 @@ class ServedProcess(engine_process.EngineProcess):
                 elif record == wire.ENDED:
                     times.ended = True
                 elif record == wire.DONE:
-                    return before.until(self.read_clocks())
+                    self._idle_from = self.read_clocks()
+                    return before.until(self._idle_from)
 
     def _receive(self) -> tuple[int, list[tuple[bytes, int, str]]]:
         """Wait for at least one record; return the time it was read and all that came with it."""

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -140,3 +140,62 @@ def test_an_interrupt_ends_both_sides(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, earlier)
         timer.join()
     assert_nothing_left()
+
+
+def _busy_s(seconds: float) -> None:
+    end_s = time.thread_time() + seconds
+    while time.thread_time() < end_s:
+        pass
+
+
+def helped(prompt: str, max_tokens: int) -> Iterator[int]:
+    """Leave the work to a child process and spin, as a trick does, until it is done."""
+    for i in range(max_tokens):
+        pid = os.fork()
+        if pid == 0:
+            _busy_s(0.02)
+            os._exit(0)
+        while os.waitpid(pid, os.WNOHANG)[0] == 0:
+            os.sched_yield()
+        yield i
+
+
+def deferred(prompt: str, max_tokens: int) -> Iterator[int]:
+    """Return at once and compute in a thread after the last token."""
+    yield from range(max_tokens)
+    threading.Thread(target=_busy_s, args=(0.08,), daemon=True).start()
+
+
+def sleeping_child(prompt: str, max_tokens: int) -> Iterator[int]:
+    """Hand the work to a child that left the session's parent, and sleep meanwhile."""
+    for i in range(max_tokens):
+        read_fd, write_fd = os.pipe()
+        if (pid := os.fork()) == 0:
+            if os.fork() == 0:
+                _busy_s(0.02)
+                os.write(write_fd, b"x")
+            os._exit(0)
+        os.waitpid(pid, 0)
+        os.read(read_fd, 1)
+        os.close(read_fd)
+        os.close(write_fd)
+        yield i
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize("call", [helped, deferred, sleeping_child])
+def test_work_in_helpers_and_after_the_last_token_counts(
+    tmp_path: Path, call: Callable[[str, int], Iterator[int]]
+) -> None:
+    watched = forked(tmp_path, call)
+    with watched.serve() as process:
+        process.warm_up(4)
+        blocks = []
+        for _ in range(3):
+            blocks.append(process.block(1))
+            time.sleep(0.6)
+    # 0.08 s of work a sequence, in whatever process or thread, and whenever it is done.
+    cpu_s = sum(block.interval.cpu_ns for block in blocks) / 1e9
+    quiet_s = sum(block.interval.quiet_ns for block in blocks) / 1e9
+    assert cpu_s > 0.9 * 0.24
+    assert quiet_s >= 0.6 * 0.24
