@@ -208,7 +208,8 @@ class ServedProcess(engine_process.EngineProcess):
         before = self.read_clocks()
         # It waits for this command. If it computed meanwhile, that was work of the last one.
         idle_from, self._idle_from = self._idle_from or before, None
-        before = replace(before, cpu_ns=idle_from.cpu_ns)
+        late_ns = before.cpu_ns - idle_from.cpu_ns
+        before = replace(before, at_ns=before.at_ns - late_ns, cpu_ns=idle_from.cpu_ns)
         times.last_ns = time.monotonic_ns()
         try:
             wire.send(self._write_fd, kind, value)
