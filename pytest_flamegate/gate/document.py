@@ -5,6 +5,7 @@ figures that a reader needs, not all that the decision needs.
 """
 
 import math
+from dataclasses import fields
 from typing import Any
 
 from msgspec import Struct
@@ -19,10 +20,7 @@ from pytest_flamegate.gate.rule import Reason, Signal
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.receipt.types import VerdictName
 
-_SIGNAL_FIELDS = (
-    *("name", "baseline", "current", "unit", "direction", "change_pct", "ci_low_pct"),
-    *("ci_high_pct", "threshold_pct", "smallest_detectable_pct", "decision"),
-)
+_SIGNAL_FIELDS = [each.name for each in fields(Signal) if each.name not in ("reasons", "helped_by")]
 
 
 def _name_in_document(name: str) -> str | None:
@@ -73,11 +71,11 @@ def read_verdict(data: bytes) -> tuple[str, Verdict]:
 
     The verdict comes without shares, bricks, phases and comparability.
     """
-    fields = asdict(decode_json(data, StoredVerdict, subject="The verdict"))
-    processes: ProcessCounts = fields.pop("processes")
-    costs: tuple[CostRow, ...] = fields.pop("attribution")
-    return fields.pop("headline"), Verdict(
-        **fields,
+    document = asdict(decode_json(data, StoredVerdict, subject="The verdict"))
+    processes: ProcessCounts = document.pop("processes")
+    costs: tuple[CostRow, ...] = document.pop("attribution")
+    return document.pop("headline"), Verdict(
+        **document,
         attribution=tuple(CostChange(**asdict(cost), no_more_than_us=math.inf) for cost in costs),
         baseline_processes=processes.baseline,
         current_processes=processes.current,

@@ -40,7 +40,7 @@ def wall_signals(
     )
 
 
-def instruction_signals(baseline: Evidence | None, current: Evidence) -> tuple[Signal, ...]:
+def instruction_signals(baseline: Evidence, current: Evidence) -> tuple[Signal, ...]:
     """Return instructions per token, if they were counted now; compared if they were before.
 
     Raises ``UndecidedError`` ``E_IMPOSSIBLE_FIGURE`` for a count that cannot be.
@@ -48,7 +48,7 @@ def instruction_signals(baseline: Evidence | None, current: Evidence) -> tuple[S
     new = _instructions(current)
     if new is None:
         return ()
-    old = _instructions(baseline) if baseline is not None else None
+    old = _instructions(baseline)
     change_pct = None
     reasons: tuple[Reason, ...] = ()
     if old is not None:

@@ -30,7 +30,7 @@ BRICKS = {"RmsNorm": 3.0, "QkvProjection": 20.0, "DownProjection": 40.0, "LmHead
 class Machine:
     """Spread in log time, between processes or between pairs, and what comes on top of it.
 
-    ``misplaced`` is the chance that a process is 8 to 35 % slow all its life; ``tail_df`` makes
+    ``misplaced`` is the chance that a process is 8 to 15 % slow all its life; ``tail_df`` makes
     the spread Student's t.
     """
 
@@ -44,7 +44,7 @@ class Machine:
             chi = sum(random.gauss(0.0, 1.0) ** 2 for _ in range(self.tail_df))
             noise /= math.sqrt(chi / self.tail_df)
         if random.random() < self.misplaced:
-            noise += random.uniform(0.08, 0.35) / self.spread
+            noise += random.uniform(0.08, 0.15) / self.spread
         return self.spread * noise
 
     def batch(self, random: Random, count: int, slowdown: float) -> list[float]:
