@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -115,25 +116,19 @@ def test_the_worst_outcome_decides_the_exit_code(outcomes: list[Outcome], code: 
     assert worst_exit_code(outcomes) == code
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
+def test_an_error_of_the_system_has_a_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for error, words in (
         (PermissionError(13, "Permission denied", "/x"), "Permission denied: '/x'"),
         (MemoryError(), "not enough memory"),
         (RecursionError(), "nested too deeply"),
-    ],
-)
-def test_an_error_of_the_system_has_a_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: Captured, error: Exception, words: str
-) -> None:
-    def fail(_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(ArtifactStore, "list_baselines", fail)
-    assert ask("baseline", "list") == 5
-    message = capsys.readouterr().err
-    assert message.startswith("E_SYSTEM: ")
-    assert words in message
+    ):
+        monkeypatch.setattr(ArtifactStore, "list_baselines", Mock(side_effect=error))
+        assert ask("baseline", "list") == 5
+        message = capsys.readouterr().err
+        assert message.startswith("E_SYSTEM: ")
+        assert words in message
 
 
 @pytest.mark.parametrize(
@@ -160,32 +155,27 @@ def test_a_closed_pipe_does_not_change_the_exit_code(
     assert (done.stderr, done.returncode) == ("", code)
 
 
-@pytest.mark.parametrize(("name", "code"), [("receipt.json", 0), ("nothing.json", 3)])
 @pytest.mark.usefixtures("receipt_directory")
-def test_a_process_without_streams_still_has_its_exit_code(
-    monkeypatch: pytest.MonkeyPatch, name: str, code: int
-) -> None:
+def test_a_process_without_streams_still_has_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python starts in a shell if both streams are closed: ``flamegate ... >&- 2>&-``."""
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", None)
-    assert main(["verify-receipt", name]) == code
-    for stream in (sys.stdout, sys.stderr):
-        stream.close()
+    for name, code in (("receipt.json", 0), ("nothing.json", 3)):
+        monkeypatch.setattr(sys, "stdout", None)
+        monkeypatch.setattr(sys, "stderr", None)
+        assert main(["verify-receipt", name]) == code
+        for stream in (sys.stdout, sys.stderr):
+            stream.close()
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_of_all_control_characters_only_our_colours_are_printed() -> None:
+    for text, shown in (
         ("plain\ntext", "plain\ntext"),
         ("\x1b[1m\x1b[31mred\x1b[0m", "\x1b[1m\x1b[31mred\x1b[0m"),
         ("\x1b[8mhidden", "\\x1b[8mhidden"),
         ("\x1b[2J", "\\x1b[2J"),
         ("a\rb\u202e", "a\\x0db\\u202e"),
-    ],
-)
-def test_of_all_control_characters_only_our_colours_are_printed(text: str, shown: str) -> None:
-    assert escape_controls(text, colour=True) == shown
-    assert "\x1b" not in escape_controls(text)
+    ):
+        assert escape_controls(text, colour=True) == shown
+        assert "\x1b" not in escape_controls(text)
 
 
 @pytest.mark.parametrize("command", cli._COMMANDS)

@@ -39,15 +39,15 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Bundle, Bundl
 
 
 @pytest.mark.usefixtures("runs")
-@pytest.mark.parametrize("name", ["", "/receipt.json", "/evidence.json", "/profile.folded"])
-def test_the_first_line_is_the_answer(name: str, capsys: Captured) -> None:
-    assert main(["diff", f"before{name}", f"after{name}"]) == 0
-    first, before, after, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("rms_norm costs ")
-    assert "µs/token" in first
-    assert first.endswith("nothing else changed beyond sampling noise")
-    assert "before" in before
-    assert "4f2c91a" in after
+def test_the_first_line_is_the_answer(capsys: Captured) -> None:
+    for name in ("", "/receipt.json", "/evidence.json", "/profile.folded"):
+        assert main(["diff", f"before{name}", f"after{name}"]) == 0
+        first, before, after, *_ = capsys.readouterr().out.splitlines()
+        assert first.startswith("rms_norm costs ")
+        assert "µs/token" in first
+        assert first.endswith("nothing else changed beyond sampling noise")
+        assert "before" in before
+        assert "4f2c91a" in after
 
 
 @pytest.mark.usefixtures("runs")
@@ -96,17 +96,13 @@ def test_profiles_taken_differently_are_an_error_and_marked_if_drawn(
 
 
 @pytest.mark.usefixtures("runs")
-@pytest.mark.parametrize(
-    ("text", "exit_code"), [("not a profile\n", 3), ("main (a.py);f (a.py) x\n", 3), (None, 5)]
-)
-def test_a_file_that_is_no_profile_is_an_error(
-    text: str | None, exit_code: int, capsys: Captured
-) -> None:
-    if text is not None:
-        Path("odd.folded").write_text(text)
-    assert main(["diff", "before", "odd.folded"]) == exit_code
-    printed = capsys.readouterr()
-    assert (printed.err[:2], printed.out) == ("E_", "")
+def test_a_file_that_is_no_profile_is_an_error(capsys: Captured) -> None:
+    Path("words.folded").write_text("not a profile\n")
+    Path("odd.folded").write_text("main (a.py);f (a.py) x\n")
+    for name, exit_code in (("words", 3), ("odd", 3), ("missing", 5)):
+        assert main(["diff", "before", f"{name}.folded"]) == exit_code
+        printed = capsys.readouterr()
+        assert (printed.err[:2], printed.out) == ("E_", "")
 
 
 @pytest.mark.parametrize("is_compared", [True, False])

@@ -1,6 +1,7 @@
 """Every option: where it can be given, which place wins, and the errors."""
 
 import argparse
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -183,32 +184,15 @@ def test_a_path_after_bricks_is_an_error(pytester: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines(["ERROR: E_BAD_OPTION: *'tests'*--flamegate-bricks=20*"])
 
 
-LINES = """\
-flamegate = yes
-flamegate_budget = 2
-flamegate_bricks = 3
-flamegate_profiler = none
-flamegate_dir = artifacts
-flamegate_config = loads.toml
-flamegate_strict = true
-flamegate_share_drift = strict
-flamegate_tokens_per_second = 3%
-flamegate_hotspots =
-    matmul_i2s = 2pp
-    * = 4pp
-"""
-TOML = """\
-flamegate = true
-flamegate_budget = {0}2{0}
-flamegate_bricks = {0}3{0}
-flamegate_profiler = "none"
-flamegate_dir = "artifacts"
-flamegate_config = "loads.toml"
-flamegate_strict = true
-flamegate_share_drift = "strict"
-flamegate_tokens_per_second = "3%"
-flamegate_hotspots = "matmul_i2s=2pp, *=4pp"
-"""
+KEYS = {
+    "flamegate": True, "flamegate_budget": 2, "flamegate_bricks": 3, "flamegate_profiler": "none",
+    "flamegate_dir": "artifacts", "flamegate_config": "loads.toml", "flamegate_strict": True,
+    "flamegate_share_drift": "strict", "flamegate_tokens_per_second": "3%",
+    "flamegate_hotspots": "matmul_i2s=2pp, *=4pp",
+}  # fmt: skip
+LINES = "".join(f"{name} = {value}\n" for name, value in KEYS.items())
+TOML = "".join(f"{name} = {json.dumps(value)}\n" for name, value in KEYS.items())
+QUOTED = TOML.replace("= 2", '= "2"').replace("= 3", '= "3"')
 NATIVE = pytest.mark.skipif(
     pytest.version_tuple < (9,), reason="[tool.pytest] and its types came with pytest 9"
 )
@@ -220,10 +204,10 @@ NATIVE = pytest.mark.skipif(
         ("pytest.ini", "[pytest]\n" + LINES),
         ("tox.ini", "[pytest]\n" + LINES),
         ("setup.cfg", "[tool:pytest]\n" + LINES),
-        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format("")),
-        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML.format('"')),
-        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML.format(""), marks=NATIVE),
-        pytest.param("pytest.toml", "[pytest]\n" + TOML.format(""), marks=NATIVE),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML),
+        ("pyproject.toml", "[tool.pytest.ini_options]\n" + QUOTED),
+        pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML, marks=NATIVE),
+        pytest.param("pytest.toml", "[pytest]\n" + TOML, marks=NATIVE),
     ],
 )
 def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: str) -> None:

@@ -55,32 +55,21 @@ def test_a_layer_overrides_only_the_thresholds_that_it_sets(
     assert parse_thresholds(None, {"a": "1pp"}, "").share_pp("b") == Thresholds().share_pp("b")
 
 
-@pytest.mark.parametrize(
-    ("drop", "shares", "key"),
-    [
-        ("5", None, "tokens_per_second"),
-        ("5pp", None, "tokens_per_second"),
-        (5, None, "tokens_per_second"),
-        ("0%", None, "tokens_per_second"),
-        ("100%", None, "tokens_per_second"),
-        (None, {"x": "3%"}, "hotspots.x"),
-        (None, "x=3pp", "hotspots"),
-    ],
-)
-def test_a_malformed_threshold_is_an_error_that_names_its_key(
-    drop: object, shares: object, key: str
-) -> None:
-    with pytest.raises(UsageError, match=f"^E_BAD_THRESHOLD: here_{key} is"):
-        parse_thresholds(drop, shares, "here_")
+def test_a_malformed_threshold_is_an_error_that_names_its_key() -> None:
+    drops = [(drop, None, "tokens_per_second") for drop in ("5", "5pp", 5, "0%", "100%")]
+    for drop, shares, key in (
+        *drops, (None, {"x": "3%"}, "hotspots.x"), (None, "x=3pp", "hotspots")
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=f"^E_BAD_THRESHOLD: here_{key} is"):
+            parse_thresholds(drop, shares, "here_")
 
 
 def budgets(bricks: object, below: Thresholds | None = None) -> dict[str, BrickBudget]:
     return dict(parse_thresholds(None, None, "here_", below or Thresholds(), bricks).bricks)
 
 
-@pytest.mark.parametrize(
-    ("written", "budget"),
-    [
+def test_a_brick_has_a_limit_of_a_call_of_its_growth_or_both() -> None:
+    for written, budget in (
         ("1.5us", BrickBudget(1.5)),
         ("1.5 µs", BrickBudget(1.5)),
         ("1.5 μs", BrickBudget(1.5)),
@@ -90,12 +79,8 @@ def budgets(bricks: object, below: Thresholds | None = None) -> dict[str, BrickB
         (["1.5us", "10%"], BrickBudget(1.5, 10.0)),
         (("10%", "1.5us"), BrickBudget(1.5, 10.0)),
         (["10%"], BrickBudget(growth_pct=10.0)),
-    ],
-)
-def test_a_brick_has_a_limit_of_a_call_of_its_growth_or_both(
-    written: object, budget: BrickBudget
-) -> None:
-    assert budgets({"RmsNorm": written}) == {"RmsNorm": budget}
+    ):
+        assert budgets({"RmsNorm": written}) == {"RmsNorm": budget}
 
 
 @pytest.mark.parametrize(
