@@ -80,21 +80,21 @@ def test_names_of_workloads_and_variants(place: Path, kind: str, capsys: Printed
         assert "E_BAD_NAME" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("given", ["/", ".", "..", "../project", "~/../project", "./"])
-def test_no_artifacts_where_the_project_lies(place: Path, given: str, capsys: Printed) -> None:
-    declare(place)
-    assert run(place, f"--dir={given}") == (2, False)
-    assert "E_BAD_OPTION" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("given", ["precious", "link", "precious/below"])
-def test_artifacts_into_what_is_no_directory_of_ours(
-    place: Path, given: str, capsys: Printed
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        *((given, 2) for given in ("/", ".", "..", "../project", "~/../project", "./")),
+        *((given, 5) for given in ("precious", "link", "precious/below")),
+    ],
+)
+def test_artifacts_are_written_into_no_directory_that_is_not_ours(
+    place: Path, given: str, code: int, capsys: Printed
 ) -> None:
     declare(place)
     (place / "project" / "link").symlink_to(place / "outside")
-    assert run(place, f"--dir={given}") == (5, False)
-    assert "E_CANNOT_WRITE" in capsys.readouterr().out
+    assert run(place, f"--dir={given}") == (code, False)
+    told = capsys.readouterr()
+    assert ("E_BAD_OPTION" in told.err) if code == 2 else ("E_CANNOT_WRITE" in told.out)
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,7 @@ def test_links_that_a_repository_holds(place: Path, link: str) -> None:
     path = place / "project" / ".flamegate" / link
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(place / "outside" / ("precious" if "." in link else ""))
-    code, changed = run(place)
-    assert code == 5
-    assert not changed
-    assert (place / "outside" / "precious").read_text() == "precious"
+    assert run(place) == (5, False)
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "large"])

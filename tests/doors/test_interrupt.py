@@ -1,6 +1,5 @@
 """Ctrl-C during a measurement: its processes end, and earlier results stay."""
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +13,8 @@ from tests.doors.project import Project, workload
 
 pytestmark = pytest.mark.measures
 _TIMEOUT_S = 60.0
+_KILLED_S = 5.0
+"""How long a busy machine takes at most to end a process that was killed."""
 CLI = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 
 
@@ -47,7 +48,10 @@ def interrupt(
         assert measured
         process.send_signal(how)
         printed = process.communicate(timeout=_TIMEOUT_S)[0]
-    assert not list(filter(is_alive, measured))
+    deadline_s = time.monotonic() + _KILLED_S
+    while any(map(is_alive, measured)):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
     return process.returncode, printed
 
 
@@ -74,31 +78,31 @@ def measuring(project: Project) -> Project:
     return project
 
 
-def require_untouched(project: Project) -> None:
-    """Assert that earlier results are as they were, and that nothing was recorded."""
-    latest = project.artifacts / "latest"
+@pytest.mark.parametrize(
+    ("arguments", "how", "status"),
+    [
+        (["-c", CLI, "run", "--budget=1"], signal.SIGINT, 130),
+        (["-c", CLI, "run", "--budget=1"], signal.SIGTERM, 143),
+        (["-c", CLI, "calibrate", "--pairs=10"], signal.SIGINT, 130),
+        (["-c", CLI, "selftest", "slow", "--frame=generate", "--budget=1"], signal.SIGINT, 130),
+        (["-m", "pytest", "--flamegate", "-oflamegate_profiler=none"], signal.SIGTERM, 2),
+    ],
+)
+def test_earlier_results_stay_as_they_were(
+    measuring: Project, own_tmp: Path, arguments: list[str], how: signal.Signals, status: int
+) -> None:
+    is_command = CLI in arguments
+    options = ["--profiler=none"] if is_command else []
+    found, printed = interrupt([*arguments, *options], measuring, how)
+    assert found == status
+    assert ("flamegate: interrupted" if is_command else "Terminated") in printed
+    assert not is_command or "Traceback" not in printed
+    latest = measuring.artifacts / "latest"
     names = sorted(path.relative_to(latest).as_posix() for path in latest.glob("*/*"))
     assert names == ["other/receipt.json", "slow/receipt.json"]
     assert (latest / "slow" / "receipt.json").read_text() == "earlier"
-    assert not (project.artifacts / "history").exists()
-
-
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_the_command(measuring: Project, how: signal.Signals, code: int) -> None:
-    arguments = ["-c", CLI, "run", "--budget=1", "--profiler=none"]
-    status, printed = interrupt(arguments, measuring, how)
-    assert status == code
-    assert "flamegate: interrupted" in printed
-    assert "Traceback" not in printed
-    require_untouched(measuring)
-
-
-def test_pytest(measuring: Project) -> None:
-    arguments = ["--flamegate", "--flamegate-budget=1", "--flamegate-profiler=none"]
-    status, printed = interrupt(["-m", "pytest", *arguments], measuring, signal.SIGTERM)
-    assert status == pytest.ExitCode.INTERRUPTED
-    assert "Terminated" in printed
-    require_untouched(measuring)
+    assert {path.name for path in measuring.artifacts.iterdir()} <= {"latest", ".gitignore"}
+    assert not list(own_tmp.glob("flamegate-*"))
 
 
 def test_a_comparison_leaves_no_checkout(measuring: Project) -> None:
@@ -118,19 +122,3 @@ def test_a_program_that_only_waits_is_ended_too(project: Project) -> None:
     )
     arguments = ["-c", CLI, "run", "--budget=1", "--profiler=none"]
     assert interrupt(arguments, project, signal.SIGTERM)[0] == 128 + signal.SIGTERM
-
-
-def test_a_calibration_and_a_selftest_leave_nothing(measuring: Project, own_tmp: Path) -> None:
-    shutil.rmtree(measuring.artifacts)
-    commands = (
-        ["calibrate", "--pairs=10"],
-        ["selftest", "slow", "--frame=generate", "--budget=1"],
-    )
-    for command in commands:
-        status, printed = interrupt(["-c", CLI, *command, "--profiler=none"], measuring)
-        assert status == 130
-        assert "flamegate: interrupted" in printed
-        assert "Traceback" not in printed
-        assert not measuring.artifacts.exists()
-        assert not list(own_tmp.glob("flamegate-*"))
-        (measuring.path / "began").unlink()

@@ -107,12 +107,6 @@ def test_nothing_is_imported(project: Project) -> None:
     assert not project.artifacts.exists()
 
 
-def test_the_plugin_can_be_blocked(project: Project) -> None:
-    result = project.ask("-p", "no:flamegate", "--flamegate")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*unrecognized arguments: --flamegate*"])
-
-
 def test_a_project_that_never_mentions_it_is_left_alone(project: Project) -> None:
     project.write("test_plain.py", "def test_one(): pass\ndef test_two(): assert not 'this'\n")
 
@@ -144,13 +138,6 @@ def test_gate_tests_carry_the_marker(
     assert outcomes.get("skipped", 0) + outcomes.get("passed", 0) == chosen
 
 
-def test_help_and_markers_say_what_there_is(project: Project) -> None:
-    helped = project.ask("--help").stdout.str()
-    for option in ("--flamegate ", "--flamegate-profiler=NAME", "--flamegate-inject=FRAME:+10%"):
-        assert option in helped
-    project.ask("--markers").stdout.fnmatch_lines(["@pytest.mark.flamegate(workload, *"])
-
-
 @pytest.mark.parametrize(
     "option", ["update", "update-in-ci", "bricks", "inject=rms_norm:+10%", "against=HEAD"]
 )
@@ -158,11 +145,3 @@ def test_an_option_that_would_do_nothing_is_refused(project: Project, option: st
     result = project.ask(f"--flamegate-{option}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*does nothing without --flamegate*"])
-
-
-def test_the_key_turns_it_on_and_an_override_off(project: Project) -> None:
-    project.write("pytest.ini", "[pytest]\nflamegate = true\n")
-    project.declare(workload("toy"))
-    project.ask("--collect-only", "-q").stdout.fnmatch_lines(["flamegate.toml::toy"])
-    off = project.ask("--collect-only", "-q", "-o", "flamegate=false")
-    off.stdout.no_fnmatch_line("*toy*")

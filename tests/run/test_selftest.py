@@ -222,32 +222,20 @@ def test_too_little_seen_is_undecided(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (row.result, row.happened) == ("undecided", "inconclusive, E_FEW_SAMPLES")
 
 
-def test_without_a_profiler_nothing_is_said_of_functions(tmp_path: Path) -> None:
-    made = bench(tmp_path, slowed=slowed("regressed"))
+def test_a_case_without_what_it_needs_is_left_out(tmp_path: Path) -> None:
+    made = bench(tmp_path, SelftestPlan(WORKLOAD, SLOWED, None), slowed=slowed("regressed"))
     made.profiler = None
     assert tried("slowed", made).result == "ok"
-    row = tried("named", made)
-    assert (row.result, row.detail) == ("left out", "Profiling is off.")
-
-
-def test_without_a_second_function_none_is_made_faster(tmp_path: Path) -> None:
-    made = bench(tmp_path, SelftestPlan(WORKLOAD, SLOWED, None), slowed=slowed("regressed"))
-    row = tried("faster", made)
-    assert row.result == "left out"
-    assert "--other" in row.detail
+    named, faster = tried("named", made), tried("faster", made)
+    assert (named.result, named.detail) == ("left out", "Profiling is off.")
+    assert (faster.result, "--other" in faster.detail) == ("left out", True)
 
 
 @pytest.mark.parametrize(
     ("results", "code"),
-    [
-        (["ok", "ok"], 0),
-        (["ok", "undecided"], 4),
-        (["ok", "left out"], 4),
-        (["undecided", "differs"], 1),
-        ([], 4),
-    ],
+    [(("ok", "ok"), 0), (("ok", "left out"), 4), (("undecided", "differs"), 1), ((), 4)],
 )
-def test_how_it_exits(results: list[Any], code: int) -> None:
+def test_exit_code(results: tuple[Any, ...], code: int) -> None:
     assert exit_code_of([CaseRow("", "", "", "", result) for result in results]) == code
 
 
