@@ -121,9 +121,7 @@ def test_a_kernel_by_a_gpus_name_is_cuda_only_if_a_gpu_was_observed() -> None:
 
 LESS: dict[str, Callable[[], Bundle]] = {
     "no device": lambda: gpu_run().with_evidence(device=NOTHING),
-    "library and node without a driver": lambda: gpu_run(kernel_driver=None),
     "versions differ": lambda: gpu_run(nvml_driver="560.28.03"),
-    "more devices than nodes": lambda: gpu_run(nodes=()),
     "no run was observed": lambda: gpu_run(runs=()),
     "on no device": nowhere,
     "one run of three idle": lambda: on_gpu(busy=0),

@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -53,25 +52,11 @@ def make_validator() -> Any:
 VALIDATOR = make_validator()
 
 
-def parts(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every part of the schema that has a description, with its path."""
-    if isinstance(node, dict):
-        if isinstance(node.get("description"), str):
-            yield path, node
-        for name, child in node.items():
-            if name not in ("examples", "const", "enum", "required"):
-                yield from parts(child, f"{path}/{name}")
-
-
 def test_examples_are_valid_and_every_field_has_one() -> None:
-    for path, part in parts(SCHEMA):
-        for example in part.get("examples", []):
-            assert list(VALIDATOR.evolve(schema=part).iter_errors(example)) == [], path
-    for example in SCHEMA["examples"]:
-        assert find_faults(example) == {}
     for name, field in SCHEMA["properties"].items():
-        assert field["description"].endswith("."), name
         assert field["examples"], name
+        assert all(map(VALIDATOR.evolve(schema=field).is_valid, field["examples"])), name
+    assert all(find_faults(example) == {} for example in SCHEMA["examples"])
 
 
 def test_a_missing_field_is_named() -> None:
