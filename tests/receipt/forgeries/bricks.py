@@ -203,16 +203,3 @@ def calls_more_than_made(draft: Draft, source: Random) -> None:
 def bricks_made_up(draft: Draft, source: Random) -> None:
     """Writes bricks that were never clocked, whose times and calls all agree."""
     clock(draft, source)
-
-
-@BOOK.passes(
-    "A count of the calls within themselves, which the totals do not hold.", of=("callable",)
-)
-def brick_halved_as_if_within_itself(draft: Draft, source: Random) -> None:
-    """Halves the time that all calls of a brick took, as if half of them ran within the others."""
-    each = source.choice(clock(draft, source))
-    row = source.choice([row for row in each["totals"] if row["calls"] > 2])
-    less_ns = row["total_ns"] // 2
-    row["total_ns"] -= less_ns
-    row["self_ns"] -= less_ns
-    each["lanes"][0]["self_ns"] -= less_ns

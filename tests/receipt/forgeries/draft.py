@@ -1,7 +1,7 @@
 """One measurement as somebody holds it who wants to change it: documents and stacks.
 
 Whoever forges recomputes what costs one recomputation: figures from the runs, hotspots
-from the stacks, every digest. The same hands make the honest receipts of ``honest.py``.
+from the stacks, every digest. The same hands make the honest receipts of ``test_honest.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import decode_plain, encode_plain
 from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.profile.frames import parse_folded
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Profile
@@ -45,22 +44,18 @@ class Draft:
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        """Every run."""
         return list(self.evidence["runs"])
 
     @property
     def timed(self) -> list[dict[str, Any]]:
-        """The runs that supply the figures."""
         return [run for run in self.runs if run["role"] == "timed"]
 
     @property
     def profiled(self) -> list[dict[str, Any]]:
-        """The runs that were sampled."""
         return [run for run in self.runs if run["role"] == "profiled"]
 
     @property
     def profile(self) -> dict[str, Any]:
-        """The record of the profile."""
         found: dict[str, Any] = self.evidence["profile"]
         return found
 
@@ -70,7 +65,6 @@ class Draft:
         return datetime.fromisoformat(self.evidence["created"])
 
     def metric(self, name: str) -> dict[str, Any]:
-        """Return the metric called ``name``."""
         return next(each for each in self.evidence["metrics"] if each["name"] == name)
 
     def retime(self) -> Draft:
@@ -81,8 +75,8 @@ class Draft:
         counted = [encode_plain(each) for each in seen.metrics if each.provenance == "counted"]
         prompt_tokens = self._prompt_tokens(seen)
         try:
-            shown = _observation(seen)
-            found = figures(shown.timed, shown.clock_scope, prompt_tokens)
+            timed = [run for run in seen.runs if run.role == "timed"]
+            found = figures(timed, seen.clock_scope, prompt_tokens)
         except ToolError:
             return self  # without a rate the old figures stay
         self.evidence["metrics"] = [*map(encode_plain, found), *counted]
@@ -225,17 +219,3 @@ def shift(draft: Draft, by: timedelta) -> Draft:
 def hexadecimal(source: Random, digits: int) -> str:
     """Return a digest of nothing."""
     return f"{source.getrandbits(4 * digits):0{digits}x}"
-
-
-def _observation(seen: Evidence) -> Observation:
-    return Observation(
-        nonce=seen.nonce,
-        runs=seen.runs,
-        tokens=seen.tokens,
-        token_digest=seen.token_digest,
-        token_source=seen.token_source,
-        differs_at=seen.differs_at,
-        clock_scope=seen.clock_scope,
-        requested_environment=seen.requested_environment,
-        effective_environment=seen.effective_environment,
-    )

@@ -206,19 +206,6 @@ def sides_swapped(draft: Draft, source: Random) -> None:
 
 
 @BOOK.passes(
-    "The other side's evidence: each turn of a pair has one on either side.",
-    of=PAIR,
-    then="recompute",
-)
-def bad_turns_dropped(draft: Draft, source: Random) -> None:
-    """Drops the turns of a pair in which the change lost."""
-    for run in draft.timed:
-        turns = sorted(run["blocks"], key=lambda block: int(block["interval"]["wall_ns"]))
-        won = turns[: max(2, round(len(turns) * source.uniform(0.4, 0.9)))]
-        run["blocks"] = [block for block in run["blocks"] if block in won]
-
-
-@BOOK.passes(
     "Replay, or a run that CI starts: nothing in here ever ran.", of=SERVED, then="recompute"
 )
 def fabricated_whole(draft: Draft, source: Random) -> None:

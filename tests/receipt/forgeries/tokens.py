@@ -141,20 +141,3 @@ def another_answer(draft: Draft, source: Random) -> None:
 def another_prompt(draft: Draft, source: Random) -> None:
     """Names a harder prompt than the one that ran."""
     draft.evidence["workload"]["prompt"] = f"Prove theorem {source.randrange(10**6)}."
-
-
-@BOOK.passes(
-    "Replay, or a run that CI starts: nobody else chooses the code that generates.",
-    then="recompute",
-)
-def memoised_answers(draft: Draft, source: Random) -> None:
-    """Serves an answer that was computed before, with a busy loop for show."""
-    factor = source.uniform(0.05, 0.5)
-    for block in blocks(draft.timed):
-        block["sequences_ns"] = [
-            [max(1, round(gap * factor)) for gap in gaps] for gaps in block["sequences_ns"]
-        ]
-        for part in (block["interval"], block.get("decode")):
-            if part:
-                for name in ("wall_ns", "cpu_ns", "run_delay_ns"):
-                    part[name] = None if part[name] is None else round(part[name] * factor)
