@@ -144,14 +144,8 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
         picture = f"{name}.svg"
         for file, source in ((picture, PICTURE), (f"{name}.html", INTERACTIVE)):
             files[file] = read_bounded(outcome.directory / source, EVIDENCE_LIMITS.max_bytes)
-        report = RunReport(
-            name,
-            None,
-            receipt=outcome.receipt,
-            evidence=outcome.evidence,
-            picture=picture,
-            again=command,
-        )
+        receipt, evidence = outcome.receipt, outcome.evidence
+        report = RunReport(name, None, "", receipt, evidence, picture=picture, again=command)
         files[f"{name}.md"] = run_markdown(report).encode()
         reports.append(report)
     if _is_our_guide(directory / _GUIDE):

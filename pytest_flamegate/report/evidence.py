@@ -238,18 +238,14 @@ def run_section(evidence: Evidence, receipt: Receipt | None) -> sections.Section
         changed = text.plural(commit.uncommitted, "uncommitted file")
         facts.append(("commit", f"{commit.revision} on {commit.branch}, {changed}"))
     facts.append(("model sha256", _value(evidence.model_sha256)))
-    facts += [(f"model {_label(name)}", _value(each)) for name, each in evidence.model.items()]
-    facts += [
-        (f"workload {_label(name)}", _value(each))
-        for name, each in evidence.workload.items()
-        if name not in _ELSEWHERE and each not in (None, "", [], (), {})
-    ]
+    recipe = {n: each for n, each in evidence.workload.items() if n not in _ELSEWHERE}
+    known = {n: each for n, each in recipe.items() if each not in (None, "", [], (), {})}
+    facts += [*_facts("model", evidence.model), *_facts("workload", known)]
     if receipt is not None:
         counts = f"{receipt.tokens_generated} generated of {receipt.tokens_requested} requested"
         facts += [("tokens", counts), ("backend", receipt.backend)]
     facts.append(("output", sections.Code(evidence.text) if tokens else sections.NONE))
-    facts += [(f"machine {_label(name)}", _value(each)) for name, each in evidence.machine.items()]
-    facts += [(f"engine's {name}", _value(each)) for name, each in evidence.engine.items()]
+    facts += [*_facts("machine", evidence.machine), *_facts("engine's", evidence.engine)]
     facts.append(("build", _value(evidence.workload.get("build"))))
     if (program := evidence.program) is not None:
         notes = [program.path, f"sha256 {program.sha256}"]
@@ -303,8 +299,8 @@ def proof_section(evidence: Evidence, receipt: Receipt | None, grade: str) -> se
     return sections.make_section("Evidence", [sections.table_of_facts(facts)], folded=True)
 
 
-def _label(name: str) -> str:
-    return name.replace("_", " ")
+def _facts(kind: str, values: Mapping[str, object]) -> list[tuple[str, sections.Cell]]:
+    return [(f"{kind} {name}".replace("_", " "), _value(each)) for name, each in values.items()]
 
 
 def _value(value: object) -> sections.Cell:

@@ -54,26 +54,17 @@ def _about(runs: Sequence[RunReport]) -> str:
 
 
 def _overview(runs: Sequence[RunReport]) -> str:
-    rows = [
-        [
-            html.element("a", html.text(run.name), href=f"#workload-{index}"),
-            _chip(run),
-            *map(html.text, _overview_cells(run)),
-        ]
-        for index, run in enumerate(runs, 1)
-    ]
+    rows = []
+    for index, run in enumerate(runs, 1):
+        rate = run.verdict.signal() if run.verdict is not None else None
+        change, interval = (sections.NONE,) * 2 if rate is None else signal_cells(rate)[2:4]
+        name = html.element("a", html.text(run.name), href=f"#workload-{index}")
+        cells = (change, *speed_cells(run.receipt, run.evidence), interval, run.grade)
+        rows.append([name, _chip(run), *map(html.text, cells)])
     # The change comes early, so that a narrow page shows it without scrolling.
     head = ["workload", "verdict", "change", "quiet clock (gated)", "wall tokens/s (not gated)",
             "interval", "receipt"]  # fmt: skip
     return html.table(head, rows, right=range(2, 6), class_="overview")
-
-
-def _overview_cells(run: RunReport) -> tuple[str, ...]:
-    rate = run.verdict.signal() if run.verdict is not None else None
-    change, interval = (
-        signal_cells(rate)[2:4] if rate is not None else (sections.NONE, sections.NONE)
-    )
-    return change, *speed_cells(run.receipt, run.evidence), interval, run.grade
 
 
 def _chip(run: RunReport) -> str:

@@ -106,9 +106,9 @@ def make_section(title: str, blocks: Iterable[Block | None], *, folded: bool = F
     return Section(title, tuple(each for each in filled if each is not None), folded)
 
 
-def table_of_facts(facts: Iterable[tuple[str, Cell]], head: str = "fact") -> Table:
+def table_of_facts(facts: Iterable[tuple[str, Cell]]) -> Table:
     """Return a table of names and values, without those that have no value."""
-    return Table((head, "value"), [(name, value) for name, value in facts if value])
+    return Table(("fact", "value"), [(name, value) for name, value in facts if value])
 
 
 def cell_text(cell: Cell) -> str:
