@@ -80,16 +80,13 @@ class _StatedReport:
     ]
 
 
-_Facts = Annotated[
-    dict[Annotated[str, limit(**_NAME)], Annotated[str, limit(max_length=4096)]],
-    limit(max_length=64),
-]
-
-
 def read_facts(document: object) -> Mapping[str, str]:
     """Return an engine's description of itself: texts by name. ``ToolError`` ``E_BAD_REPORT``."""
+    # Not at the top: an engine imports this module, and its interpreter may lack msgspec.
+    text = Annotated[str, limit(max_length=4096)]
+    facts = Annotated[dict[Annotated[str, limit(**_NAME)], text], limit(max_length=64)]
     remedy = "Have its facts be a mapping of short names to texts, such as the library's version."
-    return MappingProxyType(_decode(document, _Facts, "The engine's description", remedy))
+    return MappingProxyType(_decode(document, facts, "The engine's description", remedy))
 
 
 def _decode(document: object, kind: Any, subject: str, remedy: str) -> Any:

@@ -1,15 +1,15 @@
 """The roofline: computed from its inputs, with those that are missing listed and none guessed."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pytest_flamegate.graph import roofline
 from pytest_flamegate.graph.roofline import describe_roofline
-from pytest_flamegate.observe.gpu import ObservedDevices
 from pytest_flamegate.observe.machine import Bandwidth
 from pytest_flamegate.receipt.types import Metric
+from tests.made import evidence
 from tests.receipt.gpu import gpu_run
 
 BANDWIDTH = Bandwidth(19.8e9, 512 << 20, 9, 1, 0.0, 32 << 20)
@@ -33,15 +33,10 @@ METRICS = (
 )
 
 
-@dataclass(frozen=True)
-class PartialEvidence:
-    """The part of evidence that is read: 100 tokens of prompt, 200 generated."""
-
-    engine: dict[str, str] = field(default_factory=lambda: dict(FACTS))
-    model: dict[str, str | int] = field(default_factory=lambda: {"bytes_per_token": 3_000_000})
-    metrics: tuple[Metric, ...] = METRICS
-    tokens: tuple[str, ...] = ("x",) * 200
-    device: ObservedDevices | None = None
+# A prompt of 100 tokens, and 200 generated.
+EVIDENCE = evidence(
+    engine=FACTS, model={"bytes_per_token": 3_000_000}, metrics=METRICS, tokens=("x",) * 200
+)
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +45,7 @@ def avx2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def describe(bandwidth: Bandwidth | None = BANDWIDTH, peak: float = 1e11, **changes: Any) -> str:
-    evidence: Any = replace(PartialEvidence(), **changes)
-    return describe_roofline(evidence, bandwidth, peak)
+    return describe_roofline(replace(EVIDENCE, **changes), bandwidth, peak)
 
 
 def test_all_inputs_known() -> None:

@@ -11,6 +11,7 @@ A plan maps a subcommand (``record``, ``evlist``, ``--version``, …) to a step:
 """
 
 import json
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.profilers.base import Profiler
 from tests.profile.profiles import DATA
 
 _PROGRAM = """#!{python} -SE
@@ -105,6 +108,10 @@ class Tools:
     def add(self, name: str, plan: dict[str, Any], **changes: Any) -> Path:
         """Put a fake ``name`` there that follows ``plan`` with ``changes`` to it."""
         return _install(self.directory, name, _PROGRAM, {**plan, **changes})
+
+    def sample(self, profiler: Profiler) -> Profile:
+        """Return what ``profiler`` reads of its fake program, which samples this process."""
+        return profiler.parse(profiler.attach(os.getpid(), self.directory / "raw").stop())
 
 
 def _install(directory: Path, name: str, text: str, plan: dict[str, Any]) -> Path:

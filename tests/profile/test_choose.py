@@ -140,11 +140,10 @@ def test_py_spy_samples_comparisons_faster(setup: Setup, rate_hz: int) -> None:
     ],
 )
 def test_a_profile_states_how_it_was_taken(
-    setup: Setup, graph: str, degraded: tuple[str, ...], tools: Tools, tmp_path: Path
+    setup: Setup, graph: str, degraded: tuple[str, ...], tools: Tools
 ) -> None:
     tools.add("py-spy", PYSPY)
-    profiler = make_pyspy(setup)
-    profile = profiler.parse(profiler.attach(os.getpid(), tmp_path).stop())
+    profile = tools.sample(make_pyspy(setup))
     assert profile.call_graph == graph
     assert [note.partition(" the program")[0] for note in profile.degraded] == [*degraded]
     assert profile.started_ticks == (clocks.read_start_ticks(os.getpid()),)
