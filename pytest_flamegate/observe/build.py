@@ -119,16 +119,13 @@ class ProgramFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class Program(ProgramFile):
     """The program that was measured, with all links followed; its libraries are not part of it.
 
     ``inside`` says whether it lies in the project. ``interpreter`` runs it if it is a script.
     ``build`` is None if the workload declares none.
     """
 
-    path: NonEmpty
-    sha256: Sha256
-    size_bytes: Count
     inside: bool
     interpreter: ProgramFile | None = None
     build: Build | None = None
@@ -210,14 +207,8 @@ def inspect_program(plan: Plan, workload: Workload, built: Build | None) -> Insp
         )
         for each, sha256, stamp in files
     )
-    program = Program(
-        path=own.path,
-        sha256=own.sha256,
-        size_bytes=own.size_bytes,
-        inside=path.is_relative_to(project),
-        interpreter=others[0] if others else None,
-        build=built,
-    )
+    script_of, inside = others[0] if others else None, path.is_relative_to(project)
+    program = Program(own.path, own.sha256, own.size_bytes, inside, script_of, built)
     return InspectedProgram(program, files)
 
 

@@ -101,15 +101,12 @@ class EngineProcess:
         return max(1, math.floor(block_s / self.measure_sequence_s()))
 
     def measure_sequence_s(self) -> float:
-        """Warm up; estimate the time of a whole sequence from one of 32 tokens."""
-        return self.measure_warm_up_s() * max(1.0, self._workload.max_tokens / WARM_TOKENS)
-
-    def measure_warm_up_s(self) -> float:
-        """Warm up twice; return the time of the second warm-up."""
+        """Warm up twice; estimate the time of a sequence from the second, one of 32 tokens."""
         self.warm_up(WARM_TOKENS)
         began_s = time.monotonic()
         self.warm_up(WARM_TOKENS)
-        return max(time.monotonic() - began_s, 1e-6)
+        warm_up_s = max(time.monotonic() - began_s, 1e-6)
+        return warm_up_s * max(1.0, self._workload.max_tokens / WARM_TOKENS)
 
     def reports(self) -> tuple[Report, ...]:
         """Return the engine's own figures for its measured sequences so far."""
