@@ -57,14 +57,6 @@ def test_the_tree_and_the_critical_path(run: Path, capsys: Told) -> None:
         assert capsys.readouterr().out == TREE
 
 
-def test_dot_is_printed(run: Path, capsys: Told) -> None:
-    assert main(["bricks", str(run), "--dot"]) == 0
-    output = capsys.readouterr().out
-    assert output.startswith("digraph execution {\n")
-    assert "n1 -> n2 [style=bold, color=red];" in output
-    assert output.endswith("}\n")
-
-
 def test_json_is_read_again(run: Path, capsys: Told) -> None:
     again = run / "graph.json"
     assert main(["bricks", str(run), "--json", "-o", str(again)]) == 0

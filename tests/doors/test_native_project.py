@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.doors.project import QUICK, Project, require_profiler
+from tests.doors.project import QUICK, Project
 from tests.tools import require
 from tests.workload.repositories import git
 
@@ -119,21 +119,3 @@ def test_a_build_of_both_sides_into_one_place_is_refused(
     native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
     assert set(native.reasons("native")) == {"E_PROGRAM_CHANGED"}
     assert "a place each" in native.reasons("native")["E_PROGRAM_CHANGED"]
-
-
-@pytest.mark.nightly
-def test_its_profile_names_its_function_and_its_page_the_program(native: Project) -> None:
-    require_profiler("perf")
-    native.write(
-        "flamegate.toml",
-        declared('env = { CFLAGS = "-g -DROUNDS=20000000" }').replace("= 16", "= 32"),
-    )
-    native.run("--flamegate", "--flamegate-profiler=perf", "--flamegate-budget=2").assert_outcomes(
-        passed=1
-    )
-    seen = native.document("native")
-    assert seen["profile"]["hotspots"][0]["name"] == "matmul"
-    page = (native.artifacts / "latest" / "native" / "flamegraph.md").read_text()
-    assert "build/engine" in page
-    assert seen["program"]["sha256"] in page
-    assert native.verdict("native")["grade"] == "OBSERVED"

@@ -116,14 +116,6 @@ def test_an_undecided_verdict_gets_the_rest_of_the_budget(world: World) -> None:
     assert roles(more)["profiled"] == roles(found)["profiled"]
 
 
-def test_the_remaining_time_falls(world: World) -> None:
-    progress = Announcements()
-    measure(alone(), lambda _: (), progress)
-    known = [each for each in progress.remaining_s if each is not None]
-    assert known == sorted(known, reverse=True)
-    assert known[-1] < 2.0
-
-
 def test_a_program_that_ends_soon_is_profiled_until_samples_suffice(world: World) -> None:
     """At 100 samples a second 0.1 s of a program give ten, and 200 are needed."""
     world.process_time = ProcessTime(0.0, 0.1, repeats=False)

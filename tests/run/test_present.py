@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config.workload import Injection
-from pytest_flamegate.core.files import relative
 from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict, headline
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.run.present import (
     ResultView,
     accepted_lines,
-    rows,
     view_of,
-    workflow_commands,
 )
 from pytest_flamegate.run.publish import Hints, Outcome
 from tests.made import bundle
@@ -160,19 +157,6 @@ def test_defaults_are_not_repeated(tmp_path: Path) -> None:
     assert command.accept("decode") == "flamegate run decode --update"
 
 
-def test_rows_of_one_workload_are_told_apart_by_their_tests() -> None:
-    first = shown(full())
-    second = replace(first, node="test_engine.py::test_decode")
-    other = replace(
-        first, report=replace(first.report, name="another"), node="flamegate.toml::another"
-    )
-    assert [row.name for row in rows([first, second, other])] == [
-        "flamegate.toml::toy",
-        "test_engine.py::test_decode",
-        "another",
-    ]
-
-
 def test_accepted_baselines_are_named_and_are_to_be_committed() -> None:
     baselines = ".flamegate/baselines/amd-epyc-2c-30fffa"
     results = [
@@ -182,17 +166,3 @@ def test_accepted_baselines_are_named_and_are_to_be_committed() -> None:
         f"accepted 2 baselines in {baselines}: 1tok, 10tok. Commit them: git add {baselines}"
     ]
     assert accepted_lines([shown(full())]) == []
-
-
-def test_only_what_fails_is_annotated() -> None:
-    good = replace(shown(verdicts.no_baseline()), fails=False)
-    (line,) = workflow_commands([good, shown(full())])
-    assert line.startswith("::error file=flamegate.toml,line=3,title=flamegate%3A toy::regressed")
-    assert "\n" not in line
-
-
-@pytest.mark.parametrize(
-    ("path", "shown"), [("/a/b/c", "b/c"), ("/a", "."), ("/x/y", "/x/y"), ("/ab", "/ab")]
-)
-def test_relative(path: str, shown: str) -> None:
-    assert relative(Path(path), Path("/a")) == shown

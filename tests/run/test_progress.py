@@ -1,6 +1,5 @@
 """The bar and the plain lines: phase, elapsed and remaining time."""
 
-import io
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -12,7 +11,6 @@ from pytest_flamegate.core.progress import (
     Progress,
     TerminalProgress,
     clock_time,
-    stream_progress,
 )
 
 
@@ -130,15 +128,6 @@ def test_an_announcement_is_written_once(make: Callable[..., Progress]) -> None:
     for _ in range(2):
         made.announce("waiting for process 7")
     assert written == ["flamegate: waiting for process 7\n"]
-
-
-def test_a_stream_that_is_no_terminal_has_no_moving_line() -> None:
-    stream = io.StringIO()
-    made = stream_progress(stream)
-    made.begin("decode")
-    made.update("building")
-    made.end()
-    assert stream.getvalue() == "flamegate: decode: building\n"
 
 
 @pytest.mark.parametrize(

@@ -110,10 +110,3 @@ def test_reports_of_the_engine_hold_no_secret() -> None:
     )
     assert clean.runs[1:] == runs[1:]
     assert redactor.places == ["evidence.runs.reported"]
-
-
-def test_reports_without_a_secret_stay_the_very_same_object() -> None:
-    observation = fakes.observation(bundle().with_reports(kernels={"MUL_MAT": 3}))
-    redactor = Redactor.from_environments({"API_TOKEN": SECRET})
-    assert redacted_reports(observation, redactor) is observation
-    assert redactor.places == []
