@@ -252,23 +252,10 @@ class ResampledPairs:
     ) -> tuple[float, ReplayedRates] | None:
         """Return the smallest drop of the ladder that holds, with its rates; None if none does."""
         for drop_pct in ladder:
-            if self._is_hopeless(drop_pct, plan):
-                continue
             rates = self.rates(drop_pct, plan)
             if rates.holds:
                 return drop_pct, rates
         return None
-
-    def _is_hopeless(self, drop_pct: float, plan: AnalysisPlan) -> bool:
-        """Whether so many replays of unchanged code stay open that the rest need not be tried."""
-        threshold = log_time_of_drop(drop_pct)
-        allowed = MAX_INCONCLUSIVE * len(self.streams)
-        left_open = 0
-        for stream in self.streams:
-            left_open += decide_stream(stream, 0.0, threshold, plan)[1] == "inconclusive"
-            if left_open > allowed:
-                return True
-        return False
 
 
 def decide_stream(

@@ -11,10 +11,8 @@ from random import Random
 
 import pytest
 
-from pytest_flamegate.gate import FIRST_ANALYSES, ErrorRates
+from pytest_flamegate.gate import ErrorRates
 from pytest_flamegate.gate.bricks import judge_bricks
-from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
-from pytest_flamegate.gate.rule import log_time_of_drop
 from pytest_flamegate.gate.throughput import judge_throughput
 from tests.gate.bricked import allowing, brick_runs, drawn
 from tests.gate.factory import evidence, judge_stored, measurement
@@ -28,7 +26,7 @@ BRICKS = {"RmsNorm": 3.0, "QkvProjection": 20.0, "DownProjection": 40.0, "LmHead
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Spread in log time, between processes or between pairs, and what comes on top of it.
+    """Spread in log time between processes, and what comes on top of it.
 
     ``misplaced`` is the chance that a process is 8 to 15 % slow all its life; ``tail_df`` makes
     the spread Student's t.
@@ -51,10 +49,6 @@ class Machine:
         """Log times of a batch of fresh processes, drift included."""
         level = math.log1p(slowdown) + random.gauss(0.0, 0.0042)
         return [level + self.noise(random) for _ in range(count)]
-
-    def pairs(self, random: Random, count: int, slowdown: float) -> list[float]:
-        """Consecutive pairs whose head is slower by ``slowdown`` in log time."""
-        return [slowdown + random.choice((1, -1)) * self.noise(random) for _ in range(count)]
 
 
 def part(found: Counter[str], *decisions: str) -> float:
@@ -84,16 +78,6 @@ def stored(machine: Machine, slowdown: float) -> Counter[str]:
             if signal.decision != "inconclusive":
                 break
         found[signal.decision] += 1
-    return found
-
-
-def paired(machine: Machine, slowdown: float) -> Counter[str]:
-    random, found = Random(3), Counter[str]()
-    threshold, rates = log_time_of_drop(5.0), pair_rates(FIRST_ANALYSES)
-    for _ in range(2000):
-        values = machine.pairs(random, FIRST_ANALYSES[-1], slowdown)
-        taken = interim_analyses(values, threshold, rates, FIRST_ANALYSES, ended=True)
-        found[taken[-1].verdict.decision] += 1
     return found
 
 
@@ -142,7 +126,6 @@ def bricks(trials: int, *, slower: float = 1.0, batch: float = 0.02) -> Counter[
 
 
 QUIET = Machine(0.017)
-PAIR_MACHINES = [Machine(0.012), Machine(0.015, tail_df=3), Machine(0.015, misplaced=0.06)]
 
 
 @pytest.mark.nightly
@@ -165,16 +148,6 @@ def test_a_stored_baseline_errs_rarely(machine: Machine, passed: float, found: f
     assert part(slower, "pass", "improved") <= 0.05
     assert part(slow, "regressed") >= 0.97
     assert part(slow, "pass", "improved") == 0.0
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("machine", PAIR_MACHINES, ids=repr)
-def test_pairs_err_as_rarely_as_promised(machine: Machine) -> None:
-    same, slower, slow = (paired(machine, log_time_of_drop(drop)) for drop in (0.0, 5.0, 10.0))
-    assert part(same, "regressed") <= 0.01
-    assert part(same, "inconclusive") <= 0.02
-    assert part(slower, "pass") <= 0.01
-    assert part(slow, "regressed") >= 0.97
 
 
 @pytest.mark.nightly

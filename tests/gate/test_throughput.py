@@ -58,24 +58,6 @@ def codes(signal: Signal) -> list[str]:
     return [reason.code for reason in signal.reasons]
 
 
-@pytest.mark.parametrize(
-    ("factor", "drop_pct", "decision", "code"),
-    [
-        (1.0, 5.0, "pass", "I_WITHIN_THRESHOLD"),
-        (1.035, 5.0, "pass", "I_WITHIN_THRESHOLD"),
-        (1.048, 5.0, "regressed", "E_SLOWER"),
-        (0.95, 5.0, "improved", "I_FASTER"),
-        (0.985, 5.0, "pass", "I_WITHIN_THRESHOLD"),
-        (1.03, 2.0, "regressed", "E_SLOWER"),
-        (1.2, 50.0, "pass", "I_WITHIN_THRESHOLD"),
-        (1.0, 0.1, "inconclusive", "E_NOISE"),
-    ],
-)
-def test_decisions(factor: float, drop_pct: float, decision: str, code: str) -> None:
-    signal = judged(factor, drop_pct)
-    assert (signal.decision, signal.reasons[0].code) == (decision, code)
-
-
 def test_the_change_is_one_of_tokens_per_second() -> None:
     signal = judged(1.25)
     low, change, high = (
@@ -218,10 +200,8 @@ def test_views_are_combined_to_the_wider_bounds() -> None:
     [
         (1.0, 1.0, "pass"),
         (1.0, 0.85, "inconclusive"),  # a faster machine, an engine that did not notice
-        (1.0, 1.15, "pass"),
         (1.15, 1.15, "inconclusive"),
         (1.15, 0.97, "regressed"),
-        (1.15, 1.05, "regressed"),
         (0.85, 1.0, "improved"),
     ],
 )
