@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -194,10 +195,8 @@ def test_parts_are_added_and_keep_their_names() -> None:
 
 def test_names_written_out_every_time() -> None:
     text = "version: 1\nevents: Ir\nfn=a (b) c\n1 2\ncfn=(anonymous namespace)::d\ncalls=1 5\n1 7\n"
-    assert parse(f"{text}fn=(anonymous namespace)::d\n5 7\ntotals: 9\n") == {
-        "a (b) c": 2,
-        "(anonymous namespace)::d": 7,
-    }
+    found = parse(f"{text}fn=(anonymous namespace)::d\n5 7\ntotals: 9\n")
+    assert found == {"a (b) c": 2, "(anonymous namespace)::d": 7}
 
 
 def test_several_events_and_positions() -> None:
@@ -207,50 +206,29 @@ def test_several_events_and_positions() -> None:
     assert parse(text + costs) == {"f": 100}
 
 
-CALLED = """version: 1
-events: Ir
-ob=(1) engine
-fn=(1) gemv'attention'layer'main
-1 100
-ob=(2) libblas.so
-fn=(2) gemv'dot
-1 7
-fn=(3) walk'2'layer
-1 5
-fn=(4) walk'layer
-1 3
-ob=(1)
-fn=(5) layer'0x0000000000001230'main
-1 1
-fn=(6) main
-1 1
-fn=(7) <&'a str as Show>::show'main
-1 9
-fn=(8) attention'layer
-1 0
-ob=(3) ???
-fn=(9) 0x0000000000001230'main
-1 2
-totals: 128
-"""
+CALLED = (
+    ("engine", "gemv'attention'layer'main", 100, "main>layer>attention>gemv"),
+    ("libblas.so", "gemv'dot", 7, "dot>gemv"),
+    ("libblas.so", "walk'2'layer", 5, "layer>walk"),
+    ("libblas.so", "walk'layer", 3, "layer>walk"),
+    ("engine", "layer'0x0000000000001230'main", 1, "main>layer"),
+    ("engine", "main", 1, "main"),
+    ("engine", "<&'a str as Show>::show'main", 9, "main><&'a str as Show>::show"),
+    ("engine", "attention'layer", 0, "layer>attention"),
+    ("???", "0x0000000000001230'main", 2, "main>[unknown]"),
+)
 
 
 def test_callers_make_stacks() -> None:
     """Depths and nameless jumps are left out; a lifetime of Rust's is no caller."""
-    assert parse(CALLED) == {
-        "main>layer>attention>gemv": 100,
-        "dot>gemv": 7,
-        "layer>walk": 8,
-        "main>layer": 1,
-        "main": 1,
-        "main><&'a str as Show>::show": 9,
-        "layer>attention": 0,
-        "main>[unknown]": 2,
-    }
-
-
-def test_a_caller_belongs_to_the_library_in_which_it_costs_most() -> None:
-    found = {frame[:2] for stack in parse_callgrind(CALLED.splitlines()) for frame in stack}
+    lines = "".join(f"ob={file}\nfn={name}\n1 {cost}\n" for file, name, cost, _ in CALLED)
+    text = f"version: 1\nevents: Ir\n{lines}totals: 128\n"
+    expected: Counter[str] = Counter()
+    for _, _, cost, path in CALLED:
+        expected[path] += cost
+    assert parse(text) == dict(expected)
+    # A caller belongs to the library in which it costs most.
+    found = {frame[:2] for stack in parse_callgrind(text.splitlines()) for frame in stack}
     assert {module for name, module in found if name == "layer"} == {"engine"}
     assert {module for name, module in found if name == "gemv"} == {"engine", "libblas.so"}
     assert ("dot", "unknown") in found
@@ -292,6 +270,5 @@ START = "version: 1\nevents: Ir\nfn=(1) f\n"
     ],
 )
 def test_a_malformed_file_is_an_error(text: str, words: str) -> None:
-    with pytest.raises(ProfilerError, match="E_PROFILER_OUTPUT") as caught:
+    with pytest.raises(ProfilerError, match=f"E_PROFILER_OUTPUT.*{words}"):
         parse(text)
-    assert words in caught.value.problem

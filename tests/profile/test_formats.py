@@ -74,7 +74,8 @@ def test_a_long_name_is_cut() -> None:
         assert all(len(frame.name.encode()) <= NAME_BYTES for frame in stack)
 
 
-def test_a_sample_without_a_frame_counts() -> None:
+def test_a_sample_without_a_frame_counts_and_a_brace_is_no_json() -> None:
+    assert stacks("{closure#0};{{impl}} 3\n") == {(plain("{closure#0}"), plain("{{impl}}")): 3}
     assert stacks("a;b (x.py:1) 2\n 5\n") == {(plain("a"), python("b", "x.py")): 2, (UNKNOWN,): 5}
 
 
@@ -85,18 +86,15 @@ def test_line_numbers_are_merged_into_the_function() -> None:
         "<module> (spin.py);rec (spin.py);work (spin.py);leaf (spin.py) 106",
     ]
     assert (read.profiler, read.event, read.python, read.rate_hz) == ("unknown", "unknown", "", 0)
-    assert read.pids == ()
-    assert read.degraded
+    assert (read.pids, len(read.degraded) > 0) == ((), True)
 
 
 def test_comments_blank_lines_and_line_ends_of_other_systems() -> None:
     text = "\ufeff# made by a tool\r\n#\r\n\r\na;b 1\r\na;b\t2  \r\n"
     assert stacks(text) == {(plain("a"), plain("b")): 3}
-
-
-def test_a_last_line_without_its_end_is_noted() -> None:
-    assert not any("no end" in note for note in parse_profile(b"a;b 12\n").degraded)
-    assert any("no end" in note for note in parse_profile(b"a;b 12").degraded)
+    for end, is_noted in (("\n", False), ("", True)):
+        notes = parse_profile(f"a;b 12{end}".encode()).degraded
+        assert any("no end" in note for note in notes) == is_noted
 
 
 @pytest.mark.parametrize(
@@ -173,10 +171,6 @@ def test_a_compressed_profile_is_read_whole(tmp_path: Path) -> None:
     assert read.stacks == {(plain("a"), plain("b")): 3, (plain("a"),): 2}
     with pytest.raises(ToolError, match="E_CANNOT_READ"):
         read_file(tmp_path / "gone")
-
-
-def test_a_frame_in_braces_is_no_json() -> None:
-    assert stacks("{closure#0};{{impl}} 3\n") == {(plain("{closure#0}"), plain("{{impl}}")): 3}
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

@@ -40,9 +40,7 @@ def test_control_characters_leave_names_and_nothing_else(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "content",
     [
-        b"short",
-        JITDUMP,
-        JITDUMP + loaded(b"py::a\n")[:50],
+        *(b"short", JITDUMP, JITDUMP + loaded(b"py::a\n")[:50]),
         JITDUMP + struct.pack("=2IQ", 0, 0, 1),
         JITDUMP + struct.pack("=2IQ", 0, 2**32 - 1, 1),
         b"no jitdump at all, but long enough to hold a header of one",

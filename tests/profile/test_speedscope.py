@@ -66,16 +66,9 @@ def test_a_recording_of_py_spy() -> None:
     assert empty.stacks == {(native("[unknown]", "unknown"),): 1}
 
 
-@pytest.mark.parametrize(
-    ("name", "escaped"),
-    [
-        ("i2s_gemv;cuda_gemm", "i2s_gemv\\x3bcuda_gemm"),
-        ("f (x.py:1) 5\ng (y.py:2)", "f (x.py:1) 5\\x0ag (y.py:2)"),
-        ("\u202egemm", "\\u202egemm"),
-    ],
-)
-def test_a_hostile_name_stays_one_frame(name: str, escaped: str) -> None:
-    assert parse_recording(recording(name)).stacks == {(python(escaped, "x.py"),): 1}
+def test_a_hostile_name_stays_one_frame() -> None:
+    read = parse_recording(recording("f;h (x.py:1) 5\ng\u202e (y.py:2)"))
+    assert read.stacks == {(python("f\\x3bh (x.py:1) 5\\x0ag\\u202e (y.py:2)", "x.py"),): 1}
 
 
 def test_native_frames_of_a_recording_are_normalised() -> None:
@@ -97,9 +90,8 @@ def test_a_malformed_recording_is_an_error_of_the_profiler(raw: bytes) -> None:
 
 def test_samples_of_an_imported_recording_are_counted_and_not_weighed() -> None:
     read = parse_profile(RECORDED, ROOTS)
-    assert (read.samples, read.unit) == (12, "samples")
+    assert (read.samples, read.unit, read.duration_ns) == (12, "samples", 60_000_000)
     assert (read.profiler, read.profiler_version, read.rate_hz) == ("py-spy", "0.4.3", 200)
-    assert read.duration_ns == 60_000_000
     assert (read.event, read.python) == ("unknown", "")
 
 
@@ -263,5 +255,4 @@ def test_the_facts_that_flamegate_adds_are_checked(changed: dict[str, Any]) -> N
 
 def test_texts_that_were_edited_by_hand_are_escaped() -> None:
     read = parse_profile(tampered(profiler="\x1b[2J", degraded=["a\nb"]))
-    assert read.profiler == "\\x1b[2J"
-    assert read.degraded == ("a\\x0ab",)
+    assert (read.profiler, read.degraded) == ("\\x1b[2J", ("a\\x0ab",))

@@ -121,7 +121,6 @@ def test_kernel_without_a_launch_is_a_name(shape: Any) -> None:
     ("data", "words"),
     [
         (chrome(event("a", 0, -1)), "duration"),
-        (chrome(event("a", 0, 1)).replace(b'"dur": 1', b'"dur": 1e999'), "out of range"),
         (b'{"traceEvents":{}}', "no list"),
         (torch(), "no event"),
         (b'[{"ph":"M","name":"a"}]', "no event"),
