@@ -24,54 +24,45 @@ def collected(project: Project, *arguments: str) -> list[str]:
     return [line for line in result.outlines if "::" in line]
 
 
+NONE: dict[str, str] = {}
+ONE = {"test_a.py": PLAIN}
+USING = {"test_a.py": PLAIN + USES}
+BELOW = {"embedded/test_a.py": PLAIN}
+DECLARED = {"flamegate.toml": TEXT, **ONE}
+TEST = "test_a.py::test_plain"
+
+
 @pytest.mark.parametrize(
     ("files", "arguments", "nodes"),
     [
-        ({}, [], EMBEDDED),
-        ({"test_a.py": PLAIN}, [], ["test_a.py::test_plain", *EMBEDDED]),
-        ({"test_a.py": PLAIN + USES}, [], ["test_a.py::test_plain", "test_a.py::test_uses"]),
-        ({}, ["embedded::10tok", "embedded::1tok"], ["embedded::1tok", "embedded::10tok"]),
-        ({}, ["embedded"], EMBEDDED),
-        (
-            {"test_a.py": PLAIN},
-            ["embedded::1tok", "test_a.py"],
-            ["test_a.py::test_plain", "embedded::1tok"],
-        ),
-        ({"test_a.py": PLAIN}, ["-m", "flamegate"], EMBEDDED),
-        ({"test_a.py": PLAIN}, ["-m", "not flamegate"], ["test_a.py::test_plain"]),
-        ({"test_a.py": PLAIN}, ["-k", "passage"], ["embedded::passage"]),
-        ({"embedded/test_a.py": PLAIN}, ["embedded"], ["embedded/test_a.py::test_plain"]),
-        ({"embedded/test_a.py": PLAIN}, ["embedded::1tok"], ["embedded::1tok"]),
+        (NONE, [], EMBEDDED),
+        (NONE, ["embedded"], EMBEDDED),
+        (NONE, ["embedded::10tok", "embedded::1tok"], EMBEDDED[:2]),
+        (ONE, [], [TEST, *EMBEDDED]),
+        (ONE, ["embedded::1tok", "test_a.py"], [TEST, "embedded::1tok"]),
+        (ONE, ["-m", "flamegate"], EMBEDDED),
+        (ONE, ["-m", "not flamegate"], [TEST]),
+        (ONE, ["-k", "passage"], ["embedded::passage"]),
+        (USING, [], [TEST, "test_a.py::test_uses"]),
+        (BELOW, ["embedded"], ["embedded/test_a.py::test_plain"]),
+        (BELOW, ["embedded::1tok"], ["embedded::1tok"]),
+        (DECLARED, [], [*NODES, TEST]),
+        (DECLARED, NODES[:1], NODES[:1]),
+        (DECLARED, NODES[1:], NODES[1:]),
+        (DECLARED, ["flamegate.toml::toy"], NODES[:2]),
+        (DECLARED, ["-k", "large"], NODES[1:2]),
+        (DECLARED, ["--deselect", NODES[0], "flamegate.toml"], NODES[1:]),
+        (DECLARED, ["test_a.py"], [TEST]),
+        (DECLARED, ["embedded::1tok"], ["embedded::1tok"]),
     ],
 )
-def test_embedded_workloads(
+def test_workloads_and_tests_are_selected(
     project: Project, files: dict[str, str], arguments: list[str], nodes: list[str]
 ) -> None:
     for name, text in files.items():
         project.write(name, text)
     assert collected(project, *arguments) == nodes
     assert not project.artifacts.exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "nodes"),
-    [
-        ([], ["test_a.py::test_plain", *NODES]),
-        (NODES[:1], NODES[:1]),
-        ([NODES[1], NODES[2]], NODES[1:]),
-        (["flamegate.toml::toy"], NODES[:2]),
-        (["-k", "large"], NODES[1:2]),
-        (["--deselect", NODES[0], "flamegate.toml"], NODES[1:]),
-        (["test_a.py"], ["test_a.py::test_plain"]),
-        (["embedded::1tok"], ["embedded::1tok"]),
-    ],
-)
-def test_declared_workloads_and_their_variants(
-    project: Project, arguments: list[str], nodes: list[str]
-) -> None:
-    project.declare(TEXT)
-    project.write("test_a.py", PLAIN)
-    assert sorted(collected(project, *arguments)) == sorted(nodes)
 
 
 def test_declared_in_pyproject(project: Project) -> None:

@@ -220,8 +220,6 @@ def test_other_thresholds_judge_the_same_measurement(world: World, tmp_path: Pat
     [
         (OSError(errno.ENOSPC, "No space left", "/tmp/x"), ("No space left: '/tmp/x'", "Free")),
         (BlockingIOError(errno.EAGAIN, "Try again"), ("Try again", "End some")),
-        (MemoryError(), ("not enough memory",)),
-        (RecursionError(), ("nested too deeply",)),
     ],
 )
 def test_an_error_of_the_system_has_a_code(
