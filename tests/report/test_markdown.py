@@ -127,17 +127,10 @@ def test_missing_parts_are_named() -> None:
 
 
 def test_the_job_summary_is_a_table_with_every_headline() -> None:
-    rows = [
-        RunReport(name, verdict, headline(verdict))
-        for name, verdict in (
-            ("decode|x", verdicts.regressed()),
-            (
-                "1tok",
-                Verdict.unjudged("error", [Reason("E_X", "It <b>broke</b>.")], grade="NONE"),
-            ),
-            ("a", replace(verdicts.regressed(), verdict="pass")),
-        )
-    ]
+    broke = Verdict.unjudged("error", [Reason("E_X", "It <b>broke</b>.")], grade="NONE")
+    passed = replace(verdicts.regressed(), verdict="pass")
+    given = {"decode|x": verdicts.regressed(), "1tok": broke, "a": passed}
+    rows = [RunReport(name, verdict, headline(verdict)) for name, verdict in given.items()]
     lines = step_summary(rows).replace("\u00a0", " ").splitlines()
     assert lines[4:6] == [
         r"| `decode\|x` | **regressed** | 518 | 486 | -6.2 % | -7.4 … -5.1 % | 5 % | 1.9 % "

@@ -153,17 +153,10 @@ def section(
     verdict: Verdict,
     evidence: Evidence | None = None,
     baseline: Evidence | None = None,
-    *,
     accept: str | None = NODE + " --flamegate-update",
 ) -> str:
-    return failure_section(
-        verdict,
-        evidence,
-        baseline,
-        paths=[".flamegate/latest/decode/flamegraph.svg"],
-        again=NODE,
-        accept=accept,
-    )
+    paths = [".flamegate/latest/decode/flamegraph.svg"]
+    return failure_section(verdict, evidence, baseline, paths=paths, again=NODE, accept=accept)
 
 
 def column(found: Section, index: int = 0) -> list[str]:
