@@ -53,6 +53,9 @@ FIELD_CODES = {
 EVIDENCE_CODE = "E_EVIDENCE_SCHEMA"
 _CANONICAL_BYTES = 1 << 20
 """Larger evidence is always counted and measured before anything is built from it."""
+_NINES = bytes.maketrans(b"012345678", b"9" * 9)
+_LONG_NUMBER = b"9" * 65
+"""Longer than any number that ``parse_json`` accepts, if every digit is a nine."""
 
 
 class _Environment(TypedDict):
@@ -196,12 +199,14 @@ def _decode_canonical(data: bytes) -> Evidence | None:
 
     Such a document has one meaning, so the slower checks of ``parse_json`` would find nothing.
     """
-    if len(data) > _CANONICAL_BYTES:
+    if len(data) > _CANONICAL_BYTES or _LONG_NUMBER in data.translate(_NINES):
         return None
     try:
         evidence = _evidence_decoder().decode(data)
         same = msgspec.json.encode(evidence) == msgspec.json.format(data, indent=-1)
-    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
+        # The types bound the depth of everything but this.
+        parse_json(b"[%b]" % msgspec.json.encode(evidence.workload), EVIDENCE_LIMITS)
+    except (msgspec.MsgspecError, ReceiptError, RecursionError, TypeError, ValueError):
         return None
     return evidence if same else None
 

@@ -176,6 +176,15 @@ def test_malformed_evidence_is_rejected_not_ignored(evidence: bytes, code: str) 
     assert answer.grade is Grade.CONSISTENT
 
 
+@pytest.mark.parametrize(
+    ("odd", "code"), [(b"[" * 70 + b"]" * 70, "E_JSON_DEPTH"), (b"9" * 70, "E_JSON_NUMBER")]
+)
+def test_evidence_that_is_canonical_has_the_limits_of_any_other(odd: bytes, code: str) -> None:
+    evidence = bundle().files["evidence.json"].replace(b'"2+2="', odd)
+    answer = verify_receipt(bundle().files["receipt.json"], evidence=evidence)
+    assert codes(answer) == [code]
+
+
 def test_a_verifier_that_fails_rejects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "read_sources", lambda *_: 1 / 0)
     answer = verify_receipt(VALID[0])
