@@ -1,19 +1,10 @@
 import pytest
 
 from benchmarks.peers import (
-    HISTORY,
-    RUNS,
     WARM_UP,
-    inference_doctor,
-    perfguard,
     pytest_benchmark,
 )
-from benchmarks.replay import Method
 from benchmarks.streams import Pair, Process
-from tests.benchmarks.made import pairs
-
-QUIET = [0.1, -0.1, 0.2, -0.2, 0.0] * 8
-"""Percent by which heads of unchanged code differ here."""
 
 
 def of_walls(base: list[float], head: list[float]) -> list[Pair]:
@@ -44,22 +35,3 @@ def test_pytest_benchmark_compares_one_process_with_the_stored_one(
     found = method.judge(of_walls([1.0, 2.0], head))
     assert found.decision == decision
     assert (method.most, found.pairs, found.took_s) == (2, 2, 1.5)
-
-
-@pytest.mark.parametrize(("pct", "decision"), [(14.0, "pass"), (16.0, "regressed")])
-def test_perfguard_fails_above_fifteen_percent(pct: float, decision: str) -> None:
-    pytest.importorskip("pytest_perfguard", reason="pip install pytest-perfguard")
-    method = perfguard()
-    assert isinstance(method, Method)
-    found = method.judge(pairs(*QUIET[:HISTORY], pct))
-    assert (found.decision, found.took_s) == (decision, 1.0)
-
-
-@pytest.mark.parametrize("clock", ["wall", "cpu"])
-@pytest.mark.parametrize(("pct", "decision"), [(0.0, "pass"), (20.0, "regressed")])
-def test_inference_doctor_judges_rates(clock: str, pct: float, decision: str) -> None:
-    pytest.importorskip("inference_doctor", reason="pip install inference-doctor")
-    method = inference_doctor(5.0, clock=clock)
-    assert isinstance(method, Method)
-    found = method.judge(pairs(*(pct + each for each in QUIET[: 2 * RUNS])))
-    assert (found.decision, found.pairs, found.took_s) == (decision, 2 * RUNS, 10.0)

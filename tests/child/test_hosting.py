@@ -21,47 +21,29 @@ import os
 import pytest
 
 HERE = os.path.dirname(__file__)
-
-
 @pytest.fixture(scope="session")
 def ten():
     yield 10
     open(os.path.join(HERE, "torn_down"), "w").close()
-
-
 class TestClass:
     @pytest.mark.parametrize("size", [2, 3])
     def test_sums(self, benchmark, ten, size):
         print("a test may print")
         benchmark(lambda: print(sum(range(size * ten))))
         raise RuntimeError("nobody comes here")
-
-
 def test_prepared(benchmark):
     benchmark.pedantic(sorted, setup=lambda: (([3, 1, 2],), {}), rounds=3)
-
-
 def test_never(benchmark):
     pass
-
-
 def test_skipped(benchmark):
     pytest.skip("not here")
-
-
 def test_fails(benchmark):
     assert os.environ.get("NOBODY_SETS_THIS")
-
-
 def test_raises(benchmark):
     benchmark(lambda: 1 // 0)
-
-
 def test_wears_out(benchmark):
     left = [1]
     benchmark(left.pop)
-
-
 def test_asynchronous(benchmark):
     async def later():
         pass
