@@ -58,7 +58,7 @@ class Operation:
     @property
     def appends(self) -> bool:
         """Whether it adds to what is there."""
-        return self.view in (_view_runs, _view_ledger)
+        return self.view is _view_runs
 
     def expect(self, old: View) -> View:
         """Return the view after an acknowledged operation."""
@@ -159,16 +159,12 @@ def _prune(artifacts: ArtifactStore) -> None:
     artifacts.remove_baseline(artifacts.baseline_directory(MACHINE, WORKLOAD))
 
 
-def _calibrate(artifacts: ArtifactStore, *, spoilt: bool = False) -> None:
-    artifacts.write_calibration(MACHINE, WORKLOAD, b"new", set_aside=spoilt)
+def _calibrate(artifacts: ArtifactStore) -> None:
+    artifacts.write_calibration(MACHINE, WORKLOAD, b"new")
 
 
 def _record(artifacts: ArtifactStore) -> None:
     artifacts.append_run(decode_plain(_RUN, artifact_files.RunLine))
-
-
-def _enter(artifacts: ArtifactStore) -> None:
-    artifacts.append_ledger({"gate": 2})
 
 
 def _probe(artifacts: ArtifactStore) -> None:
@@ -227,16 +223,6 @@ OPERATIONS = (
     ),
     Operation("prune", _prune, _view_baseline, None, _ACCEPTED),
     Operation("calibrate", _calibrate, _view_calibration, b"new", _CALIBRATED),
-    Operation(
-        "calibrate over what is spoilt",
-        partial(_calibrate, spoilt=True),
-        _view_calibration,
-        b"new",
-        {"a file": {_CALIBRATION: SPOILT}, "leftovers": {_CALIBRATION: SPOILT, **_LEFT}},
-        between=(None,),
-        spoilt=f"calibration/{MACHINE}",
-    ),
     Operation("record", _record, _view_runs, _RUN["nonce"], _line_states("history/runs.jsonl")),
-    Operation("enter", _enter, _view_ledger, {"gate": 2}, _line_states("history/ledger.jsonl")),
     Operation("probe and sweep", _probe, _view_latest, OLD, {"old": _PUBLISHED["old"] | _LEFT}),
 )

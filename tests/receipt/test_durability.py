@@ -54,19 +54,6 @@ def test_stopped_at_a_system_call(
     assert (tally.killed > 0) is (errors == (None,))
 
 
-def test_an_operation_that_writes_in_place_is_found_out(tmp_path: Path) -> None:
-    publish = OPERATIONS[0]
-
-    def write_in_place(artifacts: object) -> None:
-        directory = tmp_path / "place" / ".flamegate" / "latest" / "toy"
-        for name, data in publish.new.items():
-            (directory / name).write_bytes(data)
-
-    careless = Operation("careless", write_in_place, publish.view, publish.new, publish.states)
-    tally = points.stop(careless, "old", "write", 2, tmp_path / "place")
-    assert any("neither old nor new" in fault for fault in tally.faults)
-
-
 @pytest.mark.parametrize(
     ("writers", "times"), [(4, 8), pytest.param(32, 300, marks=pytest.mark.nightly)]
 )

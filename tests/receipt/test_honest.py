@@ -25,7 +25,7 @@ from tests.receipt.forgeries.draft import (
     shift,
     stamp,
 )
-from tests.receipt.weather import WEATHER, write_otherwise
+from tests.receipt.weather import WEATHER
 
 WAKING_NS = 20_000
 """How much sooner or later the observer wakes up for a token."""
@@ -48,10 +48,7 @@ def honest(number: int) -> tuple[Verification, tuple[str, ...]]:
     shift(draft, timedelta(days=source.uniform(-900, 0)))
     draft.evidence["nonce"] = draft.profile["nonce"] = hexadecimal(source, 32)
     now = draft.created + timedelta(seconds=source.uniform(0, 1e6))
-    draft.retime().recount()
-    if "stamps" in {weather.__name__ for weather in chosen}:
-        write_otherwise(draft, source)
-    answer = verify(draft.reseal().files(), now=now)
+    answer = verify(draft.retime().recount().reseal().files(), now=now)
     return answer, tuple(weather.__name__ for weather in chosen)
 
 

@@ -12,16 +12,6 @@ BOOK = Book("splicing")
 AGAIN = "embedded-10tok-again"
 
 
-def fresh_process(draft: Draft, run: dict[str, Any], source: Random) -> dict[str, Any]:
-    """Return a copy of ``run`` as that of another process, a moment after all others."""
-    last = max(draft.runs, key=lambda each: each["started_ticks"])
-    return copy.deepcopy(run) | {
-        "pid": max(each["pid"] for each in draft.runs) + source.randint(1, 50),
-        "started_ticks": last["started_ticks"] + source.randint(30, 300),
-        "started_at": last["started_at"],
-    }
-
-
 def replace_run(draft: Draft, old: dict[str, Any], new: dict[str, Any]) -> None:
     """Put ``new`` in the place of ``old``, under the identity of ``old``."""
     own = {name: old[name] for name in ("pid", "started_ticks", "started_at", "pair", "cpu")}
@@ -38,9 +28,11 @@ def best_run_copied(draft: Draft, source: Random) -> None:
 @BOOK.refused("E_COPIED_RUNS", then="recompute")
 def one_run_many_times(draft: Draft, source: Random) -> None:
     """Makes many processes of one, so that the interval becomes narrow."""
-    run = source.choice(draft.timed)
-    for _ in range(source.randint(1, 6)):
-        draft.evidence["runs"].append(fresh_process(draft, run, source))
+    run, last = source.choice(draft.timed), draft.runs[-1]
+    for number in range(1, source.randint(2, 7)):
+        ticks = last["started_ticks"] + 300 * number
+        own = {"pid": 10**6 + number, "started_ticks": ticks, "started_at": last["started_at"]}
+        draft.evidence["runs"].append(copy.deepcopy(run) | own)
 
 
 @BOOK.refused("E_COPIED_RUNS")
@@ -108,14 +100,13 @@ def run_copied_with_noise(draft: Draft, source: Random) -> None:
     for run in rest:
         made = copy.deepcopy(first)
         for block in made["blocks"]:
-            more = [[source.randint(1, 2000) for _ in gaps] for gaps in block["sequences_ns"]]
             block["sequences_ns"] = [
-                [gap + extra for gap, extra in zip(gaps, extras, strict=True)]
-                for gaps, extras in zip(block["sequences_ns"], more, strict=True)
+                [gap + source.randint(1, 2000) for gap in gaps] for gaps in block["sequences_ns"]
             ]
             for interval in intervals(block, reference=True):
-                interval["wall_ns"] += sum(map(sum, more)) + source.randint(1, 2000)
-                interval["cpu_ns"] += sum(map(sum, more))
+                more_ns = source.randint(50_000, 100_000)
+                interval["wall_ns"] += more_ns
+                interval["cpu_ns"] += more_ns
         made["load_ns"] = (made["load_ns"] or 0) + source.randint(1, 10**6)
         replace_run(draft, run, made)
 
@@ -218,10 +209,7 @@ def fabricated_whole(draft: Draft, source: Random) -> None:
         ]
         wall_ns = sum(map(sum, block["sequences_ns"])) + source.randint(20_000, 60_000)
         cpu_ns = round(wall_ns * source.uniform(0.95, 0.995))
-        block["interval"] = {
-            "wall_ns": wall_ns,
-            "cpu_ns": cpu_ns,
-            "run_delay_ns": (wall_ns - cpu_ns) // 2,
-        }
+        waited_ns = (wall_ns - cpu_ns) // 2
+        block["interval"] = {"wall_ns": wall_ns, "cpu_ns": cpu_ns, "run_delay_ns": waited_ns}
     for run, process in zip(draft.profiled, draft.profile["processes"], strict=True):
         run["pid"] = process["pid"] = run["pid"] + 1000
