@@ -133,10 +133,6 @@ def _view_runs(artifacts: ArtifactStore) -> View:
     return [line.nonce for line in read_runs(artifacts.runs_path)[0]]
 
 
-def _view_ledger(artifacts: ArtifactStore) -> View:
-    return list(artifact_files.read_history(artifacts.ledger_path, lambda document: document)[0])
-
-
 def _view_calibration(artifacts: ArtifactStore) -> View:
     return read_tree(artifacts.calibration_path(MACHINE, WORKLOAD))
 

@@ -59,7 +59,6 @@ ODD: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("E_BRICKS", lambda it: it["totals"][0].update(durations={"9" * 4000: 1})),
     ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(calls=0)),
     ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(phase="x")),
-    ("E_BRICKS", lambda it: it["totals"][-1].update(name="Qkv")),
     ("E_BRICKS", lambda it: it["totals"][0].update(category="FFN")),
     ("E_BRICKS", lambda it: it["totals"][0].update(provenance="ingested")),
     ("E_BRICKS", lambda it: it["totals"].append(dict(it["totals"][0]))),
