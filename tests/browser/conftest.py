@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     require(find_spec("playwright") is not None, "playwright is not installed")
@@ -37,7 +26,7 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Every launch takes a fresh profile directory and removes it.
         launched = playwright.chromium.launch(
-            executable_path=program, headless=True, args=ARGUMENTS, timeout=120_000
+            executable_path=program, args=["--no-sandbox", "--disable-gpu"], timeout=120_000
         )
         yield launched
         launched.close()
