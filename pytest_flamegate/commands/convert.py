@@ -3,7 +3,7 @@
 import argparse
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pytest_flamegate.commands import common
@@ -13,16 +13,9 @@ from pytest_flamegate.core.files import require_confined
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.declare import NAME
 from pytest_flamegate.graph.critical_path import find_critical_path
-from pytest_flamegate.graph.graph import to_document
+from pytest_flamegate.graph.graph import ExecutionGraph, to_document
 from pytest_flamegate.graph.text import draw_dot, draw_tree
-from pytest_flamegate.profile.formats import (
-    detect_format,
-    export_profile,
-    parse_profile,
-    read_file,
-    unknown_format_error,
-    unpack,
-)
+from pytest_flamegate.profile.formats import export_profile, parse_profile, read_file, unpack
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Profile
@@ -39,6 +32,12 @@ from pytest_flamegate.report.text import clip, columns, visible
 from pytest_flamegate.run.open import open_graph, open_profile, open_sums
 
 _MAX_FUNCTIONS = 10
+_SHAPES: Mapping[str | None, Callable[[ExecutionGraph], str]] = {
+    "tree": draw_tree,
+    "dot": draw_dot,
+    "json": lambda graph: encode_json(to_document(graph)).decode().removesuffix("\n"),
+    None: lambda graph: graph_text(graph, find_critical_path(graph)),
+}
 _EXTENSIONS = (
     *(".gz", ".json", ".speedscope", ".folded", ".collapsed", ".txt", ".raw"),
     *(".jsonl", ".csv", ".md"),
@@ -97,13 +96,11 @@ def declare_bricks(parser: argparse.ArgumentParser) -> None:
 
 def run_import(parsed: argparse.Namespace) -> int:
     """Import a file of results or a profile."""
-    data = unpack(read_file(parsed.file))
+    data, name = unpack(read_file(parsed.file)), _choose_name(parsed)
     results = detect_import_format(data)
-    if results is not None:
-        return _import_results(data, results, parsed)
-    if detect_format(data) is None:
-        raise unknown_format_error(data)
-    return _import_profile(data, parsed)
+    if results is None:
+        return _import_profile(data, name, parsed)
+    return _import_results(data, results, name, parsed)
 
 
 def run_export(parsed: argparse.Namespace) -> int:
@@ -117,19 +114,10 @@ def run_bricks(parsed: argparse.Namespace) -> int:
     """Show the graph, or the sums."""
     if parsed.shape == "table":
         found = open_sums(parsed.path)
-        width = common.terminal_width()
         view = BrickView(found.table, notes=found.notes)
-        text = "\n".join(brick_lines(found.name, view, width=width)[1:])
-        return _print_or_write(f"{text}\n".encode(), parsed.output)
-    graph = open_graph(parsed.path)
-    if parsed.shape == "tree":
-        text = draw_tree(graph)
-    elif parsed.shape == "dot":
-        text = draw_dot(graph)
-    elif parsed.shape == "json":
-        text = encode_json(to_document(graph)).decode().removesuffix("\n")
+        text = "\n".join(brick_lines(found.name, view, width=common.terminal_width())[1:])
     else:
-        text = graph_text(graph, find_critical_path(graph))
+        text = _SHAPES[parsed.shape](open_graph(parsed.path))
     return _print_or_write(f"{text}\n".encode(), parsed.output)
 
 
@@ -142,9 +130,10 @@ def _print_or_write(data: bytes, output: Path | None) -> int:
     return 0
 
 
-def _import_results(data: bytes, results_format: ImportFormat, parsed: argparse.Namespace) -> int:
+def _import_results(
+    data: bytes, results_format: ImportFormat, name: str, parsed: argparse.Namespace
+) -> int:
     """Write each result of ``data`` as a document of its own, all or none."""
-    name = _choose_name(parsed)
     results = results_format.read(data)
     digest = hashlib.sha256(data).hexdigest()
     file = parsed.file.name.encode("utf-8", "backslashreplace").decode()
@@ -155,8 +144,7 @@ def _import_results(data: bytes, results_format: ImportFormat, parsed: argparse.
     return 0
 
 
-def _import_profile(data: bytes, parsed: argparse.Namespace) -> int:
-    name = _choose_name(parsed)
+def _import_profile(data: bytes, name: str, parsed: argparse.Namespace) -> int:
     profile = parse_profile(data, path_prefixes(Path.cwd()))
     origin = f"imported from {parsed.file.name}"
     picture = flamegraph(Drawn(name, profile), subtitle=origin)
