@@ -122,8 +122,7 @@ OPTIONS = (
     Option(
         "share_drift",
         "text",
-        "cost: a drifted share that costs no more passes when the whole got faster; "
-        "strict: any drift fails",
+        "cost: a drifted share fails if its function certainly costs more; strict: any drift fails",
         default="cost",
         cli=False,
         choices=("cost", "strict"),

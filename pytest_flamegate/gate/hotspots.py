@@ -1,11 +1,14 @@
 """Judge whether a share drifted past its threshold, and whether the function itself costs more.
 
-A share moves if its own function changes and if any other does. So each drift is separated by
-the cost per token: `costs_more` is a regression; `share_moved` (the cost did not rise) is excused
-if the whole certainly got faster, unless drift is strict. A drift that no evidence excuses fails.
+A share moves if its own function changes and if any other does, so a drift alone is no
+regression unless drift is strict. A function whose cost per token certainly rose is one. A new
+function is one if it costs more than the functions that are gone or got cheaper save together:
+otherwise it may be one of them renamed, or a part of one. If it is not settled whether a cost rose,
+the drift passes with the whole, and is reported.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +27,7 @@ from pytest_flamegate.gate.rule import Decision, ErrorRates, Helper, RateVerdict
 from pytest_flamegate.gate.statistics import Estimate
 
 ShareDrift = Literal["cost", "strict"]
-"""``cost`` excuses a drift if the cost did not rise while the whole got faster."""
+"""``cost`` fails a drift whose cost certainly rose, ``strict`` every drift."""
 Finding = Literal[
     "unchanged", "costs_more", "costs_less", "share_moved", "unsettled", "new", "vanished"
 ]
@@ -105,6 +108,8 @@ class Whole:
     tolerance_us: float
     rates: ErrorRates
     drift: ShareDrift
+    new_functions_cost: bool = False
+    """Whether new functions certainly cost more than gone and cheaper ones save."""
 
 
 def judge_shares(
@@ -140,7 +145,8 @@ def judge_shares(
         )
     by_name = {cost.name: cost for cost in costs}
     allowed = thresholds.tokens_per_second_pct / 100.0
-    whole = Whole(rate, allowed * 1e6 / baseline.quiet_tokens_per_second, rates, drift)
+    tolerance_us = allowed * 1e6 / baseline.quiet_tokens_per_second
+    whole = Whole(rate, tolerance_us, rates, drift, _new_functions_cost(shares, by_name))
     hotspots = tuple(
         _judge_share(share, by_name.get(share.name), thresholds.share_pp(share.name), whole)
         for share in shares
@@ -207,8 +213,8 @@ def _judge_share(
     reason: Reason | None = None
     if abs(share.shift_pp) > threshold_pp:
         if moved:
-            decision, helped_by = decide_drift(cost, whole)
-        elif not is_excused(cost, whole):
+            decision, helped_by = decide_drift(share, cost, whole)
+        elif not passes_with_whole(cost, whole):
             decision, helped_by = "inconclusive", ("profiled",)
         reason = _share_reason(share, cost, threshold_pp, finding, decision, certain=moved)
     return HotspotChange(
@@ -221,33 +227,40 @@ def _judge_share(
     )
 
 
-def decide_drift(cost: CostChange | None, whole: Whole) -> tuple[Decision, tuple[Helper, ...]]:
+def _new_functions_cost(shares: Sequence[ShareChange], costs: Mapping[str, CostChange]) -> bool:
+    """Return whether new, gone and cheaper functions together certainly cost more.
+
+    The errors of the costs are added as if they were independent. They are not: a sample in one
+    function is none in another, so the sum is known better than that.
+    """
+    found = [(share, costs[share.name]) for share in shares if share.name in costs]
+    pool = [cost for share, cost in found if share.presence != "both" or cost.change_us < 0.0]
+    error_us = math.hypot(*((cost.ci_high_us - cost.ci_low_us) / 2.0 for cost in pool))
+    return sum(cost.change_us for cost in pool) > error_us
+
+
+def decide_drift(
+    share: ShareChange, cost: CostChange | None, whole: Whole
+) -> tuple[Decision, tuple[Helper, ...]]:
     """Decide about a share that certainly drifted past its threshold."""
-    rate = whole.rate
     if whole.drift == "strict":
         return "regressed", ()
-    if rate is None or cost is None:
+    if whole.rate is None or cost is None:
         return "inconclusive", ("timed",)
-    if cost.change_us > 0.0 and cost.p_adjusted <= whole.rates.alpha:
+    rose = cost.change_us > 0.0 and cost.p_adjusted <= whole.rates.alpha
+    if rose and (share.presence == "both" or whole.new_functions_cost):
         return "regressed", ()
-    if not rate.faster:
-        # The whole may yet prove faster; only then could the drift be excused.
-        may_be_faster = rate.decision == "inconclusive" and rate.low + rate.high < 0.0
-        return ("inconclusive", ("timed",)) if may_be_faster else ("regressed", ())
-    if is_excused(cost, whole):
-        return "improved", ()
+    if passes_with_whole(cost, whole):
+        return ("improved" if whole.rate.faster else "pass"), ()
     return "inconclusive", ("profiled",)
 
 
-def is_excused(cost: CostChange | None, whole: Whole) -> bool:
-    """Say whether a drift is excused: the cost did not rise, in a whole that got faster."""
-    return (
-        whole.drift == "cost"
-        and whole.rate is not None
-        and whole.rate.faster
-        and cost is not None
-        and cost.no_more_than_us <= whole.tolerance_us
-    )
+def passes_with_whole(cost: CostChange | None, whole: Whole) -> bool:
+    """Say whether a drift passes: its cost did not rise, or that is open and the whole passes."""
+    if whole.drift == "strict" or whole.rate is None or cost is None:
+        return False
+    settled = cost.no_more_than_us <= whole.tolerance_us
+    return settled or whole.rate.decision in ("pass", "improved")
 
 
 def _find(share: ShareChange, cost: CostChange | None, whole: Whole, *, moved: bool) -> Finding:
@@ -281,20 +294,15 @@ def _share_reason(
     if cost is not None:
         words += f" ({significant(cost.baseline_us)} → {significant(cost.current_us)} µs)"
     code, why = "E_SHARE_DRIFT", f": {words}."
-    if not certain and decision == "pass":
-        code = "I_SHARE_MOVED"
-        why = (
-            ", which may be chance. The whole got faster and it costs no more, so it is excused "
-            "either way."
-        )
+    if decision in ("pass", "improved"):
+        code, why = "I_SHARE_MOVED", f": {words}."
+        if not certain:
+            why = ", which may be chance."
+        elif finding == "new":
+            why = f": {words}, and functions that are gone or cheaper make up for it."
+        why += " A share fails only if its function certainly costs more per token."
     elif not certain:
         code, why = "E_SHARE_UNSETTLED", f", which may be chance with so few samples. {MORE_TIME}"
-    elif decision == "improved":
-        code, why = "I_SHARE_MOVED", f": {words}, and the whole got faster."
     elif decision == "inconclusive":
-        code = "E_SHARE_UNSETTLED"
-        why = (
-            f": {words}. It is excused if its cost did not rise in a whole that got faster, which "
-            "is not shown yet."
-        )
+        code, why = "E_SHARE_UNSETTLED", f": {words}. {MORE_TIME}"
     return Reason(code, shift + why)

@@ -98,6 +98,9 @@ def test_a_verdict_that_was_not_judged_has_a_reason() -> None:
         (FAST, PROFILE, PROFILE, "improved", "I_FASTER", ""),
         (NOISY, None, None, "inconclusive", "E_NOISE", "timed"),
         (AGAIN[:2], None, None, "inconclusive", "E_FEW_PROCESSES", "timed"),
+        # A share that may have drifted by chance passes with the whole.
+        (FAST, WIDE, WIDER, "improved", "I_FASTER", ""),
+        (AGAIN, WIDE, WIDER, "pass", "I_WITHIN_THRESHOLD", ""),
         # Certain harm outweighs anything else.
         (AGAIN, PROFILE, DRIFTED, "regressed", "E_SHARE_DRIFT", ""),
         (SLOW, PROFILE, DRIFTED, "regressed", "E_SLOWER", ""),
@@ -106,8 +109,7 @@ def test_a_verdict_that_was_not_judged_has_a_reason() -> None:
         (tuple(time * 1.1 for time in NOISY), PROFILE, DRIFTED, "regressed", "E_SHARE_DRIFT", ""),
         (SLOW, PROFILE, PROFILE[:2], "regressed", "E_SLOWER", ""),
         # An open question outweighs an improvement and a pass.
-        (FAST, WIDE, WIDER, "inconclusive", "E_SHARE_UNSETTLED", "profiled"),
-        (AGAIN, WIDE, WIDER, "inconclusive", "E_SHARE_UNSETTLED", "profiled"),
+        (NOISY, WIDE, WIDER, "inconclusive", "E_NOISE", "timed profiled"),
         (FAST, PROFILE, PROFILE[:2], "inconclusive", "E_FEW_PROCESSES", "profiled"),
         (NOISY, PROFILE, PROFILE[:2], "inconclusive", "E_NOISE", "timed profiled"),
         (AGAIN, PROFILE[:2], PROFILE, "inconclusive", "E_FEW_PROCESSES", ""),
