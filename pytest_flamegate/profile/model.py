@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -103,7 +104,7 @@ class CallNode:
 
     samples: int = 0
     self_samples: int = 0
-    children: dict[Frame, CallNode] = field(default_factory=dict)
+    children: defaultdict[Frame, CallNode] = field(default_factory=lambda: defaultdict(CallNode))
 
 
 def build_call_tree(stacks: Mapping[Stack, int]) -> CallNode:
@@ -115,11 +116,8 @@ def build_call_tree(stacks: Mapping[Stack, int]) -> CallNode:
         root.samples += samples
         node = root
         for frame in stack:
-            child = node.children.get(frame)
-            if child is None:
-                child = node.children[frame] = CallNode()
-            child.samples += samples
-            node = child
+            node = node.children[frame]
+            node.samples += samples
         node.self_samples += samples
     return root
 
@@ -176,7 +174,7 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
     Raises ``ToolError`` ``E_PROFILES_DIFFER`` if the conditions differ.
     """
     first = profiles[0]
-    stacks: dict[Stack, int] = {}
+    stacks: Counter[Stack] = Counter()
     for profile in profiles:
         for name in ("profiler_version", *_CONDITIONS):
             ours, theirs = getattr(first, name), getattr(profile, name)
@@ -186,15 +184,15 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
                     f"Profiles with {name} {ours!r} and {theirs!r} cannot be pooled.",
                     "Measure all of them again with the same profiler on the same machine.",
                 )
-        for stack, samples in profile.stacks.items():
-            stacks[stack] = stacks.get(stack, 0) + samples
+        stacks.update(profile.stacks)
+    sums = {
+        name: sum(getattr(profile, name) for profile in profiles)
+        for name in ("errors", "lost", "complete", "duration_ns")
+    }
     return replace(
         first,
         stacks=stacks,
-        errors=sum(profile.errors for profile in profiles),
-        lost=sum(profile.lost for profile in profiles),
-        complete=sum(profile.complete for profile in profiles),
-        duration_ns=sum(profile.duration_ns for profile in profiles),
+        **sums,
         pids=tuple(pid for profile in profiles for pid in profile.pids),
         started_ticks=tuple(ticks for profile in profiles for ticks in profile.started_ticks),
         degraded=tuple(dict.fromkeys(note for profile in profiles for note in profile.degraded)),

@@ -133,10 +133,9 @@ _REMEDY = "Write the stacks again, one a line: frames separated by ;, then a spa
 
 
 def is_foreign_frame(frame: Frame) -> bool:
-    """Whether ``frame``, parsed from flamegate's own notation, is one that flamegate never writes.
+    """Whether flamegate never writes ``frame``, which was parsed from its own notation.
 
-    Such frames have line numbers, addresses, absolute paths, or libraries in the brackets of
-    Python.
+    It has a line number, an address, an absolute path, or a library in the brackets of Python.
     """
     if frame.module.startswith("/") or _ADDRESS.fullmatch(frame.name):
         return True
@@ -150,12 +149,7 @@ def make_frame_reader(roots: tuple[str, ...] = ()) -> Callable[[str], Frame | No
 
     Paths below one of ``roots`` become relative.
     """
-
-    @lru_cache(maxsize=65536)
-    def read(text: str) -> Frame | None:
-        return _read_frame(text, roots)
-
-    return read
+    return lru_cache(maxsize=65536)(lambda text: _read_frame(text, roots))
 
 
 def _read_frame(text: str, roots: tuple[str, ...]) -> Frame | None:

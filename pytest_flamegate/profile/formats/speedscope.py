@@ -138,13 +138,9 @@ def parse_speedscope(data: bytes) -> SpeedscopeFile:
 
 def count_paths(file: SpeedscopeFile) -> list[Track]:
     """Return the sums of each profile of the file. Raises ``ReceiptError``."""
+    counters = {"sampled": _count_sampled, "evented": _count_evented}
     frames = len(file.shared.frames)
-    return [
-        _count_sampled(profile, frames)
-        if profile.type == "sampled"
-        else _count_evented(profile, frames)
-        for profile in file.profiles
-    ]
+    return [counters[profile.type](profile, frames) for profile in file.profiles]
 
 
 def _count_sampled(profile: FileProfile, frames: int) -> Track:

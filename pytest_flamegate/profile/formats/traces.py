@@ -2,7 +2,8 @@
 
 ``parse_events`` reads the complete events (``"ph": "X"``: each has a start and a duration) and
 ``nest_events`` finds which event contains which. Two views are built on that: the profile here,
-and the bricks of ``graph/traces.py``.
+and the bricks of ``graph/traces.py``. A malformed file raises ``ReceiptError`` ``E_TRACE``, a
+profile without time ``UndecidedError`` ``E_NO_SAMPLES``.
 """
 
 import re
@@ -101,8 +102,7 @@ def parse_events(values: Any) -> list[TraceEvent]:
 def _parse_time(value: Any, name: str, least: float) -> float:
     if type(value) not in (int, float) or not least <= value <= _LARGEST_US:
         raise TraceError(f"the {name} of an event is no number, or out of range")
-    number: float = value
-    return number
+    return float(value)
 
 
 @dataclass(slots=True)
@@ -240,10 +240,7 @@ def is_onnx_trace(data: bytes) -> bool:
 
 
 def read_onnx_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:  # noqa: ARG001
-    """Return the self times of sessions and nodes in nanoseconds, each node below its operator.
-
-    Raises ``ReceiptError`` ``E_TRACE`` or ``UndecidedError`` ``E_NO_SAMPLES``.
-    """
+    """Return the self times of sessions and nodes in nanoseconds, each node below its operator."""
     return build_trace_profile(
         read_onnx_events(data),
         _onnx_frames,
@@ -254,10 +251,7 @@ def read_onnx_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:  # noqa:
 
 
 def count_onnx_kernels(data: bytes) -> tuple[KernelCounts, ...]:
-    """Return how often each operator ran, separately for each execution provider.
-
-    Raises ``ReceiptError`` ``E_TRACE``.
-    """
+    """Return how often each operator ran, separately for each execution provider."""
     by_provider: dict[str, list[str]] = {}
     for event in read_onnx_events(data):
         if event.category == _NODE:
@@ -323,10 +317,7 @@ def is_torch_trace(data: bytes) -> bool:
 
 
 def read_torch_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:
-    """Return the self times of operators and functions in nanoseconds.
-
-    Raises ``ReceiptError`` ``E_TRACE`` or ``UndecidedError`` ``E_NO_SAMPLES``.
-    """
+    """Return the self times of operators and functions in nanoseconds."""
     events = read_torch_events(data)
     source = f"imported from a trace of {TORCH_TRACE_SOURCE}"
     notes = [f"{source}: each event costs time that the model does not"]
@@ -342,10 +333,7 @@ def read_torch_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:
 
 
 def count_torch_kernels(data: bytes) -> tuple[KernelCounts, ...]:
-    """Return how often each operator ran, and separately each kernel of the GPU.
-
-    Raises ``ReceiptError`` ``E_TRACE``.
-    """
+    """Return how often each operator ran, and separately each kernel of the GPU."""
     events = read_torch_events(data)
     operators = [event.name for event in events if event.category == _OPERATOR]
     kernels = [shorten_symbol(event.name) for event in events if event.category in ON_GPU]

@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,7 +82,7 @@ class _CallgrindParser:
     behind the ``positions`` of a cost line.
     """
 
-    costs: dict[tuple[str, str], int] = field(default_factory=dict)
+    costs: Counter[tuple[str, str]] = field(default_factory=Counter)
     names: dict[str, dict[str, str]] = field(default_factory=lambda: {"fn": {}, "ob": {}})
     function: str | None = None
     library: str = ""
@@ -118,8 +119,7 @@ class _CallgrindParser:
         if not _COST.match(line):
             raise ValueError("it is no cost line")
         cost = self._figure(line.split()[self.positions :])
-        key = (self.library, self.function)
-        self.costs[key] = self.costs.get(key, 0) + cost
+        self.costs[self.library, self.function] += cost
         self.part += cost
 
     def _figure(self, figures: Sequence[str]) -> int:
@@ -177,10 +177,9 @@ def _build_stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
     """Return the cost of each stack, from that of each function by its callers."""
     split = {context: _split_context(context) for _, context in costs}
     # Callers are written without a library: it is the one in which the function costs most.
-    by_name: dict[str, dict[str, int]] = {}
+    by_name: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for (library, context), cost in costs.items():
-        own = by_name.setdefault(split[context][0], {})
-        own[library] = own.get(library, 0) + cost
+        by_name[split[context][0]][library] += cost
     libraries = {name: max(sorted(own), key=own.__getitem__) for name, own in by_name.items()}
     frames: dict[tuple[str, str], Frame] = {}
 
@@ -268,10 +267,9 @@ def count_program(
         )
         _require_success(result, argv[0], directory, timeout_s)
         counts = _read_counts(directory)
-    by_stack: dict[Stack, int] = {}
+    by_stack: Counter[Stack] = Counter()
     for count in counts.values():
-        for stack, cost in count.items():
-            by_stack[stack] = by_stack.get(stack, 0) + cost
+        by_stack.update(count)
     notes = [NO_AVX512] if _has_avx512() else []
     if len(counts) > 1:
         together = f"{len(counts)} processes counted together"
