@@ -113,6 +113,10 @@ def test_values_of_both_sides_are_shown() -> None:
     assert found.message == "run delay differs: measured at the baseline, in some blocks now."
     shorter = compare(baseline(profile=PROFILE), now(tokens=("52", "10")))
     assert shorter.differences[0].message == "token 2 differs: '81' at the baseline, the end now."
+    digests = compare(baseline(token_digest="abc" * 9), evidence(token_digest="d" * 64)).differences
+    assert (
+        digests[-1].message == f"token digest differs: {'abc' * 4} at the baseline, {'d' * 12} now."
+    )
     command = now(workload={**WORKLOAD, "command": ["a", "b"]})
     assert [
         each.message for each in compare(command, workload(command=("a", "c"))).differences
