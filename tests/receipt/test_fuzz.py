@@ -9,7 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -61,13 +61,12 @@ LARGE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """A document, and the places of its values and of its keys with their colons."""
 
     data: bytes
-    values: tuple[tuple[int, int], ...]
-    keys: tuple[tuple[int, int], ...]
+    values: list[tuple[int, int]]
+    keys: list[tuple[int, int]]
 
 
 def find_tokens(data: bytes) -> Sample:
@@ -82,7 +81,7 @@ def find_tokens(data: bytes) -> Sample:
             values.append(match.span())
         elif opened:
             values.append((opened.pop(), match.end()))
-    return Sample(data, tuple(values) or ((0, len(data)),), tuple(keys) or ((0, 0),))
+    return Sample(data, values or [(0, len(data))], keys or [(0, 0)])
 
 
 class Case(NamedTuple):
@@ -93,19 +92,13 @@ class Case(NamedTuple):
     folded: bytes | None = None
 
 
-SHAPE: dict[str, Any] = {
-    "timed": 1,
-    "profiled": 1,
-    "blocks": 1,
-    "sequences": 2,
-    "token_ns": 150_000_000,
-}
+small = partial(bundle, timed=1, profiled=1, blocks=1, sequences=2, token_ns=150_000_000)
 KINDS = [
-    bundle(**SHAPE),
-    bundle(**SHAPE, clock_scope="process", engine="command", seed=1),
+    small(),
+    small(clock_scope="process", engine="command", seed=1),
     bundle(timed=2, profiled=1, token_ns=100_000_000, seed=2),
-    bundle(**SHAPE).with_evidence(profile=None),
-    bundle(**SHAPE | {"timed": 2}, seed=3).with_reports(
+    small().with_evidence(profile=None),
+    small(timed=2, seed=3).with_reports(
         kernels={"MUL_MAT": 9}, counted=0, tokens_per_second=10.0, forward_us=90_000.0
     ),
 ]
