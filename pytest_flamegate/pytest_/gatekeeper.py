@@ -123,31 +123,27 @@ class Gatekeeper:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say how long the run will take; raise if no profiler works here."""
-        items = [item for item in session.items if marker.is_marked(item)]
-        if not items or self.config.getoption("collectonly"):
-            return
-        workloads = self._plan(items)
-        is_worker = self._is_worker
+        workloads = self._plan(session.items)
         # Every worker collects everything, and one announces it.
-        if not workloads or (is_worker and self.config.workerinput["workerid"] != "gw0"):  # type: ignore[attr-defined]
+        worker = getattr(self.config, "workerinput", {"workerid": "gw0"})["workerid"]
+        if not workloads or worker != "gw0" or self.config.getoption("collectonly"):
             return
         try:
-            if not is_worker:
+            if not self._is_worker:
                 self.session.require_profiler(workloads)
         except FlamegateError as error:
             raise pytest.UsageError(str(error)) from None
         self.session.announce(workloads)
 
     def _plan(self, items: list[pytest.Item]) -> list[Workload]:
-        """Return the workloads of the tests, each once.
+        """Return the workloads of the gate tests, each once.
 
-        A test whose marker names none may name one in its code. Else it will measure something
-        of its own: an embedded workload takes its place, with the engine of kernel benchmarks if
-        it is one.
+        A test whose marker and code name none will measure something of its own: an embedded
+        workload takes its place, with the engine of kernel benchmarks if it is one.
         """
         known = self.selection.workloads
         found: dict[str, Workload] = {}
-        for item in items:
+        for item in filter(marker.is_marked, items):
             if isinstance(item, WorkloadItem):
                 found[item.workload.name] = item.workload
             elif isinstance(item, pytest.Function) and _MARKER_ERROR not in item.stash:
@@ -233,9 +229,8 @@ class Gatekeeper:
         if self._is_worker:
             return
         for one in getattr(report, "flamegate", ()):
-            self.results.append(
-                one if isinstance(one, present.ResultView) else present.ResultView.from_data(one)
-            )
+            is_local = isinstance(one, present.ResultView)
+            self.results.append(one if is_local else present.ResultView.from_data(one))
 
     def pytest_report_header(self) -> list[str]:
         """Name the profilers and the machine."""
@@ -250,9 +245,8 @@ class Gatekeeper:
         if path is None or self._is_worker or self.config.getoption("collectonly"):
             return
         try:
-            present.write_report(
-                path, present.report_results(self.results, self.settings), self.settings
-            )
+            reported = present.report_results(self.results, self.settings)
+            present.write_report(path, reported, self.settings)
         except FlamegateError as error:
             self.report_error = error
             if session.exitstatus == pytest.ExitCode.OK:

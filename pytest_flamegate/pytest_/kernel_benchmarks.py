@@ -5,6 +5,7 @@ import operator
 import os
 import re
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -39,9 +40,8 @@ def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
     """
     marker = MarkerOptions.from_item(item)
     settings = gating.settings
-    work = {name: _work(name, getattr(marker, name), item) for name in WORK}
-    arguments = pytest_arguments(item)
-    more = {"arguments": arguments} if arguments else {}
+    options: dict[str, Any] = {name: _work(name, getattr(marker, name), item) for name in WORK}
+    options["arguments"] = pytest_arguments(item) or None
     try:
         thresholds = parse_thresholds(
             marker.throughput,
@@ -62,9 +62,7 @@ def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
         directory=settings.root,
         target=item.nodeid,
         thresholds=thresholds,
-        options=MappingProxyType(
-            {**{name: each for name, each in work.items() if each is not None}, **more}
-        ),
+        options=MappingProxyType({k: each for k, each in options.items() if each is not None}),
     )
 
 

@@ -1,7 +1,6 @@
 """``flamegate calibrate``: its file, its ledger, its words; one calibration is measured."""
 
 import json
-import subprocess
 import sys
 from typing import Any
 
@@ -120,14 +119,7 @@ def test_a_program_is_calibrated(project: Project) -> None:
         f'[workloads.toy]\nengine = "command"\ncommand = {command}\nprompt = "2"\n'
         f"max_tokens = 8\ntokens_per_second = {ANY}\n",
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM, *QUICK, "--profiler=none"],
-        cwd=project.path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    program = (sys.executable, "-W", "error", "-c", PROGRAM)
+    assert project.pytester.run(*program, *QUICK, "--profiler=none", timeout=300).ret == 0
     assert len(document(project)["differences"]) == 10
     assert ledger(project)

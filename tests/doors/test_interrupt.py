@@ -9,13 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.commands.asked import PROGRAM as CLI
 from tests.doors.project import Project, workload
 
 pytestmark = pytest.mark.measures
 _TIMEOUT_S = 60.0
 _KILLED_S = 5.0
 """How long a busy machine takes at most to end a process that was killed."""
-CLI = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 
 
 def is_alive(pid: int) -> bool:

@@ -1,10 +1,7 @@
 """Without ``--flamegate``: gate tests are skipped, and that is all that happens."""
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -65,20 +62,12 @@ print("MODULES", json.dumps([int(code), sorted(sys.modules)]))
 """
 
 
-def imported(directory: Path, *arguments: str) -> set[str]:
+def imported(project: Project, *arguments: str) -> set[str]:
     """Run pytest in a fresh process with every plugin there is; return all modules it loaded."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
-    done = subprocess.run(
-        [sys.executable, "-c", _LISTING, "-q", *arguments],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    marked = [line for line in done.stdout.splitlines() if line.startswith("MODULES ")]
-    code, modules = json.loads(marked[-1].removeprefix("MODULES "))
-    assert code == 0, done.stdout + done.stderr
+    done = project.pytester.run(sys.executable, "-c", _LISTING, "-q", *arguments)
+    (line,) = [line for line in done.outlines if line.startswith("MODULES ")]
+    code, modules = json.loads(line.removeprefix("MODULES "))
+    assert code == 0, done.outlines
     return set(modules)
 
 
@@ -92,12 +81,13 @@ def test_gate_tests_are_skipped_and_the_workload_file_is_not_read(project: Proje
     assert not project.artifacts.exists()
 
 
-def test_nothing_is_imported(project: Project) -> None:
+def test_nothing_is_imported(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTEST_ADDOPTS")
     project.write("test_gates.py", GATED)
     project.declare(workload("toy"))
-    with_plugin = imported(project.path)
+    with_plugin = imported(project)
     project.write("test_gates.py", "def test_plain(): pass")
-    without = imported(project.path, "-p", "no:flamegate")
+    without = imported(project, "-p", "no:flamegate")
     ours = {name for name in with_plugin if name.partition(".")[0] == "pytest_flamegate"}
     assert "pytest_flamegate.plugin" in ours
     assert ours <= LIGHT

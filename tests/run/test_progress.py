@@ -1,6 +1,5 @@
 """The bar and the plain lines: phase, elapsed and remaining time."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from pytest_flamegate.core import progress
 from pytest_flamegate.core.progress import (
     LogProgress,
-    Progress,
     TerminalProgress,
     clock_time,
 )
@@ -93,41 +91,27 @@ def test_each_workload_has_a_line_and_an_announcement_its_own(clock: Clock) -> N
     assert [line[0] for line in lines if "━" * 14 in line] == ["one", "two"]
 
 
-def test_a_log_has_a_line_every_ten_seconds(clock: Clock) -> None:
+def test_a_log_has_a_line_for_each_phase_and_every_ten_seconds(clock: Clock) -> None:
     written: list[str] = []
     log = LogProgress(written.append)
     log.begin("decode")
+    for _ in range(2):
+        log.announce("waiting for process 7")
+    log.update("building")
     for second in range(35):
         clock.now_s = 100.0 + second
         log.update("timing", f"{second} processes", 60.0 - second)
+    clock.now_s += 70
+    log.update("profiling")
     log.end()
     assert written == [
+        "flamegate: waiting for process 7\n",
+        "flamegate: decode: building\n",
         "flamegate: decode: timing, 10 processes, 0:10 elapsed, about 0:50 left\n",
         "flamegate: decode: timing, 20 processes, 0:20 elapsed, about 0:40 left\n",
         "flamegate: decode: timing, 30 processes, 0:30 elapsed, about 0:30 left\n",
+        "flamegate: decode: profiling, 1:44 elapsed\n",
     ]
-
-
-def test_a_log_names_a_phase_that_may_take_any_time_when_it_begins(clock: Clock) -> None:
-    written: list[str] = []
-    log = LogProgress(written.append)
-    log.begin("decode")
-    log.update("building")
-    clock.now_s += 70
-    log.update("warming up")
-    assert written == [
-        "flamegate: decode: building\n",
-        "flamegate: decode: warming up, 1:10 elapsed\n",
-    ]
-
-
-@pytest.mark.parametrize("make", [LogProgress, TerminalProgress])
-def test_an_announcement_is_written_once(make: Callable[..., Progress]) -> None:
-    written: list[str] = []
-    made = make(written.append)
-    for _ in range(2):
-        made.announce("waiting for process 7")
-    assert written == ["flamegate: waiting for process 7\n"]
 
 
 @pytest.mark.parametrize(
