@@ -63,45 +63,27 @@ def edit(path: Path, change: Callable[[Any], object]) -> None:
     path.write_text(json.dumps(document))
 
 
-def falsify(latest: Path) -> None:
-    edit(latest / "receipt.json", lambda found: found.update(tokens_per_second=1e6))
-
-
-def mark_injected(latest: Path) -> None:
-    edit(latest / "evidence.json", lambda found: found["workload"].update(injection="norm:+10%"))
-
-
-def remove_evidence(latest: Path) -> None:
-    (latest / "evidence.json").unlink()
-
-
-def replace_by_directory(latest: Path) -> None:
-    (latest / "flamegraph.md").unlink()
-    (latest / "flamegraph.md").mkdir()
-
-
-@pytest.mark.parametrize(
-    ("spoil", "code", "words"),
-    [
-        (falsify, 3, ("E_NOT_ACCEPTED", "not honest")),
-        (mark_injected, 4, ("E_NOT_ACCEPTED", "norm:+10%")),
-        (remove_evidence, 3, ("E_NOT_ACCEPTED", "evidence")),
-        (replace_by_directory, 3, ("E_NOT_A_FILE", "flamegraph.md")),
-    ],
-)
 def test_a_run_that_is_unusable_as_a_baseline_is_not_accepted(
-    latest: Path,
-    capsys: Captured,
-    spoil: Callable[[Path], None],
-    code: int,
-    words: tuple[str, ...],
+    latest: Path, capsys: Captured
 ) -> None:
-    spoil(latest)
-    assert ask("baseline", "accept") == code
-    message = capsys.readouterr().err
-    for word in words:
-        assert word in message
-    assert not (latest.parents[1] / "baselines").exists()
+    def assert_not_accepted(exit_code: int, *words: str) -> None:
+        assert ask("baseline", "accept") == exit_code
+        message = capsys.readouterr().err
+        assert all(word in message for word in words), message
+        assert not (latest.parents[1] / "baselines").exists()
+
+    receipt, evidence, page = (
+        latest / name for name in ("receipt.json", "evidence.json", "flamegraph.md")
+    )
+    edit(evidence, lambda found: found["workload"].update(injection="norm:+10%"))
+    assert_not_accepted(4, "E_NOT_ACCEPTED", "norm:+10%")
+    edit(receipt, lambda found: found.update(tokens_per_second=1e6))
+    assert_not_accepted(3, "E_NOT_ACCEPTED", "not honest")
+    evidence.unlink()
+    assert_not_accepted(3, "E_NOT_ACCEPTED", "evidence")
+    page.unlink()
+    page.mkdir()
+    assert_not_accepted(3, "E_NOT_A_FILE", "flamegraph.md")
 
 
 def test_a_broken_baseline_is_listed_as_unusable(project: Path, capsys: Captured) -> None:

@@ -34,14 +34,13 @@ def test_version(capsys: Captured) -> None:
     assert script.load() is main
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["", "gate", "run --nope", "verify-receipt", "verify-receipt x --format=xml", "baseline burn",
-     "baseline show"],
-)  # fmt: skip
-def test_an_unknown_command_line_prints_the_usage(line: str, capsys: Captured) -> None:
-    assert ask(*line.split()) == 2
-    assert capsys.readouterr().err.startswith("usage: flamegate")
+def test_an_unknown_command_line_prints_the_usage(capsys: Captured) -> None:
+    for line in (
+        "", "gate", "run --nope", "verify-receipt", "verify-receipt x --format=xml",
+        "baseline burn", "baseline show",
+    ):  # fmt: skip
+        assert ask(*line.split()) == 2
+        assert capsys.readouterr().err.startswith("usage: flamegate")
     assert ask("slftest", "--budget=3") == 2
     assert "there is no command 'slftest'. Did you mean 'selftest'?" in capsys.readouterr().err
 
@@ -131,28 +130,20 @@ def test_an_error_of_the_system_has_a_code(
         assert words in message
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
+def test_a_closed_pipe_does_not_change_the_exit_code(receipt_directory: Path) -> None:
+    (receipt_directory / "other.json").write_text("{}")
+    for arguments, code in (
         (("verify-receipt", "other.json", "receipt.json"), 3),
         (("export", "profile.folded", "--format=folded"), 0),
-    ],
-)
-def test_a_closed_pipe_does_not_change_the_exit_code(
-    receipt_directory: Path, arguments: tuple[str, ...], code: int
-) -> None:
-    (receipt_directory / "other.json").write_text("{}")
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    os.close(writer)
-    assert (done.stderr, done.returncode) == ("", code)
+    ):
+        reader, writer = os.pipe()
+        os.close(reader)
+        command = [sys.executable, "-c", PROGRAM, *arguments]
+        done = subprocess.run(
+            command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+        os.close(writer)
+        assert (done.stderr, done.returncode) == ("", code)
 
 
 @pytest.mark.usefixtures("receipt_directory")

@@ -73,16 +73,14 @@ def test_this_machine_is_described(project: Path, capsys: Captured) -> None:
     assert sorted(project.iterdir()) == before
 
 
-@pytest.mark.parametrize(("python", "native"), [(True, False), (False, True), (True, True)])
-def test_python_engines_and_native_commands_have_a_line_each(
-    doctor: Doctor, python: bool, native: bool
-) -> None:
-    code, text = doctor(replace(SAMPLES, sees_python=python, sees_native=native))
-    assert code == 0
-    for kind, is_seen in (("Python eng", python), ("native c", native)):
-        line = next(line for line in text.splitlines() if line.startswith(kind))
-        assert ("a gate runs here" in line) is is_seen
-        assert ("--flamegate-profiler=none" in line) is not is_seen
+def test_python_engines_and_native_commands_have_a_line_each(doctor: Doctor) -> None:
+    for python, native in ((True, False), (False, True), (True, True)):
+        code, text = doctor(replace(SAMPLES, sees_python=python, sees_native=native))
+        assert code == 0
+        for kind, is_seen in (("Python eng", python), ("native c", native)):
+            line = next(line for line in text.splitlines() if line.startswith(kind))
+            assert ("a gate runs here" in line) is is_seen
+            assert ("--flamegate-profiler=none" in line) is not is_seen
 
 
 def test_instruction_counts_are_available_or_not(doctor: Doctor) -> None:
@@ -113,25 +111,19 @@ def test_a_profiler_that_replaces_another_is_reported_with_the_reason(doctor: Do
     )
 
 
-@pytest.mark.parametrize(
-    ("seen", "line"),
-    [
+def test_a_gpu_has_one_line(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_library = ObservedDevices(
+        (DeviceNode("/dev/nvidia0", 0),), control=True, kernel_driver="550.54"
+    )
+    for seen, line in (
         (ObservedDevices(), "gpu -- no NVIDIA device: receipts say cpu"),
-        (
-            ObservedDevices((DeviceNode("/dev/nvidia0", 0),), control=True, kernel_driver="550.54"),
-            "gpu -- NVML, the driver's library, reported no version. Receipts say cpu; "
-            "pip install 'pytest-flamegate[gpu]'",
-        ),
+        (no_library, "gpu -- NVML, the driver's library, reported no version. Receipts say cpu; "
+                     "pip install 'pytest-flamegate[gpu]'"),
         (gpu_run().evidence.device, "gpu ok NVIDIA H100 80GB HBM3, driver 550.54.15"),
-    ],
-    ids=["none", "no library", "one"],
-)
-def test_a_gpu_has_one_line(
-    doctor: Doctor, monkeypatch: pytest.MonkeyPatch, seen: ObservedDevices, line: str
-) -> None:
-    monkeypatch.setattr(DeviceWatch, "observe", lambda *_: seen)
-    text = doctor(SAMPLES)[1]
-    assert [each for each in text.splitlines() if each.startswith("gpu ")] == [line]
+    ):  # fmt: skip
+        monkeypatch.setattr(DeviceWatch, "observe", lambda *_, seen=seen: seen)
+        text = doctor(SAMPLES)[1]
+        assert [each for each in text.splitlines() if each.startswith("gpu ")] == [line]
 
 
 def test_an_artifact_directory_that_cannot_be_written_is_reported(

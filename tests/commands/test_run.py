@@ -124,14 +124,7 @@ def test_the_program_measures(project: Path, tmp_path: Path) -> None:
     assert (done.returncode, "no baseline" in done.stdout) == (4, True), done.stdout + done.stderr
 
 
-def test_a_flame_graph_of_a_missing_model_is_an_error(project: Path, capsys: Captured) -> None:
-    (project / "flamegate.toml").unlink()
-    assert ask("flamegraph", "missing.gguf", "", "out", "--budget=1") == 5
-    assert "E_MODEL_MISSING" in capsys.readouterr().out
-    assert list((project / "out").iterdir()) == []
-
-
-def test_an_output_that_cannot_be_written_is_reported_before_measuring(
+def test_a_missing_model_or_output_is_reported_before_measuring(
     project: Path, world: fakes.World, capsys: Captured
 ) -> None:
     (project / "occupied").touch()
@@ -139,3 +132,7 @@ def test_an_output_that_cannot_be_written_is_reported_before_measuring(
     assert ask("run", "--report=occupied/run.html") == 5
     assert capsys.readouterr().err.count("E_CANNOT_WRITE") == 2
     assert world.started == []
+    (project / "flamegate.toml").unlink()
+    assert ask("flamegraph", "missing.gguf", "", "out", "--budget=1") == 5
+    assert "E_MODEL_MISSING" in capsys.readouterr().out
+    assert list((project / "out").iterdir()) == []

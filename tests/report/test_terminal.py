@@ -32,17 +32,14 @@ def outcome(name: str = "decode", verdict: Verdict | None = None) -> RunReport:
     return RunReport(name, given, headline(given), factory.receipt(), factory.evidence())
 
 
-@pytest.mark.parametrize(
-    ("note", "cpu", "cores", "line"),
-    [
+def test_the_line_before() -> None:
+    for note, cpu, cores, line in (
         ("no perf", "AMD EPYC", 2, "py-spy (no perf) · AMD EPYC, 2 cores"),
         (None, " ", 1, "py-spy · unknown CPU, 1 core"),
         (None, "A\nB", 1, r"py-spy · A\x0aB, 1 core"),
-    ],
-)
-def test_the_line_before(note: str | None, cpu: str, cores: int, line: str) -> None:
-    found = preamble(profiler="py-spy", note=note, cpu=cpu, cores=cores)
-    assert found == f"flamegate: {line}"
+    ):
+        found = preamble(profiler="py-spy", note=note, cpu=cpu, cores=cores)
+        assert found == f"flamegate: {line}"
 
 
 def test_the_gated_clock_stands_first_in_the_table() -> None:
@@ -115,9 +112,8 @@ def test_colour_on_request_alone() -> None:
     assert painted == plain
 
 
-@pytest.mark.parametrize(
-    ("file", "line", "title", "message", "expected"),
-    [
+def test_annotations() -> None:
+    for file, line, title, message, expected in (
         (
             "f.toml",
             12,
@@ -129,10 +125,8 @@ def test_colour_on_request_alone() -> None:
         ("", 3, "t", "m", "title=t::m"),
         ("f.py", 0, "t", "m", "file=f.py,line=1,title=t::m"),
         ("f.py", 1, "a\r\nb", "\x1b[31m", r"file=f.py,line=1,title=a\x0d\x0ab::\x1b[31m"),
-    ],
-)
-def test_annotations(file: str, line: int | None, title: str, message: str, expected: str) -> None:
-    assert error_annotation(file, line, title, message) == f"::error {expected}"
+    ):
+        assert error_annotation(file, line, title, message) == f"::error {expected}"
 
 
 @given(st.text(), st.text(), st.text())
