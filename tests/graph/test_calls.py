@@ -103,12 +103,9 @@ def test_contradicting_calls_raise(calls: list[BrickCall], code: str) -> None:
 @given(recorded(lanes=3))
 def test_each_call_is_one_node_nested_where_it_ran(calls: list[BrickCall]) -> None:
     graph = build_graph(calls)
-    found = sorted(
-        (getattr(node, "name", "D2H"), node.start_ns, node.end_ns)
-        for node in graph.nodes
-        if isinstance(node, (Brick, Transfer))
-    )
-    assert found == sorted((each.name, each.start_ns, each.end_ns) for each in calls)
+    found = [node for node in graph.nodes if isinstance(node, (Brick, Transfer))]
+    times = sorted((getattr(node, "name", "D2H"), node.start_ns, node.end_ns) for node in found)
+    assert times == sorted((each.name, each.start_ns, each.end_ns) for each in calls)
     kernels = [node for node in graph.nodes if isinstance(node, Kernel)]
     assert len(kernels) == sum(bool(each.kernel) for each in calls)
     for source, target, kind in graph.edges:

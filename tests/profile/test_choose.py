@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.config import options
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.profile.profilers import (
     AUTO,
     NONE,
@@ -165,10 +165,9 @@ def test_an_option_that_a_profiler_lacks_is_a_usage_error(name: str, setup: Setu
 def test_auto_takes_the_profiler_that_has_the_option_or_says_why_none_has() -> None:
     asked = Setup(call_graph="fp")
     assert choose("auto", asked, SPY, PERF_SEES_PYTHON) == "perf"
-    with pytest.raises(FlamegateError, match="E_NO_PROFILER") as caught:
+    reasons = "py-spy reads .* and has no call graph 'fp'; perf: sees no Python frames here"
+    with pytest.raises(ToolError, match=f"E_NO_PROFILER.*{reasons}"):
         choose("auto", asked, SPY, PERF)
-    assert "py-spy reads Python's own stacks and has no call graph 'fp'" in caught.value.problem
-    assert "perf: sees no Python frames here" in caught.value.problem
 
 
 def test_the_limits_of_a_container(tmp_path: Path) -> None:
