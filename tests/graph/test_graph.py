@@ -88,13 +88,8 @@ def test_graph_survives_encoding(calls: list[BrickCall]) -> None:
 
 def test_document_of_every_kind_leaves_defaults_out() -> None:
     document = to_document(every_kind())
-    assert document["nodes"][2] == {
-        "kind": "Kernel",
-        "name": "batched_gemv",
-        "grid": (32, 1, 1),
-        "block": (256, 1, 1),
-        "shared_memory_bytes": 4096,
-    }
+    shape = {"grid": (32, 1, 1), "block": (256, 1, 1), "shared_memory_bytes": 4096}
+    assert document["nodes"][2] == {"kind": "Kernel", "name": "batched_gemv", **shape}
     assert document["edges"][0] == (4, 0, "Contains")
 
 

@@ -106,7 +106,6 @@ def test_graphviz_draws_every_node_and_edge() -> None:
         ["batched_gemv", "<<<32,256,1>>> smem=4096B"],
     ]
     assert len(labels(graph, "edge")) == len(graph.edges)
-    shown = [
-        label[0].replace("\xa0", " ") for label in labels(graph_with(map(Brick, HOSTILE)), "node")
-    ]
+    found = labels(graph_with(map(Brick, HOSTILE)), "node")
+    shown = [label[0].replace("\xa0", " ") for label in found]
     assert shown == [format_node(Brick(name)) for name in HOSTILE]

@@ -142,6 +142,10 @@ def test_calls_and_names_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "MAX_NAMES", 3)
     with pytest.raises(ReceiptError, match=r"E_TRACE.*3 different names"):
         read_trace(made.VIZTRACER)
+    monkeypatch.setattr(traces, "MAX_BYTES", 1000)
+    for data in (made.TORCH, gzip.compress(made.TORCH)):
+        with pytest.raises(ReceiptError, match=r"E_TOO_LARGE.*1,000"):
+            read_trace(data)
 
 
 def test_times_since_1970_are_read() -> None:
@@ -196,11 +200,3 @@ def test_calls_totals_threads_and_graph_agree(name: str) -> None:
 def test_unknown_format_raises_with_the_name(data: bytes) -> None:
     with pytest.raises(ReceiptError, match=r"E_UNKNOWN_FORMAT.*x\.txt"):
         read_trace(data, "x.txt")
-
-
-def test_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "MAX_BYTES", 1000)
-    with pytest.raises(ReceiptError, match=r"E_TOO_LARGE.*1,000"):
-        read_trace(made.TORCH)
-    with pytest.raises(ReceiptError, match=r"E_TOO_LARGE"):
-        read_trace(gzip.compress(made.TORCH))
