@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -24,14 +24,13 @@ from pytest_flamegate.core.json import (
     Count,
     NonEmpty,
     Positive,
-    Timestamp,
     decode_plain,
     encode_json,
     encode_plain,
     parse_json,
 )
 from pytest_flamegate.core.text import Refusal, quote
-from pytest_flamegate.receipt.types import SCHEMA_VERSION, Evidence, KernelName, Receipt
+from pytest_flamegate.receipt.types import SCHEMA_VERSION, Evidence, Receipt
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -74,29 +73,23 @@ class _Quantization(TypedDict, total=False):
     device_aware_selection: bool
 
 
-_KINDS: tuple[tuple[str, Any], ...] = (
-    ("schema_version", Literal["1.0.0", "1.0", "1.1.0"]),
-    ("timestamp", Timestamp),
-    ("compute_path", Literal["real"]),
-    (
-        "backend",
-        Annotated[
-            str,
-            Meta(
-                pattern=r"^(?:[Cc][Pp][Uu]|[Cc][Uu][Dd][Aa])(?![\s\S])",
-                description="cpu or cuda in any case",
-            ),
-        ],
+_AnyCase = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?:[Cc][Pp][Uu]|[Cc][Uu][Dd][Aa])(?![\s\S])",
+        description="cpu or cuda in any case",
     ),
-    ("deterministic", bool),
-    ("tokens_requested", Positive),
-    ("tokens_generated", Positive),
-    ("tokens_per_second", Annotated[float, Meta(gt=0)]),
-    ("kernels", Annotated[tuple[KernelName, ...], Meta(min_length=1, max_length=10_000)]),
-    ("environment", dict[str, str]),
+]
+_TYPES = {
+    **get_type_hints(Receipt, include_extras=True),
+    "backend": _AnyCase,
+    "model": _ReceiptModel,
+}
+_KINDS: tuple[tuple[str, Any], ...] = (
+    *((name, _TYPES[name]) for name in FIELD_CODES),
     ("environment", _Environment),
-    ("model", _ReceiptModel),
 )
+"""The fields of a receipt; another program may write its backend and model more freely."""
 _MORE_KINDS: tuple[tuple[str, Any], ...] = (
     ("kernel_path", Literal["native_quantized", "fp32_fallback", "unknown"]),
     ("quantization", _Quantization),
