@@ -210,6 +210,11 @@ def test_a_swap_that_the_disk_did_not_confirm_is_undone(
     """The last sync is of the directory whose entries were swapped."""
     if not swaps:
         monkeypatch.setattr(store, "exchange_names", lambda _one, _other: False)
+    with monkeypatch.context() as patch:
+        refusing(patch, "fsync", errno.EIO, after=len(OLD) + 2)
+        with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
+            store.publish(tmp_path / "run", OLD)
+    assert list(tmp_path.iterdir()) == []
     store.publish(tmp_path / "run", OLD)
     with monkeypatch.context() as patch:
         refusing(patch, "fsync", errno.EIO, after=len(NEW) + 1)
