@@ -53,6 +53,8 @@ class UndecidedError(FlamegateError):
 class NoBaselineError(UndecidedError):
     """The workload did not exist yet in the revision that it would be compared with."""
 
+    exit_code = 0
+
 
 class ToolError(FlamegateError):
     """A tool failed: profiler, engine, build, the file system."""

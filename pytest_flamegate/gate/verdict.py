@@ -87,13 +87,18 @@ class Verdict:
         return next((signal for signal in self.signals if signal.name == name), None)
 
     @property
+    def is_new(self) -> bool:
+        """Whether the base does not have the workload yet, which is no fault of the change."""
+        return any(reason.code == "I_NEW_WORKLOAD" for reason in self.reasons)
+
+    @property
     def exit_code(self) -> int:
         """The exit code of the command line."""
-        return EXIT_CODES[self.verdict]
+        return 0 if self.is_new else EXIT_CODES[self.verdict]
 
     def fails_test(self, *, ci: bool, strict: bool) -> bool:
         """Whether the test fails: an undecided verdict does under CI and if strict is set."""
-        if self.verdict in {"pass", "improved"}:
+        if self.verdict in {"pass", "improved"} or self.is_new:
             return False
         return self.verdict in {"regressed", "dishonest", "error"} or ci or strict
 

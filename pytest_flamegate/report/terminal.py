@@ -23,7 +23,7 @@ from pytest_flamegate.report.verdict import (
     signal_section,
 )
 
-_WITH_HEADLINE = frozenset({"pass", "improved", "inconclusive", "not comparable"})
+_WITH_HEADLINE = frozenset({"pass", "improved", "inconclusive", "not comparable", "no baseline"})
 """Verdicts whose figures the table's footer prints; a failed test has a section of its own."""
 _HEAD = ("workload", "quiet clock", "wall tokens/s", "verdict", "hottest frames (share of CPU)")
 _CLOCKS = "gated: the quiet clock (wall time less the time spent waiting for a CPU)"

@@ -168,7 +168,12 @@ class _Pairs(_MeasuringLoop):
 
     def measure(self) -> Measured:
         self.progress.update("warming up")
-        times = [_warm_up(side) for side in self.sides]
+        try:
+            base_time = _warm_up(self.base)
+        except NoBaselineError:
+            _warm_up(self.head)  # an error of the head is worth more
+            raise
+        times = [base_time, _warm_up(self.head)]
         self.announce(processes.schedule_pairs(self.prepared, times))
         self._run_pairs()
         self._profile(processes.MIN_PROFILED, until_done=PAIRS_PROFILED)
@@ -259,10 +264,11 @@ def _warm_up(side: SideProcesses) -> ProcessTime:
             raise
         found = side.side.subject.commit
         commit = found.revision[:12] if found else "the base"
-        if error.code == "E_BENCHMARK_NOT_FOUND":
+        if error.code in ("E_BENCHMARK_NOT_FOUND", "E_TARGET_NOT_FOUND"):
             raise NoBaselineError(
-                "E_NOT_AT_REVISION",
-                f"At {commit}: {error.problem}",
-                "Compare with a revision that has it; the next comparison will.",
+                "I_NEW_WORKLOAD",
+                f"NOTHING WAS COMPARED: the workload is new. At {commit}: {error.problem}",
+                "The next comparison will have it. If it was renamed or moved, compare by its old "
+                "name, or look at it yourself.",
             ) from None
         raise type(error)(error.code, f"At {commit}: {error.problem}", error.remedy) from None

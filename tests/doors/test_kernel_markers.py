@@ -44,16 +44,21 @@ def test_an_error_in_a_marker_is_named(kernels: Project, mark: str, words: str) 
         output.no_fnmatch_line(unwanted)
 
 
-def test_a_new_benchmark_has_no_base(kernels: Project, world: World) -> None:
-    world.fail(ToolError("E_BENCHMARK_NOT_FOUND", "It has no test_new.", ""))
+def test_a_new_benchmark_has_no_base(
+    kernels: Project, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.fail(ToolError("E_BENCHMARK_NOT_FOUND", "It has no test_new.", ""), times=1)
     kernels.write(
         "test_kernels.py", TEST.format(mark='throughput="60%"').replace("_kernel(", "_new(")
     )
     options = ("--flamegate-against=HEAD", "--benchmark-disable")
-    kernels.ask("--flamegate", *options).assert_outcomes(passed=1)
+    monkeypatch.setenv("CI", "true")
+    result = kernels.ask("--flamegate", *options)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*no baseline: NOTHING WAS COMPARED: the workload is new.*"])
     name = "test_kernels.test_new-3"
     assert kernels.verdict(name)["verdict"] == "no_baseline"
-    assert "E_NOT_AT_REVISION" in kernels.reasons(name)
+    assert "I_NEW_WORKLOAD" in kernels.reasons(name)
 
 
 def test_a_failed_test_and_one_that_benchmarks_twice_are_not_gated(kernels: Project) -> None:

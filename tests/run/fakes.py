@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -90,11 +91,14 @@ class World:
     _began: datetime = field(default_factory=lambda: datetime.now(UTC) - timedelta(hours=1))
     _ended_s: float = 0.0
 
-    def fail(self, error: BaseException, at: str = "") -> None:
-        """Raise ``error`` in every process from now on, or in those of the role ``at``."""
+    def fail(self, error: BaseException, at: str = "", times: float = math.inf) -> None:
+        """Raise ``error`` in the next ``times`` processes, or in those of the role ``at``."""
+        left = times
 
         def on_process(role: str) -> None:
-            if at in ("", role):
+            nonlocal left
+            if at in ("", role) and left > 0:
+                left -= 1
                 raise error
 
         self.on_process = on_process

@@ -208,16 +208,21 @@ def test_more_samples_are_taken_until_the_function_is_named(world: World) -> Non
 @pytest.mark.parametrize(
     ("code", "kind", "told"),
     [
-        ("E_BENCHMARK_NOT_FOUND", NoBaselineError, "E_NOT_AT_REVISION"),
-        ("E_DIED", ToolError, "E_DIED"),
+        ("E_BENCHMARK_NOT_FOUND", NoBaselineError, "I_NEW_WORKLOAD: NOTHING WAS COMPARED: .* "),
+        ("E_TARGET_NOT_FOUND", NoBaselineError, "I_NEW_WORKLOAD: NOTHING WAS COMPARED: .* "),
+        ("E_DIED", ToolError, "E_DIED: "),
     ],
 )
 def test_an_error_of_the_base_names_its_commit(
     world: World, code: str, kind: type[Exception], told: str
 ) -> None:
-    world.fail(ToolError(code, "It fails.", "Repair it."))
-    with pytest.raises(kind, match=rf"{told}: At {made.COMMIT.revision[:12]}: It fails\."):
+    world.fail(ToolError(code, "It fails.", "Repair it."), times=1)
+    with pytest.raises(kind, match=rf"{told}At {made.COMMIT.revision[:12]}: It fails\."):
         run(paired())
+    if kind is NoBaselineError:  # broken in the head as well
+        world.fail(ToolError(code, "It fails.", "Repair it."), times=2)
+        with pytest.raises(ToolError, match=f"{code}: It fails"):
+            run(paired())
 
 
 def test_a_checkouts_paths_are_written_as_the_projects(world: World, monkeypatch: Any) -> None:
