@@ -105,9 +105,9 @@ def test_workloads_of_a_pyproject(tmp_path: Path) -> None:
     assert find_line(path, "w") == 3
 
 
-@pytest.mark.parametrize(
-    ("text", "ours"),
-    [
+def test_a_pyproject_is_the_workload_file_if_it_has_our_table(tmp_path: Path) -> None:
+    assert find_file(tmp_path) is None
+    for text, ours in (
         ("[project]\n", False),
         ("# tool.flamegate is not used here\n", False),
         ("tool = 1\n", False),
@@ -118,14 +118,9 @@ def test_workloads_of_a_pyproject(tmp_path: Path) -> None:
         ("[tool]\nflamegate = {}\n", True),
         ("[tool]\nflamegate = 3\n", True),
         ('[ tool . "flamegate".workloads]\n', True),
-    ],
-)
-def test_a_pyproject_is_the_workload_file_if_it_has_our_table(
-    tmp_path: Path, text: str, ours: bool
-) -> None:
-    assert find_file(tmp_path) is None
-    path = write(tmp_path, text, "pyproject.toml")
-    assert find_file(tmp_path) == (path if ours else None)
+    ):
+        path = write(tmp_path, text, "pyproject.toml")
+        assert find_file(tmp_path) == (path if ours else None)
     own = write(tmp_path, MINIMAL)
     assert find_file(tmp_path) == own
 

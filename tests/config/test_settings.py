@@ -234,39 +234,30 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "key"),
-    [
+def test_a_bad_key_is_named(pytester: pytest.Pytester) -> None:
+    for line, key in (
         ("flamegate_budget = abc", "flamegate_budget"),
         ("flamegate_bricks = 2.5", "flamegate_bricks"),
         ("flamegate_strict = perhaps", "flamegate_strict"),
         ("flamegate_config = missing.toml", "missing.toml"),
         ("flamegate_hotspots = norm", "flamegate_hotspots"),
-    ],
-)
-def test_a_bad_key_is_named(pytester: pytest.Pytester, line: str, key: str) -> None:
-    pytester.makeini(f"[pytest]\n{line}\n")
-    with pytest.raises((UsageError, pytest.UsageError), match=f"E_.*{key}"):
-        Settings.from_pytest(pytester.parseconfig())
-    with pytest.raises(UsageError, match=f"E_.*{key}"):
-        command_settings()
+    ):
+        pytester.makeini(f"[pytest]\n{line}\n")
+        with pytest.raises((UsageError, pytest.UsageError), match=f"E_.*{key}"):
+            Settings.from_pytest(pytester.parseconfig())
+        with pytest.raises(UsageError, match=f"E_.*{key}"):
+            command_settings()
 
 
 @NATIVE
-@pytest.mark.parametrize(
-    "line",
-    [
-        'flamegate_budget = "2"',
-        "flamegate_profiler = 3",
-        "flamegate_strict = 1",
-        "flamegate_tokens_per_second = 5",
-        'flamegate_hotspots = ["a=3pp"]',
-    ],
-)
-def test_a_native_key_of_the_wrong_type_is_named(pytester: pytest.Pytester, line: str) -> None:
-    pytester.makepyprojecttoml(f"[tool.pytest]\n{line}\n")
-    with pytest.raises(pytest.UsageError, match=line.partition(" ")[0]):
-        Settings.from_pytest(pytester.parseconfig())
+def test_a_native_key_of_the_wrong_type_is_named(pytester: pytest.Pytester) -> None:
+    for key, value in (
+        ("budget", '"2"'), ("profiler", "3"), ("strict", "1"), ("tokens_per_second", "5"),
+        ("hotspots", '["a=3pp"]'),
+    ):  # fmt: skip
+        pytester.makepyprojecttoml(f"[tool.pytest]\nflamegate_{key} = {value}\n")
+        with pytest.raises(pytest.UsageError, match=f"flamegate_{key}"):
+            Settings.from_pytest(pytester.parseconfig())
 
 
 def test_a_path_on_the_command_line_starts_at_the_current_directory(

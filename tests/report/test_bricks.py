@@ -1,5 +1,6 @@
 """Bricks in a terminal and on pages: a table that adds up, a tree that is cut."""
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -48,23 +49,22 @@ def test_a_terminal_shows_the_table_the_notes_and_the_tree() -> None:
     assert lines[-len(TREE) - 2 :] == ["", "one token of decode", *TREE]
 
 
-@pytest.mark.parametrize("width", [40, 80, 140])
-def test_every_width_is_kept_to(width: int) -> None:
-    for given in (shown_bricks(), shown_bricks("行" * 90, top=2), shown_bricks(text="word " * 90)):
-        lines = brick_lines("decode", given, width=width)
+def test_every_width_is_kept_to() -> None:
+    views = (shown_bricks(), shown_bricks("行" * 90, top=2), shown_bricks(text="word " * 90))
+    for view, width in itertools.product(views, (40, 80, 140)):
+        lines = brick_lines("decode", view, width=width)
         assert max(map(cells, lines)) <= width
-        text = "\n".join(lines)
         # However narrow, the costliest brick stands there.
-        assert re.search(r"^(QkvPro|行)", text, re.MULTILINE)
+        assert re.search(r"^(QkvPro|行)", "\n".join(lines), re.MULTILINE)
 
 
-@pytest.mark.parametrize("top", [1, 2, 4])
-def test_shares_add_up_to_all_of_the_wall_time(top: int) -> None:
-    table = brick_section(shown_bricks(top=top)).blocks[0]
-    assert isinstance(table, Table)
-    shares = [float(cell_text(row[1]).removesuffix(" %")) for row in table.rows]
-    assert sum(shares) == pytest.approx(100.0)
-    assert len(shares) == top + 1 + (top < 4)
+def test_shares_add_up_to_all_of_the_wall_time() -> None:
+    for top in (1, 2, 4):
+        table = brick_section(shown_bricks(top=top)).blocks[0]
+        assert isinstance(table, Table)
+        shares = [float(cell_text(row[1]).removesuffix(" %")) for row in table.rows]
+        assert sum(shares) == pytest.approx(100.0)
+        assert len(shares) == top + 1 + (top < 4)
 
 
 def test_a_long_tree_is_cut_and_the_rest_named() -> None:
@@ -89,17 +89,15 @@ def test_threads_side_by_side_have_shares_of_bricks() -> None:
     assert not any("outside" in line for line in lines)
 
 
-NESTED = [replace(make_totals("Block", [90]), self_ns=20), make_totals("RmsNorm", [70])]
-ONE = make_run(make_totals("RmsNorm", [9]))
-
-
 def test_limits_of_the_figures_are_notes() -> None:
-    ingested = replace(make_totals("A", [9]), provenance="ingested")
+    one, ingested = make_run(make_totals("A", [9])), make_totals("A", [9])
+    ingested = replace(ingested, provenance="ingested")
+    nested = [replace(make_totals("Block", [90]), self_ns=20), make_totals("RmsNorm", [70])]
     for table, note in (
-        (tabulate_runs([replace(ONE, sync="immediate")]), "each brick waits for the device, which"),
-        (tabulate_runs([replace(ONE, unended=2)]), "2 calls did not end and is in no figure"),
+        (tabulate_runs([replace(one, sync="immediate")]), "each brick waits for the device, which"),
+        (tabulate_runs([replace(one, unended=2)]), "2 calls did not end and is in no figure"),
         (tabulate_totals([ingested], wall_ns=0), "reported by the engine, ingested and never"),
-        (tabulate_totals(NESTED, wall_ns=100), "shares are of own time, without the bricks"),
+        (tabulate_totals(nested, wall_ns=100), "shares are of own time, without the bricks"),
     ):
         assert note in "; ".join(provenance_notes(table))
         assert note not in "; ".join(provenance_notes(shown_bricks().table))

@@ -144,14 +144,12 @@ def test_a_profile_of_no_known_kind_is_coloured_by_module() -> None:
     assert colouring.kind(frame("other")) == "python"
 
 
-@pytest.mark.parametrize("own", [shares(0.6), {frame("a"): 0.5, frame("b"): 0.5}])
-def test_a_profile_of_known_kinds_or_one_module_is_coloured_by_category(
-    own: dict[Frame, float],
-) -> None:
-    colouring = choose_colours(own, categorise)
-    assert colouring.modules == {}
-    assert {colouring.kind(each) for each in own} <= {"matmul", "python"}
-    assert colouring.tone("ops.py") is UNKNOWN
+def test_a_profile_of_known_kinds_or_one_module_is_coloured_by_category() -> None:
+    for own in (shares(0.6), {frame("a"): 0.5, frame("b"): 0.5}):
+        colouring = choose_colours(own, categorise)
+        assert colouring.modules == {}
+        assert {colouring.kind(each) for each in own} <= {"matmul", "python"}
+        assert colouring.tone("ops.py") is UNKNOWN
 
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB.
