@@ -20,11 +20,10 @@ from pytest_flamegate.child.embedded.serving import (
 from pytest_flamegate.child.embedded.transformer import Transformer, _new_cache, encode
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.figures import read_facts
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL, embedded_workloads
 from pytest_flamegate.models.gguf import read_header
-from pytest_flamegate.observe.observer import Observer
+from tests.observe.workloads import observer
 
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import BrickTotals, Recorded
@@ -242,11 +241,10 @@ def test_the_engine_is_called_without_a_frame_of_its_own() -> None:
 @pytest.mark.measures
 def test_bricks_cover_the_time_of_the_embedded_workload() -> None:
     (_, workload, _) = embedded_workloads(Path())
-    chosen = engine(workload.engine)
-    observer = Observer(workload, chosen.plan(workload, chosen.model(workload)))
-    observer.run_timed(0.02)
-    _, bricks, recorded = observer.run_bricks(0.3)
+    watched = observer(workload)
+    watched.run_timed(0.02)
+    _, bricks, recorded = watched.run_bricks(0.3)
     assert 0.9 <= bricks.coverage <= 1.0
     assert sum(each.calls for each in bricks.totals if each.name == "LmHead") == bricks.tokens
-    assert observer.observation().differs_at is None
+    assert watched.observation().differs_at is None
     assert sum(call.name == "LmHead" for call in recorded.calls) == 1

@@ -3,7 +3,6 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import psutil
 import pytest
@@ -15,6 +14,7 @@ from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.build import settle_workload
 from pytest_flamegate.observe.served import ServedProcess
+from tests.observe.workloads import make_workload
 
 TESTS = """\
 import os
@@ -54,16 +54,8 @@ def test_asynchronous(benchmark):
 
 def workload(directory: Path, test: str, **options: object) -> Workload:
     (directory / "test_kernels.py").write_text(TESTS)
-    return Workload(
-        "kernel",
-        "benchmark",
-        "",
-        4,
-        "test",
-        directory=directory,
-        target=f"test_kernels.py::{test}",
-        options=MappingProxyType(options),
-    )
+    target = f"test_kernels.py::{test}"
+    return make_workload(directory, "benchmark", prompt="", target=target, options=options)
 
 
 @pytest.mark.parametrize(

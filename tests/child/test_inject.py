@@ -16,12 +16,13 @@ from pytest_flamegate.child.inject import (
     format_function,
     slow,
 )
-from pytest_flamegate.config.workload import Injection, Workload
+from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.receipt.compose import recipe
+from tests.observe.workloads import make_workload
+from tests.observe.workloads import observer as make_observer
 
 
 def module(
@@ -506,16 +507,13 @@ def observe_injected(directory: Path, injection: Injection | None, target: str) 
     """Run one process of the engine python."""
     (directory / "injected_toy.py").write_text(TOY)
     (directory / "helper.py").write_text("def softmax(x): return x\n")
-    declared = Workload(
-        "w", "python", "p", 40, "test", directory,
-        target=f"injected_toy:{target}", injection=injection,
-    )  # fmt: skip
-    plan = engine("python").plan(declared, None)
-    assert isinstance(plan, Served)
+    target = f"injected_toy:{target}"
+    declared = make_workload(directory, "python", max_tokens=40, target=target, injection=injection)
+    observer = make_observer(declared)
     if injection is not None:
-        assert plan.load["inject"] == [injection.frame, injection.extra_pct]
+        assert isinstance(observer.plan, Served)
+        assert observer.plan.load["inject"] == [injection.frame, injection.extra_pct]
         assert recipe(declared)["injection"] == f"{injection.frame}:+{injection.extra_pct:g}%"
-    observer = Observer(declared, plan)
     observer.run_timed(0.1)
     return observer
 

@@ -15,8 +15,7 @@ from pytest_flamegate.engines import engine, gguf
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL, WORKLOADS
-from pytest_flamegate.observe.observer import Observer
-from tests.observe.workloads import assert_nothing_left
+from tests.observe.workloads import assert_nothing_left, observer
 from tests.tools import require
 
 
@@ -180,14 +179,9 @@ def test_facts_are_the_librarys_own_words() -> None:
     }
 
 
-def watch(declared: Workload) -> Observer:
-    chosen = engine("llama-cpp")
-    return Observer(declared, chosen.plan(declared, chosen.model(declared)))
-
-
 def error_of(declared: Workload) -> FlamegateError:
     with pytest.raises(FlamegateError) as caught:
-        watch(declared).run_timed(0.05)
+        observer(declared).run_timed(0.05)
     assert_nothing_left()
     return caught.value
 
@@ -202,7 +196,7 @@ def _xllamacpp() -> None:
 def test_tokens_and_figures_are_those_of_the_embedded_engine(model: Transformer) -> None:
     for _, prompt, max_tokens in WORKLOADS:
         max_tokens = min(max_tokens, 48)
-        watching = watch(declare(prompt, max_tokens))
+        watching = observer(declare(prompt, max_tokens))
         for _ in range(2):
             watching.run_timed(0.05)
         found = watching.observation()
@@ -286,7 +280,7 @@ def test_library_may_print_and_must_not_change(tmp_path: Path) -> None:
     text = TALKS.replace("DIES", "pass")
     fake.write_text(text)
     env = {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    watching = watch(declare(max_tokens=2, env=env))
+    watching = observer(declare(max_tokens=2, env=env))
     with watching.serve() as served:
         served.block(1)
         assert served.facts["build"] == "llama.cpp 1 (c), C, T"

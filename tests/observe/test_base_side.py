@@ -6,18 +6,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served, Streamed
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.served import ServedProcess
 from pytest_flamegate.observe.streamed import run_program
 from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout, plan_base
+from tests.observe.workloads import make_workload, observer
 from tests.workload.repositories import repository, write
 
 ENGINE = """
@@ -51,24 +52,10 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         yield found
 
 
-def workload(checkout: Checkout, **given: object) -> Workload:
-    values: dict[str, object] = {
-        "name": "w",
-        "engine": "python",
-        "prompt": "p",
-        "max_tokens": 4,
-        "source": "flamegate.toml",
-        "directory": checkout.project / "sub",
-        "target": "bench:generate",
-        **given,
-    }
-    return Workload(**values)  # type: ignore[arg-type]
-
-
-def plan_of(declared: Workload) -> Plan:
-    kind = engine(declared.engine)
-    kind.validate(declared)
-    return kind.plan(declared, kind.model(declared))
+def workload(checkout: Checkout, **given: Any) -> Workload:
+    directory = given.pop("directory", checkout.project / "sub")
+    usual = {"source": "flamegate.toml", "target": "bench:generate"}
+    return make_workload(directory, "python", **{**usual, **given})
 
 
 def tokens(plan: Plan, declared: Workload) -> tuple[str, ...]:
@@ -88,7 +75,7 @@ def plan_error(plan: Plan, declared: Workload, checkout: Checkout) -> FlamegateE
 
 def test_each_side_yields_its_own_tokens(checkout: Checkout) -> None:
     declared = workload(checkout)
-    plan = plan_of(declared)
+    plan = observer(declared).plan
     base_plan, base = plan_base(plan, declared, checkout)
     assert tokens(plan, declared) == ("now", "late now", "data of now")
     assert tokens(base_plan, base) == ("base", "late base", "data of base")
@@ -98,12 +85,12 @@ def test_each_side_yields_its_own_tokens(checkout: Checkout) -> None:
 
 def test_a_base_side_that_cannot_load(checkout: Checkout) -> None:
     declared = workload(checkout, engine="embedded", target=None)
-    base_plan, base = plan_base(plan_of(declared), declared, checkout)
+    base_plan, base = plan_base(observer(declared).plan, declared, checkout)
     with pytest.raises(ToolError, match="E_SAME_CODE"):  # it comes from its package
         tokens(base_plan, base)
     write(checkout.project, {"sub/new.py": ENGINE})
     declared = workload(checkout, target="new:generate")
-    base_plan, base = plan_base(plan_of(declared), declared, checkout)
+    base_plan, base = plan_base(observer(declared).plan, declared, checkout)
     with pytest.raises(ToolError, match="E_TARGET_NOT_FOUND") as caught:
         tokens(base_plan, base)
     assert str(checkout.root) in str(caught.value)
@@ -112,7 +99,7 @@ def test_a_base_side_that_cannot_load(checkout: Checkout) -> None:
 def test_a_directory_that_the_revision_lacks(checkout: Checkout) -> None:
     write(checkout.project, {"new/bench.py": ENGINE})
     declared = workload(checkout, directory=checkout.project / "new")
-    error = plan_error(plan_of(declared), declared, checkout)
+    error = plan_error(observer(declared).plan, declared, checkout)
     assert error.code == "E_NOT_AT_REVISION"
     assert checkout.commit[:12] in error.problem
 
@@ -164,7 +151,7 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
         token_unit="word",
     )
     build_workload(declared)
-    plan = plan_of(declared)
+    plan = observer(declared).plan
     error = plan_error(plan, declared, checkout)
     assert error.code == "E_BASE_NOT_BUILT"
     assert str(binary) in error.problem
@@ -183,7 +170,7 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
     assert run_program(base_plan, base, env).tokens == ("base",)
     # A relative program follows the directory.
     declared = dataclasses.replace(declared, build=(), command=("sh", "run.sh"))
-    base_plan, base = plan_base(plan_of(declared), declared, checkout)
+    base_plan, base = plan_base(observer(declared).plan, declared, checkout)
     assert isinstance(base_plan, Streamed)
     assert base_plan.argv == ("sh", "run.sh")
     assert run_program(base_plan, base, env).tokens == ("base",)
