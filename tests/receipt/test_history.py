@@ -22,11 +22,6 @@ RUN = RunLine(
     tokens_per_second=512.6,
     quiet_s_per_token=0.00195,
 )
-WRITTEN_BEFORE_VERSIONS = b"""\
-{"workload": "w", "verdict": "pass", "created": "2026-03-01T12:00:00.000Z", "machine": "m", \
-"commit": null, "tokens_per_second": null, "quiet_s_per_token": 0.002, "nonce": "n", \
-"reasons": ["R_NO_CHANGE"], "accepted": false}
-"""
 
 
 def read_runs(path: Path) -> tuple[tuple[RunLine, ...], tuple[str, ...]]:
@@ -60,13 +55,6 @@ def test_an_appended_run_is_read_again(tmp_path: Path) -> None:
     assert json.loads(line)["schema_version"] == "1.0.0"
 
 
-def test_a_line_of_the_first_version_is_read(path: Path) -> None:
-    path.write_bytes(WRITTEN_BEFORE_VERSIONS)
-    (line,), warnings = read_runs(path)
-    assert (line.workload, line.quiet_s_per_token, line.commit) == ("w", 0.002, None)
-    assert warnings == ()
-
-
 @pytest.mark.parametrize("cut", [1, 2, 40])
 def test_a_torn_last_line_is_ignored_with_a_warning(path: Path, cut: int) -> None:
     path.write_bytes(path.read_bytes()[:-cut])
@@ -87,9 +75,6 @@ def test_a_torn_last_line_is_ignored_with_a_warning(path: Path, cut: int) -> Non
         b'{"a": NaN}',
         b"[" * 10_000,
         b'{"workload": "w", "verdict": "pass", "reasons": [1], "accepted": true}',
-        b'{"workload": "", "verdict": "pass", "reasons": [], "accepted": true}',
-        WRITTEN_BEFORE_VERSIONS.replace(b"2026-03-01T", b"yesterday").rstrip(),
-        WRITTEN_BEFORE_VERSIONS.replace(b"0.002", b"-0.002").rstrip(),
     ],
 )
 def test_a_malformed_line_is_ignored_with_a_warning(path: Path, malformed: bytes) -> None:

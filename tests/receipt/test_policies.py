@@ -48,24 +48,10 @@ def test_role_of_a_kernel(policy: str, role: str, kernel: str) -> None:
     assert rules.names_gpu(kernel) is (role in (GPU, AUXILIARY))
 
 
-@pytest.mark.parametrize(
-    ("engine", "policy"),
-    [
-        (None, "bitnet"),
-        ("bitnet", "bitnet"),
-        ("embedded", "embedded"),
-        ("llama-cpp", "ggml"),
-        ("torch", "torch"),
-        ("command", "generic"),
-        ("python", "generic"),
-        ("openai", "generic"),
-    ],
-)
-def test_policy_of_engine(engine: str | None, policy: str) -> None:
-    assert policy_of_engine(engine).name == policy
-
-
-def test_unknown_names_and_aliases() -> None:
+def test_policies_by_engine_name_and_alias() -> None:
+    engines = (None, "embedded", "llama-cpp", "torch", "openai")
+    names = [policy_of_engine(engine).name for engine in engines]
+    assert names == ["bitnet", "embedded", "ggml", "torch", "generic"]
     assert policy_for("blas") is policy_for("embedded")
     with pytest.raises(UsageError, match=r"E_UNKNOWN_POLICY.*embedded, blas"):
         policy_for("blast")

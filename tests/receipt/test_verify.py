@@ -58,7 +58,8 @@ def test_honest_samples_pass(path: Path) -> None:
     assert (answer.grade, answer.policy) == (Grade.CONSISTENT, "bitnet")
     duplicates = ["W_DUPLICATE_KERNELS"] if path.stem.startswith("v06") else []
     assert [each.code for each in answer.warnings if "DUPLICATE" in each.code] == duplicates
-    assert verify_receipt(path.read_bytes()) == answer
+    for kind in (bytes, bytearray, memoryview):
+        assert verify_receipt(cast("bytes", kind(path.read_bytes()))) == answer
 
 
 @pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
@@ -154,11 +155,6 @@ def test_bad_input_never_raises(given: Any, where: str) -> None:
     # A profile without evidence is not read.
     harmless = where == "profile_folded" or (where == "evidence" and given is None)
     assert answer.ok is harmless
-
-
-@pytest.mark.parametrize("kind", [bytearray, memoryview])
-def test_every_kind_of_bytes(kind: type) -> None:
-    assert verify_receipt(cast("bytes", kind(encoded()))).ok
 
 
 @pytest.mark.parametrize(
