@@ -1,7 +1,6 @@
 """Files below a root, in which a repository may contain links, pipes, devices and huge holes."""
 
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.files import (
-    open_directory,
     read_beneath,
     read_bounded,
     require_confined,
@@ -47,16 +45,6 @@ def test_names_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
             require_confined(tmp_path, tmp_path / path)
 
 
-def bind_socket(path: Path) -> None:
-    before = Path.cwd()
-    os.chdir(path.parent)  # the name of a socket has a hundred bytes at most
-    try:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(path.name)
-    finally:
-        os.chdir(before)
-
-
 def write_terabyte(path: Path) -> None:
     with path.open("wb") as file:
         try:
@@ -67,7 +55,6 @@ def write_terabyte(path: Path) -> None:
 
 ODD: dict[str, tuple[Callable[[Path], None], str]] = {
     "pipe": (os.mkfifo, "E_NOT_A_FILE"),
-    "socket": (bind_socket, "E_NOT_A_FILE"),
     "directory": (Path.mkdir, "E_NOT_A_FILE"),
     "terabyte": (write_terabyte, "E_TOO_LARGE"),
     "link to a device": (lambda path: path.symlink_to("/dev/zero"), "E_CANNOT_READ"),
@@ -114,13 +101,6 @@ def test_all_files_are_of_one_directory(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sources, "_read", swapping)
     assert verify_receipt(receipt).refusals == ()
     assert (tmp_path / "old").exists()
-
-
-def test_an_open_directory_holds_what_it_held(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with open_directory(tmp_path) as directory:
-        assert directory.holds("file")
-        assert not directory.holds("other")
 
 
 @pytest.mark.parametrize("linked", ["machine", "machine/4tok", "machine/4tok/evidence.json"])

@@ -89,12 +89,9 @@ def test_if_the_profile_names_none_they_are_claimed_and_not_observed() -> None:
     assert "W_KERNELS_FROM_ENGINE" in {each.code for each in answer.warnings}
 
 
-def test_a_mock_that_reports_itself_is_rejected_whatever_the_profile_shows() -> None:
+def test_a_reported_mock_is_rejected_and_reports_alone_make_no_receipt() -> None:
     found = compose_toy(observe(Report("toy:log", {}, {"mock_gemv": 1})), KNOWN)
     assert "E_MOCK_KERNEL" in {each.code for each in verify(*found).refusals}
-
-
-def test_reports_alone_make_no_receipt() -> None:
     receipt, evidence = compose_toy(observe(REPORT), None)
     assert receipt is None
     assert {each.source for each in evidence.kernels} == {"engine"}

@@ -49,14 +49,6 @@ def test_linux_swaps_two_directories_in_one_step(tmp_path: Path) -> None:
         store.exchange_names(tmp_path / "a", tmp_path / "nowhere")
 
 
-def test_an_appended_line_follows_a_torn_one(tmp_path: Path) -> None:
-    path = tmp_path / "history" / "runs.jsonl"
-    store.append_line(path, b"one")
-    path.write_bytes(path.read_bytes() + b"torn")
-    store.append_line(path, b"two")
-    assert path.read_bytes() == b"one\ntorn\ntwo\n"
-
-
 def test_modes_follow_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
