@@ -222,21 +222,17 @@ class Bundle:
         It counts ``counted`` tokens more than were observed. ``figures`` are added to those that
         follow from the token times, or replace them. Each sequence ran ``kernels`` so often.
         """
-        runs = tuple(
-            replace(
-                each,
-                reported=(
-                    *each.reported,
-                    *(
-                        Report(source, {**_reported(gaps, counted), **figures}, kernels or {})
-                        for block in each.blocks
-                        for gaps in block.sequences_ns
-                    ),
-                ),
+
+        def reporting(each: Run) -> Run:
+            found = (
+                Report(source, {**_reported(gaps, counted), **figures}, kernels or {})
+                for block in each.blocks
+                for gaps in block.sequences_ns
             )
-            if each.role == "timed"
-            else each
-            for each in self.evidence.runs
+            return replace(each, reported=(*each.reported, *found))
+
+        runs = tuple(
+            reporting(each) if each.role == "timed" else each for each in self.evidence.runs
         )
         profiled = tuple(each for each in self.evidence.kernels if each.source == "profile")
         reported = engine_kernels(runs, {each.name for each in profiled})

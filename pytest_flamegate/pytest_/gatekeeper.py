@@ -144,7 +144,7 @@ class Gatekeeper:
         known = self.selection.workloads
         found: dict[str, Workload] = {}
         for item in filter(marker.is_marked, items):
-            if isinstance(item, WorkloadItem):
+            if isinstance(item, WorkloadItem) and isinstance(item.workload, Workload):
                 found[item.workload.name] = item.workload
             elif isinstance(item, pytest.Function) and _MARKER_ERROR not in item.stash:
                 name = marker.MarkerOptions.from_item(item).workload

@@ -134,9 +134,11 @@ class Gating(Protocol):
 
 
 class WorkloadItem(pytest.Item):
-    """One declared or embedded workload; running it measures and gates it."""
+    """One declared or embedded workload; a declaration with an error is one failing test."""
 
-    def __init__(self, *, workload: Workload, gating: Gating, **kwargs: Any) -> None:
+    def __init__(
+        self, *, workload: Workload | declare.InvalidWorkload, gating: Gating, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.workload = workload
         self.gating = gating
@@ -144,32 +146,19 @@ class WorkloadItem(pytest.Item):
 
     def runtest(self) -> None:
         """Measure and gate; a failing verdict fails the test."""
+        if not isinstance(self.workload, Workload):
+            pytest.fail(f"error: {self.workload.error}", pytrace=False)
         self.gating.gate(self, self.workload)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Return where the workload is declared, and the heading of its failure."""
-        line = declare.find_line(self.path, self.workload.name) if is_file(self.path) else None
+        if isinstance(self.workload, Workload):
+            source = self.workload.source
+            line = declare.find_line(self.path, self.name) if is_file(self.path) else None
+        else:
+            source, line = self.path.name, self.workload.line
         # A heading that the node id ends in would be shown in its place, dots made colons.
-        heading = f"{self.workload.name} ({self.workload.source})"
-        return self.path, line - 1 if line else None, heading
-
-
-class InvalidWorkloadItem(pytest.Item):
-    """A declaration with an error: one failing test, and the other workloads run."""
-
-    def __init__(self, *, invalid: declare.InvalidWorkload, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.invalid = invalid
-        self.add_marker(MARKER)
-
-    def runtest(self) -> None:
-        """Fail with the error."""
-        pytest.fail(f"error: {self.invalid.error}", pytrace=False)
-
-    def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Return the line of the error."""
-        line = self.invalid.line
-        return self.path, line - 1 if line else None, f"{self.name} ({self.path.name})"
+        return self.path, line - 1 if line else None, f"{self.name} ({source})"
 
 
 class WorkloadFile(pytest.File):
@@ -180,10 +169,7 @@ class WorkloadFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """Yield one item for each workload declared."""
         for entry in self.gating.selection.declarations.entries:
-            if isinstance(entry, Workload):
-                yield _item(self, self.gating, entry)
-            else:
-                yield InvalidWorkloadItem.from_parent(self, name=entry.name, invalid=entry)
+            yield _item(self, self.gating, entry)
 
 
 class EmbeddedWorkloads(pytest.Collector):
@@ -201,5 +187,7 @@ class EmbeddedWorkloads(pytest.Collector):
                 yield _item(self, self.gating, workload)
 
 
-def _item(parent: pytest.Collector, gating: Gating, workload: Workload) -> WorkloadItem:
+def _item(
+    parent: pytest.Collector, gating: Gating, workload: Workload | declare.InvalidWorkload
+) -> WorkloadItem:
     return WorkloadItem.from_parent(parent, name=workload.name, workload=workload, gating=gating)
