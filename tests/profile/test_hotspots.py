@@ -56,10 +56,8 @@ def test_functions_are_ranked_by_their_own_cost() -> None:
 
 def test_recursion_counts_once_in_a_stack() -> None:
     spots = rank_hotspots(profile({(ROOT, NORM, NORM, NORM): 4}))
-    assert [(s.name, s.self_samples, s.inclusive_samples) for s in spots] == [
-        ("rms_norm", 4, 4),
-        ("measured_sequences", 0, 4),
-    ]
+    counted = [(s.name, s.self_samples, s.inclusive_samples) for s in spots]
+    assert counted == [("rms_norm", 4, 4), ("measured_sequences", 0, 4)]
     assert spots[0].cpu_s_per_token is None
     assert rank_hotspots(profile({})) == ()
 
@@ -67,16 +65,10 @@ def test_recursion_counts_once_in_a_stack() -> None:
 def test_functions_of_one_name_are_one_hotspot_that_shows_the_heaviest() -> None:
     twin = native("linear", "libheavy.so")
     callers: dict[Stack, int] = {(LINEAR, python(f"caller{index}")): 9 for index in range(5)}
-    (spot,) = [
-        found
-        for found in rank_hotspots(
-            profile({(LINEAR,): 3, (ROOT, twin): 8, (twin, LINEAR): 1, **callers})
-        )
-        if found.name == "linear"
-    ]
+    taken = profile({(LINEAR,): 3, (ROOT, twin): 8, (twin, LINEAR): 1, **callers})
+    (spot,) = [found for found in rank_hotspots(taken) if found.name == "linear"]
     assert (spot.module, spot.kind) == ("libheavy.so", "native")
-    assert spot.self_samples == 12
-    assert spot.inclusive_samples == 3 + 8 + 1 + 45
+    assert (spot.self_samples, spot.inclusive_samples) == (12, 3 + 8 + 1 + 45)
 
 
 def test_the_order_of_the_stacks_does_not_matter() -> None:
