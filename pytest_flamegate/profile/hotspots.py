@@ -31,11 +31,9 @@ class CategoryRule:
             return False
         if self.modules is not None and self.modules.match(frame.module.lower()):
             return True
-        if self.names is None:
-            return False
-        name = frame.name.lower()
+        name, names = frame.name.lower(), self.names
         bare = _QUALIFIER.sub("", name)
-        return any(self.names.match(candidate) for candidate in (name, bare))
+        return names is not None and any(names.match(each) for each in (name, bare))
 
 
 @cache

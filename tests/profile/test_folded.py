@@ -1,5 +1,7 @@
 """Folded text in flamegate's own notation, and profiles that are pooled."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,13 +28,9 @@ STACKS = st.dictionaries(
 
 
 def test_the_text_is_sorted_and_marks_the_kind_of_each_frame() -> None:
-    taken = profile(
-        {
-            (python("run"), native("sgemv", "libblas.so")): 3,
-            (python("run"), native("read", "libc.so.6"), system("vfs_read")): 1,
-            (python("run"),): 12,
-        }
-    )
+    run, read = python("run"), native("read", "libc.so.6")
+    gemv = native("sgemv", "libblas.so")
+    taken = profile({(run, gemv): 3, (run, read, system("vfs_read")): 1, (run,): 12})
     assert fold_profile(taken) == (
         "run (engine.py) 12\n"
         "run (engine.py);read [libc.so.6];vfs_read [kernel] 1\n"
@@ -71,17 +69,12 @@ def test_malformed_text_is_an_error(text: str) -> None:
 
 
 def test_pooled_profiles_add_up() -> None:
-    left = profile({(python("f"),): 2}, pids=(1,), errors=1, degraded=("a",), started_ticks=(8,))
-    right = profile(
-        {(python("f"),): 3, (python("g"),): 1},
-        pids=(2,),
-        lost=4,
-        complete=3,
-        degraded=("a", "b"),
-        started_ticks=(None,),
-    )
+    f, g = (python("f"),), (python("g"),)
+    left = profile({f: 2}, pids=(1,), errors=1, degraded=("a",), started_ticks=(8,))
+    more: dict[str, Any] = {"pids": (2,), "lost": 4, "complete": 3, "started_ticks": (None,)}
+    right = profile({f: 3, g: 1}, degraded=("a", "b"), **more)
     whole = merge_profiles([left, right])
-    assert whole.stacks == {(python("f"),): 5, (python("g"),): 1}
+    assert whole.stacks == {f: 5, g: 1}
     assert (whole.samples, whole.complete, whole.errors, whole.lost) == (6, 5, 1, 4)
     assert (whole.pids, whole.started_ticks) == ((1, 2), (8, None))
     assert whole.degraded == ("a", "b")

@@ -280,11 +280,7 @@ def read_speedscope(data: bytes, roots: Sequence[str] = ()) -> Profile:
     """Return the profile in any speedscope file; its profiles (mostly threads) are added up.
 
     Times become nanoseconds, and weights without a unit count as samples. Of py-spy's files the
-    samples are counted instead of their weights.
-
-    Raises:
-        ReceiptError: ``E_PROFILE_FILE`` or ``E_JSON_…`` if the file is malformed.
-        UndecidedError: ``E_NO_SAMPLES``.
+    samples are counted instead of their weights. Raises as ``parse_profile`` does.
     """
     file = parse_speedscope(data)
     tracks = [track for track in count_paths(file) if track.weights]

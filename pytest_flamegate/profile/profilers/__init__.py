@@ -24,9 +24,8 @@ def choose_profiler(
     """Return the profiler to use; None if ``requested`` is ``none``.
 
     ``auto`` takes the first one that is usable and sees Python frames of a Python engine, or
-    native ones of any other program. A profiler named by the user only has to be usable. The
-    trial takes about half a second for each installed profiler, and needs no lock. ``probes``
-    holds the results of earlier trials by name; those of new ones are added.
+    native ones of any other program; a profiler named by the user only has to be usable. A trial
+    takes half a second. ``probes`` holds the results by name; those of new ones are added.
 
     Raises:
         UsageError: ``E_PROFILER_OPTION`` of the requested profiler.

@@ -45,10 +45,9 @@ _Run = tuple[callgrind.CountedRun, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class InstructionCount:
-    """Instructions for each token, and the functions that execute them.
+    """Instructions for each token; ``profile`` holds those of all tokens, and notes.
 
-    ``tokens`` are those of the two runs; the first is 0 if nothing was subtracted. ``profile``
-    holds the instructions of all of them, and notes on how they were counted.
+    ``tokens`` are those of the two runs; the first is 0 if nothing was subtracted.
     """
 
     per_token: float

@@ -141,8 +141,7 @@ def parse_script(
 ) -> ParsedScript:
     """Parse what ``perf script -F FIELDS --show-lost-events`` printed, in chunks of any length.
 
-    Raises ``ProfilerError`` ``E_PROFILER_OUTPUT`` at a line that perf does not write, and if
-    the last sample is cut off.
+    Raises as ``ParsedScript`` does.
     """
     parsed = ParsedScript(roots, window_ns)
     for lines in _split_lines(chunks):
