@@ -34,6 +34,7 @@ from pytest_flamegate.gate.rule import (
     decide,
     describe_us,
     detectable_change,
+    rate_change_pct,
 )
 from pytest_flamegate.gate.statistics import Estimate, combine, mean, variance, welch
 from pytest_flamegate.gate.throughput import BATCH_DRIFT_SD_WITHOUT_REFERENCE
@@ -45,7 +46,6 @@ WORTH_JUDGING = 0.01
 """Bricks with a smaller part of all bricks' own time are not judged by ``*``."""
 RESOLUTION_SD = 1.0 / 64.0 / math.sqrt(12.0)
 """Of log time: all calls of a side may lie in one bucket of the histogram, 1/64 wide."""
-_MAX_EXPONENT = 700.0
 _CALLS_DIFFER = 0.005
 _NAMED = 5
 _WITHIN: dict[Window, str] = {"decode": " in decode", "all": ""}
@@ -216,8 +216,8 @@ def _judge_growth(
     first, second = ([math.log(cost) for cost in side.token_us] for side in (old, new))
     estimate = welch(first, second, 2.0 * sides.drift_variance)
     verdict = decide(estimate, math.log1p(allowed_pct / 100.0), sides.rates)
-    logs_pct = map(_growth_pct, (estimate.mean_diff, verdict.low, verdict.high))
-    change, low, high = (_describe_growth(pct) for pct in logs_pct)
+    logs = estimate.mean_diff, verdict.low, verdict.high
+    change, low, high = (_describe_growth(rate_change_pct(-log)) for log in logs)
     costs = (
         f"{name} costs {describe_us(new.token_us_mean)} per token, was "
         f"{describe_us(old.token_us_mean)}: {change}, between {low} and {high}"
@@ -292,7 +292,8 @@ def _decided(
     undecided: Signal, decision: Decision, figures: Iterable[float], reasons: Sequence[Reason]
 ) -> Signal:
     """Return the signal as decided; ``figures`` are change, low, high and detectable."""
-    change_pct, low_pct, high_pct, detectable_pct = map(_growth_pct, figures)
+    # A cost grows as a rate does that falls: by as much log time the other way.
+    change_pct, low_pct, high_pct, detectable_pct = (rate_change_pct(-log) for log in figures)
     return replace(
         undecided,
         decision=decision,
@@ -303,10 +304,6 @@ def _decided(
         reasons=tuple(reasons),
         helped_by=("bricks",) if decision == "inconclusive" else (),
     )
-
-
-def _growth_pct(log_time: float) -> float:
-    return 100.0 * math.expm1(min(_MAX_EXPONENT, log_time))
 
 
 def _unjudged_reason(

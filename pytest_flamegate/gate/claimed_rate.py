@@ -20,6 +20,7 @@ from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.comparability import REFERENCE_LIMIT, machine_differences, machine_id
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess, read_measurement
 from pytest_flamegate.gate.pairs import trimmed_mean
+from pytest_flamegate.gate.rule import rate_change_pct
 from pytest_flamegate.gate.statistics import Estimate, combine, mean
 from pytest_flamegate.gate.throughput import (
     BATCH_DRIFT_SD,
@@ -52,7 +53,6 @@ WIDEST = math.log(1.25)
 The machine's own speed may have moved as far at most, because scaling the times of the reference
 kernel too would look the same.
 """
-_MAX_EXPONENT = 700.0
 _TOO_WIDE = "The processes of either side differ too much among themselves to show any rate."
 _TOO_NOISY = (
     "It is outside of the interval, but by no more than noise explains: the processes of either "
@@ -91,12 +91,11 @@ def compare_claimed_rate(claimed: Evidence, here: Evidence, tokens_per_second: f
     views, deciding = _view_rates(then, now, (_filled(claimed.runs), _filled(here.runs)))
     low = min(measured.lower(INSIDE_TAIL) for measured, _ in deciding)
     high = max(measured.upper(INSIDE_TAIL) for measured, _ in deciding)
-    answer = replace(
-        answer,
-        here=_scale_rate(tokens_per_second, mean([each.mean_diff for each, _ in deciding])),
-        low=_scale_rate(tokens_per_second, high),
-        high=_scale_rate(tokens_per_second, low),
-    )
+    middle = mean([each.mean_diff for each, _ in deciding])
+    rates = [
+        tokens_per_second * (1.0 + rate_change_pct(log) / 100.0) for log in (middle, high, low)
+    ]
+    answer = replace(answer, here=rates[0], low=rates[1], high=rates[2])
     noise = [(noisy.lower(BEYOND_TAIL), noisy.upper(BEYOND_TAIL)) for _, noisy in views]
     noise_low = min(least for least, _ in noise)
     explained = noise_low <= 0.0 <= max(most for _, most in noise)
@@ -195,7 +194,3 @@ def _filled(runs: Sequence[Run]) -> list[float]:
 
 def _timed(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run.role == "timed"]
-
-
-def _scale_rate(tokens_per_second: float, log_time: float) -> float:
-    return tokens_per_second * math.exp(min(_MAX_EXPONENT, -log_time))

@@ -214,11 +214,9 @@ IMPOSSIBLE = evidence(profile=[{}, {}, {"gemv": 2000}])
 @pytest.mark.parametrize(
     ("old", "new", "code"),
     [
-        (baseline(), spoiled(ZERO, evidence()), "E_IMPOSSIBLE_FIGURE"),
         (spoiled(NAN, baseline()), evidence(), "E_IMPOSSIBLE_FIGURE"),
         (baseline(), replace(evidence(), runs=CONSTANT), "E_REPEATED_SAMPLES"),
         (baseline(QUIET[:2]), evidence(), "E_FEW_PROCESSES"),
-        (baseline(), evidence(AGAIN[:2]), "E_FEW_PROCESSES"),
         (baseline(profile=PROFILE), IMPOSSIBLE, "E_IMPOSSIBLE_FIGURE"),
         (None, spoiled(ZERO, evidence()), "E_IMPOSSIBLE_FIGURE"),
         (None, evidence(()), "E_FEW_PROCESSES"),
