@@ -23,6 +23,12 @@ REPORT = Report("toy:log", {"tokens": 3.0, "prefill_ms": 6.0, "decode_ms": 5.85}
                 {"MUL_MAT": 7, "cuda_gemm_fp16": 2})  # fmt: skip
 
 
+SHARED = (
+    *("nonce", "tokens", "token_digest", "token_source", "differs_at", "clock_scope"),
+    *("requested_environment", "effective_environment"),
+)
+
+
 def observe(*reports: Report) -> Observation:
     """Return an observation of three runs whose sequences have these reports each."""
     made = bundle(engine="python", created=utc_now()).evidence
@@ -31,17 +37,8 @@ def observe(*reports: Report) -> Observation:
         sequences = sum(len(block.sequences_ns) for block in run.blocks)
         return replace(run, reported=reports * sequences)
 
-    return Observation(
-        nonce=made.nonce,
-        runs=tuple(reporting(run) for run in made.runs if run.role == "timed"),
-        tokens=made.tokens,
-        token_digest=made.token_digest,
-        token_source=made.token_source,
-        differs_at=None,
-        clock_scope=made.clock_scope,
-        requested_environment=made.requested_environment,
-        effective_environment=made.effective_environment,
-    )
+    runs = tuple(reporting(run) for run in made.runs if run.role == "timed")
+    return Observation(runs=runs, **{name: getattr(made, name) for name in SHARED})
 
 
 def compose_toy(

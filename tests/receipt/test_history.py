@@ -16,11 +16,7 @@ RUN = RunLine(
     reasons=("R_NO_CHANGE",),
     accepted=False,
     created="2026-03-01T12:00:00.000Z",
-    machine="amd-epyc-2c-3f9a1c",
-    commit="4f2db7e0c1a95d3b8e6f70a2c4d6e8f1a3b5c7d9",
     nonce="9f1c2b7a5e3d40816c8a",
-    tokens_per_second=512.6,
-    quiet_s_per_token=0.00195,
 )
 
 
