@@ -26,12 +26,11 @@ from pytest_flamegate.observe.observation import Observation, Run
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.base import Probe, Setup
-from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run import calibration, instruments, measure, processes
 from pytest_flamegate.run.open import recorded_profile
-from pytest_flamegate.run.seal import ComposedRun, ComposedSide, Sealed, SealedSide
+from pytest_flamegate.run.seal import ComposedRun, ComposedSide, Sealed, seal
 from pytest_flamegate.run.session import Session
 from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared, PreparedSide
 from tests import made
@@ -262,10 +261,10 @@ def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes
 # Runs that were measured already
 
 
-def prepared_side(bundle: made.Bundle, role: Any = None, root: Path = Path()) -> PreparedSide:
+def prepared_side(bundle: made.Bundle, role: Any = None) -> PreparedSide:
     """Return the side whose run a bundle is."""
     evidence = bundle.evidence
-    workload = toy(root, str(evidence.workload["name"]), engine=str(evidence.workload["engine"]))
+    workload = toy(Path(), str(evidence.workload["name"]), engine=str(evidence.workload["engine"]))
     subject = Subject(
         workload=workload,
         model=evidence.model,
@@ -285,42 +284,22 @@ def run_side(bundle: made.Bundle) -> ComposedSide:
     return ComposedSide(bundle.receipt, bundle.evidence, profile, None, Redactor())
 
 
-def sealed_side(bundle: made.Bundle) -> SealedSide:
-    """Return a bundle as a sealed side, verified."""
-    files = bundle.files
-    verification = verify_receipt(
-        files["receipt.json"],
-        evidence=files["evidence.json"],
-        profile_folded=files["profile.folded"],
-    )
-    return SealedSide(run_side(bundle), files, verification)
-
-
 def sealed_run(
-    head: made.Bundle,
-    base: made.Bundle | None = None,
-    *,
-    baseline: Baseline | None = None,
-    root: Path = Path(),
+    head: made.Bundle, base: made.Bundle | None = None, *, baseline: Baseline | None = None
 ) -> Sealed:
     """Return a sealed run of a bundle, or of two that were measured in pairs."""
-    bundles = [head] if base is None else [base, head]
-    roles = [None] if base is None else ["base", "head"]
-    sides = tuple(
-        prepared_side(each, role, root) for each, role in zip(bundles, roles, strict=True)
+    sides = [(None, head)] if base is None else [("base", base), ("head", head)]
+    measured = tuple(
+        MeasuredSide(prepared_side(each, role), observation(each)) for role, each in sides
     )
-    measured_sides = tuple(
-        MeasuredSide(side, observation(each)) for side, each in zip(sides, bundles, strict=True)
+    prepared = Prepared(
+        tuple(side.side for side in measured),
+        15.0,
+        baseline=baseline,
+        pair_counts=(5, 28) if base else (),
     )
-    prepared = Prepared(sides, 15.0, baseline=baseline, pair_counts=(5, 28) if base else ())
-    sealed = [sealed_side(each) for each in bundles]
-    base_side = sealed[0] if base is not None else None
-    composed = ComposedRun(
-        Measured(prepared, measured_sides),
-        sealed[-1].side,
-        base_side.side if base_side else None,
-    )
-    return Sealed(composed, sealed[-1], base_side)
+    base_side = run_side(base) if base else None
+    return seal(ComposedRun(Measured(prepared, measured), run_side(head), base_side))
 
 
 def observation(bundle: made.Bundle) -> Observation:

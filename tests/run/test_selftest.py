@@ -34,7 +34,7 @@ from pytest_flamegate.run.selftest import (
 from pytest_flamegate.run.selftest_cases import CASES, CaseRow, exit_code_of, try_case
 from tests.made import bundle
 from tests.report.verdicts import rate, share
-from tests.run.fakes import sealed_side
+from tests.run.fakes import sealed_run
 
 WORKLOAD = Workload("4tok", "embedded", "2+2=", 4, "flamegate.toml")
 SLOWED = Injection("ternary_gemv", 25.0)
@@ -54,7 +54,7 @@ def side(name: str, seed: int, pairs: int = 6) -> SealedSide:
         replace(run, pair=index if run.role == "timed" else None)
         for index, run in enumerate(made.evidence.runs)
     )
-    sealed = sealed_side(made.with_evidence(runs=runs, side=name))
+    sealed = sealed_run(made.with_evidence(runs=runs, side=name)).head
     assert sealed.verification is not None
     assert sealed.verification.ok, sealed.verification.refusals
     return sealed
