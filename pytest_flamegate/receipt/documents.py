@@ -192,16 +192,18 @@ def _decode_canonical(data: bytes) -> Evidence | None:
 
     Such a document has one meaning, so the slower checks of ``parse_json`` would find nothing.
     """
-    if len(data) > _CANONICAL_BYTES or _LONG_NUMBER in data.translate(_NINES):
+    if len(data) > _CANONICAL_BYTES:
         return None
     try:
         evidence = _evidence_decoder().decode(data)
-        same = msgspec.json.encode(evidence) == msgspec.json.format(data, indent=-1)
+        compact = msgspec.json.encode(evidence)
+        if compact != msgspec.json.format(data, indent=-1):
+            return None
         # The types bound the depth of everything but this.
         parse_json(b"[%b]" % msgspec.json.encode(evidence.workload), EVIDENCE_LIMITS)
     except (msgspec.MsgspecError, ReceiptError, RecursionError, TypeError, ValueError):
         return None
-    return evidence if same else None
+    return None if _LONG_NUMBER in compact.translate(_NINES) else evidence
 
 
 @cache

@@ -148,10 +148,7 @@ def _check_reported_tokens(case: Submission) -> Iterator[str]:
         for source, count in counts:
             at = bisect_right(lows, count)
             if not at or count > near[at - 1][1]:
-                yield (
-                    f"The engine ({quote(source)}) reports {count:g} tokens in process {run.pid}; "
-                    f"{lengths_text} per sequence were observed."
-                )
+                yield f"The engine ({quote(source)}) counts {count:g} tokens, not {lengths_text}."
 
 
 @CHECKS.rule(

@@ -105,10 +105,7 @@ def _check_model_read(case: Submission) -> Iterator[str]:
         if run.peak_rss_bytes is not None and run.read_bytes is not None
     ]
     if held and max(held) < READ_AT_LEAST * size:
-        yield (
-            f"The model file has {size / 1e6:,.0f} MB, but no process held and read more than "
-            f"{max(held) / 1e6:,.0f} MB."
-        )
+        yield f"The model has {size / 1e6:,.0f} MB; processes read {max(held) / 1e6:,.0f} MB."
 
 
 @SHORTFALLS.rule(
@@ -165,10 +162,7 @@ def _missing(case: Submission, least: float, below: float) -> Iterator[str]:
     expected = seconds * profile.rate_hz
     taken = profile.samples + profile.errors + profile.lost
     if expected >= SAMPLES_TO_JUDGE and least * expected <= taken < below * expected:
-        yield (
-            f"{taken:,} samples were taken or lost; {seconds:.1f} s of CPU time at "
-            f"{profile.rate_hz} Hz allow {expected:,.0f}."
-        )
+        yield f"{taken:,} samples; {seconds:.1f} s at {profile.rate_hz} Hz allow {expected:,.0f}."
 
 
 REASONS: Rulebook[Submission] = Rulebook(remedy="Measure longer (--flamegate-budget).")

@@ -97,10 +97,8 @@ def _check_most_samples(case: Submission) -> Iterator[str]:
         seconds += (run.load_ns or 0) * threads / 1e9
     most = seconds * profile.rate_hz * RATE_SLACK + SAMPLES_SLACK
     if profile.samples > most:
-        yield (
-            f"The profile has {profile.samples:,} samples; {seconds:.1f} s of profiled runs at "
-            f"{profile.rate_hz} Hz allow {most:,.0f}."
-        )
+        rate = f"{seconds:.1f} s at {profile.rate_hz} Hz"
+        yield f"The profile has {profile.samples:,} samples; {rate} allow {most:,.0f}."
 
 
 @CHECKS.rule("E_PROFILE_PROCESS", "Each profiled process is one of the profiled runs.")
@@ -248,10 +246,7 @@ def _check_reported_kernels(case: Submission) -> Iterator[str]:
             )
     for name, source in reported:
         if listed[name, source] != 1:
-            yield (
-                f"{quote(source)} reports the kernel {quote(name)}, which is listed "
-                f"{listed[name, source]} times among the kernels."
-            )
+            yield f"{quote(source)} reports {quote(name)}, listed {listed[name, source]} times."
 
 
 @CHECKS.rule(

@@ -74,10 +74,8 @@ def _check_token_count(case: Submission) -> Iterator[str]:
             found = ", ".join(map(str, sorted(lengths)))
             yield f"The run of process {run.pid} has sequences of {found} tokens, not {claimed}."
         elif claim.deterministic and run.tokens_per_sequence != claimed:
-            yield (
-                f"The run of process {run.pid} states {run.tokens_per_sequence} tokens per "
-                f"sequence; its sequences have {claimed}."
-            )
+            stated = run.tokens_per_sequence
+            yield f"Process {run.pid} states sequences of {stated} tokens, not {claimed}."
         elif lengths and max(lengths) > most:
             yield f"Process {run.pid} has a sequence of {max(lengths)} tokens; {most} were asked."
 
@@ -362,10 +360,7 @@ def _check_sleep(case: Submission) -> Iterator[str]:
     cpu_ns = sum(interval.cpu_ns for interval in intervals)
     asleep = ready_ns > ASLEEP_AFTER_NS and cpu_ns < ASLEEP_BELOW * ready_ns
     if case.claim.backend == "cpu" and asleep:
-        yield (
-            f"The timed runs used {cpu_ns / 1e6:.1f} ms of CPU time in {ready_ns / 1e6:.1f} ms "
-            "in which they could run."
-        )
+        yield f"The timed runs used {cpu_ns / 1e6:.1f} ms of CPU time of {ready_ns / 1e6:.1f} ms."
 
 
 @SHORTFALLS.rule(

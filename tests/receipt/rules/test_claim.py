@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.core.text import Finding
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from tests.receipt.documents import document, encoded
+from tests.receipt.rules.changes import codes
 
 NOW = datetime(2025, 10, 14, 12, 0, tzinfo=UTC)
 CUDA = {"backend": "cuda", "kernels": ["gemm_fp16", "i2s_gpu_quantize", "cuda_sync"]}
@@ -24,11 +24,6 @@ def env(**variables: str) -> dict[str, Any]:
 
 def verify(changes: dict[str, Any], **options: Any) -> Verification:
     return verify_receipt(encoded(**changes), **{"now": NOW, **options})
-
-
-def codes(answer: Verification) -> set[str]:
-    findings: list[Finding] = [*answer.refusals, *answer.warnings]
-    return {finding.code for finding in findings}
 
 
 # A code, and changes of an honest receipt of which each leads to it.
