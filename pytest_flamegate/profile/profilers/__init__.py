@@ -19,7 +19,7 @@ engines, and from the last to the first for other programs."""
 
 
 def choose_profiler(
-    requested: str, setup: Setup, probes: MutableMapping[str, Probe] | None = None
+    requested: str, setup: Setup, probes: MutableMapping[str, Probe]
 ) -> Profiler | None:
     """Return the profiler to use; None if ``requested`` is ``none``.
 
@@ -32,8 +32,6 @@ def choose_profiler(
         ToolError: ``E_NO_PROFILER`` if ``auto`` finds none, with the reason of each; the code of
             the probe if the requested profiler is unusable.
     """
-    if probes is None:
-        probes = {}
     if requested == AUTO:
         return _choose_automatically(setup, probes)
     if requested == NONE:
