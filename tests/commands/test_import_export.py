@@ -99,6 +99,8 @@ def test_the_name_is_that_of_the_file_and_may_be_invalid(here: Path, capsys: Cap
         (here / file).write_text(FOLDED)
         assert main(["import", file]) == 0
         assert (here / ".flamegate" / "imported" / name).is_dir()
+    assert main(["import", "plain", "--name=mine.txt"]) == 0
+    assert (here / ".flamegate" / "imported" / "mine.txt").is_dir()
     (here / "-x y.folded").write_text(FOLDED)
     for arguments in (["--", "-x y.folded"], ["plain", "--name=../up"]):
         assert main(["import", *arguments]) == 2

@@ -7,18 +7,22 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.bricks.record import ThreadTotals
+from pytest_flamegate.graph.calls import build_graph
+from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from pytest_flamegate.report import markdown, page
 from pytest_flamegate.report.bricks import (
     BrickView,
     brick_lines,
     brick_section,
+    graph_text,
     provenance_notes,
 )
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.sections import Table, cell_text
 from pytest_flamegate.report.text import cells
 from tests.bricks.factory import make_run, make_totals
+from tests.graph.graphs import call
 from tests.report import verdicts
 from tests.report.factory import TREE, shown_bricks
 from tests.report.test_page import report, words
@@ -101,6 +105,12 @@ def test_limits_of_the_figures_are_notes() -> None:
     ):
         assert note in "; ".join(provenance_notes(table))
         assert note not in "; ".join(provenance_notes(shown_bricks().table))
+
+
+def test_a_critical_path_names_ten_bricks_and_counts_the_others() -> None:
+    calls = [call(f"Brick{n}", 1000 * n, 1000 * (n + 1), layer=0) for n in range(12)]
+    graph = build_graph(calls)
+    assert graph_text(graph, find_critical_path(graph)).endswith("\n  and 2 other names")
 
 
 # Pages
