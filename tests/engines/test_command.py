@@ -120,7 +120,7 @@ def test_invalid_declarations(tmp_path: Path, more: str, code: str, word: str) -
 
 def test_own_lines_are_reported_and_are_no_tokens(tmp_path: Path) -> None:
     dispatch = "quant_dispatch: tensor=a format=I2S kernel=i2s_gemv shape=[2, 2]\n"
-    code = stream("one ", "two\n", TIMING + "\n", "three ", err=f"{dispatch}{dispatch}", gap_s=0.03)
+    code = stream("one ", "two\n", TIMING + "\n", "three ", err=f"{dispatch}{dispatch}", gap_s=0.2)
     watched = observer(command_workload(tmp_path, code, token_unit="word"))
     run = watched.run_timed(1)
     assert [token.strip() for token in watched.observation().tokens] == ["one", "two", "three"]
@@ -206,7 +206,7 @@ def test_tokens_of_a_tokenizer_stream_too(tmp_path: Path, said: str, expected: s
     """Counts of the engine and of the tokenizer must agree."""
     pytest.importorskip("tokenizers")
     word_level(tmp_path / "tokenizer.json")
-    program = stream("one ", "two ", "on", "e\n\n", err=said, gap_s=0.05)
+    program = stream("one ", "two ", "on", "e\n\n", err=said, gap_s=0.1)
     keys = {"token_unit": "tokenizer", "tokenizer": "tokenizer.json", "max_tokens": 5}
     watched = observer(command_workload(tmp_path, program, options=COUNT, **keys))
     if expected is not None:
