@@ -96,9 +96,9 @@ def test_every_declared_kind_comes_back_as_it_was(
 
 OTHER: dict[str, Any] = {
     "engine": "python",
-    "command": ["bin/run", "--evil"],
+    "command": ["bin/run", "--evil", "{prompt}", "{max_tokens}", "{seed}", "{tokenizer}"],
     "target": "os:system",
-    "build": ["rm", "-rf", "/"],
+    "build": ["make", "all", "evil"],
     "env": {"LD_PRELOAD": "evil.so"},
     "prompt": "--output=x",
     "max_tokens": 11,
@@ -140,7 +140,8 @@ def test_a_redacted_value_matches_any_value_and_is_named(tmp_path: Path) -> None
     assert "hush" not in str(told(workload))
     assert find_declared(told(workload), [workload]) is workload
     assert find_redacted(told(workload)) == ["env.HF_TOKEN"]
-    assert find_declared({**told(workload), "env": {"HF_TOKEN": "redacted"}}, [workload]) is None
+    for env in ({"HF_TOKEN": "redacted"}, {"HF_TOKEN": "redacted", "MODE": "slow"}):
+        assert find_declared({**told(workload), "env": env}, [workload]) is None
     for stated, here, fits in (
         ("--key=redacted", "--key=hush", True),
         ("a redacted b redacted c", "a 1 b 2 c", True),
