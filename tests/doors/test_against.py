@@ -75,12 +75,21 @@ def test_uncommitted_changes_are_the_head(history: Project, world: World) -> Non
 BUILD = '["sh", "-c", "test -e made_later || { echo cannot build this; exit 3; }"]'
 
 
+LAMBDA = """
+def test_it(flamegate):
+    flamegate.measure(lambda p, n: iter([1] * n), prompt='x', max_tokens=3, name='toy')
+"""
+
+
 def test_a_base_that_cannot_be_had_is_an_error(history: Project, world: World) -> None:
     history.ask(ON, "--flamegate-against=-f").assert_outcomes(failed=1)
     assert history.reasons("toy").keys() == {"E_REV_UNKNOWN"}
+    history.write("test_lambda.py", LAMBDA)
+    result = history.ask(ON, "--flamegate-against=HEAD", "test_lambda.py")
+    result.stdout.fnmatch_lines(["*E_CALL_AT_REVISION*"])
     declare(history, build=BUILD)
     history.write("made_later", "")
-    history.ask(ON, "--flamegate-against=HEAD").assert_outcomes(failed=1)
+    history.ask(ON, "--flamegate-against=HEAD", "flamegate.toml").assert_outcomes(failed=1)
     assert "cannot build this" in history.reasons("toy")["E_BASE_BUILD_FAILED"]
     assert world.started == []
 

@@ -179,11 +179,9 @@ def test_each_workload_is_announced_once(project: Project) -> None:
     # The command to accept selects as this run did.
     result = project.ask("--flamegate", "--flamegate-budget=2", "-k", "test_run")
     result.stdout.fnmatch_lines(["*pytest test_a.py::test_run --flamegate --flamegate-update*"])
-    # A workload of its own, although the code has the name of another.
-    project.write(
-        "test_a.py",
-        "import toy\ndef test_own(flamegate):\n"
-        "    flamegate.measure(toy.generate, prompt='toy', max_tokens=4)\n",
-    )
+    # Workloads of their own, although the code has the name of another, or no source.
+    measures = "flamegate.measure(toy.generate, prompt='toy', max_tokens=4)"
+    tests = (f"def test_{name}(flamegate): {measures}" for name in ("own", "made"))
+    project.write("test_a.py", "import toy\n{}\nexec({!r})\n".format(*tests))
     result = project.ask("--flamegate", "--flamegate-budget=2")
-    result.stdout.fnmatch_lines(["flamegate: 2 workloads, about 0:04, 2 s each"])
+    result.stdout.fnmatch_lines(["flamegate: 3 workloads, about 0:06, 2 s each"])

@@ -74,7 +74,7 @@ def imported(project: Project, *arguments: str) -> set[str]:
 def test_gate_tests_are_skipped_and_the_workload_file_is_not_read(project: Project) -> None:
     project.write("test_gates.py", GATED)
     project.declare("[workloads.toy\n")
-    result = project.run("-rs", "-v", "--strict-markers")
+    result = project.ask("-rs", "-v", "--strict-markers")
     result.assert_outcomes(passed=1, skipped=7)
     result.stdout.fnmatch_lines(["SKIPPED*needs --flamegate"])
     result.stdout.no_fnmatch_line("*flamegate.toml*")
