@@ -55,14 +55,9 @@ class Operation:
     between: tuple[View, ...] = ()
     spoilt: str | None = None
 
-    @property
-    def appends(self) -> bool:
-        """Whether it adds to what is there."""
-        return self.view is _view_runs
-
     def expect(self, old: View) -> View:
-        """Return the view after an acknowledged operation."""
-        return [*old, self.new] if self.appends else self.new
+        """Return the view after an acknowledged operation; a record is added to what is there."""
+        return [*old, self.new] if self.view is _view_runs else self.new
 
     def old_views(self, state: str, old: View) -> tuple[View, ...]:
         """Return the views that count as the old one: also a result that is hidden by a crash."""

@@ -63,15 +63,13 @@ def clocked(run: dict[str, Any], max_tokens: int, source: Random, factor: float)
         "wall_ns": wall_ns,
         "sync": "none",
         "totals": totals,
-        "lanes": [
-            {
-                "name": "MainThread",
-                "self_ns": sum(row["self_ns"] for row in totals),
-                "calls": sum(row["calls"] for row in totals),
-            }
-        ],
+        "lanes": [{"name": "MainThread", **_sums(totals)}],
         "unended": 0,
     }
+
+
+def _sums(rows: list[dict[str, Any]]) -> dict[str, int]:
+    return {name: sum(row[name] for row in rows) for name in ("self_ns", "calls")}
 
 
 def _totals(
@@ -134,18 +132,13 @@ def brick_made_cheaper(draft: Draft, source: Random) -> None:
     source.choice(ways)()
 
 
-def _add_rows(each: dict[str, Any], *rows: dict[str, Any]) -> None:
-    each["totals"] += rows
-    each["lanes"][0]["self_ns"] += sum(row["self_ns"] for row in rows)
-    each["lanes"][0]["calls"] += sum(row["calls"] for row in rows)
-
-
 @BOOK.refused("E_BRICKS", of=SERVED)
 def cheap_calls_under_another_name(draft: Draft, source: Random) -> None:
     """Adds calls that took nothing to a brick, by an alias of it or by telling it twice."""
     name = source.choice(["Head", "Qkv", "LmHead"])
     for each in clock(draft, source):
-        _add_rows(each, _totals(name, "prefill", None, source.randint(5, 99), 40, source))
+        each["totals"].append(_totals(name, "prefill", None, source.randint(5, 99), 40, source))
+        each["lanes"][0] |= _sums(each["totals"])
 
 
 @BOOK.refused("E_BRICKS", of=SERVED)
@@ -181,20 +174,18 @@ def calls_more_than_made(draft: Draft, source: Random) -> None:
     for each in clock(draft, source):
         name = source.choice([*_OUTPUT, *_IN_LAYERS, *_FOUR_TIMES])
         out = source.random() < 0.3
+        rows = [row for row in each["totals"] if row["name"] == name]
         if source.random() < 0.3:
             # Where none of it runs.
-            _add_rows(each, _totals(name, "", None, source.randint(5, 99), 40, source))
-            continue
-        for row in [row for row in each["totals"] if row["name"] == name]:
+            each["totals"].append(_totals(name, "", None, source.randint(5, 99), 40, source))
+            rows = []
+        for row in rows:
             each["totals"].remove(row)
             if not out:
                 half_ns = row["total_ns"] // row["calls"] // 2
                 where = (row["name"], row["phase"], row["layer"])
                 each["totals"].append(_totals(*where, 2 * row["calls"], half_ns, source))
-        each["lanes"][0] |= {
-            "self_ns": sum(row["self_ns"] for row in each["totals"]),
-            "calls": sum(row["calls"] for row in each["totals"]),
-        }
+        each["lanes"][0] |= _sums(each["totals"])
 
 
 @BOOK.passes(

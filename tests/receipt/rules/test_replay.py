@@ -33,9 +33,6 @@ def test_a_replay_that_agrees_earns_the_grade() -> None:
     assert found.obtained_again
     assert codes(found) == []
     assert "obtained again here" in found.ceiling
-
-
-def test_without_a_replay_the_error_names_the_option() -> None:
     found = verify(bundle(), require_grade=Grade.REPLAYED)
     assert codes(found) == ["E_GRADE"]
     assert "--replay" in found.refusals[0].remedy
