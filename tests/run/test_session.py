@@ -234,17 +234,6 @@ def test_an_error_of_the_system_has_a_code(
     assert names(outcome.directory) == {"verdict.json"}
 
 
-@pytest.mark.parametrize("at", ["warm up", "timed", "profiled"])
-def test_an_interrupted_run_keeps_the_earlier_result(world: World, tmp_path: Path, at: str) -> None:
-    first = gate(tmp_path)
-    before = {path.name: path.read_bytes() for path in first.directory.iterdir()}
-
-    world.fail(KeyboardInterrupt(), at)
-    with pytest.raises(KeyboardInterrupt):
-        gate(tmp_path)
-    assert {path.name: path.read_bytes() for path in first.directory.iterdir()} == before
-
-
 def full(*_: object, **__: object) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
