@@ -54,6 +54,8 @@ def test_the_gated_clock_stands_first_in_the_table() -> None:
         "ternary_gemv 71.6 %  quantize 16.0 %  softmax 4.3 %",
         "passage    2.33 ms/tok             427   regressed     "
         "ternary_gemv 71.6 %  quantize 16.0 %  softmax 4.3 %",
+        "1tok: no baseline: 486.0 tokens/s on the quiet clock (2.06 ms/token), 3 processes. "
+        "No baseline is accepted for this workload here.",
         "gated: the quiet clock (wall time less the time spent waiting for a CPU)",
         "receipts OBSERVED (the machine's owner could still have forged them)"
         " · flame graphs in .flamegate/latest",
@@ -73,15 +75,18 @@ def test_a_verdict_prints_its_change_and_interval(word: str) -> None:
 
 def test_rows_fit_the_terminal_and_no_frame_is_cut() -> None:
     frames = ["ternary_gemv 71.6 %", "quantize 16.0 %", "softmax 4.3 %"]
+    slower = verdicts.regressed()
     for width in (60, 80, 100, 200):
-        lines = summary([outcome("1tok"), outcome("passage")], width=width)
+        lines = summary([outcome("1tok", slower), outcome("passage", slower)], width=width)
         assert all(cell_len(line) <= max(width, 82) for line in lines[:5])
         if width > 100:
             assert lines[1].endswith("  ".join(frames))
         else:
             assert lines[3] == f"1tok: hottest frames {', '.join(frames)} of CPU"
-    low = replace(verdicts.no_baseline(), grade="CONSISTENT")
-    lines = summary([outcome("行列"), outcome("decode"), outcome("x" * 99, low)], width=160)
+    low = replace(slower, grade="CONSISTENT")
+    lines = summary(
+        [outcome("行列", slower), outcome("d", slower), outcome("x" * 99, low)], width=160
+    )
     assert len({cell_len(line[: line.index("ternary_gemv")]) for line in lines[1:4]}) == 1
     assert lines[3].startswith("…" + "x" * 52)
     # The lowest grade decides the remark.
