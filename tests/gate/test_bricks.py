@@ -58,6 +58,7 @@ def test_interrupted_calls_do_not_count_as_slow_ones_and_most_calls_do() -> None
     one = cost_of(row("RmsNorm", 2.0))
     assert (one.call_us, one.token_us) == (pytest.approx((2.0,)), pytest.approx((8.0,)))
     assert (one.calls, one.share, one.measured) == ((4.0,), 1.0, True)
+    assert cost_of(row("RmsNorm", 0.5)).call_us_mean == pytest.approx(0.5)
     interrupted = row("RmsNorm", 2.0, calls=390, slow=10, slow_us=900.0)
     assert cost_of(interrupted).call_us == pytest.approx((2.0,), rel=0.02)
     slower = row("RmsNorm", 2.0, calls=80, slow=320, slow_us=3.0)

@@ -132,15 +132,16 @@ def test_a_threshold_holds_up_to_its_limits(failures: dict[str, int], *, holds: 
 def test_rates_count_each_decision_of_the_streams() -> None:
     quiet = Stream(tuple(1e-4 * (-1) ** i for i in range(28)))
     loud = Stream(tuple(2.0 * (-1) ** i for i in range(28)))
-    slower, faster, little = (
-        Stream(tuple(d + by for d in quiet.differences)) for by in (0.2, -0.2, -0.04)
+    slower, faster, little, more = (
+        Stream(tuple(d + by for d in quiet.differences)) for by in (0.2, -0.2, -0.04, -0.08)
     )
-    rates = ResampledPairs((*[quiet] * 18, loud, slower, little, *[faster] * 20)).rates(5.0, PLAN)
+    streams = *[quiet] * 18, loud, slower, little, more, *[faster] * 20
+    rates = ResampledPairs(streams).rates(5.0, PLAN)
     counts = {name: count.failures for name, count in rates.counts.items()}
     assert counts == {
         "false_alarm": 1,
-        "miss": 21,  # those that are faster by more than the drop, or by most of it
-        "missed_twice": 20,
+        "miss": 22,  # those that are faster by more than the drop, or by most of it
+        "missed_twice": 21,
         "inconclusive_unchanged": 1,
         "inconclusive_at_threshold": 1,
         "inconclusive_twice": 1,

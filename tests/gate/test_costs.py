@@ -60,6 +60,7 @@ def test_the_function_that_grew_explains_the_change_and_the_others_do_not() -> N
     assert 0.0 < norm.ci_low_us < norm.change_us < norm.no_more_than_us < norm.ci_high_us
     assert (norm.is_certain, norm.excludes_zero) == (True, True)
     assert norm.ci_high_us - norm.change_us == pytest.approx(norm.change_us - norm.ci_low_us)
+    assert norm.ci_high_us - norm.ci_low_us == pytest.approx(41.2, rel=0.01)
     assert norm.explains == pytest.approx(1.0, abs=0.03)
     assert gemv.change_us == pytest.approx(0.0, abs=3.0)
     assert gemv.p_adjusted > 0.5

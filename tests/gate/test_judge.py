@@ -34,6 +34,7 @@ from tests.gate.factory import (
     Counts,
     baseline,
     changed,
+    check_reasons,
     codes,
     evidence,
     judge_paired,
@@ -151,6 +152,7 @@ def test_a_verdict_holds_everything_it_was_reached_by() -> None:
     assert found.smallest_detectable_pct == found.signals[0].smallest_detectable_pct
     assert (found.pairs, found.analyses, found.against) == (None, (), None)
     assert found.attribution[0].name == "gemv"
+    assert found.signals[1].baseline == pytest.approx(1000.0, rel=1e-3)
     assert found.reasons[-1] == notes[0]
 
 
@@ -379,6 +381,7 @@ def test_instructions_are_shown_and_not_gated(
     assert signal.change_pct == pytest.approx(change_pct, abs=1e-3)
     (reason,) = signal.reasons
     assert reason.code == "I_INSTRUCTIONS"
+    check_reasons(signal.reasons)
     assert reason.message.startswith(f"Instructions per token: {words}. This counts work, not time")
     # A count of one side is shown alone.
     assert compare_counts(before, None) == ()
