@@ -161,8 +161,9 @@ def pair_error_rates(
     return ReportedRates(
         at_most,
         None,
-        f"replayed with the default budget on {SIMULATED_PAIRS:,} pairs of unchanged code "
-        f"(2026-11-21, two busy cores): {SIMULATED_ALARMS} of {SIMULATED_GATES} gates raised an "
+        f"replayed with the default budget on {SIMULATED_PAIRS:,} pairs of unchanged code that "
+        "took turns (2026-11-21, two busy cores; pairs of today share a core and differ less): "
+        f"{SIMULATED_ALARMS} of {SIMULATED_GATES} gates raised an "
         f"alarm (≤ {100 * at_most:.1f} %). Not {nominal}",
     )
 

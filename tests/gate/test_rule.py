@@ -136,8 +136,9 @@ def test_rates_of_the_simulated_gate() -> None:
     assert found.false_alarm == Count(SIMULATED_ALARMS, SIMULATED_GATES).upper
     assert found.miss is None
     assert found.basis == (
-        "replayed with the default budget on 1,687 pairs of unchanged code (2026-11-21, two busy "
-        f"cores): 0 of 257 gates raised an alarm (≤ 1.2 %). N{NOMINAL}"
+        "replayed with the default budget on 1,687 pairs of unchanged code that took turns "
+        "(2026-11-21, two busy cores; pairs of today share a core and differ less): "
+        f"0 of 257 gates raised an alarm (≤ 1.2 %). N{NOMINAL}"
     )
 
 
