@@ -19,10 +19,7 @@ _MAX_TOKENS = "{max_tokens}"
 
 
 class CommandOptions:
-    """The figures that are read from the program's own report.
-
-    ``receipt`` is a file that the program writes, ``pattern`` a regular expression.
-    """
+    """The program's report: a file ``receipt`` that it writes, or a regular expression."""
 
     figures: Literal["auto", "none", "timing", "llama.cpp", "receipt", "pattern"]
     receipt: str

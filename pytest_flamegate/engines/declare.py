@@ -118,10 +118,7 @@ def read_file(path: Path, below: Thresholds = DEFAULT_THRESHOLDS) -> tuple[Workl
 
 
 def from_table(name: str, table: Mapping[str, Any], path: Path) -> Workload:
-    """Return the one workload that ``table`` declares, as if it stood in the file ``path``.
-
-    ``name`` may be a variant's, as in ``decode[i2s]``. Raises ``UsageError``.
-    """
+    """Return the workload, or variant ``decode[i2s]``, that ``table`` declares; UsageError."""
     family, variant = split_variant_name(name)
     declaration = Declaration(name, table, family, variant)
     try:

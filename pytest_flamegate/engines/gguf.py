@@ -81,10 +81,7 @@ class LlamaCppOptions(TypedDict, total=False):
 
 
 class LlamaCpp(Engine):
-    """Loads a file once with the library xllamacpp and generates greedily.
-
-    Each sequence begins with an empty context.
-    """
+    """Loads a file once with xllamacpp; generates greedily, each sequence in an empty context."""
 
     name = "llama-cpp"
     keys = frozenset({"model"})

@@ -160,10 +160,7 @@ class Observer:
     def run_profiled(
         self, seconds: float, attach: Callable[[int], engine_process.Window[T]]
     ) -> tuple[Run, T]:
-        """Run one fresh served process for about ``seconds`` with a profiler attached.
-
-        ``attach(pid)`` is called after load and warm-up, and ends before the process does.
-        """
+        """Run a served process for ``seconds``; ``attach(pid)`` profiles it after its warm-up."""
         assert isinstance(self.plan, Lasting)
         with self.serve(python_flags=self.python_flags) as served:
             sequences = served.warm_up_for_block(seconds)
@@ -180,10 +177,7 @@ class Observer:
             return self.record("profiled", served, blocks, served.counters()), samples
 
     def run_wrapped(self, argv: tuple[str, ...], clean: CleanOutput | None = None) -> ProgramRun:
-        """Run the program once as ``argv``: its command line inside a profiler's.
-
-        ``clean`` removes the profiler's output from the program's.
-        """
+        """Run the program inside a profiler's ``argv``; ``clean`` removes the profiler's output."""
         assert not isinstance(self.plan, Lasting)
         run, program = self._run_streamed("profiled", replace(self.plan, argv=argv), clean)
         self._runs.append(run)
@@ -221,10 +215,7 @@ class Observer:
     def run_traced(
         self, options: Mapping[str, object], read: Callable[[], tuple[Report, ...]]
     ) -> tuple[Report, ...]:
-        """Run one fresh process for one sequence with further load ``options``; times are void.
-
-        ``read()`` finds the trace that the process left behind; it is called after its end.
-        """
+        """Run one untimed sequence with load ``options``; return what ``read()`` finds after it."""
         with self.serve(options=options) as served:
             block = served.profile_block(1)
             run = self.record("traced", served, [block], served.counters())
@@ -240,10 +231,7 @@ class Observer:
         python_flags: Sequence[str] = (),
         options: Mapping[str, object] = _EMPTY,
     ) -> Iterator[engine_process.EngineProcess]:
-        """Run a process that generates on command, or find the server; it ends with the context.
-
-        ``options`` are added to the plan's own for the engine's factory.
-        """
+        """Run a process that generates, or find the server; ``options`` extend the plan's own."""
         with closing(self.start(place, python_flags, options)) as served:
             self.await_ready(served)
             yield served

@@ -125,10 +125,7 @@ def find_tokens(text: str) -> Iterator[Span]:
 
 
 def find_assigned(text: str) -> Iterator[Span]:
-    """Yield the spans of values that ``text`` assigns to a name that sounds secret.
-
-    ``PASSWORD=x``, ``"api_key": "x"`` and ``--token x``.
-    """
+    """Yield the spans of values in ``PASSWORD=x``, ``"api_key": "x"`` and ``--token x``."""
     if "=" in text or ":" in text:
         for found in _ASSIGNED.finditer(text):
             value = found.lastgroup or "bare"
@@ -166,11 +163,7 @@ def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Redactor:
-    """Removes secrets from text.
-
-    ``values`` are secrets known by their value, the longest first. ``places`` lists where
-    something was removed.
-    """
+    """Removes secrets: ``values``, the longest first. ``places`` lists where one was removed."""
 
     values: tuple[str, ...] = ()
     places: list[str] = field(default_factory=list)
@@ -223,10 +216,7 @@ class Redactor:
         return clean
 
     def clean(self, thing: T, place: str = "") -> T:
-        """Return a frozen dataclass or plain data without secrets in its text.
-
-        The same object if it holds none. Keys of mappings are inspected as names and stay.
-        """
+        """Return a frozen dataclass or plain data without secrets in its text; keys stay."""
         found: Any = self._clean(thing, place)
         return thing if found == thing else found
 

@@ -49,10 +49,7 @@ class FormulaDifference:
 
 
 def meaning_of(formula: str) -> str | None:
-    """Return a formula id in words; None for an unknown one.
-
-    The id of a figure that an engine reported is ``SOURCE:FORMULA/median``.
-    """
+    """Return a formula id (of an engine: ``SOURCE:FORMULA/median``) in words; None if unknown."""
     reported = formula.rpartition(":")[2].removesuffix("/median")
     return MEANINGS.get(formula) or MEANINGS.get(reported)
 

@@ -48,10 +48,7 @@ class Rate(NamedTuple):
 
 
 def kernel_rates(recipe: Mapping[str, object], found: Sequence[Metric]) -> tuple[Metric, ...]:
-    """Return the rates of a kernel benchmark; none for any other recipe.
-
-    ``found`` are the figures of its runs, which contain the rate of rounds.
-    """
+    """Return the rates of a kernel benchmark by its figures ``found``; none for other recipes."""
     rate = next((metric for metric in found if metric.name == "tokens_per_second"), None)
     calls = _read_work(recipe, "calls")
     if rate is None or calls is None or recipe.get("engine") != "benchmark":

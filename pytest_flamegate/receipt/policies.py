@@ -77,10 +77,7 @@ def _roles(policy: Policy, kernel: str) -> _Roles:
 
 
 def policy_for(name: str | None = None) -> Policy:
-    """Return the policy called ``name``, the default for None; UsageError if there is none.
-
-    An alias names the same policy as its own name does.
-    """
+    """Return the policy of this name or alias, the default for None; UsageError if none."""
     name = DEFAULT_POLICY if name is None else name
     for known in POLICY_NAMES:
         if name == known or name in _load(known).aliases:

@@ -158,10 +158,7 @@ def append_gates(
 
 
 def load_ledger(artifacts: ArtifactStore, warn: Callable[[str], None]) -> tuple[LedgerLine, ...]:
-    """Return the lines of the ledger; lines that cannot be read are reported to ``warn``.
-
-    Such a line was cut off by a crash, or edited badly.
-    """
+    """Return the ledger; a line that a crash cut off or an edit broke is reported to ``warn``."""
     read_line = partial(decode_plain, kind=LedgerLine, subject="The line")
     try:
         lines, warnings = receipt_artifacts.read_history(artifacts.ledger_path, read_line)

@@ -161,10 +161,7 @@ def counted_metrics(found: InstructionCount | None) -> tuple[Metric, ...]:
 
 
 def trace_kernels(observer: Observer) -> tuple[Report, ...]:
-    """Run the workload once more if it asks for a trace; return the kernels in it.
-
-    The run is recorded with the others, but nothing of it is timed. Raises as ``read_traces`` does.
-    """
+    """Run the workload once more, untimed, if it asks for a trace; return the kernels in it."""
     kind = observer.workload.options.get(TRACE_OPTION)
     if kind is None or not isinstance(observer.plan, Served):
         return ()

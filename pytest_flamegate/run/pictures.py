@@ -53,11 +53,7 @@ def draw(
     again: str,
     directory: Path,
 ) -> Pictures:
-    """Draw a run; a page shows ``verdict`` and ``again``, the command that measures it again.
-
-    ``directory`` is that of the published run. Raises ``ReceiptError`` if the baseline's profile
-    cannot be read.
-    """
+    """Draw a run; its page shows ``verdict`` and the command that measures it ``again``."""
     run = sealed.run
     difference, head = difference_of(run, verdict), run.head
     bricks = drawn = None

@@ -141,10 +141,7 @@ def pair_changes(
 
 
 def rows(results: Sequence[ResultView]) -> list[RunReport]:
-    """Return the rows of the summary table.
-
-    A workload that several tests ask for has a row for each, labelled with the test.
-    """
+    """Return the rows of the summary; a workload of several tests has a row for each."""
     count = Counter(one.report.name for one in results)
     return [
         replace(one.report, name=one.node) if count[one.report.name] > 1 else one.report
@@ -160,10 +157,7 @@ def summary_lines(
     width: int,
     colour: bool,
 ) -> list[str]:
-    """Return the table of all verdicts, the bricks, and the baselines that were accepted.
-
-    ``nodes`` are those that the command to accept names, if a run has no baseline.
-    """
+    """Return the table of verdicts, the bricks, and how to accept ``nodes`` without a baseline."""
     settings = hints.settings
     waits = settings.against is None and any(one.waits for one in results)
     lines = summary(
@@ -236,10 +230,7 @@ def write_report(path: Path, reported: Sequence[RunReport], settings: Settings) 
 
 
 def report_results(results: Sequence[ResultView], settings: Settings) -> list[RunReport]:
-    """Return the workloads that were gated in this session; of one gated twice, the last run.
-
-    The flame graph of a run that a worker measured is read.
-    """
+    """Return the workloads gated in this session; of one gated twice, the last run."""
     found = []
     for one in {one.report.name: one.report for one in results}.values():
         report = one

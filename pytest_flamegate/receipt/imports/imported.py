@@ -162,10 +162,7 @@ class FigurePair:
 
 @dataclass(frozen=True, slots=True)
 class ImportComparison:
-    """The comparable figures, those of one name and different formulas, and the rest.
-
-    ``alone`` names the figures that only one side has, with their statistic.
-    """
+    """The comparable figures, those of other formulas, and ``alone`` those of one side."""
 
     pairs: tuple[FigurePair, ...]
     differing: tuple[FormulaDifference, ...]
@@ -189,10 +186,7 @@ def compare_results(
 
 
 def convert_metrics(metrics: Sequence[Metric]) -> tuple[ImportedMetric, ...]:
-    """Return the wall-clock figures of flamegate's own evidence in the form of imported ones.
-
-    They are medians, except for the rate of all tokens over all time.
-    """
+    """Return the wall-clock figures of flamegate's own evidence in the form of imported ones."""
     return tuple(_convert(each) for each in metrics if each.clock == "wall" and each.value > 0)
 
 
