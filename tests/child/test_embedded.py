@@ -6,7 +6,6 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +18,6 @@ from pytest_flamegate.child.embedded.transformer import (
     Transformer,
     encode,
     load,
-    read_weights,
-    unpack_tq2_0,
 )
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL, WORKLOADS
@@ -82,21 +79,6 @@ def test_sums_in_both_notations(model: Transformer, a: int) -> None:
         assert answer(model, f"What is {a}+{b}?", 14) == f" {a}+{b} is {a + b}."
 
 
-def test_no_step_is_run_after_the_last_token(
-    model: Transformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    embedded: list[int] = []
-    embed = kernels.embed
-
-    def watch(table: FloatArray, token: int) -> FloatArray:
-        embedded.append(token)
-        return embed(table, token)
-
-    monkeypatch.setattr(kernels, "embed", watch)
-    assert list(model.generate("The gate", 3)) == [*b" st"]
-    assert embedded == [256, *b"The gate", *b" s"]
-
-
 def test_two_sequences_at_once_do_not_mix(model: Transformer) -> None:
     passage, total = model.generate("The gate", 12), model.generate("What is 4+5?", 10)
     mixed = [token for pair in zip(passage, total, strict=False) for token in pair]
@@ -133,50 +115,6 @@ def test_text_survives_encoding(text: str) -> None:
         encode("a\ud800")
 
 
-def pack(weights: list[list[int]], scale: float) -> bytes:
-    """Pack rows of -1, 0, +1 as ggml's TQ2_0 does, one value at a time."""
-    packed = b""
-    for row in weights:
-        for start in range(0, len(row), 256):
-            codes = bytearray(64)
-            for at, weight in enumerate(row[start : start + 256]):
-                half, within = divmod(at, 128)
-                quarter, byte = divmod(within, 32)
-                codes[half * 32 + byte] |= (weight + 1) << (2 * quarter)
-            packed += bytes(codes) + struct.pack("<e", scale)
-    return packed
-
-
-def test_unpacking_gives_every_weight_its_place() -> None:
-    rng = np.random.default_rng(3)
-    weights = rng.integers(-1, 2, (5, 512)).tolist()
-    matrix = unpack_tq2_0(np.frombuffer(pack(weights, 0.25), np.uint8), rows=5)
-    assert matrix.scales.tolist() == [[0.25] * 5] * 2
-    assert matrix.signs.transpose(2, 0, 1).reshape(5, 512).tolist() == weights
-    assert matrix.signs.dtype == np.float32
-    assert matrix.signs.flags.c_contiguous
-
-
-@pytest.mark.parametrize(
-    "packed",
-    [b"\xff" * 64 + struct.pack("<e", 1.0), bytes(64) + struct.pack("<e", float("nan"))],
-    ids=["fourth code", "scale not a number"],
-)
-def test_weights_that_are_not_ternary(packed: bytes) -> None:
-    with pytest.raises(ValueError, match="not ternary"):
-        unpack_tq2_0(np.frombuffer(packed, np.uint8), rows=1)
-
-
-def test_shapes_are_those_of_the_card() -> None:
-    weights = read_weights(SHIPPED_MODEL)
-    config = weights.config
-    assert (config.width, config.layers, config.ffn_width) == (512, 4, 1024)
-    assert (config.heads, config.kv_heads, config.context) == (8, 4, 512)
-    for layer in weights.layers:
-        assert layer.attn_qkv.signs.shape == (2, 256, 1024)
-        assert set(np.unique(layer.attn_qkv.signs).tolist()) == {-1.0, 0.0, 1.0}
-
-
 def u32_key(name: bytes, value: int) -> bytes:
     return name + struct.pack("<II", 4, value)
 
@@ -201,12 +139,20 @@ def test_other_models_are_rejected(tmp_path: Path, old: bytes, new: bytes, reaso
 
 
 @pytest.mark.parametrize(
-    ("tensor", "word"), [("blk.1.ffn_down", "ternary"), ("output_norm", "nite")]
+    ("tensor", "start", "spoilt", "word"),
+    [
+        ("blk.1.ffn_down", 0, b"\xff" * 64, "ternary"),
+        ("blk.1.ffn_down", 64, struct.pack("<e", math.nan), "ternary"),
+        ("output_norm", 0, b"\xff" * 64, "nite"),
+    ],
+    ids=["fourth code", "scale not a number", "norm not a number"],
 )
-def test_spoilt_weights_are_rejected(tmp_path: Path, tensor: str, word: str) -> None:
+def test_spoilt_weights_are_rejected(
+    tmp_path: Path, tensor: str, start: int, spoilt: bytes, word: str
+) -> None:
     info = next(t for t in read_header(SHIPPED_MODEL).tensors if t.name == f"{tensor}.weight")
-    data = bytearray(SHIPPED_MODEL.read_bytes())
-    data[info.offset : info.offset + 64] = b"\xff" * 64
+    data, at = bytearray(SHIPPED_MODEL.read_bytes()), info.offset + start
+    data[at : at + len(spoilt)] = spoilt
     path = tmp_path / "spoilt.gguf"
     path.write_bytes(data)
     with pytest.raises(ToolError, match=f"E_MODEL_UNSUPPORTED.*{word}"):

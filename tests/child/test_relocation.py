@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -77,32 +78,48 @@ def trees(tmp_path: Path) -> Trees:
     return Trees(tmp_path)
 
 
-EDITABLE = """
+FINDER = """
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 
-class EditableFinder:
-    mapping = {mapping}
+class Finder:
     @classmethod
     def find_spec(cls, fullname, path=None, target=None):
-        for name, place in cls.mapping.items():
-            if fullname == name or fullname.startswith(name + "."):
-                base = Path(place, *fullname.removeprefix(name).split(".")[1:])
-                for file in (base / "__init__.py", *(Path(f"{{base}}{{s}}") for s in {suffixes})):
-                    if file.exists():
-                        return spec_from_file_location(fullname, file)
-        return None
+{body}
 
-sys.meta_path.append(EditableFinder)
+sys.meta_path.append(Finder)
 """
+EDITABLE = """
+for name, place in {mapping}.items():
+    if fullname == name or fullname.startswith(name + "."):
+        base = Path(place, *fullname.removeprefix(name).split(".")[1:])
+        for file in (base / "__init__.py", *(Path(f"{{base}}{{s}}") for s in {suffixes})):
+            if file.exists():
+                return spec_from_file_location(fullname, file)
+"""
+NAMESPACE = """
+if fullname == "space":
+    spec = ModuleSpec(fullname, None, is_package=True)
+    spec.submodule_search_locations = [sys.argv[1] + "/ns", "__editable__.placeholder"]
+    return spec
+"""
+ODD = """
+if fullname == "odd":
+    return ModuleSpec(fullname, cls(), origin=sys.argv[1] + "/odd.py")
+"""
+
+
+def finder(body: str) -> str:
+    """Return code that adds a finder with this ``find_spec``."""
+    return FINDER.format(body=indent(body, " " * 8))
 
 
 def editable(mapping: dict[str, Path]) -> str:
     """Return code that makes these names importable the way setuptools' editable installs do."""
     places = {name: str(place) for name, place in mapping.items()}
-    return EDITABLE.format(mapping=places, suffixes=[".py", SUFFIX])
+    return finder(EDITABLE.format(mapping=places, suffixes=[".py", SUFFIX]))
 
 
 # Name: files of both sides, files of one side, entries of the path, code, values that it sets.
@@ -182,25 +199,11 @@ def test_finder_of_an_editable_install(trees: Trees) -> None:
     assert found == {"one": "checkout", "two": "checkout", "path": path}
 
 
-NAMESPACE_FINDER = """
-import sys
-from importlib.machinery import ModuleSpec
-class Finder:
-    @classmethod
-    def find_spec(cls, fullname, path=None, target=None):
-        if fullname == "space":
-            spec = ModuleSpec(fullname, None, is_package=True)
-            spec.submodule_search_locations = [sys.argv[1] + "/ns", "__editable__.placeholder"]
-            return spec
-sys.meta_path.append(Finder)
-"""
-
-
 def test_namespace_package_of_a_finder(trees: Trees) -> None:
     trees.both("ns/mine.py")
-    assert trees.side("space.mine", NAMESPACE_FINDER) == "checkout"
+    assert trees.side("space.mine", finder(NAMESPACE)) == "checkout"
     shutil.rmtree(trees.checkout / "ns")
-    assert "No module named 'space'" in trees.side("space", NAMESPACE_FINDER)
+    assert "No module named 'space'" in trees.side("space", finder(NAMESPACE))
 
 
 def test_strict_editable_install(trees: Trees) -> None:
@@ -322,23 +325,11 @@ def test_base_that_loads_nothing_of_the_checkout(trees: Trees, tmp_path: Path) -
     assert trees.run("import bench", path=path) == {}
 
 
-ODD_LOADER = """
-import sys
-from importlib.machinery import ModuleSpec
-class Odd:
-    @classmethod
-    def find_spec(cls, fullname, path=None, target=None):
-        if fullname == "odd":
-            return ModuleSpec(fullname, cls(), origin=sys.argv[1] + "/odd.py")
-sys.meta_path.append(Odd)
-"""
-
-
 def test_loader_that_cannot_be_moved(trees: Trees) -> None:
     trees.both("odd.py")
-    code, problem = trees.side("odd", ODD_LOADER)
+    code, problem = trees.side("odd", finder(ODD))
     assert code == "E_CANNOT_RELOCATE"
-    assert "Odd" in problem
+    assert "Finder" in problem
 
 
 @pytest.mark.parametrize("prefix", [False, True])

@@ -50,7 +50,6 @@ class FakeNvml:
     driver: str = DRIVER
     version: str = f"12.{DRIVER}"
     raises: dict[str, Exception] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
     NVMLError_NotFound: type[NVMLError] = NotFoundError
     _clock_us: int = 0
 
@@ -59,7 +58,6 @@ class FakeNvml:
             raise AttributeError(name)
 
         def call(*arguments: Any) -> Any:
-            self.asked.append(name)
             if name in self.raises:
                 raise self.raises[name]
             return self.functions()[name.removeprefix("nvml")](*arguments)

@@ -257,32 +257,21 @@ def join_children(machine: Machine) -> None:
     machine.nvml.functions = functions  # type: ignore[method-assign]
 
 
-def test_a_served_engine_on_a_gpu_is_observed_on_it(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    join_children(machine)
-    watched = forked(tmp_path, sleepy)
-    watched.devices = machine.watch
-    runs = [watched.run_timed(0.02), watched.run_timed(0.02)]
-    devices = watched.observation().device
-    assert devices is not None
-    assert [run.pid for run in devices.runs] == [run.pid for run in runs]
-    assert all(run.active and run.on[0].seen_by == "pid" for run in devices.runs)
-    assert not list(devices.find_missing())
-    assert not list(devices.find_contradictions())
-
-
-def test_a_program_on_a_gpu_is_observed_while_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["served", "program"])
+def test_an_engine_on_a_gpu_is_observed_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(gpu_watch, "INTERVAL_S", 0.02)
     machine = Machine(tmp_path)
     join_children(machine)
     code = "import time\nfor i in range(4): print(i, end=' ', flush=True); time.sleep(0.2)"
-    watched = observer(command_workload(tmp_path, code, token_unit="word"))
+    program = observer(command_workload(tmp_path, code, token_unit="word"))
+    watched = program if kind == "program" else forked(tmp_path, sleepy)
     watched.devices = machine.watch
-    run = watched.run_timed(0.1)
+    runs = [watched.run_timed(0.02) for _ in range(2)]
     devices = watched.observation().device
     assert devices is not None
-    assert [each.pid for each in devices.runs] == [run.pid]
-    assert devices.runs[0].active
+    assert [run.pid for run in devices.runs] == [run.pid for run in runs]
+    assert all(run.active and run.on[0].seen_by == "pid" for run in devices.runs)
+    assert not [*devices.find_missing(), *devices.find_contradictions()]
     assert "flamegate-devices" not in {thread.name for thread in threading.enumerate()}

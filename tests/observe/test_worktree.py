@@ -325,20 +325,10 @@ def test_the_worktree_of_a_killed_run_is_removed(
     assert state(project) == before
 
 
-def test_worktrees_of_others_stay(project: Path, temporary: Path, tmp_path: Path) -> None:
+def test_worktrees_of_others_stay(project: Path, tmp_path: Path) -> None:
     git(project, "worktree", "add", "-q", "--detach", str(tmp_path / "theirs"))
     git(project, "worktree", "add", "-q", "--detach", str(tmp_path / "unmounted"))
     (tmp_path / "unmounted").rename(tmp_path / "away")
-    machine, _, rest = (
-        killed(project, temporary).parent.name.removeprefix("flamegate-").partition("-")
-    )
-    names = (
-        "flamegate-mine",
-        f"flamegate-{'0' * 8}-{rest}",
-        f"flamegate-{machine}-{os.getpid()}-0-a",
-    )
-    for name in names:
-        (temporary / name).mkdir()
     with open_checkout(project, "HEAD") as first, open_checkout(project, "HEAD") as second:
         assert first.root.exists()
         assert second.root.exists()
@@ -346,25 +336,25 @@ def test_worktrees_of_others_stay(project: Path, temporary: Path, tmp_path: Path
     listed = git(project, "worktree", "list")
     assert str(tmp_path / "theirs") in listed
     assert str(tmp_path / "unmounted") in listed
-    for name in names:
-        (temporary / name).rmdir()  # raises if it is gone
 
 
 def test_homes_and_scratch_of_dead_processes_are_removed(temporary: Path, project: Path) -> None:
     """A reused process id is another owner."""
     mine = worktree.make_home(), Path(tempfile.mkdtemp(prefix=scratch.scratch_prefix()))
-    dead = []
+    dead, others = [], [temporary / "flamegate-notes"]
     for path in mine:
         machine, pid, ticks, rest = path.name.removeprefix("flamegate-").split("-")
         dead.append(path.with_name(f"flamegate-{machine}-{pid}-{int(ticks) - 1}-{rest}"))
-    other = temporary / "flamegate-notes"
+        others.append(path.with_name(f"flamegate-{'0' * 8}-{pid}-{int(ticks) - 1}-{rest}"))
+        others.append(path.with_name(f"flamegate-{machine}-{pid}-0-{rest}"))
     for remove in (
         lambda: worktree.remove_abandoned_homes(project / ".git"),
         scratch.sweep_scratch,
     ):
-        for directory in (*dead, other):
+        for directory in (*dead, *others):
             write(directory, {"perf.data": "samples"})
         assert not remove()
-        assert [path.exists() for path in (*mine, *dead, other)] == [True, True, False, False, True]
-    for directory in (*mine, other):
+        assert all(path.exists() for path in (*mine, *others))
+        assert not any(path.exists() for path in dead)
+    for directory in (*mine, *others):
         shutil.rmtree(directory)
