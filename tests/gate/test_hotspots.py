@@ -121,6 +121,7 @@ def test_a_declared_function_has_its_own_threshold() -> None:
 
 
 RENAMED = tuple({**each, "gemv2": each["gemv"], "gemv": 0} for each in PROFILE)
+BESIDE = moved(RENAMED, "rms_norm", 90, "gemv2")
 SPLIT = tuple({**each, "gemv2": each["gemv"] // 2, "gemv": each["gemv"] // 2} for each in PROFILE)
 COPY = moved(PROFILE, "copy", 90, "gemv")
 
@@ -137,6 +138,9 @@ COPY = moved(PROFILE, "copy", 90, "gemv")
         (PROFILE, RENAMED, 1.0, "gemv", "vanished", "pass", "it is gone"),
         (PROFILE, SPLIT, 1.0, "gemv2", "new", "pass", "make up for it"),
         (PROFILE, SPLIT, 1.0, "gemv", "costs_less", "pass", "it costs less"),
+        # Renamed, while a function that stays costs more: that one fails.
+        (PROFILE, BESIDE, 1.1, "gemv2", "new", "inconclusive", "it is new"),
+        (PROFILE, BESIDE, 1.1, "rms_norm", "costs_more", "regressed", "it costs more"),
         # Renamed, and slower by a fifth as well.
         (PROFILE, RENAMED, 1.2, "gemv2", "new", "regressed", "it is new"),
     ],
