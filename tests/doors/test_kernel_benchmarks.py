@@ -1,24 +1,49 @@
 """Tests of pytest-benchmark are gated: each is a workload of its own.
 
-The effects are far larger than any noise, so that no test depends on a quiet machine.
+The measured effects are far larger than any noise, so that no test depends on a quiet machine.
 """
 
 import json
 
 import pytest
 
-from tests.doors.benchmarked import BRIEF, KERNEL, NAME, PLAIN, UNPROFILED, repository
-from tests.doors.project import JUDGED, Project
+from pytest_flamegate.core.errors import ToolError
+from tests.doors.project import IGNORED, JUDGED, Project
+from tests.run.fakes import World
 
-pytestmark = pytest.mark.measures
+KERNEL = "from toy import hash_round\n\n\ndef kernel(x):\n    return hash_round(x, {rounds})\n"
+MARK = 'throughput="10%", elements=lambda start: 100 * start, bytes=800'
+TEST = """\
+import pytest
+
+from kernel import kernel
+
+
+@pytest.mark.flamegate({mark})
+@pytest.mark.parametrize("start", [3])
+def test_kernel(benchmark, start):
+    assert benchmark(kernel, start) > 0
+"""
+NAME = "test_kernels.test_kernel-3"
+UNPROFILED = ("--flamegate", "--flamegate-profiler=none", "-p", "no:cacheprovider")
+BRIEF = ("--benchmark-max-time=0.05", "--benchmark-min-rounds=2")
+PLAIN = "-p no:hypothesispytest"
+"""Options that spare each process a second."""
 
 
 @pytest.fixture
 def kernels(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A repository with one benchmark, committed."""
     monkeypatch.setenv("PYTEST_ADDOPTS", PLAIN)
-    return repository(project)
+    project.write("conftest.py", "")
+    project.write("kernel.py", KERNEL.format(rounds=1000))
+    project.write("test_kernels.py", TEST.format(mark=MARK))
+    project.write(".gitignore", f"{IGNORED}*.json\n")
+    project.commit()
+    return project
 
 
+@pytest.mark.measures
 def test_the_slower_commit_fails_by_the_tests_name(kernels: Project) -> None:
     kernels.write("kernel.py", KERNEL.format(rounds=5000))
     kernels.commit()
@@ -43,6 +68,7 @@ def test_the_slower_commit_fails_by_the_tests_name(kernels: Project) -> None:
     assert kernels.has_one_worktree()
 
 
+@pytest.mark.measures
 def test_a_baseline_is_stored_and_compared_with(kernels: Project) -> None:
     options = (*UNPROFILED, *BRIEF, "--flamegate-budget=1")
     result = kernels.run(*options, "--flamegate-update", "--benchmark-json=told.json")
@@ -57,3 +83,63 @@ def test_a_baseline_is_stored_and_compared_with(kernels: Project) -> None:
     again = kernels.document(NAME)
     assert again["workload"] == first["workload"]
     assert again["nonce"] != first["nonce"]
+
+
+# Nothing is measured
+
+
+@pytest.mark.usefixtures("world")
+def test_without_flamegate_it_is_a_benchmark_as_ever(kernels: Project) -> None:
+    kernels.ask(*BRIEF).assert_outcomes(passed=1)
+    assert not kernels.artifacts.exists()
+    kernels.ask("--benchmark-skip", "--flamegate").assert_outcomes(skipped=1)
+    assert not (kernels.artifacts / "latest").exists()
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        ('tokens_per_second="5%"', "E_MARKER*a benchmark generates no tokens"),
+        ("speed=1", "E_MARKER*no argument 'speed'"),
+        ('workload="1tok", elements=1', "E_MARKER*elements belongs to a benchmark"),
+        ('throughput="5pp"', "E_BAD_THRESHOLD"),
+        ("elements=0", "E_BAD_WORK*elements is 0."),
+        ("elements=1.5", "E_BAD_WORK*elements is 1.5."),
+        ("flops=lambda nobody: 1", "E_BAD_WORK*flops is not known: KeyError: 'nobody'."),
+    ],
+)
+def test_an_error_in_a_marker_is_named(kernels: Project, mark: str, words: str) -> None:
+    kernels.write("test_kernels.py", TEST.format(mark=mark))
+    result = kernels.ask(*UNPROFILED, "--benchmark-disable")
+    is_usage_error = words.startswith("E_MARKER")
+    assert result.ret == (pytest.ExitCode.USAGE_ERROR if is_usage_error else 1)
+    output = result.stderr if is_usage_error else result.stdout
+    output.fnmatch_lines([f"*{words}*"])
+    for unwanted in ("*Traceback*", "*During handling*"):
+        output.no_fnmatch_line(unwanted)
+
+
+def test_a_new_benchmark_has_no_base(
+    kernels: Project, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.fail(ToolError("E_BENCHMARK_NOT_FOUND", "It has no test_new.", ""), times=1)
+    kernels.write(
+        "test_kernels.py", TEST.format(mark='throughput="60%"').replace("_kernel(", "_new(")
+    )
+    options = ("--flamegate-against=HEAD", "--benchmark-disable")
+    monkeypatch.setenv("CI", "true")
+    result = kernels.ask("--flamegate", *options)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*no baseline: NOTHING WAS COMPARED: the workload is new.*"])
+    name = "test_kernels.test_new-3"
+    assert kernels.verdict(name)["verdict"] == "no_baseline"
+    assert "I_NEW_WORKLOAD" in kernels.reasons(name)
+
+
+@pytest.mark.usefixtures("world")
+def test_a_failed_test_and_one_that_benchmarks_twice_are_not_gated(kernels: Project) -> None:
+    twice = "@pytest.mark.flamegate\ndef test_it(benchmark):\n    benchmark(len, [])\n"
+    kernels.write("test_kernels.py", f"import pytest\n\n\n{twice}    benchmark(len, [])\n")
+    kernels.ask(*UNPROFILED, *BRIEF).assert_outcomes(failed=1)
+    assert not (kernels.artifacts / "latest").exists()

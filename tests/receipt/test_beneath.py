@@ -9,7 +9,6 @@ import pytest
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.files import (
     read_beneath,
-    read_bounded,
     require_confined,
 )
 from pytest_flamegate.core.text import Refusal
@@ -71,18 +70,6 @@ def test_odd_entries_in_the_place_of_a_file(tmp_path: Path, name: str, kind: str
     answer = verify_receipt(receipt)
     assert code in {refusal.code for refusal in answer.refusals}
     assert not answer.ok
-
-
-@pytest.mark.parametrize(
-    "path", ["/dev/zero", "/dev/null", "/dev/tty", "/proc/self/mem", "/proc/kmsg", "/proc/self"]
-)
-def test_files_of_the_system(path: str) -> None:
-    if not os.path.lexists(path):
-        pytest.skip(f"there is no {path} here")
-    with pytest.raises(FlamegateError) as raised:
-        read_bounded(Path(path), 1000)
-    assert raised.value.code in {"E_NOT_A_FILE", "E_CANNOT_READ", "E_TOO_LARGE"}
-    assert not verify_receipt(Path(path)).ok
 
 
 def test_all_files_are_of_one_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.receipt import documents
 from pytest_flamegate.receipt.documents import (
     FIELD_CODES,
-    decode_evidence,
     decode_receipt,
     encode_evidence,
     encode_receipt,
@@ -57,13 +56,6 @@ def test_examples_are_valid_and_every_field_has_one() -> None:
         assert field["examples"], name
         assert all(map(VALIDATOR.evolve(schema=field).is_valid, field["examples"])), name
     assert all(find_faults(example) == {} for example in SCHEMA["examples"])
-
-
-def test_a_missing_field_is_named() -> None:
-    for name in SCHEMA["required"]:
-        ((field, refusal),) = find_faults(document(**{name: ...})).items()
-        assert field == name
-        assert refusal.message == f'The receipt is malformed: "{name}" is missing.'
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
@@ -104,25 +96,6 @@ def test_a_fault_has_the_code_of_its_field(code: str, changes: dict[str, Any], w
     assert not VALIDATOR.is_valid(changed)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"kernels": ["i2s_gemv"] * 10_000},
-        {"timestamp": "2025-10-15T19:41:18.920441642+00:00"},
-        {"timestamp": "2025-10-13t12:00:00z"},
-        {"tokens_per_second": 16},
-        {"backend": "CuDa"},
-        {"schema_version": "1.1.0", "kernel_path": "unknown"},
-        {"kernel_path": 5},
-        {"model": {"path": "x", "layers": 2.5}},
-        {"extra": {"anything": [1, None]}},
-    ],
-)
-def test_the_schema_allows_it(changes: dict[str, Any]) -> None:
-    assert find_faults(document(**changes)) == {}
-    assert VALIDATOR.is_valid(document(**changes))
-
-
 def test_a_document_has_one_fault_for_each_field() -> None:
     faults = find_faults(document(kernels=[1] * 100_000, environment={"OS": 1}, model={}))
     assert [each.code for each in faults.values()] == ["E_KERNELS", "E_ENVIRONMENT", "E_MODEL"]
@@ -135,7 +108,7 @@ def test_a_document_has_one_fault_for_each_field() -> None:
 
 ODD: list[Any] = [
     *(None, True, 0, 1, -1, 1.0, 0.5, [], {}, ["x"], [1]),
-    *("", " ", "x", "cpu", "CPU", "1.0", "1.1.0"),
+    *("", " ", "x", "cpu", "CuDa", "1.0", "1.1.0", "unknown", "2025-10-13t12:00:00z"),
 ]
 
 
@@ -188,12 +161,6 @@ def test_figures_that_are_not_finite_are_not_written() -> None:
     metric = replace(bundle().evidence.metrics[0], value=math.nan)
     with pytest.raises(ReceiptError, match="E_CANNOT_ENCODE"):
         encode_evidence(replace(bundle().evidence, metrics=(metric,)))
-
-
-def test_evidence_without_a_receipt_reads_back() -> None:
-    """If no kernel was observed there is no receipt to name."""
-    evidence = replace(bundle().evidence, receipt_sha256="", kernels=(), profile=None)
-    assert decode_evidence(encode_evidence(evidence)) == evidence
 
 
 def test_the_digest_of_tokens_keeps_their_borders() -> None:

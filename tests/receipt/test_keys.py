@@ -43,17 +43,6 @@ def test_a_vector_of_rfc_8032() -> None:
     assert not loaded.verify(signature, b"\x73")
 
 
-def test_a_signature_has_one_form() -> None:
-    """The second half of a signature counts modulo the group's order: only one form counts."""
-    order = 2**252 + 27742317777372353535851937790883648493
-    good = ALICE.sign(b"said")
-    twin = good[:32] + (int.from_bytes(good[32:], "little") + order).to_bytes(32, "little")
-    assert ALICE.public.verify(good, b"said")
-    for bad in (twin, good[:-1], good + b"\0", b"", bytes(64), b"\xff" * 64, bytes(3000)):
-        assert not ALICE.public.verify(bad, b"said")
-    assert not BOB.public.verify(good, b"said")
-
-
 def test_an_encrypted_key() -> None:
     sealed = ALICE.pem(b"secret")
     assert keys.is_encrypted(sealed)

@@ -299,10 +299,3 @@ def test_figures_of_other_tools_and_sources_are_compared_with_their_own() -> Non
     one, two = (replace(TPOT, formula=f"{source}:decode_ms/median") for source in ("a", "b"))
     assert formulas.differing_formulas([one, two], [two]) == []
     assert formulas.differing_formulas([one], [two]) != []
-
-
-def test_formulas_have_a_meaning_in_words() -> None:
-    assert all(meaning_of(formula) == words for formula, words in formulas.MEANINGS.items())
-    found = meaning_of("llama.cpp:perf:(n-1)/decode-time/median")
-    assert found == formulas.MEANINGS["(n-1)/decode-time"]
-    assert meaning_of("unknown") is None

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.receipt import Grade, Verification, keys, verify_receipt
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.sign import (
     MAX_SIGNATURES,
     SUBJECTS,
@@ -20,7 +20,6 @@ from pytest_flamegate.receipt.sign import (
     Signature,
     check_signature,
     encode_envelope,
-    encode_message,
     encode_statement,
     hash_files,
     read_envelope,
@@ -67,13 +66,6 @@ def codes(answer: Verification) -> list[str]:
     return [refusal.code for refusal in answer.refusals]
 
 
-def test_a_signed_and_observed_receipt_is_attested() -> None:
-    answer = verify(SIGNED, A)
-    assert (answer.ok, answer.grade, answer.warnings) == (True, Grade.ATTESTED, ())
-    assert answer.signed_by == ALICE.public.keyid
-    assert "who said it, not that it happened" in answer.ceiling
-
-
 @pytest.mark.parametrize(
     ("attestation", "trusted", "code"),
     [
@@ -108,7 +100,9 @@ def test_one_trusted_key_and_one_signature_are_enough() -> None:
     assert signers == [ALICE.public.keyid, BOB.public.keyid]
     for envelope, trusted in ((SIGNED, (B, A)), (both, (A,)), (both, (B,)), (both, (C, B))):
         assert verify(envelope, *trusted).grade is Grade.ATTESTED
-    assert verify(both, B, A).signed_by == BOB.public.keyid
+    answer = verify(both, B, A)
+    assert (answer.ok, answer.warnings, answer.signed_by) == (True, (), BOB.public.keyid)
+    assert "who said it, not that it happened" in answer.ceiling
     assert codes(verify(both, C)) == ["E_SIGNATURE_UNTRUSTED"]
 
 
@@ -241,11 +235,6 @@ def test_no_signature_is_added_that_would_not_be_read() -> None:
 BODY = base64.b64encode(STATEMENT).decode()
 
 
-def test_the_signed_message_counts_bytes() -> None:
-    assert encode_message("ä", b"\xff\0") == b"DSSEv1 2 \xc3\xa4 2 \xff\0"
-    assert Envelope(b"", "", ()).message == b"DSSEv1 0  0 "
-
-
 def test_both_alphabets_are_read_and_unknown_fields_are_ignored() -> None:
     for text in ("-_8=", "+/8="):
         fields = {"payload": text, "payloadType": "ä", "signatures": [{"sig": text, "x": 1}]}
@@ -307,13 +296,3 @@ def test_mutated_attestations_and_keys_get_an_answer(seed: int, count: int) -> N
     found = Counter(answers(seed, count))
     expected = {"E_SIGNATURE_ENVELOPE", "E_SIGNATURE_UNTRUSTED", "E_SIGNATURE_SUBJECT", "E_BAD_KEY"}
     assert expected <= found.keys() <= {"good", *expected}
-
-
-@pytest.mark.parametrize("length", [0, 64, 4096])
-def test_noise_is_an_error(length: int) -> None:
-    noise = random.Random(length).randbytes(length)
-    for read in (read_envelope, read_statement):
-        with pytest.raises(ReceiptError, match="E_SIGNATURE_ENVELOPE"):
-            read(noise)
-    with pytest.raises(FlamegateError, match="E_BAD_KEY"):
-        keys.load_private_key(noise, b"secret")

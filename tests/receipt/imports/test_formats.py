@@ -1,7 +1,6 @@
 """Results of other tools: each file is recognised by one reader and read by its formulas."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -267,14 +266,6 @@ def test_results_of_one_tool_are_compared_figure_by_figure() -> None:
     assert slower.better is False
     assert found["output_tokens_per_second", "total"].better is True
     assert found[TPOT, "median"].better is None
-
-
-def test_a_mean_is_not_compared_with_a_median() -> None:
-    [result] = read(SERVE)
-    mean = [each for each in result.metrics if each.statistic == "mean"]
-    compared = compare_results(mean, [replace(each, statistic="median") for each in mean])
-    assert not compared.pairs
-    assert {f"{TPOT} (mean)", f"{TPOT} (median)"} <= set(compared.alone)
 
 
 def test_our_own_figures_are_medians_of_the_wall_clock() -> None:
