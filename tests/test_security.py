@@ -37,12 +37,10 @@ def calls(tree: ast.AST) -> Iterator[tuple[ast.Call, str]]:
 
 def uses(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
     """Whatever is called, and every module and ``module.name`` that is imported."""
-    for node, name in calls(tree):
-        yield node, name
-        if name.endswith(("import_module", "__import__")) and isinstance(
-            node.args[0], ast.Constant
-        ):
-            yield node, str(node.args[0].value)
+    for call, name in calls(tree):
+        yield call, name
+        if name.endswith(("import_module", "__import__")):
+            yield from ((call, str(n.value)) for n in call.args if isinstance(n, ast.Constant))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node, each.name) for each in node.names)
