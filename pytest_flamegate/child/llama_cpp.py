@@ -104,10 +104,7 @@ def _count_log_bytes() -> int:
 
 
 def _find_log_error(start: int) -> str:
-    """Return the error in llama.cpp's log, which the observer directs to a file.
-
-    Empty if there is none, or if standard error cannot be read again.
-    """
+    """Return the error in llama.cpp's log file; empty if there is none, or no such file."""
     try:
         log = os.pread(2, _LOG_BYTES, start).decode("utf-8", "replace")
     except OSError:
@@ -120,10 +117,7 @@ def _find_log_error(start: int) -> str:
 
 
 class LlamaCppServer:
-    """Generates by asking the server in this process, which decodes on a thread of its own.
-
-    ``facts`` describe the library.
-    """
+    """Generates by asking the server in this process, which decodes on a thread of its own."""
 
     def __init__(self, server: Any, seed: int, facts: Mapping[str, str]) -> None:
         self.facts = facts

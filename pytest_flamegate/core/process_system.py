@@ -282,10 +282,7 @@ def is_loopback(host: str) -> bool:
 
 
 def find_server(host: str, port: int) -> int | None:
-    """Return the process that answers there, the oldest of those that share the socket.
-
-    None if it is on another machine, or if this user may not see it.
-    """
+    """Return the oldest process that answers there; None if it is elsewhere or not visible."""
     if not is_loopback(host):
         return None
     # Field 19 is the time of its start; a process that has ended has no fields.

@@ -32,10 +32,7 @@ class Progress:
         self._began_s = time.monotonic()
 
     def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
-        """Show the phase, for example ``timing``, and ``detail``: ``5 processes``.
-
-        ``remaining_s`` is None if nothing is known about how long the phase will take.
-        """
+        """Show the phase and ``detail`` (``5 processes``); ``remaining_s`` is None if not known."""
 
     def end(self) -> None:
         """Stop the clock; the bar is full."""

@@ -151,10 +151,7 @@ def one_line(message: str) -> str:
 
 
 def quote(value: object) -> str:
-    """Return ``value`` as one short line of printable ASCII, safe for terminals and logs.
-
-    A value of a receipt may hold terminal escapes, line breaks or a megabyte.
-    """
+    """Return ``value``, which may be anything, as one short line of printable ASCII."""
     if isinstance(value, str):
         text = _quoted(value, _SHOWN_CHARACTERS)
         # An emoji is one character, and twelve if it is escaped.

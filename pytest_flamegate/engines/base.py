@@ -174,10 +174,7 @@ class Engine:
     def complete(
         self, workload: Workload, facts: Mapping[str, str], known: Mapping[str, object] | None
     ) -> Workload:
-        """Return ``workload`` completed from the ``facts`` of that process.
-
-        ``known`` is the recipe of the run that it is compared with, None if there is none.
-        """
+        """Return ``workload`` completed from that process's ``facts``, or as ``known`` says."""
         return workload
 
 

@@ -123,9 +123,6 @@ class LlamaCpp(Engine):
 
 
 def context_for(workload: Workload) -> int:
-    """Return a context in tokens that holds the prompt and the answer, up to 8,192.
-
-    A text has at most as many tokens as bytes, except for a few that begin it.
-    """
+    """Return a context for prompt and answer, up to 8,192: a token has at least one byte."""
     needed = len(workload.prompt.encode()) + workload.max_tokens + _SPARE_TOKENS
     return min(-(-needed // _CONTEXT_STEP) * _CONTEXT_STEP, _MAX_DEFAULT_CONTEXT)

@@ -61,10 +61,7 @@ class OpenAI(base.Engine):
         return bool(_PYTHON.fullmatch(program))
 
     def validate(self, workload: Workload) -> None:
-        """Raise ``UsageError`` unless there is one usable server and the request is ours.
-
-        Its codes: ``E_NO_SERVER``, ``E_UNKNOWN_PLACEHOLDER``, ``E_BAD_VALUE``.
-        """
+        """Raise ``UsageError`` unless there is one usable server and the request is ours."""
         options = workload.options
         if ("serve" in options) == ("url" in options):
             which = "both serve and url" if "serve" in options else "neither serve nor url"

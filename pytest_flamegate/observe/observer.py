@@ -118,10 +118,7 @@ class Observer:
         return tuple(self._runs)
 
     def warm_up(self, *, reference: bool = True) -> engine_process.ProcessTime:
-        """Run once without recording: the first process finds cold caches and a slow clock.
-
-        Returns how long such a process takes. ``reference`` warms the reference kernel up too.
-        """
+        """Run once unrecorded, because caches are cold; return how long a process takes."""
         began_s = time.monotonic()
         if not isinstance(self.plan, Lasting):
             run, _ = self._run_streamed("timed", self.plan)

@@ -115,10 +115,7 @@ class ArtifactStore:
         )
 
     def require_writable(self, machine_id: str | None = None) -> None:
-        """Raise ToolError if a run, or a baseline of ``machine_id``, could not be stored.
-
-        Leftovers of killed writers are removed first.
-        """
+        """Remove leftovers; raise ToolError if a run, or a baseline, could not be stored."""
         self.sweep()
         store.require_writable(self._own(self.root / "latest"))
         if machine_id is not None:

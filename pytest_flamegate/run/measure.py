@@ -227,7 +227,7 @@ class _Pairs(_MeasuringLoop):
             done < at_least
             or (done < until_done and self.budget.spent < 1.0)
             or self.budget.spent < until_spent
-            or (self._has_few_samples and self.budget.spent < self.limit)
+            or (self.budget.spent < self.limit and any(each.has_few_samples for each in self.sides))
         ):
             for side in self.sides:
                 side.profile_once(processes.PAIRS_PROFILED_S)
@@ -244,10 +244,6 @@ class _Pairs(_MeasuringLoop):
             side.bricks_undecided = True
         self.clock_bricks()
         return True
-
-    @property
-    def _has_few_samples(self) -> bool:
-        return any(side.has_few_samples for side in self.sides)
 
     @property
     def _has_all_profiles(self) -> bool:

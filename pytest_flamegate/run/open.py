@@ -268,10 +268,7 @@ _NOTHING_TO_COMPARE = frozenset({"not_comparable", "dishonest", "error"})
 def compare_opened(
     base: OpenedProfile, head: OpenedProfile, *, paired: bool = False
 ) -> difference.ProfileDifference:
-    """Compare two profiles, by the cost of a token if both have evidence, else by shares.
-
-    ``paired``: the two were measured in pairs. Raises ``UndecidedError`` ``E_NO_SAMPLES``.
-    """
+    """Compare by the cost of a token if both have evidence, else by shares; ``E_NO_SAMPLES``."""
     costs: tuple[float | None, float | None] = (None, None)
     error = 0.0
     if base.evidence is not None and head.evidence is not None:

@@ -191,11 +191,7 @@ def make_brick_view(
     bandwidth: Bandwidth | None = None,
     directory: Path = Path(),
 ) -> tuple[BrickView | None, tuple[str, ...]]:
-    """Return the table of bricks, and the tree of one token if its calls are known.
-
-    The view also has the part of the memory ``bandwidth`` that decode reached, and the command
-    that shows the bricks of ``directory``. The settings decide how many bricks are shown.
-    """
+    """Return the table of bricks, and the tree of one token if its ``calls`` are known."""
     if not evidence.bricks:
         return None, ()
     try:

@@ -103,9 +103,7 @@ class Session:
 
         A workload that was measured before in this session is judged again, not measured. Its
         thresholds are those of the test; ``call`` is measured instead of its engine if it is given.
-
-        Raises:
-            KeyboardInterrupt: The only exception that passes through; SIGTERM is made one.
+        Only KeyboardInterrupt passes through; SIGTERM is made one.
         """
         task = Task(workload, call, self.settings.against)
         store = self.bench.store

@@ -93,11 +93,7 @@ class Weights:
 
 
 def read_weights(path: Path) -> Weights:
-    """Read and unpack the model at ``path``.
-
-    Raises ``ToolError``: the errors of ``read_header``, and E_MODEL_UNSUPPORTED for a sound
-    file of a kind that this engine does not run.
-    """
+    """Read and unpack the model at ``path``; ``ToolError`` if it is broken or unsupported."""
     header = read_header(path)
     config = _config(header)
     reader = _Reader(header)
@@ -237,10 +233,7 @@ class Transformer:
     idle_caches: list[Cache] = field(default_factory=list, repr=False)
 
     def generate(self, prompt: str, max_tokens: int) -> Iterator[int]:
-        """Yield the ids of up to ``max_tokens`` tokens; ends before the end marker.
-
-        Raises ``UsageError`` ``E_CONTEXT_FULL`` if prompt and tokens do not fit.
-        """
+        """Yield ids up to the end marker; ``UsageError`` ``E_CONTEXT_FULL`` if they do not fit."""
         tokens = encode(prompt)
         context = self.weights.config.context
         if max_tokens < 1 or len(tokens) + max_tokens > context:
@@ -311,11 +304,7 @@ class Transformer:
 
 
 def load(path: Path) -> Transformer:
-    """Load the model at ``path``.
-
-    Raises ``ToolError``: E_MODEL_MISSING, E_MODEL_UNREADABLE, E_MODEL_BROKEN,
-    E_MODEL_UNSUPPORTED.
-    """
+    """Load the model at ``path``; ``ToolError`` if it is missing, broken or unsupported."""
     weights = read_weights(path)
     config = weights.config
     exponents = np.arange(0, config.head_width, 2, dtype=np.float64) / config.head_width

@@ -122,7 +122,7 @@ def _check_order(case: Submission) -> Iterator[str]:
             after_s = _lasted_after_start_s(earlier, lasted_s)
             if after_s > apart_s * (1 + RATE_SLACK) + TICK_SLACK_S:
                 yield f"Process {later.pid} started {apart_s:.2f} s after a run of {after_s:.2f} s."
-        apart_s = _started_s(later) - _started_s(earlier)
+        apart_s = _parse_seconds(later.started_at) - _parse_seconds(earlier.started_at)
         if lasted_s > apart_s + CLOCK_SET_S:
             yield f"Process {later.pid} is dated {apart_s:,.0f} s after a run of {lasted_s:,.0f} s."
         # The start of a process is dated when it is launched, that of a window when it is asked.
@@ -151,9 +151,9 @@ def _check_windows(case: Submission) -> Iterator[str]:
     "All runs ended before the evidence was written, and began at most 24 hours before.",
 )
 def _check_runs_before_evidence(case: Submission) -> Iterator[str]:
-    created_s = parse_timestamp(case.evidence.created).timestamp()
+    created_s = _parse_seconds(case.evidence.created)
     for run in case.evidence.runs:
-        passed_s, lasted_s = created_s - _started_s(run), _lasted_s(run)
+        passed_s, lasted_s = created_s - _parse_seconds(run.started_at), _lasted_s(run)
         if lasted_s > passed_s + CLOCK_SET_S:
             yield f"Process {run.pid} ran {lasted_s:,.0f} s, but {passed_s:,.0f} s passed."
         if passed_s > MEASURED_WITHIN_S:
@@ -165,7 +165,7 @@ def _check_two_clocks(case: Submission) -> Iterator[str]:
     if case.in_windows:
         return
     offsets_s = [
-        (run.pid, _started_s(run) - run.started_ticks / TICKS_PER_S)
+        (run.pid, _parse_seconds(run.started_at) - run.started_ticks / TICKS_PER_S)
         for run in case.evidence.runs
         if run.started_ticks is not None and not _started_by_profiler(run)
     ]
@@ -216,10 +216,6 @@ def _check_age(case: Submission) -> Iterator[str]:
 def _started_by_profiler(run: Run) -> bool:
     """Whether a profiler started the program, which may take it seconds."""
     return run.role == "profiled" and run.load_ns is None
-
-
-def _started_s(run: Run) -> float:
-    return _parse_seconds(run.started_at)
 
 
 @lru_cache(maxsize=1024)

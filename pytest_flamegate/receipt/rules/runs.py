@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.observe.observation import Block, Run
+from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 from pytest_flamegate.receipt.types import Grade
@@ -137,17 +137,14 @@ def _check_token_times(case: Submission) -> Iterator[str]:
                         f"in a {name} of {outer_ns / 1e6:.1f} ms."
                     )
             if block.decode_tokens is not None:
-                observed = _tokens_after_first_read(block)
+                # Tokens that arrived later than the first one of their sequence.
+                late = (dropwhile(lambda gap: not gap, gaps[1:]) for gaps in block.sequences_ns)
+                observed = sum(1 for _ in chain.from_iterable(late))
                 if block.decode_tokens > observed:
                     yield (
                         f"The run of process {run.pid} counts {block.decode_tokens} tokens in a "
                         f"decode, of which {observed} arrived after its start."
                     )
-
-
-def _tokens_after_first_read(block: Block) -> int:
-    """Return how many tokens arrived later than the first token of their sequence."""
-    return sum(1 for gaps in block.sequences_ns for _ in dropwhile(lambda gap: not gap, gaps[1:]))
 
 
 @CHECKS.rule(
