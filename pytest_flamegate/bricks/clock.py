@@ -127,12 +127,13 @@ class BrickRecording:
                 "The clock went back while bricks were on.",
                 "Run it again, with a clock that never goes back.",
             )
+        ordered = sorted(sums, key=lambda key: (key[0], -1 if key[1] is None else key[1], key[2]))
         return record.Recorded(
             wall_ns=wall_ns,
             sync=sync,
             totals=tuple(
                 sums[key].build_totals(*key, self.categories.get(key[0], "Other"), provenance)
-                for key in sorted(sums, key=_sort_key)
+                for key in ordered
             ),
             lanes=tuple(threads),
             calls=calls,
@@ -183,11 +184,6 @@ def _add_thread(
 def _merge(sums: dict[BrickKey, CallSums], more: dict[BrickKey, CallSums]) -> None:
     for key, row in more.items():
         sums.setdefault(key, CallSums()).merge(row)
-
-
-def _sort_key(key: BrickKey) -> tuple[str, int, str]:
-    name, layer, phase = key
-    return name, -1 if layer is None else layer, phase
 
 
 _switching = Lock()
@@ -278,7 +274,12 @@ class BrickProfiler:
                 self._clock, self._phase, self._buffer, reuses_clocks=self._queue is None
             )
             sys.meta_path.insert(0, self)
-            self._turn_marks_on(self._recording)
+            marks._begin = self._begin
+            marks._end_out_of_order = end_out_of_order
+            marks._declared = self._recording.categories
+            marks._always = self._sync != "none" or self._buffer is not None
+            marks._clock = self._clock
+            self._set_locator(self._recording, has_tasks="asyncio" in sys.modules)
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -301,10 +302,8 @@ class BrickProfiler:
     def recorded(self) -> record.Recorded:
         """Return the record; while on, the record so far, after waiting for the device.
 
-        Raises:
-            UsageError: ``E_BRICKS_STATE`` if the profiler was never on, ``E_BRICK_ARGUMENT`` if
-                counts add up to more than 63 bits.
-            ToolError: ``E_BRICKS_CLOCK`` if the clock went back or device events are invalid.
+        Raises ``E_BRICKS_STATE`` if the profiler was never on, ``E_BRICK_ARGUMENT`` if counts add
+        up to more than 63 bits, ``E_BRICKS_CLOCK`` if the clock or device events are wrong.
         """
         if self._recording is not None:
             return self._take(self._recording)
@@ -322,14 +321,6 @@ class BrickProfiler:
         """Notice, as an import finder that finds nothing, that asyncio is about to be imported."""
         if name == "asyncio" and self._recording is not None:
             self._set_locator(self._recording, has_tasks=True)
-
-    def _turn_marks_on(self, recording: BrickRecording) -> None:
-        marks._begin = self._begin
-        marks._end_out_of_order = end_out_of_order
-        marks._declared = recording.categories
-        marks._always = self._sync != "none" or self._buffer is not None
-        marks._clock = self._clock
-        self._set_locator(recording, has_tasks="asyncio" in sys.modules)
 
     def _set_locator(self, recording: BrickRecording, *, has_tasks: bool) -> None:
         # In this order, so that a call that begins finds the clock in which it ends.

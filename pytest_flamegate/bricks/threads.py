@@ -205,17 +205,11 @@ _ABANDONED = Scope()
 
 
 def end_out_of_order(scope: Scope, thread: ThreadClock, error: object) -> bool:
-    """Close a call that is not the innermost open one of ``thread``.
+    """Close a call that is not the innermost open one; return whether to record it.
 
     The open calls within it never ended: they are counted as unended, and the time of those that
-    ended within them goes to ``scope``.
-
-    Returns:
-        True if the call should still be recorded.
-
-    Raises:
-        UsageError: ``E_BRICK_END`` if the call is not open in ``thread``, unless the engine
-            itself raised ``error``.
+    ended within them goes to ``scope``. Raises ``UsageError`` ``E_BRICK_END`` if the call is not
+    open in ``thread``, unless the engine itself raised ``error``.
     """
     abandoned: list[Scope] = []
     call = thread.top
@@ -237,23 +231,17 @@ def end_out_of_order(scope: Scope, thread: ThreadClock, error: object) -> bool:
 
 def _end_error(scope: Scope, thread: ThreadClock) -> UsageError:
     name, began_in = scope.log.name, scope.log.thread
+    problem = "was ended twice"
+    remedy = "Call brick() or start() for each call, and end it once."
     if scope.parent is _ABANDONED:
-        return UsageError(
-            "E_BRICK_END",
-            f"The brick {name!r} ended after the one around it.",
-            "End bricks in reverse order; do not leave a generator while a brick in it is open.",
+        problem = "ended after the one around it"
+        remedy = (
+            "End bricks in reverse order; do not leave a generator while a brick in it is open."
         )
-    if began_in is not thread and began_in.has_open(scope):
-        return UsageError(
-            "E_BRICK_END",
-            f"The brick {name!r} began in {began_in.name!r} and ended in {thread.name!r}.",
-            "End a brick in the thread and task in which it began.",
-        )
-    return UsageError(
-        "E_BRICK_END",
-        f"The brick {name!r} was ended twice.",
-        "Call brick() or start() for each call, and end it once.",
-    )
+    elif began_in is not thread and began_in.has_open(scope):
+        problem = f"began in {began_in.name!r} and ended in {thread.name!r}"
+        remedy = "End a brick in the thread and task in which it began."
+    return UsageError("E_BRICK_END", f"The brick {name!r} {problem}.", remedy)
 
 
 class ThreadLocator(threading.local):

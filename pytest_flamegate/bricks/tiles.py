@@ -90,11 +90,7 @@ class TileStats:
 
 
 class TileRecorder(BrickProfiler):
-    """Records the tiles of all threads while it is entered.
-
-    Raises:
-        UsageError: ``E_BRICKS_STATE`` if another recorder or ``BrickProfiler`` is on.
-    """
+    """Records the tiles of all threads while it is entered. Raises as ``BrickProfiler`` does."""
 
     def stats(self) -> tuple[TileStats, ...]:
         """Return the figures of each level that has a tile, the largest tiles first."""

@@ -47,10 +47,7 @@ class CallBuffer:
             self._rows.append((extra, key, start_ns, end_ns, self_ns, elements))
 
     def list_calls(self) -> tuple[BrickCall, ...]:
-        """Return the calls in the order in which they began.
-
-        ``parent`` is None if the call around it is no longer in the buffer.
-        """
+        """Return the calls as they began; ``parent`` is None if it is no longer in the buffer."""
         with self._lock:
             rows = list(self._rows)
         rows.sort(key=lambda row: row[0][3])  # by serial number

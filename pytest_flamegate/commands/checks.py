@@ -145,8 +145,7 @@ def _calibrate(
         ("pairs", f"{len(pool)} of the same code, {calibration.pair_s:.2f} s each{few}"),
         ("noise", f"sd {sd_pct:.2f} % a pair, largest {largest_pct:.1f} %"),
         ("budget", "pairs   smallest threshold   decided after (median, unchanged code)"),
-        *_describe_budgets(found, calibration.pair_s),
-        *_describe_rates(found),
+        *_describe_thresholds(found, calibration.pair_s),
         ("ledger", f"{describe_alarms(bound)} at {drop_pct:g} %"),
         ("stored in", relative(stored.path, session.settings.root)),
     )
@@ -155,16 +154,13 @@ def _calibrate(
     return threshold_error(workload.name, found)
 
 
-def _describe_budgets(found: SupportedThresholds, pair_s: float) -> Iterator[tuple[str, str]]:
+def _describe_thresholds(found: SupportedThresholds, pair_s: float) -> Iterator[tuple[str, str]]:
     for row in found.rows:
         held = f"none up to {LADDER[-1]:g} %"
         if row.drop_pct is not None and row.median_pairs is not None:
             after = f"{row.median_pairs} pairs, {row.median_pairs * pair_s:.0f} s"
             held = f"{row.drop_pct:>16g} %   {after}"
         yield f"{row.budget_s:6g} s", f"{row.pairs:5}   {held}"
-
-
-def _describe_rates(found: SupportedThresholds) -> Iterator[tuple[str, str]]:
     rates, drop = found.rates, f"{found.drop_pct:g} %"
     alarms = f"{rates.false_alarm.words} false alarms, {rates.miss.words} misses"
     replays = f"{rates.false_alarm.trials:,} replays of the whole rule"

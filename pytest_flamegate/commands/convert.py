@@ -21,7 +21,7 @@ from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt import baseline, store
 from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
-from pytest_flamegate.receipt.imports.reading import ImportFormat, detect_import_format
+from pytest_flamegate.receipt.imports.reading import detect_import_format
 from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.bricks import BrickView, brick_lines, graph_text
 from pytest_flamegate.report.flame import Drawn
@@ -95,12 +95,19 @@ def declare_bricks(parser: argparse.ArgumentParser) -> None:
 
 
 def run_import(parsed: argparse.Namespace) -> int:
-    """Import a file of results or a profile."""
+    """Import a profile, or write each result of a file as a document: all of them or none."""
     data, name = unpack(read_file(parsed.file)), _choose_name(parsed)
-    results = detect_import_format(data)
-    if results is None:
+    results_format = detect_import_format(data)
+    if results_format is None:
         return _import_profile(data, name, parsed)
-    return _import_results(data, results, name, parsed)
+    results = results_format.read(data)
+    digest = hashlib.sha256(data).hexdigest()
+    file = parsed.file.name.encode("utf-8", "backslashreplace").decode()
+    source = ImportSource(file, results_format.name, digest, utc_now())
+    files = {f"{each.result}.json": encode_imported(each, source) for each in results}
+    directory = _write(files, name, parsed)
+    common.print_text(f"{imported_text(results)}\n{directory}")
+    return 0
 
 
 def run_export(parsed: argparse.Namespace) -> int:
@@ -127,20 +134,6 @@ def _print_or_write(data: bytes, output: Path | None) -> int:
     else:
         store.write_atomic(output, data)
         common.print_text(str(output))
-    return 0
-
-
-def _import_results(
-    data: bytes, results_format: ImportFormat, name: str, parsed: argparse.Namespace
-) -> int:
-    """Write each result of ``data`` as a document of its own, all or none."""
-    results = results_format.read(data)
-    digest = hashlib.sha256(data).hexdigest()
-    file = parsed.file.name.encode("utf-8", "backslashreplace").decode()
-    source = ImportSource(file, results_format.name, digest, utc_now())
-    files = {f"{each.result}.json": encode_imported(each, source) for each in results}
-    directory = _write(files, name, parsed)
-    common.print_text(f"{imported_text(results)}\n{directory}")
     return 0
 
 

@@ -42,14 +42,17 @@ def run(_: argparse.Namespace) -> int:
     )
     probes = {name: make(Setup()).probe() for name, make in profilers.PROFILERS.items()}
     for probe in probes.values():
-        _print_probe(probe, _describe_profiler(probe))
+        kinds = (("Python", probe.sees_python), ("native", probe.sees_native))
+        frames = " and ".join(kind for kind, is_seen in kinds if is_seen)
+        _print_probe(probe, f"{probe.version}, sees {frames} frames, event {probe.event}")
     counts = probe_callgrind()
     _print_probe(counts, f"{counts.version}, instruction counts available", "no instruction counts")
     common.print_text(f"{'allowed':<14} {describe_permissions()}")
+    known = find_known_bandwidth()  # of an earlier run: measuring takes too long for this
     for name, is_good, details in (
         *_check_clocks(),
         _check_gpu(),
-        *_check_bandwidth(),
+        *([("memory", True, f"read at {known.describe()}")] if known is not None else []),
         *_check_directories(),
         _check_embedded_model(),
         *_check_model_search(),
@@ -73,12 +76,6 @@ def _print_probe(probe: Probe, details: str, missing: str = "") -> None:
     common.print_text(f"{probe.profiler:<10} {'ok' if probe.usable else '--'}  {details}")
     for line in more:
         common.print_text(f"{'':<14} {line}")
-
-
-def _describe_profiler(probe: Probe) -> str:
-    kinds = (("Python", probe.sees_python), ("native", probe.sees_native))
-    frames = " and ".join(kind for kind, is_seen in kinds if is_seen)
-    return f"{probe.version}, sees {frames} frames, event {probe.event}"
 
 
 def _describe_choice(setup: Setup, probes: dict[str, Probe]) -> list[str]:
@@ -127,12 +124,6 @@ def _check_gpu() -> Check:
         return "gpu", False, f"{missing} Receipts say cpu; pip install 'pytest-flamegate[gpu]'"
     names = ", ".join(escape_name(device.name, 80) for device in devices.devices)
     return "gpu", True, f"{names}, driver {devices.kernel_driver}"
-
-
-def _check_bandwidth() -> list[Check]:
-    """Return the bandwidth that a run measured here before; measuring takes too long for this."""
-    known = find_known_bandwidth()
-    return [] if known is None else [("memory", True, f"read at {known.describe()}")]
 
 
 def _check_directories() -> list[Check]:

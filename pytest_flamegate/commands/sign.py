@@ -1,14 +1,11 @@
 """``flamegate keygen`` and ``flamegate sign``: sign a receipt, its evidence and its profile."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
 from contextlib import nullcontext
 from getpass import getpass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import ReceiptError, UsageError
@@ -24,10 +21,6 @@ from pytest_flamegate.receipt.sources import (
     read_sources,
 )
 from pytest_flamegate.receipt.store import LOCK_TIMEOUT_S
-
-if TYPE_CHECKING:
-    from pytest_flamegate.receipt.keys import PrivateKey
-
 
 NAME = "flamegate.key"
 PASSPHRASE = "FLAMEGATE_KEY_PASSPHRASE"
@@ -134,7 +127,14 @@ def run(parsed: argparse.Namespace) -> int:
         files = _read_honest(parsed.receipt, grade)
         _write_predicate(parsed.receipt, files, parsed.predicate)
         return 0
-    key = _private_key(parsed.key)
+    from pytest_flamegate.receipt import keys  # the predicate needs no cryptography
+
+    pem = keys.read_key_file(parsed.key)
+    key = keys.load_private_key(pem, passphrase() if keys.is_encrypted(pem) else None)
+    if parsed.key.stat().st_mode & 0o077:
+        common.print_text(
+            f"note: other users of this machine may read {parsed.key}; run: chmod 600 {parsed.key}"
+        )
     path = parsed.receipt.parent / ATTESTATION_NAME
     # Runs and other signers of this directory hold the same lock.
     above = parsed.receipt.parent.resolve().parent
@@ -146,18 +146,6 @@ def run(parsed: argparse.Namespace) -> int:
         store.write_atomic(path, statement.sign_files(files, key, present))
     common.print_text(f"{path}\nsigned by {key.public.keyid}")
     return 0
-
-
-def _private_key(path: Path) -> PrivateKey:
-    from pytest_flamegate.receipt import keys
-
-    pem = keys.read_key_file(path)
-    key = keys.load_private_key(pem, passphrase() if keys.is_encrypted(pem) else None)
-    if path.stat().st_mode & 0o077:
-        common.print_text(
-            f"note: other users of this machine may read {path}; run: chmod 600 {path}"
-        )
-    return key
 
 
 def _read_honest(path: Path, grade: Grade) -> dict[str, bytes]:

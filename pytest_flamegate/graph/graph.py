@@ -126,12 +126,7 @@ class ExecutionGraph:
         return self._parents[number]
 
     def add_node(self, node: Node) -> int:
-        """Add a node and return its number.
-
-        Raises:
-            UsageError: ``E_GRAPH_NODE`` for one time without the other or an end before the
-                start, ``E_GRAPH_SIZE`` beyond ``MAX_NODES``.
-        """
+        """Add a node and return its number. Raises ``E_GRAPH_NODE`` or ``E_GRAPH_SIZE``."""
         start_ns, end_ns = node.start_ns, node.end_ns
         if (start_ns is None) != (end_ns is None) or (start_ns or 0) > (end_ns or 0):
             raise UsageError(
@@ -150,10 +145,8 @@ class ExecutionGraph:
     def add_edge(self, source: int, target: int, kind: EdgeKind) -> None:
         """Add an edge from one node to another, by their numbers.
 
-        Raises:
-            UsageError: ``E_GRAPH_EDGE`` if a node does not exist, source and target are the same,
-                the kind does not exist or does not fit the nodes, or the target is nested in
-                another node already; ``E_GRAPH_SIZE`` beyond ``MAX_EDGES``.
+        Raises ``UsageError``: ``E_GRAPH_EDGE`` for an edge that does not fit its nodes or nests
+        the target a second time, ``E_GRAPH_SIZE`` beyond ``MAX_EDGES``.
         """
         count = len(self.nodes)
         for number in (source, target):
@@ -204,9 +197,7 @@ class ExecutionGraph:
     def sort_after(self, waits_for: Sequence[Sequence[int]], nodes: Sequence[int]) -> list[int]:
         """Sort items so that each comes after those that it waits for, by index.
 
-        ``nodes`` holds the number of each item's node, for the error.
-
-        Raises ``UndecidedError`` ``E_GRAPH_CYCLE``, which names nodes that wait for themselves.
+        Raises ``UndecidedError`` ``E_GRAPH_CYCLE``, which names the ``nodes`` of the items.
         """
         try:
             return list(TopologicalSorter(dict(enumerate(waits_for))).static_order())

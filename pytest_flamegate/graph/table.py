@@ -78,10 +78,7 @@ class BrickTable:
 
 
 def tabulate_runs(runs: Sequence[record.BrickRun], *, top: int = DEFAULT_ROWS) -> BrickTable:
-    """Return the table of all brick runs together, with ``top`` rows.
-
-    Raises ``UndecidedError`` ``E_NO_BRICKS`` if no brick was timed.
-    """
+    """Return the table of all brick runs together. Raises as ``tabulate_totals`` does."""
     wall_ns = sum(run.wall_ns for run in runs)
     table = tabulate_totals(
         [each for run in runs for each in run.totals],
@@ -151,12 +148,10 @@ def _row(totals: Sequence[record.BrickTotals], whole_ns: int, tokens: int) -> Br
     least_ns, most_ns = min(each.min_ns for each in totals), max(each.max_ns for each in totals)
 
     def quantile(part: float) -> int | None:
+        if not single:
+            return None
         # The middle of a bucket may lie outside of the calls in it.
-        return (
-            min(max(record.compute_quantile_ns(durations, part), least_ns), most_ns)
-            if single
-            else None
-        )
+        return min(max(record.compute_quantile_ns(durations, part), least_ns), most_ns)
 
     return BrickRow(
         name=totals[0].name,

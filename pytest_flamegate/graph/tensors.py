@@ -115,8 +115,7 @@ class Digests:
 def read_tensor(value: Any) -> Values:
     """Return the numbers of an array, little-endian and in C order; bfloat16 as float32.
 
-    Raises:
-        UsageError: ``E_TENSOR`` if ``value`` is no array of numbers.
+    Raises ``UsageError`` ``E_TENSOR`` if ``value`` is no array of numbers.
     """
     try:
         if hasattr(value, "detach"):  # a tensor of torch, whose bfloat16 NumPy does not know
@@ -202,8 +201,7 @@ def write_digests(digests: Digests) -> bytes:
 def read_digests(data: bytes) -> Digests:
     """Return the digests in ``data``, with values checked against their digests.
 
-    Raises:
-        ReceiptError: ``E_DIGESTS`` or ``E_JSON_…`` for a malformed file.
+    Raises ``ReceiptError`` ``E_DIGESTS`` or ``E_JSON_…`` for a malformed file.
     """
     limits = Limits(MAX_BYTES)
     file = decode_json(data, _DigestFile, limits, subject="The file of digests", code="E_DIGESTS")
@@ -213,7 +211,8 @@ def read_digests(data: bytes) -> Digests:
         is_changed = (
             values is not None and _hash(digest.dtype, digest.shape, values) != digest.sha256
         )
-        if is_changed or key in digests.tensors or not _is_type_of_numbers(digest.dtype):
+        is_number = any(np.dtype(code).name == digest.dtype for code in "?bBhHiIlLqQefdFD")
+        if is_changed or key in digests.tensors or not is_number:
             raise ReceiptError(
                 "E_DIGESTS",
                 f"The file of digests is malformed: {key} has two entries, an unknown type, or "
@@ -222,10 +221,6 @@ def read_digests(data: bytes) -> Digests:
             )
         digests.tensors[key] = digest
     return digests
-
-
-def _is_type_of_numbers(name: str) -> bool:
-    return any(np.dtype(code).name == name for code in "?bBhHiIlLqQefdFD")
 
 
 # --- the comparison of two runs ------------------------------------------------------------

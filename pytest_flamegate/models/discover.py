@@ -237,10 +237,7 @@ class ModelSummary:
 
 
 def read_model(model: Path) -> ModelSummary:
-    """Read the headers of a model, all parts of a split one.
-
-    Raises ``ToolError``: what ``read_header`` and ``model_files`` raise.
-    """
+    """Read the headers of all files of a model. Raises as ``read_header`` and ``model_files``."""
     return summarize_headers([read_header(path) for path in model_files(model)])
 
 

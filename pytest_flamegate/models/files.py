@@ -23,8 +23,7 @@ _MAX_NAMED = 3
 class FileStamp:
     """The state of a file: if the stamp changes, its bytes may have changed.
 
-    Attributes:
-        ctime_ns: Changes with every write, rename and change of times; no program can set it.
+    ``ctime_ns`` changes with every write, rename and change of times; no program can set it.
     """
 
     path: Path

@@ -311,6 +311,9 @@ def _parse(path: Path, cursor: Cursor) -> ModelHeader:
         if key in metadata:
             raise MalformedError(f"holds the metadata key {key!r} twice")
         metadata[key] = cursor.value(key)
+    grid = metadata.get("general.alignment", 32)
+    if type(grid) is not int or not 0 < grid <= MAX_ALIGNMENT or grid & (grid - 1):
+        raise MalformedError(f"asks for an alignment of {grid}")
     return ModelHeader(
         path=path,
         size_bytes=cursor.end,
@@ -318,7 +321,7 @@ def _parse(path: Path, cursor: Cursor) -> ModelHeader:
         architecture=_text(metadata, "general.architecture", ""),
         name=_text(metadata, "general.name", path.stem),
         metadata=MappingProxyType(metadata),
-        tensors=_tensors(cursor, tensor_count, _alignment(metadata)),
+        tensors=_tensors(cursor, tensor_count, grid),
     )
 
 
@@ -326,13 +329,6 @@ def _text(metadata: Mapping[str, Value], key: str, default: str) -> str:
     value = metadata.get(key, default)
     if not isinstance(value, str):
         raise MalformedError(f"gives the metadata key {key!r} a value that is no text")
-    return value
-
-
-def _alignment(metadata: Mapping[str, Value]) -> int:
-    value = metadata.get("general.alignment", 32)
-    if type(value) is not int or not 0 < value <= MAX_ALIGNMENT or value & (value - 1):
-        raise MalformedError(f"asks for an alignment of {value}")
     return value
 
 

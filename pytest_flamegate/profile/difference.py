@@ -186,14 +186,15 @@ def compare_profiles(base: ProfileSide, head: ProfileSide) -> ProfileDifference:
     if {base.profile.unit, head.profile.unit} == {"instructions"}:
         measure = "count"
     old_stacks, new_stacks = align_stacks(base.profile.stacks, head.profile.stacks)
-    old, new = _count_by_name(old_stacks), _count_by_name(new_stacks)
-    frames = {**old.frames, **new.frames}
-    own = {name: _change(base, head, measure, old.own[name], new.own[name]) for name in frames}
+    old_own, old_inclusive, old_frames = _count_by_name(old_stacks)
+    new_own, new_inclusive, new_frames = _count_by_name(new_stacks)
+    frames = {**old_frames, **new_frames}
+    own = {name: _change(base, head, measure, old_own[name], new_own[name]) for name in frames}
     tested = sum(each.base_samples + each.head_samples >= LEAST_SAMPLES for each in own.values())
     certain_z = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / 2.0 / max(tested, 1))
     functions = []
     for name, frame in frames.items():
-        inclusive = _change(base, head, measure, old.inclusive[name], new.inclusive[name])
+        inclusive = _change(base, head, measure, old_inclusive[name], new_inclusive[name])
         one_sided = _one_sided(base, head, measure, inclusive)
         state: State = "unchanged"
         if abs(own[name].z) >= certain_z:
@@ -268,16 +269,10 @@ def _is_detectable(value: float, side: ProfileSide, measure: Measure) -> bool:
     return expected >= LEAST_SAMPLES
 
 
-@dataclass(slots=True)
-class _NameCounts:
-    """Samples by function name: its own, and those of all stacks that it occurs in."""
-
-    own: Counter[str]
-    inclusive: Counter[str]
-    frames: dict[str, model.Frame]
-
-
-def _count_by_name(stacks: Mapping[model.Stack, int]) -> _NameCounts:
+def _count_by_name(
+    stacks: Mapping[model.Stack, int],
+) -> tuple[Counter[str], Counter[str], dict[str, model.Frame]]:
+    """Return each function's own samples, those of all stacks that it occurs in, and its frame."""
     own: Counter[str] = Counter()
     inclusive: Counter[str] = Counter()
     heaviest: Counter[model.Frame] = Counter()
@@ -289,7 +284,7 @@ def _count_by_name(stacks: Mapping[model.Stack, int]) -> _NameCounts:
             own[stack[-1].name] += samples
     # Of several frames of one name the heaviest is shown: it comes last.
     ordered = sorted(heaviest, key=lambda frame: (heaviest[frame], frame))
-    return _NameCounts(own, inclusive, {frame.name: frame for frame in ordered})
+    return own, inclusive, {frame.name: frame for frame in ordered}
 
 
 def _merge_paths(

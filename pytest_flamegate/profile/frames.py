@@ -212,10 +212,7 @@ _COUNT = re.compile(r"[1-9][0-9]{0,14}")
 
 @lru_cache(maxsize=65536)
 def format_frame(frame: Frame) -> str:
-    """Return the notation of a frame, for example ``gemv (kernels.py)``.
-
-    Raises ValueError for a frame that is not normalised, and would not read back as itself.
-    """
+    """Return ``gemv (kernels.py)``; ValueError for a frame that would not read back as itself."""
     opening, closing = ("(", ")") if frame.kind == "python" else ("[", "]")
     text = f"{frame.name} {opening}{frame.module}{closing}"
     if is_clean(text) and _parse_frame(text) == frame:

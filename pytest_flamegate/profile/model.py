@@ -169,10 +169,7 @@ def _condition(profile: Profile, name: str) -> str:
 
 
 def merge_profiles(profiles: Sequence[Profile]) -> Profile:
-    """Pool profiles, at least one, that were taken under the same conditions.
-
-    Raises ``ToolError`` ``E_PROFILES_DIFFER`` if the conditions differ.
-    """
+    """Pool profiles, at least one. Raises ``E_PROFILES_DIFFER`` if their conditions differ."""
     first = profiles[0]
     stacks: Counter[Stack] = Counter()
     for profile in profiles:

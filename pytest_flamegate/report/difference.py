@@ -8,7 +8,7 @@ solid and removed cost is an empty outline, so that neither depends on colour al
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -218,11 +218,7 @@ def _sentence(difference: ProfileDifference, function: FunctionChange, *, in_ful
 
 
 def change_rows(difference: ProfileDifference) -> list[tuple[str, ...]]:
-    """Return the largest certain changes as cells, and everything else as the last row.
-
-    The cells are rank, name, state, before, after, change, share, moved and z; the rank of
-    everything else is empty.
-    """
+    """Return the cells of the largest certain changes, and of everything else, without a rank."""
     changed, total = difference.changed, difference.total
     shown = changed[:_MOST_ROWS]
     old = total.base_samples - sum(each.own.base_samples for each in shown)
@@ -261,7 +257,11 @@ def difference_text(difference: ProfileDifference, *, colour: bool = False) -> s
     """Return the answer, its warnings and a table, without a line break at the end."""
     summary = visible(describe_difference(difference), 2000)
     lines = [paint(summary, "yellow" if difference.changed else "green") if colour else summary]
-    lines += _warnings(difference)
+    if difference.mismatches:
+        details = "; ".join(visible(str(each)) for each in difference.mismatches)
+        lines.append(f"  NOT COMPARABLE  the profiles were taken differently: {details}")
+    if difference.measure == "share":
+        lines.append(f"  shares only  {SHARES_ONLY}")
     for role, side in (("before", difference.base), ("after", difference.head)):
         samples = text.plural(side.profile.samples, side.profile.unit.removesuffix("s"))
         lines.append(f"  {role:<6}  {visible(side.name)} · {samples}")
@@ -275,14 +275,6 @@ def difference_text(difference: ProfileDifference, *, colour: bool = False) -> s
         "a hundred shows any change; ± is two standard errors"
     )
     return "\n".join(lines)
-
-
-def _warnings(difference: ProfileDifference) -> Iterator[str]:
-    if difference.mismatches:
-        details = "; ".join(visible(str(each)) for each in difference.mismatches)
-        yield f"  NOT COMPARABLE  the profiles were taken differently: {details}"
-    if difference.measure == "share":
-        yield f"  shares only  {SHARES_ONLY}"
 
 
 def difference_document(difference: ProfileDifference) -> dict[str, object]:
@@ -367,11 +359,6 @@ def difference_layout(
     return laid, width
 
 
-def own_change(difference: ProfileDifference, path: PathChange) -> Change:
-    """Return the own cost of a path on both sides."""
-    return difference.change(path.base_self, path.head_self)
-
-
 def _weights(difference: ProfileDifference) -> tuple[dict[int, float], set[int]]:
     """Return the width of every path, and the paths that changed or lead to one that did."""
     todo = list(difference.roots)
@@ -385,7 +372,7 @@ def _weights(difference: ProfileDifference) -> tuple[dict[int, float], set[int]]
     # Later entries are deeper, so that callees come before their callers.
     for path in reversed(entered):
         below = [id(each) for each in path.children]
-        own = own_change(difference, path)
+        own = difference.change(path.base_self, path.head_self)
         is_calm = path.state == "unchanged"
         width = (own.base + own.head) / 2 if is_calm else max(own.base, own.head)
         heavy[id(path)] = width + sum(heavy[each] for each in below)

@@ -21,7 +21,6 @@ from pytest_flamegate.report.difference import (
     describe_difference,
     describe_total,
     difference_layout,
-    own_change,
     state_word,
     unchanged_shade,
     unit_of,
@@ -164,10 +163,7 @@ _NARROWEST, _NARROWEST_CALM = 0.5, 2.0
 
 
 def difference_svg(difference: ProfileDifference, *, title: str, subtitle: str) -> str:
-    """Draw ``difference`` as one self-contained SVG document, in the reader's light or dark.
-
-    The sides are named by ``ProfileSide.name``. Equal arguments give equal bytes.
-    """
+    """Draw ``difference`` as one self-contained SVG document, the same bytes each time."""
     difference = collapse_chains(difference)
     laid, width = difference_layout(
         difference, least_part=_NARROWEST / svg.INNER, calm_part=_NARROWEST_CALM / svg.INNER
@@ -235,7 +231,7 @@ def _box(
     """Draw one box; ``rank`` is the row of its function in the table, if that changed."""
     path, scale = box.item, Scale.of(difference)
     name, side = path.frame.name, path.one_sided
-    own = own_change(difference, path)
+    own = difference.change(path.base_self, path.head_self)
     whole = difference.change(path.base_samples, path.head_samples)
     word = f"{state_word(difference, side)}: " if side else ""
     # An outline marks a path on one side alone; its callees have boxes of their own.

@@ -165,7 +165,12 @@ def metric_section(evidence: Evidence) -> sections.Section:
 def engine_section(evidence: Evidence) -> sections.Section:
     """Return the figures that the engine reports about itself, next to the measured ones."""
     reported = [metric for metric in evidence.metrics if of_engine(metric)]
-    rows = [_engine_row(metric, evidence) for metric in reported[:_MOST_FIGURES]]
+    rows = []
+    for metric in reported[:_MOST_FIGURES]:
+        measured = observed_as(metric, evidence.metrics)
+        observed = sections.NONE if measured is None else metric_value(measured)
+        source, definitions = visible(source_of(metric), 80), _definitions(metric, measured)
+        rows.append((metric_title(metric), source, metric_value(metric), observed, definitions))
     if len(reported) > _MOST_FIGURES:
         more = f"{len(reported) - _MOST_FIGURES:,} more, in evidence.json"
         rows.append((more, sections.NONE, sections.NONE, sections.NONE, ""))
@@ -179,17 +184,6 @@ def engine_section(evidence: Evidence) -> sections.Section:
     table = sections.Table(head, rows, right=(2, 3))
     return sections.make_section(
         "The engine's own figures", [sections.Paragraph(note, muted=True), table], folded=True
-    )
-
-
-def _engine_row(metric: Metric, evidence: Evidence) -> tuple[str, str, str, str, str]:
-    measured = observed_as(metric, evidence.metrics)
-    return (
-        metric_title(metric),
-        visible(source_of(metric), 80),
-        metric_value(metric),
-        sections.NONE if measured is None else metric_value(measured),
-        _definitions(metric, measured),
     )
 
 

@@ -278,10 +278,7 @@ def layout(profile: Profile, *, least_part: float) -> Layout[Group]:
 
 
 def require_drawable(profile: Profile, cpu_s_per_token: float | None) -> None:
-    """Refuse a picture of nothing: ``E_NO_SAMPLES``; and a cost that no token can have.
-
-    The latter is ``ReceiptError`` ``E_IMPOSSIBLE_FIGURE``.
-    """
+    """Raise ``E_NO_SAMPLES`` for an empty profile, ``E_IMPOSSIBLE_FIGURE`` for such a cost."""
     if cpu_s_per_token is not None and not 0 < cpu_s_per_token < math.inf:
         raise ReceiptError(
             "E_IMPOSSIBLE_FIGURE",

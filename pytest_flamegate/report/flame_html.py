@@ -25,7 +25,6 @@ from pytest_flamegate.report.difference import (
     collapse_chains,
     describe_difference,
     finite_z,
-    own_change,
     state_word,
     unchanged_shade,
     z_text,
@@ -51,10 +50,7 @@ TABLE_ROWS = 200
 
 
 def flamegraph_html(drawn: Drawn, *, subtitle: str) -> str:
-    """Return a flame graph as one self-contained HTML page.
-
-    Equal arguments give equal bytes. Raises as ``require_drawable`` does.
-    """
+    """Return one self-contained page, the same bytes each time. Raises as ``flame`` does."""
     title = html.lines("h1", [drawn.title])
     header = html.element("div", title, html.lines("p", [subtitle], class_="muted"))
     return html.document(
@@ -67,10 +63,7 @@ def flamegraph_html(drawn: Drawn, *, subtitle: str) -> str:
 
 
 def flame(drawn: Drawn, name: str) -> str:
-    """Return one flame graph with its legend, tables and data as markup.
-
-    ``name`` is its own on the page. Raises as ``flamegraph_html`` does.
-    """
+    """Return the markup of one flame graph; ``name`` is its id. Raises as ``require_drawable``."""
     profile, difference = drawn.profile, drawn.difference
     require_drawable(profile, drawn.cpu_s_per_token)
     colouring = choose_colours(self_shares(profile.stacks), drawn.categorise)
@@ -257,11 +250,7 @@ class _Row:
 
 
 def flame_data(drawn: Drawn, spots: Sequence[Hotspot], colouring: Colouring) -> dict[str, object]:
-    """Return JSON-ready data: names once, frames by name, paths by frame.
-
-    ``spots`` are the hotspots of the profile. Shown names are one line each, with nothing hidden
-    in them.
-    """
+    """Return JSON-ready data: each name once and on one line, frames by name, paths by frame."""
     profile, difference = drawn.profile, drawn.difference
     paths = list(_walk_profile(profile) if difference is None else _walk_difference(difference))
     frames = _numbered(path.frame for path in paths)
@@ -355,7 +344,7 @@ def _walk_profile(profile: Profile) -> Iterator[_Row]:
 
 def _walk_difference(difference: ProfileDifference) -> Iterator[_Row]:
     def row(path: PathChange, depth: int) -> tuple[_Row, Sequence[PathChange]]:
-        z = finite_z(own_change(difference, path).z)
+        z = finite_z(difference.change(path.base_self, path.head_self).z)
         shade = unchanged_shade(difference.one_sided_call(path))
         state = _STATES.index(path.state)
         own = (path.head_self, path.base_self)

@@ -14,8 +14,6 @@ from pytest_flamegate.report.text import clip, visible
 
 _LEGEND_COLUMNS = 8
 _LEGEND_ROW = 38.0
-
-
 _NARROWEST = 0.5
 """The width of the narrowest box, in units of the picture."""
 
@@ -144,14 +142,8 @@ def _flames(sheet: svg.Sheet, picture: _FlamePicture) -> None:
     unit = svg.INNER / samples
     boxes = svg.Boxes()
     everything = f"all {picture.count(samples)}{picture.cost(samples)}"
-    boxes.add(
-        "floor",
-        svg.MARGIN,
-        top + laid.depth * svg.ROW,
-        svg.INNER,
-        [everything],
-        svg.Words(everything),
-    )
+    floor = top + laid.depth * svg.ROW
+    boxes.add("floor", svg.MARGIN, floor, svg.INNER, [everything], svg.Words(everything))
     for box in laid.boxes:
         frame, y = box.item.frame, top + (laid.depth - box.depth - 1) * svg.ROW
         share = text.share(box.item.samples / picture.profile.samples)
@@ -160,7 +152,7 @@ def _flames(sheet: svg.Sheet, picture: _FlamePicture) -> None:
         x, width = svg.MARGIN + box.start * unit, box.weight * unit
         boxes.add(picture.tone(box).name, x, y, width, title, words)
     sheet.parts.append(boxes.drawn(flame.shades()))
-    sheet.y = top + (laid.depth + 1) * svg.ROW
+    sheet.y = floor + svg.ROW
 
 
 def _title(group: flame.Group, picture: _FlamePicture) -> Iterator[str]:

@@ -26,12 +26,8 @@ def escape(text: str, limit: int = 300) -> str:
     shown = visible(text, limit).strip()
     shown = _INLINE.sub(lambda found: _ENTITIES.get(found[0], "\\" + found[0]), shown)
     shown = _LINK.sub(lambda found: "\\" + found[0], shown)
-    return _START.sub(_escape_start, shown)
-
-
-def _escape_start(found: re.Match[str]) -> str:
     # "1." would open a list; its full stop is what can be escaped, not the digit.
-    return found[0] + "\\" if found[0].isdigit() else "\\" + found[0]
+    return _START.sub(lambda at: at[0] + "\\" if at[0].isdigit() else "\\" + at[0], shown)
 
 
 def code(text: str) -> str:
@@ -119,10 +115,7 @@ def _cell(cell: sections.Cell) -> str:
 
 
 def run_markdown(run: RunReport) -> str:
-    """Return the page of a run, ending in a line break. Equal arguments give equal bytes.
-
-    Names, prompts and paths stay text.
-    """
+    """Return the page of a run, ending in a line break: the same bytes each time."""
     parts = [f"# Flame graph: {escape(run.name)}"]
     if run.headline:
         parts.append(f"**{escape(run.headline, _LONG)}**")

@@ -20,10 +20,7 @@ _LONG = 4000
 
 
 def run_page(runs: Sequence[RunReport], *, title: str) -> str:
-    """Return the page of all workloads, one self-contained HTML document.
-
-    Equal arguments give equal bytes.
-    """
+    """Return one self-contained HTML document of all workloads, the same bytes each time."""
     about = html.lines("p", [_about(runs)], class_="muted")
     header = html.element("div", html.lines("h1", [title]), about)
     body = [html.element("header", header, html.element("div", class_="theme"))]

@@ -225,12 +225,13 @@ def variant_sections(runs: Sequence[RunReport]) -> list[Section]:
 
 def _family(name: str, variants: Sequence[RunReport]) -> Section:
     found = [variant.evidence for variant in variants if variant.evidence is not None]
+    shares = [category_shares(_hotspots(variant)) or None for variant in variants]
     return make_section(
         f"Variants of {visible(name, 80)}",
         [
             Paragraph("Shown next to each other and never gated.", muted=True),
             _speed_table(variants),
-            _category_table(variants),
+            _table_by_variant("share of CPU", variants, shares, text.share),
             _function_table(variants),
             Items(tuple(_find_differences(found))),
         ],
@@ -254,11 +255,6 @@ def _speed_table(variants: Sequence[RunReport]) -> Table:
     ]
     head = ("variant", "quiet clock", "wall tokens/s", "of fastest", "hottest")
     return Table(head, rows, right=(1, 2, 3))
-
-
-def _category_table(variants: Sequence[RunReport]) -> Table:
-    columns = [category_shares(_hotspots(variant)) or None for variant in variants]
-    return _table_by_variant("share of CPU", variants, columns, text.share)
 
 
 def _function_table(variants: Sequence[RunReport]) -> Table:

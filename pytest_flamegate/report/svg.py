@@ -201,13 +201,7 @@ class Boxes:
 
     def mark(self, kind: str, x: float, y: float, width: float) -> None:
         """Mark a part of a box with the class ``kind``; the box's title still shows there."""
-        inset = 0.5
-        place = attributes(
-            x=x + inset,
-            y=y + inset,
-            width=max(width - 0.75 - 2 * inset, 0.5),
-            height=ROW - 1 - 2 * inset,
-        )
+        place = attributes(x=x + 0.5, y=y + 0.5, width=max(width - 0.75 - 1, 0.5), height=ROW - 2)
         self.marks[kind].append(f"<rect{place}/>")
 
     def drawn(self, shades: Mapping[str, Shade]) -> str:

@@ -97,12 +97,8 @@ def signal_section(verdict: Verdict, *, brief: bool = False) -> Section:
     rows = [(signal_label(signal.name), *signal_cells(signal)) for signal in shown]
     left = len(signals) - len(shown)
     notes = [f"and {text.plural(left, 'more figure')} in verdict.json"] if left else []
-    notes += [
-        reason.message
-        for signal in signals
-        for reason in signal.reasons
-        if reason.code == "I_MACHINE_SPEED"
-    ]
+    reasons = [reason for signal in signals for reason in signal.reasons]
+    notes += [each.message for each in reasons if each.code == "I_MACHINE_SPEED"]
     notes += _describe_layers(verdict, shown)
     return make_section("Compared", [Table(head, rows, right=range(1, 7)), *map(Paragraph, notes)])
 
@@ -188,15 +184,11 @@ def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
 
     A brief section leaves out those of a regression that other sections show as figures.
     """
+    has_figures = brief and verdict.verdict == "regressed" and bool(verdict.signals)
     reasons = [
         reason
         for reason in verdict.reasons
-        if not (
-            brief
-            and verdict.verdict == "regressed"
-            and verdict.signals
-            and reason.code[2:].startswith(_IN_FIGURES)
-        )
+        if not (has_figures and reason.code[2:].startswith(_IN_FIGURES))
     ]
     lines = [(Code(reason.code), " ", reason.message) for reason in reasons]
     left = len(lines) - _MOST_REASONS
@@ -223,14 +215,8 @@ def describe_sureness(verdict: Verdict) -> list[str]:
     if verdict.smallest_detectable_pct is not None:
         lines.append(f"A drop of {text.percent(verdict.smallest_detectable_pct)} would have been "
                      "seen.")  # fmt: skip
-    rates = [
-        f"{name} ≤ {text.percent(100 * rate)}"
-        for name, rate in (
-            ("false alarms", verdict.false_alarm_rate),
-            ("misses", verdict.miss_rate),
-        )
-        if rate is not None
-    ]
+    known = (("false alarms", verdict.false_alarm_rate), ("misses", verdict.miss_rate))
+    rates = [f"{name} ≤ {text.percent(100 * rate)}" for name, rate in known if rate is not None]
     basis = f" ({verdict.error_rate_basis})" if verdict.error_rate_basis else ""
     if rates or basis:
         lines.append(f"Error rates: {', '.join(rates) or 'not known'}{basis}.")

@@ -49,10 +49,7 @@ class ProfileFormat(NamedTuple):
 
 
 def read_file(path: Path) -> bytes:
-    """Return the content of ``path``.
-
-    Raises ``ToolError`` ``E_CANNOT_READ`` or ``ReceiptError`` ``E_TOO_LARGE``.
-    """
+    """Return the content of ``path``. Raises ``E_CANNOT_READ`` or ``E_TOO_LARGE``."""
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)

@@ -67,10 +67,7 @@ def parse_trace_json(data: bytes) -> Any:
 
 
 def parse_events(values: Any) -> list[TraceEvent]:
-    """Return the complete events in ``values``, the list of a trace, in the order written.
-
-    Raises ``TraceError`` ``E_TRACE`` for the first malformed one.
-    """
+    """Return the complete events in ``values``, the list of a trace, in the order written."""
     if not isinstance(values, list):
         raise TraceError("its events are no list")
     events = []
@@ -140,10 +137,7 @@ class NestedEvents:
 
 
 def nest_events(events: Iterable[TraceEvent]) -> NestedEvents:
-    """Find which event contains which: an event lies in the last one still open on its track.
-
-    Raises ``TraceError`` ``E_TRACE`` if more than ``MAX_DEPTH`` events are open at once.
-    """
+    """Find which event contains which: an event lies in the last one still open on its track."""
     nested = NestedEvents(sorted(events, key=lambda event: (event.start_us, -event.length_us)))
     began_us = nested.events[0].start_us if nested.events else 0.0
     open_events: dict[Track, list[int]] = {}
@@ -185,8 +179,7 @@ def build_trace_profile(
     """Return the self times of ``events`` in nanoseconds, the stacks of all tracks together.
 
     ``frames_of`` gives the frames that one event adds to the stack, root first, and ``root_of``
-    those above an outermost event. Raises ``TraceError`` ``E_TRACE`` (see ``nest_events``), and
-    ``UndecidedError`` ``E_NO_SAMPLES`` if no event took any time.
+    those above an outermost event.
     """
     nested = nest_events(events)
     # Equal paths share a node: paths are only spelled out for nodes that spent time.

@@ -157,10 +157,7 @@ class Perf:
 
 
 def make_perf(setup: base.Setup) -> base.Profiler:
-    """Return perf set up for ``setup``.
-
-    Raises ``UsageError`` ``E_PROFILER_OPTION`` for an unknown call graph.
-    """
+    """Return perf set up for ``setup``. Raises ``UsageError`` for an unknown call graph."""
     call_graph = setup.call_graph or (
         CALL_GRAPH_PYTHON if setup.python_engine else CALL_GRAPH_NATIVE
     )

@@ -139,10 +139,7 @@ class ParsedScript:
 def parse_script(
     chunks: Iterable[bytes], roots: Sequence[str] = (), window_ns: tuple[int, int] | None = None
 ) -> ParsedScript:
-    """Parse what ``perf script -F FIELDS --show-lost-events`` printed, in chunks of any length.
-
-    Raises as ``ParsedScript`` does.
-    """
+    """Parse what ``perf script -F FIELDS --show-lost-events`` printed, in chunks of any length."""
     parsed = ParsedScript(roots, window_ns)
     for lines in _split_lines(chunks):
         parsed.feed(lines)
@@ -200,10 +197,7 @@ def perf_environment() -> dict[str, str]:
 
 
 def parse_evlist(listed: bytes) -> tuple[str, int, str]:
-    """Parse the output of ``perf evlist -v``: event really sampled, rate in Hz, call graph mode.
-
-    Raises ``ProfilerError`` ``E_PROFILER_OUTPUT`` if it lists no sampled event.
-    """
+    """Parse the output of ``perf evlist -v``: event really sampled, rate in Hz, call graph mode."""
     for line in listed.decode("utf-8", "replace").splitlines():
         found = _EVENT.match(line)
         if found is None or found[1].startswith("dummy"):

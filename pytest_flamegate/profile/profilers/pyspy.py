@@ -140,11 +140,7 @@ class PySpy:
 
 
 def make_pyspy(setup: base.Setup) -> base.Profiler:
-    """Return py-spy set up for ``setup``.
-
-    Raises ``UsageError`` ``E_PROFILER_OPTION`` for a call graph, which only perf has, and for a
-    rate that py-spy cannot keep.
-    """
+    """Return py-spy set up for ``setup``. Raises ``UsageError`` for what it cannot fulfil."""
     if setup.call_graph is not None:
         raise UsageError(
             "E_PROFILER_OPTION",
