@@ -1,14 +1,13 @@
 """The embedded engine as it is served: injected work, marked bricks, and its traffic."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.bricks import BrickProfiler
+from pytest_flamegate.bricks.record import BrickTotals, Recorded
 from pytest_flamegate.child.embedded import kernels, transformer
 from pytest_flamegate.child.embedded.serving import (
     FRAMES,
@@ -24,10 +23,6 @@ from pytest_flamegate.engines.figures import read_facts
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL, embedded_workloads
 from pytest_flamegate.models.gguf import read_header
 from tests.observe.workloads import observer
-
-if TYPE_CHECKING:
-    from pytest_flamegate.bricks.record import BrickTotals, Recorded
-
 
 PROMPT, TOKENS = "What is 2+2?", 10
 
@@ -75,9 +70,7 @@ def test_calls_of_every_size_get_their_share(
         assert abs(injected[size] - rounds * count - expected) <= 1
 
 
-def test_one_long_sequence_gets_the_whole_share(
-    model: Transformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_sequences_get_full_share(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     def elements(calls: Counter[int]) -> int:
         return sum(size * count for size, count in calls.items())
 
@@ -89,9 +82,7 @@ def test_one_long_sequence_gets_the_whole_share(
     assert elements(kernel.take()) / usual - 1 == pytest.approx(0.10, rel=0.03)
 
 
-def test_a_repeated_product_reads_another_layer(
-    model: Transformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeat_reads_another_layer(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same matrix again would come from the CPU's cache at half the cost."""
     matrices: list[int] = []
     ternary_gemv = kernels.ternary_gemv
@@ -108,9 +99,7 @@ def test_a_repeated_product_reads_another_layer(
     assert all(len(set(matrices[at : at + 3])) == 3 for at in range(0, len(matrices), 3))
 
 
-def test_a_second_injection_replaces_the_first_and_keeps_the_kernels_name(
-    model: Transformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_injections_replace_each_other(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     own = kernels.sample.__code__
     kernel = CallCounter("sample", monkeypatch)
     inject(Injection("sample", 400.0))
@@ -174,9 +163,7 @@ def row(recorded: Recorded, name: str, layer: int | None = None) -> BrickTotals:
     return found
 
 
-def test_calls_of_bricks_follow_from_tokens_and_layers(
-    model: Transformer, recorded: Recorded
-) -> None:
+def test_calls_follow_from_tokens_and_layers(model: Transformer, recorded: Recorded) -> None:
     calls: Counter[tuple[str, str]] = Counter()
     for each in recorded.totals:
         calls[each.name, each.phase] += each.calls
@@ -197,9 +184,7 @@ def test_calls_of_bricks_follow_from_tokens_and_layers(
     assert row(recorded, "RmsNorm").calls == row(recorded, "LmHead").calls
 
 
-def test_bytes_and_elements_of_bricks_follow_from_shapes(
-    model: Transformer, recorded: Recorded
-) -> None:
+def test_bytes_and_elements_follow_from_shapes(model: Transformer, recorded: Recorded) -> None:
     config, steps, matrix = model.weights.config, TOKENS - 1, model.weights.layers[1].ffn_down
     down = row(recorded, "DownProjection", 1)
     assert down.elements == steps * config.width

@@ -212,12 +212,8 @@ def test_tokens_and_figures_are_those_of_the_embedded_engine(model: Transformer)
 
 
 @pytest.mark.usefixtures("_xllamacpp")
-def test_prompt_longer_than_the_context() -> None:
+def test_what_the_library_rejects_is_named(tmp_path: Path) -> None:
     assert error_of(declare("x" * 500, 8, context=256)).code == "E_CONTEXT_FULL"
-
-
-@pytest.mark.usefixtures("_xllamacpp")
-def test_broken_models_are_named_with_the_librarys_reason(tmp_path: Path) -> None:
     data, path = SHIPPED_MODEL.read_bytes(), tmp_path / "broken.gguf"
     for content, words in (
         (data[: len(data) // 2], "broken.gguf"),

@@ -104,9 +104,7 @@ def test_a_directory_that_the_revision_lacks(checkout: Checkout) -> None:
     assert checkout.commit[:12] in error.problem
 
 
-def test_tracked_models_are_each_sides_own_and_untracked_ones_are_shared(
-    checkout: Checkout,
-) -> None:
+def test_tracked_models_are_each_sides_own_and_others_are_shared(checkout: Checkout) -> None:
     write(checkout.project, {"sub/untracked.gguf": "m"})
     tracked, untracked = checkout.project / "sub/data.txt", checkout.project / "sub/untracked.gguf"
     for model, expected in (
@@ -176,9 +174,7 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
     assert run_program(base_plan, base, env).tokens == ("base",)
 
 
-def test_interpreters_and_untracked_files_that_are_no_programs_are_shared(
-    checkout: Checkout,
-) -> None:
+def test_interpreters_and_untracked_files_without_code_are_shared(checkout: Checkout) -> None:
     write(checkout.project, {".venv/pyvenv.cfg": "", "sub/untracked.gguf": "GGUF"})
     python = checkout.project / ".venv/bin/python"
     python.parent.mkdir(exist_ok=True)

@@ -35,9 +35,7 @@ def workload(directory: Path, code: str | None = None, **changes: Any) -> Worklo
     return Workload("w", "command", "p", 1, "test", directory=directory, **changes)
 
 
-def test_a_build_runs_in_its_directory_with_the_workloads_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_and_with_what_a_build_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
     code = "import os; open('made-' + os.environ['MARK'], 'w').close()"
     declared = workload(tmp_path, code, env={"MARK": "7"})
@@ -86,9 +84,7 @@ def test_an_interrupted_build_leaves_nothing_running(tmp_path: Path) -> None:
     assert not any(psutil.pid_exists(int(pid)) for pid in pids)
 
 
-def test_variables_that_change_code_are_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_of_code_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RUSTFLAGS", "CFLAGS", "MAKEFLAGS", "SOME_OTHER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CARGO_BUILD_JOBS", "2")

@@ -34,9 +34,7 @@ def test_each_variable_is_in_the_documented_table() -> None:
     ("kind", "has", "lacks"),
     [
         ("command", "BITNET_SEED", "VLLM_ENABLE_V1_MULTIPROCESSING"),
-        ("openai", "LLAMA_ARG_THREADS", "VLLM_ENABLE_V1_MULTIPROCESSING"),
         ("python", "TOKENIZERS_PARALLELISM", "BITNET_SEED"),
-        ("llama-cpp", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM"),
         ("embedded", "OPENBLAS_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG"),
     ],
 )

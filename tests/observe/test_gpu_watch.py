@@ -74,9 +74,7 @@ class Machine:
 
 
 @pytest.mark.parametrize("container", [False, True], ids=["host", "container"])
-def test_a_run_is_known_by_its_process(
-    container: bool, tmp_path: Path, child: process.Child
-) -> None:
+def test_a_run_is_known_by_its_id(container: bool, tmp_path: Path, child: process.Child) -> None:
     machine = Machine(tmp_path, container)
     machine.watch.note_present()
     machine.joins(child.pid)
@@ -86,9 +84,7 @@ def test_a_run_is_known_by_its_process(
         assert machine.whole_run(os.getpid()) == DeviceUse("GPU-0", "pid", 4, 3, GIB)
 
 
-def test_on_the_host_the_processes_of_others_are_not_the_runs(
-    tmp_path: Path, child: process.Child
-) -> None:
+def test_on_the_host_others_are_not_the_run(tmp_path: Path, child: process.Child) -> None:
     machine = Machine(tmp_path)
     machine.watch.note_present()
     machine.joins(ELSEWHERE)
@@ -110,9 +106,7 @@ def test_a_process_present_before_is_not_the_runs(
     assert machine.whole_run(child.pid) is None
 
 
-def test_in_a_container_a_run_is_known_by_the_process_that_comes_and_goes_with_it(
-    tmp_path: Path, child: process.Child
-) -> None:
+def test_in_a_container_what_comes_and_goes_is_a_run(tmp_path: Path, child: process.Child) -> None:
     machine = Machine(tmp_path, container=True)
     machine.joins(OTHER)
     machine.watch.note_present()
@@ -126,9 +120,7 @@ def test_in_a_container_a_run_is_known_by_the_process_that_comes_and_goes_with_i
     assert observed.runs[0].on == (DeviceUse("GPU-0", "change", 3, 2, GIB),)
 
 
-def test_in_a_container_a_process_that_comes_while_two_runs_are_open_is_of_neither(
-    tmp_path: Path, child: process.Child
-) -> None:
+def test_in_a_container_two_open_runs_own_no_newcomer(tmp_path: Path, child: process.Child) -> None:
     machine = Machine(tmp_path, container=True)
     watch, mine = machine.watch, os.getpid()
     watch.note_present()
@@ -143,9 +135,7 @@ def test_in_a_container_a_process_that_comes_while_two_runs_are_open_is_of_neith
     assert [run.on for run in watch.observe([run_of(child.pid), run_of(mine)]).runs] == [(), ()]
 
 
-def test_in_a_container_each_of_a_pair_owns_the_process_that_came_as_it_began(
-    tmp_path: Path, child: process.Child
-) -> None:
+def test_in_a_container_a_pair_owns_what_came_with_it(tmp_path: Path, child: process.Child) -> None:
     machine = Machine(tmp_path, container=True)
     watch, mine = machine.watch, os.getpid()
     for pid, theirs in ((child.pid, ELSEWHERE), (mine, OTHER)):
@@ -202,11 +192,10 @@ def never() -> Any:
     "shown",
     [
         {"nodes": {}},
-        {"nodes": {"nvidia0": None, "nvidiactl": None}},
         {"nodes": {"nvidia0": (MAJOR, 0)}},
         {"driver": None},
     ],
-    ids=["no node", "plain files", "no control node", "no driver"],
+    ids=["no node", "no control node", "no driver"],
 )
 def test_without_a_device_no_library_is_asked_and_no_thread_started(
     shown: dict[str, Any], tmp_path: Path, child: process.Child
@@ -225,9 +214,7 @@ def test_without_a_device_no_library_is_asked_and_no_thread_started(
     assert (observed.devices, observed.runs, observed.troubles) == ((), (), ())
 
 
-def test_a_library_that_is_missing_or_of_another_version_is_named(
-    tmp_path: Path, child: process.Child
-) -> None:
+def test_a_missing_or_other_library_is_named(tmp_path: Path, child: process.Child) -> None:
     machine = Machine(tmp_path)
     machine.nvml.driver, machine.nvml.version = "560.28.03", "12.560.28.03"
     machine.joins(child.pid)

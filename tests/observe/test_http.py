@@ -28,17 +28,11 @@ def test_any_bytes_are_read(data: bytes) -> None:
     EventParser().feed(data)
 
 
-def test_a_line_without_end_is_an_error() -> None:
-    parser = EventParser()
-    parser.feed(b"x" * LINE_LIMIT_BYTES)
-    with pytest.raises(TooLongError):
-        parser.feed(b"x")
-
-
-def test_an_event_without_end_is_an_error() -> None:
-    parser = EventParser()
-    line = b"data: " + b"x" * (LINE_LIMIT_BYTES - 6) + b"\n"
-    for _ in range(4):
-        parser.feed(line)
-    with pytest.raises(TooLongError):
-        parser.feed(line)
+def test_a_line_and_an_event_without_end_are_errors() -> None:
+    line = b"data: " + b"x" * (LINE_LIMIT_BYTES - 6)
+    for pieces in ([line, b"x"], [line + b"\n"] * 5):
+        parser = EventParser()
+        for piece in pieces[:-1]:
+            parser.feed(piece)
+        with pytest.raises(TooLongError):
+            parser.feed(pieces[-1])

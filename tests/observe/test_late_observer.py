@@ -43,9 +43,7 @@ def late(first_bytes: int = 0) -> Callable[[int, float], bool]:
     return look
 
 
-def test_a_late_read_loses_no_time_of_a_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_read_loses_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = forked(tmp_path, sleepy)
     with watched.serve() as process:
         everything = 12 * (1 + 4) + 1
@@ -88,9 +86,7 @@ time.sleep(0.002)
 """
 
 
-def test_the_decode_of_a_program_covers_the_tokens_after_the_first_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decode_begins_after_a_late_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streamed, "wait_readable", late(first_bytes=20))
     watched = observer(command_workload(tmp_path, STREAM, token_unit="word", max_tokens=100))
     (block,) = watched.run_timed(1).blocks

@@ -64,7 +64,6 @@ def test_a_served_run_is_clocked_token_by_token(tmp_path: Path) -> None:
     observation = watched.observation()
     assert observation.tokens == ("p0", "p1", "p2", "p3")
     assert observation.token_digest == token_digest(["p0", "p1", "p2", "p3"])
-    assert observation.differs_at is None
     assert observation.clock_scope == "sequence"
     assert run.tokens_per_sequence == 4
     assert run.started_ticks is not None
@@ -77,7 +76,6 @@ def test_a_served_run_is_clocked_token_by_token(tmp_path: Path) -> None:
         assert block.reference is not None
         assert block.reference.cpu_ns > 0
     assert observation.effective_environment["OPENBLAS_NUM_THREADS"] == "1"
-    assert "PATH" not in observation.effective_environment
     assert_nothing_left()
 
 
@@ -120,9 +118,7 @@ def faulty(after: Any) -> Any:
         (faulty(lambda: 1 // 0), "E_ENGINE_RAISED: .*ZeroDivisionError"),
     ],
 )
-def test_a_fault_of_a_served_engine_is_a_coded_error(
-    call: Any, problem: str, tmp_path: Path
-) -> None:
+def test_a_fault_of_a_served_engine_has_a_code(call: Any, problem: str, tmp_path: Path) -> None:
     watched = forked(tmp_path, call, timeout_s=2.0 if "E_TIMEOUT" in problem else 60.0)
     with pytest.raises(FlamegateError, match=problem):
         watched.run_timed(0.05)
@@ -160,9 +156,7 @@ def test_a_profiler_is_attached_only_while_the_engine_works(tmp_path: Path) -> N
 
 @pytest.mark.measures
 @pytest.mark.parametrize(("tokens", "max_tokens"), [(80, 80), (33, 200)])
-def test_a_long_sequence_is_interleaved_with_the_reference_kernel(
-    tmp_path: Path, tokens: int, max_tokens: int
-) -> None:
+def test_long_sequences_pause_for_the_kernel(tmp_path: Path, tokens: int, max_tokens: int) -> None:
     def call(prompt: str, _: int) -> Iterator[int]:
         return sleepy(prompt, tokens)
 

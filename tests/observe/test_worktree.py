@@ -233,9 +233,7 @@ def test_a_worktree_that_is_already_gone(project: Path) -> None:
     assert state(project) == before
 
 
-def test_a_worktree_that_cannot_be_removed_hides_no_other_error(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stuck_worktree_hides_no_error(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkout = open_checkout(project, "HEAD")
     with monkeypatch.context() as patched:
         patched.setattr("shutil.rmtree", lambda *_, **__: None)
@@ -267,9 +265,7 @@ def test_a_failed_worktree_quotes_git(project: Path, monkeypatch: pytest.MonkeyP
     assert "60 s" in core_git.failure_text(late)
 
 
-def test_an_interrupted_checkout_leaves_nothing(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_leaves_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = state(project)
     run = process.run
 
@@ -308,9 +304,7 @@ def killed(project: Path, temporary: Path) -> Path:
     return Path(done.stdout.strip())
 
 
-def test_the_worktree_of_a_killed_run_is_removed(
-    project: Path, temporary: Path, tmp_path: Path
-) -> None:
+def test_a_killed_runs_worktree_is_removed(project: Path, temporary: Path, tmp_path: Path) -> None:
     before = state(project)
     left = killed(project, temporary)
     assert (left / "a.txt").exists()
