@@ -61,6 +61,25 @@ def session(root: Path, progress: Progress | None = None, **changes: Any) -> Ses
     return Session(settings(root, **changes), progress or Progress())
 
 
+class Lines(Progress):
+    """Keeps what a run shows of its progress."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def begin(self, workload: str) -> None:
+        self.lines.append(f"begin {workload}")
+
+    def announce(self, text: str) -> None:
+        self.lines.append(f"announce {text}")
+
+    def end(self) -> None:
+        self.lines.append("end")
+
+    def stop(self) -> None:
+        self.lines.append("stop")
+
+
 @dataclass
 class World:
     """What the fake processes show. ``token_ns`` and ``shares`` belong to the side measured alone.

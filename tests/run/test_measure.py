@@ -11,7 +11,6 @@ import pytest
 from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import NoBaselineError, ToolError, UndecidedError
-from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import Helper
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.run import measure as run_measure
@@ -20,21 +19,9 @@ from pytest_flamegate.run.processes import PlannedRuns, Schedule, plan_pair_coun
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
 from tests.run import fakes
-from tests.run.fakes import World
+from tests.run.fakes import Lines, World
 
 BRICKS = Thresholds(bricks=MappingProxyType({"RmsNorm": BrickBudget(per_call_us=1.0)}))
-
-
-class Announcements(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.remaining_s: list[float | None] = []
-
-    def announce(self, text: str) -> None:
-        self.lines.append(text)
-
-    def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
-        self.remaining_s.append(remaining_s)
 
 
 @pytest.fixture
@@ -60,10 +47,10 @@ def paired(budget_s: float = 50.0, **changes: Any) -> Prepared:
 
 def run(prepared: Prepared, *answers: tuple[Helper, ...]) -> tuple[Measured, list[str]]:
     """Measure; ``answers`` are given to the interim analyses, in their order."""
-    progress = Announcements()
+    progress = Lines()
     left = list(answers)
     found = measure(prepared, lambda measured: left.pop(0) if left else (), progress)
-    return found, progress.lines
+    return found, [line.removeprefix("announce ") for line in progress.lines]
 
 
 def roles(measured: Measured) -> Counter[str]:

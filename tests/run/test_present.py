@@ -68,13 +68,8 @@ def test_what_travels_arrives(make: Callable[[], ResultView]) -> None:
     sent = make()
     arrived = ResultView.from_data(json.loads(json.dumps(dict(sent.as_data()))))
     assert arrived.as_data() == sent.as_data()
-
-
-def test_every_field_of_a_verdict_is_tried() -> None:
-    """A field that is empty above would travel untested."""
-    verdict = full()
-    empty = [name for name in Verdict.__slots__ if getattr(verdict, name) in (None, (), "")]
-    assert not empty
+    # A field that is empty in all of them would travel untested.
+    assert not [name for name in Verdict.__slots__ if getattr(full(), name) in (None, (), "")]
 
 
 def view(

@@ -26,7 +26,6 @@ from pytest_flamegate.run.selftest import (
     Compared,
     SelftestPlan,
     find_share,
-    is_called_by,
     is_same_function,
     make_plan,
     open_bench,
@@ -100,8 +99,12 @@ def spot(finding: str, before: float, after: float) -> Compared:
     return slowed("improved", hotspots=(hotspot,))
 
 
-def named(*names: str) -> Compared:
-    return slowed("regressed", explained_by=names)
+def named(*names: str, base: Any = HOT) -> Compared:
+    return slowed("regressed", base, explained_by=names)
+
+
+def calling(name: str, **samples: int) -> Compared:
+    return named(name, base=profiled(**samples))
 
 
 @pytest.mark.parametrize(
@@ -117,6 +120,9 @@ def named(*names: str) -> Compared:
         ("named", named("ternary_gemv", "rope"), "ok"),
         ("named", named("rope", "ternary_gemv"), "differs"),
         ("named", named(), "undecided"),
+        ("named", calling("dot", main__ternary_gemv__dot=9, main__dot=8), "ok"),
+        ("named", calling("dot", main__ternary_gemv__dot=9, main__dot=10), "differs"),
+        ("named", calling("absent", main__ternary_gemv=9), "differs"),
         ("named", slowed("pass", explained_by=("ternary_gemv",)), "undecided"),
         ("same code", slowed("pass"), "ok"),
         ("same code", slowed("improved"), "ok"),
@@ -135,12 +141,6 @@ def named(*names: str) -> Compared:
 def test_each_answer_of_the_gate(case: str, found: Compared, result: str, tmp_path: Path) -> None:
     first = found if case in ("slowed", "named") else slowed("regressed")
     assert tried(case, bench(tmp_path, slowed=first, same=found, faster=found)).result == result
-
-
-def test_a_function_that_it_calls_stands_for_it(tmp_path: Path) -> None:
-    found = slowed("regressed", profiled(ternary_gemv__dot=9), explained_by=("dot",))
-    row = tried("named", bench(tmp_path, slowed=found))
-    assert (row.result, row.happened) == ("ok", "dot, which it calls")
 
 
 def test_too_little_extra_work_says_how_much_is_enough(tmp_path: Path) -> None:
@@ -208,21 +208,18 @@ def test_exit_code(results: tuple[Any, ...], code: int) -> None:
     assert exit_code_of([CaseRow("", "", "", "", result) for result in results]) == code
 
 
-PYTHON = Workload("toy", "python", "p", 4, "flamegate.toml", target="toy:generate")
-
-
 @pytest.mark.parametrize(
-    ("workload", "arguments", "expected"),
+    ("engine", "arguments", "expected"),
     [
-        (WORKLOAD, ("25%",), (Injection("ternary_gemv", 25.0), "attention")),
-        (WORKLOAD, ("+10", "attention"), (Injection("attention", 10.0), "ternary_gemv")),
-        (WORKLOAD, ("25%", None, "rope"), (SLOWED, "rope")),
-        (PYTHON, ("25%", "heavy"), (Injection("heavy", 25.0), None)),
-        (PYTHON, ("25%", "toy:heavy", "light"), (Injection("toy:heavy", 25.0), "light")),
+        ("embedded", ("25%",), (Injection("ternary_gemv", 25.0), "attention")),
+        ("embedded", ("+10", "attention"), (Injection("attention", 10.0), "ternary_gemv")),
+        ("embedded", ("25%", None, "rope"), (SLOWED, "rope")),
+        ("python", ("25%", "heavy"), (Injection("heavy", 25.0), None)),
+        ("python", ("25%", "toy:heavy", "light"), (Injection("toy:heavy", 25.0), "light")),
     ],
 )
-def test_what_is_asked(workload: Workload, arguments: Any, expected: Any) -> None:
-    plan = make_plan(workload, *arguments)
+def test_what_is_asked(engine: str, arguments: Any, expected: Any) -> None:
+    plan = make_plan(replace(WORKLOAD, engine=engine, target="toy:generate"), *arguments)
     assert (plan.slowed, plan.other) == expected
 
 
@@ -276,12 +273,3 @@ def test_a_share_is_of_all_that_a_function_calls() -> None:
     assert find_share("toy:light", profile) == 0.15
     assert find_share("nothing", profile) is None
     assert find_share("heavy", None) is None
-
-
-def test_a_callee_stands_for_it_if_most_of_its_samples_are_in_such_calls() -> None:
-    profile = profiled(main__heavy__dot=60, main__light__dot=20, main__heavy__copy=1, main__copy=9)
-    assert is_called_by("heavy", "dot", profile)
-    assert not is_called_by("light", "dot", profile)
-    assert not is_called_by("heavy", "copy", profile)
-    assert not is_called_by("heavy", "absent", profile)
-    assert not is_called_by("heavy", "dot", None)

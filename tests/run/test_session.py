@@ -12,7 +12,6 @@ import pytest
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.git import Commit
-from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run import prepare, session, stages
@@ -20,7 +19,7 @@ from pytest_flamegate.run.pictures import Pictures, draw
 from pytest_flamegate.run.prepare import Workbench
 from pytest_flamegate.run.publish import Outcome
 from tests.run import fakes
-from tests.run.fakes import World, toy
+from tests.run.fakes import Lines, World, toy
 
 FILES = {
     "receipt.json",
@@ -245,23 +244,6 @@ def test_a_baseline_that_was_edited_is_an_error_unless_it_is_replaced(tmp_path: 
     assert again.accepted == accepted
     assert any("was corrupt" in warning for warning in again.warnings)
     assert gate(tmp_path).verdict.verdict == "pass"
-
-
-class Lines(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def begin(self, workload: str) -> None:
-        self.lines.append(f"begin {workload}")
-
-    def announce(self, text: str) -> None:
-        self.lines.append(f"announce {text}")
-
-    def end(self) -> None:
-        self.lines.append("end")
-
-    def stop(self) -> None:
-        self.lines.append("stop")
 
 
 @pytest.mark.parametrize("fails", [False, True])
