@@ -1,7 +1,6 @@
-"""``flamegate calibrate``: its file, its ledger, its words; one calibration is measured."""
+"""``flamegate calibrate``: its file, its ledger, its words."""
 
 import json
-import sys
 from typing import Any
 
 import pytest
@@ -99,27 +98,3 @@ def test_a_usage_error_has_a_code(project: Project, option: str, capsys: Printed
     assert main(("calibrate", option)) == 2
     assert capsys.readouterr().err.startswith("E_")
     assert not project.artifacts.exists()
-
-
-PROGRAM = """\
-import sys
-from pytest_flamegate.observe import pairs
-pairs.PAIR_S = 0.01
-from pytest_flamegate.cli import main
-sys.exit(main())
-"""
-
-
-@pytest.mark.measures
-def test_a_program_is_calibrated(project: Project) -> None:
-    """What the noise of the machine decides is not asserted."""
-    project.write("engine.py", "for _ in range(4):\n    print(7, flush=True)\n")
-    command = json.dumps([sys.executable, "engine.py"])
-    project.declare(
-        f'[workloads.toy]\nengine = "command"\ncommand = {command}\nprompt = "2"\n'
-        f"max_tokens = 8\ntokens_per_second = {ANY}\n",
-    )
-    program = (sys.executable, "-W", "error", "-c", PROGRAM)
-    assert project.pytester.run(*program, *QUICK, "--profiler=none", timeout=300).ret == 0
-    assert len(document(project)["differences"]) == 10
-    assert ledger(project)

@@ -1,12 +1,13 @@
-"""A compiled program that computes and reports as bitnet's does, gated end to end."""
+"""A compiled program and a server in Python: profiled and gated end to end."""
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.doors.project import Project, require_profiler
+from tests.doors.project import SEEN, Project, require_profiler
 from tests.tools import require
 
 SOURCE = Path(__file__).parents[1] / "workload" / "data" / "ternary.c"
@@ -44,3 +45,61 @@ def test_a_program_is_profiled_and_its_reports_are_stored(project: Project) -> N
         phases = sources["timing"]["figures"]
         assert set(phases) == {"embed_us", "forward_us", "logits_us", "sample_us"}
         assert phases["forward_us"] > phases["logits_us"] + phases["sample_us"]
+
+
+SERVER = """\
+import http.server
+import json
+import sys
+
+
+def work(rounds):
+    total = 0
+    for each in range(rounds):
+        total += each * each
+    return total
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        body = b'{"data": [{"id": "m"}]}'
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        for each in range(asked["max_tokens"]):
+            work(40_000)
+            event = json.dumps({"choices": [{"index": 0, "text": f" {each}"}]}).encode()
+            self.wfile.write(b"data: " + event + b"\\n\\n")
+            self.wfile.flush()
+        self.wfile.write(b"data: [DONE]\\n\\n")
+
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+@pytest.mark.measures
+def test_the_profile_of_a_server_in_python_is_complete(project: Project) -> None:
+    project.write("server.py", SERVER)
+    project.declare(
+        f'[workloads.served]\nengine = "openai"\n'
+        f'serve = [{json.dumps(sys.executable)}, "server.py", "{{port}}"]\n'
+        'prompt = "p"\nmax_tokens = 20\n'
+    )
+    result = project.run(*SEEN)
+    assert "receipts OBSERVED" in result.stdout.str(), result.stdout.str()
+    found = project.document("served")
+    assert found["profile"]["completeness"] == 1.0
+    assert found["kernels"][0]["name"] == "work"
+    assert (found["token_source"], len(found["tokens"])) == ("sse:chunk", 20)

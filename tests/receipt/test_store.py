@@ -165,22 +165,6 @@ def test_a_publish_that_fails_leaves_the_earlier_run(
     assert [entry.name for entry in place.parent.iterdir()] == ["decode"]
 
 
-@pytest.mark.parametrize("call", ["open", "write", "fsync", "exchange_names"])
-def test_a_write_that_fails_leaves_the_earlier_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    path = tmp_path / "file"
-    store.write_atomic(path, b"old")
-    with monkeypatch.context() as patch:
-        refusing(patch, call, errno.ENOSPC)
-        with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
-            store.write_atomic(path, b"new")
-        if call == "write":
-            with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
-                store.append_line(path, b"new")
-    assert contents(tmp_path) == {"file": b"old"}
-
-
 def test_a_file_that_was_set_aside_is_never_removed(tmp_path: Path) -> None:
     path = tmp_path / "file"
     store.write_atomic(path, b"spoilt")

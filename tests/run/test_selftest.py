@@ -123,6 +123,7 @@ def calling(name: str, **samples: int) -> Compared:
         ("named", calling("dot", main__ternary_gemv__dot=9, main__dot=8), "ok"),
         ("named", calling("dot", main__ternary_gemv__dot=9, main__dot=10), "differs"),
         ("named", calling("absent", main__ternary_gemv=9), "differs"),
+        ("named", named("dot", base=None), "differs"),
         ("named", slowed("pass", explained_by=("ternary_gemv",)), "undecided"),
         ("same code", slowed("pass"), "ok"),
         ("same code", slowed("improved"), "ok"),
