@@ -123,8 +123,7 @@ def test_an_entry_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
 
 def refusing(monkeypatch: pytest.MonkeyPatch, call: str, number: int, after: int = 0) -> None:
     """Let the system call ``os.<call>`` fail with ``number`` from its n-th use on."""
-    module: Any = store if call == "exchange_names" else os
-    real, left = getattr(module, call), after
+    real, left = getattr(os, call), after
 
     def fail(*arguments: Any, **named: Any) -> Any:
         nonlocal left
@@ -133,7 +132,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, call: str, number: int, after: int
             raise OSError(number, os.strerror(number))
         return real(*arguments, **named)
 
-    monkeypatch.setattr(module, call, fail)
+    monkeypatch.setattr(os, call, fail)
 
 
 @pytest.mark.parametrize(
