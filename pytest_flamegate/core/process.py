@@ -86,7 +86,10 @@ class Child:
         return self.returncode
 
     def wait(self, timeout_s: float, most_bytes: int | None = None) -> int | None:
-        """Return the status of the process; None after ``timeout_s`` or past ``most_bytes``."""
+        """Wait for the process itself and return its status.
+
+        None after ``timeout_s``, or as soon as it has written more than ``most_bytes``.
+        """
         deadline = time.monotonic() + timeout_s
         while self.poll() is None and time.monotonic() < deadline:
             if most_bytes is not None and self.output_bytes() > most_bytes:
@@ -273,7 +276,10 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> CompletedCommand:
-    """Run ``argv`` to its end or for ``timeout_s``; over 64 MiB of output is ``E_OUTPUT_FLOOD``."""
+    """Run ``argv`` to its end, or end its tree after ``timeout_s``; return its output.
+
+    Raises ``ToolError`` ``E_OUTPUT_FLOOD`` if it writes more than 64 MiB.
+    """
     began = time.monotonic()
     child = start(argv, env=env, cwd=cwd)
     try:

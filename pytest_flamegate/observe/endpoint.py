@@ -200,7 +200,10 @@ class EndpointProcess(engine_process.EngineProcess):
         self._note_other_work(before)
 
     def block(self, sequences: int) -> Block:
-        """Generate whole sequences; return their times. The last one's figures are the report."""
+        """Generate ``sequences`` whole sequences and return their times.
+
+        The server's figures for the last of them are stored as its report.
+        """
         before = self.read_clocks()
         answers = [self._complete(self._workload.max_tokens) for _ in range(sequences)]
         interval = before.until(self.read_clocks())

@@ -32,7 +32,10 @@ class Window(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """The pair and core of a timed run; ``shares_core`` with the other side at the same time."""
+    """The pair that a timed run belongs to, the core that it is bound to, and how it is used.
+
+    ``shares_core`` says that the other side of the pair runs on that core at the same time.
+    """
 
     pair: int | None = None
     cpu: int | None = None

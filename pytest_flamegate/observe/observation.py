@@ -63,7 +63,10 @@ class Block:
 
     @property
     def adjusted(self) -> Block:
-        """The block as if nothing else had run on its core; token times shrink in proportion."""
+        """The block with its times as if nothing else had run on its core.
+
+        Wall times become scheduler-adjusted ones, and each token time shrinks in proportion.
+        """
         decode = None if self.decode is None else _adjust(self.decode)
         part = self.interval.quiet_ns / self.interval.wall_ns
         sequences_ns = tuple(tuple(round(gap * part) for gap in gaps) for gaps in self.sequences_ns)

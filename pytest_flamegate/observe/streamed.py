@@ -170,7 +170,10 @@ def run_program(
 
 
 def apply_engine_count(run: ProgramRun, workload: Workload) -> ProgramRun:
-    """Give a run in bytes the engine's count of tokens; ``ToolError`` if it has none."""
+    """Turn a run whose tokens are bytes into one with as many tokens as the engine reports.
+
+    Raises ``ToolError`` ``E_NO_COUNT`` if it reports none, and the errors of ``check_token_count``.
+    """
     counts = [each.figures["tokens"] for each in run.reported if "tokens" in each.figures]
     if not counts:
         raise ToolError(

@@ -54,7 +54,11 @@ KERNEL_FLOOR = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Model, machine, code and tool of a measurement; the ``counted`` have runs of their own."""
+    """The model, machine, code and tool of a measurement, apart from its runs.
+
+    ``counted`` are figures that were counted in runs of their own. ``program`` is the program as
+    it was before anything ran.
+    """
 
     workload: Workload
     model: Mapping[str, str | int]
@@ -75,7 +79,10 @@ def compose(
     overhead_pct: float | None,
     bricks: Sequence[BrickRun] = (),
 ) -> tuple[Receipt | None, Evidence]:
-    """Return the receipt, None without a profile, and its evidence without ``receipt_sha256``."""
+    """Return the receipt and its evidence, whose ``receipt_sha256`` is still empty.
+
+    Without a profile there is no receipt, because no kernel was observed.
+    """
     found = figures(seen.timed, seen.clock_scope, subject.prompt_tokens)
     record = None
     sightings: tuple[KernelSighting, ...] = ()

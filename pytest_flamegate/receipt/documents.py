@@ -118,7 +118,12 @@ class _Model(TypedDict, total=False):
 
 
 def encode_receipt(receipt: Receipt) -> bytes:
-    """Return the bytes of ``receipt.json``; ReceiptError if a field or the schema rejects it."""
+    """Return the bytes of ``receipt.json``, which the published schema accepts.
+
+    Raises:
+        ReceiptError: A field is at fault (its code), or the schema rejects it (``E_SCHEMA``).
+        ToolError: ``E_NO_SCHEMA`` if the installation lacks the schema.
+    """
     plain = encode_plain(receipt)
     data = encode_json({name: plain[name] for name in FIELD_CODES})
     _require_none(plain)
@@ -207,7 +212,10 @@ def _evidence_decoder() -> msgspec.json.Decoder[Evidence]:
 
 
 def find_faults(document: object) -> dict[str, Refusal]:
-    """Return an error for each malformed field of a receipt; of "" if it is no object."""
+    """Return an error for each field of ``document`` that departs from the schema of receipts.
+
+    The field is "" if the whole document is no object.
+    """
     remedy = f"See the receipt schema {SCHEMA_VERSION} for the fields that belong there."
     if not isinstance(document, Mapping):
         problem = f"The receipt must be an object, and is {quote(document)}."

@@ -226,7 +226,11 @@ class SignatureCheck:
 def check_signature(
     source: sources.Source | None, trusted: Sequence[sources.Source], files: Mapping[str, bytes]
 ) -> SignatureCheck:
-    """Check whether one of the ``trusted`` keys, if any, signed exactly ``files``; never raises."""
+    """Check whether one of the ``trusted`` keys signed exactly ``files``; never raises.
+
+    ``source`` is the attestation, ``trusted`` are public keys in PEM. Without any key, nothing is
+    checked.
+    """
     if not trusted:
         return SignatureCheck() if source is None else SignatureCheck(notices=(_UNCHECKED,))
     refusals: list[Refusal] = []

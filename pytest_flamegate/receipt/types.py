@@ -212,7 +212,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the observer measured; fields with a default are missing in older evidence."""
+    """What the observer measured; it names the receipt by its SHA-256.
+
+    Fields with a default are missing in older evidence.
+    """
 
     nonce: Annotated[str, Meta(min_length=8)]
     created: Timestamp

@@ -71,7 +71,10 @@ class _Findings:
     grade: Grade = Grade.OBSERVED
 
     def reject(self, refusal: Refusal, protects: Grade | None) -> None:
-        """Add a refusal; one that protects no grade is of the reader's options, not of honesty."""
+        """Add a refusal; the grade falls below the one it ``protects``.
+
+        A refusal that protects no grade concerns an option of the reader, not honesty.
+        """
         self.refusals.append(refusal)
         self.honest = self.honest and protects is None
         self.lower(protects)

@@ -53,7 +53,10 @@ class MalformedFieldError(Exception):
 
 
 class Rulebook(Generic[SubjectT]):
-    """Rules over one kind of subject, in the order of reporting; several may share a code."""
+    """Rules over one kind of subject, in the order in which breaches are reported.
+
+    Several rules may share a code if their breaches lead to the same action.
+    """
 
     def __init__(
         self, *books: Rulebook[SubjectT], protects: Grade | None = None, remedy: str = REMEASURE
@@ -84,7 +87,10 @@ class Rulebook(Generic[SubjectT]):
         return add
 
     def find_breaches(self, subject: SubjectT) -> Iterator[tuple[Rule[SubjectT], str]]:
-        """Yield rule and message of breaches; a malformed field ends the rule that reads it."""
+        """Yield rule and message of every breach by ``subject``, at most a handful for each rule.
+
+        A rule ends where it reads a malformed field of the receipt.
+        """
         for rule in self.rules:
             messages = iter(rule.find(subject))
             try:
@@ -276,7 +282,10 @@ def identify_metric(metric: Metric) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Samples in all, by leaf, and by name anywhere in a stack; ``problem`` if it is no profile."""
+    """Samples in all, by leaf name, and by name anywhere in a stack (once a stack).
+
+    ``problem`` says why the text is no folded profile; None if it is one.
+    """
 
     samples: int
     self_samples: Mapping[str, int]
