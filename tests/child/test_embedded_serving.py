@@ -8,14 +8,7 @@ import pytest
 
 from pytest_flamegate.bricks import BrickProfiler
 from pytest_flamegate.bricks.record import BrickTotals, Recorded
-from pytest_flamegate.child.embedded import kernels, transformer
-from pytest_flamegate.child.embedded.serving import (
-    FRAMES,
-    count_traffic,
-    inject,
-    load_engine,
-    mark_kernels,
-)
+from pytest_flamegate.child.embedded import kernels, serving, transformer
 from pytest_flamegate.child.embedded.transformer import Transformer, _new_cache, encode
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError
@@ -52,14 +45,14 @@ class CallCounter:
 
 
 @pytest.mark.parametrize("extra_pct", [10.0, 250.0])
-@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("frame", serving.FRAMES)
 def test_calls_of_every_size_get_their_share(
     model: Transformer, monkeypatch: pytest.MonkeyPatch, frame: str, extra_pct: float
 ) -> None:
     kernel = CallCounter(frame, monkeypatch)
     usual_tokens = list(model.generate("2+2=", 3))
     usual = kernel.take()
-    inject(Injection(frame, extra_pct))
+    serving.inject(Injection(frame, extra_pct))
     rounds = 2
     for _ in range(rounds):
         assert list(model.generate("2+2=", 3)) == usual_tokens
@@ -77,7 +70,7 @@ def test_long_sequences_get_full_share(model: Transformer, monkeypatch: pytest.M
     kernel = CallCounter("attention", monkeypatch)
     list(model.generate("The gate", 120))
     usual = elements(kernel.take())
-    inject(Injection("attention", 10.0))
+    serving.inject(Injection("attention", 10.0))
     list(model.generate("The gate", 120))
     assert elements(kernel.take()) / usual - 1 == pytest.approx(0.10, rel=0.03)
 
@@ -92,7 +85,7 @@ def test_a_repeat_reads_another_layer(model: Transformer, monkeypatch: pytest.Mo
         return ternary_gemv(matrix, x)
 
     monkeypatch.setattr(kernels, "ternary_gemv", watch)
-    inject(Injection("ternary_gemv", 200.0))
+    serving.inject(Injection("ternary_gemv", 200.0))
     list(model.generate("2+2=", 1))
     matrices = matrices[12 * 4 :]  # after the first token every layer has been read
     assert len(matrices) == 12 * 4 * 4
@@ -102,13 +95,13 @@ def test_a_repeat_reads_another_layer(model: Transformer, monkeypatch: pytest.Mo
 def test_injections_replace_each_other(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     own = kernels.sample.__code__
     kernel = CallCounter("sample", monkeypatch)
-    inject(Injection("sample", 400.0))
-    inject(Injection("sample", 100.0))
+    serving.inject(Injection("sample", 400.0))
+    serving.inject(Injection("sample", 100.0))
     list(model.generate("2+2=", 1))
     assert kernel.take().total() == 2
     monkeypatch.undo()
     monkeypatch.setattr(kernels, "sample", kernels.sample)
-    inject(Injection("sample", 10.0))
+    serving.inject(Injection("sample", 10.0))
     added = kernels.sample.__code__
     assert added is not own
     assert (added.co_name, added.co_filename) == (own.co_name, own.co_filename)
@@ -120,14 +113,14 @@ def test_every_kernel_and_no_other_frame_can_be_injected() -> None:
         for name, value in vars(kernels).items()
         if getattr(value, "__module__", "") == kernels.__name__ and not isinstance(value, type)
     }
-    assert set(FRAMES) == functions
+    assert set(serving.FRAMES) == functions
     with pytest.raises(UsageError, match="E_UNKNOWN_FRAME") as caught:
-        inject(Injection("matmul", 10.0))
-    assert all(each in caught.value.remedy for each in FRAMES)
+        serving.inject(Injection("matmul", 10.0))
+    assert all(each in caught.value.remedy for each in serving.FRAMES)
 
 
 def test_traffic_is_that_of_the_arrays_and_part_of_the_facts(model: Transformer) -> None:
-    traffic = {name: int(value) for name, value in count_traffic(model.weights).items()}
+    traffic = {name: int(value) for name, value in serving.count_traffic(model.weights).items()}
     tensors = read_header(SHIPPED_MODEL).tensors
     floats = sum(each.parameters for each in tensors if each.type == "F32")
     ternary = sum(each.parameters for each in tensors if each.type != "F32")
@@ -136,8 +129,8 @@ def test_traffic_is_that_of_the_arrays_and_part_of_the_facts(model: Transformer)
     cache = _new_cache(model.weights.config)
     cache_bytes = cache.keys.nbytes + cache.values.nbytes
     assert traffic["kv_bytes_per_position"] * model.weights.config.context == cache_bytes
-    served = load_engine({"model": str(SHIPPED_MODEL)})
-    assert read_facts(served.facts) == count_traffic(model.weights)
+    served = serving.load_engine({"model": str(SHIPPED_MODEL)})
+    assert read_facts(served.facts) == serving.count_traffic(model.weights)
 
 
 def functions() -> dict[str, Any]:
@@ -147,7 +140,7 @@ def functions() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def recorded(model: Transformer) -> Recorded:
-    with mark_kernels(model.weights), BrickProfiler() as profiler:
+    with serving.mark_kernels(model.weights), BrickProfiler() as profiler:
         profiler.phase = "prefill"
         for _ in model.generate(PROMPT, TOKENS):
             profiler.phase = "decode"
@@ -203,19 +196,19 @@ def test_bytes_and_elements_follow_from_shapes(model: Transformer, recorded: Rec
 def test_marks_change_no_token_and_are_removed(model: Transformer) -> None:
     before = functions()
     usual = list(model.generate(PROMPT, TOKENS))
-    with mark_kernels(model.weights):
+    with serving.mark_kernels(model.weights):
         assert functions() != before
         assert list(model.generate(PROMPT, TOKENS)) == usual
         with BrickProfiler():
             assert list(model.generate(PROMPT, TOKENS)) == usual
     assert functions() == before
-    with pytest.raises(RuntimeError, match="stop"), mark_kernels(model.weights):
+    with pytest.raises(RuntimeError, match="stop"), serving.mark_kernels(model.weights):
         raise RuntimeError("stop")
     assert functions() == before
 
 
 def test_the_engine_is_called_without_a_frame_of_its_own() -> None:
-    loaded = load_engine({"model": str(SHIPPED_MODEL)})
+    loaded = serving.load_engine({"model": str(SHIPPED_MODEL)})
     tokens: Any = loaded(PROMPT, 2)
     assert tokens.gi_code is transformer.Transformer.generate.__code__
     assert "__call__" not in vars(type(loaded))

@@ -8,12 +8,7 @@ import pytest
 from pytest_flamegate.config.thresholds import BrickBudget
 from pytest_flamegate.config.workload import Sampling, is_call_graph
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.engines.declare import (
-    find_file,
-    find_line,
-    read_declarations,
-    read_file,
-)
+from pytest_flamegate.engines import declare
 
 FULL = """\
 [workloads.decode-10tok]
@@ -38,7 +33,7 @@ def write(directory: Path, text: str, name: str = "flamegate.toml") -> Path:
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
-    (workload,) = read_file(write(tmp_path, FULL))
+    (workload,) = declare.read_file(write(tmp_path, FULL))
     assert workload.node_name == "flamegate.toml::decode-10tok"
     assert workload.command[0] == "target/release/bitnet"
     assert workload.build == ("cargo", "build", "--release")
@@ -56,7 +51,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 def test_keys_that_are_left_out_have_defaults_and_the_others_imply_the_engine(
     tmp_path: Path, extra: str, engine: str
 ) -> None:
-    (workload,) = read_file(write(tmp_path, MINIMAL + extra))
+    (workload,) = declare.read_file(write(tmp_path, MINIMAL + extra))
     assert (workload.timeout_s, workload.threads, workload.seed) == (120.0, 1, 42)
     assert workload.sampling == Sampling(None, None, None, None)
     assert workload.options == {}
@@ -83,12 +78,12 @@ def test_a_key_that_the_engine_would_ignore_is_an_error(
     others = f"engine = '{engine}'\n" + REQUIRED[engine].replace(line, "")
     path = write(tmp_path, MINIMAL + others + line)
     if engine in ACCEPTED[line]:
-        (workload,) = read_file(path)
+        (workload,) = declare.read_file(path)
         assert workload.engine == engine
         return
     key = line.partition(" ")[0]
     with pytest.raises(UsageError, match=f"the engine {engine} takes no {key}") as raised:
-        read_file(path)
+        declare.read_file(path)
     assert raised.value.code == "E_WRONG_KEY"
     assert raised.value.remedy.endswith(f"takes it: {' or '.join(sorted(ACCEPTED[line]))}.")
 
@@ -99,14 +94,14 @@ def test_a_key_that_the_engine_would_ignore_is_an_error(
 def test_workloads_of_a_pyproject(tmp_path: Path) -> None:
     text = MINIMAL.replace("[workloads.w]", "[tool.flamegate.workloads.w]")
     path = write(tmp_path, "[project]\nname='x'\n" + text, "pyproject.toml")
-    assert find_file(tmp_path) == path
-    (workload,) = read_file(path)
+    assert declare.find_file(tmp_path) == path
+    (workload,) = declare.read_file(path)
     assert workload.node_name == "pyproject.toml::w"
-    assert find_line(path, "w") == 3
+    assert declare.find_line(path, "w") == 3
 
 
 def test_a_pyproject_is_the_workload_file_if_it_has_our_table(tmp_path: Path) -> None:
-    assert find_file(tmp_path) is None
+    assert declare.find_file(tmp_path) is None
     for text, ours in (
         ("[project]\n", False),
         ("# tool.flamegate is not used here\n", False),
@@ -120,19 +115,19 @@ def test_a_pyproject_is_the_workload_file_if_it_has_our_table(tmp_path: Path) ->
         ('[ tool . "flamegate".workloads]\n', True),
     ):
         path = write(tmp_path, text, "pyproject.toml")
-        assert find_file(tmp_path) == (path if ours else None)
+        assert declare.find_file(tmp_path) == (path if ours else None)
     own = write(tmp_path, MINIMAL)
-    assert find_file(tmp_path) == own
+    assert declare.find_file(tmp_path) == own
 
 
 def test_a_malformed_pyproject_is_reported_if_it_mentions_flamegate(tmp_path: Path) -> None:
     path = write(tmp_path, "[tool.flamegate]\nx =\n", "pyproject.toml")
     with pytest.raises(UsageError, match=r"pyproject.toml is not valid TOML.*line 2") as raised:
-        find_file(tmp_path)
+        declare.find_file(tmp_path)
     assert raised.value.code == "E_BAD_TOML"
     path.write_bytes(b"[tool.flamegate]\nx = '\xff'\n")
     with pytest.raises(UsageError, match="not UTF-8"):
-        find_file(tmp_path)
+        declare.find_file(tmp_path)
 
 
 def test_a_file_that_cannot_be_read_is_an_error(
@@ -146,14 +141,14 @@ def test_a_file_that_cannot_be_read_is_an_error(
     project = write(tmp_path, "[project]\n", "pyproject.toml")
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", denied)
-        for read in (lambda: find_file(tmp_path), lambda: read_file(project)):
+        for read in (lambda: declare.find_file(tmp_path), lambda: declare.read_file(project)):
             with pytest.raises(UsageError, match="cannot be read: Permission denied"):
                 read()
     (tmp_path / "flamegate.toml").mkdir()
-    found = find_file(tmp_path)
+    found = declare.find_file(tmp_path)
     assert found is not None
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
-        read_file(found)
+        declare.read_file(found)
 
 
 FILE_ERRORS = [
@@ -174,7 +169,7 @@ def test_an_error_above_the_workloads_names_the_file(
 ) -> None:
     name = "pyproject.toml" if "tool" in text else "flamegate.toml"
     with pytest.raises(UsageError, match=name) as raised:
-        read_declarations(write(tmp_path, text, name))
+        declare.read_declarations(write(tmp_path, text, name))
     assert raised.value.code == code
     assert words in str(raised.value)
 
@@ -228,14 +223,14 @@ ERRORS = [
 def test_an_error_names_file_workload_key_and_the_expected_value(
     tmp_path: Path, text: str, code: str, words: str
 ) -> None:
-    found = read_declarations(write(tmp_path, text))
+    found = declare.read_declarations(write(tmp_path, text))
     (invalid,) = found.invalid
     assert found.workloads == ()
     assert invalid.error.code == code
     assert words in str(invalid.error)
     assert invalid.error.problem.startswith("flamegate.toml")
     with pytest.raises(UsageError) as raised:
-        read_file(tmp_path / "flamegate.toml")
+        declare.read_file(tmp_path / "flamegate.toml")
     assert str(raised.value) == str(invalid.error)
 
 
@@ -260,7 +255,7 @@ seed = "one"
 prompt = "x"
 max_tokens = 1
 """
-    found = read_declarations(write(tmp_path, text))
+    found = declare.read_declarations(write(tmp_path, text))
     names = [each.name for each in found.entries]
     assert names == ["first", "bad", "template[good]", "template[bad]", "last"]
     assert [(each.name, each.line) for each in found.invalid] == [("bad", 7), ("template[bad]", 14)]
@@ -271,9 +266,9 @@ max_tokens = 1
 
 
 def test_a_line_is_that_of_the_heading_if_the_key_has_none(tmp_path: Path) -> None:
-    found = read_declarations(write(tmp_path, "\n\n[workloads.w]\nprompt = 'x'\n"))
+    found = declare.read_declarations(write(tmp_path, "\n\n[workloads.w]\nprompt = 'x'\n"))
     assert [each.line for each in found.invalid] == [3]
-    assert find_line(tmp_path, "w") is find_line(tmp_path / "missing", "w") is None
+    assert declare.find_line(tmp_path, "w") is declare.find_line(tmp_path / "missing", "w") is None
 
 
 # Variants and profiles
@@ -306,9 +301,9 @@ max_tokens = 1
 
 def test_variants_take_the_place_of_their_template_and_inherit_its_keys(tmp_path: Path) -> None:
     path = write(tmp_path, VARIANTS)
-    workloads = read_file(path)
+    workloads = declare.read_file(path)
     assert [each.name for each in workloads] == ["decode[i2s]", "decode[qk-256]", "plain"]
-    assert [find_line(path, each.name) for each in workloads] == [10, 12, 20]
+    assert [declare.find_line(path, each.name) for each in workloads] == [10, 12, 20]
     first, second, plain = workloads
     assert second.node_name == "flamegate.toml::decode[qk-256]"
     assert (second.family, second.variant) == ("decode", "qk-256")
@@ -330,17 +325,17 @@ def test_variants_take_the_place_of_their_template_and_inherit_its_keys(tmp_path
 def test_a_template_may_leave_required_keys_to_its_variants(tmp_path: Path) -> None:
     text = "[workloads.w.variants]\na = { prompt = 'x', max_tokens = 1 }\n"
     path = write(tmp_path, "# head\n[workloads.w]\nseed = 1\n" + text)
-    (workload,) = read_file(path)
+    (workload,) = declare.read_file(path)
     assert (workload.prompt, workload.seed) == ("x", 1)
-    assert find_line(path, workload.name) == 2
+    assert declare.find_line(path, workload.name) == 2
 
 
 def test_the_keys_of_a_profile_are_read(tmp_path: Path) -> None:
     table = "[workloads.w.profile]\nrate_hz = 250\ncall_graph = 'fp'\nnative = true\n"
-    (workload,) = read_file(write(tmp_path, MINIMAL + table))
+    (workload,) = declare.read_file(write(tmp_path, MINIMAL + table))
     assert workload.sampling == Sampling(250, "fp", native=True)
     table = "[workloads.w.profile]\ncall_graph = 'dwarf,65528'\nnonblocking = true\n"
-    (workload,) = read_file(write(tmp_path, MINIMAL + table))
+    (workload,) = declare.read_file(write(tmp_path, MINIMAL + table))
     assert workload.sampling == Sampling(None, "dwarf,65528", nonblocking=True)
 
 

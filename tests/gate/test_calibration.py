@@ -9,33 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
-from pytest_flamegate.gate.calibration import (
-    BLOCK,
-    LADDER,
-    AnalysisPlan,
-    LedgerLine,
-    ReplayedRates,
-    ResampledPairs,
-    Stream,
-    check_pool,
-    count_alarms,
-    decide_stream,
-    describe_alarms,
-    split_into_gates,
-)
+from pytest_flamegate.gate import FIRST_ANALYSES, calibration, plan_analyses
 from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
 from pytest_flamegate.gate.rule import RateDecision, log_time_of_drop
 from pytest_flamegate.gate.statistics import Count
 from tests.gate.factory import undecided
 
 Differences = tuple[float, ...]
-PLAN = AnalysisPlan(FIRST_ANALYSES, 28)
+PLAN = calibration.AnalysisPlan(FIRST_ANALYSES, 28)
 
 
 def pool(sd: float) -> Differences:
     random = Random(1)
-    return check_pool([random.gauss(0.0, sd) for _ in range(40)])
+    return calibration.check_pool([random.gauss(0.0, sd) for _ in range(40)])
 
 
 QUIET, MIXED = pool(0.008), pool(0.02)
@@ -55,25 +41,26 @@ QUIET, MIXED = pool(0.008), pool(0.02)
 )
 def test_invalid_pools(values: list[float], code: str) -> None:
     with undecided(code):
-        check_pool(values)
+        calibration.check_pool(values)
 
 
 def test_streams_hold_neighbours_of_the_pool_with_either_sign() -> None:
     numbered = [float(value) for value in range(1, 21)]
     ring = [*numbered, *numbered]
-    neighbours = {tuple(ring[at : at + BLOCK]) for at in range(20)}
+    neighbours = {tuple(ring[at : at + calibration.BLOCK]) for at in range(20)}
     drawn: set[float] = set()
-    for stream in ResampledPairs.draw(numbered, 30, draws=200, seed=3).streams:
+    for stream in calibration.ResampledPairs.draw(numbered, 30, draws=200, seed=3).streams:
         assert len(stream.differences) == 30
-        for at in range(0, 30, BLOCK):
-            assert tuple(map(abs, stream.differences[at : at + BLOCK])) in neighbours
+        for at in range(0, 30, calibration.BLOCK):
+            assert tuple(map(abs, stream.differences[at : at + calibration.BLOCK])) in neighbours
         drawn |= set(stream.differences)
     assert drawn == {sign * value for sign in (1, -1) for value in numbered}
 
 
 def test_streams_are_balanced_and_reproducible() -> None:
     drawn, again, other = (
-        ResampledPairs.draw(QUIET, 28, draws=500, seed=seed).streams for seed in (9, 9, 10)
+        calibration.ResampledPairs.draw(QUIET, 28, draws=500, seed=seed).streams
+        for seed in (9, 9, 10)
     )
     assert drawn == again
     assert len({drawn[0].differences, drawn[1].differences, other[0].differences}) == 3
@@ -88,19 +75,19 @@ def test_streams_are_balanced_and_reproducible() -> None:
 @given(
     st.lists(st.floats(-0.5, 0.5), min_size=28, max_size=57, unique=True),
     st.sampled_from((0.0, 0.05, 0.2)),
-    st.sampled_from(LADDER),
+    st.sampled_from(calibration.LADDER),
     st.integers(0, 57),
 )
 def test_a_replay_is_the_rule_itself(
     values: list[float], shift: float, drop_pct: float, pairs: int
 ) -> None:
     analyses = plan_analyses(len(values))
-    plan = AnalysisPlan(analyses, min(pairs, analyses[-1]))
+    plan = calibration.AnalysisPlan(analyses, min(pairs, analyses[-1]))
     threshold = log_time_of_drop(drop_pct)
     shifted = [value + shift for value in values]
     rates, ended = pair_rates(analyses), plan.pairs < analyses[-1]
     taken = interim_analyses(shifted[: plan.pairs], threshold, rates, analyses, ended=ended)
-    found = decide_stream(Stream(tuple(values)), shift, threshold, plan)
+    found = calibration.decide_stream(calibration.Stream(tuple(values)), shift, threshold, plan)
     expected = (taken[-1].pairs, taken[-1].verdict.decision) if taken else (0, "inconclusive")
     assert found == expected
 
@@ -122,7 +109,9 @@ def test_a_replay_is_the_rule_itself(
 )
 def test_a_threshold_holds_up_to_its_limits(failures: dict[str, int], *, holds: bool) -> None:
     count: Any = Count(0, 100)
-    none = ReplayedRates(count, count, count, count, count, count, median_pairs=5, p95_pairs=7)
+    none = calibration.ReplayedRates(
+        count, count, count, count, count, count, median_pairs=5, p95_pairs=7
+    )
     counts: dict[str, Any] = {name: Count(number, 100) for name, number in failures.items()}
     rates = replace(none, **counts)
     assert rates.holds is holds
@@ -130,13 +119,14 @@ def test_a_threshold_holds_up_to_its_limits(failures: dict[str, int], *, holds: 
 
 
 def test_rates_count_each_decision_of_the_streams() -> None:
-    quiet = Stream(tuple(1e-4 * (-1) ** i for i in range(28)))
-    loud = Stream(tuple(2.0 * (-1) ** i for i in range(28)))
+    quiet = calibration.Stream(tuple(1e-4 * (-1) ** i for i in range(28)))
+    loud = calibration.Stream(tuple(2.0 * (-1) ** i for i in range(28)))
     slower, faster, little, more = (
-        Stream(tuple(d + by for d in quiet.differences)) for by in (0.2, -0.2, -0.04, -0.08)
+        calibration.Stream(tuple(d + by for d in quiet.differences))
+        for by in (0.2, -0.2, -0.04, -0.08)
     )
     streams = *[quiet] * 18, loud, slower, little, more, *[faster] * 20
-    rates = ResampledPairs(streams).rates(5.0, PLAN)
+    rates = calibration.ResampledPairs(streams).rates(5.0, PLAN)
     counts = {name: count.failures for name, count in rates.counts.items()}
     assert counts == {
         "false_alarm": 1,
@@ -147,17 +137,17 @@ def test_rates_count_each_decision_of_the_streams() -> None:
         "inconclusive_twice": 1,
     }
     assert (rates.median_pairs, rates.p95_pairs) == (5, 5)
-    assert ResampledPairs((*[quiet] * 19, loud, loud)).rates(5.0, PLAN).p95_pairs == 28
+    assert calibration.ResampledPairs((*[quiet] * 19, loud, loud)).rates(5.0, PLAN).p95_pairs == 28
 
 
 # --- thresholds ----------------------------------------------------------------------------
 
 
 def test_a_threshold_is_the_first_that_holds() -> None:
-    replayed = ResampledPairs.draw(MIXED, PLAN.pairs)
+    replayed = calibration.ResampledPairs.draw(MIXED, PLAN.pairs)
     found = replayed.find_smallest(PLAN)
     assert found is not None
-    smaller = [drop for drop in LADDER if drop < found[0]]
+    smaller = [drop for drop in calibration.LADDER if drop < found[0]]
     assert smaller
     assert not any(replayed.rates(drop, PLAN).holds for drop in smaller)
     assert found[1] == replayed.rates(found[0], PLAN)
@@ -166,8 +156,11 @@ def test_a_threshold_is_the_first_that_holds() -> None:
 
 def test_a_loud_machine_and_too_few_pairs_hold_nothing() -> None:
     for differences, pairs in ((pool(2.0), FIRST_ANALYSES[-1]), (QUIET, 4)):
-        plan = AnalysisPlan(FIRST_ANALYSES, pairs)
-        assert ResampledPairs.draw(differences, pairs, draws=200).find_smallest(plan) is None
+        plan = calibration.AnalysisPlan(FIRST_ANALYSES, pairs)
+        assert (
+            calibration.ResampledPairs.draw(differences, pairs, draws=200).find_smallest(plan)
+            is None
+        )
 
 
 # --- gates of unchanged code ---------------------------------------------------------------
@@ -178,7 +171,7 @@ def noise(sd: float, count: int) -> list[float]:
     return [random.gauss(0.0, sd) for _ in range(count)]
 
 
-LINE = LedgerLine(
+LINE = calibration.LedgerLine(
     created="2026-01-01T00:00:00Z",
     machine="here",
     workload="decode",
@@ -196,16 +189,16 @@ LINE = LedgerLine(
 
 def test_no_pair_is_in_two_gates_and_none_is_left_out_between_them() -> None:
     values = noise(0.005, 43)
-    gates = split_into_gates(values, 5.0, PLAN)
+    gates = calibration.split_into_gates(values, 5.0, PLAN)
     assert [each.decision for each in gates] == ["pass"] * 8
     joined = [value for gate in gates for value in gate.differences]
     assert joined == values[:40]  # three are too few for an analysis
-    assert split_into_gates([], 5.0, PLAN) == ()
+    assert calibration.split_into_gates([], 5.0, PLAN) == ()
     # A slow gate takes what it needs, and the last ends with the pairs.
-    gates = split_into_gates(noise(0.3, 40), 1.0, PLAN)
+    gates = calibration.split_into_gates(noise(0.3, 40), 1.0, PLAN)
     assert [len(each.differences) for each in gates] == [28, 12]
     assert gates[-1].decision == "inconclusive"
-    (gate,) = split_into_gates([0.2, 0.201, 0.199, 0.2, 0.2005], 5.0, PLAN)
+    (gate,) = calibration.split_into_gates([0.2, 0.201, 0.199, 0.2, 0.2005], 5.0, PLAN)
     assert gate.decision == "regressed"
     assert -18.3 < gate.change_pct < -18.0
 
@@ -221,11 +214,11 @@ def test_a_bound_is_of_one_machine_workload_and_threshold() -> None:
         *(LINE, *(replace(LINE, decision=decision) for decision in decisions)),
         *(replace(LINE, **other) for other in others),
     ]
-    assert count_alarms(lines, "here", "decode", 5.0) == Count(1, 5)
-    assert count_alarms(lines, "here", "other", 5.0) == Count(0, 0)
+    assert calibration.count_alarms(lines, "here", "decode", 5.0) == Count(1, 5)
+    assert calibration.count_alarms(lines, "here", "other", 5.0) == Count(0, 0)
 
 
 def test_alarms_in_words() -> None:
     words = "0 of 312 A/A gates raised an alarm: ≤ 1.0 % (95 % confidence)"
-    assert describe_alarms(Count(0, 312)) == words
-    assert describe_alarms(Count(0, 0)) == "no A/A gate is in the ledger yet"
+    assert calibration.describe_alarms(Count(0, 312)) == words
+    assert calibration.describe_alarms(Count(0, 0)) == "no A/A gate is in the ledger yet"

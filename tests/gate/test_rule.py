@@ -7,22 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.gate import FIRST_ANALYSES, ErrorRates
+from pytest_flamegate.gate import FIRST_ANALYSES, ErrorRates, rule
 from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
-from pytest_flamegate.gate.rule import (
-    SIMULATED_ALARMS,
-    SIMULATED_GATES,
-    SIMULATED_PAIRS,
-    decide,
-    detectable_change,
-    log_time_of_drop,
-    nominal_rates,
-    pair_error_rates,
-)
 from pytest_flamegate.gate.statistics import Count, Estimate
 
 Z99, Z95 = 2.3263478740, 1.6448536270
-TAU = log_time_of_drop(5.0)
+TAU = rule.log_time_of_drop(5.0)
 
 
 @pytest.mark.parametrize(
@@ -52,22 +42,22 @@ TAU = log_time_of_drop(5.0)
     ],
 )
 def test_the_table(centre: float, se: float, decision: str) -> None:
-    verdict = decide(Estimate(centre, se, math.inf), TAU, ErrorRates())
+    verdict = rule.decide(Estimate(centre, se, math.inf), TAU, ErrorRates())
     assert verdict.decision == decision
     assert verdict.is_certain is (verdict.slower or verdict.faster)
 
 
 def test_a_bound_at_zero_or_at_the_threshold_is_not_beyond_it() -> None:
     exact = Estimate(0.0, 0.0, math.inf)
-    assert not decide(exact, 1.0, ErrorRates()).is_certain
-    assert decide(exact, 0.0, ErrorRates()).decision == "inconclusive"
-    assert decide(Estimate(1.0, 0.0, math.inf), 1.0, ErrorRates()).decision == "regressed"
-    assert decide(Estimate(-1.0, 0.0, math.inf), 1.0, ErrorRates()).decision == "improved"
+    assert not rule.decide(exact, 1.0, ErrorRates()).is_certain
+    assert rule.decide(exact, 0.0, ErrorRates()).decision == "inconclusive"
+    assert rule.decide(Estimate(1.0, 0.0, math.inf), 1.0, ErrorRates()).decision == "regressed"
+    assert rule.decide(Estimate(-1.0, 0.0, math.inf), 1.0, ErrorRates()).decision == "improved"
 
 
 def test_the_interval_shown_is_the_one_decided_by() -> None:
     slow, flat, fast = (
-        decide(Estimate(centre, se, math.inf), 1.0, ErrorRates())
+        rule.decide(Estimate(centre, se, math.inf), 1.0, ErrorRates())
         for centre, se in ((4.0, 1.0), (0.0, 0.1), (-4.0, 1.0))
     )
     assert (slow.low, slow.high) == pytest.approx((4.0 - Z99, 4.0 + Z99))
@@ -79,24 +69,24 @@ def test_the_interval_shown_is_the_one_decided_by() -> None:
 
 def test_more_analyses_ask_for_more_evidence() -> None:
     estimate = Estimate(2.5, 1.0, math.inf)
-    assert decide(estimate, 1.0, ErrorRates(analyses=1)).decision == "regressed"
-    assert decide(estimate, 1.0, ErrorRates(analyses=6)).decision == "inconclusive"
+    assert rule.decide(estimate, 1.0, ErrorRates(analyses=1)).decision == "regressed"
+    assert rule.decide(estimate, 1.0, ErrorRates(analyses=6)).decision == "inconclusive"
     assert ErrorRates(analyses=6).alpha == pytest.approx(0.01 / 6)
     assert ErrorRates(analyses=6).beta == pytest.approx(0.05 / 6)
     assert pair_rates(FIRST_ANALYSES) == ErrorRates(0.01, 0.02, 6)
 
 
 def test_the_smallest_detectable_change_is_found_with_95_percent() -> None:
-    change = detectable_change(Estimate(0.3, 2.0, math.inf), 0.01)
+    change = rule.detectable_change(Estimate(0.3, 2.0, math.inf), 0.01)
     assert change == pytest.approx(2.0 * (Z99 + Z95))
-    assert decide(Estimate(0.3, 2.0, math.inf), 1.0, ErrorRates()).detectable == change
+    assert rule.decide(Estimate(0.3, 2.0, math.inf), 1.0, ErrorRates()).detectable == change
 
 
 # --- reported rates ------------------------------------------------------------------------
 
 
 def test_rates_of_a_stored_baseline_are_not_known() -> None:
-    once, thrice = (nominal_rates(ErrorRates(analyses=count)) for count in (1, 3))
+    once, thrice = (rule.nominal_rates(ErrorRates(analyses=count)) for count in (1, 3))
     assert (once.false_alarm, once.miss) == (None, None)
     assert once.basis == (
         "not calibrated. The rule allows 1 % false alarms for tokens per second, as many for all "
@@ -124,7 +114,7 @@ def test_rates_of_other_pairs_are_not_known(
     engine: str, name: str, drop_pct: float, *, default_plan: bool
 ) -> None:
     workload = {"engine": engine, "name": name}
-    found = pair_error_rates(
+    found = rule.pair_error_rates(
         workload, drop_pct, pair_rates(FIRST_ANALYSES), default_plan=default_plan
     )
     assert (found.false_alarm, found.miss, found.basis) == (None, None, f"n{NOMINAL}")
@@ -132,8 +122,8 @@ def test_rates_of_other_pairs_are_not_known(
 
 def test_rates_of_the_simulated_gate() -> None:
     workload = {"engine": "embedded", "name": "passage"}
-    found = pair_error_rates(workload, 5.0, pair_rates(FIRST_ANALYSES), default_plan=True)
-    assert found.false_alarm == Count(SIMULATED_ALARMS, SIMULATED_GATES).upper
+    found = rule.pair_error_rates(workload, 5.0, pair_rates(FIRST_ANALYSES), default_plan=True)
+    assert found.false_alarm == Count(rule.SIMULATED_ALARMS, rule.SIMULATED_GATES).upper
     assert found.miss is None
     assert found.basis == (
         "replayed with the default budget on 1,687 pairs of unchanged code that took turns "
@@ -147,7 +137,7 @@ def test_the_simulated_gates_are_those_of_the_stored_pairs() -> None:
     with gzip.open(data) as lines:
         pairs = [json.loads(line) for line in lines]
     busy = [pair for pair in pairs if pair["effect_pct"] == 0 and pair["load"] == "busy"]
-    assert len(busy) == SIMULATED_PAIRS
+    assert len(busy) == rule.SIMULATED_PAIRS
     decisions = []
     # The last pairs are left out: a gate that ended early for lack of them would count too often.
     while len(busy) >= FIRST_ANALYSES[-1]:
@@ -160,5 +150,5 @@ def test_the_simulated_gates_are_those_of_the_stored_pairs() -> None:
         taken = interim_analyses(gate, TAU, pair_rates(FIRST_ANALYSES), FIRST_ANALYSES, ended=True)
         decisions.append(taken[-1].verdict.decision)
         busy = busy[taken[-1].pairs :]
-    assert decisions.count("regressed") == SIMULATED_ALARMS
-    assert len(decisions) == SIMULATED_GATES
+    assert decisions.count("regressed") == rule.SIMULATED_ALARMS
+    assert len(decisions) == rule.SIMULATED_GATES

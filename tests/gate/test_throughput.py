@@ -6,28 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.gate import ErrorRates, Signal, read_measurement
+from pytest_flamegate.gate import ErrorRates, Signal, read_measurement, rule, throughput
 from pytest_flamegate.gate.measurement import Measurement
-from pytest_flamegate.gate.rule import (
-    RateVerdict,
-    describe_interval,
-    describe_range,
-    describe_rate_change,
-    describe_us,
-    log_time_of_drop,
-    rate_change_pct,
-)
-from pytest_flamegate.gate.throughput import (
-    BATCH_DRIFT_SD,
-    BATCH_DRIFT_SD_WITHOUT_REFERENCE,
-    MIN_BATCHES,
-    REFERENCE_LEAK,
-    combine_views,
-    compare_log_times,
-    estimate_from_batches,
-    judge_throughput,
-    reference_shift,
-)
 from pytest_flamegate.receipt.types import Batch
 from pytest_flamegate.run.publish import batch_of
 from tests.gate.factory import (
@@ -51,7 +31,7 @@ def noisy(factor: float, centre: float = 0.0) -> Measurement:
 def judged(factor: float, drop_pct: float = 5.0, **process: float) -> Signal:
     old = read_measurement(baseline())
     new = read_measurement(evidence(scaled(QUIET, factor), process=process))
-    return judge_throughput(old, new, drop_pct, ONCE)[0]
+    return throughput.judge_throughput(old, new, drop_pct, ONCE)[0]
 
 
 def codes(signal: Signal) -> list[str]:
@@ -92,9 +72,9 @@ def test_drift_is_larger_without_a_reference_and_with_one_that_moved() -> None:
     bare, same, far = (
         read_measurement(evidence(process={"reference_us": us})) for us in (None, 5000.0, 6000.0)
     )
-    plain = 2 * BATCH_DRIFT_SD**2
-    without = 2 * BATCH_DRIFT_SD_WITHOUT_REFERENCE**2
-    moved = plain + (REFERENCE_LEAK * math.log(1.2)) ** 2
+    plain = 2 * throughput.BATCH_DRIFT_SD**2
+    without = 2 * throughput.BATCH_DRIFT_SD_WITHOUT_REFERENCE**2
+    moved = plain + (throughput.REFERENCE_LEAK * math.log(1.2)) ** 2
     for old, new, variance, shift in (
         (same, bare, without, None),
         (bare, same, without, None),
@@ -102,9 +82,11 @@ def test_drift_is_larger_without_a_reference_and_with_one_that_moved() -> None:
         (same, far, moved, math.log(1.2)),
         (far, same, moved, -math.log(1.2)),
     ):
-        (view,) = compare_log_times(old, new)
+        (view,) = throughput.compare_log_times(old, new)
         assert view.drift_variance == pytest.approx(variance)
-        assert reference_shift(old, new) == (shift if shift is None else pytest.approx(shift))
+        assert throughput.reference_shift(old, new) == (
+            shift if shift is None else pytest.approx(shift)
+        )
 
 
 SAME = (0.1,) * 5
@@ -124,7 +106,7 @@ SAME = (0.1,) * 5
 def test_few_or_constant_processes_decide_nothing(
     old: tuple[float, ...], new: tuple[float, ...], code: str, helped: tuple[str, ...]
 ) -> None:
-    signal, rate = judge_throughput(measurement(old), measurement(new), 5.0, ONCE)
+    signal, rate = throughput.judge_throughput(measurement(old), measurement(new), 5.0, ONCE)
     assert (rate, signal.decision, signal.change_pct) == (None, "inconclusive", None)
     assert (codes(signal), signal.helped_by, signal.threshold_pct) == ([code], helped, 5.0)
     words = r"The baseline side has \d .* needs 3\. Accept a new baseline \(--"
@@ -150,7 +132,7 @@ def test_few_or_constant_processes_decide_nothing(
 def test_more_processes_help_if_the_baseline_allows_a_decision(
     old: Measurement, new: Measurement, *, helped: bool
 ) -> None:
-    signal, _ = judge_throughput(old, new, 5.0, ONCE)
+    signal, _ = throughput.judge_throughput(old, new, 5.0, ONCE)
     assert signal.decision == "inconclusive"
     assert signal.helped_by == (("timed",) if helped else ())
     assert ("E_BASELINE_TOO_WIDE" in codes(signal)) is not helped
@@ -166,8 +148,8 @@ def test_waiting_is_mentioned_from_a_fifth_of_the_time_on() -> None:
 # --- engines that do not follow the reference ----------------------------------------------
 
 
-def view(decision: Any, *, certain: bool = False, at: float = 0.0) -> RateVerdict:
-    return RateVerdict(decision, at - 1.0, at + 1.0, certain, certain, 2.0 + at)
+def view(decision: Any, *, certain: bool = False, at: float = 0.0) -> rule.RateVerdict:
+    return rule.RateVerdict(decision, at - 1.0, at + 1.0, certain, certain, 2.0 + at)
 
 
 @pytest.mark.parametrize(
@@ -183,15 +165,15 @@ def view(decision: Any, *, certain: bool = False, at: float = 0.0) -> RateVerdic
     ],
 )
 def test_only_a_decision_of_all_views_counts(one: str, other: str, decision: str) -> None:
-    assert combine_views([view(one), view(other)]).decision == decision
-    assert combine_views([view(other), view(one)]).decision == decision
+    assert throughput.combine_views([view(one), view(other)]).decision == decision
+    assert throughput.combine_views([view(other), view(one)]).decision == decision
 
 
 def test_views_are_combined_to_the_wider_bounds() -> None:
-    found = combine_views([view("pass", certain=True), view("pass", at=0.5)])
+    found = throughput.combine_views([view("pass", certain=True), view("pass", at=0.5)])
     assert (found.low, found.high, found.detectable) == (-1.0, 1.5, 2.5)
     assert (found.slower, found.faster) == (False, False)
-    both = combine_views([view("pass", certain=True)] * 2)
+    both = throughput.combine_views([view("pass", certain=True)] * 2)
     assert (both.slower, both.faster) == (True, True)
 
 
@@ -212,7 +194,7 @@ def test_an_engine_that_may_not_follow_the_reference(
     process = {"reference_us": 5000.0 * reference}
     old = read_measurement(baseline(workload=command))
     new = read_measurement(evidence(scaled(QUIET, time), workload=command, process=process))
-    signal, rate = judge_throughput(old, new, 5.0, ONCE)
+    signal, rate = throughput.judge_throughput(old, new, 5.0, ONCE)
     assert signal.decision == decision
     assert rate is not None
     assert rate.low <= math.log(time) <= rate.high
@@ -229,7 +211,7 @@ def batches(levels: list[float], plain: float = 0.0) -> tuple[Batch, ...]:
 def test_the_error_is_that_of_predicting_one_batch() -> None:
     earlier = batches([0.0, 0.02, -0.02, 0.01, -0.01, 0.0], plain=1.0)
     new = measurement([0.05, 0.07])
-    (estimate,) = estimate_from_batches(earlier, measurement([0.0]), new)
+    (estimate,) = throughput.estimate_from_batches(earlier, measurement([0.0]), new)
     assert estimate.mean_diff == pytest.approx(0.06)
     spread = math.sqrt((2 * 0.02**2 + 2 * 0.01**2) / 5)
     assert estimate.standard_error == pytest.approx(spread * math.sqrt(1 + 1 / 6))
@@ -248,7 +230,7 @@ def test_views_of_batches_are_those_of_the_reference() -> None:
             process={"reference_us": reference_us}, workload={**WORKLOAD, "engine": engine}
         )
         side = read_measurement(made)
-        found = estimate_from_batches(earlier, side, side)
+        found = throughput.estimate_from_batches(earlier, side, side)
         assert [each.mean_diff for each in found] == pytest.approx(expected, abs=1e-3)
 
 
@@ -262,7 +244,7 @@ def test_from_six_on_the_batches_own_spread_decides() -> None:
         (steady, "regressed"),
         (wandering, "inconclusive"),
         # One batch fewer: the assumed drift is used, which knows nothing of the wandering.
-        (wandering[: MIN_BATCHES - 1], "regressed"),
+        (wandering[: throughput.MIN_BATCHES - 1], "regressed"),
     ):
         assert judge_stored(baseline(), slower, batches=batches(levels)).verdict == verdict
 
@@ -272,17 +254,17 @@ def test_from_six_on_the_batches_own_spread_decides() -> None:
 
 def test_words() -> None:
     changes = (-6.24, 1.0, 0.04, -0.04, 0.05, -0.06)
-    assert [describe_rate_change(change) for change in changes] == [
+    assert [rule.describe_rate_change(change) for change in changes] == [
         *("6.2 % slower", "1.0 % faster", "unchanged", "unchanged", "0.1 % faster"),
         "0.1 % slower",
     ]
-    assert describe_range(6.4, 31.1) == "between 6.4 and 31.1 % faster"
-    assert describe_range(-31.1, -6.4) == "between 6.4 and 31.1 % slower"
-    assert describe_range(-2.0, 1.0) == "between 1.0 % faster and 2.0 % slower"
-    assert describe_interval(-7.4, -5.1) == describe_interval(5.1, 7.4) == "5.1 … 7.4"
-    assert describe_interval(-1.0, 2.0) == "1.0 % slower … 2.0 % faster"
-    assert describe_us(2890.0) == "2,890 µs"
+    assert rule.describe_range(6.4, 31.1) == "between 6.4 and 31.1 % faster"
+    assert rule.describe_range(-31.1, -6.4) == "between 6.4 and 31.1 % slower"
+    assert rule.describe_range(-2.0, 1.0) == "between 1.0 % faster and 2.0 % slower"
+    assert rule.describe_interval(-7.4, -5.1) == rule.describe_interval(5.1, 7.4) == "5.1 … 7.4"
+    assert rule.describe_interval(-1.0, 2.0) == "1.0 % slower … 2.0 % faster"
+    assert rule.describe_us(2890.0) == "2,890 µs"
     for drop in (0.5, 99.0):
-        assert rate_change_pct(log_time_of_drop(drop)) == pytest.approx(-drop)
-    assert math.isfinite(rate_change_pct(-1e6))
-    assert rate_change_pct(1e6) == -100.0
+        assert rule.rate_change_pct(rule.log_time_of_drop(drop)) == pytest.approx(-drop)
+    assert math.isfinite(rule.rate_change_pct(-1e6))
+    assert rule.rate_change_pct(1e6) == -100.0

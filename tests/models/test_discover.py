@@ -7,14 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.models.discover import (
-    PLACES,
-    find_files,
-    find_hub_files,
-    find_model,
-    find_tokenizer,
-    hub_cache,
-)
+from pytest_flamegate.models import discover
 from tests.models.gguf_files import ARRAY, GgufFile, key, strings
 
 BITNET = "models/microsoft-bitnet-b1.58-2B-4T-gguf"
@@ -47,16 +40,16 @@ def sound(path: Path, *, vocabulary: bool = False) -> Path:
 
 def code_of(declared: str | None, directory: Path) -> str:
     with pytest.raises(ToolError) as refused:
-        find_model(declared, directory)
+        discover.find_model(declared, directory)
     return refused.value.code
 
 
 def test_the_bitnet_folder_comes_before_the_others(tmp_path: Path) -> None:
     touch(tmp_path / "models/other.gguf")
     wanted = touch(tmp_path / BITNET / "ggml-model-i2_s.gguf")
-    assert find_model(None, tmp_path) == wanted
+    assert discover.find_model(None, tmp_path) == wanted
     touch(tmp_path / BITNET / "ggml-model-f32.gguf")
-    assert find_model(None, tmp_path) == wanted
+    assert discover.find_model(None, tmp_path) == wanted
 
 
 @pytest.mark.parametrize(
@@ -72,16 +65,16 @@ def test_the_bitnet_folder_comes_before_the_others(tmp_path: Path) -> None:
 )
 def test_the_usual_places(tmp_path: Path, place: str) -> None:
     wanted = touch(tmp_path / place)
-    assert find_model(None, tmp_path) == wanted
+    assert discover.find_model(None, tmp_path) == wanted
 
 
 def test_a_declared_pattern_and_a_declared_path(tmp_path: Path) -> None:
     wanted = touch(tmp_path / "weights/tiny.gguf")
     touch(tmp_path / BITNET / "ggml-model-i2_s.gguf")
-    assert find_model("weights/*.gguf", tmp_path) == wanted
-    assert find_model("weights/tiny.gguf", tmp_path) == wanted
-    assert find_model(str(wanted), tmp_path / "elsewhere") == wanted
-    assert find_model(f"{tmp_path}/weights/*", tmp_path / "elsewhere") == wanted
+    assert discover.find_model("weights/*.gguf", tmp_path) == wanted
+    assert discover.find_model("weights/tiny.gguf", tmp_path) == wanted
+    assert discover.find_model(str(wanted), tmp_path / "elsewhere") == wanted
+    assert discover.find_model(f"{tmp_path}/weights/*", tmp_path / "elsewhere") == wanted
 
 
 def test_several_candidates_are_listed(tmp_path: Path) -> None:
@@ -89,31 +82,31 @@ def test_several_candidates_are_listed(tmp_path: Path) -> None:
     touch(tmp_path / "models/b.gguf")
     words = r"models/a\.gguf \(0\.4 kB, TQ2_0\), models/b\.gguf \(E_MODEL_BROKEN\)"
     with pytest.raises(ToolError, match=f"E_MODEL_AMBIGUOUS.*{words}"):
-        find_model(None, tmp_path)
+        discover.find_model(None, tmp_path)
 
 
 def test_one_file_under_two_names_is_one_model(tmp_path: Path) -> None:
     wanted = touch(tmp_path / "models/a.gguf")
     (tmp_path / "models/b.gguf").symlink_to(wanted)
-    assert find_model(None, tmp_path) == wanted
+    assert discover.find_model(None, tmp_path) == wanted
 
 
 def test_a_projector_is_no_model_but_may_be_declared(tmp_path: Path) -> None:
     projector = touch(tmp_path / "models/mmproj-m.gguf")
     assert code_of(None, tmp_path) == "E_MODEL_MISSING"
     wanted = touch(tmp_path / "models/m.gguf")
-    assert find_model(None, tmp_path) == wanted
-    assert find_model("models/mmproj*", tmp_path) == projector
+    assert discover.find_model(None, tmp_path) == wanted
+    assert discover.find_model("models/mmproj*", tmp_path) == projector
 
 
 def test_a_split_model_is_its_first_part(tmp_path: Path) -> None:
     first, _, third = (touch(tmp_path / f"models/m-0000{n}-of-00003.gguf") for n in (1, 2, 3))
-    assert find_model(None, tmp_path) == first
-    assert find_model("models/*.gguf", tmp_path) == first
+    assert discover.find_model(None, tmp_path) == first
+    assert discover.find_model("models/*.gguf", tmp_path) == first
     assert code_of("models/m-00003-of-00003.gguf", tmp_path) == "E_MODEL_PARTS"
     third.unlink()
     with pytest.raises(ToolError, match=r"E_MODEL_PARTS.*m-00003-of-00003"):
-        find_model(None, tmp_path)
+        discover.find_model(None, tmp_path)
     first.unlink()
     assert code_of(None, tmp_path) == "E_MODEL_PARTS"
 
@@ -126,9 +119,9 @@ def test_nothing_found_says_where_it_looked(
     tmp_path: Path, hub: Path, declared: str | None
 ) -> None:
     with pytest.raises(ToolError, match=r"E_MODEL_MISSING.*searched ") as refused:
-        find_model(declared, tmp_path)
+        discover.find_model(declared, tmp_path)
     if declared is None:
-        assert all(place in refused.value.problem for place in (*PLACES, str(hub)))
+        assert all(place in refused.value.problem for place in (*discover.PLACES, str(hub)))
         assert "hf download" in refused.value.remedy
 
 
@@ -136,11 +129,11 @@ def test_names_that_are_not_utf_8_can_be_told(tmp_path: Path) -> None:
     for name in (b"\xff.gguf", b"\xfe.gguf"):
         Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).touch()
     with pytest.raises(ToolError) as refused:
-        find_model(None, tmp_path)
+        discover.find_model(None, tmp_path)
     assert r"\xff.gguf" in refused.value.problem
     refused.value.problem.encode()
     with pytest.raises(ToolError) as refused:
-        find_model(os.fsdecode(b"\xfd*.gguf"), tmp_path)
+        discover.find_model(os.fsdecode(b"\xfd*.gguf"), tmp_path)
     refused.value.problem.encode()
 
 
@@ -161,8 +154,8 @@ def test_a_tokenizer_is_looked_for_beside_the_model_first(
     other = touch(tmp_path / BITNET / "tokenizer.json")
     for place in places:
         touch(tmp_path / place)
-    assert find_tokenizer(tmp_path, model) == tmp_path / wanted
-    assert find_tokenizer(tmp_path, None) == other
+    assert discover.find_tokenizer(tmp_path, model) == tmp_path / wanted
+    assert discover.find_tokenizer(tmp_path, None) == other
 
 
 @pytest.mark.parametrize("model", [None, "sound.gguf", "broken.gguf"])
@@ -171,7 +164,7 @@ def test_no_tokenizer_says_where_it_looked(tmp_path: Path, model: str | None) ->
     touch(tmp_path / "broken.gguf")
     words = r"E_TOKENIZER_MISSING.*searched for tokenizer\.json and tokenizer\.model"
     with pytest.raises(ToolError, match=words):
-        find_tokenizer(tmp_path, None if model is None else tmp_path / model)
+        discover.find_tokenizer(tmp_path, None if model is None else tmp_path / model)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +189,7 @@ def test_no_tokenizer_says_where_it_looked(tmp_path: Path, model: str | None) ->
 def test_patterns(tmp_path: Path, pattern: str, names: list[str]) -> None:
     for name in ("a.gguf", "x/b.gguf", "x/y/[c].gguf", "x/y/c.txt"):
         touch(tmp_path / name)
-    found = [os.path.relpath(path, tmp_path) for path in find_files(tmp_path, pattern)]
+    found = [os.path.relpath(path, tmp_path) for path in discover.find_files(tmp_path, pattern)]
     assert found == names
 
 
@@ -204,8 +197,8 @@ def test_links_in_circles_end(tmp_path: Path) -> None:
     wanted = touch(tmp_path / "a/b.gguf")
     (tmp_path / "a/up").symlink_to(tmp_path)
     (tmp_path / "a/self.gguf").symlink_to(tmp_path / "a/self.gguf")
-    assert find_files(tmp_path, "**/*.gguf") == [wanted]
-    assert find_files(tmp_path, "a/up/a/up/a/*.gguf") == [tmp_path / "a/up/a/up/a/b.gguf"]
+    assert discover.find_files(tmp_path, "**/*.gguf") == [wanted]
+    assert discover.find_files(tmp_path, "a/up/a/up/a/*.gguf") == [tmp_path / "a/up/a/up/a/b.gguf"]
 
 
 def snapshot(hub: Path, revision: str, name: str = "m.gguf") -> Path:
@@ -237,14 +230,14 @@ def test_the_place_of_the_hub(
     monkeypatch.setenv("HOME", "home")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert hub_cache() == Path(place)
+    assert discover.hub_cache() == Path(place)
 
 
 def test_one_snapshot_needs_no_reference(hub: Path) -> None:
     wanted = snapshot(hub, OLD)
     deeper = snapshot(hub, OLD, "Q4/deep.gguf")
     snapshot(hub, OLD, "README.md")
-    assert find_hub_files("**/*.gguf") == [deeper, wanted]
+    assert discover.find_hub_files("**/*.gguf") == [deeper, wanted]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +250,7 @@ def test_of_several_snapshots_the_one_that_main_names(
 ) -> None:
     old, new = snapshot(hub, OLD), snapshot(hub, NEW)
     touch(hub / "models--org--m/refs/main").write_bytes(text)
-    assert find_hub_files("**/*.gguf") == ([new] if names_new else [old, new])
+    assert discover.find_hub_files("**/*.gguf") == ([new] if names_new else [old, new])
 
 
 def test_a_link_out_of_the_cache_is_ignored(hub: Path, tmp_path: Path) -> None:
@@ -266,4 +259,4 @@ def test_a_link_out_of_the_cache_is_ignored(hub: Path, tmp_path: Path) -> None:
     (hub / "models--org--evil").symlink_to(tmp_path)
     (hub / "models--org--worse").mkdir()
     (hub / "models--org--worse/snapshots").symlink_to(tmp_path)
-    assert find_hub_files("**/*.gguf") == [wanted]
+    assert discover.find_hub_files("**/*.gguf") == [wanted]

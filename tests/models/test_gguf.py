@@ -9,14 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.models import gguf
 from pytest_flamegate.models.discover import summarize_headers
 from pytest_flamegate.models.files import model_sha256
-from pytest_flamegate.models.gguf import (
-    ModelHeader,
-    SkippedValue,
-    TensorInfo,
-    read_header,
-)
 from tests.models.gguf_files import (
     ARRAY,
     BOOL,
@@ -41,10 +36,10 @@ from tests.models.gguf_files import (
 MIB = 1 << 20
 
 
-def read(tmp_path: Path, data: bytes) -> ModelHeader:
+def read(tmp_path: Path, data: bytes) -> gguf.ModelHeader:
     path = tmp_path / "model.gguf"
     path.write_bytes(data)
-    return read_header(path)
+    return gguf.read_header(path)
 
 
 def sound(*keys: bytes) -> bytes:
@@ -58,8 +53,8 @@ def test_a_sound_file(tmp_path: Path) -> None:
     assert header.size_bytes == start + 176
     assert (header.version, header.architecture, header.name) == (3, "bitnet", "tiny")
     assert header.tensors == (
-        TensorInfo("a.weight", (256, 2), "TQ2_0", start, 132),
-        TensorInfo("b.weight", (4,), "F32", start + 160, 16),
+        gguf.TensorInfo("a.weight", (256, 2), "TQ2_0", start, 132),
+        gguf.TensorInfo("b.weight", (4,), "F32", start + 160, 16),
     )
     assert [each.parameters for each in header.tensors] == [512, 4]
 
@@ -101,9 +96,9 @@ def test_long_arrays_and_strings_come_as_their_length(tmp_path: Path) -> None:
         key("after", U32, u32(9)),
     )
     metadata = read(tmp_path, data).metadata
-    assert metadata["words"] == SkippedValue("string", 20)
-    assert metadata["scores"] == SkippedValue("f32", 17)
-    assert metadata["long"] == SkippedValue("byte", MIB + 1)
+    assert metadata["words"] == gguf.SkippedValue("string", 20)
+    assert metadata["scores"] == gguf.SkippedValue("f32", 17)
+    assert metadata["long"] == gguf.SkippedValue("byte", MIB + 1)
     assert metadata["after"] == 9
 
 
@@ -235,7 +230,7 @@ def test_no_mutation_gets_past_the_checks(
     path = tmp_path_factory.getbasetemp() / "mutated.gguf"
     path.write_bytes(data[:length])
     try:
-        header = read_header(path)
+        header = gguf.read_header(path)
     except ToolError as error:
         assert error.code == "E_MODEL_BROKEN"  # noqa: PT017 - a sound header is no error
         return
@@ -253,11 +248,11 @@ def test_a_large_model_costs_little_memory(tmp_path: Path) -> None:
     write_large_model(path)
     tracemalloc.start()
     try:
-        header = read_header(path)
+        header = gguf.read_header(path)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert header.metadata["tokenizer.ggml.tokens"] == SkippedValue("string", 128_256)
+    assert header.metadata["tokenizer.ggml.tokens"] == gguf.SkippedValue("string", 128_256)
     assert header.metadata["llama.block_count"] == 32
     assert header.size_bytes > 2_000_000_000
     assert peak_bytes < 2 * MIB
@@ -266,7 +261,7 @@ def test_a_large_model_costs_little_memory(tmp_path: Path) -> None:
     assert summary.bytes_per_token == 2 * 2560 * 128_256 + 256 * 2560 * 2560 * 9 // 16
 
 
-@pytest.mark.parametrize("read_file", [read_header, model_sha256])
+@pytest.mark.parametrize("read_file", [gguf.read_header, model_sha256])
 def test_paths_without_a_readable_file(tmp_path: Path, read_file: Callable[[Path], object]) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, code in (

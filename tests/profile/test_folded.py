@@ -7,20 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.profile.frames import (
-    fold_profile,
-    format_frame,
-    make_native_frame,
-    make_python_frame,
-    parse_folded,
-)
+from pytest_flamegate.profile import frames
 from pytest_flamegate.profile.model import Frame, Stack, merge_profiles
 from tests.profile.profiles import native, profile, python, system
 
 HOSTILE = st.text(st.sampled_from(list("ab ;()[]\n\r\t\\x3b\u202e\u2028\x00ü")) | st.characters())
 FRAMES = st.one_of(
-    st.builds(make_python_frame, HOSTILE, HOSTILE),
-    st.builds(make_native_frame, HOSTILE, HOSTILE | st.just("[kernel.kallsyms]")).filter(bool),
+    st.builds(frames.make_python_frame, HOSTILE, HOSTILE),
+    st.builds(frames.make_native_frame, HOSTILE, HOSTILE | st.just("[kernel.kallsyms]")).filter(
+        bool
+    ),
 )
 STACKS = st.dictionaries(
     st.lists(FRAMES, max_size=5).map(tuple), st.integers(1, 10**15 - 1), max_size=6
@@ -31,7 +27,7 @@ def test_the_text_is_sorted_and_marks_the_kind_of_each_frame() -> None:
     run, read = python("run"), native("read", "libc.so.6")
     gemv = native("sgemv", "libblas.so")
     taken = profile({(run, gemv): 3, (run, read, system("vfs_read")): 1, (run,): 12})
-    assert fold_profile(taken) == (
+    assert frames.fold_profile(taken) == (
         "run (engine.py) 12\n"
         "run (engine.py);read [libc.so.6];vfs_read [kernel] 1\n"
         "run (engine.py);sgemv [libblas.so] 3\n"
@@ -40,9 +36,9 @@ def test_the_text_is_sorted_and_marks_the_kind_of_each_frame() -> None:
 
 @given(STACKS)
 def test_folded_text_reads_back_exactly(stacks: dict[Stack, int]) -> None:
-    text = fold_profile(profile(stacks))
-    assert parse_folded(text) == stacks
-    assert fold_profile(profile(dict(reversed(stacks.items())))) == text
+    text = frames.fold_profile(profile(stacks))
+    assert frames.parse_folded(text) == stacks
+    assert frames.fold_profile(profile(dict(reversed(stacks.items())))) == text
     assert text.count("\n") == len(stacks)
 
 
@@ -51,7 +47,7 @@ def test_a_frame_that_would_not_read_back_is_not_written() -> None:
     modules = [native("f", "kernel"), native("f", "a [b"), Frame("f", "libc.so.6", "system")]
     for frame in names + modules:
         with pytest.raises(ValueError, match="not normalised"):
-            format_frame(frame)
+            frames.format_frame(frame)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +61,7 @@ def test_a_frame_that_would_not_read_back_is_not_written() -> None:
 )
 def test_malformed_text_is_an_error(text: str) -> None:
     with pytest.raises(FlamegateError, match="E_PROFILE_FILE"):
-        parse_folded(text)
+        frames.parse_folded(text)
 
 
 def test_pooled_profiles_add_up() -> None:

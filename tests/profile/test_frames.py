@@ -2,12 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.profile.frames import (
-    format_frame,
-    make_native_frame,
-    make_python_frame,
-    path_prefixes,
-)
+from pytest_flamegate.profile import frames
 from pytest_flamegate.profile.model import Frame
 
 ROOTS = ("/home/me/project/", "/home/me/")
@@ -42,11 +37,11 @@ SO = "/usr/lib/x.so"
     ],
 )
 def test_python_files_are_the_same_on_every_machine(file: str, module: str) -> None:
-    assert make_python_frame("f", file, ROOTS) == Frame("f", module, "python")
+    assert frames.make_python_frame("f", file, ROOTS) == Frame("f", module, "python")
 
 
 def test_addresses_leave_python_names() -> None:
-    assert make_python_frame("<a.B object at 0x7f1>", "x.py").name == "<a.B object>"
+    assert frames.make_python_frame("<a.B object at 0x7f1>", "x.py").name == "<a.B object>"
 
 
 @pytest.mark.parametrize(
@@ -105,12 +100,12 @@ def test_addresses_leave_python_names() -> None:
     ],
 )
 def test_symbols_are_the_same_in_every_run(symbol: str, library: str, expected: str | None) -> None:
-    frame = make_native_frame(symbol, library, ROOTS)
-    assert (None if frame is None else format_frame(frame)) == expected
+    frame = frames.make_native_frame(symbol, library, ROOTS)
+    assert (None if frame is None else frames.format_frame(frame)) == expected
 
 
 def test_prefixes_are_longest_first_and_never_the_whole_disk(tmp_path: Path) -> None:
-    found = path_prefixes(tmp_path / "deep" / "down")
+    found = frames.path_prefixes(tmp_path / "deep" / "down")
     assert f"{tmp_path}/deep/down/" in found
     assert list(found) == sorted(found, key=len, reverse=True)
-    assert "/" not in path_prefixes(Path("/"))
+    assert "/" not in frames.path_prefixes(Path("/"))

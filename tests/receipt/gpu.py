@@ -4,34 +4,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pytest_flamegate.observe.gpu import (
-    DeviceNode,
-    DeviceUse,
-    GpuDevice,
-    ObservedDevices,
-    RunDevices,
-)
+from pytest_flamegate.observe import gpu
 from tests.made import Bundle, bundle
 
 DRIVER = "550.54.15"
 UUID = "GPU-5e8a1c7b-1d0f-4c7e-9a55-0c2f1f6b7a8e"
 GIB = 2**30
-NOTHING = ObservedDevices()
-DEVICE = GpuDevice(UUID, "NVIDIA H100 80GB HBM3", 0, 80 * GIB)
-USE = DeviceUse(UUID, "pid", present=7, busy=6, memory_bytes=GIB)
+NOTHING = gpu.ObservedDevices()
+DEVICE = gpu.GpuDevice(UUID, "NVIDIA H100 80GB HBM3", 0, 80 * GIB)
+USE = gpu.DeviceUse(UUID, "pid", present=7, busy=6, memory_bytes=GIB)
 
 
-def seen(triple: Bundle, **changes: Any) -> ObservedDevices:
+def seen(triple: Bundle, **changes: Any) -> gpu.ObservedDevices:
     """One GPU that every timed run of ``triple`` computed on."""
     timed = [run for run in triple.evidence.runs if run.role == "timed"]
-    facts = ObservedDevices(
-        nodes=(DeviceNode("/dev/nvidia0", 0),),
+    facts = gpu.ObservedDevices(
+        nodes=(gpu.DeviceNode("/dev/nvidia0", 0),),
         control=True,
         kernel_driver=DRIVER,
         nvml_driver=DRIVER,
         nvml=f"12.{DRIVER}",
         devices=(DEVICE,),
-        runs=tuple(RunDevices(run.pid, run.started_ticks, 7, (USE,)) for run in timed),
+        runs=tuple(gpu.RunDevices(run.pid, run.started_ticks, 7, (USE,)) for run in timed),
     )
     return replace(facts, **changes)
 
@@ -77,13 +71,13 @@ FORGERIES: list[tuple[str, Callable[[], Bundle]]] = [
     ("E_DEVICE_IDLE", lambda: idle(present=0)),
     ("E_DEVICE_CONTRADICTION", lambda: gpu_run("cpu", nodes=())),
     ("E_DEVICE_CONTRADICTION", lambda: gpu_run("cpu", nvml_driver=OTHER_DRIVER)),
-    ("E_DEVICE_CONTRADICTION", lambda: gpu_run(nodes=(DeviceNode("/dev/nvidia1", 1),))),
+    ("E_DEVICE_CONTRADICTION", lambda: gpu_run(nodes=(gpu.DeviceNode("/dev/nvidia1", 1),))),
     ("E_DEVICE_CONTRADICTION", lambda: gpu_run(devices=(DEVICE, DEVICE))),
     ("E_DEVICE_CONTRADICTION", lambda: on_gpu(uuid="GPU-other")),
     ("E_DEVICE_CONTRADICTION", lambda: on_gpu(busy=8)),
     ("E_DEVICE_CONTRADICTION", lambda: on_gpu(present=8)),
     ("E_DEVICE_CONTRADICTION", lambda: on_gpu(memory_bytes=2**40)),
-    ("E_DEVICE_CONTRADICTION", lambda: gpu_run(runs=(RunDevices(99, 1, 7, (USE,)),))),
+    ("E_DEVICE_CONTRADICTION", lambda: gpu_run(runs=(gpu.RunDevices(99, 1, 7, (USE,)),))),
     ("E_DEVICE_CONTRADICTION", lambda: gpu_run(runs=2 * seen(gpu_run()).runs)),
 ]
 SHORT: list[tuple[str, Callable[[], Bundle]]] = [

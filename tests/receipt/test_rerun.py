@@ -13,13 +13,8 @@ from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import decode_plain, encode_json, encode_plain, parse_json
 from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.engines.gguf import embedded_workloads
+from pytest_flamegate.receipt import rerun
 from pytest_flamegate.receipt.compose import recipe
-from pytest_flamegate.receipt.rerun import (
-    find_declared,
-    find_differences,
-    find_redacted,
-    parse_recipe,
-)
 
 DECLARED = """
 [workloads.short]
@@ -88,10 +83,10 @@ def test_every_declared_kind_comes_back_as_it_was(
     for workload in workloads.values():
         # Thresholds judge, and sampling is of profiled runs: neither is run again.
         bare = replace(workload, thresholds=Thresholds(), sampling=Sampling())
-        assert parse_recipe(told(workload), tmp_path) == bare
-        assert find_declared(told(workload), [*workloads.values()]) is workload
+        assert rerun.parse_recipe(told(workload), tmp_path) == bare
+        assert rerun.find_declared(told(workload), [*workloads.values()]) is workload
     injected = replace(workload, injection=parse_injection("gemv:+12.5%"))
-    assert parse_recipe(told(injected), tmp_path).injection == injected.injection
+    assert rerun.parse_recipe(told(injected), tmp_path).injection == injected.injection
 
 
 OTHER: dict[str, Any] = {
@@ -113,17 +108,17 @@ def test_a_recipe_that_runs_anything_else_is_another(workloads: dict[str, Worklo
     program, known = workloads["program"], [*workloads.values()]
     for part, value in OTHER.items():
         other = {**told(program), part: value}
-        assert find_differences(other, program) == [part]
-        assert find_declared(other, known) is None
+        assert rerun.find_differences(other, program) == [part]
+        assert rerun.find_declared(other, known) is None
     for part in ("name", "source", "timeout_s", "model"):  # these do not decide what runs
-        assert find_declared({**told(program), part: "else"}, known) is program
+        assert rerun.find_declared({**told(program), part: "else"}, known) is program
 
 
 def test_the_same_name_goes_first(tmp_path: Path) -> None:
     two = "".join(f'[workloads.{n}]\nprompt = "x"\nmax_tokens = 3\n' for n in "ab")
     workloads = declared(tmp_path, two)
-    assert find_declared(told(workloads[1]), workloads) is workloads[1]
-    assert find_declared({**told(workloads[1]), "name": "c"}, workloads) is workloads[0]
+    assert rerun.find_declared(told(workloads[1]), workloads) is workloads[1]
+    assert rerun.find_declared({**told(workloads[1]), "name": "c"}, workloads) is workloads[0]
 
 
 SECRET = """
@@ -138,10 +133,10 @@ env = { HF_TOKEN = "hush", MODE = "fast" }
 def test_a_redacted_value_matches_any_value_and_is_named(tmp_path: Path) -> None:
     (workload, *_) = declared(tmp_path, SECRET)
     assert "hush" not in str(told(workload))
-    assert find_declared(told(workload), [workload]) is workload
-    assert find_redacted(told(workload)) == ["env.HF_TOKEN"]
+    assert rerun.find_declared(told(workload), [workload]) is workload
+    assert rerun.find_redacted(told(workload)) == ["env.HF_TOKEN"]
     for env in ({"HF_TOKEN": "redacted"}, {"HF_TOKEN": "redacted", "MODE": "slow"}):
-        assert find_declared({**told(workload), "env": env}, [workload]) is None
+        assert rerun.find_declared({**told(workload), "env": env}, [workload]) is None
     for stated, here, fits in (
         ("--key=redacted", "--key=hush", True),
         ("a redacted b redacted c", "a 1 b 2 c", True),
@@ -151,7 +146,7 @@ def test_a_redacted_value_matches_any_value_and_is_named(tmp_path: Path) -> None
         ("redacted tail", "no", False),
         ("plain", "plain ", False),
     ):
-        differences = find_differences(
+        differences = rerun.find_differences(
             {**told(workload), "prompt": stated}, replace(workload, prompt=here)
         )
         assert (differences == []) is fits, stated
@@ -180,4 +175,4 @@ def test_a_recipe_that_could_not_be_declared_is_rejected(
     tmp_path: Path, workloads: dict[str, Workload], changes: dict[str, Any]
 ) -> None:
     with pytest.raises(ReceiptError, match="E_REPLAY_RECIPE"):
-        parse_recipe({**told(workloads["program"]), **changes}, tmp_path)
+        rerun.parse_recipe({**told(workloads["program"]), **changes}, tmp_path)

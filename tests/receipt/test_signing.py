@@ -12,20 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.receipt.sign import (
-    MAX_SIGNATURES,
-    SUBJECTS,
-    Envelope,
-    Signature,
-    check_signature,
-    encode_envelope,
-    encode_statement,
-    hash_files,
-    read_envelope,
-    read_statement,
-    sign_files,
-)
+from pytest_flamegate.receipt import Grade, Verification, sign, verify_receipt
 from pytest_flamegate.receipt.sources import ATTESTATION_NAME
 from tests.made import bundle
 from tests.receipt.attestations import (
@@ -84,7 +71,7 @@ def test_a_missing_signature_is_no_dishonesty(
 
 def test_files_of_one_directory(tmp_path: Path) -> None:
     path = bundle().write(tmp_path)
-    (tmp_path / ATTESTATION_NAME).write_bytes(sign_files(bundle().files, ALICE))
+    (tmp_path / ATTESTATION_NAME).write_bytes(sign.sign_files(bundle().files, ALICE))
     (tmp_path / "alice.pub").write_bytes(A)
     trusted = [tmp_path / "alice.pub"]
     assert verify_receipt(path, keys=trusted, now=NOW, require_grade=Grade.ATTESTED).ok
@@ -95,8 +82,8 @@ def test_files_of_one_directory(tmp_path: Path) -> None:
 
 
 def test_one_trusted_key_and_one_signature_are_enough() -> None:
-    both = sign_files(FILES, BOB, SIGNED)
-    signers = [each.keyid for each in read_envelope(both).signatures]
+    both = sign.sign_files(FILES, BOB, SIGNED)
+    signers = [each.keyid for each in sign.read_envelope(both).signatures]
     assert signers == [ALICE.public.keyid, BOB.public.keyid]
     for envelope, trusted in ((SIGNED, (B, A)), (both, (A,)), (both, (B,)), (both, (C, B))):
         assert verify(envelope, *trusted).grade is Grade.ATTESTED
@@ -108,7 +95,7 @@ def test_one_trusted_key_and_one_signature_are_enough() -> None:
 
 @pytest.mark.parametrize("keyid", ["", BOB.public.keyid, "x" * 5000, "\x1b[2J"])
 def test_the_keyid_in_an_envelope_is_only_a_hint(keyid: str) -> None:
-    hinted = with_signatures(Signature(keyid, read_envelope(SIGNED).signatures[0].sig))
+    hinted = with_signatures(sign.Signature(keyid, sign.read_envelope(SIGNED).signatures[0].sig))
     assert verify(hinted, A).signed_by == ALICE.public.keyid
     answer = verify(hinted, B)
     assert codes(answer) == ["E_SIGNATURE_UNTRUSTED"]
@@ -122,23 +109,23 @@ def test_the_same_statement_may_be_written_with_other_bytes() -> None:
     document["subject"].reverse()
     document["subject"][0]["digest"]["sha512"] = "00"
     payload = json.dumps(document, indent=1, sort_keys=True).replace(": 100.0", ": 100").encode()
-    assert payload != encode_statement(FILES)
+    assert payload != sign.encode_statement(FILES)
     answer = verify(envelope_of(payload), A)
     assert answer.grade is Grade.ATTESTED, answer.refusals
 
 
 def test_a_receipt_without_evidence_may_be_signed_but_is_not_observed() -> None:
     alone = {"receipt.json": FILES["receipt.json"]}
-    answer = verify(sign_files(alone, ALICE), A, files=alone)
+    answer = verify(sign.sign_files(alone, ALICE), A, files=alone)
     assert (answer.ok, answer.grade) == (True, Grade.CONSISTENT)
     assert answer.signed_by == ALICE.public.keyid
-    lower = verify(sign_files(alone, ALICE), A, files=alone, require_grade=Grade.ATTESTED)
+    lower = verify(sign.sign_files(alone, ALICE), A, files=alone, require_grade=Grade.ATTESTED)
     assert codes(lower) == ["E_GRADE"]
     assert "flamegate sign" in lower.refusals[0].remedy
 
 
 def test_without_a_key_a_signature_is_mentioned_and_not_read(tmp_path: Path) -> None:
-    for envelope in (SIGNED, b"\xff{", sign_files(OTHER, BOB)):
+    for envelope in (SIGNED, b"\xff{", sign.sign_files(OTHER, BOB)):
         answer = verify(envelope)
         assert (answer.ok, answer.grade, answer.signed_by) == (True, Grade.OBSERVED, None)
         assert [notice.code for notice in answer.warnings] == ["W_SIGNATURE_UNCHECKED"]
@@ -158,7 +145,7 @@ def test_a_forged_attestation_is_rejected(name: str) -> None:
     assert all(each.remedy and len(each.message) < 400 for each in answer.refusals)
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
+@pytest.mark.parametrize("name", sign.SUBJECTS)
 def test_each_byte_of_each_file_is_signed(name: str) -> None:
     answer = verify(SIGNED, A, files={**FILES, name: FILES[name] + b"\n"})
     assert "E_SIGNATURE_SUBJECT" in codes(answer)
@@ -168,7 +155,7 @@ def test_each_byte_of_each_file_is_signed(name: str) -> None:
 
 def test_a_signature_does_not_make_a_receipt_honest() -> None:
     files = bundle().with_receipt(tokens_per_second=9000.0).files
-    answer = verify(sign_files(files, ALICE), A, files=files)
+    answer = verify(sign.sign_files(files, ALICE), A, files=files)
     assert answer.grade < Grade.OBSERVED
     assert "E_TPS_MISMATCH" in codes(answer)
     assert not any(code.startswith("E_SIGNATURE") for code in codes(answer))
@@ -197,39 +184,41 @@ def test_the_cost_of_wrong_signatures_is_bounded(monkeypatch: pytest.MonkeyPatch
         return False
 
     monkeypatch.setattr("pytest_flamegate.receipt.keys.PublicKey.verify", count)
-    assert not verify(with_signatures(*[Signature("", bytes(64))] * MAX_SIGNATURES), A, B).ok
-    assert len(tried) == 2 * MAX_SIGNATURES
+    assert not verify(
+        with_signatures(*[sign.Signature("", bytes(64))] * sign.MAX_SIGNATURES), A, B
+    ).ok
+    assert len(tried) == 2 * sign.MAX_SIGNATURES
 
 
 def test_equal_files_give_equal_bytes_and_a_wrong_signature_is_replaced() -> None:
-    assert sign_files(FILES, ALICE) == SIGNED == sign_files(FILES, ALICE, SIGNED)
-    wrong = with_signatures(Signature(ALICE.public.keyid, bytes(64)))
-    assert sign_files(FILES, ALICE, wrong) == SIGNED
+    assert sign.sign_files(FILES, ALICE) == SIGNED == sign.sign_files(FILES, ALICE, SIGNED)
+    wrong = with_signatures(sign.Signature(ALICE.public.keyid, bytes(64)))
+    assert sign.sign_files(FILES, ALICE, wrong) == SIGNED
 
 
 @pytest.mark.parametrize(
     "present",
     [
         b"{}",
-        sign_files(OTHER, BOB),
+        sign.sign_files(OTHER, BOB),
         envelope_of(STATEMENT, payload_type="text/plain"),
         envelope_of(RECODED),
     ],
 )
 def test_another_attestation_is_never_overwritten(present: bytes) -> None:
     with pytest.raises(ReceiptError, match="E_OTHER_ATTESTATION"):
-        sign_files(FILES, ALICE, present)
+        sign.sign_files(FILES, ALICE, present)
 
 
 def test_no_signature_is_added_that_would_not_be_read() -> None:
     def strangers(count: int) -> bytes:
-        return with_signatures(*(Signature(f"{number}", bytes(64)) for number in range(count)))
+        return with_signatures(*(sign.Signature(f"{number}", bytes(64)) for number in range(count)))
 
-    full = sign_files(FILES, ALICE, strangers(MAX_SIGNATURES - 1))
+    full = sign.sign_files(FILES, ALICE, strangers(sign.MAX_SIGNATURES - 1))
     assert verify(full, A).grade is Grade.ATTESTED
     with pytest.raises(ReceiptError, match="E_OTHER_ATTESTATION"):
-        sign_files(FILES, ALICE, strangers(MAX_SIGNATURES))
-    assert encode_envelope(read_envelope(full)) == full
+        sign.sign_files(FILES, ALICE, strangers(sign.MAX_SIGNATURES))
+    assert sign.encode_envelope(sign.read_envelope(full)) == full
 
 
 BODY = base64.b64encode(STATEMENT).decode()
@@ -238,9 +227,9 @@ BODY = base64.b64encode(STATEMENT).decode()
 def test_both_alphabets_are_read_and_unknown_fields_are_ignored() -> None:
     for text in ("-_8=", "+/8="):
         fields = {"payload": text, "payloadType": "ä", "signatures": [{"sig": text, "x": 1}]}
-        envelope = read_envelope(json.dumps({**fields, "comment": 1}).encode())
-        assert envelope == Envelope(b"\xfb\xff", "ä", (Signature("", b"\xfb\xff"),))
-        assert read_envelope(encode_envelope(envelope)) == envelope
+        envelope = sign.read_envelope(json.dumps({**fields, "comment": 1}).encode())
+        assert envelope == sign.Envelope(b"\xfb\xff", "ä", (sign.Signature("", b"\xfb\xff"),))
+        assert sign.read_envelope(sign.encode_envelope(envelope)) == envelope
 
 
 @pytest.mark.parametrize(
@@ -257,7 +246,7 @@ def test_base64_has_one_form(text: str) -> None:
     good = {"payload": BODY, "payloadType": "", "signatures": [{"sig": BODY}]}
     for changes in ({"payload": text}, {"signatures": [{"sig": text}]}):
         with pytest.raises(ReceiptError, match="E_SIGNATURE_ENVELOPE"):
-            read_envelope(json.dumps({**good, **changes}).encode())
+            sign.read_envelope(json.dumps({**good, **changes}).encode())
 
 
 ENVELOPES = (SIGNED, envelope_of(STATEMENT, ALICE, BOB), *(each for each, _ in FORGED.values()))
@@ -276,16 +265,18 @@ def answers(seed: int, count: int) -> Iterator[str]:
             envelope = envelope_of(mutate(rng, find_tokens(STATEMENT), SMALL))
         else:
             trusted = (change_bytes(rng, rng.choice(PEMS)),)
-        found = check_signature(envelope, trusted, FILES)
+        found = sign.check_signature(envelope, trusted, FILES)
         assert (found.signed_by is None) is bool(found.refusals)
         for refusal in found.refusals:
             assert refusal.message.isascii()
             assert refusal.message.isprintable()
             assert len(refusal.message) < 1000
         if found.signed_by is not None:
-            read = read_envelope(envelope)
+            read = sign.read_envelope(envelope)
             assert any(ALICE.public.verify(each.sig, read.message) for each in read.signatures)
-            assert sorted(read_statement(read.payload).subjects) == sorted(hash_files(FILES))
+            assert sorted(sign.read_statement(read.payload).subjects) == sorted(
+                sign.hash_files(FILES)
+            )
         yield found.refusals[0].code if found.refusals else "good"
 
 

@@ -16,15 +16,8 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey  # type: ignore[attr-defined]
 
-from pytest_flamegate.receipt import Grade
+from pytest_flamegate.receipt import Grade, sign
 from pytest_flamegate.receipt.keys import PrivateKey, generate_key, load_private_key
-from pytest_flamegate.receipt.sign import (
-    PAYLOAD_TYPE,
-    STATEMENT_TYPE,
-    SUBJECTS,
-    encode_statement,
-    sign_files,
-)
 from tests.receipt.attestations import ALICE, BOB, FILES
 from tests.receipt.test_signing import verify
 
@@ -34,7 +27,9 @@ def theirs(key: PrivateKey) -> SSlibKey:
 
 
 def test_they_verify_ours() -> None:
-    envelope = Envelope.from_dict(json.loads(sign_files(FILES, BOB, sign_files(FILES, ALICE))))
+    envelope = Envelope.from_dict(
+        json.loads(sign.sign_files(FILES, BOB, sign.sign_files(FILES, ALICE)))
+    )
     for key in (ALICE, BOB):
         assert set(envelope.verify([theirs(key)], 1)) == {key.public.keyid}
     assert len(envelope.verify([theirs(ALICE), theirs(BOB)], 2)) == 2
@@ -47,7 +42,7 @@ def test_they_verify_ours() -> None:
 
 def test_we_verify_theirs() -> None:
     signers = [CryptoSigner.generate_ed25519() for _ in range(2)]
-    envelope = Envelope(encode_statement(FILES), PAYLOAD_TYPE, {})
+    envelope = Envelope(sign.encode_statement(FILES), sign.PAYLOAD_TYPE, {})
     for signer in signers:
         envelope.sign(signer)
     data = json.dumps(envelope.to_dict()).encode()
@@ -59,10 +54,10 @@ def test_we_verify_theirs() -> None:
 
 
 def test_the_statement_is_one_for_in_toto() -> None:
-    message = Parse(encode_statement(FILES), Message())
+    message = Parse(sign.encode_statement(FILES), Message())
     read = Statement.copy_from_pb(message)
     read.validate()
-    assert STATEMENT_TYPE == STATEMENT_TYPE_URI
-    assert [each.name for each in message.subject] == list(SUBJECTS)
+    assert sign.STATEMENT_TYPE == STATEMENT_TYPE_URI
+    assert [each.name for each in message.subject] == list(sign.SUBJECTS)
     assert all(len(each.digest["sha256"]) == 64 for each in message.subject)
     assert message.predicate["nonce"] == json.loads(FILES["evidence.json"])["nonce"]

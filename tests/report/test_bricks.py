@@ -10,14 +10,7 @@ from pytest_flamegate.bricks.record import ThreadTotals
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
-from pytest_flamegate.report import markdown, page
-from pytest_flamegate.report.bricks import (
-    BrickView,
-    brick_lines,
-    brick_section,
-    graph_text,
-    provenance_notes,
-)
+from pytest_flamegate.report import bricks, markdown, page
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.sections import Table, cell_text
 from pytest_flamegate.report.text import cells
@@ -29,7 +22,7 @@ from tests.report.test_page import report, words
 
 
 def test_a_terminal_shows_the_table_the_notes_and_the_tree() -> None:
-    lines = brick_lines("decode", shown_bricks(), width=130)
+    lines = bricks.brick_lines("decode", shown_bricks(), width=130)
     assert lines[:2] == ["", "bricks of decode"]
     rows = [re.split(r" {2,}", line) for line in lines[2:8]]
     assert rows[0] == [
@@ -56,7 +49,7 @@ def test_a_terminal_shows_the_table_the_notes_and_the_tree() -> None:
 def test_every_width_is_kept_to() -> None:
     views = (shown_bricks(), shown_bricks("行" * 90, top=2), shown_bricks(text="word " * 90))
     for view, width in itertools.product(views, (40, 80, 140)):
-        lines = brick_lines("decode", view, width=width)
+        lines = bricks.brick_lines("decode", view, width=width)
         assert max(map(cells, lines)) <= width
         # However narrow, the costliest brick stands there.
         assert re.search(r"^(QkvPro|行)", "\n".join(lines), re.MULTILINE)
@@ -64,7 +57,7 @@ def test_every_width_is_kept_to() -> None:
 
 def test_shares_add_up_to_all_of_the_wall_time() -> None:
     for top in (1, 2, 4):
-        table = brick_section(shown_bricks(top=top)).blocks[0]
+        table = bricks.brick_section(shown_bricks(top=top)).blocks[0]
         assert isinstance(table, Table)
         shares = [float(cell_text(row[1]).removesuffix(" %")) for row in table.rows]
         assert sum(shares) == pytest.approx(100.0)
@@ -73,21 +66,23 @@ def test_shares_add_up_to_all_of_the_wall_time() -> None:
 
 def test_a_long_tree_is_cut_and_the_rest_named() -> None:
     given = replace(shown_bricks(), tree=tuple(f"Layer {n}" for n in range(500)))
-    lines = brick_lines("decode", given, width=100)
+    lines = bricks.brick_lines("decode", given, width=100)
     assert "Layer 24" in lines
     assert "Layer 25" not in lines
     assert "… 475 more lines: flamegate bricks .flamegate/latest/decode" in lines
     # A page, which folds the tree, cuts it later.
-    assert "… 100 more lines: flamegate bricks" in markdown.render_section(brick_section(given))
+    assert "… 100 more lines: flamegate bricks" in markdown.render_section(
+        bricks.brick_section(given)
+    )
     assert "… 100 more lines</pre>" in page.render_section(
-        brick_section(replace(given, full_command="")), ""
+        bricks.brick_section(replace(given, full_command="")), ""
     )
 
 
 def test_threads_side_by_side_have_shares_of_bricks() -> None:
     lanes = (ThreadTotals("a", 900, 1), ThreadTotals("b", 800, 1))
     one = replace(make_run(make_totals("RmsNorm", [900, 800]), wall_ns=1000), lanes=lanes)
-    lines = brick_lines("decode", BrickView(tabulate_runs([one])), width=200)
+    lines = bricks.brick_lines("decode", bricks.BrickView(tabulate_runs([one])), width=200)
     assert "% of bricks" in lines[2]
     assert "2 threads or tasks at once" in lines[-1]
     assert not any("outside" in line for line in lines)
@@ -103,14 +98,14 @@ def test_limits_of_the_figures_are_notes() -> None:
         (tabulate_totals([ingested], wall_ns=0), "reported by the engine, ingested and never"),
         (tabulate_totals(nested, wall_ns=100), "shares are of own time, without the bricks"),
     ):
-        assert note in "; ".join(provenance_notes(table))
-        assert note not in "; ".join(provenance_notes(shown_bricks().table))
+        assert note in "; ".join(bricks.provenance_notes(table))
+        assert note not in "; ".join(bricks.provenance_notes(shown_bricks().table))
 
 
 def test_a_critical_path_names_ten_bricks_and_counts_the_others() -> None:
     calls = [call(f"Brick{n}", 1000 * n, 1000 * (n + 1), layer=0) for n in range(12)]
     graph = build_graph(calls)
-    assert graph_text(graph, find_critical_path(graph)).endswith("\n  and 2 other names")
+    assert bricks.graph_text(graph, find_critical_path(graph)).endswith("\n  and 2 other names")
 
 
 # Pages

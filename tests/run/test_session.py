@@ -12,9 +12,9 @@ import pytest
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.git import Commit
-from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt import artifacts, store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.run import prepare, session, stages
+from pytest_flamegate.run import prepare, seal, session, stages
 from pytest_flamegate.run.pictures import Pictures, draw
 from pytest_flamegate.run.prepare import Workbench
 from pytest_flamegate.run.publish import Outcome
@@ -95,6 +95,29 @@ def test_without_a_profiler_there_is_no_receipt_and_still_a_verdict(
     assert outcome.receipt is None
     assert names(outcome.directory) == {"evidence.json", "verdict.json"}
     assert gate(tmp_path).verdict.verdict == "pass"
+
+
+def test_evidence_is_encoded_and_verified_once_and_the_baseline_read_once(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept(tmp_path)
+    world.token_ns = round(1.2 * fakes.TOKEN_NS)
+    calls: list[str] = []
+
+    def count(module: Any, name: str) -> None:
+        real = getattr(module, name)
+
+        def counted(*given: Any, **more: Any) -> Any:
+            calls.append(name)
+            return real(*given, **more)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(seal, "encode_evidence")
+    count(seal, "verify_receipt")
+    count(artifacts, "read_baseline")
+    assert gate(tmp_path).verdict.verdict == "regressed"
+    assert sorted(calls) == ["encode_evidence", "read_baseline", "verify_receipt"]
 
 
 def test_a_dishonest_run_leaves_no_receipt(world: World, tmp_path: Path) -> None:

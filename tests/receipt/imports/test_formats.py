@@ -8,14 +8,7 @@ import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.receipt.formulas import MEANINGS
-from pytest_flamegate.receipt.imports.imported import (
-    Imported,
-    ImportSource,
-    compare_results,
-    convert_metrics,
-    decode_imported,
-    encode_imported,
-)
+from pytest_flamegate.receipt.imports import imported
 from pytest_flamegate.receipt.imports.reading import FORMATS, detect_import_format
 from pytest_flamegate.receipt.imports.values import unique_names
 from tests.made import metric
@@ -34,13 +27,13 @@ FILES = {
     "vllm-serve.json": "vllm-serve-json",
     "vllm-throughput.json": "vllm-throughput-json",
 }
-SOURCE = ImportSource("x.json", "x", "0" * 64, "2026-03-01T12:00:00.000Z")
+SOURCE = imported.ImportSource("x.json", "x", "0" * 64, "2026-03-01T12:00:00.000Z")
 TPOT: Final = "time_per_output_token_ms"
 TIME: Final = {"unit": "ms", "direction": "lower_is_better"}
 ITL: Final = "inter_token_latency_ms"
 
 
-def read(data: bytes | str) -> tuple[Imported, ...]:
+def read(data: bytes | str) -> tuple[imported.Imported, ...]:
     raw = data.encode() if isinstance(data, str) else data
     found = detect_import_format(raw)
     assert found is not None
@@ -53,7 +46,7 @@ def error_code(data: bytes | str) -> str:
     return caught.value.code
 
 
-def figure(result: Imported, name: str, statistic: str) -> tuple[float, str]:
+def figure(result: imported.Imported, name: str, statistic: str) -> tuple[float, str]:
     [found] = [e for e in result.metrics if (e.name, e.statistic) == (name, statistic)]
     return found.value, found.formula
 
@@ -78,7 +71,10 @@ def test_each_file_has_one_reader_and_its_results_are_stored_as_they_were_read()
         data = (DATA / name).read_bytes()
         assert [each.name for each in FORMATS if each.recognises(data)] == [form]
         for each in read(data):
-            assert decode_imported(encode_imported(each, SOURCE)) == (each, SOURCE)
+            assert imported.decode_imported(imported.encode_imported(each, SOURCE)) == (
+                each,
+                SOURCE,
+            )
             assert {metric.formula for metric in each.metrics} <= MEANINGS.keys()
 
 
@@ -256,7 +252,7 @@ def test_results_of_one_tool_are_compared_figure_by_figure() -> None:
             '"output_throughput": 34.951', '"output_throughput": 70'
         )
     )
-    compared = compare_results(before.metrics, after.metrics)
+    compared = imported.compare_results(before.metrics, after.metrics)
     assert not compared.differing
     assert not compared.alone
     assert len(compared.pairs) == len(before.metrics)
@@ -269,7 +265,7 @@ def test_results_of_one_tool_are_compared_figure_by_figure() -> None:
 
 
 def test_our_own_figures_are_medians_of_the_wall_clock() -> None:
-    ours = convert_metrics(
+    ours = imported.convert_metrics(
         [
             metric(TPOT, 20.0, formula="(latency-ttft)/(n-1)", **TIME),
             metric("inter_token_latency_p95_ms", 20.0, formula="token-gap-p95", **TIME),
@@ -281,5 +277,5 @@ def test_our_own_figures_are_medians_of_the_wall_clock() -> None:
         (TPOT, "median", "(latency-ttft)/(n-1)"),
         (ITL, "p95", "token-gap"),
     ]
-    compared = compare_results(ours, read(SERVE)[0].metrics)
+    compared = imported.compare_results(ours, read(SERVE)[0].metrics)
     assert [pair.change_pct for pair in compared.pairs] == [pytest.approx(33.5)]
