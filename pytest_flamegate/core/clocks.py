@@ -69,7 +69,8 @@ class ClockReading:
         delay = None
         if self.run_delay_ns is not None and later.run_delay_ns is not None:
             delay = max(0, later.run_delay_ns - self.run_delay_ns)
-        return Interval(later.at_ns - self.at_ns, later.cpu_ns - self.cpu_ns, delay)
+        # A child that nobody waits for takes its CPU time with it.
+        return Interval(later.at_ns - self.at_ns, max(0, later.cpu_ns - self.cpu_ns), delay)
 
 
 @dataclass(frozen=True, slots=True)

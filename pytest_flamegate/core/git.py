@@ -88,10 +88,7 @@ def read_commit(directory: Path) -> Commit | None:
 
 
 def code_digest(directory: Path, commit: str) -> str:
-    """Return the sha256 of the names and contents of all code files of ``commit``.
-
-    Empty if git cannot list the files.
-    """
+    """Return the sha256 of names and contents of all code files; empty if git cannot list them."""
     top = query(directory, "rev-parse", "--show-toplevel") or str(directory)
     listing = query(Path(top), "ls-tree", "-r", commit)
     if listing is None:
@@ -101,10 +98,7 @@ def code_digest(directory: Path, commit: str) -> str:
 
 
 def run(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> CompletedCommand:
-    """Run git in ``directory``, unaffected by a git hook that may have started this process.
-
-    Raises ``ToolError`` ``E_CANNOT_START`` if git is not installed.
-    """
+    """Run git, unaffected by a hook that started this process; ``E_CANNOT_START`` without git."""
     # Imported here: the gate compares commits, and must not load subprocess for that.
     from pytest_flamegate.core import process
 

@@ -58,6 +58,11 @@ _ROOTS: set[int] = set()
 """The ids of processes that were started here and are not ended yet."""
 
 
+def running() -> frozenset[int]:
+    """Return the ids of the processes that were started here and are not ended yet."""
+    return frozenset(_ROOTS)
+
+
 class Child:
     """A started process and the tree below it."""
 

@@ -157,7 +157,7 @@ def find_descendants(pid: int) -> set[int]:
 def find_tree(leader: int) -> set[int]:
     """Return the session leader ``leader``, its descendants, and orphans of its session.
 
-    Reads a few files instead of the whole of ``/proc``: it is called for each measured block.
+    Reads a few files instead of the whole of ``/proc``: it is called before and after each command.
     """
     orphans = {pid for pid in _read_children(os.getpid()) if _session(pid) == leader}
     found, fresh = {leader}, {leader, *orphans}

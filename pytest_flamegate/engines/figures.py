@@ -41,10 +41,7 @@ class Report:
 
 
 def read_report(document: object) -> Report:
-    """Return the report that plain data describes: ``source``, ``figures`` and ``kernels``.
-
-    ``ToolError`` ``E_BAD_REPORT`` for another shape, and for the reasons of ``make_report``.
-    """
+    """Return the report that plain data describes; ``ToolError`` as for ``make_report``."""
     known = {"source", "figures", "kernels"}
     if not isinstance(document, Mapping) or not document.keys() <= known:
         raise ToolError(

@@ -120,10 +120,7 @@ class Benchmark(Engine):
     def complete(
         self, workload: Workload, facts: Mapping[str, str], known: Mapping[str, object] | None
     ) -> Workload:
-        """Return ``workload`` with the calls of a round and the rounds of a sequence.
-
-        They are those of ``known``, if it has them, else those that the child found.
-        """
+        """Return ``workload`` with the calls and rounds of ``known``, else those of the child."""
         calls, rounds = int(facts["calls"]), int(facts["rounds"])
         earlier = (known or {}).get("calls"), (known or {}).get("max_tokens")
         if isinstance(earlier[0], int) and isinstance(earlier[1], int):

@@ -234,7 +234,7 @@ def _new_functions_cost(shares: Sequence[ShareChange], costs: Mapping[str, CostC
     function is none in another, so the sum is known better than that.
     """
     found = [(share, costs[share.name]) for share in shares if share.name in costs]
-    pool = [cost for share, cost in found if share.presence != "both" or cost.change_us < 0.0]
+    pool = [cost for share, cost in found if share.presence != "both" or cost.ci_high_us < 0.0]
     error_us = math.hypot(*((cost.ci_high_us - cost.ci_low_us) / 2.0 for cost in pool))
     return sum(cost.change_us for cost in pool) > error_us
 
@@ -299,7 +299,7 @@ def _share_reason(
         if not certain:
             why = ", which may be chance."
         elif finding == "new":
-            why = f": {words}, and functions that are gone or cheaper make up for it."
+            why = f": {words}. It may not cost more than gone and cheaper functions save."
         why += " A share fails only if its function certainly costs more per token."
     elif not certain:
         code, why = "E_SHARE_UNSETTLED", f", which may be chance with so few samples. {MORE_TIME}"

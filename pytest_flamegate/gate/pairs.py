@@ -212,7 +212,7 @@ PhaseName = Literal["prefill", "decode"]
 
 @dataclass(frozen=True, slots=True)
 class PhaseChange:
-    """One phase on the wall clock: ms to the first token, or ms between further ones.
+    """One phase, without the other side's time: ms to the first token or between further ones.
 
     ``change_pct`` is that of the rate (negative is slower), as for tokens per second; its
     interval errs with the false-alarm rate of one analysis. ``certain`` says that it excludes 0.
@@ -258,5 +258,5 @@ def phase_changes(
 
 
 def _mean_ms(side: PairedSide, gap_ns: Callable[[Block], float | None]) -> float:
-    gaps = (gap_ns(block) for run in side.runs if run.role == "timed" for block in run.blocks)
+    gaps = (gap_ns(block) for run in side.runs if run.role == "timed" for block in run.own.blocks)
     return mean([gap for gap in gaps if gap is not None]) / 1e6

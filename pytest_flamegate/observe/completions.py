@@ -113,10 +113,7 @@ class Completion:
 
     @property
     def counted(self) -> int | None:
-        """The tokens that the server counts; None if it reports no count.
-
-        Raises ``ToolError`` ``E_SOURCES_DISAGREE`` if it reports two different counts.
-        """
+        """The tokens that the server counts, if it does; ``ToolError`` if it reports two counts."""
         usage = read_number(self.usage, "completion_tokens")
         timings = read_number(self.timings, "predicted_n")
         if usage is not None and timings is not None and usage != timings:

@@ -56,10 +56,7 @@ def read_identity() -> Mapping[str, str]:
 
 
 def find_instruction_set() -> str:
-    """Return the widest vector instructions that the CPU offers, whether used or not.
-
-    ``AVX-512``, ``AVX2``, ``NEON`` or ``scalar``; empty if the CPU's flags are not known.
-    """
+    """Return ``AVX-512``, ``AVX2``, ``NEON`` or ``scalar``: the widest; empty if not known."""
     flags = set(_cpu()[1].lower().split())
     offered = (name for flag, name in _INSTRUCTIONS.items() if flag in flags)
     return next(offered, "scalar" if flags else "")
@@ -209,10 +206,7 @@ def find_cache_bytes(threads: int, root: Path = Path("/sys/devices/system/cpu"))
 
 
 def find_available_bytes(root: Path = Path("/")) -> int:
-    """Return the memory that can be allocated without swapping.
-
-    That is the kernel's own figure, limited by the control groups of this process.
-    """
+    """Return the memory that the kernel and the control groups allow without swapping."""
     available = [int(psutil.virtual_memory().available)]
     path = _read_line(root / "proc/self/cgroup").removeprefix("0::/")
     base = root / "sys/fs/cgroup"

@@ -65,13 +65,23 @@ class Block:
     def adjusted(self) -> Block:
         """The block with its times as if nothing else had run on its core.
 
-        Wall times become scheduler-adjusted ones, and each token time shrinks in proportion.
+        Wall times become scheduler-adjusted ones, and token times shrink in proportion. A single
+        gap is then wrong, because the other side's slice fell into one of them; sums are right.
         """
-        decode = None if self.decode is None else _adjust(self.decode)
-        part = self.interval.quiet_ns / self.interval.wall_ns
-        sequences_ns = tuple(tuple(round(gap * part) for gap in gaps) for gaps in self.sequences_ns)
+        whole, decode = self.interval, self.decode
+        first = rest = whole.quiet_ns / max(whole.wall_ns, 1)
+        if decode is not None:
+            rest = decode.quiet_ns / max(decode.wall_ns, 1)
+            before_ns = max(whole.quiet_ns - decode.quiet_ns, 0)
+            first = before_ns / max(whole.wall_ns - decode.wall_ns, 1)
         return replace(
-            self, interval=_adjust(self.interval), sequences_ns=sequences_ns, decode=decode
+            self,
+            interval=_adjust(whole),
+            sequences_ns=tuple(
+                tuple(round(gap * (rest if at else first)) for at, gap in enumerate(gaps))
+                for gaps in self.sequences_ns
+            ),
+            decode=None if decode is None else _adjust(decode),
         )
 
     def without_decode(self) -> Block:
@@ -97,7 +107,7 @@ class Run:
         pair: The number of its pair, from 0; None outside a comparison in pairs.
         cpu: The core that the process was bound to.
         shares_core: Whether the other side of its pair ran on that core at the same time. Then
-            half of its wall time belongs to that side, and only its scheduler-adjusted and its CPU
+            part of its wall time belongs to that side, and only its scheduler-adjusted and its CPU
             time say how fast it is.
         reported: Figures that the engine reports about itself, by source and sequence.
     """

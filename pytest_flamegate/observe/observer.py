@@ -122,11 +122,13 @@ class Observer:
         began_s = time.monotonic()
         if not isinstance(self.plan, Lasting):
             run, _ = self._run_streamed("timed", self.plan)
-            self.waits = _mostly_waits(run.blocks[0].judged)
+            decode = run.blocks[0].decode  # loading waits for the disk
+            self.waits = decode is not None and _mostly_waits(decode)
             return engine_process.ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
         with self.serve() as served:
-            before = served.read_clocks()
             sequence_s = served.measure_sequence_s()
+            before = served.read_clocks()
+            served.warm_up(engine_process.WARM_TOKENS)
             self.waits = _mostly_waits(before.until(served.read_clocks()))
             start_s = time.monotonic() - began_s
             if reference and isinstance(served, ServedProcess):

@@ -4,7 +4,7 @@ The machine's speed drifts within milliseconds (another tenant's cache misses) a
 so only two processes that meet the same disturbances show a few percent. Both sides of a pair are
 therefore bound to one core and run at the same time: the kernel alternates between them every few
 milliseconds, and each is charged for the time that it ran. Pairs of the same code then differ by
-about 0.5 %, ten times less than one after the other.
+0.5 to 1.1 % on a busy machine.
 
 Their wall times say nothing, because the scheduler makes both end together. They also load at the
 same time: processes that loaded on cores of their own differed by 3 % all their lives, by where
@@ -22,16 +22,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from pytest_flamegate.core import process_system
+from pytest_flamegate.core import process, process_system
 from pytest_flamegate.engines.base import Endpoint, Lasting
 from pytest_flamegate.observe.engine_process import EngineProcess, RunPlace
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 
 PAIR_S = 0.5
-"""The least time each side is measured in a pair."""
+"""The time each side is measured in a pair, at least."""
 BLOCK_S = 0.25
-"""The least time of a side's block: what one side runs alone at its end must be a small part."""
+"""The time of a side's block, roughly: what one side runs alone at its end is a small part."""
 MAX_ROUNDS = 64
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class PairObserver:
     head: Observer
     rng: random.Random = field(default_factory=random.SystemRandom)
     pairs: int = 0
-    _earlier: set[int] = field(default_factory=set)
+    _earlier: frozenset[int] = frozenset()
 
     @property
     def shares_core(self) -> bool:
@@ -61,7 +61,7 @@ class PairObserver:
         """Measure one pair; if a process fails, so does the comparison."""
         cpu = process_system.choose_cpu(self.rng) if self._uses_one_thread else None
         place = RunPlace(self.pairs, cpu, self.shares_core)
-        self._earlier = set(process_system.find_children())
+        self._earlier = process.running()
         if not place.shares_core:
             reason = "it waits for something else" if cpu is not None else "it has several threads"
             self.head.notes["I_ALTERNATED"] = (
@@ -129,8 +129,10 @@ class PairObserver:
                 for future in done:
                     future.result()
             except BaseException:
-                for pid in process_system.find_children().keys() - self._earlier:
-                    process_system.kill(pid)
+                while wait(futures, timeout=0.05).not_done:
+                    for leader in process.running() - self._earlier:
+                        for pid in process_system.find_tree(leader):
+                            process_system.kill(pid)
                 raise
         return [future.result() for future in futures]
 

@@ -118,6 +118,7 @@ class ServedProcess(engine_process.EngineProcess):
         self._parser = wire.Parser()
         self._bricks: Recorded | None = None
         self._idle_from: ClockReading | None = None
+        self._late_ns = 0
         self.stands_still = plan.stands_still
         origin = "called" if plan.token_unit == ROUND else "yielded"
         self.token_source = f"{origin}:{plan.token_unit}"
@@ -203,13 +204,22 @@ class ServedProcess(engine_process.EngineProcess):
     def _extend_deadline(self, more_s: float = 0.0) -> None:
         self._deadline_s = time.monotonic() + self._workload.timeout_s + more_s
 
+    def _begin_interval(self, *, is_measured: bool) -> ClockReading:
+        """Read the clocks before a command; what it computed while it had none counts with it.
+
+        That was work of earlier sequences, and the next measured ones pay for it.
+        """
+        before = self.read_clocks()
+        idle_from, self._idle_from = self._idle_from or before, None
+        self._late_ns += max(0, before.cpu_ns - idle_from.cpu_ns)
+        if not is_measured:
+            return before
+        late_ns, self._late_ns = self._late_ns, 0
+        return replace(before, at_ns=before.at_ns - late_ns, cpu_ns=before.cpu_ns - late_ns)
+
     def _exchange(self, kind: bytes, value: int, times: _SequenceTimes) -> Interval:
         self._extend_deadline(_REPORT_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)
-        before = self.read_clocks()
-        # It waits for this command. If it computed meanwhile, that was work of the last one.
-        idle_from, self._idle_from = self._idle_from or before, None
-        late_ns = before.cpu_ns - idle_from.cpu_ns
-        before = replace(before, at_ns=before.at_ns - late_ns, cpu_ns=idle_from.cpu_ns)
+        before = self._begin_interval(is_measured=kind in (wire.BLOCK, wire.PART))
         times.last_ns = time.monotonic_ns()
         try:
             wire.send(self._write_fd, kind, value)

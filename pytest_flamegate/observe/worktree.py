@@ -137,10 +137,7 @@ def make_home() -> Path:
 
 
 def remove_home(home: Path, project: Path) -> None:
-    """Remove a home, its worktree and git's record of it; it may be gone already.
-
-    Raises ``ToolError`` ``E_WORKTREE`` if a file cannot be removed.
-    """
+    """Remove a home, its worktree and git's record of it; ``ToolError`` ``E_WORKTREE``."""
     scratch.remove_tree(home)
     for root in _list_worktrees(project):
         if root.parent == home:
@@ -177,11 +174,7 @@ def _list_worktrees(project: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A worktree of ``commit`` at ``root``, of the repository whose own top is ``project``.
-
-    Use it as a context manager: the worktree is removed at the end. ``notes`` are remarks for
-    the reader of the comparison.
-    """
+    """A worktree of ``commit`` at ``root``, of the repository ``project``; a context manager."""
 
     commit: str
     root: Path
@@ -206,10 +199,7 @@ class Checkout:
         return self.sides.relocate(path) or path
 
     def close(self) -> None:
-        """Remove the worktree and git's record of it, if they are still there.
-
-        Raises ``ToolError`` ``E_WORKTREE`` if a file cannot be removed.
-        """
+        """Remove the worktree and git's record of it; ``ToolError`` ``E_WORKTREE`` if it fails."""
         remove_home(self.root.parent, self.project)
 
 

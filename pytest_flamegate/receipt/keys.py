@@ -43,10 +43,7 @@ _KEYID = b'{"keytype":"ed25519","keyval":{"public":"%b"},"scheme":"ed25519"}'
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """Verifies signatures.
-
-    ``keyid`` is the sha256, in hex, of the key as canonical JSON, as in in-toto's Python tools.
-    """
+    """Verifies signatures. ``keyid``: sha256, in hex, of the canonical JSON, as in in-toto."""
 
     keyid: str
     key: Ed25519PublicKey
@@ -118,12 +115,7 @@ def is_encrypted(pem: bytes) -> bool:
 
 
 def load_private_key(pem: bytes, passphrase: bytes | None = None) -> PrivateKey:
-    """Return the key that ``pem`` holds as PKCS8. An unneeded passphrase is ignored.
-
-    Raises:
-        UsageError: ``E_BAD_KEY`` if there is no such key, ``E_KEY_PASSPHRASE`` if the passphrase
-            is missing or wrong.
-    """
+    """Return a key as PKCS8; UsageError ``E_BAD_KEY`` or ``E_KEY_PASSPHRASE``."""
     label, encrypted = _read_label(pem), is_encrypted(pem)
     if label == "PUBLIC KEY":
         raise _bad_key("It is a public key", "Give its private half.")

@@ -39,6 +39,19 @@ _SPENT: dict[_CostClock, Callable[[Block], int]] = {
 }
 
 
+_SUMS = frozenset(
+    {
+        "tokens_per_second",
+        "quiet_s_per_token",
+        "cpu_s_per_token",
+        "process_cpu_s_per_token",
+        "time_per_output_token_ms",
+        "decode_tokens_per_second",
+    }
+)
+"""Figures of whole sequences: those that can be stated of a process that shared its core."""
+
+
 class Rate(NamedTuple):
     """Tokens per second, the formula, and the number of tokens."""
 
@@ -53,11 +66,12 @@ def kernel_rates(recipe: Mapping[str, object], found: Sequence[Metric]) -> tuple
     calls = _read_work(recipe, "calls")
     if rate is None or calls is None or recipe.get("engine") != "benchmark":
         return ()
-    return tuple(
+    derived = (
         _metric(name, rate.value * calls * work * factor, formula, unit, rate.samples, derived=True)
         for name, formula, key, unit, factor in _KERNEL_RATES
         if (work := 1 if key is None else _read_work(recipe, key)) is not None
     )
+    return tuple(replace(metric, clock=rate.clock) for metric in derived)
 
 
 def _read_work(recipe: Mapping[str, object], key: str) -> int | None:
@@ -154,6 +168,9 @@ def figures(
                 _time("inter_token_latency_ms", "token-gap", gaps),
                 _metric("inter_token_latency_p95_ms", p95_ms, "token-gap-p95", "ms", len(gaps)),
             ]
+    if any(run.shares_core for run in timed):
+        # Loading and single gaps include slices of the other side.
+        found = [each for each in found if each.name in _SUMS]
     return (*(_on_clock(each, timed) for each in found), *engine_metrics(timed))
 
 

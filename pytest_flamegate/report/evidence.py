@@ -67,12 +67,12 @@ def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str
     calls_per_second = value_of(metrics, KERNEL_RATE_NAMES[0])
     rate = receipt.tokens_per_second if receipt is not None else 1.0 / cost_s if cost_s else None
     cells, unit = sections.NONE if rate is None else significant(rate), "tok"
-    if rate is not None and evidence is not None and any(run.shares_core for run in evidence.runs):
-        cells += " quiet"
     # The count is checked: a page may be made of a file that was never verified.
     if calls_per_second is not None and isinstance(calls, int) and calls > 0:
         cells, unit = f"{significant(calls_per_second)} calls", "call"
         cost_s = None if cost_s is None else cost_s / calls
+    if rate is not None and evidence is not None and any(run.shares_core for run in evidence.runs):
+        cells += " quiet"
     return sections.NONE if cost_s is None else f"{text.seconds(cost_s)}/{unit}", cells
 
 

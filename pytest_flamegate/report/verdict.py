@@ -157,7 +157,7 @@ def phase_section(verdict: Verdict) -> Section:
         for phase in verdict.phases
     ]
     head = ("phase", "before", "after", "change", "interval (%)")
-    title = "Phases (wall clock, not gated)"
+    title = "Phases (not gated)"
     return make_section(title, [Table(head, rows, right=(1, 2))])
 
 

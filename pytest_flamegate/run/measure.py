@@ -1,11 +1,17 @@
 """Spend the budget of a prepared workload: one side alone, or two sides in pairs."""
 
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from pytest_flamegate.core.errors import FlamegateError, NoBaselineError, system_errors
+from pytest_flamegate.core.errors import (
+    FlamegateError,
+    NoBaselineError,
+    UndecidedError,
+    system_errors,
+)
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import Helper, Reason, last_analysis
 from pytest_flamegate.observe.engine_process import ProcessTime
@@ -251,6 +257,16 @@ class _Pairs(_MeasuringLoop):
         return self.head.side.profiler is None or done >= MAX_PAIRS_PROFILED
 
 
+def _is_declared(side: SideProcesses) -> bool:
+    """Whether the base's own workload file declares a workload of this name."""
+    workload = side.side.workload
+    try:
+        declared = tomllib.loads((workload.directory / workload.source).read_text())["workloads"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return (workload.family or workload.name) in declared
+
+
 def _warm_up(side: SideProcesses) -> ProcessTime:
     """Run once, unrecorded; an error of the base names its commit."""
     try:
@@ -261,6 +277,12 @@ def _warm_up(side: SideProcesses) -> ProcessTime:
         found = side.side.subject.commit
         commit = found.revision[:12] if found else "the base"
         if error.code in ("E_BENCHMARK_NOT_FOUND", "E_TARGET_NOT_FOUND"):
+            if _is_declared(side):
+                raise UndecidedError(
+                    "E_NOT_AT_REVISION",
+                    f"At {commit} the workload has another target. {error.problem}",
+                    "Keep the target's name for one more revision, so that it can be compared.",
+                ) from None
             raise NoBaselineError(
                 "I_NEW_WORKLOAD",
                 f"NOTHING WAS COMPARED: the workload is new. At {commit}: {error.problem}",

@@ -53,10 +53,7 @@ class MalformedFieldError(Exception):
 
 
 class Rulebook(Generic[SubjectT]):
-    """Rules over one kind of subject, in the order in which breaches are reported.
-
-    Several rules may share a code if their breaches lead to the same action.
-    """
+    """Rules over one kind of subject, in the order of reporting; several may share a code."""
 
     def __init__(
         self, *books: Rulebook[SubjectT], protects: Grade | None = None, remedy: str = REMEASURE
@@ -87,10 +84,7 @@ class Rulebook(Generic[SubjectT]):
         return add
 
     def find_breaches(self, subject: SubjectT) -> Iterator[tuple[Rule[SubjectT], str]]:
-        """Yield rule and message of every breach by ``subject``, at most a handful for each rule.
-
-        A rule ends where it reads a malformed field of the receipt.
-        """
+        """Yield rule and message of breaches; a malformed field ends the rule that reads it."""
         for rule in self.rules:
             messages = iter(rule.find(subject))
             try:
@@ -282,10 +276,7 @@ def identify_metric(metric: Metric) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Samples in all, by leaf name, and by name anywhere in a stack (once a stack).
-
-    ``problem`` says why the text is no folded profile; None if it is one.
-    """
+    """Samples in all, by leaf, and by name anywhere in a stack; ``problem`` if it is no profile."""
 
     samples: int
     self_samples: Mapping[str, int]
