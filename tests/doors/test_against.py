@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.frames import parse_folded
 from tests.doors.project import Project, workload, write_toy
 from tests.profile.fakes import FakeValgrind
@@ -70,6 +71,20 @@ def test_uncommitted_changes_are_the_head(history: Project, world: World) -> Non
     assert history.verdict("toy")["verdict"] == "improved"
     assert history.document("toy")["commit"]["uncommitted"] == 1
     assert (history.path / "toy.py").read_text() == text
+
+
+def test_a_target_that_moved_is_no_new_workload(
+    history: Project, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", ""), times=1)
+    history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(failed=1)
+    assert history.verdict("toy")["verdict"] == "inconclusive"
+    assert [*history.reasons("toy")] == ["E_NOT_AT_REVISION"]
+    history.write("flamegate.toml", workload("fresh"))
+    world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", ""), times=1)
+    history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(passed=1)
+    assert history.verdict("fresh")["verdict"] == "no_baseline"
 
 
 BUILD = '["sh", "-c", "test -e made_later || { echo cannot build this; exit 3; }"]'

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.observe import pairs
+from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.metrics import figures
@@ -79,6 +81,15 @@ def test_both_sides_run_at_the_same_time_on_one_core(tmp_path: Path) -> None:
         rate = next(each for each in figures([run], "sequence", 1) if each.unit == "tokens/s")
         assert rate.clock == "quiet"
         assert rate.value > 1.2 * run.tokens / wall * 1e9
+
+
+def test_a_wait_before_the_first_token_is_in_no_later_gap() -> None:
+    whole, decode = Interval(1400, 200, 200), Interval(400, 200, 200)
+    block = Block(whole, ((1000, 200, 200),), decode=decode).adjusted
+    assert block.sequences_ns == ((1000, 100, 100),)
+    assert (block.interval.wall_ns, block.judged.wall_ns) == (1200, 200)
+    nothing = Interval(0, 0, 0)
+    assert Block(nothing, ((0,),), decode=nothing).adjusted.interval == nothing
 
 
 @pytest.mark.measures
