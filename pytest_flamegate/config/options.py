@@ -69,7 +69,7 @@ OPTIONS = (
     Option(
         "against",
         "text",
-        "compare with that revision: build and run it and the working tree in interleaved pairs",
+        "compare with that revision: build it, and run it and the working tree in pairs",
         "REV",
     ),
     Option(
