@@ -89,14 +89,14 @@ def read_clocks(pid: int) -> ClockReading:
     return ClockReading(time.monotonic_ns(), _cpu_ns(pid), _run_delay_ns(pid))
 
 
-def read_tree_clocks(leader: int) -> ClockReading:
+def read_tree_clocks(leader: int, marker: str) -> ClockReading:
     """Read the clocks of a session leader and of all processes that it started.
 
     The CPU time of processes that have ended is included once their parent has waited for them.
     Raises ``ProcessLookupError`` if the leader has ended.
     """
     at_ns, cpu_ns, delay_ns = time.monotonic_ns(), _cpu_ns(leader), _run_delay_ns(leader)
-    for pid in process_system.find_tree(leader):
+    for pid in process_system.find_tree(leader, marker):
         with suppress(ProcessLookupError):
             cpu_ns += _waited_cpu_ns(pid) + (_cpu_ns(pid) if pid != leader else 0)
             if pid != leader and delay_ns is not None:
@@ -167,8 +167,9 @@ def _waited_cpu_ns(pid: int) -> int:
 
 
 def _run_delay_ns(pid: int) -> int | None:
-    tasks = Path(f"/proc/{pid}/task")
-    try:
-        return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks.iterdir())
-    except (OSError, ValueError, IndexError):
-        return None
+    delays_ns = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError, ValueError, IndexError):  # a thread may end meanwhile
+                delays_ns.append(int((task / "schedstat").read_text().split()[1]))
+    return sum(delays_ns) if delays_ns else None

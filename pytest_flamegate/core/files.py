@@ -227,10 +227,7 @@ def require_no_link(path: Path) -> None:
 
 
 def create_file(path: Path, data: bytes, *, mode: int) -> None:
-    """Create the file ``path`` with ``data``, all or nothing, with permissions ``mode``.
-
-    Raises ``ToolError`` ``E_CANNOT_WRITE`` if an entry exists there, even a dangling link.
-    """
+    """Create ``path``, all or nothing; ``ToolError`` ``E_CANNOT_WRITE`` if even a link is there."""
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{path.name}.new-{secrets.token_hex(6)}")

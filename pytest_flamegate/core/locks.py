@@ -138,10 +138,7 @@ def lock_directory(path: Path, timeout_s: float) -> Iterator[None]:
 
 
 def acquire_lock(descriptor: int, path: Path, timeout_s: float) -> None:
-    """Lock the open file ``descriptor`` exclusively, until it is closed.
-
-    Raises ``ToolError`` ``E_LOCK_TIMEOUT``, which names ``path`` and the holder.
-    """
+    """Lock ``descriptor`` until it is closed; ``E_LOCK_TIMEOUT`` names ``path`` and the holder."""
     deadline_s = time.monotonic() + timeout_s
     poll_s = _FIRST_POLL_S
     while not _try_lock(descriptor):

@@ -54,13 +54,13 @@ _REMEDIES: Mapping[int | None, str] = {
     errno.ENOEXEC: "Build the program for this architecture, or begin a script with #! and its "
     "interpreter.",
 }
-_ROOTS: set[int] = set()
-"""The ids of processes that were started here and are not ended yet."""
+_ROOTS: dict[int, str] = {}
+"""The markers of processes that were started here and are not ended yet, by their ids."""
 
 
-def running() -> frozenset[int]:
-    """Return the ids of the processes that were started here and are not ended yet."""
-    return frozenset(_ROOTS)
+def running() -> Mapping[int, str]:
+    """Return the marker of each process that was started here and is not ended yet, by its id."""
+    return dict(_ROOTS)
 
 
 class Child:
@@ -77,12 +77,12 @@ class Child:
         self.pid = pid
         self.returncode: int | None = None
         self.usage: struct_rusage | None = None
-        self._marker = marker
+        self.marker = marker
         self._output = output
         self._process = process
         self._before = before
         self._closed = False
-        _ROOTS.add(pid)
+        _ROOTS[pid] = marker
 
     def poll(self) -> int | None:
         """Return the exit status if the process has ended (negative: the signal), else None."""
@@ -91,10 +91,7 @@ class Child:
         return self.returncode
 
     def wait(self, timeout_s: float, most_bytes: int | None = None) -> int | None:
-        """Wait for the process itself and return its status.
-
-        None after ``timeout_s``, or as soon as it has written more than ``most_bytes``.
-        """
+        """Return the status of the process; None after ``timeout_s`` or past ``most_bytes``."""
         deadline = time.monotonic() + timeout_s
         while self.poll() is None and time.monotonic() < deadline:
             if most_bytes is not None and self.output_bytes() > most_bytes:
@@ -127,7 +124,7 @@ class Child:
             self._reap_adopted()
         finally:
             self._closed = True
-            _ROOTS.discard(self.pid)
+            _ROOTS.pop(self.pid, None)
             self._output.close()
             process_system.release_subreaper()
 
@@ -171,7 +168,7 @@ class Child:
         empty = 0
         # One scan can miss an orphan of that very moment.
         while empty < _EMPTY_SCANS:
-            known |= process_system.find_members(self.pid, self._marker)
+            known |= process_system.find_members(self.pid, self.marker)
             known = {pid for pid in known if self._is_alive(pid)}
             empty = 0 if known else empty + 1
             for pid in known:
@@ -281,10 +278,7 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> CompletedCommand:
-    """Run ``argv`` to its end, or end its tree after ``timeout_s``; return its output.
-
-    Raises ``ToolError`` ``E_OUTPUT_FLOOD`` if it writes more than 64 MiB.
-    """
+    """Run ``argv`` to its end or for ``timeout_s``; over 64 MiB of output is ``E_OUTPUT_FLOOD``."""
     began = time.monotonic()
     child = start(argv, env=env, cwd=cwd)
     try:

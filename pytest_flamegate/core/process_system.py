@@ -154,12 +154,17 @@ def find_descendants(pid: int) -> set[int]:
     return found
 
 
-def find_tree(leader: int) -> set[int]:
-    """Return the session leader ``leader``, its descendants, and orphans of its session.
+def find_tree(leader: int, marker: str) -> set[int]:
+    """Return ``leader``, its descendants, and orphans of its session or with its ``marker``.
 
     Reads a few files instead of the whole of ``/proc``: it is called before and after each command.
     """
-    orphans = {pid for pid in _read_children(os.getpid()) if _session(pid) == leader}
+    needle = f"{MARKER}={marker}".encode("ascii")
+    orphans = {
+        pid
+        for pid in _read_children(os.getpid())
+        if _session(pid) == leader or needle in _read_proc(pid, "environ").split(b"\0")
+    }
     found, fresh = {leader}, {leader, *orphans}
     while fresh:
         found |= fresh

@@ -22,6 +22,7 @@ from pytest_flamegate.gate.measurement import (
 from pytest_flamegate.gate.pairs import (
     FIRST_ANALYSES,
     PhaseChange,
+    find_disagreement,
     last_analysis,
     pair_differences,
     pair_rates,
@@ -337,19 +338,24 @@ def _judge_paired_rate(
     reported = base.rates or pair_error_rates(
         head.workload, drop_pct, rates, default_plan=base.analyses == FIRST_ANALYSES
     )
+    verdict = analysis.verdict
+    disagreement = find_disagreement(analysed, verdict, rates, head)
+    if disagreement:
+        verdict = replace(verdict, decision="inconclusive")
     signal = rate_signal(
         old,
         new,
-        analysis.verdict,
+        verdict,
         rate_change_pct(analysis.estimate.mean_diff),
         drop_pct,
-        helps=analysis.verdict.decision == "inconclusive" and not base.ended,
+        disagreement,
+        helps=verdict.decision == "inconclusive" and not (base.ended or disagreement),
     )
     return _JudgedRate(
         signal,
-        analysis.verdict,
+        verdict,
         reported,
-        # Both sides ran in turn: no batch drifted from the other.
+        # Both sides ran together: no batch drifted from the other.
         batch_drift_sd=0.0,
         cpu=trimmed_mean([pair.cpu for pair in analysed]),
         phases=phase_changes(base.evidence, head, analysed, rates),

@@ -14,7 +14,9 @@ from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.rule import (
     ErrorRates,
     RateVerdict,
+    Reason,
     decide,
+    describe_rate_change,
     log_time_of_drop,
     rate_change_pct,
 )
@@ -41,8 +43,8 @@ class PairDifference:
     """One pair: how much longer head took per token than base, as natural logarithms.
 
     ``quiet``, ``cpu`` and ``wall`` are clocks; ``prefill`` is the time to the first token and
-    ``decode`` that between further ones, both on the wall clock. If both sides shared a core,
-    the other side's time is left out of each wall time. A phase is None if it cannot be
+    ``decode`` that between further ones, both on the wall clock without the time that the other
+    side used on a shared core. ``wall`` contains that time. A phase is None if it cannot be
     separated (a program's start and load are in its first token) or has no token.
     """
 
@@ -155,34 +157,39 @@ def pair_differences(base: PairedSide, head: PairedSide) -> tuple[PairDifference
     return tuple(_difference(number, old[number], new[number], phases) for number in sorted(old))
 
 
-def _blocks_by_pair(side: PairedSide) -> Mapping[int, list[Block]]:
-    blocks: dict[int, list[Block]] = defaultdict(list)
+def _blocks_by_pair(side: PairedSide) -> Mapping[int, list[tuple[Block, Block]]]:
+    """Return the blocks of each pair as measured, each with its own time alone."""
+    blocks: dict[int, list[tuple[Block, Block]]] = defaultdict(list)
     for run in side.runs:
         if run.role != "timed":
             continue
         if run.pair is None:
             raise _unpaired(f"Process {run.pid} ran in no pair.")
-        blocks[run.pair] += run.own.blocks
+        blocks[run.pair] += zip(run.blocks, run.own.blocks, strict=True)
     return blocks
 
 
 def _difference(
-    number: int, old: Sequence[Block], new: Sequence[Block], phases: bool
+    number: int,
+    old: Sequence[tuple[Block, Block]],
+    new: Sequence[tuple[Block, Block]],
+    phases: bool,
 ) -> PairDifference:
     if len(old) != len(new):
         raise _unpaired(f"Pair {number} has {len(old)} blocks at the base and {len(new)} now.")
 
-    def log_ratio(value: Callable[[Block], float | None]) -> float | None:
+    def log_ratio(value: Callable[[Block], float | None], *, own: bool = True) -> float | None:
+        pairs = zip((each[own] for each in old), (each[own] for each in new), strict=True)
         logs = [
             math.log(after / before)
-            for before, after in ((value(a), value(b)) for a, b in zip(old, new, strict=True))
+            for before, after in ((value(a), value(b)) for a, b in pairs)
             if before and after
         ]
         return mean(logs) if logs else None
 
     quiet = log_ratio(lambda block: block.judged.quiet_ns / block.judged_tokens)
     cpu = log_ratio(lambda block: block.judged.cpu_ns / block.judged_tokens)
-    wall = log_ratio(lambda block: block.judged.wall_ns / block.judged_tokens)
+    wall = log_ratio(lambda block: block.judged.wall_ns / block.judged_tokens, own=False)
     if quiet is None or cpu is None or wall is None:
         raise _unpaired(f"Pair {number} has no block with a time.")
     if not phases:
@@ -205,6 +212,29 @@ def _unpaired(problem: str) -> UndecidedError:
     return UndecidedError(
         "E_UNPAIRED", problem, "Measure again: both sides of a comparison must be complete."
     )
+
+
+def find_disagreement(
+    pairs: Sequence[PairDifference], verdict: RateVerdict, rates: ErrorRates, head: PairedSide
+) -> tuple[Reason, ...]:
+    """Report a clock that shows head slower, and certainly by more than the quiet clock admits.
+
+    Work can be hidden from the quiet clock: in processes whose time is lost, or by stopping the
+    other side. On a shared core that lengthens the wall time of both, or head's CPU time.
+    """
+    if verdict.decision not in ("pass", "improved"):
+        return ()
+    clocks = {"wall": [pair.wall for pair in pairs]}
+    if any(run.shares_core for run in head.runs):
+        clocks["CPU"] = [pair.cpu for pair in pairs]
+    for name, values in clocks.items():
+        low = trimmed_mean(values).lower(rates.alpha)
+        if low > max(verdict.high, 0.0):
+            change = describe_rate_change(rate_change_pct(low))
+            message = f"The {name} clock shows head at least {change}, the quiet clock does not."
+            remedy = "Look for work in other processes, and for signals to the other side."
+            return (Reason("E_CLOCKS_DISAGREE", f"{message} {remedy}"),)
+    return ()
 
 
 PhaseName = Literal["prefill", "decode"]

@@ -88,6 +88,10 @@ class EngineProcess:
         """Generate ``sequences`` whole sequences and return their times."""
         raise NotImplementedError
 
+    def take_late_work(self) -> int:
+        """Return the CPU time, in ns, that it used after its last command."""
+        return 0
+
     def profile_block(self, sequences: int) -> Block:
         """Like ``block`` under a profiler: the times of single tokens may mean nothing."""
         return self.block(sequences)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
-from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.clocks import Interval, sum_intervals
 from pytest_flamegate.core.json import Count, NonNegative, Positive, Sha256, Timestamp
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.gpu import ObservedDevices
@@ -83,6 +83,11 @@ class Block:
             ),
             decode=None if decode is None else _adjust(decode),
         )
+
+    def with_late_work(self, cpu_ns: int) -> Block:
+        """Return the block with work that was done after its last token."""
+        late = Interval(cpu_ns, cpu_ns, None if self.interval.run_delay_ns is None else 0)
+        return replace(self, interval=sum_intervals([self.interval, late]))
 
     def without_decode(self) -> Block:
         """Return the block with its decode not separated."""

@@ -61,7 +61,7 @@ class PairObserver:
         """Measure one pair; if a process fails, so does the comparison."""
         cpu = process_system.choose_cpu(self.rng) if self._uses_one_thread else None
         place = RunPlace(self.pairs, cpu, self.shares_core)
-        self._earlier = process.running()
+        self._earlier = frozenset(process.running())
         if not place.shares_core:
             reason = "it waits for something else" if cpu is not None else "it has several threads"
             self.head.notes["I_ALTERNATED"] = (
@@ -97,6 +97,8 @@ class PairObserver:
                 [partial(block, *each, done) for each, done in zip(started, blocks, strict=True)],
                 place,
             )
+            for (_, served), done in zip(started, blocks, strict=True):
+                done[-1] = done[-1].with_late_work(served.take_late_work())
             counted = [served.counters() for _, served in started]
             for (side, served), done, counters in zip(started, blocks, counted, strict=True):
                 side.record("timed", served, done, counters, place)
@@ -130,9 +132,10 @@ class PairObserver:
                     future.result()
             except BaseException:
                 while wait(futures, timeout=0.05).not_done:
-                    for leader in process.running() - self._earlier:
-                        for pid in process_system.find_tree(leader):
-                            process_system.kill(pid)
+                    for leader, marker in process.running().items():
+                        if leader not in self._earlier:
+                            for pid in process_system.find_tree(leader, marker):
+                                process_system.kill(pid)
                 raise
         return [future.result() for future in futures]
 

@@ -37,6 +37,7 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """Runs a module in another environment, which gains this package and none of its neighbours."""
 
 _READ_BYTES = 65536
+_STILL_NS = 500_000
 _REPORT_S = 30.0
 """Extra time for a profiled block: its tokens are reported only at its end."""
 
@@ -147,7 +148,7 @@ class ServedProcess(engine_process.EngineProcess):
     def read_clocks(self) -> ClockReading:
         """Read the clocks of the process and of all that it started."""
         try:
-            return clocks.read_tree_clocks(self.pid)
+            return clocks.read_tree_clocks(self.pid, self._child.marker)
         except ProcessLookupError:
             raise self._gone_error() from None
 
@@ -216,6 +217,17 @@ class ServedProcess(engine_process.EngineProcess):
             return before
         late_ns, self._late_ns = self._late_ns, 0
         return replace(before, at_ns=before.at_ns - late_ns, cpu_ns=before.cpu_ns - late_ns)
+
+    def take_late_work(self) -> int:
+        """Wait until the process stands still, 0.2 s at most; return what it computed, in ns."""
+        end_s = time.monotonic() + 0.2
+        before_ns, now_ns = -1, self.read_clocks().cpu_ns
+        while now_ns - before_ns > _STILL_NS and time.monotonic() < end_s:
+            time.sleep(0.005)
+            before_ns, now_ns = now_ns, self.read_clocks().cpu_ns
+        self._begin_interval(is_measured=False)
+        late_ns, self._late_ns = self._late_ns, 0
+        return late_ns
 
     def _exchange(self, kind: bytes, value: int, times: _SequenceTimes) -> Interval:
         self._extend_deadline(_REPORT_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)

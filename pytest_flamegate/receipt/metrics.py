@@ -39,17 +39,8 @@ _SPENT: dict[_CostClock, Callable[[Block], int]] = {
 }
 
 
-_SUMS = frozenset(
-    {
-        "tokens_per_second",
-        "quiet_s_per_token",
-        "cpu_s_per_token",
-        "process_cpu_s_per_token",
-        "time_per_output_token_ms",
-        "decode_tokens_per_second",
-    }
-)
-"""Figures of whole sequences: those that can be stated of a process that shared its core."""
+_NOT_SHARED = ("load_", "time_to_first_", "prefill_", "inter_token_")
+"""Figures that cannot be stated of a process that shared its core, by how they begin."""
 
 
 class Rate(NamedTuple):
@@ -170,7 +161,7 @@ def figures(
             ]
     if any(run.shares_core for run in timed):
         # Loading and single gaps include slices of the other side.
-        found = [each for each in found if each.name in _SUMS]
+        found = [each for each in found if not each.name.startswith(_NOT_SHARED)]
     return (*(_on_clock(each, timed) for each in found), *engine_metrics(timed))
 
 

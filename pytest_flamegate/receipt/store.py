@@ -55,10 +55,7 @@ _GITIGNORE_MAX_BYTES = 64 << 10
 
 
 def child_path(root: Path, name: str) -> Path:
-    """Return ``root / name`` if ``name`` is one plain name; ``ToolError`` ``E_BAD_NAME`` if not.
-
-    Names come from workload files, and ``../x``, ``a/b`` and the empty name lead elsewhere.
-    """
+    """Return ``root / name`` for one plain name; ``ToolError`` ``E_BAD_NAME`` for ``../x``."""
     if name in ("", ".", "..") or "/" in name or "\0" in name or name.startswith("."):
         raise ToolError(
             "E_BAD_NAME",
@@ -146,11 +143,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def require_writable(directory: Path) -> None:
-    """Write, sync and remove a file in ``directory``, or where it will be made.
-
-    Called before a run begins: an ``E_CANNOT_WRITE`` now saves the wait for the same error after
-    the run. Nothing is left, and no existing file is touched.
-    """
+    """Write and remove a file: an ``E_CANNOT_WRITE`` now saves the wait for it after the run."""
     with write_errors(directory):
         place = directory
         while not os.path.lexists(place) and place != place.parent:
@@ -167,10 +160,7 @@ def require_writable(directory: Path) -> None:
 
 
 def ensure_gitignore(root: Path) -> None:
-    """Keep everything in ``root`` but ``baselines/`` and ``calibration/`` out of git.
-
-    A ``.gitignore`` that is not ours stays as it is.
-    """
+    """Keep all but baselines and calibrations out of git, unless the user's file says otherwise."""
     path = root / ".gitignore"
     if path.is_symlink() or path.exists():
         present = read_bounded(path, _GITIGNORE_MAX_BYTES)
@@ -210,10 +200,7 @@ def exchange_names(one: Path, other: Path) -> bool:
 
 
 def _put(target: Path, make: Callable[[Path], None], *, set_aside: bool) -> Path | None:
-    """Put the result of ``make`` in the place of ``target``, and wait until the disk has it.
-
-    OSError if the disk does not accept it: then nothing has changed.
-    """
+    """Put the result of ``make`` in the place of ``target``, durably; OSError changes nothing."""
     make_directory(target.parent)
     with lock_directory(target.parent, LOCK_TIMEOUT_S):
         _recover(target.parent, target.name)

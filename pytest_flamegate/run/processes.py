@@ -102,12 +102,7 @@ class SideProcesses:
         self.observer = Observer(self.side.workload, self.side.plan, flags)
 
     def measured(self) -> MeasuredSide:
-        """Return the measurement so far.
-
-        Raises:
-            UndecidedError: ``E_NO_SAMPLES`` or ``E_FEW_SAMPLES`` if the profiles together hold
-                too few samples.
-        """
+        """Return the measurement so far; UndecidedError if its profiles hold too few samples."""
         pooled, poolable = None, self._poolable()
         if self.side.profiler is not None:
             if not poolable:
@@ -268,10 +263,7 @@ class PlannedRuns:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The processes that will run, estimated from the first process.
-
-    ``least_s`` is how long the fewest processes take that a verdict needs.
-    """
+    """The processes that will run; the fewest that a verdict needs take ``least_s``."""
 
     runs: tuple[PlannedRuns, ...] = ()
     least_s: float = 0.0

@@ -122,10 +122,7 @@ class RunStore:
     machine_id: str
 
     def baseline(self, workload: str) -> Baseline | None:
-        """Read the accepted baseline; None if nothing was accepted.
-
-        Raises ``ReceiptError`` ``E_BASELINE_CORRUPT`` if it does not verify.
-        """
+        """Read the accepted baseline; ReceiptError ``E_BASELINE_CORRUPT`` if it is not honest."""
         baseline = self.artifacts.read_baseline(self.machine_id, workload)
         if baseline is None:
             return None

@@ -32,10 +32,7 @@ from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared
 
 @dataclass(frozen=True, slots=True)
 class ComposedSide:
-    """One side of a run, without secrets. ``receipt`` is None if profiling is off.
-
-    ``redactor`` knows the secrets, and the places where one was removed.
-    """
+    """One side without secrets, which ``redactor`` knows; no ``receipt`` if profiling is off."""
 
     receipt: Receipt | None
     evidence: Evidence
@@ -123,11 +120,7 @@ def seal(run: ComposedRun) -> Sealed:
 
 
 def require_no_secret(files: Mapping[str, bytes], redactor: Redactor) -> None:
-    """Search the very bytes that will be written.
-
-    Raises:
-        ToolError: ``E_SECRET`` if one is found, which no other check has seen.
-    """
+    """Search the very bytes that will be written; ``ToolError`` ``E_SECRET`` if one has any."""
     for name, data in files.items():
         text = data.decode("utf-8", "replace")
         if Redactor(redactor.values).redact_certain(text, "") != text:

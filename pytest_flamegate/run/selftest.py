@@ -76,10 +76,7 @@ def is_called_by(given: str, shown: str, sealed: SealedSide | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SelftestPlan:
-    """The plan: ``slowed`` gets more work, ``other`` is made faster instead.
-
-    ``slowed`` is None if no work can be injected, ``other`` if no second function is known.
-    """
+    """``slowed`` gets more work, ``other`` less; None if that is impossible or unknown."""
 
     workload: Workload
     slowed: Injection | None
@@ -128,10 +125,7 @@ def make_plan(
 
 @dataclass
 class Bench:
-    """Measures the comparisons of the cases, each once; nothing of it is published.
-
-    ``profiler`` is None if ``unprofiled`` says why.
-    """
+    """Measures each comparison of the cases once; ``unprofiled`` says why without profiler."""
 
     plan: SelftestPlan
     settings: Settings

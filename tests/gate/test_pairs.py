@@ -9,7 +9,9 @@ import pytest
 
 from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.gate.pairs import (
+    PairDifference,
     due_analyses,
+    find_disagreement,
     interim_analyses,
     last_analysis,
     pair_differences,
@@ -17,7 +19,7 @@ from pytest_flamegate.gate.pairs import (
     phase_changes,
     trimmed_mean,
 )
-from pytest_flamegate.gate.rule import log_time_of_drop
+from pytest_flamegate.gate.rule import RateVerdict, log_time_of_drop
 from pytest_flamegate.receipt.types import Evidence
 from tests import made
 from tests.gate.factory import SPREAD, block, shifted, sides, undecided
@@ -168,3 +170,26 @@ def test_nothing_is_analysed_between_the_planned_analyses_unless_it_is_the_end()
     analyses = [last_analysis(base, head, 5.0, FIRST_ANALYSES, ended=end) for end in (False, True)]
     assert [analysis and analysis.pairs for analysis in analyses] == [5, 6]
     assert last_analysis(*sides(SPREAD[:4]), 5.0, FIRST_ANALYSES, ended=True) is None
+
+
+@pytest.mark.parametrize(
+    ("decision", "wall", "cpu", "shared", "clock"),
+    [
+        ("improved", 0.15, -0.5, True, "wall"),
+        ("improved", -0.3, 0.2, True, "CPU"),
+        ("improved", -0.3, 0.2, False, ""),  # several threads may use more CPU time and be faster
+        ("pass", 0.004, 0.0, True, ""),
+        ("regressed", 0.15, 0.2, True, ""),
+    ],
+)
+def test_clocks_that_disagree_are_named(
+    decision: Any, wall: float, cpu: float, shared: bool, clock: str
+) -> None:
+    quiet = RateVerdict(decision, -0.02, 0.01, slower=False, faster=False, detectable=0.02)
+    noise = (-0.001, 0.0, 0.001, 0.002, -0.002)
+    found = [PairDifference(0.0, cpu + each, wall + each, None, None) for each in noise]
+    _, head = sides(SPREAD)
+    head = replace(head, runs=tuple(replace(run, shares_core=shared) for run in head.runs))
+    reasons = find_disagreement(found, quiet, RATES, head)
+    assert [reason.code for reason in reasons] == ["E_CLOCKS_DISAGREE"] * bool(clock)
+    assert all(f"The {clock} clock shows head at least" in reason.message for reason in reasons)
