@@ -17,6 +17,8 @@ from pathlib import Path
 from pytest_flamegate.core import process_system
 from pytest_flamegate.core.json import Count
 
+_LOST = 0.1
+"""Work of ended threads, relative to all CPU time, from which the run delay is not trusted."""
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -58,11 +60,16 @@ def sum_intervals(intervals: Sequence[Interval]) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """One reading of a process: monotonic time, its CPU time and its run delay, all in ns."""
+    """One reading of a process: monotonic time, its CPU time and its run delay, all in ns.
+
+    ``ended_ns`` is the CPU time of its threads and children that have ended. Their run delay is
+    lost, so an interval in which they did much of the work counts CPU time alone.
+    """
 
     at_ns: int
     cpu_ns: int
     run_delay_ns: int | None
+    ended_ns: int = 0
 
     def until(self, later: ClockReading) -> Interval:
         """Return the interval between this reading and a later one."""
@@ -70,7 +77,10 @@ class ClockReading:
         if self.run_delay_ns is not None and later.run_delay_ns is not None:
             delay = max(0, later.run_delay_ns - self.run_delay_ns)
         # A child that nobody waits for takes its CPU time with it.
-        return Interval(later.at_ns - self.at_ns, max(0, later.cpu_ns - self.cpu_ns), delay)
+        wall_ns, cpu_ns = later.at_ns - self.at_ns, max(0, later.cpu_ns - self.cpu_ns)
+        if delay is not None and later.ended_ns - self.ended_ns > _LOST * cpu_ns:
+            delay = max(delay, wall_ns - cpu_ns)
+        return Interval(wall_ns, cpu_ns, delay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,7 @@ class ProcessCounters:
 
 def read_clocks(pid: int) -> ClockReading:
     """Read the clocks of ``pid`` (all threads); ``ProcessLookupError`` if it has ended."""
-    return ClockReading(time.monotonic_ns(), _cpu_ns(pid), _run_delay_ns(pid))
+    return ClockReading(time.monotonic_ns(), _cpu_ns(pid), _run_delay_ns(pid), _ended_cpu_ns(pid))
 
 
 def read_tree_clocks(leader: int, marker: str) -> ClockReading:
@@ -96,12 +106,15 @@ def read_tree_clocks(leader: int, marker: str) -> ClockReading:
     Raises ``ProcessLookupError`` if the leader has ended.
     """
     at_ns, cpu_ns, delay_ns = time.monotonic_ns(), _cpu_ns(leader), _run_delay_ns(leader)
+    ended_ns = 0
     for pid in process_system.find_tree(leader, marker):
         with suppress(ProcessLookupError):
-            cpu_ns += _waited_cpu_ns(pid) + (_cpu_ns(pid) if pid != leader else 0)
+            waited_ns = _waited_cpu_ns(pid)
+            ended_ns += waited_ns + _ended_cpu_ns(pid)
+            cpu_ns += waited_ns + (_cpu_ns(pid) if pid != leader else 0)
             if pid != leader and delay_ns is not None:
                 delay_ns += _run_delay_ns(pid) or 0
-    return ClockReading(at_ns, cpu_ns, delay_ns)
+    return ClockReading(at_ns, cpu_ns, delay_ns, ended_ns)
 
 
 def read_counters(pid: int) -> ProcessCounters:
@@ -117,7 +130,8 @@ def read_counters(pid: int) -> ProcessCounters:
             return ProcessCounters(
                 peak_rss_bytes=int(peak_kb[1]) * 1024 if peak_kb else None,
                 read_bytes=process.io_counters().read_chars,
-                threads=process.num_threads(),
+                # Threads that have ended count as one.
+                threads=process.num_threads() + (_ended_cpu_ns(pid) > _LOST * _cpu_ns(pid)),
                 voluntary_switches=switches.voluntary,
                 involuntary_switches=switches.involuntary,
             )
@@ -167,9 +181,21 @@ def _waited_cpu_ns(pid: int) -> int:
 
 
 def _run_delay_ns(pid: int) -> int | None:
-    delays_ns = []
+    return sum(delay for _, delay in times) if (times := _thread_times_ns(pid)) else None
+
+
+def _thread_times_ns(pid: int) -> list[tuple[int, int]]:
+    """Return CPU time and run delay of each thread that lives."""
+    found = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError, ValueError, IndexError):  # a thread may end meanwhile
-                delays_ns.append(int((task / "schedstat").read_text().split()[1]))
-    return sum(delays_ns) if delays_ns else None
+            with suppress(OSError, ValueError):  # a thread may end meanwhile
+                cpu, delay, _ = map(int, (task / "schedstat").read_text().split())
+                found.append((cpu, delay))
+    return found
+
+
+def _ended_cpu_ns(pid: int) -> int:
+    """Return the CPU time of threads that have ended; their run delay is lost."""
+    times = _thread_times_ns(pid)
+    return _cpu_ns(pid) - sum(cpu for cpu, _ in times) if times else 0

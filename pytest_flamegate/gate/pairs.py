@@ -233,7 +233,7 @@ def find_disagreement(
             change = describe_rate_change(rate_change_pct(low))
             message = f"The {name} clock shows head at least {change}, the quiet clock does not."
             remedy = "Look for work in other processes, and for signals to the other side."
-            return (Reason("E_CLOCKS_DISAGREE", f"{message} {remedy}"),)
+            return (Reason("E_CLOCK_CONFLICT", f"{message} {remedy}"),)
     return ()
 
 

@@ -24,10 +24,7 @@ def scratch_prefix() -> str:
 
 
 def sweep_scratch() -> None:
-    """Remove temporary directories of dead processes, as far as possible.
-
-    A repository's record of a worktree in one of them goes with ``remove_abandoned_homes``.
-    """
+    """Remove temporary directories of dead processes, as far as possible."""
     for home in filter(is_abandoned, list_scratch()):
         remove_tree(home)
 

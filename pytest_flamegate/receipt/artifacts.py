@@ -39,11 +39,7 @@ _MAX_WARNINGS = 8
 
 @dataclass(frozen=True, slots=True)
 class RunLine:
-    """One gated run: one line of ``history/runs.jsonl``, to which lines are only appended.
-
-    ``reasons`` are codes, most important first. The verdict is ``error`` also if the run could not
-    be accepted as asked.
-    """
+    """One gated run in ``history/runs.jsonl``. ``reasons`` are codes, most important first."""
 
     workload: NonEmpty
     verdict: VerdictName
@@ -152,20 +148,14 @@ class ArtifactStore:
         *,
         set_aside: bool = False,
     ) -> StoredPath:
-        """Make ``files`` the baseline, with a record of them, all or none.
-
-        With ``set_aside`` the earlier entry is moved to a hidden name, not removed.
-        """
+        """Make ``files`` the baseline, all or none. ``set_aside`` hides the earlier one."""
         record = encode_record(workload, machine_id, files, batches)
         directory = self._prepare(self.baseline_directory(machine_id, workload))
         whole = {**files, RECORD: record}
         return StoredPath(directory, store.publish(directory, whole, set_aside=set_aside))
 
     def read_baseline(self, machine_id: str, workload: str) -> Baseline | None:
-        """Read the baseline of this class of machine, else that of another class, if there is one.
-
-        ReceiptError ``E_BASELINE_CORRUPT`` if it is not what was accepted.
-        """
+        """Read the baseline of this class of machine, else of another class, if there is one."""
         # The name of a variant, decode[i2s], must not be read as a pattern.
         found = (self.root / "baselines").glob(f"*/{escape(workload)}")
         machines = sorted(path.parent.name for path in found if _is_baseline(path))
@@ -181,10 +171,7 @@ class ArtifactStore:
     def write_calibration(
         self, machine_id: str, workload: str, data: bytes, *, set_aside: bool = False
     ) -> StoredPath:
-        """Make ``data`` the calibration of ``workload`` for that class of machine.
-
-        With ``set_aside`` the earlier file is moved to a hidden name, not removed.
-        """
+        """Make ``data`` the calibration. With ``set_aside`` the earlier one stays, hidden."""
         path = self._prepare(self.calibration_path(machine_id, workload))
         return StoredPath(path, store.write_atomic(path, data, set_aside=set_aside))
 

@@ -66,11 +66,7 @@ FileName = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class BaselineRecord:
-    """The content of ``baseline.json``: what was accepted next to it, with SHA-256 by file name.
-
-    ``batches`` are the measurements of the same code accepted so far, oldest first; there are none
-    if the run could not be judged.
-    """
+    """``baseline.json``: SHA-256 by file name, and the batches of the same code, oldest first."""
 
     workload: NonEmpty
     machine: NonEmpty
@@ -106,10 +102,7 @@ def encode_record(
 
 
 def read_baseline(directory: Path) -> Baseline:
-    """Read the baseline in ``directory``, after checking its files against its record.
-
-    ``ReceiptError`` ``E_BASELINE_CORRUPT`` names the file that is not what was accepted.
-    """
+    """Read a baseline; ReceiptError ``E_BASELINE_CORRUPT`` if a file is not what was accepted."""
     for tries_left in reversed(range(_READ_TRIES)):
         before = _identity(directory)
         try:

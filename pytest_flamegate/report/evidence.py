@@ -58,7 +58,7 @@ def picture_subtitle(evidence: Evidence, receipt: Receipt | None) -> str:
 def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str, str]:
     """Return the quiet clock and the wall clock's tokens/s, dashes if they were not measured.
 
-    Without a receipt the rate is that of the quiet clock, as it is, and named so, if the process
+    The rate is that of the quiet clock, and named so, without a receipt and if the process
     shared its core with the other side of a comparison. For a kernel benchmark both are of its
     calls.
     """
@@ -71,7 +71,8 @@ def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str
     if calls_per_second is not None and isinstance(calls, int) and calls > 0:
         cells, unit = f"{significant(calls_per_second)} calls", "call"
         cost_s = None if cost_s is None else cost_s / calls
-    if rate is not None and evidence is not None and any(run.shares_core for run in evidence.runs):
+    shares = evidence is not None and any(run.shares_core for run in evidence.runs)
+    if rate is not None and (receipt is None or shares):
         cells += " quiet"
     return sections.NONE if cost_s is None else f"{text.seconds(cost_s)}/{unit}", cells
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tomllib
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import Any
 
 from pytest_flamegate.child.relocation import UNDER_TEST, TreePair
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.core.errors import NoBaselineError, ToolError, UsageError
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.observe.build import Build, InspectedProgram, build_workload, inspect_program
@@ -46,6 +47,13 @@ class Checkouts:
             try:
                 built = build_workload(based, always=True)
             except ToolError as error:
+                if based.source.endswith(".toml") and not is_declared(based):
+                    raise NoBaselineError(
+                        "I_NEW_WORKLOAD",
+                        f"NOTHING WAS COMPARED: the workload is new, and {checkout.commit[:12]} "
+                        f"does not build it. {error.problem}",
+                        "The next comparison will have it.",
+                    ) from None
                 raise ToolError(
                     "E_BASE_BUILD_FAILED",
                     f"The base {checkout.commit[:12]} does not build, which says nothing about "
@@ -62,6 +70,15 @@ class Checkouts:
         with ExitStack() as stack:
             for checkout in self._open.values():
                 stack.callback(checkout.close)
+
+
+def is_declared(based: Workload) -> bool:
+    """Whether the base's own workload file declares a workload of this name."""
+    try:
+        declared = tomllib.loads((based.directory / based.source).read_text())["workloads"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return (based.family or based.name) in declared
 
 
 def make_importable(workload: Workload, call: Callable[[str, int], Iterable[Any]]) -> Workload:

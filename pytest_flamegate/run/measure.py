@@ -1,7 +1,6 @@
 """Spend the budget of a prepared workload: one side alone, or two sides in pairs."""
 
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.report.text import plural
-from pytest_flamegate.run import processes
+from pytest_flamegate.run import base_side, processes
 from pytest_flamegate.run.instruments import trace_kernels
 from pytest_flamegate.run.processes import Budget, Schedule, SideProcesses
 from pytest_flamegate.run.stages import Measured, Prepared
@@ -257,16 +256,6 @@ class _Pairs(_MeasuringLoop):
         return self.head.side.profiler is None or done >= MAX_PAIRS_PROFILED
 
 
-def _is_declared(side: SideProcesses) -> bool:
-    """Whether the base's own workload file declares a workload of this name."""
-    workload = side.side.workload
-    try:
-        declared = tomllib.loads((workload.directory / workload.source).read_text())["workloads"]
-    except (OSError, ValueError, KeyError):
-        return False
-    return (workload.family or workload.name) in declared
-
-
 def _warm_up(side: SideProcesses) -> ProcessTime:
     """Run once, unrecorded; an error of the base names its commit."""
     try:
@@ -277,7 +266,7 @@ def _warm_up(side: SideProcesses) -> ProcessTime:
         found = side.side.subject.commit
         commit = found.revision[:12] if found else "the base"
         if error.code in ("E_BENCHMARK_NOT_FOUND", "E_TARGET_NOT_FOUND"):
-            if _is_declared(side):
+            if base_side.is_declared(side.side.workload):
                 raise UndecidedError(
                     "E_NOT_AT_REVISION",
                     f"At {commit} the workload has another target. {error.problem}",

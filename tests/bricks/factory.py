@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_flamegate.bricks.record import (
-    BrickRun,
-    BrickTotals,
-    ThreadTotals,
-    find_bucket,
-    find_category,
-)
+from pytest_flamegate.bricks import record
 
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import Phase
@@ -27,11 +21,11 @@ def make_totals(
     phase: Phase = "",
     elements: int = 0,
     bytes: int = 0,  # noqa: A002 - the field's name
-) -> BrickTotals:
+) -> record.BrickTotals:
     """Return the totals of calls with these durations and no bricks within them."""
-    return BrickTotals(
+    return record.BrickTotals(
         name=name,
-        category=find_category(name),
+        category=record.find_category(name),
         calls=len(calls_ns),
         total_ns=sum(calls_ns),
         self_ns=sum(calls_ns),
@@ -42,23 +36,26 @@ def make_totals(
         elements=elements,
         bytes=bytes,
         durations=MappingProxyType(
-            {str(number): count for number, count in Counter(map(find_bucket, calls_ns)).items()}
+            {
+                str(number): count
+                for number, count in Counter(map(record.find_bucket, calls_ns)).items()
+            }
         ),
     )
 
 
 def make_run(
-    *totals: BrickTotals,
+    *totals: record.BrickTotals,
     wall_ns: int = 10_000,
     tokens: int = 1,
     decode_tokens: int = 0,
     pid: int = 7,
-) -> BrickRun:
+) -> record.BrickRun:
     """Return a brick run whose only thread ran these."""
-    thread = ThreadTotals(
+    thread = record.ThreadTotals(
         "main", sum(each.self_ns for each in totals), sum(each.calls for each in totals)
     )
-    return BrickRun(
+    return record.BrickRun(
         pid=pid,
         started_ticks=pid * 100,
         sequences=1,

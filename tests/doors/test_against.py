@@ -164,13 +164,16 @@ def test_counted_instructions_of_both_sides_stand_beside_it(
 COMMAND = '[workloads.{}]\ncommand = {}\nprompt = "x"\nmax_tokens = 8\n'
 
 
-def test_a_program_that_both_sides_share_is_reported(history: Project, world: World) -> None:
+def test_a_program_that_both_sides_share_is_reported(
+    history: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes.install(monkeypatch, profiled=False)
     history.write("own.sh", "echo one\n")
     programs = {"own": '["sh", "own.sh"]', "shared": '["sh", "-c", "echo one"]'}
     history.declare(*(COMMAND.format(*each) for each in programs.items()))
     history.commit()
     history.write("own.sh", "echo two\n")
-    history.ask(ON, "--flamegate-against=HEAD").assert_outcomes(passed=2)
+    history.ask(*UNPROFILED, "--flamegate-against=HEAD").assert_outcomes(passed=2)
     assert "I_NOTE" not in history.reasons("own")
     assert "I_NOTE" in history.reasons("shared")
 

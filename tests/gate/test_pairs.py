@@ -191,5 +191,5 @@ def test_clocks_that_disagree_are_named(
     _, head = sides(SPREAD)
     head = replace(head, runs=tuple(replace(run, shares_core=shared) for run in head.runs))
     reasons = find_disagreement(found, quiet, RATES, head)
-    assert [reason.code for reason in reasons] == ["E_CLOCKS_DISAGREE"] * bool(clock)
+    assert [reason.code for reason in reasons] == ["E_CLOCK_CONFLICT"] * bool(clock)
     assert all(f"The {clock} clock shows head at least" in reason.message for reason in reasons)

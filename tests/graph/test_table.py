@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_flamegate.bricks.record import (
-    BrickRun,
-    ThreadTotals,
-)
+from pytest_flamegate.bricks import record
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from tests.bricks.factory import make_run, make_totals
@@ -71,7 +68,7 @@ def test_calls_without_valid_buckets_have_no_quantiles(durations: dict[str, int]
 
 
 def test_shares_of_threads_side_by_side_sum_to_one() -> None:
-    threads = (ThreadTotals("a", 900, 1), ThreadTotals("b", 800, 1))
+    threads = (record.ThreadTotals("a", 900, 1), record.ThreadTotals("b", 800, 1))
     both = replace(make_run(make_totals("RmsNorm", [900, 800]), wall_ns=1000), lanes=threads)
     table = tabulate_runs([both])
     assert (table.whole, table.lanes, table.coverage) == ("self", 2, near(0.9))
@@ -99,7 +96,7 @@ def test_quantiles_lie_within_the_calls() -> None:
     ],
     ids=["no process", "no brick", "no time", "no call"],
 )
-def test_empty_table_raises(passes: list[BrickRun]) -> None:
+def test_empty_table_raises(passes: list[record.BrickRun]) -> None:
     with pytest.raises(UndecidedError, match="E_NO_BRICKS"):
         tabulate_runs(passes)
 

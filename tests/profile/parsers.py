@@ -7,13 +7,7 @@ from typing import NamedTuple
 
 from pytest_flamegate.graph.tensors import read_digests, write_digests
 from pytest_flamegate.graph.traces import read_trace
-from pytest_flamegate.profile.formats import parse_profile
-from pytest_flamegate.profile.formats.traces import (
-    count_onnx_kernels,
-    count_torch_kernels,
-    read_onnx_trace,
-    read_torch_trace,
-)
+from pytest_flamegate.profile.formats import parse_profile, traces
 from pytest_flamegate.profile.profilers import perf_data, pyspy, tools
 from pytest_flamegate.profile.profilers.callgrind import parse_callgrind
 from pytest_flamegate.profile.profilers.perf_data import parse_script
@@ -183,7 +177,10 @@ PARSERS: dict[str, Parser] = {
         if path.suffix == ".csv" or path.stem in ("llama-bench", "vllm-serve", "aiperf")
     },
     "torch.profiler": Parser(
-        lambda data: (count_torch_kernels(data), read_torch_trace(data, ("/home/x/",))),
+        lambda data: (
+            traces.count_torch_kernels(data),
+            traces.read_torch_trace(data, ("/home/x/",)),
+        ),
         ((DATA / "torch-trace.json").read_bytes(), (DATA / "torch-trace-stacks.json").read_bytes()),
         (*JSON, *EVENTS, EVENT, *_SYMBOLS),
         (
@@ -193,7 +190,7 @@ PARSERS: dict[str, Parser] = {
         2 * LIMIT_S,  # two readings
     ),
     "onnxruntime": Parser(
-        lambda data: (count_onnx_kernels(data), read_onnx_trace(data)),
+        lambda data: (traces.count_onnx_kernels(data), traces.read_onnx_trace(data)),
         ((DATA / "onnx-trace.json").read_bytes(),),
         (*JSON, *EVENTS, NODE, b'"op_name":', b'"provider":'),
         ((b"[", NODE[:-1] + b"]"), (b'[{"name":"', b'",' + NODE[1:-1] + b"]")),

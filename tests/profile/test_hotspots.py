@@ -3,11 +3,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.profile.hotspots import (
-    categorize_frame,
-    rank_hotspots,
-    require_samples,
-)
+from pytest_flamegate.profile import hotspots
 from pytest_flamegate.profile.model import Frame, Stack
 from tests.profile.profiles import native, profile, python, system
 
@@ -33,7 +29,7 @@ from tests.profile.profiles import native, profile, python, system
     ],
 )
 def test_a_frame_has_the_category_of_its_work(frame: Frame, expected: str) -> None:
-    assert categorize_frame(frame) == expected
+    assert hotspots.categorize_frame(frame) == expected
 
 
 ROOT = python("measured_sequences", "child.py")
@@ -43,7 +39,9 @@ LINEAR = python("linear", "a.py")
 
 
 def test_functions_are_ranked_by_their_own_cost() -> None:
-    spots = rank_hotspots(profile({(ROOT, NORM): 20, (ROOT, GEMV): 70, (ROOT,): 10}), 0.002)
+    spots = hotspots.rank_hotspots(
+        profile({(ROOT, NORM): 20, (ROOT, GEMV): 70, (ROOT,): 10}), 0.002
+    )
     shown: list[Any] = [(s.name, s.self_share, s.inclusive_share, s.cpu_s_per_token) for s in spots]
     assert shown == [
         ("ternary_gemv", 0.7, 0.7, pytest.approx(0.0014)),
@@ -55,32 +53,32 @@ def test_functions_are_ranked_by_their_own_cost() -> None:
 
 
 def test_recursion_counts_once_in_a_stack() -> None:
-    spots = rank_hotspots(profile({(ROOT, NORM, NORM, NORM): 4}))
+    spots = hotspots.rank_hotspots(profile({(ROOT, NORM, NORM, NORM): 4}))
     counted = [(s.name, s.self_samples, s.inclusive_samples) for s in spots]
     assert counted == [("rms_norm", 4, 4), ("measured_sequences", 0, 4)]
     assert spots[0].cpu_s_per_token is None
-    assert rank_hotspots(profile({})) == ()
+    assert hotspots.rank_hotspots(profile({})) == ()
 
 
 def test_functions_of_one_name_are_one_hotspot_that_shows_the_heaviest() -> None:
     twin = native("linear", "libheavy.so")
     callers: dict[Stack, int] = {(LINEAR, python(f"caller{index}")): 9 for index in range(5)}
     taken = profile({(LINEAR,): 3, (ROOT, twin): 8, (twin, LINEAR): 1, **callers})
-    (spot,) = [found for found in rank_hotspots(taken) if found.name == "linear"]
+    (spot,) = [found for found in hotspots.rank_hotspots(taken) if found.name == "linear"]
     assert (spot.module, spot.kind) == ("libheavy.so", "native")
     assert (spot.self_samples, spot.inclusive_samples) == (12, 3 + 8 + 1 + 45)
 
 
 def test_the_order_of_the_stacks_does_not_matter() -> None:
     stacks: dict[Stack, int] = {(ROOT, NORM): 5, (ROOT, GEMV): 5, (ROOT, system("read")): 5}
-    spots = rank_hotspots(profile(stacks))
-    assert spots == rank_hotspots(profile(dict(reversed(stacks.items()))))
+    spots = hotspots.rank_hotspots(profile(stacks))
+    assert spots == hotspots.rank_hotspots(profile(dict(reversed(stacks.items()))))
     assert [spot.name for spot in spots][:3] == ["read", "rms_norm", "ternary_gemv"]
 
 
 def test_too_few_samples_are_an_error() -> None:
     with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
-        require_samples(profile({}), 0)
+        hotspots.require_samples(profile({}), 0)
     with pytest.raises(UndecidedError, match="E_FEW_SAMPLES"):
-        require_samples(profile({(ROOT,): 99}), 100)
-    require_samples(profile({(ROOT,): 100}), 100)
+        hotspots.require_samples(profile({(ROOT,): 99}), 100)
+    hotspots.require_samples(profile({(ROOT,): 100}), 100)

@@ -6,19 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pytest_flamegate.receipt import keys
+from pytest_flamegate.receipt import keys, sign
 from pytest_flamegate.receipt.keys import PrivateKey
-from pytest_flamegate.receipt.sign import (
-    PAYLOAD_TYPE,
-    PREDICATE_TYPE,
-    Envelope,
-    Signature,
-    encode_envelope,
-    encode_message,
-    encode_statement,
-    read_envelope,
-    sign_files,
-)
 from tests.made import bundle
 
 _PKCS8 = bytes.fromhex("302e020100300506032b657004220420")
@@ -43,28 +32,34 @@ def public_pem(raw: bytes) -> bytes:
 ALICE, BOB, CAROL = (keys.load_private_key(private_pem(bytes([n]) * 32)) for n in (1, 2, 3))
 FILES = bundle(timed=1, profiled=1, blocks=1, sequences=2).files
 OTHER = bundle(timed=1, profiled=1, blocks=1, sequences=2, seed=7).files
-SIGNED = sign_files(FILES, ALICE)
-STATEMENT = encode_statement(FILES)
+SIGNED = sign.sign_files(FILES, ALICE)
+STATEMENT = sign.encode_statement(FILES)
 RECODED = json.dumps(json.loads(STATEMENT)).encode()
 """The same statement with other spaces."""
 
 
-def envelope_of(payload: bytes, *signers: PrivateKey, payload_type: str = PAYLOAD_TYPE) -> bytes:
+def envelope_of(
+    payload: bytes, *signers: PrivateKey, payload_type: str = sign.PAYLOAD_TYPE
+) -> bytes:
     """An envelope in which ``signers`` (by default Alice) sign ``payload``."""
-    message = encode_message(payload_type, payload)
-    signatures = (Signature(each.public.keyid, each.sign(message)) for each in signers or (ALICE,))
-    return encode_envelope(Envelope(payload, payload_type, tuple(signatures)))
+    message = sign.encode_message(payload_type, payload)
+    signatures = (
+        sign.Signature(each.public.keyid, each.sign(message)) for each in signers or (ALICE,)
+    )
+    return sign.encode_envelope(sign.Envelope(payload, payload_type, tuple(signatures)))
 
 
 def statement_document(files: Mapping[str, bytes]) -> dict[str, Any]:
     """The statement about ``files`` as a document that can be changed."""
-    document: dict[str, Any] = json.loads(encode_statement(files))
+    document: dict[str, Any] = json.loads(sign.encode_statement(files))
     return document
 
 
-def with_signatures(*signatures: Signature, **changes: Any) -> bytes:
+def with_signatures(*signatures: sign.Signature, **changes: Any) -> bytes:
     """The envelope of ``SIGNED`` with other signatures and fields."""
-    return encode_envelope(replace(read_envelope(SIGNED), signatures=signatures, **changes))
+    return sign.encode_envelope(
+        replace(sign.read_envelope(SIGNED), signatures=signatures, **changes)
+    )
 
 
 def _envelope(**changes: object) -> bytes:
@@ -72,7 +67,7 @@ def _envelope(**changes: object) -> bytes:
 
 
 def _with_sig(sig: bytes) -> bytes:
-    return with_signatures(Signature(ALICE.public.keyid, sig))
+    return with_signatures(sign.Signature(ALICE.public.keyid, sig))
 
 
 def _stating(change: Callable[[dict[str, Any]], object]) -> bytes:
@@ -94,24 +89,26 @@ def _predicate(change: Callable[[dict[str, Any]], object]) -> bytes:
     return _stating(lambda document: change(document["predicate"]))
 
 
-_BY_ALICE = read_envelope(SIGNED).signatures
+_BY_ALICE = sign.read_envelope(SIGNED).signatures
 _OTHER_DIGESTS = [each["digest"] for each in statement_document(OTHER)["subject"]]
 
 UNTRUSTED = {
-    "signed by Bob": sign_files(FILES, BOB),
+    "signed by Bob": sign.sign_files(FILES, BOB),
     "Bob's signature under Alice's keyid": _with_sig(
-        read_envelope(sign_files(FILES, BOB)).signatures[0].sig
+        sign.read_envelope(sign.sign_files(FILES, BOB)).signatures[0].sig
     ),
     "zeros": _with_sig(bytes(64)),
     "over the payload without its type": _with_sig(ALICE.sign(STATEMENT)),
     "over the base64": _with_sig(
-        ALICE.sign(encode_message(PAYLOAD_TYPE, base64.b64encode(STATEMENT)))
+        ALICE.sign(sign.encode_message(sign.PAYLOAD_TYPE, base64.b64encode(STATEMENT)))
     ),
     "over the payload with other spaces": _with_sig(
-        ALICE.sign(encode_message(PAYLOAD_TYPE, RECODED))
+        ALICE.sign(sign.encode_message(sign.PAYLOAD_TYPE, RECODED))
     ),
     "payload with other spaces": with_signatures(*_BY_ALICE, payload=RECODED),
-    "of another receipt": with_signatures(*read_envelope(sign_files(OTHER, ALICE)).signatures),
+    "of another receipt": with_signatures(
+        *sign.read_envelope(sign.sign_files(OTHER, ALICE)).signatures
+    ),
 }
 MALFORMED = {
     "no signature": with_signatures(),
@@ -124,7 +121,7 @@ MALFORMED = {
     "a keyid that is null": _envelope(signatures=[{"sig": "AA==", "keyid": None}]),
     "two keyids": SIGNED.replace(b'"sig"', b'"keyid": "", "sig"'),
     "another payload type": envelope_of(STATEMENT, payload_type="application/json"),
-    "payload type with a space": envelope_of(STATEMENT, payload_type=PAYLOAD_TYPE + " "),
+    "payload type with a space": envelope_of(STATEMENT, payload_type=sign.PAYLOAD_TYPE + " "),
     "the evidence alone": envelope_of(FILES["evidence.json"]),
     "two types": envelope_of(STATEMENT[:-1] + b',"_type":"https://in-toto.io/Statement/v1"}'),
     "two predicates": envelope_of(STATEMENT[:-1] + b',"predicate":{}}'),
@@ -137,7 +134,7 @@ MALFORMED = {
     "no digest": _stating(lambda document: document["subject"][0].pop("digest")),
     "statement 0.1": _field("_type", "https://in-toto.io/Statement/v0.1"),
     "another predicate type": _field("predicateType", "https://slsa.dev/provenance/v1"),
-    "a later predicate type": _field("predicateType", PREDICATE_TYPE + ".1"),
+    "a later predicate type": _field("predicateType", sign.PREDICATE_TYPE + ".1"),
 }
 OTHER_SUBJECTS = {
     "another receipt": _subject(0, digest=_OTHER_DIGESTS[0]),

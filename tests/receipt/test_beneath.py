@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.core.files import (
-    read_beneath,
-    require_confined,
-)
 from pytest_flamegate.core.text import Refusal
 from pytest_flamegate.receipt import sources
 from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine
@@ -24,12 +21,12 @@ def test_a_file_below_its_root(tmp_path: Path) -> None:
     (tmp_path / "a" / "b" / "file").write_bytes(b"x" * 10)
     (tmp_path / "root").symlink_to(tmp_path)  # the user chose the root
     for root in (tmp_path, tmp_path / "root"):
-        assert read_beneath(root, "a", "b", "file", limit=10) == b"x" * 10
+        assert files.read_beneath(root, "a", "b", "file", limit=10) == b"x" * 10
     with pytest.raises(FlamegateError, match="E_TOO_LARGE"):
-        read_beneath(tmp_path, "a", "b", "file", limit=9)
+        files.read_beneath(tmp_path, "a", "b", "file", limit=9)
     for missing in (("x",), ("x", "y"), ("a", "b", "file", "y"), ("a\0b",), ("a\0b", "y")):
         with pytest.raises(FlamegateError, match="E_CANNOT_READ"):
-            read_beneath(tmp_path, *missing, limit=9)
+            files.read_beneath(tmp_path, *missing, limit=9)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "/etc/passwd", "a/b"])
@@ -38,10 +35,10 @@ def test_names_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
     (tmp_path / "a" / "b").write_bytes(b"")
     for parts in ((name,), (name, "b"), ("a", name)):
         with pytest.raises(FlamegateError, match="E_BAD_NAME"):
-            read_beneath(tmp_path, *parts, limit=9)
+            files.read_beneath(tmp_path, *parts, limit=9)
     for path in ("../x", "a/../../x", "/x"):
         with pytest.raises(FlamegateError, match="does not lie in"):
-            require_confined(tmp_path, tmp_path / path)
+            files.require_confined(tmp_path, tmp_path / path)
 
 
 def write_terabyte(path: Path) -> None:

@@ -1,11 +1,7 @@
 import dataclasses
 import json
 
-from pytest_flamegate.profile.difference import (
-    ProfileDifference,
-    ProfileSide,
-    compare_profiles,
-)
+from pytest_flamegate.profile import difference
 from pytest_flamegate.profile.model import Stack, Unit
 from pytest_flamegate.report.difference import (
     change_rows,
@@ -32,12 +28,12 @@ def renamed(old: str, new: str) -> dict[Stack, int]:
 
 def test_a_whole_that_changed_with_no_function_certain_names_the_likeliest() -> None:
     base, head = (
-        ProfileSide(
+        difference.ProfileSide(
             name, factory.profile({stack: max(n // 40, 1) for stack, n in stacks.items()}), cost
         )
         for name, stacks, cost in (("a", COMPARED, 2.0e-3), ("b", slowed("rms_norm", 1.5), 2.2e-3))
     )
-    found = compare_profiles(base, head)
+    found = difference.compare_profiles(base, head)
     assert found.changed == ()
     assert describe_difference(found).startswith("the whole costs 2,000 → 2,200 µs/token (+200 ± ")
     assert f"most likely {found.functions[0].frame.name} costs" in describe_difference(found)
@@ -63,12 +59,12 @@ def test_of_many_changes_three_are_named_and_the_others_counted() -> None:
 
 
 def test_figures_have_the_unit_of_the_profiles() -> None:
-    def counted(unit: Unit) -> ProfileDifference:
+    def counted(unit: Unit) -> difference.ProfileDifference:
         before, after = (
-            ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit=unit))
+            difference.ProfileSide(name, dataclasses.replace(factory.profile(stacks), unit=unit))
             for name, stacks in (("a", COMPARED), ("b", slowed("rms_norm", 3.0)))
         )
-        return compare_profiles(before, after)
+        return difference.compare_profiles(before, after)
 
     assert describe_difference(counted("instructions")).startswith(
         "rms_norm executes 1,000 → 3,000 instructions (+2,000 ± "
@@ -80,7 +76,7 @@ def test_figures_have_the_unit_of_the_profiles() -> None:
     assert "600 → 1,800 nanoseconds" in picture
     assert "width: share of nanoseconds" in picture
     other = dataclasses.replace(found.base, profile=factory.profile())
-    assert unit_of(compare_profiles(other, found.head)) == "count"
+    assert unit_of(difference.compare_profiles(other, found.head)) == "count"
 
 
 def test_the_last_row_is_everything_else() -> None:
@@ -102,7 +98,7 @@ def test_a_tint_grows_with_the_part_of_the_whole() -> None:
 def test_warnings_come_before_the_table() -> None:
     found = compared(slowed("rms_norm", 3.0), costs=False)
     head = dataclasses.replace(found.head.profile, profiler="perf")
-    found = compare_profiles(found.base, dataclasses.replace(found.head, profile=head))
+    found = difference.compare_profiles(found.base, dataclasses.replace(found.head, profile=head))
     lines = difference_text(found, colour=True).splitlines()
     assert lines[0].startswith("\x1b[1;33mrms_norm")
     assert lines[1].startswith("  NOT COMPARABLE")
@@ -126,9 +122,10 @@ def test_exact_counts_have_a_z_only_if_they_are_equal() -> None:
     for count in (1, 2):
         profiles = (factory.profile({(factory.python("f"),): n}) for n in (1, count))
         base, head = (
-            ProfileSide("a", dataclasses.replace(each, unit="instructions")) for each in profiles
+            difference.ProfileSide("a", dataclasses.replace(each, unit="instructions"))
+            for each in profiles
         )
-        document = difference_document(compare_profiles(base, head))
+        document = difference_document(difference.compare_profiles(base, head))
         assert document["unit"] == "instructions"
         json.dumps(document, allow_nan=False)
 

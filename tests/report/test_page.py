@@ -46,7 +46,7 @@ def test_the_answer_comes_first_then_the_change_then_the_picture() -> None:
     shown = words(run_page([report(verdict, pairs_pct=(-6.0, -7.0))], title="run"))
     order = ["decode regressed", "6.2 % slower (5.1", "Where it went (µs/token)",
              "Where the time goes", "The pairs", "Compared", "tokens/s, quiet clock",
-             "tokens/s, wall clock, not gated", "Phases (wall clock, not gated)", "Reasons",
+             "tokens/s, wall clock, not gated", "Phases (not gated)", "Reasons",
              verdict.reasons[0].code, "Measure it again", "--flamegate-update",
              "How sure it is", "Throughput and latency", "time per output token (TPOT)",
              "What ran, and on what", "AMD EPYC"]  # fmt: skip

@@ -266,8 +266,8 @@ def test_the_line_of_a_benchmark_names_every_declared_rate() -> None:
     line = "100 k calls/s · 51.2 M elements/s · 410 MB/s · 0.102 GFLOP/s · 50 calls a round"
     assert kernel_line(benchmarked()) == line
     assert kernel_line(EVIDENCE) is None
-    assert speed_cells(None, benchmarked()) == ("10.0 µs/call", "100,000 calls")
-    assert speed_cells(None, EVIDENCE) == ("2.33 ms/tok", "429")
+    assert speed_cells(None, benchmarked()) == ("10.0 µs/call", "100,000 calls quiet")
+    assert speed_cells(None, EVIDENCE) == ("2.33 ms/tok", "429 quiet")
     setup = "its setup is measured with each call"
     assert kernel_line(benchmarked(setup="measured with each call")) == f"{line} · {setup}"
 

@@ -102,7 +102,7 @@ def test_an_unknown_part_is_a_dash_or_taken_from_the_evidence() -> None:
     # Without a receipt the rate is that of the quiet clock.
     evidence = factory.evidence(profile=None, kernels=())
     lines = summary([RunReport("decode", verdicts.no_baseline(), "", None, evidence)])
-    assert lines[1].split() == ["decode", "2.33", "ms/tok", "429", "no", "baseline"]
+    assert lines[1].split() == ["decode", "2.33", "ms/tok", "429", "quiet", "no", "baseline"]
 
 
 def test_colour_on_request_alone() -> None:
@@ -194,7 +194,7 @@ def test_pairs_add_their_phases_on_the_wall_clock() -> None:
     assert "Measured in 14 pairs of processes against 4f2c91a0c2d1." in text
     assert "false alarms ≤ 1 %, misses ≤ 2 %" in text
     assert "  80 % of the change is explained by rms_norm and quantize.\n" in text
-    phases = text.partition("  Phases (wall clock, not gated)")[2].splitlines()[1:3]
+    phases = text.partition("  Phases (not gated)")[2].splitlines()[1:3]
     assert phases[0].split("  ")[-2:] == ["no certain change", "2.0 % slower … 1.1 % faster"]
     assert phases[1].endswith("6.2 % slower       5.1 … 7.4")
 

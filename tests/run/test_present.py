@@ -12,11 +12,7 @@ import pytest
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict, headline
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.run.present import (
-    ResultView,
-    accepted_lines,
-    view_of,
-)
+from pytest_flamegate.run import present
 from pytest_flamegate.run.publish import Hints, Outcome
 from tests.made import bundle
 from tests.report import factory, verdicts
@@ -36,7 +32,7 @@ def full() -> Verdict:
     )
 
 
-def shown(verdict: Verdict) -> ResultView:
+def shown(verdict: Verdict) -> present.ResultView:
     triple = bundle()
     report = RunReport(
         "toy",
@@ -46,12 +42,14 @@ def shown(verdict: Verdict) -> ResultView:
         triple.evidence,
         bricks=factory.shown_bricks(),
     )
-    return ResultView(NODE, report, "regressed: …\n  evidence  x", "flamegate.toml", 3, True, None)
+    return present.ResultView(
+        NODE, report, "regressed: …\n  evidence  x", "flamegate.toml", 3, True, None
+    )
 
 
-def never_measured() -> ResultView:
+def never_measured() -> present.ResultView:
     report = RunReport("toy", ERROR, headline(ERROR))
-    return ResultView(NODE, report, "error", "flamegate.toml", None, True, None)
+    return present.ResultView(NODE, report, "error", "flamegate.toml", None, True, None)
 
 
 @pytest.mark.parametrize(
@@ -63,10 +61,10 @@ def never_measured() -> ResultView:
         never_measured,
     ],
 )
-def test_what_travels_arrives(make: Callable[[], ResultView]) -> None:
+def test_what_travels_arrives(make: Callable[[], present.ResultView]) -> None:
     """JSON is narrower than what xdist carries: what survives it survives both."""
     sent = make()
-    arrived = ResultView.from_data(json.loads(json.dumps(dict(sent.as_data()))))
+    arrived = present.ResultView.from_data(json.loads(json.dumps(dict(sent.as_data()))))
     assert arrived.as_data() == sent.as_data()
     # A field that is empty in all of them would travel untested.
     assert not [name for name in Verdict.__slots__ if getattr(full(), name) in (None, (), "")]
@@ -74,12 +72,12 @@ def test_what_travels_arrives(make: Callable[[], ResultView]) -> None:
 
 def view(
     root: Path, verdict: Verdict, node: str = NODE, fails: bool = True, **changes: Any
-) -> ResultView:
+) -> present.ResultView:
     triple = bundle()
     workload = fakes.toy(root, source=node if node != NODE else "flamegate.toml")
     latest = root / ".flamegate" / "latest" / "toy"
     outcome = Outcome(workload, verdict, latest, fails, triple.receipt, triple.evidence)
-    return view_of(outcome, node, Hints(fakes.settings(root, **changes)))
+    return present.view_of(outcome, node, Hints(fakes.settings(root, **changes)))
 
 
 def test_it_names_the_line_and_the_files_that_there_are(tmp_path: Path) -> None:
@@ -157,7 +155,7 @@ def test_accepted_baselines_are_named_and_are_to_be_committed() -> None:
     results = [
         replace(shown(full()), accepted=f"{baselines}/{name}") for name in ("1tok", "10tok", "1tok")
     ]
-    assert accepted_lines([*results, shown(full())]) == [
+    assert present.accepted_lines([*results, shown(full())]) == [
         f"accepted 2 baselines in {baselines}: 1tok, 10tok. Commit them: git add {baselines}"
     ]
-    assert accepted_lines([shown(full())]) == []
+    assert present.accepted_lines([shown(full())]) == []

@@ -75,12 +75,7 @@ class ImportFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return data.lstrip()[:1] in (b"{", b"[") and all(mark in data for mark in marks)
 
     def read(self, data: bytes) -> tuple[imported.Imported, ...]:
-        """Return the results in ``data``.
-
-        Raises:
-            ReceiptError: ``E_TOO_LARGE``, ``E_IMPORT_MALFORMED`` or ``E_JSON_...``.
-            UndecidedError: ``E_NO_RESULTS``.
-        """
+        """Return the results in ``data``; ReceiptError, or UndecidedError ``E_NO_RESULTS``."""
         documents = values.read_documents(data) if self.form == "json" else _read_rows(data, self)
         if self.tool == LLAMA_BENCH.tool:
             names = values.unique_names([_name_test(test) for test in documents])
@@ -330,10 +325,7 @@ def _read_test(test: Mapping[str, object], name: str) -> imported.Imported:
 
 
 def _repetitions(test: Mapping[str, object]) -> list[float] | None:
-    """Return the rate of each repetition; None if the file does not state them.
-
-    ReceiptError ``E_IMPORT_MALFORMED`` if their mean is not the stated one.
-    """
+    """Return the rate of each repetition, if stated; ReceiptError if their mean is another."""
     listed, mean = test.get("samples_ts"), values.read_number(test.get("avg_ts"), "avg_ts")
     if listed is None:
         return None

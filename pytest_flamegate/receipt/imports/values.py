@@ -41,12 +41,7 @@ def no_results_error(problem: str, remedy: str) -> Exception:
 
 
 def read_documents(data: bytes) -> list[Mapping[str, object]]:
-    """Return the objects in ``data``: the entries of a list, one object, or one a line.
-
-    Raises:
-        ReceiptError: ``E_TOO_LARGE``, ``E_IMPORT_MALFORMED``, or ``E_JSON_...`` if it is no
-            strict JSON.
-    """
+    """Return the objects in ``data``: the entries of a list, one object, or one a line."""
     limits = Limits(len(_require_size(data, MAX_BYTES)))
     try:
         whole = parse_json(data, limits, subject="The result file")
@@ -78,11 +73,7 @@ def is_table(data: bytes, form: Form, columns: frozenset[str]) -> bool:
 
 
 def read_table(data: bytes, form: Form, columns: frozenset[str]) -> list[dict[str, str]]:
-    """Return each row by the names of its header, which is any row with all ``columns``.
-
-    Raises:
-        ReceiptError: ``E_TOO_LARGE`` or ``E_IMPORT_MALFORMED``.
-    """
+    """Return each row by the names of its header, which is any row with all ``columns``."""
     try:
         text = _require_size(data, MAX_TABLE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
