@@ -78,7 +78,7 @@ class ClockReading:
             delay = max(0, later.run_delay_ns - self.run_delay_ns)
         # A child that nobody waits for takes its CPU time with it.
         wall_ns, cpu_ns = later.at_ns - self.at_ns, max(0, later.cpu_ns - self.cpu_ns)
-        if delay is not None and later.ended_ns - self.ended_ns > _LOST * cpu_ns:
+        if delay is not None and _is_lost(later.ended_ns - self.ended_ns, cpu_ns):
             delay = max(delay, wall_ns - cpu_ns)
         return Interval(wall_ns, cpu_ns, delay)
 
@@ -96,7 +96,9 @@ class ProcessCounters:
 
 def read_clocks(pid: int) -> ClockReading:
     """Read the clocks of ``pid`` (all threads); ``ProcessLookupError`` if it has ended."""
-    return ClockReading(time.monotonic_ns(), _cpu_ns(pid), _run_delay_ns(pid), _ended_cpu_ns(pid))
+    at_ns, cpu_ns = time.monotonic_ns(), _cpu_ns(pid)
+    live_ns, delay_ns = _thread_times_ns(pid)
+    return ClockReading(at_ns, cpu_ns, delay_ns, 0 if delay_ns is None else cpu_ns - live_ns)
 
 
 def read_tree_clocks(leader: int, marker: str) -> ClockReading:
@@ -105,16 +107,17 @@ def read_tree_clocks(leader: int, marker: str) -> ClockReading:
     The CPU time of processes that have ended is included once their parent has waited for them.
     Raises ``ProcessLookupError`` if the leader has ended.
     """
-    at_ns, cpu_ns, delay_ns = time.monotonic_ns(), _cpu_ns(leader), _run_delay_ns(leader)
-    ended_ns = 0
-    for pid in process_system.find_tree(leader, marker):
+    own = read_clocks(leader)
+    waited_ns = _waited_cpu_ns(leader)
+    cpu_ns, delay_ns, ended_ns = own.cpu_ns + waited_ns, own.run_delay_ns, own.ended_ns + waited_ns
+    for pid in process_system.find_tree(leader, marker) - {leader}:
         with suppress(ProcessLookupError):
-            waited_ns = _waited_cpu_ns(pid)
-            ended_ns += waited_ns + _ended_cpu_ns(pid)
-            cpu_ns += waited_ns + (_cpu_ns(pid) if pid != leader else 0)
-            if pid != leader and delay_ns is not None:
-                delay_ns += _run_delay_ns(pid) or 0
-    return ClockReading(at_ns, cpu_ns, delay_ns, ended_ns)
+            one, waited_ns = read_clocks(pid), _waited_cpu_ns(pid)
+            cpu_ns += one.cpu_ns + waited_ns
+            ended_ns += one.ended_ns + waited_ns
+            if delay_ns is not None:
+                delay_ns += one.run_delay_ns or 0
+    return ClockReading(own.at_ns, cpu_ns, delay_ns, ended_ns)
 
 
 def read_counters(pid: int) -> ProcessCounters:
@@ -124,14 +127,14 @@ def read_counters(pid: int) -> ProcessCounters:
     try:
         process = psutil.Process(pid)
         with process.oneshot():
-            switches = process.num_ctx_switches()
+            switches, clocks = process.num_ctx_switches(), read_clocks(pid)
             status = Path(f"/proc/{pid}/status").read_text()
             peak_kb = re.search(r"^VmHWM:\s+(\d+)", status, re.MULTILINE)
             return ProcessCounters(
                 peak_rss_bytes=int(peak_kb[1]) * 1024 if peak_kb else None,
                 read_bytes=process.io_counters().read_chars,
                 # Threads that have ended count as one.
-                threads=process.num_threads() + (_ended_cpu_ns(pid) > _LOST * _cpu_ns(pid)),
+                threads=process.num_threads() + _is_lost(clocks.ended_ns, clocks.cpu_ns),
                 voluntary_switches=switches.voluntary,
                 involuntary_switches=switches.involuntary,
             )
@@ -180,22 +183,20 @@ def _waited_cpu_ns(pid: int) -> int:
     return sum(map(int, fields[13:15])) * _TICK_NS if fields else 0
 
 
-def _run_delay_ns(pid: int) -> int | None:
-    return sum(delay for _, delay in times) if (times := _thread_times_ns(pid)) else None
-
-
-def _thread_times_ns(pid: int) -> list[tuple[int, int]]:
-    """Return CPU time and run delay of each thread that lives."""
+def _thread_times_ns(pid: int) -> tuple[int, int | None]:
+    """Return CPU time and run delay of all threads that live; no delay if it is not reported."""
     found = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError, ValueError):  # a thread may end meanwhile
                 cpu, delay, _ = map(int, (task / "schedstat").read_text().split())
                 found.append((cpu, delay))
-    return found
+    return sum(cpu for cpu, _ in found), sum(delay for _, delay in found) if found else None
 
 
-def _ended_cpu_ns(pid: int) -> int:
-    """Return the CPU time of threads that have ended; their run delay is lost."""
-    times = _thread_times_ns(pid)
-    return _cpu_ns(pid) - sum(cpu for cpu, _ in times) if times else 0
+def _is_lost(ended_ns: int, cpu_ns: int) -> bool:
+    """Whether ended threads and children did so much of the work that its run delay is lost.
+
+    A thread that runs is counted up to its last clock tick, so a few ms are missing from it.
+    """
+    return ended_ns > max(_LOST * cpu_ns, _TICK_NS)

@@ -339,18 +339,18 @@ def _judge_paired_rate(
         head.workload, drop_pct, rates, default_plan=base.analyses == FIRST_ANALYSES
     )
     verdict = analysis.verdict
-    disagreement = find_disagreement(analysed, verdict, rates, head)
-    if disagreement:
-        verdict = replace(verdict, decision="inconclusive")
     signal = rate_signal(
         old,
         new,
         verdict,
         rate_change_pct(analysis.estimate.mean_diff),
         drop_pct,
-        disagreement,
-        helps=verdict.decision == "inconclusive" and not (base.ended or disagreement),
+        helps=verdict.decision == "inconclusive" and not base.ended,
     )
+    if disagreement := find_disagreement(analysed, verdict, rates, head):
+        verdict = replace(verdict, decision="inconclusive")
+        reasons = (*disagreement, *signal.reasons)
+        signal = replace(signal, decision="inconclusive", reasons=reasons)
     return _JudgedRate(
         signal,
         verdict,

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tomllib
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from pytest_flamegate.child.relocation import UNDER_TEST, TreePair
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import NoBaselineError, ToolError, UsageError
 from pytest_flamegate.core.files import is_file, real_path
+from pytest_flamegate.engines import declare
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.observe.build import Build, InspectedProgram, build_workload, inspect_program
 from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout
@@ -73,12 +73,15 @@ class Checkouts:
 
 
 def is_declared(based: Workload) -> bool:
-    """Whether the base's own workload file declares a workload of this name."""
+    """Whether the base declares a workload of this name, or cannot tell: its file is malformed."""
+    own = based.directory / based.source
     try:
-        declared = tomllib.loads((based.directory / based.source).read_text())["workloads"]
-    except (OSError, ValueError, KeyError):
-        return False
-    return (based.family or based.name) in declared
+        file = own if is_file(own) else declare.find_file(based.directory)
+        entries = () if file is None else declare.read_declarations(file).entries
+    except UsageError:
+        return True
+    # An error in a template is an entry with the family's name.
+    return not {each.name for each in entries}.isdisjoint({based.name, based.family})
 
 
 def make_importable(workload: Workload, call: Callable[[str, int], Iterable[Any]]) -> Workload:

@@ -81,6 +81,12 @@ def test_a_target_that_moved_is_no_new_workload(
     history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(failed=1)
     assert history.verdict("toy")["verdict"] == "inconclusive"
     assert [*history.reasons("toy")] == ["E_NOT_AT_REVISION"]
+    # The head declares it in another file than the base: that is no new workload either.
+    declared = (history.path / "flamegate.toml").read_text()
+    history.write("pyproject.toml", declared.replace("[workloads", "[tool.flamegate.workloads"))
+    (history.path / "flamegate.toml").unlink()
+    world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", ""), times=1)
+    history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(failed=1)
     history.write("flamegate.toml", workload("fresh"))
     world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", ""), times=1)
     history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(passed=1)

@@ -20,9 +20,10 @@ from pytest_flamegate.gate.pairs import (
     trimmed_mean,
 )
 from pytest_flamegate.gate.rule import RateVerdict, log_time_of_drop
+from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.types import Evidence
 from tests import made
-from tests.gate.factory import SPREAD, block, shifted, sides, undecided
+from tests.gate.factory import SPREAD, block, judge_paired, shifted, sides, undecided
 
 TAU = log_time_of_drop(5.0)
 RATES = pair_rates(FIRST_ANALYSES)
@@ -193,3 +194,24 @@ def test_clocks_that_disagree_are_named(
     reasons = find_disagreement(found, quiet, RATES, head)
     assert [reason.code for reason in reasons] == ["E_CLOCK_CONFLICT"] * bool(clock)
     assert all(f"The {clock} clock shows head at least" in reason.message for reason in reasons)
+
+
+def test_work_hidden_from_the_quiet_clock_is_no_improvement() -> None:
+    base, head = sides([each - 0.3 for each in SPREAD])
+
+    def hidden(run: Run) -> Run:
+        times = [block.interval for block in run.blocks]
+        late = [
+            replace(each, wall_ns=3 * each.wall_ns, run_delay_ns=2 * each.wall_ns) for each in times
+        ]
+        blocks = zip(run.blocks, late, strict=True)
+        return replace(
+            run,
+            shares_core=True,
+            cpu=0,
+            blocks=tuple(replace(block, interval=each) for block, each in blocks),
+        )
+
+    found = judge_paired(base, replace(head, runs=tuple(map(hidden, head.runs))))
+    assert (found.verdict, found.reasons[0].code) == ("inconclusive", "E_CLOCK_CONFLICT")
+    assert judge_paired(base, head).verdict == "improved"

@@ -97,14 +97,13 @@ def test_a_wait_before_the_first_token_is_in_no_later_gap() -> None:
 
 
 @pytest.mark.measures
-def test_two_programs_start_at_the_same_moment(tmp_path: Path) -> None:
+def test_two_programs_share_a_core(tmp_path: Path) -> None:
     workload = command_workload(tmp_path, STREAM, token_unit="word", max_tokens=20)
     sides = [observer(workload) for _ in range(2)]
     pair_of(*sides)
-    starts = [run.started_at for side in sides for run in side.runs]
-    assert len(starts) == 2 * len(sides[0].runs)
-    assert all(run.shares_core for side in sides for run in side.runs)
-    assert all(run.blocks[0].decode is not None for side in sides for run in side.runs)
+    for run in (*sides[0].runs, *sides[1].runs):
+        assert run.shares_core
+        assert run.blocks[0].decode is not None
 
 
 def test_an_engine_that_waits_alternates(tmp_path: Path) -> None:
