@@ -95,16 +95,6 @@ def test_profiles_taken_differently_are_an_error_and_marked_if_drawn(
     assert "NOT COMPARABLE" in Path("out/diff.svg").read_text()
 
 
-@pytest.mark.usefixtures("runs")
-def test_a_file_that_is_no_profile_is_an_error(capsys: Captured) -> None:
-    Path("words.folded").write_text("not a profile\n")
-    Path("odd.folded").write_text("main (a.py);f (a.py) x\n")
-    for name, exit_code in (("words", 3), ("odd", 3), ("missing", 5)):
-        assert main(["diff", "before", f"{name}.folded"]) == exit_code
-        printed = capsys.readouterr()
-        assert (printed.err[:2], printed.out) == ("E_", "")
-
-
 @pytest.mark.parametrize("is_compared", [True, False])
 def test_the_report_of_a_run_has_the_difference_too(
     is_compared: bool, runs: tuple[Bundle, Bundle], tmp_path: Path

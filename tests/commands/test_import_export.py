@@ -134,12 +134,3 @@ def test_a_run_is_exported_by_any_of_its_names(here: Path, capsys: Captured) -> 
         assert main(["export", f"run/{name}", "--format=speedscope"]) == 0
         document = json.loads(capsys.readouterr().out)
         assert (document["name"], document["flamegate"]["profiler"]) == ("4tok", "py-spy")
-
-
-def test_a_file_that_cannot_be_written_is_an_error(here: Path, capsys: Captured) -> None:
-    (here / "run.folded").write_text(FOLDED)
-    (here / "file").write_text("")
-    assert main(["export", "run.folded", "--format=folded", "-o", "file/x"]) == 5
-    assert "E_CANNOT_WRITE" in capsys.readouterr().err
-    assert main(["import", "run.folded", "-o", "file"]) == 5
-    assert "E_CANNOT_WRITE" in capsys.readouterr().err

@@ -21,18 +21,6 @@ def test_an_honest_receipt_can_be_less_than_required(capsys: Captured) -> None:
         assert code in printed
 
 
-def test_a_receipt_without_its_evidence_has_a_lower_grade(
-    receipt_directory: Path, capsys: Captured
-) -> None:
-    (receipt_directory / "evidence.json").unlink()
-    assert ask("verify-receipt", "receipt.json") == 0
-    assert "accepted (grade CONSISTENT)" in capsys.readouterr().out
-    assert ask("verify-receipt", "receipt.json", "--require-grade=observed") == 3
-    printed = capsys.readouterr().out
-    assert "rejected (grade CONSISTENT, wanted OBSERVED)" in printed
-    assert "E_GRADE" in printed
-
-
 def test_a_file_that_is_no_receipt_is_rejected(receipt_directory: Path, capsys: Captured) -> None:
     path = receipt_directory / "receipt.json"
     for content in (b"", b"{}", b"[]", b"\xff\xfe", b"{" * 100_000, b'{"a": 1, "a": 2}', None):

@@ -97,17 +97,6 @@ def test_artifacts_are_written_into_no_directory_that_is_not_ours(
     assert ("E_BAD_OPTION" in told.err) if code == 2 else ("E_CANNOT_WRITE" in told.out)
 
 
-@pytest.mark.parametrize(
-    "link", ["", "latest", "latest/w", "history", "history/runs.jsonl", ".gitignore"]
-)
-def test_links_that_a_repository_holds(place: Path, link: str) -> None:
-    declare(place)
-    path = place / "project" / ".flamegate" / link
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(place / "outside" / ("precious" if "." in link else ""))
-    assert run(place) == (5, False)
-
-
 @pytest.mark.parametrize("kind", ["fifo", "device", "large"])
 def test_a_workload_file_that_has_no_end(place: Path, kind: str, capsys: Printed) -> None:
     path = place / "project" / "flamegate.toml"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.doors.project import SEEN, Project, require_profiler
+from tests.engines import servers
 from tests.tools import require
 
 SOURCE = Path(__file__).parents[1] / "workload" / "data" / "ternary.c"
@@ -48,49 +49,18 @@ def test_a_program_is_profiled_and_its_reports_are_stored(project: Project) -> N
 
 
 SERVER = """\
-import http.server
-import json
 import sys
+from http.server import HTTPServer
+from servers import Handler
 
-
-def work(rounds):
-    total = 0
-    for each in range(rounds):
-        total += each * each
-    return total
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-    def do_GET(self):
-        body = b'{"data": [{"id": "m"}]}'
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.end_headers()
-        for each in range(asked["max_tokens"]):
-            work(40_000)
-            event = json.dumps({"choices": [{"index": 0, "text": f" {each}"}]}).encode()
-            self.wfile.write(b"data: " + event + b"\\n\\n")
-            self.wfile.flush()
-        self.wfile.write(b"data: [DONE]\\n\\n")
-
-
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+Handler.protocol_version = "HTTP/1.0"
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
 @pytest.mark.measures
 def test_the_profile_of_a_server_in_python_is_complete(project: Project) -> None:
+    shutil.copy(servers.__file__, project.path / "servers.py")
     project.write("server.py", SERVER)
     project.declare(
         f'[workloads.served]\nengine = "openai"\n'
@@ -101,5 +71,5 @@ def test_the_profile_of_a_server_in_python_is_complete(project: Project) -> None
     assert "receipts OBSERVED" in result.stdout.str(), result.stdout.str()
     found = project.document("served")
     assert found["profile"]["completeness"] == 1.0
-    assert found["kernels"][0]["name"] == "work"
+    assert found["kernels"][0]["name"] == "compute"
     assert (found["token_source"], len(found["tokens"])) == ("sse:chunk", 20)

@@ -10,9 +10,10 @@ from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.text import Refusal
 from pytest_flamegate.receipt import sources
-from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.verify import verify_receipt
 from tests.made import bundle
+from tests.receipt.test_history import RUN
 from tests.snapshots import snapshot
 
 
@@ -101,12 +102,11 @@ def test_a_committed_link_in_a_baseline_is_an_error(tmp_path: Path, linked: str)
     assert "symbolic link" in raised.value.problem
 
 
-LINE = RunLine(workload="w", verdict="error", reasons=(), accepted=False)
 WRITES: dict[str, Callable[[ArtifactStore], object]] = {
     "publish": lambda artifacts: artifacts.publish_run("w", {"receipt.json": b"{}"}),
     "accept": lambda artifacts: artifacts.accept_baseline("m", "w", {"receipt.json": b"{}"}),
     "calibrate": lambda artifacts: artifacts.write_calibration("m", "w", b"{}"),
-    "record": lambda artifacts: artifacts.append_run(LINE),
+    "record": lambda artifacts: artifacts.append_run(RUN),
     "enter": lambda artifacts: artifacts.append_ledger({"workload": "w"}),
     "remove": lambda artifacts: artifacts.remove_baseline(artifacts.baseline_directory("m", "w")),
     "probe": lambda artifacts: artifacts.require_writable("m"),

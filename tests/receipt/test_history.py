@@ -1,6 +1,7 @@
 """The history of gated runs: a torn or malformed line affects no other, and is reported."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,16 +25,12 @@ def read_runs(path: Path) -> tuple[tuple[RunLine, ...], tuple[str, ...]]:
     return read_history(path, lambda document: decode_plain(document, RunLine, subject="It"))
 
 
-def run(workload: str) -> RunLine:
-    return RunLine(workload, "pass", (), accepted=False)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Return a history of the three runs a, b and c."""
     artifacts = ArtifactStore(tmp_path)
     for name in "abc":
-        artifacts.append_run(run(name))
+        artifacts.append_run(replace(RUN, workload=name))
     return artifacts.runs_path
 
 
@@ -55,7 +52,7 @@ def test_an_appended_run_is_read_again(tmp_path: Path) -> None:
 def test_a_torn_last_line_is_ignored_with_a_warning(path: Path, cut: int) -> None:
     path.write_bytes(path.read_bytes()[:-cut])
     assert names(path) == (["a", "b"], (f"Line 3 of {path} is ignored: it was cut off.",))
-    ArtifactStore(path.parents[1]).append_run(run("d"))
+    ArtifactStore(path.parents[1]).append_run(replace(RUN, workload="d"))
     found, warnings = names(path)
     assert [name for name in found if name != "c"] == ["a", "b", "d"]
     assert all(each.startswith(f"Line 3 of {path} is ignored: ") for each in warnings)

@@ -1,8 +1,6 @@
 """Keys: a vector of RFC 8032 through our files, and every file that is no key of ours."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.receipt import keys
-from tests.made import bundle
 from tests.receipt.attestations import ALICE, BOB, pem, private_pem, public_pem
 
 PKCS8, TRADITIONAL = forms.PrivateFormat.PKCS8, forms.PrivateFormat.TraditionalOpenSSL
@@ -106,17 +103,3 @@ def test_a_key_is_a_small_regular_file(tmp_path: Path) -> None:
     for entry in ("nothing", "link", "", "pipe", "large"):
         with pytest.raises(UsageError, match="E_BAD_KEY"):
             keys.read_key_file(tmp_path / entry)
-
-
-def test_without_cryptography(tmp_path: Path) -> None:
-    path = bundle().write(tmp_path)
-    program = (
-        "import sys; sys.modules['cryptography'] = None; from pathlib import Path;"
-        "from pytest_flamegate.receipt import verify_receipt;"
-        "answer = verify_receipt(Path(sys.argv[1]), keys=[b'key']);"
-        "print(answer.grade.name, *(each.code for each in answer.refusals))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["OBSERVED", "E_NO_SIGNING", "E_SIGNATURE_MISSING"]

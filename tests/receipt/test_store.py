@@ -82,21 +82,6 @@ ACTS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("act", ["write_atomic", "append_line", "publish", "remove", "lock"])
-@pytest.mark.parametrize("target", ["nothing", "file", "directory"])
-def test_a_link_is_not_written_through(tmp_path: Path, act: str, target: str) -> None:
-    (tmp_path / "file").write_bytes(b"mine")
-    store.publish(tmp_path / "directory", OLD)
-    link = tmp_path / "link"
-    link.symlink_to(target)
-    with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
-        ACTS[act](link)
-    assert link.is_symlink()
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["directory", "file", "link"]
-    assert contents(tmp_path / "directory") == OLD
-    assert (tmp_path / "file").read_bytes() == b"mine"
-
-
 @pytest.mark.parametrize(
     "act", ["write_atomic", "append_line", "publish", "ensure_gitignore", "lock"]
 )

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pytest_flamegate.core.errors import UndecidedError
@@ -132,14 +130,6 @@ def test_annotations() -> None:
         ("f.py", 1, "a\r\nb", "\x1b[31m", r"file=f.py,line=1,title=a\x0d\x0ab::\x1b[31m"),
     ):
         assert error_annotation(file, line, title, message) == f"::error {expected}"
-
-
-@given(st.text(), st.text(), st.text())
-def test_no_text_starts_another_command(file: str, title: str, message: str) -> None:
-    annotation = error_annotation(file, 1, title, message)
-    assert annotation.splitlines() == [annotation]
-    head, _, _ = annotation.removeprefix("::error ").partition("::")
-    assert all(part.split("=")[0] in {"file", "line", "title"} for part in head.split(","))
 
 
 # A failed test
