@@ -62,17 +62,8 @@ def test_numbers_are_those_of_the_verdict() -> None:
     document = json.loads(encode_json(verdict_document(REGRESSED)))
     assert document["attribution"][0]["explains"] == pytest.approx(0.7, abs=0.01)
     assert document["attribution"][0]["change_us_per_token"] == pytest.approx(140, rel=0.02)
-    assert " ".join(document) == (
-        "verdict headline exit_code reasons signals smallest_detectable_pct false_alarm_rate "
-        "miss_rate error_rate_basis method pairs looks against comparability grade processes "
-        "cpu_pressure_pct hotspots attribution explained_by phases bricks"
-    )
     hotspot = document["hotspots"][0]
     assert (hotspot["name"], hotspot["finding"]) == ("gemv", "costs_more")
-    assert " ".join(hotspot) == (
-        "name presence baseline_share_pct current_share_pct shift_pp threshold_pp p_adjusted "
-        "finding decision"
-    )
     assert hotspot["baseline_share_pct"] == pytest.approx(69.9, abs=0.1)
     assert (document["exit_code"], document["method"]) == (1, "stored")
     incomparable = judge_stored(baseline(), evidence(model_sha256=None))

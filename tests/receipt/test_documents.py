@@ -51,11 +51,8 @@ def make_validator() -> Any:
 VALIDATOR = make_validator()
 
 
-def test_examples_are_valid_and_every_field_has_one() -> None:
-    for name, field in SCHEMA["properties"].items():
-        assert field["examples"], name
-        assert all(map(VALIDATOR.evolve(schema=field).is_valid, field["examples"])), name
-    assert all(find_faults(example) == {} for example in SCHEMA["examples"])
+def test_examples_of_the_schema_have_no_fault() -> None:
+    assert [find_faults(example) for example in SCHEMA["examples"]] == [{}]
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
