@@ -139,12 +139,14 @@ def prune(parsed: argparse.Namespace) -> int:
     """Remove, or only list, the baselines of workloads that are no longer declared."""
     settings = common.read_settings(parsed)
     artifacts = _artifacts(parsed)
-    known = {workload.name for workload in common.read_workloads(settings)}
-    known |= {workload.name for workload in embedded_workloads(settings.root)}
+    _, declared = common.read_declarations(settings)
+    known = {each.name for each in (*declared, *embedded_workloads(settings.root))}
     stale = [
         entry
         for entry in artifacts.list_baselines()
-        if entry[1] not in known and not _made_by_a_test(entry[2])
+        # The variants of a template with an error are not known: its family stands for them.
+        if known.isdisjoint({entry[1], entry[1].partition("[")[0]})
+        and not _made_by_a_test(entry[2])
     ]
     for _, workload, directory in stale:
         if parsed.yes:

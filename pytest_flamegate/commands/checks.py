@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.run import choose_entries, choose_workloads
+from pytest_flamegate.commands.run import choose_entries
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.settings import Settings, read_number
 from pytest_flamegate.config.workload import Workload
@@ -20,7 +20,7 @@ from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.gguf import embedded_workloads
+from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.gate.calibration import (
     FEW_POOL,
     LADDER,
@@ -53,7 +53,7 @@ from pytest_flamegate.run.selftest_cases import CASES, CaseRow, exit_code_of, tr
 from pytest_flamegate.run.session import Session
 
 _MAX_PAIRS = 10_000
-_DEFAULT = "passage"
+_DEFAULT = "embedded::passage"
 _EXTRA = "25%"
 _HEAD = ("case", "expected", "result", "ok")
 _COLOURS = {"ok": "green", "differs": "red"}
@@ -185,9 +185,7 @@ def declare_selftest(parser: argparse.ArgumentParser) -> None:
         "noise left a case undecided or a case cannot be tried here: without a profiler, or with a "
         "program of unknown functions."
     )
-    parser.add_argument(
-        "workload", nargs="?", metavar="WORKLOAD", help=f"default: the embedded {_DEFAULT}"
-    )
+    parser.add_argument("workload", nargs="?", metavar="WORKLOAD", help=f"default: {_DEFAULT}")
     parser.add_argument(
         "--frame", metavar="NAME", help="the function to slow; needed for a Python workload"
     )
@@ -239,19 +237,15 @@ def run_selftest(parsed: argparse.Namespace) -> int:
 
 
 def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
-    embedded = embedded_workloads(settings.root, settings.thresholds)
-    if parsed.workload is None:
-        return choose_workloads(embedded, [_DEFAULT])[0]
-    declared = common.read_workloads(settings)
-    names = {workload.name for workload in declared}
-    known = (*declared, *(each for each in embedded if each.name not in names))
-    found = choose_workloads(known, [parsed.workload])
+    found = choose_entries(settings, [parsed.workload or _DEFAULT])
     if len(found) > 1:
         raise UsageError(
             "E_UNKNOWN_WORKLOAD",
             f"{parsed.workload!r} has several variants, and one workload is tested at a time.",
             f"Name one: {', '.join(each.name for each in found)}.",
         )
+    if isinstance(found[0], InvalidWorkload):
+        raise found[0].error
     return found[0]
 
 

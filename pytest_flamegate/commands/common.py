@@ -1,5 +1,7 @@
 """Options, settings, workloads and output that several commands share."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import re
@@ -8,12 +10,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.config import settings
 from pytest_flamegate.config.options import OPTIONS
 from pytest_flamegate.config.settings import Settings, resolve_path
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.report.text import visible
+
+if TYPE_CHECKING:
+    from pytest_flamegate.engines.declare import InvalidWorkload
 
 _LINE = re.compile(r"(\n)")
 _LINE_OR_COLOUR = re.compile(r"(\n|\x1b\[(?:0|1|[0-9;]{0,2}3[0-9])m)")
@@ -59,15 +65,24 @@ def read_settings(parsed: argparse.Namespace) -> Settings:
     return Settings.from_values(values, root=root)
 
 
-def read_workloads(settings: Settings) -> tuple[Workload, ...]:
-    """Return the declared workloads, or the embedded ones if none are declared."""
+def read_declarations(
+    settings: Settings,
+) -> tuple[Path | None, tuple[Workload | InvalidWorkload, ...]]:
+    """Return the workload file and its declarations; None and nothing if there is no file."""
     # Imported here: a command that only verifies receipts needs no engine.
-    from pytest_flamegate.engines.declare import find_file, read_file
+    from pytest_flamegate.engines import declare
+
+    file = settings.config or declare.find_file(settings.root)
+    return file, declare.read_declarations(file, settings.thresholds).entries if file else ()
+
+
+def read_workloads(settings: Settings) -> tuple[Workload, ...]:
+    """Return the declared workloads without an error, or the embedded ones if none are declared."""
     from pytest_flamegate.engines.gguf import embedded_workloads
 
-    file = settings.config or find_file(settings.root)
-    found = read_file(file, settings.thresholds) if file is not None else ()
-    return found or embedded_workloads(settings.root, settings.thresholds)
+    _, entries = read_declarations(settings)
+    valid = tuple(each for each in entries if isinstance(each, Workload))
+    return valid if entries else embedded_workloads(settings.root, settings.thresholds)
 
 
 def print_text(text: str) -> None:

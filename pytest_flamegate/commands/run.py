@@ -5,19 +5,14 @@ import sys
 from collections.abc import Sequence
 
 from pytest_flamegate.commands import common
+from pytest_flamegate.config.marker import EMBEDDED
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.core.text import suggest
-from pytest_flamegate.engines.declare import (
-    InvalidWorkload,
-    WorkloadDeclarations,
-    find_file,
-    find_workloads,
-    read_declarations,
-)
+from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.run import present
 from pytest_flamegate.run.publish import Hints, Outcome
@@ -83,41 +78,31 @@ def gate_all(settings: Settings, entries: Sequence[Workload | InvalidWorkload]) 
 
 
 def choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | InvalidWorkload]:
-    """Return the declarations that ``names`` select, also the ones with an error.
+    """Return the declarations that ``names`` select, each once; only those may be invalid.
 
-    The embedded workloads stand for a file that declares none. ``embedded::NAME`` always
-    selects one of them.
+    The name of a template selects its variants. Without names it is all declared workloads, or the
+    embedded ones of a project that declares none. Raises ``UsageError`` ``E_UNKNOWN_WORKLOAD``.
     """
-    file = settings.config or find_file(settings.root)
-    found = read_declarations(file, settings.thresholds) if file else WorkloadDeclarations()
+    file, declared = common.read_declarations(settings)
     embedded = embedded_workloads(settings.root, settings.thresholds)
-    by_node = {each.node_name: each for each in (*embedded, *found.workloads)}
+    entries = {file.name if file else "": declared, EMBEDDED: embedded}
     chosen: dict[str, Workload | InvalidWorkload] = {}
     for name in names:
-        wrong = [each for each in found.invalid if each.name == name.rpartition("::")[2]]
-        if wrong or name in by_node:
-            chosen[name.rpartition("::")[2]] = wrong[0] if wrong else by_node[name]
-        else:
-            known = found.workloads or embedded
-            chosen |= {each.name: each for each in choose_workloads(known, [name])}
-    return list(chosen.values()) if names else list(found.entries or embedded)
-
-
-def choose_workloads(known: Sequence[Workload], names: Sequence[str]) -> list[Workload]:
-    """Return the workloads called ``names``, each once; all of them if ``names`` is empty.
-
-    The name of a template selects its variants.
-    """
-    found = {name: find_workloads(known, name) for name in names}
-    if unknown := [name for name in names if not found[name]]:
-        raise UsageError(
-            "E_UNKNOWN_WORKLOAD",
-            f"There is no workload {unknown[0]!r}.",
-            suggest(unknown[0], [each.name for each in known]),
+        place, _, short = name.rpartition("::")
+        found = (
+            [each for each in known if short in (each.name, each.name.partition("[")[0])]
+            for source, known in entries.items()
+            if place in ("", source)
         )
-    if not names:
-        return list(known)
-    return list({each.name: each for name in names for each in found[name]}.values())
+        matching = next(filter(None, found), [])
+        if not matching:
+            raise UsageError(
+                "E_UNKNOWN_WORKLOAD",
+                f"There is no workload {name!r}.",
+                suggest(name, [each.name for each in declared or embedded]),
+            )
+        chosen |= {each.name: each for each in matching}
+    return list(chosen.values()) if names else list(declared or embedded)
 
 
 def worst_exit_code(outcomes: Sequence[Outcome]) -> int:

@@ -179,7 +179,7 @@ def _replay_all(
     progress = stream_progress(sys.stderr)
     replaying = Replaying(
         root=settings.root,
-        declared=(*common.read_workloads(settings), *embedded_workloads(settings.root)),
+        entries=(*common.read_declarations(settings)[1], *embedded_workloads(settings.root)),
         budget_s=settings.budget_s,
         progress=progress,
         model=parsed.model,

@@ -129,11 +129,6 @@ def from_table(name: str, table: Mapping[str, Any], path: Path) -> Workload:
         raise _locate(error, path, name) from None
 
 
-def find_workloads(known: Sequence[Workload], name: str) -> list[Workload]:
-    """Return the workload called ``name``, or the variants of the template called so."""
-    return [each for each in known if name in (each.name, each.family)]
-
-
 def split_variant_name(name: str) -> tuple[str | None, str | None]:
     """Return family and variant of a workload's name, or None twice if it is no variant's."""
     family, bracket, variant = name.removesuffix("]").partition("[")

@@ -20,6 +20,7 @@ from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.gate import Helper
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.comparability import machine_differences
@@ -44,14 +45,14 @@ _LONGEST_SHOWN = 2000
 
 @dataclass(frozen=True, slots=True)
 class Replaying:
-    """The workloads that may run here, and how: ``root`` is the project, ``declared`` its own.
+    """The workloads that may run here, and how: ``root`` is the project, ``entries`` its own.
 
     ``model`` is a model file that was given by hand. ``untrusted`` lets a receipt's own recipe
     run, whatever program it names. ``budget_s`` is as for any measurement.
     """
 
     root: Path
-    declared: Sequence[Workload]
+    entries: Sequence[Workload | InvalidWorkload]
     budget_s: float
     progress: Progress
     model: Path | None = None
@@ -100,7 +101,10 @@ class Replaying:
                 f"Work was injected into the run ({quote(recipe['injection'])}).",
                 "Measure without --flamegate-inject: injected work is no claim.",
             )
-        declared = rerun.find_declared(recipe, self.declared)
+        for each in self.entries:
+            if isinstance(each, InvalidWorkload) and each.name == recipe.get("name"):
+                raise each.error
+        declared = rerun.find_declared(recipe, self._declared)
         if declared is not None:
             workload = self._with_model(declared)
         else:
@@ -108,6 +112,10 @@ class Replaying:
         chosen = engine(workload.engine)
         chosen.validate(workload)
         return workload, chosen.model(workload)
+
+    @property
+    def _declared(self) -> list[Workload]:
+        return [each for each in self.entries if isinstance(each, Workload)]
 
     def _allowed(self, recipe: Mapping[str, object]) -> Workload:
         """Return a recipe's own workload as it may run here; raise if it is not trusted."""
@@ -129,7 +137,7 @@ class Replaying:
         return replace(workload, timeout_s=min(workload.timeout_s, _LONGEST_S))
 
     def _nearest(self, recipe: Mapping[str, object]) -> str:
-        for each in self.declared:
+        for each in self._declared:
             if each.name == recipe.get("name"):
                 return (
                     f": {each.name} has another {', '.join(rerun.find_differences(recipe, each))}"

@@ -5,14 +5,12 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.run import choose_workloads
-from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.commands.run import choose_entries
 from pytest_flamegate.core.errors import UsageError
 from tests.commands.asked import PROGRAM, Captured, ask
 from tests.doors.project import workload
@@ -74,14 +72,51 @@ def test_a_declaration_with_an_error_does_not_block_the_others(
     assert (project / ".flamegate/latest/1tok/verdict.json").exists()
 
 
-def test_workloads_are_chosen_by_name_and_by_template() -> None:
-    one = Workload("one", "python", "p", 1, "f")
-    two = [replace(one, name=f"two[{v}]", family="two", variant=v) for v in "ab"]
-    known = [one, *two]
-    assert choose_workloads(known, []) == known
-    assert choose_workloads(known, ["two", "two[a]", "one"]) == ([*two, one])
-    with pytest.raises(UsageError, match="E_UNKNOWN_WORKLOAD"):
-        choose_workloads(known, ["three"])
+TEMPLATE = """[workloads.two]
+target = "toy:generate"
+prompt = "x"
+max_tokens = 4
+variants.a.seed = 1
+variants.b = { sed = 2 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        ((), "one two[a] two[b]"),
+        (("two", "two[a]", "one"), "two[a] two[b] one"),
+        (("flamegate.toml::one", "embedded::1tok", "10tok"), "one 1tok 10tok"),
+    ],
+)
+def test_workloads_are_chosen_by_name_and_by_template(
+    project: Path, names: tuple[str, ...], chosen: str
+) -> None:
+    (project / "flamegate.toml").write_text(workload("one") + TEMPLATE)
+    settings = common.read_settings(argparse.Namespace())
+    assert " ".join(each.name for each in choose_entries(settings, names)) == chosen
+    for unknown in ("three", "other.toml::one", "embedded::one"):
+        with pytest.raises(UsageError, match="E_UNKNOWN_WORKLOAD"):
+            choose_entries(settings, [unknown])
+
+
+def test_only_a_named_declaration_may_have_an_error(
+    project: Path, world: fakes.World, capsys: Captured
+) -> None:
+    assert ask("run", "--update") == 0
+    (project / "flamegate.toml").write_text(workload("bad", sed="1") + TEMPLATE + workload("toy"))
+    capsys.readouterr()
+    assert ask("baseline", "prune") == 0
+    assert "nothing to prune" in capsys.readouterr().out
+    assert [
+        each.name for each in common.read_workloads(common.read_settings(argparse.Namespace()))
+    ] == [
+        "two[a]",
+        "toy",
+    ]
+    assert ask("selftest", "bad") == ask("selftest", "two[b]") == 2
+    assert capsys.readouterr().err.count("E_UNKNOWN_KEY") == 2
+    assert ask("selftest", "toy", "--frame=ternary_gemv") != 2
 
 
 def test_thresholds_of_pytest_s_file_hold_on_the_command_line_too(project: Path) -> None:
