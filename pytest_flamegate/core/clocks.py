@@ -27,8 +27,8 @@ class Interval:
     """The time that one process used between two readings of its clocks.
 
     Attributes:
-        run_delay_ns: The time it was runnable and did not run; None if the kernel does not
-            report it.
+        run_delay_ns: The time it was runnable and did not run, or stood idle because its observer
+            did not run; None if the kernel does not report it.
     """
 
     wall_ns: Count
@@ -71,13 +71,15 @@ class ClockReading:
     run_delay_ns: int | None
     ended_ns: int = 0
 
-    def until(self, later: ClockReading) -> Interval:
-        """Return the interval between this reading and a later one."""
+    def until(self, later: ClockReading, idle_ns: int = 0) -> Interval:
+        """Return the interval up to a later reading; ``idle_ns`` of it is the observer's own."""
         delay = None
         if self.run_delay_ns is not None and later.run_delay_ns is not None:
             delay = max(0, later.run_delay_ns - self.run_delay_ns)
         # A child that nobody waits for takes its CPU time with it.
         wall_ns, cpu_ns = later.at_ns - self.at_ns, max(0, later.cpu_ns - self.cpu_ns)
+        if delay is not None:
+            delay = max(delay, min(delay + idle_ns, wall_ns - cpu_ns))
         if delay is not None and _is_lost(later.ended_ns - self.ended_ns, cpu_ns):
             delay = max(delay, wall_ns - cpu_ns)
         return Interval(wall_ns, cpu_ns, delay)
@@ -118,6 +120,12 @@ def read_tree_clocks(leader: int, marker: str) -> ClockReading:
             if delay_ns is not None:
                 delay_ns += one.run_delay_ns or 0
     return ClockReading(own.at_ns, cpu_ns, delay_ns, ended_ns)
+
+
+def read_own_delay_ns() -> int:
+    """Return how long this thread has waited for a CPU; 0 if the kernel does not report it."""
+    fields = process_system.read_own_schedstat()
+    return int(fields[1]) if len(fields) > 1 else 0
 
 
 def read_counters(pid: int) -> ProcessCounters:

@@ -245,7 +245,12 @@ def read_stat(pid: int) -> list[bytes]:
     return _read_proc(pid, "stat").rpartition(b")")[2].split()
 
 
-def _read_proc(pid: int, name: str) -> bytes:
+def read_own_schedstat() -> list[bytes]:
+    """Return CPU time and run delay of this thread, in ns, and its number of time slices."""
+    return _read_proc("thread-self", "schedstat").split()
+
+
+def _read_proc(pid: int | str, name: str) -> bytes:
     """Return a file of ``/proc``, by plain system calls: a scan reads hundreds of them."""
     try:
         with open(f"{_PROC}/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - fast

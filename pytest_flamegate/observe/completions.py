@@ -72,7 +72,8 @@ class Completion:
     """One answer as its events arrive.
 
     ``pieces`` are its texts. ``gaps_ns`` holds the time from ``last_ns``, when the request was
-    sent, to the first piece, and from each piece to the next.
+    sent, to the first piece, and from each piece to the next. ``answer_ns`` is the time from the
+    request to the end of the answer, whenever that was read.
     """
 
     workload: Workload
@@ -83,6 +84,7 @@ class Completion:
     timings: Mapping[str, Any] = field(default_factory=dict)
     finish: str | None = None
     done: bool = False
+    answer_ns: int = 0
 
     def add_event(self, now_ns: int, data: str) -> None:
         """Add one event, read at ``now_ns``. Raises ``E_BAD_STREAM`` or ``E_SERVER_ERROR``."""
@@ -259,6 +261,7 @@ class CompletionClient:
                 response = connection.send("POST", path, body, self._headers())
                 self._check(path, response, connection)
                 self._read(response, connection, completion)
+                completion.answer_ns = connection.answer_ns
         except TimeoutError:
             raise timeout_error(self.workload) from None
         return completion

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process, process_system
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Endpoint
 from pytest_flamegate.engines.figures import Report, make_report
@@ -50,7 +51,6 @@ class EndpointProcess(engine_process.EngineProcess):
     ) -> None:
         super().__init__(workload, sink)
         self._plan = plan
-        self._child: process.Child | None = None
         self._key = completions.read_key(workload, plan.key_variable)
         self._without: tuple[str, ...] = ()
         self.token_source = CHUNK
@@ -193,20 +193,23 @@ class EndpointProcess(engine_process.EngineProcess):
         if self._child is not None:
             self._child.end()
 
-    def warm_up(self, tokens: int) -> None:
-        """Generate one sequence of at most ``tokens`` tokens, unmeasured."""
-        before = self._read_cpu_ns()
-        self._complete(min(tokens, self._workload.max_tokens))
-        self._note_other_work(before)
+    def warm_up(self, tokens: int) -> Interval:
+        """Generate one sequence of at most ``tokens`` tokens; return its time."""
+        used = self._read_cpu_ns()
+        before = self._begin_interval(is_measured=False)
+        answer = self._complete(min(tokens, self._workload.max_tokens))
+        interval = self._end_interval(before, answer.answer_ns)
+        self._note_other_work(used)
+        return interval
 
     def block(self, sequences: int) -> Block:
         """Generate ``sequences`` whole sequences and return their times.
 
         The server's figures for the last of them are stored as its report.
         """
-        before = self.read_clocks()
+        before = self._begin_interval(is_measured=True)
         answers = [self._complete(self._workload.max_tokens) for _ in range(sequences)]
-        interval = before.until(self.read_clocks())
+        interval = self._end_interval(before, sum(answer.answer_ns for answer in answers))
         for answer in answers:
             if self.token_source == CHUNK:
                 self._sink(tuple(answer.pieces))
@@ -239,7 +242,7 @@ class EndpointProcess(engine_process.EngineProcess):
             self.pid = busiest
 
     def _note_other_work(self, before: Mapping[int, int]) -> None:
-        """Note if other processes of the server compute as well as the one that is clocked."""
+        """Note if other processes of the server compute as well as the one that is profiled."""
         after = self._read_cpu_ns()
         used = {pid: after[pid] - before.get(pid, 0) for pid in after}
         own = used.pop(self.pid, 0)
@@ -247,8 +250,8 @@ class EndpointProcess(engine_process.EngineProcess):
         if others > MAX_OTHER_SHARE * own and others > 1_000_000:
             self.notes["W_WORK_BESIDE"] = (
                 f"{len(used)} other process(es) of the server used {others / 1e6:.0f} ms of CPU "
-                f"while process {self.pid}, which is clocked, used {own / 1e6:.0f} ms. No figure "
-                "of CPU time and no profile includes their work."
+                f"while process {self.pid} used {own / 1e6:.0f} ms. No profile includes their "
+                "work, and neither do the clocks of a server that ran before."
             )
 
     def _read_cpu_ns(self) -> dict[int, int]:

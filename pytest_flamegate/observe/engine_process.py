@@ -4,18 +4,19 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
-from pytest_flamegate.core.clocks import ProcessCounters
+from pytest_flamegate.core.clocks import Interval, ProcessCounters
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Block
 
 WARM_TOKENS = 32
+_STILL_NS = 500_000
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -64,6 +65,10 @@ class EngineProcess:
         self.facts: Mapping[str, str] = {}
         self.notes: dict[str, str] = {}
         self.started_at = clocks.utc_now()
+        self._child: process.Child | None = None
+        self._idle_from: clocks.ClockReading | None = None
+        self._began_at_ns = 0
+        self._late_ns = 0
 
     def __enter__(self) -> Self:
         try:
@@ -80,8 +85,8 @@ class EngineProcess:
         """Wait until it has loaded and can generate."""
         raise NotImplementedError
 
-    def warm_up(self, tokens: int) -> None:
-        """Generate one sequence of at most ``tokens`` tokens, unmeasured."""
+    def warm_up(self, tokens: int) -> Interval:
+        """Generate one sequence of at most ``tokens`` tokens; return its time."""
         raise NotImplementedError
 
     def block(self, sequences: int) -> Block:
@@ -89,8 +94,15 @@ class EngineProcess:
         raise NotImplementedError
 
     def take_late_work(self) -> int:
-        """Return the CPU time, in ns, that it used after its last command."""
-        return 0
+        """Wait until the process stands still, 0.2 s at most; return what it computed, in ns."""
+        end_s = time.monotonic() + 0.2
+        before_ns, now_ns = -1, self.read_clocks().cpu_ns
+        while now_ns - before_ns > _STILL_NS and time.monotonic() < end_s:
+            time.sleep(0.005)
+            before_ns, now_ns = now_ns, self.read_clocks().cpu_ns
+        self._begin_interval(is_measured=False)
+        late_ns, self._late_ns = self._late_ns, 0
+        return late_ns
 
     def profile_block(self, sequences: int) -> Block:
         """Like ``block`` under a profiler: the times of single tokens may mean nothing."""
@@ -121,11 +133,36 @@ class EngineProcess:
         return clocks.read_counters(self.pid)
 
     def read_clocks(self) -> clocks.ClockReading:
-        """Read the process's clocks."""
+        """Read the clocks of the process and, if it was started here, of all that it started."""
         try:
-            return clocks.read_clocks(self.pid)
+            if self._child is None:
+                return clocks.read_clocks(self.pid)
+            return clocks.read_tree_clocks(self._child.pid, self._child.marker)
         except ProcessLookupError:
             raise self._gone_error() from None
+
+    def _begin_interval(self, *, is_measured: bool) -> clocks.ClockReading:
+        """Read the clocks before a command; what it computed while it had none counts with it.
+
+        That was work of earlier sequences, and the next measured ones pay for it.
+        """
+        before = self.read_clocks()
+        self._began_at_ns = before.at_ns
+        idle_from, self._idle_from = self._idle_from or before, None
+        self._late_ns += max(0, before.cpu_ns - idle_from.cpu_ns)
+        if not is_measured:
+            return before
+        late_ns, self._late_ns = self._late_ns, 0
+        return replace(before, at_ns=before.at_ns - late_ns, cpu_ns=before.cpu_ns - late_ns)
+
+    def _end_interval(self, before: clocks.ClockReading, answer_ns: int) -> Interval:
+        """Return the interval of a command that took ``answer_ns`` from its sending to its end.
+
+        The process stood idle for the rest: the observer had not sent it, or not read its end.
+        """
+        self._idle_from = self.read_clocks()
+        idle_ns = self._idle_from.at_ns - self._began_at_ns - answer_ns
+        return before.until(self._idle_from, max(0, idle_ns))
 
     def _gone_error(self) -> ToolError:
         raise NotImplementedError

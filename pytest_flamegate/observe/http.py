@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
+from pytest_flamegate.core import clocks
 from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines.openai import Origin
 
@@ -73,6 +74,7 @@ class Connection:
             plain.close()
             raise
         self._reader = _SocketReader(self._socket, deadline)
+        self._sent_ns = 0
 
     def __enter__(self) -> Connection:
         return self
@@ -92,9 +94,15 @@ class Connection:
         connection.sock = self._socket
         self._socket.settimeout(self._deadline.left_s())
         connection.request(method, self._origin.path + path, body, dict(headers))
+        self._sent_ns = time.monotonic_ns()
         response = http.client.HTTPResponse(cast("socket.socket", self._reader), method=method)
         response.begin()
         return response
+
+    @property
+    def answer_ns(self) -> int:
+        """The time from the sent request to the last piece, which may have been read later."""
+        return self._reader.ready_ns - self._sent_ns
 
     def pieces(self, response: Response) -> Iterator[tuple[int, bytes]]:
         """Yield each piece of the body with the monotonic time in ns at which it was read."""
@@ -112,12 +120,15 @@ class Connection:
 
 
 class _SocketReader(io.RawIOBase):
-    """Reads a socket up to a deadline and records the time of the last read."""
+    """Reads a socket up to a deadline and records the time of the last read.
+
+    ``ready_ns`` is that time less the time that this thread waited for a CPU in that read.
+    """
 
     def __init__(self, connected: socket.socket, deadline: Deadline) -> None:
         self._socket = connected
         self._deadline = deadline
-        self.read_ns = 0
+        self.read_ns = self.ready_ns = 0
 
     def makefile(self, _: str) -> io.BufferedReader:
         """Return the file that ``HTTPResponse`` reads from."""
@@ -128,6 +139,7 @@ class _SocketReader(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Wait for data and read it; 0 is the end."""
+        delay_ns = clocks.read_own_delay_ns()
         pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
         while not pending and not wait_readable(
             self._socket.fileno(), min(self._deadline.left_s(), _SLICE_S)
@@ -136,6 +148,7 @@ class _SocketReader(io.RawIOBase):
         self._socket.settimeout(self._deadline.left_s())
         count = self._socket.recv_into(buffer)
         self.read_ns = time.monotonic_ns()
+        self.ready_ns = self.read_ns - (clocks.read_own_delay_ns() - delay_ns)
         return count
 
 

@@ -26,6 +26,7 @@ BLOCKS = 6
 REFERENCE_TIMES = 15
 PART_TOKENS = 32
 PART_REFERENCE_TIMES = 8
+WARM_UPS = 3
 COMPUTING = 0.75
 """An engine whose CPU time is less than this part of its scheduler-adjusted time mostly waits."""
 _CALLS_LEFT_OUT = (
@@ -127,9 +128,9 @@ class Observer:
             return engine_process.ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
         with self.serve() as served:
             sequence_s = served.measure_sequence_s()
-            before = served.read_clocks()
-            served.warm_up(engine_process.WARM_TOKENS)
-            self.waits = _mostly_waits(before.until(served.read_clocks()))
+            # The least of several: a sequence may take no longer than an interruption.
+            tries = (served.warm_up(engine_process.WARM_TOKENS) for _ in range(WARM_UPS))
+            self.waits = all(map(_mostly_waits, tries))
             start_s = time.monotonic() - began_s
             if reference and isinstance(served, ServedProcess):
                 served.reference(1)

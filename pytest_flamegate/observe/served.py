@@ -8,14 +8,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from pytest_flamegate.bricks.record import Recorded
 from pytest_flamegate.child import serve, wire
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
-from pytest_flamegate.core.clocks import ClockReading, Interval, sum_intervals
+from pytest_flamegate.core.clocks import Interval, sum_intervals
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_system import wait_readable
@@ -37,7 +36,6 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """Runs a module in another environment, which gains this package and none of its neighbours."""
 
 _READ_BYTES = 65536
-_STILL_NS = 500_000
 _REPORT_S = 30.0
 """Extra time for a profiled block: its tokens are reported only at its end."""
 
@@ -103,6 +101,8 @@ class ServedProcess(engine_process.EngineProcess):
     ``cpu`` is the core that the child is bound to. ``began(pid)`` is called as soon as it runs.
     """
 
+    _child: process.Child
+
     def __init__(
         self,
         plan: Served,
@@ -118,8 +118,6 @@ class ServedProcess(engine_process.EngineProcess):
         self._extend_deadline()
         self._parser = wire.Parser()
         self._bricks: Recorded | None = None
-        self._idle_from: ClockReading | None = None
-        self._late_ns = 0
         self.stands_still = plan.stands_still
         origin = "called" if plan.token_unit == ROUND else "yielded"
         self.token_source = f"{origin}:{plan.token_unit}"
@@ -145,13 +143,6 @@ class ServedProcess(engine_process.EngineProcess):
                     raise self._gone_error()
                 self.facts = read_facts(json.loads(text))
 
-    def read_clocks(self) -> ClockReading:
-        """Read the clocks of the process and of all that it started."""
-        try:
-            return clocks.read_tree_clocks(self.pid, self._child.marker)
-        except ProcessLookupError:
-            raise self._gone_error() from None
-
     def close(self, leave_s: float = 1.0) -> None:
         """End the process; its interpreter may have files to write before it leaves."""
         for fd in (self._write_fd, self._read_fd):
@@ -163,9 +154,9 @@ class ServedProcess(engine_process.EngineProcess):
         finally:
             self._child.end()
 
-    def warm_up(self, tokens: int) -> None:
-        """Generate one sequence of at most ``tokens`` tokens, unmeasured."""
-        self._command(wire.WARM, tokens)
+    def warm_up(self, tokens: int) -> Interval:
+        """Generate one sequence of at most ``tokens`` tokens; return its time."""
+        return self._command(wire.WARM, tokens)[0]
 
     def block(self, sequences: int) -> Block:
         """Generate ``sequences`` whole sequences and return their times."""
@@ -205,30 +196,6 @@ class ServedProcess(engine_process.EngineProcess):
     def _extend_deadline(self, more_s: float = 0.0) -> None:
         self._deadline_s = time.monotonic() + self._workload.timeout_s + more_s
 
-    def _begin_interval(self, *, is_measured: bool) -> ClockReading:
-        """Read the clocks before a command; what it computed while it had none counts with it.
-
-        That was work of earlier sequences, and the next measured ones pay for it.
-        """
-        before = self.read_clocks()
-        idle_from, self._idle_from = self._idle_from or before, None
-        self._late_ns += max(0, before.cpu_ns - idle_from.cpu_ns)
-        if not is_measured:
-            return before
-        late_ns, self._late_ns = self._late_ns, 0
-        return replace(before, at_ns=before.at_ns - late_ns, cpu_ns=before.cpu_ns - late_ns)
-
-    def take_late_work(self) -> int:
-        """Wait until the process stands still, 0.2 s at most; return what it computed, in ns."""
-        end_s = time.monotonic() + 0.2
-        before_ns, now_ns = -1, self.read_clocks().cpu_ns
-        while now_ns - before_ns > _STILL_NS and time.monotonic() < end_s:
-            time.sleep(0.005)
-            before_ns, now_ns = now_ns, self.read_clocks().cpu_ns
-        self._begin_interval(is_measured=False)
-        late_ns, self._late_ns = self._late_ns, 0
-        return late_ns
-
     def _exchange(self, kind: bytes, value: int, times: _SequenceTimes) -> Interval:
         self._extend_deadline(_REPORT_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)
         before = self._begin_interval(is_measured=kind in (wire.BLOCK, wire.PART))
@@ -237,7 +204,9 @@ class ServedProcess(engine_process.EngineProcess):
             wire.send(self._write_fd, kind, value)
         except BrokenPipeError:
             raise self._gone_error() from None
+        sent_ns = time.monotonic_ns()
         while True:
+            delay_ns = clocks.read_own_delay_ns()
             now_ns, records = self._receive()
             for record, number, text in records:
                 if record in (wire.TOKEN, wire.TEXT):
@@ -256,8 +225,8 @@ class ServedProcess(engine_process.EngineProcess):
                 elif record == wire.ENDED:
                     times.ended = True
                 elif record == wire.DONE:
-                    self._idle_from = self.read_clocks()
-                    return before.until(self._idle_from)
+                    ready_ns = now_ns - (clocks.read_own_delay_ns() - delay_ns)
+                    return self._end_interval(before, ready_ns - sent_ns)
 
     def _receive(self) -> tuple[int, list[tuple[bytes, int, str]]]:
         """Wait for at least one record; return the time it was read and all that came with it."""

@@ -43,3 +43,13 @@ def test_a_start_of_zero_is_unknown(
 )
 def test_scheduler_adjusted_time(wall: int, cpu: int, delay: int | None, quiet: int) -> None:
     assert Interval(wall, cpu, delay).quiet_ns == quiet
+
+
+@pytest.mark.parametrize(
+    ("delay", "idle", "quiet"), [(10, 0, 90), (10, 20, 70), (10, 90, 60), (None, 20, 60)]
+)
+def test_time_that_the_observer_lost_is_not_the_engines(
+    delay: int | None, idle: int, quiet: int
+) -> None:
+    began = clocks.ClockReading(0, 0, None if delay is None else 0)
+    assert began.until(clocks.ClockReading(100, 60, delay), idle).quiet_ns == quiet

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.core import clocks, process_system
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.observe import pairs
+from pytest_flamegate.observe import http, pairs, served
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.metrics import figures
+from tests.engines import endpoints
 from tests.observe.workloads import (
     assert_nothing_left,
     command_workload,
@@ -114,6 +116,42 @@ def test_an_engine_that_waits_alternates(tmp_path: Path) -> None:
     assert not made.shares_core
     assert not any(run.shares_core for side in sides for run in side.runs)
     assert "it waits" in sides[1].notes["I_ALTERNATED"]
+
+
+@pytest.mark.parametrize("kind", ["busy", "server"])
+def test_an_engine_does_not_wait_because_its_observer_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    side = forked(tmp_path, busy) if kind == "busy" else endpoints.observer(endpoints.workload())
+    late_ns = 0
+
+    def wait_late(fd: int, timeout_s: float) -> bool:
+        """Wait, and get a core 30 ms later."""
+        nonlocal late_ns
+        found = process_system.wait_readable(fd, timeout_s)
+        time.sleep(0.03)
+        late_ns += 30_000_000
+        return found
+
+    monkeypatch.setattr(served if kind == "busy" else http, "wait_readable", wait_late)
+    monkeypatch.setattr(clocks, "read_own_delay_ns", lambda: late_ns)
+    side.warm_up()
+    assert not side.waits
+
+
+@pytest.mark.measures
+def test_two_servers_share_a_core(tmp_path: Path) -> None:
+    sides = [endpoints.observer(endpoints.workload(way)) for way in ("", "computes elsewhere")]
+    for side in sides:
+        side.warm_up()
+    made = pair_of(*sides)
+    assert made.shares_core
+    base, head = (side.runs[0] for side in sides)
+    assert base.shares_core
+    assert base.cpu == head.cpu is not None
+    # The child of the other server computes too, and its work is not left out.
+    cpu_ns = [sum(each.interval.cpu_ns for each in run.blocks) / run.tokens for run in (base, head)]
+    assert cpu_ns[1] > 1.3 * cpu_ns[0]
 
 
 @pytest.mark.parametrize("threads", [(2, 2), (1, 2)])
