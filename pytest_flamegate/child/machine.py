@@ -51,14 +51,10 @@ def measure_rates(read: Read, array_bytes: int, threads: int, seconds: float) ->
 
 
 def main(arguments: list[str]) -> int:
-    """Print the figures; return 1 if there is too little memory."""
+    """Print the figures."""
     array_bytes, threads, seconds = int(arguments[0]), int(arguments[1]), float(arguments[2])
-    try:
-        rates = measure_rates(read_slice, array_bytes, threads, seconds)
-    except (MemoryError, ValueError, RuntimeError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - a program
-        return 1
-    print(max(rates), len(rates))  # noqa: T201
+    rates = measure_rates(read_slice, array_bytes, threads, seconds)
+    print(max(rates), len(rates))  # noqa: T201 - a program
     return 0
 
 

@@ -124,7 +124,7 @@ def read_tree_clocks(leader: int, marker: str) -> ClockReading:
 
 def read_own_delay_ns() -> int:
     """Return how long this thread has waited for a CPU; 0 if the kernel does not report it."""
-    fields = process_system.read_own_schedstat()
+    fields = process_system.read_proc("thread-self", "schedstat").split()
     return int(fields[1]) if len(fields) > 1 else 0
 
 

@@ -265,9 +265,7 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
             _give_up(output, "a copy of this process", error)
     if pid == 0:
         os.environ[process_system.MARKER] = marker
-        if cpu is not None:
-            os.sched_setaffinity(0, {cpu})
-        _run_forked(target, output.stdout.fileno(), output.stderr.fileno())
+        _run_forked(target, cpu, output.stdout.fileno(), output.stderr.fileno())
     return Child(pid, marker, output, before)
 
 
@@ -307,7 +305,9 @@ def _give_up(output: process_system.Output, program: str, error: Exception) -> N
     raise ToolError(code, f"Cannot start {program}: {reason}.", remedy) from None
 
 
-def _run_forked(target: Callable[[], None], stdout_fd: int, stderr_fd: int) -> None:
+def _run_forked(
+    target: Callable[[], None], cpu: int | None, stdout_fd: int, stderr_fd: int
+) -> None:
     """Run ``target`` and exit: the copy must never continue as a second pytest."""
     status = 1
     try:
@@ -316,7 +316,8 @@ def _run_forked(target: Callable[[], None], stdout_fd: int, stderr_fd: int) -> N
         null = os.open(os.devnull, os.O_RDONLY)
         for source, fd in ((null, 0), (stdout_fd, 1), (stderr_fd, 2)):
             os.dup2(source, fd)
-        target()
+        with process_system.bound_to_cpu(cpu):
+            target()
         status = 0
     except BaseException:
         import traceback

@@ -163,7 +163,7 @@ def find_tree(leader: int, marker: str) -> set[int]:
     orphans = {
         pid
         for pid in _read_children(os.getpid())
-        if _session(pid) == leader or needle in _read_proc(pid, "environ").split(b"\0")
+        if _session(pid) == leader or needle in read_proc(pid, "environ").split(b"\0")
     }
     found, fresh = {leader}, {leader, *orphans}
     while fresh:
@@ -179,7 +179,7 @@ def _read_children(pid: int) -> set[int]:
     except OSError:
         return set()
     files = (f"task/{name}/children" for name in names)
-    return {int(child) for file in files for child in _read_proc(pid, file).split()}
+    return {int(child) for file in files for child in read_proc(pid, file).split()}
 
 
 def find_members(session: int, marker: str) -> set[int]:
@@ -190,7 +190,7 @@ def find_members(session: int, marker: str) -> set[int]:
         pid
         for pid in _pids()
         if pid != me
-        and (_session(pid) == session or needle in _read_proc(pid, "environ").split(b"\0"))
+        and (_session(pid) == session or needle in read_proc(pid, "environ").split(b"\0"))
     }
 
 
@@ -211,7 +211,7 @@ def ignores_signal(pid: int, number: int) -> bool:
 
     A process that blocks or handles the signal does not ignore it: it may act on it later.
     """
-    for line in _read_proc(pid, "status").splitlines():
+    for line in read_proc(pid, "status").splitlines():
         if line.startswith(b"SigIgn:"):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
@@ -242,15 +242,10 @@ def _parents() -> dict[int, int]:
 def read_stat(pid: int) -> list[bytes]:
     """Return the fields after a process's name: state, parent, group, session and so on."""
     # The name is in parentheses and may contain any character.
-    return _read_proc(pid, "stat").rpartition(b")")[2].split()
+    return read_proc(pid, "stat").rpartition(b")")[2].split()
 
 
-def read_own_schedstat() -> list[bytes]:
-    """Return CPU time and run delay of this thread, in ns, and its number of time slices."""
-    return _read_proc("thread-self", "schedstat").split()
-
-
-def _read_proc(pid: int | str, name: str) -> bytes:
+def read_proc(pid: int | str, name: str) -> bytes:
     """Return a file of ``/proc``, by plain system calls: a scan reads hundreds of them."""
     try:
         with open(f"{_PROC}/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - fast

@@ -120,11 +120,10 @@ def read_file(path: Path, below: Thresholds = DEFAULT_THRESHOLDS) -> tuple[Workl
 def from_table(name: str, table: Mapping[str, Any], path: Path) -> Workload:
     """Return the workload, or variant ``decode[i2s]``, that ``table`` declares; UsageError."""
     family, variant = split_variant_name(name)
-    declaration = Declaration(name, table, family, variant)
     try:
         for part in (name,) if family is None else (family, variant or ""):
             _check_name(part)
-        return _workload(declaration, path, DEFAULT_THRESHOLDS)
+        return _workload(name, table, path, DEFAULT_THRESHOLDS)
     except UsageError as error:
         raise _locate(error, path, name) from None
 
@@ -167,16 +166,6 @@ def _heading_line(lines: Sequence[str], names: Sequence[str]) -> int | None:
     return next((number for number, line in enumerate(lines, 1) if heading.match(line)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """One workload to read: for a variant, the template's ``table`` with its own changes."""
-
-    name: str
-    table: object
-    family: str | None = None
-    variant: str | None = None
-
-
 def _locate(error: UsageError, path: Path, name: str) -> UsageError:
     """Return the error with file, line and workload: ``flamegate.toml:3: workload 'w': …``."""
     line = find_line(path, name, getattr(error, "key", None))
@@ -211,22 +200,22 @@ def _read_entry(
     except UsageError as error:
         yield invalid(error, name)
         return
-    for declaration in declarations:
+    for own_name, own in declarations:
         try:
-            yield _workload(declaration, path, below)
+            yield _workload(own_name, own, path, below)
         except UsageError as error:
-            yield invalid(error, declaration.name)
+            yield invalid(error, own_name)
 
 
-def _expand(name: str, table: object) -> Iterator[Declaration]:
-    """Yield the workload that ``table`` declares, or its variants instead."""
+def _expand(name: str, table: object) -> Iterator[tuple[str, object]]:
+    """Yield name and table of the workload, or of each variant with its template's values."""
     _check_name(name)
     if not isinstance(table, dict):
         problem = f"it is {format_value(table)}, not a table."
         raise UsageError("E_BAD_VALUE", problem, f"Write [workloads.{name}].")
     template = {key: value for key, value in table.items() if key != VARIANTS}
     if VARIANTS not in table:
-        yield Declaration(name, table)
+        yield name, table
         return
     variants = table[VARIANTS]
     if not isinstance(variants, dict) or not variants:
@@ -240,20 +229,18 @@ def _expand(name: str, table: object) -> Iterator[Declaration]:
     for variant, own in variants.items():
         _check_name(variant)
         # No declared name can be equal to this one, because names contain no brackets.
-        yield Declaration(f"{name}[{variant}]", _merge(template, own), name, variant)
+        yield f"{name}[{variant}]", _merge(template, own)
 
 
 def _merge(template: Mapping[str, Any], own: object) -> object:
     if not isinstance(own, dict):
         return own
-    merged = dict(template)
-    for key, value in own.items():
-        below = template.get(key)
-        if key in _MERGED and isinstance(below, dict) and isinstance(value, dict):
-            merged[key] = {**below, **value}
-        else:
-            merged[key] = value
-    return merged
+    merged = {
+        key: {**template[key], **own[key]}
+        for key in _MERGED
+        if isinstance(template.get(key), dict) and isinstance(own.get(key), dict)
+    }
+    return {**template, **own, **merged}
 
 
 def _check_name(name: str) -> None:
@@ -265,10 +252,10 @@ def _check_name(name: str) -> None:
         )
 
 
-def _workload(declaration: Declaration, path: Path, below: Thresholds) -> Workload:
-    table = declaration.table
+def _workload(name: str, table: object, path: Path, below: Thresholds) -> Workload:
+    family, variant = split_variant_name(name)
     if not isinstance(table, Mapping):
-        heading = f"[workloads.{declaration.family}.{VARIANTS}.{declaration.variant}]"
+        heading = f"[workloads.{family}.{VARIANTS}.{variant}]"
         problem = f"it is {format_value(table)}, not a table."
         raise UsageError("E_BAD_VALUE", problem, f"Write {heading}.")
     keys.check_keys(table)
@@ -284,15 +271,15 @@ def _workload(declaration: Declaration, path: Path, below: Thresholds) -> Worklo
     values["engine"] = chosen.name
     workload = Workload(
         **{keys.FIELDS.get(key, key): value for key, value in values.items()},
-        name=declaration.name,
+        name=name,
         source=path.name,
         directory=path.parent,
         thresholds=parse_thresholds(
             table.get("tokens_per_second"), table.get("hotspots"), "", below, table.get("bricks")
         ),
         options=MappingProxyType(options),
-        family=declaration.family,
-        variant=declaration.variant,
+        family=family,
+        variant=variant,
     )
     chosen.validate(workload)
     return workload

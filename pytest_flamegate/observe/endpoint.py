@@ -237,9 +237,7 @@ class EndpointProcess(engine_process.EngineProcess):
             )
         after = self._read_cpu_ns()
         used = {pid: after[pid] - before[pid] for pid in after.keys() & before.keys()}
-        busiest = max(used, key=lambda pid: used[pid], default=self.pid)
-        if used.get(busiest, 0) > used.get(self.pid, 0):
-            self.pid = busiest
+        self.pid = max(used, key=lambda pid: (used[pid], pid == self.pid), default=self.pid)
 
     def _note_other_work(self, before: Mapping[int, int]) -> None:
         """Note if other processes of the server compute as well as the one that is profiled."""

@@ -16,6 +16,8 @@ from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Block
 
 WARM_TOKENS = 32
+COMPUTING = 0.75
+"""An engine whose CPU time is less than this part of its scheduler-adjusted time mostly waits."""
 _STILL_NS = 500_000
 
 T_co = TypeVar("T_co", covariant=True)
@@ -67,7 +69,6 @@ class EngineProcess:
         self.started_at = clocks.utc_now()
         self._child: process.Child | None = None
         self._idle_from: clocks.ClockReading | None = None
-        self._began_at_ns = 0
         self._late_ns = 0
 
     def __enter__(self) -> Self:
@@ -159,13 +160,20 @@ class EngineProcess:
         """Return the interval of a command that took ``answer_ns`` from its sending to its end.
 
         The process stood idle for the rest: the observer had not sent it, or not read its end.
+        One that mostly waits may have waited meanwhile, and none of its time is left out.
         """
-        self._idle_from = self.read_clocks()
-        idle_ns = self._idle_from.at_ns - self._began_at_ns - answer_ns
-        return before.until(self._idle_from, max(0, idle_ns))
+        after = self._idle_from = self.read_clocks()
+        idle_ns = after.at_ns - self._began_at_ns - answer_ns
+        adjusted = before.until(after, max(0, idle_ns))
+        return before.until(after) if mostly_waits(adjusted) else adjusted
 
     def _gone_error(self) -> ToolError:
         raise NotImplementedError
+
+
+def mostly_waits(interval: Interval) -> bool:
+    """Whether an engine waited for most of the interval, and did not compute."""
+    return interval.cpu_ns < COMPUTING * interval.quiet_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pytest_flamegate.bricks.record import BrickRun, Recorded
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.clocks import Interval, ProcessCounters, sum_intervals
+from pytest_flamegate.core.clocks import ProcessCounters, sum_intervals
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Streamed
 from pytest_flamegate.engines.figures import Report
@@ -26,9 +26,6 @@ BLOCKS = 6
 REFERENCE_TIMES = 15
 PART_TOKENS = 32
 PART_REFERENCE_TIMES = 8
-WARM_UPS = 3
-COMPUTING = 0.75
-"""An engine whose CPU time is less than this part of its scheduler-adjusted time mostly waits."""
 _CALLS_LEFT_OUT = (
     "The last token made more calls of bricks than are stored one by one, so bricks.json lists "
     "none of them. All totals are complete."
@@ -87,10 +84,6 @@ def _time_parts(process: ServedProcess) -> Block:
     return sequence.block(sum_intervals(references))
 
 
-def _mostly_waits(interval: Interval) -> bool:
-    return interval.cpu_ns < COMPUTING * interval.quiet_ns
-
-
 @dataclass(slots=True)
 class Observer:
     """Collects the runs of one workload; ``observation()`` freezes them."""
@@ -124,13 +117,13 @@ class Observer:
         if not isinstance(self.plan, Lasting):
             run, _ = self._run_streamed("timed", self.plan)
             decode = run.blocks[0].decode  # loading waits for the disk
-            self.waits = decode is not None and _mostly_waits(decode)
+            self.waits = decode is not None and engine_process.mostly_waits(decode)
             return engine_process.ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
         with self.serve() as served:
             sequence_s = served.measure_sequence_s()
             # The least of several: a sequence may take no longer than an interruption.
-            tries = (served.warm_up(engine_process.WARM_TOKENS) for _ in range(WARM_UPS))
-            self.waits = all(map(_mostly_waits, tries))
+            tries = (served.warm_up(engine_process.WARM_TOKENS) for _ in range(3))
+            self.waits = all(map(engine_process.mostly_waits, tries))
             start_s = time.monotonic() - began_s
             if reference and isinstance(served, ServedProcess):
                 served.reference(1)

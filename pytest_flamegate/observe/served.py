@@ -114,7 +114,6 @@ class ServedProcess(engine_process.EngineProcess):
         began: Callable[[int], None] = lambda _: None,
     ) -> None:
         super().__init__(workload, sink)
-        self._deadline_s = 0.0
         self._extend_deadline()
         self._parser = wire.Parser()
         self._bricks: Recorded | None = None

@@ -54,14 +54,6 @@ def test_other_ways_to_answer() -> None:
     assert "openai:asked without cache_prompt" in [each.source for each in run.reported]
 
 
-def test_work_in_another_process_of_the_server_is_reported() -> None:
-    seen = observer(workload("computes elsewhere"))
-    run = seen.run_timed(0.3)
-    # Who used more in the first answer is clocked; what the other one uses is said.
-    assert run.pid != seen.served_pid or "W_WORK_BESIDE" in seen.notes
-    assert not process_system.is_alive(run.pid)
-
-
 def test_running_server_is_found_by_its_port_and_left_running() -> None:
     with running() as url:
         port = int(url.rpartition(":")[2])
