@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pytest_flamegate.config.marker import MarkerOptions
 from pytest_flamegate.config.thresholds import parse_thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines.declare import NAME
 from pytest_flamegate.pytest_.items import Gating
+from pytest_flamegate.pytest_.marker_options import MarkerOptions
 from pytest_flamegate.receipt.types import Receipt
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")

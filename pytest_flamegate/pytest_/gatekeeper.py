@@ -28,6 +28,7 @@ from pytest_flamegate.pytest_.items import (
     select_workloads,
 )
 from pytest_flamegate.pytest_.kernel_benchmarks import gate_benchmark
+from pytest_flamegate.pytest_.marker_options import MarkerOptions, check_marker
 from pytest_flamegate.run import present
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session
@@ -114,7 +115,7 @@ class Gatekeeper:
         """Raise for markers that would silently do nothing."""
         for item in items:
             try:
-                marker.check_marker(item)
+                check_marker(item)
             except pytest.UsageError as error:
                 if not self._is_worker:
                     raise
@@ -147,7 +148,7 @@ class Gatekeeper:
             if isinstance(item, WorkloadItem) and isinstance(item.workload, Workload):
                 found[item.workload.name] = item.workload
             elif isinstance(item, pytest.Function) and _MARKER_ERROR not in item.stash:
-                name = marker.MarkerOptions.from_item(item).workload
+                name = MarkerOptions.from_item(item).workload
                 names = [name] if name else _names_in_code(item.function)
                 named = {each: known[each] for each in names if each in known}
                 own = self.selection.embedded[0]
