@@ -117,6 +117,8 @@ ALIASES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Other names by which engines call known bricks."""
+CLIPPED_ABOVE = 0.25
+"""No call counts with a longer duration than this quantile of its row's durations."""
 MAX_NAME_CHARACTERS = 256
 """Limit for the names of bricks, threads and kernels."""
 
@@ -189,7 +191,9 @@ class BrickTotals:
 
     ``total_ns`` is inclusive; if a brick runs within itself, the outermost call counts.
     ``self_ns`` leaves out the bricks within. ``min_ns``, ``max_ns`` and ``durations`` (calls by
-    bucket, see ``find_bucket``, as text) are of single calls, inclusive.
+    bucket, see ``find_bucket``, as text) are of single calls, inclusive. ``typical_ns`` is the own
+    time with each call cut to that of the fastest quarter, if there are bricks within: these
+    calls' own times have no buckets. None otherwise, and in older evidence.
     """
 
     name: Name
@@ -206,6 +210,7 @@ class BrickTotals:
     flops: Figure = 0
     durations: Mapping[str, Figure] = field(default_factory=lambda: MappingProxyType({}))
     provenance: Provenance = "measured_wall"
+    typical_ns: OptionalFigure = None
 
 
 @dataclass(frozen=True, slots=True)

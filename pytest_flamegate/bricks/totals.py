@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from array import array
 from collections import Counter, deque
@@ -12,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_flamegate.bricks.marks import invalid_count_error
-from pytest_flamegate.bricks.record import MAX_COUNT, BrickCall, BrickTotals, find_bucket
+from pytest_flamegate.bricks.record import (
+    CLIPPED_ABOVE,
+    MAX_COUNT,
+    BrickCall,
+    BrickTotals,
+    find_bucket,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,11 +92,12 @@ def check_counts(name: str, elements: int, size: int, flops: int) -> None:
 class CallSums:
     """Sums over calls. Times are nanoseconds; ``durations`` counts calls by bucket.
 
-    ``went_back`` is True once a call took less than no time.
+    ``typical_ns`` is the own time with each call cut to that of the fastest quarter. ``went_back``
+    is True once a call took less than no time.
     """
 
     def __init__(self) -> None:
-        self.calls = self.total_ns = self.self_ns = self.max_ns = 0
+        self.calls = self.total_ns = self.self_ns = self.max_ns = self.typical_ns = 0
         self.elements = self.bytes = self.flops = 0
         self.went_back = False
         self.min_ns: int | None = None
@@ -98,23 +106,26 @@ class CallSums:
     def add_log(self, leaves: array[int], nested: array[int], *, is_recursive: bool) -> None:
         """Add durations as a ``CallLog`` holds them."""
         if leaves:
-            self._add(np.frombuffer(leaves, np.int64), 0, 0, is_recursive)
+            durations_ns = np.frombuffer(leaves, np.int64)
+            self._add(durations_ns, durations_ns, is_recursive)
         if nested:
-            child, duration = np.frombuffer(nested, np.int64).reshape(-1, 2).T
-            self._add(duration, int(child.sum()), int((duration - child).min()), is_recursive)
+            child_ns, durations_ns = np.frombuffer(nested, np.int64).reshape(-1, 2).T
+            self._add(durations_ns, durations_ns - child_ns, is_recursive)
 
     def _add(
-        self, durations_ns: NDArray[np.int64], child_ns: int, least_self_ns: int, is_recursive: bool
+        self, durations_ns: NDArray[np.int64], own_ns: NDArray[np.int64], is_recursive: bool
     ) -> None:
         least = int(durations_ns.min())
-        if least < 0 or least_self_ns < 0:
+        if least < 0 or own_ns.min() < 0:
             self.went_back = True
             return
         total = int(durations_ns.sum())
         self.calls += len(durations_ns)
         # The time of a brick within itself is already in its outermost call.
         self.total_ns += 0 if is_recursive else total
-        self.self_ns += total - child_ns
+        self.self_ns += int(own_ns.sum())
+        rank = math.ceil(CLIPPED_ABOVE * len(own_ns)) - 1
+        self.typical_ns += int(np.minimum(own_ns, np.partition(own_ns, rank)[rank]).sum())
         self.min_ns = least if self.min_ns is None else min(self.min_ns, least)
         self.max_ns = max(self.max_ns, int(durations_ns.max()))
         # Exponent and first six bits of fraction of a double: no bucket is narrower than that.
@@ -127,7 +138,7 @@ class CallSums:
 
     def merge(self, other: CallSums) -> None:
         """Add the sums of ``other``."""
-        for name in ("calls", "total_ns", "self_ns", "elements", "bytes", "flops"):
+        for name in ("calls", "total_ns", "self_ns", "typical_ns", "elements", "bytes", "flops"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         known = [value for value in (self.min_ns, other.min_ns) if value is not None]
         self.min_ns = min(known, default=None)
@@ -161,4 +172,5 @@ class CallSums:
             flops=int(self.flops),
             durations={str(number): self.durations[number] for number in sorted(self.durations)},
             provenance=provenance,
+            typical_ns=None if self.self_ns == self.total_ns else self.typical_ns,
         )

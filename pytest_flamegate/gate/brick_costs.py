@@ -7,10 +7,11 @@ else is measured; the unit of evidence is the process.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_flamegate.bricks.record import (
+    CLIPPED_ABOVE,
     BrickRun,
     BrickTotals,
     compute_bucket_middle_ns,
@@ -22,11 +23,13 @@ from pytest_flamegate.config.thresholds import MIN_BRICK_COVERAGE, MIN_BRICK_PAS
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import impossible_figure, no_tokens, repeated_samples
 from pytest_flamegate.gate.statistics import mean
+from pytest_flamegate.observe.observation import Run
+from pytest_flamegate.receipt.types import Evidence
 
 Window = Literal["decode", "all"]
 """The calls that count: those of decode if every run separates them, else all."""
-CLIPPED_ABOVE = 0.25
-"""No call counts with a longer duration than this quantile of its row's durations."""
+CLEAN_BELOW_US = 1000.0
+"""Longer calls may all contain a slice of the other side, if that ran on the same core."""
 NOT_MEASURED = frozenset({"derived", "ingested"})
 """Figures of this provenance are shown and never gated."""
 MOST = 0.5
@@ -80,6 +83,56 @@ def common_window(*sides: Sequence[BrickRun]) -> Window:
         for run in side
     )
     return "decode" if separated else "all"
+
+
+def core_parts(evidence: Evidence) -> Mapping[int | None, float]:
+    """Return the part of its wall time that each brick run had of a shared core, by its pair.
+
+    Empty if any run had a core to itself. The order is that of the brick runs.
+    """
+
+    def wall_ns(run: Run) -> int:
+        return max(1, sum(block.interval.wall_ns for block in run.blocks))
+
+    runs = [run for run in evidence.runs if run.role == "bricks"]
+    parts = {run.pair: wall_ns(run.own) / wall_ns(run) for run in runs if run.shares_core}
+    return parts if len(parts) == len(runs) == len(evidence.bricks) else {}
+
+
+def costs_of_sides(
+    sides: Sequence[tuple[Sequence[BrickRun], Sequence[float]]], window: Window
+) -> list[Mapping[str, BrickCost]]:
+    """Return the costs of the bricks of each side: its runs, and their parts of a shared core.
+
+    Slices last some milliseconds. A short call that was interrupted is recognised by its length; of
+    bricks with longer calls on any side, the other side's part of all their time is left out.
+    """
+    short = [brick_costs(runs, window) for runs, _ in sides]
+    scaled = [
+        brick_costs([_scale(run, part) for run, part in zip(runs, parts, strict=True)], window)
+        if parts
+        else costs
+        for (runs, parts), costs in zip(sides, short, strict=True)
+    ]
+    is_long = Counter(
+        name
+        for costs in short
+        for name, cost in costs.items()
+        if cost.call_us_mean > CLEAN_BELOW_US
+    )
+    return [
+        {name: (long if is_long[name] else costs)[name] for name in costs}
+        for costs, long in zip(short, scaled, strict=True)
+    ]
+
+
+def _scale(run: BrickRun, part: float) -> BrickRun:
+    """Return the run with ``part`` of its own times, and nothing about single calls."""
+    totals = (
+        replace(row, self_ns=round(part * row.self_ns), durations={}, typical_ns=None)
+        for row in run.totals
+    )
+    return replace(run, totals=tuple(totals))
 
 
 def brick_costs(runs: Sequence[BrickRun], window: Window) -> Mapping[str, BrickCost]:
@@ -137,6 +190,8 @@ def _typical_us(row: BrickTotals) -> float:
     A call that was interrupted shows the interruption, so the fastest quarter of the calls says
     how long each may count. Without a histogram of all calls the plain own time is returned.
     """
+    if row.typical_ns is not None:
+        return row.typical_ns * _US_PER_NS
     counts = parse_durations(row.durations)
     took_ns = sum(compute_bucket_middle_ns(number) * calls for number, calls in counts.items())
     if not took_ns or sum(counts.values()) != row.calls:

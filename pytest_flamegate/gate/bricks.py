@@ -18,13 +18,15 @@ from pytest_flamegate.gate.brick_costs import (
     BrickCost,
     LayerGrowth,
     Window,
-    brick_costs,
     check_alike,
     check_brick_runs,
     common_window,
+    core_parts,
+    costs_of_sides,
     find_grown_layer,
 )
 from pytest_flamegate.gate.measurement import MORE_TIME
+from pytest_flamegate.gate.pairs import trimmed_mean
 from pytest_flamegate.gate.rule import (
     Decision,
     ErrorRates,
@@ -85,7 +87,8 @@ class _BrickSides:
     """The facts about both sides that judging one brick needs.
 
     ``drift_variance`` is the variance of log time that the processes of one side cannot show;
-    ``old_runs`` is 0 if there is nothing to compare with.
+    ``old_runs`` is 0 if there is nothing to compare with. ``are_pairs`` says that the runs of both
+    sides shared a core, each with the run of the same number.
     """
 
     rates: ErrorRates
@@ -93,6 +96,7 @@ class _BrickSides:
     drift_variance: float
     old_runs: int
     new_runs: int
+    are_pairs: bool
 
 
 def judge_bricks(
@@ -109,7 +113,7 @@ def judge_bricks(
     ``E_BRICKS_UNLIKE`` if the device was waited for in different ways, ``E_BRICKS_COVERAGE`` if
     the marks cover too little of the time for a cost per token, ``E_BRICK_UNKNOWN`` if a budget
     matches no brick. Without a ``baseline`` only calls are judged. ``drift_sd`` is the standard
-    deviation of log time between batches, 0 if the sides ran in turn.
+    deviation of log time between batches, 0 if the sides were measured in pairs.
     """
     budgets = {resolve_alias(name): budget for name, budget in thresholds.bricks.items()}
     if not budgets:
@@ -131,7 +135,10 @@ def judge_bricks(
         except UndecidedError as error:
             reasons.append(Reason.from_error(error))
     window = common_window(old, new)
-    before, after = brick_costs(old, window), brick_costs(new, window)
+    parts = [core_parts(each) if each else {} for each in (baseline, current)]
+    before, after = costs_of_sides(
+        [(old, [*parts[0].values()] if old else []), (new, [*parts[1].values()])], window
+    )
     named = {name: budget for name, budget in budgets.items() if name != EVERY_OTHER}
     observed = sorted(after)
     shown = f"{', '.join(observed[:_NAMED]) or 'none'}{', …' * (len(observed) > _NAMED)}"
@@ -171,6 +178,7 @@ def judge_bricks(
         drift_sd**2 + RESOLUTION_SD**2,
         len(old),
         len(new),
+        bool(old and parts[0]) and [*parts[0]] == [*parts[1]],
     )
     changes = [
         _judge_brick(name, budget, before.get(name), after.get(name), sides)
@@ -214,7 +222,13 @@ def _judge_growth(
     if reason is not None or old is None or new is None:
         return replace(undecided, reasons=(reason,) if reason else ())
     first, second = ([math.log(cost) for cost in side.token_us] for side in (old, new))
-    estimate = welch(first, second, 2.0 * sides.drift_variance)
+    if sides.are_pairs:
+        paired = trimmed_mean([now - then for then, now in zip(first, second, strict=True)])
+        known = paired.standard_error**2, paired.df
+        total, df = combine([known, (2.0 * sides.drift_variance, math.inf)])
+        estimate = Estimate(paired.mean_diff, math.sqrt(total), df)
+    else:
+        estimate = welch(first, second, 2.0 * sides.drift_variance)
     verdict = decide(estimate, math.log1p(allowed_pct / 100.0), sides.rates)
     logs = estimate.mean_diff, verdict.low, verdict.high
     change, low, high = (_describe_growth(rate_change_pct(-log)) for log in logs)

@@ -151,11 +151,14 @@ class Observer:
         return run
 
     def run_profiled(
-        self, seconds: float, attach: Callable[[int], engine_process.Window[T]]
+        self,
+        seconds: float,
+        attach: Callable[[int], engine_process.Window[T]],
+        place: engine_process.RunPlace = engine_process.ALONE,
     ) -> tuple[Run, T]:
         """Run a served process for ``seconds``; ``attach(pid)`` profiles it after its warm-up."""
         assert isinstance(self.plan, Lasting)
-        with self.serve(python_flags=self.python_flags) as served:
+        with self.serve(place, self.python_flags) as served:
             sequences = served.warm_up_for_block(seconds)
             window = attach(served.pid)
             blocks: list[Block] = []
@@ -167,22 +170,29 @@ class Observer:
                 window.close()
                 raise
             samples = window.stop()
-            return self.record("profiled", served, blocks, served.counters()), samples
+            return self.record("profiled", served, blocks, served.counters(), place), samples
 
-    def run_wrapped(self, argv: tuple[str, ...], clean: CleanOutput | None = None) -> ProgramRun:
+    def run_wrapped(
+        self,
+        argv: tuple[str, ...],
+        clean: CleanOutput | None = None,
+        place: engine_process.RunPlace = engine_process.ALONE,
+    ) -> ProgramRun:
         """Run the program inside a profiler's ``argv``; ``clean`` removes the profiler's output."""
         assert not isinstance(self.plan, Lasting)
-        run, program = self._run_streamed("profiled", replace(self.plan, argv=argv), clean)
+        run, program = self._run_streamed("profiled", replace(self.plan, argv=argv), clean, place)
         self._runs.append(run)
         return program
 
-    def run_bricks(self, seconds: float) -> tuple[Run, BrickRun, Recorded]:
+    def run_bricks(
+        self, seconds: float, place: engine_process.RunPlace = engine_process.ALONE
+    ) -> tuple[Run, BrickRun, Recorded]:
         """Run one fresh served process for about ``seconds`` with its bricks clocked.
 
         The run supplies no other figure. Raises ``ToolError`` ``E_NO_BRICKS`` if the engine marks
         none, ``E_BAD_BRICKS`` if its report of them cannot be read.
         """
-        with self.serve() as served:
+        with self.serve(place) as served:
             assert isinstance(served, ServedProcess)
             sequences = served.warm_up_for_block(seconds)
             block, recorded = served.brick_block(sequences)
@@ -190,7 +200,7 @@ class Observer:
                 raise engine_process.no_bricks_error(self.workload.name)
             if recorded.calls_left_out:
                 self.notes["W_BRICK_CALLS"] = _CALLS_LEFT_OUT
-            run = self.record("bricks", served, [block], served.counters())
+            run = self.record("bricks", served, [block], served.counters(), place)
         bricks = BrickRun(
             pid=run.pid,
             started_ticks=run.started_ticks,

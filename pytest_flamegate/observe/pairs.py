@@ -59,11 +59,11 @@ class PairObserver:
 
     def pair(self) -> None:
         """Measure one pair; if a process fails, so does the comparison."""
-        cpu = process_system.choose_cpu(self.rng) if self._uses_one_thread else None
-        place = RunPlace(self.pairs, cpu, self.shares_core)
-        self._earlier = frozenset(process.running())
+        place = self._choose_place(self.pairs)
         if not place.shares_core:
-            reason = "it waits for something else" if cpu is not None else "it has several threads"
+            reason = (
+                "it waits for something else" if place.cpu is not None else "it has several threads"
+            )
             self.head.notes["I_ALTERNATED"] = (
                 f"Both sides ran in turn and not at the same time on one core, because {reason}. "
                 "Pairs that alternate differ by several percent, so more of them are needed."
@@ -74,6 +74,16 @@ class PairObserver:
         else:
             self._measure_rounds([partial(side.run_program, place) for side in sides], place)
         self.pairs += 1
+
+    def run_both(self, calls: Sequence[Callable[[RunPlace], object]], number: int) -> None:
+        """Call what profiles a process of each side, or clocks its bricks, as pair ``number``."""
+        place = self._choose_place(number)
+        self._call([partial(call, place) for call in calls], place)
+
+    def _choose_place(self, number: int) -> RunPlace:
+        cpu = process_system.choose_cpu(self.rng) if self._uses_one_thread else None
+        self._earlier = frozenset(process.running())
+        return RunPlace(number, cpu, self.shares_core)
 
     @property
     def _uses_one_thread(self) -> bool:

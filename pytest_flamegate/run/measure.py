@@ -2,8 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pytest_flamegate.core.errors import (
     FlamegateError,
@@ -13,7 +14,7 @@ from pytest_flamegate.core.errors import (
 )
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import Helper, Reason, last_analysis
-from pytest_flamegate.observe.engine_process import ProcessTime
+from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.report.text import plural
@@ -80,14 +81,19 @@ class _MeasuringLoop:
         return max(1.0, _MAX_PROFILER_WAIT * self.schedule.least_s / self.budget.total_s)
 
     def clock_bricks(self) -> None:
-        """Clock the bricks of all sides in turn, each in processes of their own."""
+        """Clock the bricks of all sides together, in processes of their own and extra time."""
         head = self.sides[-1]
-        while any(side.wants_bricks for side in self.sides):
-            for side in self.sides:
-                if side.wants_bricks:
-                    # The change may be what adds the marks: those of the base are not needed.
-                    side.clock_bricks_once(needed=side is head)
+        while wanted := [side for side in self.sides if side.wants_bricks]:
+            # The change may be what adds the marks: those of the base are not needed.
+            calls = [partial(each.clock_bricks_once, needed=each is head) for each in wanted]
+            with self.budget.excluded():
+                self.run_together(calls, len(head.bricks))
             self.update("bricks", plural(len(head.bricks), "process", "processes"))
+
+    def run_together(self, calls: Sequence[Callable[[RunPlace], None]], number: int) -> None:  # noqa: ARG002 - pairs have one
+        """Run a process of each side; ``number`` is that of the pair they form, if they do."""
+        for call in calls:
+            call(ALONE)
 
     def update(self, phase: str, detail: str) -> None:
         done = Counter[str](run.role for run in self.sides[-1].observer.runs)
@@ -171,6 +177,8 @@ class _OneSide(_MeasuringLoop):
 class _Pairs(_MeasuringLoop):
     """Pairs of a process of each side until one is certainly slower or none is; then profiles."""
 
+    observers: PairObserver
+
     def measure(self) -> Measured:
         self.progress.update("warming up")
         try:
@@ -179,7 +187,9 @@ class _Pairs(_MeasuringLoop):
             _warm_up(self.head)  # an error of the head is worth more
             raise
         times = [base_time, _warm_up(self.head)]
-        self.announce(processes.schedule_pairs(self.prepared, times))
+        self.observers = PairObserver(self.base.observer, self.head.observer)
+        shared = self.observers.shares_core
+        self.announce(processes.schedule_pairs(self.prepared, times, shared=shared))
         self._run_pairs()
         self._profile(processes.MIN_PROFILED, until_done=PAIRS_PROFILED)
         self.clock_bricks()
@@ -205,7 +215,7 @@ class _Pairs(_MeasuringLoop):
 
     def _run_pairs(self) -> None:
         """Run pairs until one of the planned analyses decides, or their time is over."""
-        observers = PairObserver(self.base.observer, self.head.observer)
+        observers = self.observers
         thresholds = self.prepared.head.workload.thresholds
         planned = self.prepared.pair_counts
         end = processes.PAIRS_SHARE if self.head.side.profiler else 1.0
@@ -223,8 +233,14 @@ class _Pairs(_MeasuringLoop):
                 if analysis is not None and analysis.verdict.decision != "inconclusive":
                     return
 
+    def run_together(self, calls: Sequence[Callable[[RunPlace], None]], number: int) -> None:
+        if len(calls) == len(self.sides):
+            self.observers.run_both(calls, number)
+        else:
+            super().run_together(calls, number)
+
     def _profile(self, at_least: int, *, until_done: int = 0, until_spent: float = 0.0) -> None:
-        """Profile processes of both sides in turn."""
+        """Profile processes of both sides together."""
         if self.head.side.profiler is None:
             return
         done = 0
@@ -234,8 +250,8 @@ class _Pairs(_MeasuringLoop):
             or self.budget.spent < until_spent
             or (self.budget.spent < self.limit and any(each.has_few_samples for each in self.sides))
         ):
-            for side in self.sides:
-                side.profile_once(processes.PAIRS_PROFILED_S)
+            calls = [partial(each.profile_once, processes.PAIRS_PROFILED_S) for each in self.sides]
+            self.run_together(calls, self.head.count("profiled"))
             done += 1
             samples = sum(side.samples for side in self.sides)
             pairs = plural(self.head.count("timed"), "pair")

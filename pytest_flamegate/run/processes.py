@@ -16,8 +16,10 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.observe.engine_process import (
+    ALONE,
     NO_BRICKS_CODES,
     ProcessTime,
+    RunPlace,
     bricks_not_served_error,
 )
 from pytest_flamegate.observe.observation import Observation, Role
@@ -38,7 +40,7 @@ SHOWN_BRICK_RUNS, GATED_BRICK_RUNS, MAX_BRICK_RUNS = 3, MIN_BRICK_PASSES, 15
 """Processes whose bricks are clocked: only to be shown, to be gated, and if that is undecided."""
 BRICKS_PART, GATED_BRICKS_PART = 1 / 40, 3 / 40
 """Parts of the budget that one process generates for. Runs of 1.5 s differ by 8 %, of 0.5 s by
-20 %: the machine is fast in part of each."""
+20 %: the machine is fast in part of each. Two sides on one core differ by 1 % after 0.8 s each."""
 PROCESS_S = (0.2, 3.0)
 """How long a served process generates, at least and at most."""
 _SPARE_SAMPLES = 1.25
@@ -134,16 +136,20 @@ class SideProcesses:
         """Whether the samples so far are too few to name any hotspot."""
         return sum(profile.samples for profile in self._poolable()) < SAMPLE_FLOOR
 
-    def profile_once(self, seconds: float) -> None:
-        """Sample one more process: a served one for about ``seconds``, a program once."""
+    def profile_once(self, seconds: float, place: RunPlace = ALONE) -> None:
+        """Sample one more process: a served one for about ``seconds``, a program once.
+
+        On a shared core a process runs for half of the time, so it takes twice as long.
+        """
         profiler, plan = self.side.profiler, self.side.plan
         assert profiler is not None
         with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
             directory = Path(name)
             if isinstance(plan, Streamed):
-                profile = self._profile_program(plan, profiler, directory)
+                profile = self._profile_program(plan, profiler, directory, place)
             else:
-                profile = self._profile_server(profiler, directory, seconds)
+                seconds *= 2 if place.shares_core else 1
+                profile = self._profile_server(profiler, directory, seconds, place)
         # The whole life of a short process may pass between two samples.
         if profile.samples:
             self.profiles.append(profile)
@@ -159,8 +165,8 @@ class SideProcesses:
             wanted = MAX_BRICK_RUNS if more else GATED_BRICK_RUNS
         return len(self.bricks) < wanted
 
-    def clock_bricks_once(self, *, needed: bool = True) -> None:
-        """Clock the bricks of one more process, outside of the budget.
+    def clock_bricks_once(self, place: RunPlace = ALONE, *, needed: bool = True) -> None:
+        """Clock the bricks of one more process.
 
         An engine that marks none is a note, unless a budget is declared and they are
         ``needed``.
@@ -169,21 +175,19 @@ class SideProcesses:
             ToolError: ``E_NO_BRICKS``, ``E_BAD_BRICKS``, and ``E_BRICKS_NOT_SERVED`` for an
                 engine that generates in no process of flamegate's own.
         """
-        part = GATED_BRICKS_PART if self._gates_bricks else BRICKS_PART
-        with self.budget.excluded():
-            try:
-                if not self._is_served:
-                    raise bricks_not_served_error(
-                        self.side.workload.name, self.side.workload.engine
-                    )
-                _, clocked, self.recorded = self.observer.run_bricks(self.budget.process_s(part))
-            except FlamegateError as error:
-                if error.code not in NO_BRICKS_CODES or (needed and self._gates_bricks):
-                    raise
-                self.observer.notes[error.code] = f"{error.problem} {error.remedy}"
-                self._no_bricks = True
-            else:
-                self.bricks.append(clocked)
+        seconds = brick_run_s(self.budget, gated=self._gates_bricks, shared=place.shares_core)
+        seconds *= 2 if place.shares_core else 1
+        try:
+            if not self._is_served:
+                raise bricks_not_served_error(self.side.workload.name, self.side.workload.engine)
+            _, clocked, self.recorded = self.observer.run_bricks(seconds, place)
+        except FlamegateError as error:
+            if error.code not in NO_BRICKS_CODES or (needed and self._gates_bricks):
+                raise
+            self.observer.notes[error.code] = f"{error.problem} {error.remedy}"
+            self._no_bricks = True
+        else:
+            self.bricks.append(clocked)
 
     @property
     def _gates_bricks(self) -> bool:
@@ -210,14 +214,16 @@ class SideProcesses:
         decode = [profile for profile in self.profiles if profile.covers == "decode"]
         return decode or self.profiles
 
-    def _profile_server(self, profiler: Profiler, directory: Path, seconds: float) -> Profile:
+    def _profile_server(
+        self, profiler: Profiler, directory: Path, seconds: float, place: RunPlace
+    ) -> Profile:
         # However small the budget, the least number of processes should be enough.
         enough_s = _SPARE_SAMPLES * SAMPLE_FLOOR / MIN_PROFILED / max(profiler.rate_hz, 1)
         # Nothing is known about the function that every stack of a server begins with.
         root = None if isinstance(self.side.plan, Endpoint) else WORKLOAD_ROOT
         try:
             _, recording = self.observer.run_profiled(
-                max(seconds, enough_s), lambda pid: profiler.attach(pid, directory)
+                max(seconds, enough_s), lambda pid: profiler.attach(pid, directory), place
             )
             return trim_stacks(profiler.parse(recording), root)
         finally:
@@ -225,9 +231,11 @@ class SideProcesses:
             if self.observer.served_pid is not None:
                 profiler.clean_up(self.observer.served_pid)
 
-    def _profile_program(self, plan: Streamed, profiler: Profiler, directory: Path) -> Profile:
+    def _profile_program(
+        self, plan: Streamed, profiler: Profiler, directory: Path, place: RunPlace
+    ) -> Profile:
         wrapped = profiler.wrap(plan.argv, directory)
-        answer = self.observer.run_wrapped(wrapped.argv, wrapped.clean)
+        answer = self.observer.run_wrapped(wrapped.argv, wrapped.clean, place)
         parsed = profiler.parse(wrapped.recording, answer.stderr, answer.window_ns)
         profile = trim_stacks(parsed, None)
         covers = "process" if profile.covers == "sequence" else profile.covers
@@ -322,8 +330,11 @@ def schedule_alone(prepared: Prepared, time_: ProcessTime) -> Schedule:
     return Schedule(tuple(runs), least_s, budget.total_s)
 
 
-def schedule_pairs(prepared: Prepared, times: list[ProcessTime]) -> Schedule:
-    """Plan a comparison. It ends at the first analysis that decides, so this is the most."""
+def schedule_pairs(prepared: Prepared, times: list[ProcessTime], *, shared: bool) -> Schedule:
+    """Plan a comparison, of sides that share a core or alternate.
+
+    It ends at the first analysis that decides, so this is the most.
+    """
     budget_s, planned = prepared.budget_s, prepared.pair_counts
     pair_s = sum(time_.process_s(PAIR_S) for time_ in times)
     profiles = []
@@ -337,18 +348,24 @@ def schedule_pairs(prepared: Prepared, times: list[ProcessTime]) -> Schedule:
     words = f"{planned[0]} to {pairs} pairs × {pair_s:.1f} s"
     runs = [PlannedRuns("timed", pairs, pair_s, words), *profiles]
     least_s = planned[0] * pair_s + sum(each.seconds for each in profiles)
-    return Schedule((*runs, *_brick_runs(prepared, times)), least_s, budget_s)
+    return Schedule((*runs, *_brick_runs(prepared, times, shared=shared)), least_s, budget_s)
 
 
-def _brick_runs(prepared: Prepared, times: Sequence[ProcessTime]) -> list[PlannedRuns]:
+def brick_run_s(budget: Budget, *, gated: bool, shared: bool) -> float:
+    """Return how long one process generates with its bricks clocked, in time of its own."""
+    return budget.process_s(GATED_BRICKS_PART if gated and not shared else BRICKS_PART)
+
+
+def _brick_runs(
+    prepared: Prepared, times: Sequence[ProcessTime], *, shared: bool = False
+) -> list[PlannedRuns]:
     """Plan the processes whose bricks are clocked: none if that is not asked for."""
     is_gated = bool(prepared.head.workload.thresholds.bricks)
     repeats = all(time_.repeats for time_ in times)
     if not repeats or not (is_gated or prepared.show_bricks):
         return []
-    part = GATED_BRICKS_PART if is_gated else BRICKS_PART
     count = GATED_BRICK_RUNS if is_gated else SHOWN_BRICK_RUNS
-    seconds = Budget(prepared.budget_s).process_s(part)
+    seconds = brick_run_s(Budget(prepared.budget_s), gated=is_gated, shared=shared)
     each_s = sum(time_.process_s(seconds) for time_ in times)
     return [PlannedRuns("bricks", count, each_s, f"bricks {count * each_s:.0f} s")]
 

@@ -42,6 +42,20 @@ def test_record_of_a_brick_within_another(clock: FakeClock) -> None:
     assert [(thread.self_ns, thread.calls) for thread in recorded.lanes] == [(300, 4)]
 
 
+def test_own_times_between_calls_within_are_cut_to_the_fastest_quarter(clock: FakeClock) -> None:
+    with BrickProfiler(clock=clock) as profiler:
+        for own_ns in (30, 20, 5_000, 20, 25):
+            with brick("FeedForward"):
+                clock.pass_(own_ns)
+                with brick("Activation"):
+                    clock.pass_(own_ns * 10)
+        with brick("FeedForward"):
+            clock.pass_(7)
+    block, leaf = (by_name(profiler.recorded())[name] for name in ("FeedForward", "Activation"))
+    assert (block.self_ns, block.typical_ns) == (5_102, 5 * 20 + 7)
+    assert leaf.typical_ns is None
+
+
 def test_rows_are_split_by_name_layer_and_phase(clock: FakeClock) -> None:
     with BrickProfiler(clock=clock) as profiler:
         profiler.phase = "prefill"

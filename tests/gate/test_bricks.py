@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 
 from pytest_flamegate.bricks.record import BrickRun, ThreadTotals
 from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import encode_json, encode_plain
 from pytest_flamegate.gate import ErrorRates, Signal, Verdict, headline, verdict_document
 from pytest_flamegate.gate.brick_costs import (
@@ -24,6 +25,9 @@ from pytest_flamegate.gate.brick_costs import (
 )
 from pytest_flamegate.gate.bricks import RESOLUTION_SD, JudgedBricks, judge_bricks
 from pytest_flamegate.gate.statistics import Estimate, welch
+from pytest_flamegate.observe.observation import Block
+from pytest_flamegate.receipt.types import Evidence
+from tests import made
 from tests.gate.bricked import CALLS, SPREAD, allowing, brick_runs, drawn, make_brick_run, row
 from tests.gate.factory import (
     QUIET,
@@ -406,6 +410,46 @@ def test_without_a_comparison_only_a_call_over_its_budget_decides(
     empty = judge_stored(None, evidence(bricks=()), BOTH)
     assert empty.verdict == "no_baseline"
     assert "E_NO_BRICKS" in codes(empty)
+
+
+WEATHER = drawn(Random(3), 0.1)
+"""The speed of the core during each pair."""
+
+
+def on_one_core(
+    bricks: tuple[BrickRun, ...], own_part: float = 0.5, *, shares_core: bool = True
+) -> Evidence:
+    wall_ns = 1_000_000
+    interval = Interval(wall_ns, wall_ns // 2, round((1 - own_part) * wall_ns))
+    block = Block(interval, ((wall_ns,),))
+    runs = [
+        made.run("bricks", each.pid, blocks=(block,), pair=number, cpu=0, shares_core=shares_core)
+        for number, each in enumerate(bricks)
+    ]
+    plain = evidence(bricks=bricks)
+    return replace(plain, runs=(*plain.runs, *runs))
+
+
+@pytest.mark.parametrize(("by", "decision"), [(1.0, "pass"), (1.1, "regressed")])
+def test_bricks_of_a_pair_met_the_same_weather(by: float, decision: str) -> None:
+    old = brick_runs(COSTS, WEATHER, first_pid=800)
+    new = brick_runs(COSTS, [by * each for each in WEATHER])
+    allowed = allowing(RmsNorm=(None, 5.0))
+    for shares_core in (True, False):
+        base, head = (on_one_core(each, shares_core=shares_core) for each in (old, new))
+        signal = only(judge_bricks(base, head, allowed, RATES, drift_sd=0.0))
+        assert signal.decision == (decision if shares_core else "inconclusive")
+
+
+def test_calls_longer_than_a_slice_leave_out_the_part_of_the_other_side() -> None:
+    """Each call of the head was interrupted; the base's bricks had most of the core."""
+    old = on_one_core(brick_runs({"FeedForward": 4000.0}, first_pid=800), 0.8)
+    new = on_one_core(brick_runs({"FeedForward": 6400.0}), 0.5)
+    found = judge_bricks(old, new, allowing(FeedForward=(3300.0, 5.0)), RATES, drift_sd=0.0)
+    growth, call = found.signals
+    assert (growth.decision, call.decision) == ("pass", "pass")
+    assert growth.change_pct == pytest.approx(0.0, abs=0.01)
+    assert call.current == pytest.approx(3200.0, rel=0.01)
 
 
 def test_pairs_judge_bricks_of_both_sides() -> None:

@@ -5,10 +5,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.bricks import brick
 from pytest_flamegate.core import clocks, process_system
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import FlamegateError
@@ -106,6 +108,21 @@ def test_two_programs_share_a_core(tmp_path: Path) -> None:
     for run in (*sides[0].runs, *sides[1].runs):
         assert run.shares_core
         assert run.blocks[0].decode is not None
+
+
+def test_bricks_of_both_sides_are_clocked_at_the_same_time(tmp_path: Path) -> None:
+    def marked(prompt: str, max_tokens: int) -> Iterator[int]:
+        for token in busy(prompt, max_tokens):
+            with brick("LmHead"):
+                yield token
+
+    sides = [forked(tmp_path, marked) for _ in range(2)]
+    both = PairObserver(sides[0], sides[1])
+    both.run_both([partial(side.run_bricks, 0.05) for side in sides], 3)
+    for side in sides:
+        (run,) = side.runs
+        assert (run.role, run.pair, run.shares_core) == ("bricks", 3, True)
+        assert sum(block.interval.run_delay_ns or 0 for block in run.blocks) > 0
 
 
 def test_an_engine_that_waits_alternates(tmp_path: Path) -> None:

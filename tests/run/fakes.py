@@ -21,7 +21,7 @@ from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.observe.engine_process import ProcessTime
+from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace
 from pytest_flamegate.observe.observation import Observation, Run
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile.model import Profile
@@ -196,12 +196,15 @@ class FakeObserver:
         self.runs = (*self.runs, run)
         return run
 
-    def run_profiled(self, seconds: float, attach: Any) -> tuple[Run, Profile]:
+    def run_profiled(
+        self, seconds: float, attach: Any, place: RunPlace = ALONE
+    ) -> tuple[Run, Profile]:
         run, profile = self._process("profiled")
+        run = replace(run, pair=place.pair, cpu=place.cpu, shares_core=place.shares_core)
         self.runs = (*self.runs, run)
         return run, profile
 
-    def run_bricks(self, seconds: float) -> Any:
+    def run_bricks(self, seconds: float, place: RunPlace = ALONE) -> Any:
         self.world.now_s += 2.0
         self.world.started.append("bricks")
         self.world.on_process("bricks")
@@ -232,6 +235,11 @@ class FakePairs:
     base: FakeObserver
     head: FakeObserver
     pairs: int = 0
+    shares_core: ClassVar[bool] = False
+
+    def run_both(self, calls: Sequence[Callable[[RunPlace], object]], number: int) -> None:
+        for call in calls:
+            call(RunPlace(number, 0, shares_core=self.shares_core))
 
     def pair(self) -> None:
         self.base.is_base = True

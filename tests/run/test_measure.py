@@ -162,6 +162,24 @@ def test_an_engine_without_marks_is_a_note_or_an_error(world: World) -> None:
 # Two sides
 
 
+def test_both_sides_are_profiled_and_their_bricks_clocked_in_pairs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_measure, "measure_bandwidth", lambda threads: None)
+    found, (alternating,) = run(paired(thresholds=BRICKS))
+    monkeypatch.setattr(fakes.FakePairs, "shares_core", True)
+    found, (sharing,) = run(paired(thresholds=BRICKS))
+    # Bricks of two sides on one core differ by so little that less time is enough.
+    assert ("bricks 31 s" in alternating, "bricks 14 s" in sharing) == (True, True)
+    numbers = [
+        [run.pair for run in side.observation.runs if run.role == "profiled"]
+        for side in found.sides
+    ]
+    assert numbers[0] == numbers[1] == [*range(len(numbers[0]))]
+    assert all(run.shares_core for run in found.sides[0].observation.profiled)
+    assert [len(side.bricks) for side in found.sides] == [5, 5]
+
+
 def test_pairs_end_at_the_first_analysis_that_decides(world: World) -> None:
     world.token_ns = round(1.3 * fakes.TOKEN_NS)
     found, (line,) = run(paired())

@@ -134,6 +134,8 @@ def _problem(row: record.BrickTotals, *, nested: bool) -> str | None:
     ends = (record.find_bucket(row.min_ns), record.find_bucket(row.max_ns))
     if ends != (min(numbers), max(numbers)):
         return "has a shortest or longest call outside its durations"
+    if row.typical_ns is not None and row.typical_ns > row.self_ns:
+        return f"has typical calls of {row.typical_ns:,} ns in {row.self_ns:,} ns of own time"
     if row.total_ns > most or (not nested and row.total_ns < max(least, row.self_ns)):
         return f"took {row.total_ns:,} ns, but its calls add up to {least:,} to {most:,} ns"
     return None

@@ -104,8 +104,8 @@ def _check_commit(case: Submission) -> Iterator[str]:
 def _check_sharing(case: Submission) -> Iterator[str]:
     # What the other side used is left out of the rate, so a run alone would look faster.
     for run in case.evidence.runs:
-        paired = case.evidence.side is not None and run.role == "timed" and run.pair is not None
-        if run.shares_core and not (paired and run.cpu is not None):
+        is_alone = None in (case.evidence.side, run.pair, run.cpu) or run.role == "traced"
+        if run.shares_core and is_alone:
             yield f"Process {run.pid} shared its core, but belongs to no pair on one core."
 
 
