@@ -1,157 +1,195 @@
-"""How often gates are wrong and how long they take: ours and its neighbours, on the same pairs.
+"""How often the gate is wrong and how long it takes, on pairs that share a core.
 
-    python -m benchmarks.gate_power [FILE ...] [--centred] [--markdown]
+    python -m benchmarks.gate_power [--markdown] [--peers] [--rates] [FILE ...]
 
-FILE holds pairs kept by `pair_streams.py`, packed or not; without one, those beside this
-program are taken. Nothing is measured: the same files give the same tables, in about a minute.
-With few pairs a cell, the measured effect of the injected work is off by chance, and so are all
-figures drawn from it: `--centred` removes that error, and leaves the spread.
+FILE holds pairs kept by `pair_streams.py`; without one, `data/shared-WORKLOAD-DATE.jsonl.gz` are
+taken. Nothing is measured, so the same files give the same tables. Gates are drawn from the
+pairs of unchanged code in blocks, with the sides exchanged at random. "Slower by τ" is the same
+code with head's times multiplied: computed, so it shows the decision on this noise, and not that
+the clock sees a real change. ``--peers`` adds the time to find 3 %, next to other methods on the
+same processes, and ``--rates`` prints the error rates that verdicts state without a calibration
+(``STORED_REPLAYS`` in gate/calibration.py).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
+import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import claims
-from benchmarks.claims import Claim, Replays
-from benchmarks.ours import PAIRS_BUDGET_S, flamegate
-from benchmarks.peers import (
-    SLOW_DRAWS,
-    Missing,
-    inference_doctor,
-    installed,
-    perfguard,
-    pytest_benchmark,
-    versions,
-)
-from benchmarks.replay import CONFIDENCE, DRAWS, ENOUGH, Method, replay
-from benchmarks.shown import in_detail, loads, measured, said, to_power
-from benchmarks.streams import Cell, Pair, cells, centred, read
-from benchmarks.tables import as_markdown, as_text, bullets, percent
-from benchmarks.textbook import mann_whitney_fixed, mann_whitney_peeking, welch_fixed, welch_peeking
-from benchmarks.time_to_power import DRAWS as POWER_DRAWS
-from benchmarks.time_to_power import SIZES, Needed, growing, needed
+from benchmarks.ours import within_budget
+from benchmarks.peers import Missing
+from benchmarks.replay import Replay, replay
+from benchmarks.streams import Pair, cells, read
+from benchmarks.tables import Table, as_markdown, as_text, bullets, percent
+from benchmarks.time_to_power import growing, needed, sooner, to_power
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.gate import FIRST_ANALYSES
+from pytest_flamegate.gate.calibration import ResampledPairs, StoredReplays
+from pytest_flamegate.run.calibration import plan_for
+from pytest_flamegate.run.processes import PAIRS_SHARE
 
 DATA = Path(__file__).parent / "data"
-OURS = (5.0, 2.0)
-"""Thresholds that promises were made for, in percent."""
+LONG_BUDGET_S = 110.0
+"""Seconds that the documents advise for thresholds below 5 % on a busy machine."""
 POWER_AT = 3.0
 """The slowdown, in percent, by which the time to 95 % power is compared."""
-TEXTBOOK = 10
-"""Processes a side of the tests without interim analyses: benchstat's minimum."""
+_ROBUST = 1.4826
+"""The standard deviation of a normal distribution over its median absolute deviation."""
+
+Streams = Mapping[tuple[str, str], Sequence[Pair]]
+"""The pairs of unchanged code of each workload and load."""
 
 
-def methods() -> tuple[list[Method], list[Missing]]:
-    """Return the replayed methods, ours first, and which peers are not installed."""
-    return installed(
-        *map(flamegate, OURS),
-        pytest_benchmark("mean:5%"),
-        pytest_benchmark("min:5%"),
-        perfguard(),
-        inference_doctor(5.0),
-        welch_fixed(TEXTBOOK),
-        welch_peeking(FIRST_ANALYSES[-1]),
-        mann_whitney_fixed(TEXTBOOK),
-        mann_whitney_peeking(FIRST_ANALYSES[-1]),
-    )
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The most that a gate may err (0 to 1) and take (median seconds; without a load, with one)."""
+
+    alarms: float
+    misses: float
+    quiet_s: float
+    loaded_s: float
 
 
-def power_streams(
-    found: Mapping[Cell, Sequence[Pair]],
-) -> Iterator[tuple[str, Sequence[Pair], Sequence[Pair]]]:
-    """Yield the cells of the comparison: the name, unchanged pairs, and pairs slowed by 3 %.
+GOALS = {
+    5.0: Goal(0.0, 0.01, 12.0, 25.0),
+    2.0: Goal(0.0, 0.01, 15.0, 40.0),
+    1.0: Goal(0.005, 0.02, 30.0, 75.0),
+}
+"""By threshold in percent. No alarm in 1,000 drawn gates stands for none in 300 measured ones."""
+OPEN_QUIET, OPEN_LOADED = 0.02, 0.05
 
-    Last come the most pairs of unchanged code, followed without a break, with head's times
-    multiplied: not real work, but nearest to processes that are started one after the other.
-    """
-    for load in loads(found):
-        same, slower = found.get((load, 0.0)), found.get((load, POWER_AT))
-        if same and slower:
-            yield load, same, slower
-    load, same = max(
-        ((load, pairs) for (load, effect), pairs in found.items() if effect == 0.0),
-        key=lambda item: len(item[1]),
-        default=("", []),
-    )
-    if len(same) >= ENOUGH:
-        yield (
-            f"{load}, multiplied",
-            same,
-            [pair.slowed(1.0 + POWER_AT / 100.0, POWER_AT) for pair in same],
+
+def load_streams(paths: Sequence[Path]) -> Streams:
+    """Return the pairs of files named ``shared-WORKLOAD-DATE``, those of several dates joined."""
+    streams: dict[tuple[str, str], list[Pair]] = {}
+    for path in paths:
+        workload = path.name.split("-")[1]
+        for (load, effect_pct), pairs in cells(read([path])).items():
+            if effect_pct == 0.0:
+                streams.setdefault((workload, load), []).extend(pairs)
+    return streams
+
+
+def stored_streams() -> Streams:
+    """Return the pairs that are kept beside this program."""
+    return load_streams(sorted(DATA.glob("shared-*.jsonl.gz")))
+
+
+def noise(streams: Streams) -> Table:
+    """Return how far pairs of the same code differ."""
+    rows = []
+    for (workload, load), pairs in streams.items():
+        found = [100.0 * pair.difference for pair in pairs]
+        middle = statistics.median(found)
+        robust = _ROBUST * statistics.median(abs(each - middle) for each in found)
+        rows.append(
+            (
+                f"{workload}, {load}",
+                str(len(pairs)),
+                f"{statistics.stdev(found):.2f}",
+                f"{robust:.2f}",
+                str(sum(abs(each) > 5.0 for each in found)),
+                f"{statistics.fmean(pair.took_s for pair in pairs):.1f}",
+            )
         )
+    head = ("pairs of the same code", "pairs", "sd, %", "robust sd, %", "beyond 5 %", "s a pair")
+    return Table("How far the same code differs", head, tuple(rows))
 
 
-def promised(
-    found: Mapping[Cell, Sequence[Pair]],
-    replays: Mapping[str, Replays],
-    needs: Mapping[str, Sequence[Needed | Missing]],
-) -> list[Claim]:
-    """Return every promise with its result."""
-    five, two = map(flamegate, OURS)
-    wide, narrow = replays[five.name], replays[two.name]
-    above = [effect for _, effect in found if effect >= 2.0]
-    return [
-        claims.alarms_proven("τ = 5 %", claims.unchanged(five, found)),
-        claims.misses("τ = 5 %", wide, 5.0, 10.0, 0.01),
-        claims.median_time("τ = 5 %", wide, claims.MIXED, (0.0, 5.0, 10.0), 30.0),
-        claims.median_time("τ = 5 %", wide, claims.QUIET, (0.0, 5.0, 10.0), 15.0),
-        claims.alarms_seen("τ = 2 %", narrow, claims.unchanged(two, found)),
-        claims.misses("τ = 2 %", narrow, 2.0, max(above, default=2.0), 0.02),
-        claims.median_time("τ = 2 %", narrow, None, [e for _, e in found], 60.0),
-        *(
-            claims.sooner(load, POWER_AT, [n for n in of if isinstance(n, Needed)])
-            for load, of in needs.items()
-        ),
-    ]
+def decisions(streams: Streams) -> Table:
+    """Return what the gate answers: to unchanged code, and to code slower by the threshold."""
+    rows = []
+    for (workload, load), pairs in streams.items():
+        for drop_pct, goal in GOALS.items():
+            for budget_s in (COMPARE_BUDGET_S, LONG_BUDGET_S):
+                method = within_budget(drop_pct, budget_s)
+                same = replay(method, pairs)
+                slower = replay(method, pairs, slower_pct=drop_pct)
+                rows.append(
+                    (
+                        f"{workload}, {load}, τ = {drop_pct:g} %",
+                        f"{budget_s:g} s",
+                        percent(same.rate("regressed")),
+                        percent(same.rate("inconclusive")),
+                        f"{same.median_s:.0f}",
+                        percent(slower.rate("pass", "improved")),
+                        percent(slower.rate("inconclusive")),
+                        f"{slower.median_s:.0f}",
+                        ", ".join(missed(goal, load, same, slower)) or "met",
+                    )
+                )
+    head = (
+        "in % of the gates", "budget", "same: alarms", "same: open", "s",
+        "slower by τ: passed", "slower by τ: open", "s", "goal",
+    )  # fmt: skip
+    return Table("What the gate answers", head, tuple(rows))
 
 
-def notes(pairs: Sequence[Pair], *, moved: bool) -> list[str]:
-    """Return the date, machine and method of the measurement."""
-    first, last = (
-        datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        for at_s in (min(p.at_s for p in pairs), max(p.at_s for p in pairs))
-    )
-    return [
-        f"{len(pairs)} pairs of the embedded passage, measured {first} to {last}.",
-        f"Replayed on {cpu()}, {os.cpu_count()} cores, Python {platform.python_version()}.",
-        f"Peers decide by their own code: {', '.join(versions())}.",
-        f"A cell's gates share no pair where it gives {ENOUGH} of them; else {DRAWS} gates are "
-        f"drawn from it in blocks of pairs ({SLOW_DRAWS} for pytest-perfguard and "
-        "inference-doctor), and for unchanged code the sides are exchanged at random.",
-        "Each cell's mean was moved to the work injected (head's times multiplied)."
-        if moved
-        else "The pairs are as measured: a cell's mean is off by chance, see its standard error.",
-        f"flamegate stops after {PAIRS_BUDGET_S:g} s of pairs, as it does by default if it also "
-        "profiles; the others have no limit.",
-        "Seconds are those that the processes took, start and warm-up included; a stored base "
-        "costs none. The spans are over all injected work.",
-        "The textbook tests and inference-doctor get the base of one pair and the head of the "
-        "next: processes that alternate. Pairs of one cell were measured in turn with those of "
-        "all others, so what drifts over minutes is in their spread; “multiplied” is without it.",
-        "pytest-benchmark gets the base of the pair just before, not one of another day.",
-        f"To 95 % power: {POWER_DRAWS} gates are drawn (or fewer, where one takes long), and at "
-        f"most {SIZES[-1]} pairs, or processes a side, were tried. (!): more than 1 % false "
-        f"alarms, with {percent(CONFIDENCE)} % confidence. “Of our pairs” is a test's arithmetic "
-        "on processes that took turns; it is shown, and is no peer.",
-    ]
+def missed(goal: Goal, load: str, same: Replay, slower: Replay) -> list[str]:
+    """Return which parts of a goal are missed."""
+    quiet = load == "quiet"
+    is_open = max(same.rate("inconclusive"), slower.rate("inconclusive"))
+    parts = {
+        "alarms": same.rate("regressed") <= goal.alarms,
+        "misses": slower.rate("pass", "improved") <= goal.misses,
+        "open": is_open <= (OPEN_QUIET if quiet else OPEN_LOADED),
+        "time": max(same.median_s, slower.median_s) <= (goal.quiet_s if quiet else goal.loaded_s),
+    }
+    return [f"{name} missed" for name, met in parts.items() if not met]
 
 
-def cpu() -> str:
-    """Return the name of this machine's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+ENGINES = {
+    "passage": ("embedded", "the embedded model"),
+    "program": ("command", "a C program"),
+    "smol": ("python", "SmolLM2 in xllamacpp"),
+    "server": ("openai", "a server of SmolLM2"),
+}
+"""The engine of each workload, and its name in a sentence."""
+
+
+def replays_by_engine(streams: Streams) -> dict[str, StoredReplays]:
+    """Return the errors that the package's own replay makes; the worse load counts."""
+    found = {}
+    for workload in dict.fromkeys(workload for workload, _ in streams):
+        engine, words = ENGINES[workload]
+        pools = [pairs for (name, _), pairs in streams.items() if name == workload]
+        errors = dict.fromkeys(GOALS, (0, 0))
+        for pairs in pools:
+            pair_s = statistics.fmean(pair.took_s for pair in pairs)
+            plan = plan_for(COMPARE_BUDGET_S, pair_s, PAIRS_SHARE)
+            drawn = ResampledPairs.draw([pair.difference for pair in pairs], plan.pairs)
+            for drop_pct, (alarms, misses) in errors.items():
+                rates = drawn.rates(drop_pct, plan)
+                errors[drop_pct] = (
+                    max(alarms, rates.false_alarm.failures),
+                    max(misses, rates.miss.failures),
+                )
+        days = sorted(
+            datetime.fromtimestamp(pair.at_s, UTC).date().isoformat()
+            for pairs in pools
+            for pair in pairs
+        )
+        dates = " to ".join(dict.fromkeys((days[0], days[-1])))
+        found[engine] = StoredReplays(words, len(days), dates, errors)
+    return found
+
+
+def compare_with_peers(streams: Streams) -> tuple[list[Table], list[str]]:
+    """Return each method's cost of finding 3 %, and whether ours is a tenth of the best peer's."""
+    tables, claims = [], []
+    for (workload, load), pairs in streams.items():
+        name = f"{workload}, {load}"
+        slower = [pair.slowed(1.0 + POWER_AT / 100.0, POWER_AT) for pair in pairs]
+        found = [needed(method, pairs, slower) for method in growing(2.0)]
+        tables.append(to_power(name, POWER_AT, found))
+        measured = [each for each in found if not isinstance(each, Missing)]
+        claims.append(f"{name}: {sooner(measured)}")
+    return tables, claims
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -159,38 +197,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE")
     parser.add_argument("--markdown", action="store_true", help="for the documentation")
-    parser.add_argument(
-        "--centred",
-        action="store_true",
-        help="multiply head's times so that the mean of each cell shows the work injected",
-    )
+    parser.add_argument("--peers", action="store_true", help="the time to find 3 %%, in minutes")
+    parser.add_argument("--rates", action="store_true", help="print STORED_REPLAYS instead")
     asked = parser.parse_args(argv)
     try:
-        pairs = read(asked.files or sorted(DATA.glob("pairs-*.jsonl*")))
+        streams = load_streams(asked.files) if asked.files else stored_streams()
     except FlamegateError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    shown = found = cells(pairs)
-    if asked.centred:
-        found = {cell: centred(of) if cell[1] and len(of) > 1 else of for cell, of in found.items()}
-    have, absent = methods()
-    replays = {
-        method.name: {cell: replay(method, of) for cell, of in found.items()} for method in have
-    }
-    needs = {
-        name: [needed(method, same, slower) for method in growing(OURS[1])]
-        for name, same, slower in power_streams(found)
-    }
+    if asked.rates:
+        print(
+            *(f"{name!r}: {each}," for name, each in replays_by_engine(streams).items()), sep="\n"
+        )
+        return 0
     show = as_markdown if asked.markdown else as_text
-    ours = [flamegate(drop_pct).name for drop_pct in OURS]
-    parts = [
-        bullets(notes(pairs, moved=asked.centred)),
-        bullets([str(claim) for claim in promised(found, replays, needs)]),
-        show(measured(shown)),
-        *(show(said(load, replays, absent)) for load in loads(found)),
-        *(show(to_power(name, POWER_AT, of)) for name, of in needs.items()),
-        *(show(in_detail(name, replays[name])) for name in ours),
-    ]
+    parts = [show(noise(streams)), show(decisions(streams))]
+    if asked.peers:
+        tables, claims = compare_with_peers(streams)
+        parts += [bullets(claims), *map(show, tables)]
     print("\n\n".join(parts))
     return 0
 

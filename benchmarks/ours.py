@@ -13,7 +13,7 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
 from pytest_flamegate.gate.rule import log_time_of_drop
-from pytest_flamegate.run.processes import PAIRS_SHARE
+from pytest_flamegate.run.processes import PAIRS_SHARE, plan_pair_counts
 
 PAIRS_BUDGET_S = COMPARE_BUDGET_S * PAIRS_SHARE
 """Seconds that a comparison spends on pairs by default, if it also profiles."""
@@ -39,6 +39,11 @@ def flamegate(
         return Outcome(last.verdict.decision, last.pairs, ends_s[last.pairs - 1])
 
     return Method(f"flamegate, τ = {drop_pct:g} %", analyses[-1], judge)
+
+
+def within_budget(drop_pct: float, budget_s: float) -> Method:
+    """Return the gate under ``--flamegate-budget=BUDGET_S``, if it also profiles."""
+    return flamegate(drop_pct, plan_pair_counts(budget_s), PAIRS_SHARE * budget_s)
 
 
 def flamegate_up_to(drop_pct: float, most: int) -> Method:

@@ -6,9 +6,10 @@
     python -m benchmarks.pair_streams FILE --workload smol --model PATH --pairs 100
 
 ``passage`` is the embedded model, ``program`` a C program that streams through 4 MB of weights,
-``smol`` a GGUF model in xllamacpp. One JSON line a pair goes to FILE (appended): the effect in
-percent of the whole, the load beside it, seconds it took, and for both sides quiet and CPU seconds
-per token and the wall seconds of each 16 tokens. `gate_power.py` replays them.
+``smol`` a GGUF model in xllamacpp, ``server`` the same model behind its HTTP server. One JSON line
+a pair goes to FILE (appended): the effect in percent of the whole, the load beside it, seconds it
+took, and for both sides quiet and CPU seconds per token and the wall seconds of each 16 tokens.
+`gate_power.py` replays them.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
+from benchmarks.engine_rates import SERVER
 from benchmarks.engine_slower import ENGINE, TOKENS
 from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.engines import engine
@@ -39,6 +42,7 @@ from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 
 EFFECTS_PCT = (0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
+WORKLOADS = ("passage", "program", "smol", "server")
 LOADS = ("quiet", "same core", "other core", "mixed")
 FRAME = "ternary_gemv"
 SHARE = 0.8
@@ -153,6 +157,18 @@ def smol(directory: Path, extra_pct: float) -> Observer:
     return Observer(workload, engine("python").plan(workload, None))
 
 
+def server(directory: Path, extra_pct: float) -> Observer:
+    """Return the observer of a real model's server; it is only measured with itself."""
+    if extra_pct:
+        raise SystemExit("There is no slower server: use --pairs.")
+    model = (directory / "model.txt").read_text().strip()
+    workload = Workload(
+        "server", "openai", "Once upon a time", TOKENS, "benchmark", directory, model=model,
+        options=MappingProxyType({"serve": (sys.executable, str(SERVER), "{model}", "{port}")}),
+    )  # fmt: skip
+    return Observer(workload, engine("openai").plan(workload, Path(model)))
+
+
 def observer(extra_pct: float) -> PairObserver:
     """Return an observer of the passage against itself with ``extra_pct`` % more work in all."""
     passage = next(w for w in embedded_workloads(Path()) if w.name == "passage")
@@ -184,7 +200,7 @@ def pair_observer(workload: str, directory: Path, effect_pct: float) -> PairObse
     """Return the observer of one pair of the workload."""
     if workload == "passage":
         return observer(effect_pct)
-    make = program if workload == "program" else smol
+    make = {"program": program, "smol": smol, "server": server}[workload]
     return PairObserver(make(directory, 0.0), make(directory, effect_pct))
 
 
@@ -208,8 +224,8 @@ def main() -> None:
     """Append to the file until all is measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--workload", choices=("passage", "program", "smol"), default="passage")
-    parser.add_argument("--model", type=Path, help="the GGUF file of smol")
+    parser.add_argument("--workload", choices=WORKLOADS, default="passage")
+    parser.add_argument("--model", type=Path, help="the GGUF file of smol and server")
     parser.add_argument("--pairs", type=int, default=0, help="of the same code, without a load")
     parser.add_argument("--busy", action="store_true", help="other work runs beside --pairs")
     parser.add_argument("--rounds", type=int, default=0, help="of every effect under every load")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,6 @@ from pytest_flamegate.gate import statistics as gate_statistics
 
 Decision = Literal["regressed", "pass", "improved", "inconclusive"]
 
-ENOUGH = 100
-"""Gates that share no pair; if a cell gives fewer, its pairs are drawn in blocks instead."""
 DRAWS = 1000
 BLOCK = 5
 """Pairs drawn together, so that drift over seconds stays in the draws."""
@@ -35,7 +32,7 @@ class Outcome:
 class Method:
     """A way of deciding. ``judge`` gets ``most`` pairs in order and may use fewer.
 
-    ``draws`` is how many gates are drawn if they cannot be had without sharing pairs.
+    ``draws`` is how many gates are drawn.
     ``part`` is how much of each pair it measures: a half where it takes one process of each.
     """
 
@@ -48,10 +45,9 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A method's answers on one cell. ``drawn``: from drawn blocks, not from gates in order."""
+    """A method's answers on one cell."""
 
     outcomes: tuple[Outcome, ...]
-    drawn: bool
 
     def rate(self, *decisions: Decision) -> float:
         """Return the share (0 to 1) of gates that said one of ``decisions``."""
@@ -61,30 +57,6 @@ class Replay:
     def median_s(self) -> float:
         """Median seconds of a gate."""
         return median(each.took_s for each in self.outcomes)
-
-    @property
-    def median_pairs(self) -> float:
-        """Median pairs of a gate."""
-        return median(each.pairs for each in self.outcomes)
-
-    def quantile_s(self, part: float) -> float:
-        """Return the seconds within which ``part`` (0 to 1) of the gates had ended."""
-        ordered = sorted(each.took_s for each in self.outcomes)
-        return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)]
-
-
-def in_order(method: Method, pairs: Sequence[Pair]) -> tuple[Outcome, ...]:
-    """Return the gates that follow each other through ``pairs`` and share none.
-
-    The last pairs are left out if they might not suffice: a gate that ended early because
-    they did would count too often.
-    """
-    found: list[Outcome] = []
-    start = 0
-    while start + method.most <= len(pairs):
-        found.append(method.judge(pairs[start : start + method.most]))
-        start += found[-1].pairs
-    return tuple(found)
 
 
 def drawn(pairs: Sequence[Pair], size: int, count: int) -> Iterator[list[Pair]]:
@@ -106,17 +78,20 @@ def drawn(pairs: Sequence[Pair], size: int, count: int) -> Iterator[list[Pair]]:
         ]
 
 
-def replay(method: Method, pairs: Sequence[Pair]) -> Replay:
-    """Return the answers of ``method`` on the pairs of a cell: in order if they are enough."""
-    if len(pairs) >= ENOUGH and len(found := in_order(method, pairs)) >= ENOUGH:
-        return Replay(found, drawn=False)
-    return by_draws(method, pairs, method.draws)
+def replay(method: Method, pairs: Sequence[Pair], *, slower_pct: float = 0.0) -> Replay:
+    """Return the answers of ``method`` on samples drawn from ``pairs``.
 
-
-def by_draws(method: Method, pairs: Sequence[Pair], count: int) -> Replay:
-    """Return the answers of ``method`` on ``count`` samples drawn from the pairs of a cell."""
-    samples = drawn(pairs, method.most, count)
-    return Replay(tuple(method.judge(sample) for sample in samples), drawn=True)
+    ``slower_pct`` lowers head's rate by so many percent, after the sides were exchanged.
+    """
+    factor = 1.0 / (1.0 - slower_pct / 100.0)
+    return Replay(
+        tuple(
+            method.judge(
+                [pair.slowed(factor, slower_pct) for pair in sample] if slower_pct else sample
+            )
+            for sample in drawn(pairs, method.most, method.draws)
+        )
+    )
 
 
 def clopper_pearson_upper(hits: int, trials: int, confidence: float = CONFIDENCE) -> float:

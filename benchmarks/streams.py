@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_flamegate.core.errors import UsageError, system_errors
-from pytest_flamegate.gate.pairs import trimmed_mean
 
 Cell = tuple[str, float]
 """A load and the extra work beside it, in percent of the whole."""
@@ -32,7 +31,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two fresh processes that took turns: without and with ``effect_pct`` % more work.
+    """Two fresh processes that shared a core: without and with ``effect_pct`` % more work.
 
     ``at_s`` is when they ended (seconds since 1970), ``took_s`` the duration of both together.
     """
@@ -92,23 +91,11 @@ def cells(pairs: Iterable[Pair]) -> dict[Cell, list[Pair]]:
 def apart(pairs: Sequence[Pair]) -> tuple[list[Process], list[Process]]:
     """Return the base of every first pair and the head of every second: a process at a time.
 
-    For methods that do not measure in pairs: the two of a pair took turns, so most of the
+    For methods that do not measure in pairs: the two of a pair shared a core, so most of the
     load on one was a load on the other. Two pairs give one process a side, and each of
     them costs half a pair.
     """
     return [pair.base for pair in pairs[::2]], [pair.head for pair in pairs[1::2]]
-
-
-def centred(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return a cell's pairs, head's times multiplied so that their mean shows the work injected.
-
-    The mean of a few pairs is off by chance; drawn from again and again it stays off. The
-    spread stays as it was measured.
-    """
-    effect_pct = pairs[0].effect_pct
-    shown = trimmed_mean([pair.difference for pair in pairs]).mean_diff
-    factor = (1.0 + effect_pct / 100.0) / math.exp(shown)
-    return [pair.slowed(factor, effect_pct) for pair in pairs]
 
 
 def _pair(line: str, where: str) -> Pair:

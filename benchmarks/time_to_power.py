@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 from typing import Literal
 
 from benchmarks.ours import flamegate_up_to
 from benchmarks.peers import Missing, inference_doctor
-from benchmarks.replay import Method, Replay, by_draws, clopper_pearson_lower
+from benchmarks.replay import Method, Replay, clopper_pearson_lower, replay
 from benchmarks.streams import Pair
+from benchmarks.tables import Table, percent
 from benchmarks.textbook import (
     mann_whitney_fixed,
     mann_whitney_peeking,
@@ -103,7 +104,7 @@ def needed(method: Growing, same: Sequence[Pair], slower: Sequence[Pair]) -> Nee
         at = method.at(sizes[middle])
         if isinstance(at, Missing):
             return Missing(method.name)
-        found[middle] = by_draws(at, slower, method.draws)
+        found[middle] = replay(replace(at, draws=method.draws), slower)
         if found[middle].rate("regressed") >= POWER:
             high = middle
         else:
@@ -112,7 +113,7 @@ def needed(method: Growing, same: Sequence[Pair], slower: Sequence[Pair]) -> Nee
     last = found[min(high, len(sizes) - 1)]
     at = method.at(most)
     assert isinstance(at, Method)
-    alarms = by_draws(at, same, method.draws)
+    alarms = replay(replace(at, draws=method.draws), same)
     count = sum(each.decision == "regressed" for each in alarms.outcomes)
     used = pairs_to_power(last)
     size = None if used is None else round(at.part * used)
@@ -130,8 +131,55 @@ def needed(method: Growing, same: Sequence[Pair], slower: Sequence[Pair]) -> Nee
     )
 
 
-def pairs_to_power(replay: Replay) -> int | None:
+def pairs_to_power(found: Replay) -> int | None:
     """Return within how many pairs 95 % of all gates had called it regressed; None: never."""
-    alarmed = sorted(each.pairs for each in replay.outcomes if each.decision == "regressed")
-    nth = -(-len(replay.outcomes) * round(100 * POWER) // 100)
+    alarmed = sorted(each.pairs for each in found.outcomes if each.decision == "regressed")
+    nth = -(-len(found.outcomes) * round(100 * POWER) // 100)
     return alarmed[nth - 1] if len(alarmed) >= nth else None
+
+
+FASTER = 10.0
+"""How many times sooner than the best peer the gate shall find a slowdown."""
+
+
+def sooner(needs: Sequence[Needed]) -> str:
+    """Say if ours takes at most a tenth of the best peer with ≤ 1 % false alarms."""
+    honest = [need for need in needs if need.honest]
+    mine_s = _least([need for need in honest if need.kind == "ours"])[0]
+    if mine_s is None:
+        return "MISSED (ours does not reach it with ≤ 1 % false alarms)"
+    peers = [need for need in honest if need.kind == "peer"]
+    best_s, name = _least(peers)
+    if best_s is not None:
+        word = "met" if best_s >= FASTER * mine_s else "MISSED"
+        return f"{word} ({mine_s:.0f} s against {best_s:.0f} s of {name}: 1/{best_s / mine_s:.1f})"
+    if not peers:
+        return f"not compared ({mine_s:.0f} s; no peer keeps to 1 % false alarms)"
+    tried_s = min(need.most_s for need in peers)
+    word = "met" if tried_s >= FASTER * mine_s else "MISSED"
+    return f"{word} ({mine_s:.0f} s; no peer with ≤ 1 % false alarms does in {tried_s:.0f} s)"
+
+
+def _least(needs: Sequence[Needed]) -> tuple[float | None, str]:
+    """Return the fewest seconds to 95 % power, and whose they are."""
+    reached = [(need.seconds, need.name) for need in needs if need.seconds is not None]
+    return min(reached) if reached else (None, "")
+
+
+def to_power(name: str, effect_pct: float, needs: Sequence[Needed | Missing]) -> Table:
+    """Return the pairs that each method needs to find a slowdown 95 times in 100."""
+
+    def row(need: Needed | Missing) -> tuple[str, ...]:
+        if isinstance(need, Missing):
+            return (need.name, "not installed", "–", "–", "–")
+        alarms = f"{percent(need.alarms)}{'' if need.honest else ' (!)'}"
+        size, seconds = f"> {need.most}", f"> {need.most_s:.0f}"
+        if need.size is not None and need.seconds is not None:
+            size, seconds = str(need.size), f"{need.seconds:.0f}"
+        return (need.name, size, seconds, percent(need.found), alarms)
+
+    return Table(
+        f"To 95 % power at {effect_pct:g} %: {name}",
+        ("method", "pairs, or processes a side", "s", "found %", "false alarms %"),
+        tuple(map(row, needs)),
+    )

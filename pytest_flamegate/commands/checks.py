@@ -25,7 +25,6 @@ from pytest_flamegate.gate.calibration import (
     FEW_POOL,
     LADDER,
     MIN_POOL,
-    count_alarms,
     describe_alarms,
     split_into_gates,
 )
@@ -38,7 +37,7 @@ from pytest_flamegate.run.calibration import (
     SupportedThresholds,
     append_gates,
     calibrate,
-    document,
+    count_alarms,
     find_supported_thresholds,
     load_ledger,
     store,
@@ -131,13 +130,13 @@ def _calibrate(
         1.0 if session.settings.profiler == "none" else PAIRS_SHARE,
     )
     artifacts = session.bench.store.artifacts
-    stored = store(artifacts, calibration, **document(found))
+    stored = store(artifacts, calibration)
     for warning in stored.warnings:
         session.progress.announce(warning)
     gates = split_into_gates(calibration.differences, drop_pct, found.plan)
     append_gates(artifacts, calibration, drop_pct, gates)
     known = load_ledger(artifacts, session.progress.announce)
-    bound = count_alarms(known, calibration.machine_id, workload.name, drop_pct)
+    bound = count_alarms(known, calibration, drop_pct)
     pool = calibration.differences
     few = f"; {FEW_POOL} or more say it better (--pairs)" if len(pool) < FEW_POOL else ""
     sd_pct, largest_pct = 100 * math.sqrt(variance(pool)), 100 * max(map(abs, pool))

@@ -34,6 +34,7 @@ from pytest_flamegate.gate.rule import (
     Reason,
     Signal,
     decide,
+    describe_rate_change,
     describe_us,
     detectable_change,
     rate_change_pct,
@@ -231,7 +232,9 @@ def _judge_growth(
         estimate = welch(first, second, 2.0 * sides.drift_variance)
     verdict = decide(estimate, math.log1p(allowed_pct / 100.0), sides.rates)
     logs = estimate.mean_diff, verdict.low, verdict.high
-    change, low, high = (_describe_growth(rate_change_pct(-log)) for log in logs)
+    change, low, high = (
+        describe_rate_change(rate_change_pct(-log), "more", "less") for log in logs
+    )
     costs = (
         f"{name} costs {describe_us(new.token_us_mean)} per token, was "
         f"{describe_us(old.token_us_mean)}: {change}, between {low} and {high}"
@@ -350,9 +353,3 @@ def _unjudged_reason(
             "events, and a brick that only holds others has none. Declare a budget for those.",
         )
     return None
-
-
-def _describe_growth(change_pct: float) -> str:
-    if abs(change_pct) < 0.05:
-        return "unchanged"
-    return f"{abs(change_pct):.1f} % {'more' if change_pct > 0.0 else 'less'}"

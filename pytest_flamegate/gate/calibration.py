@@ -9,13 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import impossible_figure, repeated_samples
-from pytest_flamegate.gate.pairs import due_analyses, interim_analyses, pair_rates, trimmed_mean
-from pytest_flamegate.gate.rule import RateDecision, decide, log_time_of_drop, rate_change_pct
+from pytest_flamegate.gate.pairs import (
+    FIRST_ANALYSES,
+    due_analyses,
+    interim_analyses,
+    pair_rates,
+    trimmed_mean,
+)
+from pytest_flamegate.gate.rule import (
+    RateDecision,
+    ReportedRates,
+    decide,
+    log_time_of_drop,
+    nominal_rates,
+    rate_change_pct,
+)
 from pytest_flamegate.gate.statistics import Count, Estimate, pct
 
 
@@ -41,7 +55,10 @@ class AaGate:
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """One gate as the ledger holds it. ``via`` says how it came to be measured."""
+    """One gate as the ledger holds it. ``via`` says how it came to be measured.
+
+    ``shares_core`` is as in a calibration; None in lines of pairs that took turns.
+    """
 
     created: str
     machine: str
@@ -55,6 +72,7 @@ class LedgerLine:
     decision: RateDecision
     change_pct: float
     differences: tuple[float, ...]
+    shares_core: bool | None = None
 
 
 def split_into_gates(
@@ -81,18 +99,6 @@ def split_into_gates(
         )
         start += last.pairs
     return tuple(gates)
-
-
-def count_alarms(
-    lines: Iterable[LedgerLine], machine: str, workload: str, drop_pct: float
-) -> Count:
-    """Count the alarms among a workload's gates on one class of machine at one threshold."""
-    decisions = [
-        line.decision
-        for line in lines
-        if (line.machine, line.workload, line.threshold_pct) == (machine, workload, drop_pct)
-    ]
-    return Count(decisions.count("regressed"), len(decisions))
 
 
 def describe_alarms(count: Count) -> str:
@@ -186,7 +192,7 @@ class ReplayedRates:
 
     ``miss`` is a pass (or an improvement) at a true drop of exactly the threshold,
     ``missed_twice`` at twice as much log time; ``inconclusive_…`` are those left open.
-    ``median_pairs`` and ``p95_pairs`` are the pairs that a decision on unchanged code takes.
+    ``median_pairs`` are the pairs that a decision on unchanged code takes.
     """
 
     false_alarm: Count
@@ -196,13 +202,6 @@ class ReplayedRates:
     inconclusive_at_threshold: Count
     inconclusive_twice: Count
     median_pairs: int
-    p95_pairs: int
-
-    @property
-    def counts(self) -> dict[str, Count]:
-        """All counts by name."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Count)}
 
     @property
     def holds(self) -> bool:
@@ -244,7 +243,6 @@ class ResampledPairs:
             inconclusive_at_threshold=_count(at, "inconclusive"),
             inconclusive_twice=_count(twice, "inconclusive"),
             median_pairs=pairs[len(pairs) // 2],
-            p95_pairs=pairs[len(pairs) * 95 // 100],
         )
 
     def find_smallest(
@@ -279,3 +277,65 @@ def decide_stream(
 
 def _count(outcomes: Sequence[tuple[int, RateDecision]], *decisions: RateDecision) -> Count:
     return Count(sum(decision in decisions for _, decision in outcomes), len(outcomes))
+
+
+# --- error rates without a calibration -----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReplays:
+    """The rule within the default budget, replayed on pairs that the project keeps.
+
+    ``pairs`` and ``dates`` name the data; ``errors`` holds, for each threshold in percent, the
+    false alarms and the misses among ``DRAWS`` replays, the more of them if there are pairs of
+    several loads.
+    """
+
+    workload: str
+    pairs: int
+    dates: str
+    errors: Mapping[float, tuple[int, int]]
+
+
+STORED_REPLAYS: Mapping[str, StoredReplays] = MappingProxyType(
+    {
+        "embedded": StoredReplays(
+            "the embedded model", 177, "2026-11-23", {5.0: (0, 8), 2.0: (0, 13), 1.0: (3, 16)}
+        ),
+        "command": StoredReplays(
+            "a C program", 177, "2026-11-23", {5.0: (0, 1), 2.0: (0, 2), 1.0: (0, 17)}
+        ),
+        "python": StoredReplays(
+            "SmolLM2 in xllamacpp", 177, "2026-11-23", {5.0: (0, 1), 2.0: (0, 1), 1.0: (1, 5)}
+        ),
+    }
+)
+"""By engine; ``python -m benchmarks.gate_power --rates`` prints it, and a test recomputes it."""
+
+
+def rates_without_calibration(
+    workload: Mapping[str, object],
+    threshold_pct: float,
+    analyses: Sequence[int],
+    *,
+    shares_core: bool,
+) -> ReportedRates:
+    """Return the error rates of a comparison in pairs that no calibration covers.
+
+    ``workload`` is the recipe in the evidence. The rates are known if the rule was replayed on
+    pairs of the same engine that shared a core, at this threshold and within the default budget.
+    """
+    stored = STORED_REPLAYS.get(str(workload.get("engine")))
+    errors = stored.errors.get(threshold_pct) if stored is not None else None
+    if stored is None or errors is None or not shares_core or tuple(analyses) != FIRST_ANALYSES:
+        basis = "not yet measured for such a comparison (flamegate calibrate does)"
+        return nominal_rates(pair_rates(analyses), basis)
+    alarm, miss = (Count(each, DRAWS) for each in errors)
+    return ReportedRates(
+        alarm.upper,
+        miss.upper,
+        "not calibrated here (flamegate calibrate). "
+        f"On {stored.pairs} pairs of {stored.workload} that share a core ({stored.dates}): "
+        f"{alarm.words} false alarms and {miss.words} misses in {DRAWS:,} replays within the "
+        "default budget",
+    )

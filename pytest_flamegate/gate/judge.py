@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pytest_flamegate.config.thresholds import MIN_PROCESSES, Thresholds
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.bricks import judge_bricks
+from pytest_flamegate.gate.calibration import rates_without_calibration
 from pytest_flamegate.gate.comparability import compare, condition_differences, difference_reasons
 from pytest_flamegate.gate.costs import explaining_functions
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares
@@ -40,7 +41,6 @@ from pytest_flamegate.gate.rule import (
     ReportedRates,
     Signal,
     nominal_rates,
-    pair_error_rates,
     rate_change_pct,
 )
 from pytest_flamegate.gate.statistics import Estimate
@@ -335,8 +335,11 @@ def _judge_paired_rate(
         )
     rates = pair_rates(base.analyses)
     analysed = differences[: analysis.pairs]
-    reported = base.rates or pair_error_rates(
-        head.workload, drop_pct, rates, default_plan=base.analyses == FIRST_ANALYSES
+    reported = base.rates or rates_without_calibration(
+        head.workload,
+        drop_pct,
+        base.analyses,
+        shares_core=any(run.shares_core for run in head.runs),
     )
     verdict = analysis.verdict
     signal = rate_signal(

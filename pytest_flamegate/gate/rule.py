@@ -21,13 +21,12 @@ planned analyses, and code that is slower by τ is `pass` with at most ``miss``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.text import significant
-from pytest_flamegate.gate.statistics import Estimate, clopper_pearson_upper, student_t_upper
+from pytest_flamegate.gate.statistics import Estimate, student_t_upper
 from pytest_flamegate.receipt.types import Direction
 
 FALSE_ALARM_RATE = 0.01
@@ -124,47 +123,14 @@ class ReportedRates:
     basis: str
 
 
-SIMULATED_GATE = ("embedded", "passage", 5.0)
-"""Engine, workload and threshold in percent of the stored pairs that the rule was replayed on."""
-SIMULATED_ALARMS, SIMULATED_GATES, SIMULATED_PAIRS = 0, 257, 1687
-"""Recomputed from benchmarks/data by tests/gate/test_rule.py; no two gates share a pair."""
-
-
-def nominal_rates(rates: ErrorRates) -> ReportedRates:
-    """Return that the error rates of a comparison with a stored baseline are not known."""
+def nominal_rates(rates: ErrorRates, basis: str = "not calibrated") -> ReportedRates:
+    """Return that the error rates of a comparison are not known, and those that the rule allows."""
     spent = f", spent over {rates.analyses} analyses" if rates.analyses > 1 else ""
     return ReportedRates(
         None,
         None,
-        f"not calibrated. The rule allows {100 * rates.false_alarm:g} % false alarms for tokens "
+        f"{basis}. The rule allows {100 * rates.false_alarm:g} % false alarms for tokens "
         f"per second, as many for all shares together, and {100 * rates.miss:g} % misses{spent}",
-    )
-
-
-def pair_error_rates(
-    workload: Mapping[str, object], threshold_pct: float, rates: ErrorRates, *, default_plan: bool
-) -> ReportedRates:
-    """Return the error rates of a comparison in pairs that no calibration covers.
-
-    ``workload`` is the recipe in the evidence; ``default_plan`` says that the analyses are those
-    of the default budget.
-    """
-    nominal = (
-        f"calibrated on this machine: flamegate calibrate does. The rule allows "
-        f"{100 * rates.false_alarm:g} % false alarms and {100 * rates.miss:g} % misses, spent over "
-        f"{rates.analyses} analyses"
-    )
-    gate = workload.get("engine"), workload.get("name"), threshold_pct
-    if gate != SIMULATED_GATE or not default_plan:
-        return ReportedRates(None, None, f"not {nominal}")
-    at_most = clopper_pearson_upper(SIMULATED_ALARMS, SIMULATED_GATES)
-    return ReportedRates(
-        at_most,
-        None,
-        f"replayed with the default budget on {SIMULATED_PAIRS:,} pairs of unchanged code that "
-        "took turns (2026-11-21, two busy cores; pairs of today share a core and differ less): "
-        f"{SIMULATED_ALARMS} of {SIMULATED_GATES} gates raised an "
-        f"alarm (≤ {100 * at_most:.1f} %). Not {nominal}",
     )
 
 
@@ -238,11 +204,11 @@ def log_time_of_drop(drop_pct: float) -> float:
     return -math.log1p(-drop_pct / 100.0)
 
 
-def describe_rate_change(change_pct: float) -> str:
+def describe_rate_change(change_pct: float, up: str = "faster", down: str = "slower") -> str:
     """Return ``6.2 % slower``, ``1.0 % faster`` or ``unchanged`` for a change of a rate."""
     if abs(change_pct) < 0.05:
         return "unchanged"
-    return f"{abs(change_pct):.1f} % {'faster' if change_pct > 0 else 'slower'}"
+    return f"{abs(change_pct):.1f} % {up if change_pct > 0 else down}"
 
 
 def describe_range(low_pct: float, high_pct: float) -> str:

@@ -208,19 +208,16 @@ def _describe_estimate(rate: Signal) -> str:
 
 
 def _describe_cause(verdict: Verdict) -> str:
-    """Name the functions that explain the change: certainly, or else the likeliest."""
-    parts = [
+    """Name the functions that explain the change, if their own costs certainly changed."""
+    certain = [
         (row.explains, row)
         for row in verdict.attribution
-        if row.explains is not None and row.name != OTHER
+        if row.explains is not None and row.explains > 0.0
+        if row.is_certain and row.name != OTHER
     ]
-    certain = [(part, row) for part, row in parts if row.is_certain and part > 0.0]
-    part, first = max(certain or parts, key=lambda each: each[0], default=(0.0, None))
-    if first is None or (not certain and part < MOST_OF_IT):
-        return ""
     if not certain:
-        before, after = significant(first.baseline_us), significant(first.current_us)
-        return f", most likely in {_name(first)} ({before} → {after} µs)"
+        return ""
+    part, first = max(certain, key=lambda each: each[0])
     if part >= ALL_OF_IT:
         return f", all of it in {_name(first)}"
     if part >= MOST_OF_IT:

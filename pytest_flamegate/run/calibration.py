@@ -37,11 +37,11 @@ from pytest_flamegate.gate.calibration import (
     ReplayedRates,
     ResampledPairs,
     check_pool,
-    count_alarms,
     describe_alarms,
 )
 from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.rule import ReportedRates
+from pytest_flamegate.gate.statistics import Count
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt import artifacts as receipt_artifacts
 from pytest_flamegate.receipt.artifacts import ArtifactStore, StoredPath
@@ -60,7 +60,8 @@ class Calibration:
     """By how much A/A pairs of one workload differed on one machine.
 
     ``differences`` are log time per token, in the order of measuring; ``pair_s`` is the mean
-    duration of a pair in seconds.
+    duration of a pair in seconds. ``shares_core`` says whether both sides of a pair ran on one core
+    at the same time; None in calibrations made when they took turns, which no longer count.
     """
 
     created: Timestamp
@@ -72,6 +73,7 @@ class Calibration:
     engine: str
     differences: tuple[float, ...]
     pair_s: float
+    shares_core: bool | None = None
     schema_version: str = SCHEMA_VERSION
 
 
@@ -79,11 +81,6 @@ def recipe_sha256(workload: Workload) -> str:
     """Return a digest of everything that decides how the workload runs, thresholds apart."""
     decisive = {name: value for name, value in recipe(workload).items() if name not in _NOT_RUN}
     return hashlib.sha256(encode_json(encode_plain(decisive))).hexdigest()
-
-
-def encode(calibration: Calibration, **derived: object) -> bytes:
-    """Return the bytes of the file; ``derived`` adds figures for readers that do not compute."""
-    return encode_json({**encode_plain(calibration), **derived})
 
 
 def _read(artifacts: ArtifactStore, path: Path) -> Calibration:
@@ -115,13 +112,15 @@ def load(
             problem = f"It is of {found.workload!a} on {found.machine_id!a}."
         elif found.recipe_sha256 != recipe_sha256(workload):
             problem = f"{workload.name} ran differently when it was made."
+        elif found.shares_core is None:
+            problem = "Its pairs took turns, and pairs of today differ by less."
         else:
             return found
     warn(f"The calibration {path} does not count: {problem} Calibrate again.")
     return None
 
 
-def store(artifacts: ArtifactStore, calibration: Calibration, **derived: object) -> StoredPath:
+def store(artifacts: ArtifactStore, calibration: Calibration) -> StoredPath:
     """Store ``calibration`` as the one of its workload; a corrupt one there is set aside."""
     machine_id, workload = calibration.machine_id, calibration.workload
     path = artifacts.calibration_path(machine_id, workload)
@@ -131,7 +130,7 @@ def store(artifacts: ArtifactStore, calibration: Calibration, **derived: object)
             _read(artifacts, path)
     except FlamegateError:
         corrupt = True
-    data = encode(calibration, **derived)
+    data = encode_json(encode_plain(calibration))
     return artifacts.write_calibration(machine_id, workload, data, set_aside=corrupt)
 
 
@@ -153,6 +152,7 @@ def append_gates(
             decision=gate.decision,
             change_pct=gate.change_pct,
             differences=gate.differences,
+            shares_core=calibration.shares_core,
         )
         artifacts.append_ledger(encode_plain(line))
 
@@ -168,6 +168,17 @@ def load_ledger(artifacts: ArtifactStore, warn: Callable[[str], None]) -> tuple[
     for warning in warnings:
         warn(warning)
     return lines
+
+
+def count_alarms(lines: Iterable[LedgerLine], calibration: Calibration, drop_pct: float) -> Count:
+    """Count the alarms among gates like a calibration's, whose pairs were measured as its own."""
+    like = (calibration.machine_id, calibration.workload, calibration.shares_core, drop_pct)
+    decisions = [
+        line.decision
+        for line in lines
+        if (line.machine, line.workload, line.shares_core, line.threshold_pct) == like
+    ]
+    return Count(decisions.count("regressed"), len(decisions))
 
 
 def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> AnalysisPlan:
@@ -190,7 +201,7 @@ def known_rates(
     than that, its own bound counts.
     """
     rates = ResampledPairs.draw(calibration.differences, plan.pairs).rates(drop_pct, plan)
-    gates = count_alarms(lines, calibration.machine_id, calibration.workload, drop_pct)
+    gates = count_alarms(lines, calibration, drop_pct)
     false_alarm = rates.false_alarm.upper
     if gates.lower > false_alarm:
         false_alarm = gates.upper
@@ -262,6 +273,7 @@ def calibrate(
         engine=workload.engine,
         differences=differences,
         pair_s=pair_s,
+        shares_core=observers.shares_core,
     )
 
 
@@ -327,22 +339,6 @@ def find_supported_thresholds(
         longer = (s for s in all_s if s > budget_s and replayed.rates(drop_pct, plan(s)).holds)
         next_budget_s = next(longer, None)
     return SupportedThresholds(drop_pct, budget_s, own, rates, tuple(rows), next_pct, next_budget_s)
-
-
-def document(found: SupportedThresholds) -> dict[str, object]:
-    """Return the replayed rates as plain data, for readers of the calibration's file."""
-    rates: dict[str, object] = {
-        name: {"failures": count.failures, "trials": count.trials, "upper": count.upper}
-        for name, count in found.rates.counts.items()
-    }
-    rates |= {"median_pairs": found.rates.median_pairs, "p95_pairs": found.rates.p95_pairs}
-    return {
-        "threshold_pct": found.drop_pct,
-        "budget_s": found.budget_s,
-        "holds": found.rates.holds,
-        "rates": rates,
-        "smallest_thresholds": [encode_plain(row) for row in found.rows],
-    }
 
 
 def threshold_error(workload: str, found: SupportedThresholds) -> UndecidedError | None:

@@ -1,7 +1,5 @@
-import itertools
 import json
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -9,11 +7,12 @@ import pytest
 from benchmarks import gate_power
 from benchmarks.ours import flamegate
 from benchmarks.peers import Missing
-from benchmarks.replay import replay
-from benchmarks.shown import in_detail
-from benchmarks.streams import cells, centred, read
+from benchmarks.replay import Decision, Outcome, Replay
 from benchmarks.tables import as_markdown
 from benchmarks.time_to_power import growing
+from pytest_flamegate.gate.calibration import STORED_REPLAYS
+
+PAGE = Path(__file__).parents[2] / "docs" / "gate-power.md"
 
 
 @pytest.fixture
@@ -22,52 +21,61 @@ def stream(tmp_path: Path) -> Path:
         return {"quiet_s": seconds, "cpu_s": seconds, "wall_s": [seconds] * 4}
 
     lines = []
-    for i, effect_pct in itertools.product(range(28), (0.0, 3.0, 10.0)):
-        head_s = 0.003 * (1 + effect_pct / 100) * (1 + (i % 5 - 2) / 1000)
-        line = {"effect_pct": effect_pct, "load": "quiet", "at": 1e9 + i, "took_s": 2.0}
+    for i in range(28):
+        line = {"effect_pct": 0.0, "load": "quiet", "at": 1e9 + i, "took_s": 2.0}
+        head_s = 0.003 * (1 + (i % 5 - 2) / 1000)
         lines.append(json.dumps(line | {"base": side(0.003), "head": side(head_s)}))
-    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
-    return tmp_path / "pairs.jsonl"
+    (tmp_path / "shared-made-2001-09-09.jsonl").write_text("\n".join(lines))
+    return tmp_path / "shared-made-2001-09-09.jsonl"
 
 
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only our rule and a peer that is not there, and few draws."""
-    ours = [replace(flamegate(drop_pct), draws=20) for drop_pct in gate_power.OURS]
-    monkeypatch.setattr(gate_power, "methods", lambda: (ours, [Missing("a peer")]))
-    chosen = [replace(each, draws=5) for each in growing(2.0) if each.name.startswith("flame")]
-    monkeypatch.setattr(gate_power, "growing", lambda _: chosen)
-
-
-@pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("options", [[], ["--centred"], ["--markdown"]])
 def test_the_whole_answer(
-    stream: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+    stream: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert gate_power.main([str(stream), *options]) == 0
-    told = capsys.readouterr().out
-    assert "84 pairs of the embedded passage, measured 2001-09-09" in told
-    assert "τ = 5 %: misses ≤ 1 % at a true 5…10 %: met (at most 0 %, quiet at 10 %)" in told
-    assert "τ = 5 %: median ≤ 30 s, mixed: not measured" in told
-    assert "quiet, 10 %" in told
-    assert f"own code: pytest-benchmark {version('pytest-benchmark')}" in told
-    assert "not installed" in told
-    assert ("| --- |" in told) is ("--markdown" in options)
-    assert ("was moved" in told) is ("--centred" in options)
+    chosen = [replace(each, draws=5) for each in growing(2.0) if each.kind == "ours"]
+    monkeypatch.setattr(gate_power, "growing", lambda _: chosen)
+    few = replace(flamegate(5.0), draws=20)
+    monkeypatch.setattr(gate_power, "within_budget", lambda *_: few)
+    assert gate_power.main([str(stream), "--peers"]) == 0
+    shown = capsys.readouterr().out
+    assert "made, quiet, τ = 1 %" in shown
+    assert "made, quiet: not compared (6 s; no peer keeps to 1 % false alarms)" in shown
+    monkeypatch.setattr(gate_power, "needed", lambda method, *_: Missing(method.name))
+    assert gate_power.main([str(stream), "--peers", "--markdown"]) == 0
+    assert "| flamegate, τ = 2 % | not installed |" in capsys.readouterr().out
 
 
 def test_files_that_cannot_be_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "empty.jsonl").touch()
-    assert gate_power.main([str(tmp_path / "empty.jsonl")]) == 2
+    (tmp_path / "shared-no-pairs.jsonl").touch()
+    assert gate_power.main([str(tmp_path / "shared-no-pairs.jsonl")]) == 2
     assert capsys.readouterr().err.startswith("E_BAD_STREAM")
 
 
-@pytest.mark.parametrize("drop_pct", gate_power.OURS)
-def test_the_documented_rates_are_those_of_the_stored_pairs(drop_pct: float) -> None:
-    method = flamegate(drop_pct)
-    replays = {
-        cell: replay(method, centred(pairs) if cell[1] else pairs)
-        for cell, pairs in cells(read(sorted(gate_power.DATA.glob("pairs-*.jsonl*")))).items()
-    }
-    page = Path(__file__).parents[2] / "docs" / "gate-power.md"
-    assert as_markdown(in_detail(method.name, replays)) in page.read_text()
+@pytest.mark.parametrize(
+    ("same", "slower", "took_s", "missed"),
+    [
+        ("pass", "regressed", 12.0, []),
+        ("regressed", "pass", 12.0, ["alarms missed", "misses missed"]),
+        ("inconclusive", "improved", 12.1, ["misses missed", "open missed", "time missed"]),
+        ("pass", "inconclusive", 1.0, ["open missed"]),
+    ],
+)
+def test_each_part_of_a_goal_can_be_missed(
+    same: Decision, slower: Decision, took_s: float, missed: list[str]
+) -> None:
+    replays = [Replay((Outcome(each, 3, took_s),)) for each in (same, slower)]
+    assert gate_power.missed(gate_power.GOALS[5.0], "quiet", *replays) == missed
+
+
+@pytest.mark.parametrize("table", [gate_power.noise, gate_power.decisions])
+def test_the_documented_tables_are_those_of_the_stored_pairs(table: object) -> None:
+    assert callable(table)
+    assert as_markdown(table(gate_power.stored_streams())) in PAGE.read_text()
+
+
+def test_verdicts_state_the_error_rates_of_the_stored_pairs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert gate_power.replays_by_engine(gate_power.stored_streams()) == STORED_REPLAYS
+    assert gate_power.main(["--rates"]) == 0
+    assert capsys.readouterr().out.startswith("'embedded': StoredReplays(workload='the embedded")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.streams import apart, centred, read
+from benchmarks.streams import apart, read
 from pytest_flamegate.core.errors import FlamegateError
-from tests.benchmarks.made import pair, pairs
+from tests.benchmarks.made import pair
 
 SIDE: dict[str, object] = {"quiet_s": 0.003, "cpu_s": 0.0031, "wall_s": [0.004, 0.003]}
 LINE: dict[str, object] = {"effect_pct": 3.0, "load": "mixed", "at": 1000.0, "took_s": 2.5}
@@ -49,13 +49,3 @@ def test_apart_uses_each_pair_for_one_process() -> None:
     base, head = apart(made)
     assert [each.cpu_s for each in base] == [1.0, 3.0]
     assert [each.cpu_s for each in head] == [12.0, 14.0]
-
-
-def test_centring_moves_the_mean_to_the_work_injected_and_keeps_the_spread() -> None:
-    made = pairs(2.0, 4.0, 5.0, 6.0, effect_pct=3.0)
-    moved = centred(made)
-    shown = [each.difference for each in moved]
-    assert sum(shown) / 4 == pytest.approx(math.log(1.03))
-    assert shown[3] - shown[0] == pytest.approx(made[3].difference - made[0].difference)
-    assert moved[0].head.wall_s[0] / moved[0].head.cpu_s == pytest.approx(1.0)
-    assert [each.base for each in moved] == [each.base for each in made]

@@ -5,12 +5,20 @@ import pytest
 from benchmarks.peers import Missing
 from benchmarks.replay import Decision, Method, Outcome, Replay
 from benchmarks.streams import Pair
-from benchmarks.time_to_power import SIZES, Growing, needed, pairs_to_power
+from benchmarks.time_to_power import (
+    SIZES,
+    Growing,
+    Kind,
+    Needed,
+    needed,
+    pairs_to_power,
+    sooner,
+)
 from tests.benchmarks.made import pairs
 
 
 def replayed(*said: tuple[Decision, int]) -> Replay:
-    return Replay(tuple(Outcome(what, pairs, 2.0 * pairs) for what, pairs in said), drawn=True)
+    return Replay(tuple(Outcome(what, pairs, 2.0 * pairs) for what, pairs in said))
 
 
 def test_power_is_reached_when_nineteen_of_twenty_have_alarmed() -> None:
@@ -49,3 +57,31 @@ def test_what_alarms_at_unchanged_code_is_marked() -> None:
     found = needed(fixed(3, alarms=True), SAME, SLOWER)
     assert not isinstance(found, Missing)
     assert (found.alarms, found.honest) == (1.0, False)
+
+
+def need(
+    kind: Kind, seconds: float | None, *, honest: bool = True, tried_s: float = 900.0
+) -> Needed:
+    alarms = 0.0 if honest else 0.1
+    return Needed(f"{kind} {seconds}", kind, None, seconds, 320, tried_s, 1.0, alarms, honest)
+
+
+PEER = need("peer", 600.0)
+
+
+@pytest.mark.parametrize(
+    ("needs", "word"),
+    [
+        ([need("ours", 50.0), need("peer", 500.0), PEER], "met (50 s against 500 s"),
+        ([need("ours", 50.0), need("peer", 499.0), PEER], "MISSED (50 s against 499 s"),
+        ([need("ours", 50.0), need("peer", 60.0, honest=False), PEER], "met"),
+        ([need("ours", 50.0), need("lent", 60.0), PEER], "met"),
+        ([need("ours", 50.0), need("peer", None)], "met (50 s; no peer"),
+        ([need("ours", 200.0), need("peer", None)], "MISSED"),  # tried for 900 s only
+        ([need("ours", None), PEER], "MISSED (ours"),
+        ([need("ours", 50.0, honest=False), PEER], "MISSED (ours"),
+        ([need("ours", 50.0), need("peer", 400.0, honest=False)], "not compared"),
+    ],
+)
+def test_a_tenth_of_the_best_peer_that_keeps_to_its_alarms(needs: list[Needed], word: str) -> None:
+    assert sooner(needs).startswith(word)

@@ -256,9 +256,9 @@ def test_without_a_baseline_the_rates_are_shown() -> None:
 def test_the_verdict_follows_the_pairs(shift: float, verdict: str, code: str) -> None:
     found = judge_paired(*sides(shifted(shift)))
     assert (found.verdict, codes(found)[0]) == (verdict, code)
-    assert (found.analyses, found.pairs) == (FIRST_ANALYSES, 5)
+    assert (found.analyses, found.pairs) == (FIRST_ANALYSES, 3)
     assert found.smallest_detectable_pct is not None
-    assert 0 < found.smallest_detectable_pct < 5
+    assert 0 < found.smallest_detectable_pct < 7
     assert found.signals[0].change_pct == pytest.approx(100 * math.expm1(-shift), abs=0.5)
 
 
@@ -268,9 +268,9 @@ def test_undecided_pairs_are_helped_by_more_until_they_end() -> None:
     ended, going_on = (judge_paired(*sides(noisy), ended=ended) for ended in (True, False))
     assert (ended.verdict, ended.helped_by, ended.pairs) == ("inconclusive", (), 6)
     assert (going_on.verdict, going_on.helped_by, going_on.pairs) == ("inconclusive", ("timed",), 5)
-    few = judge_paired(*sides(shifted(0.0, 4)))
+    few = judge_paired(*sides(shifted(0.0, 2)))
     assert (few.verdict, codes(few)[0]) == ("inconclusive", "E_FEW_PAIRS")
-    assert few.reasons[0].message.startswith("4 pair(s) were measured; the first analysis needs 5.")
+    assert few.reasons[0].message.startswith("2 pair(s) were measured; the first analysis needs 3.")
 
 
 def test_a_regression_names_the_function_and_the_phase() -> None:
@@ -282,10 +282,10 @@ def test_a_regression_names_the_function_and_the_phase() -> None:
     assert row.name == "rms_norm"
     assert row.change_us == pytest.approx(60, rel=0.15)
     decode = found.phases[1]
-    assert (decode.name, decode.certain) == ("decode", True)
+    assert decode.name == "decode"
     assert decode.change_pct == pytest.approx(-5.7, abs=0.5)
     assert (found.false_alarm_rate, found.miss_rate, found.against) == (None, None, "f" * 40)
-    assert "not calibrated" in found.error_rate_basis
+    assert "not yet measured" in found.error_rate_basis
     known = judge_paired(base, head, rates=ReportedRates(0.002, 0.003, "calibrated"))
     assert (known.false_alarm_rate, known.miss_rate, known.against) == (0.002, 0.003, None)
 

@@ -116,7 +116,7 @@ def test_sides_that_do_not_belong_together_are_an_error(changes: dict[str, Any] 
 @pytest.mark.parametrize(("most", "last"), [(1, 28), (39, 28), (40, 40), (84, 81)])
 def test_analyses_are_planned_for_the_most_pairs(most: int, last: int) -> None:
     planned = plan_analyses(most)
-    assert planned[:6] == FIRST_ANALYSES
+    assert planned[:7] == FIRST_ANALYSES
     assert planned[-1] == last
     assert all(later > earlier for earlier, later in pairwise(planned))
 
@@ -124,10 +124,10 @@ def test_analyses_are_planned_for_the_most_pairs(most: int, last: int) -> None:
 @pytest.mark.parametrize(
     ("pairs", "due"),
     [
-        (4, ()),
-        (5, (5,)),
-        (6, (5, 6)),
-        (27, (5, 7, 10, 14, 20, 27)),
+        (2, ()),
+        (3, (3,)),
+        (4, (3, 4)),
+        (27, (3, 5, 7, 10, 14, 20, 27)),
         (28, FIRST_ANALYSES),
     ],
 )
@@ -159,18 +159,18 @@ def test_analyses_end_at_the_first_decision() -> None:
     assert decisions(shifted(0.0, 28)) == ["pass"]
     assert decisions(shifted(0.06, 28)) == ["regressed"]
     assert decisions(shifted(-0.06, 28)) == ["improved"]
-    assert decisions(UNDECIDED) == ["inconclusive"] * 6
+    assert decisions(UNDECIDED) == ["inconclusive"] * 7
 
 
 def test_nothing_is_analysed_between_the_planned_analyses_unless_it_is_the_end() -> None:
-    assert decisions(UNDECIDED[:4]) == decisions(UNDECIDED[:4], ended=True) == []
-    assert len(decisions(UNDECIDED[:6])) == 1
-    assert len(decisions(UNDECIDED[:6], ended=True)) == 2
-    assert len(decisions([*UNDECIDED, 0.0], ended=True)) == 6
+    assert decisions(UNDECIDED[:2]) == decisions(UNDECIDED[:2], ended=True) == []
+    assert len(decisions(UNDECIDED[:6])) == 2
+    assert len(decisions(UNDECIDED[:6], ended=True)) == 3
+    assert len(decisions([*UNDECIDED, 0.0], ended=True)) == 7
     base, head = sides(UNDECIDED[:6])
     analyses = [last_analysis(base, head, 5.0, FIRST_ANALYSES, ended=end) for end in (False, True)]
     assert [analysis and analysis.pairs for analysis in analyses] == [5, 6]
-    assert last_analysis(*sides(SPREAD[:4]), 5.0, FIRST_ANALYSES, ended=True) is None
+    assert last_analysis(*sides(SPREAD[:2]), 5.0, FIRST_ANALYSES, ended=True) is None
 
 
 @pytest.mark.parametrize(

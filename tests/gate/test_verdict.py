@@ -143,11 +143,10 @@ def test_headlines(made: tuple[Any, ...], pattern: str) -> None:
     assert re.fullmatch(pattern, text), text
 
 
-def test_a_function_whose_cost_may_have_changed_is_named_as_likely() -> None:
+def test_a_function_whose_cost_may_have_changed_is_not_named_as_the_cause() -> None:
     wide = tuple({"gemv": 950 + i, "rope": 50 - i} for i in (0, 20, -400, -200, 40, -500))
     text = headline(judge_stored(baseline(profile=wide), evidence(scaled(QUIET, 1.1), wide)))
-    likely = r", most likely in \w+ \([\d,]+ → [\d,]+ µs\)"
-    assert re.fullmatch(rf"regressed: 9\.1 % slower \(.*, threshold 5\){likely}", text), text
+    assert re.fullmatch(r"regressed: 9\.1 % slower \([^)]*, threshold 5\)", text), text
 
 
 def test_noise_states_width_reason_and_remedy() -> None:

@@ -1,23 +1,22 @@
 """A calibration and its ledger as files: read back exactly, and no failure of the gate if not."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection, Workload
+from pytest_flamegate.core.json import encode_json, encode_plain
 from pytest_flamegate.gate import FIRST_ANALYSES
 from pytest_flamegate.gate.calibration import AnalysisPlan, LedgerLine, split_into_gates
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run import calibration as run_calibration
 from pytest_flamegate.run.calibration import (
     Calibration,
-    document,
-    encode,
     find_supported_thresholds,
     known_rates,
     load,
@@ -45,6 +44,7 @@ def calibration(sd: float = 0.01, count: int = 40, **changes: object) -> Calibra
         engine=WORKLOAD.engine,
         differences=tuple(random.gauss(0.0, sd) for _ in range(count)),
         pair_s=1.25,
+        shares_core=True,
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -52,6 +52,10 @@ def calibration(sd: float = 0.01, count: int = 40, **changes: object) -> Calibra
 @pytest.fixture
 def artifacts(tmp_path: Path) -> ArtifactStore:
     return ArtifactStore(tmp_path / ".flamegate")
+
+
+def encode(made: Calibration) -> bytes:
+    return encode_json(encode_plain(made))
 
 
 def loaded(
@@ -64,15 +68,9 @@ def loaded(
 def test_what_is_written_is_read(artifacts: ArtifactStore, tmp_path: Path) -> None:
     assert loaded(artifacts) == (None, [])
     assert not artifacts.root.exists()
-    found = find_supported_thresholds(calibration(), 5.0, COMPARE_BUDGET_S, 0.7)
-    path = store(artifacts, calibration(), **document(found)).path
+    path = store(artifacts, calibration()).path
     assert path == artifacts.root / "calibration" / MACHINE / "decode.json"
     assert loaded(artifacts) == (calibration(), [])
-    written = json.loads(path.read_bytes())
-    assert (written["threshold_pct"], written["holds"]) == (5.0, True)
-    assert written["rates"]["false_alarm"]["trials"] == 2000
-    budgets = [row["budget_s"] for row in written["smallest_thresholds"]]
-    assert budgets == [15, 30, COMPARE_BUDGET_S, 120, 300]
     # It is of the workload as it ran; no link to another is followed.
     missing, (warning,) = loaded(artifacts, replace(WORKLOAD, max_tokens=11))
     assert (missing, "ran differently" in warning) == (None, True)
@@ -92,6 +90,7 @@ def test_what_is_written_is_read(artifacts: ArtifactStore, tmp_path: Path) -> No
         (encode(calibration()).replace(b'"pair_s": 1.25', b'"pair_s": "fast"'), "pair_s"),
         (encode(replace(calibration(), machine_id="elsewhere")), "elsewhere"),
         (encode(replace(calibration(), workload="other")), "other"),
+        (encode(calibration()).replace(b'"shares_core": true', b'"pairs": 40'), "took turns"),
     ],
 )
 def test_a_file_that_is_no_calibration_is_a_warning(
@@ -175,8 +174,14 @@ def test_a_ledger_full_of_alarms_outweighs_the_replays(artifacts: ArtifactStore)
     known = known_rates(calibration(), 5.0, PLAN, alarms)
     assert known is not None
     assert (known.false_alarm or 0.0) > 0.4
-    others = [replace(each, threshold_pct=1.0) for each in alarms]
-    known = known_rates(calibration(), 5.0, PLAN, others)
+    others: tuple[dict[str, Any], ...] = (
+        {"machine": "there"},
+        {"workload": "prefill"},
+        {"threshold_pct": 1.0},
+        {"shares_core": None},  # its pairs took turns
+    )
+    alarms = [replace(each, **other) for each in alarms for other in others]
+    known = known_rates(calibration(), 5.0, PLAN, alarms)
     assert known is not None
     assert (known.false_alarm or 0.0) < 0.002
     assert "ledger" not in known.basis
@@ -186,7 +191,7 @@ def test_time_becomes_pairs_and_looks_as_a_comparison_plans_them() -> None:
     assert plan_for(60.0, 1.5, 0.7) == AnalysisPlan(FIRST_ANALYSES, 28)
     assert plan_for(15.0, 1.5, 0.7) == AnalysisPlan(FIRST_ANALYSES, 7)
     assert plan_for(15.0, 1.5, 1.0) == AnalysisPlan(FIRST_ANALYSES, 10)
-    assert plan_for(15.0, 30.0, 0.7) == AnalysisPlan(FIRST_ANALYSES, 5)
+    assert plan_for(15.0, 30.0, 0.7) == AnalysisPlan(FIRST_ANALYSES, 3)
     # Twice the comparison's budget: looks at up to 56 pairs are planned.
     assert plan_for(2 * COMPARE_BUDGET_S, 1.5, 0.7) == AnalysisPlan((*FIRST_ANALYSES, 40), 40)
 
@@ -215,7 +220,7 @@ def test_a_spoilt_calibration_is_set_aside_and_a_good_one_replaced(
     artifacts: ArtifactStore,
 ) -> None:
     path = artifacts.write_calibration(MACHINE, WORKLOAD.name, b"{").path
-    placed = store(artifacts, calibration(), note="derived")
+    placed = store(artifacts, calibration())
     assert placed.path == path
     assert placed.set_aside is not None
     assert placed.set_aside.read_bytes() == b"{"
