@@ -124,6 +124,21 @@ def decode_plain(
     raise ReceiptError(code or found, f"{subject} is malformed: {problem}.", REGENERATE)
 
 
+def decode_canonical(data: bytes, kind: type[T]) -> tuple[T, bytes] | None:
+    """Return the ``kind`` in ``data``, and ``data`` without white space.
+
+    None unless ``data`` has all fields once and in order. Such a document has one meaning, and the
+    slower checks of ``parse_json`` would find only what ``kind`` leaves open: depth and long
+    numbers.
+    """
+    try:
+        compact = msgspec.json.format(data, indent=-1)
+        decoded = msgspec.json.decode(compact, type=kind)
+        return (decoded, compact) if msgspec.json.encode(decoded) == compact else None
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError):
+        return None
+
+
 _ERROR = re.compile(r"(?s)(?P<message>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>.*)`)?")
 _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|\[\.\.\.\]")
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")

@@ -146,7 +146,12 @@ class Run:
     @property
     def tokens(self) -> int:
         """Tokens generated in all measured blocks."""
-        return sum(block.tokens for block in self.blocks)
+        return sum([block.tokens for block in self.blocks])
+
+    @property
+    def judged_tokens(self) -> int:
+        """The tokens behind figures per token."""
+        return sum([block.judged_tokens for block in self.blocks])
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,6 @@ RECORD = "baseline.json"
 _LOADED_FILES = (RECEIPT, EVIDENCE, FOLDED, INSTRUCTIONS)
 _READ_TRIES = 5
 
-
 FileName = Annotated[
     str, Meta(pattern=r"^[^./][^/]*(?![\s\S])", description="a file name without a directory")
 ]

@@ -44,7 +44,7 @@ def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:
     if not timed or sum(run.active for run in seen.runs) < timed:
         return "cpu"
     policy = policy_of_engine(str(evidence.workload["engine"]))
-    gpu = any(policy.shows_gpu_compute(sighting.name) for sighting in evidence.kernels)
+    gpu = any(policy.roles(sighting.name).shows_gpu_compute for sighting in evidence.kernels)
     return "cuda" if gpu else "cpu"
 
 

@@ -24,6 +24,7 @@ from pytest_flamegate.core.json import (
     Count,
     NonEmpty,
     Positive,
+    decode_canonical,
     decode_plain,
     encode_json,
     encode_plain,
@@ -188,27 +189,16 @@ def decode_evidence(data: bytes) -> Evidence:
 
 
 def _decode_canonical(data: bytes) -> Evidence | None:
-    """Return evidence that has all fields once and in order; None for any other document.
-
-    Such a document has one meaning, so the slower checks of ``parse_json`` would find nothing.
-    """
-    if len(data) > _CANONICAL_BYTES:
+    """Return evidence that has all fields once and in order; None for any other document."""
+    found = decode_canonical(data, Evidence) if len(data) <= _CANONICAL_BYTES else None
+    if found is None or _LONG_NUMBER in found[1].translate(_NINES):
         return None
     try:
-        evidence = _evidence_decoder().decode(data)
-        compact = msgspec.json.encode(evidence)
-        if compact != msgspec.json.format(data, indent=-1):
-            return None
         # The types bound the depth of everything but this.
-        parse_json(b"[%b]" % msgspec.json.encode(evidence.workload), EVIDENCE_LIMITS)
-    except (msgspec.MsgspecError, ReceiptError, RecursionError, TypeError, ValueError):
+        parse_json(b"[%b]" % msgspec.json.encode(found[0].workload), EVIDENCE_LIMITS)
+    except ReceiptError:
         return None
-    return None if _LONG_NUMBER in compact.translate(_NINES) else evidence
-
-
-@cache
-def _evidence_decoder() -> msgspec.json.Decoder[Evidence]:
-    return msgspec.json.Decoder(Evidence)
+    return found[0]
 
 
 def find_faults(document: object) -> dict[str, Refusal]:

@@ -38,7 +38,6 @@ _SPENT: dict[_CostClock, Callable[[Block], int]] = {
     "process-cpu": lambda block: block.interval.cpu_ns,
 }
 
-
 _NOT_SHARED = ("load_", "time_to_first_", "prefill_", "inter_token_")
 """Figures that cannot be stated of a process that shared its core, by how they begin."""
 
@@ -92,25 +91,18 @@ def rate_of(runs: Iterable[Run]) -> Rate | None:
     return Rate(tokens / elapsed_ns * _S, formula, tokens)
 
 
-def tokens_per_second(runs: Sequence[Run]) -> Metric:
-    """Return the rate that a receipt claims; ToolError ``E_NO_RATE`` without one."""
-    rate = rate_of(runs)
+def tokens_per_second(runs: Sequence[Run], rate: Rate | None = None) -> Metric:
+    """Return the rate (of ``runs``) that a receipt claims; ToolError ``E_NO_RATE`` without one."""
+    rate = rate or rate_of(runs)
     if rate is None:
         raise ToolError(
             "E_NO_RATE",
             "All tokens came at one instant, so there is no rate to report.",
             "Make the program write each token as it is generated.",
         )
-    found = _metric(
-        "tokens_per_second", rate.tokens_per_second, rate.formula, "tokens/s", rate.tokens
-    )
-    return _on_clock(found, runs)
-
-
-def _on_clock(metric: Metric, runs: Iterable[Run]) -> Metric:
-    """Return ``metric`` with the clock of its times: adjusted if any run shared its core."""
-    is_adjusted = metric.clock == "wall" and any(run.shares_core for run in runs)
-    return replace(metric, clock="quiet") if is_adjusted else metric
+    clock: Clock = "quiet" if any(run.shares_core for run in runs) else "wall"
+    value, formula = rate.tokens_per_second, rate.formula
+    return _metric("tokens_per_second", value, formula, "tokens/s", rate.tokens, clock=clock)
 
 
 def figures(
@@ -119,19 +111,21 @@ def figures(
     prompt_tokens: int | None,
     *,
     unseen: bool = False,
+    rate: Rate | None = None,
 ) -> tuple[Metric, ...]:
     """Return every figure of the ``timed`` runs, the observed ones first, then the reported ones.
 
     ``unseen`` includes times whose median is 0, as older evidence does. Most of those tokens were
     read together with the one before, so their time was not observed. ToolError ``E_NO_RATE`` if
-    all tokens came at one instant.
+    all tokens came at one instant. ``rate`` is that of the runs, if it is known already.
     """
     timed = [run.own for run in timed]
-    sequences = [gaps for run in timed for block in run.blocks for gaps in block.sequences_ns]
+    blocks = [block for run in timed for block in run.blocks]
+    sequences = [gaps for block in blocks for gaps in block.sequences_ns]
     first = [gaps[0] for gaps in sequences]
     long = [gaps for gaps in sequences if len(gaps) > 1]
     found = [
-        tokens_per_second(timed),
+        tokens_per_second(timed, rate),
         _cost("quiet_s_per_token", "quiet", timed),
         _cost("cpu_s_per_token", "cpu", timed),
     ]
@@ -145,7 +139,7 @@ def figures(
         found.append(_rate("prefill_tokens_per_second", "prompt-tokens/ttft", prompt_tokens, first))
     if long:
         gaps = sorted(gap for sequence in long for gap in sequence[1:])
-        per_token = [each for run in timed for block in run.blocks for each in _per_token(block)]
+        per_token = [each for block in blocks for each in _per_token(block)]
         if unseen or statistics.median(per_token) > 0:
             found += [
                 _time("time_per_output_token_ms", "(latency-ttft)/(n-1)", per_token),
@@ -160,9 +154,10 @@ def figures(
                 _metric("inter_token_latency_p95_ms", p95_ms, "token-gap-p95", "ms", len(gaps)),
             ]
     if any(run.shares_core for run in timed):
-        # Loading and single gaps include slices of the other side.
-        found = [each for each in found if not each.name.startswith(_NOT_SHARED)]
-    return (*(_on_clock(each, timed) for each in found), *engine_metrics(timed))
+        # Loading and single gaps include slices of the other side; other times are adjusted.
+        shared = (each for each in found if not each.name.startswith(_NOT_SHARED))
+        found = [replace(each, clock="quiet") if each.clock == "wall" else each for each in shared]
+    return (*found, *engine_metrics(timed))
 
 
 def value_of(found: Sequence[Metric], name: str) -> float | None:
@@ -183,7 +178,7 @@ def overhead_pct(runs: Iterable[Run], clock_scope: ClockScope) -> float | None:
     """
     by_role: dict[Role, list[float]] = {"timed": [], "profiled": [], "traced": [], "bricks": []}
     for run in runs:
-        tokens = sum(block.judged_tokens for block in run.blocks)
+        tokens = run.judged_tokens
         whole = clock_scope == "process" and any(block.decode is None for block in run.blocks)
         if whole or tokens <= 0:
             return None
@@ -204,9 +199,8 @@ def _per_token(block: Block) -> list[float]:
 def _cost(name: str, clock: _CostClock, runs: Sequence[Run]) -> Metric:
     per_run = []
     for run in runs:
-        spent_ns = sum(_SPENT[clock](block) for block in run.blocks)
-        whole = clock == "process-cpu"
-        tokens = sum(block.tokens if whole else block.judged_tokens for block in run.blocks)
+        spent_ns = sum(map(_SPENT[clock], run.blocks))
+        tokens = run.tokens if clock == "process-cpu" else run.judged_tokens
         per_run.append(spent_ns / tokens / _S)
     value, formula = statistics.median(per_run), f"{clock}-time/tokens"
     known: Clock = "quiet" if clock == "quiet" else "cpu"

@@ -22,6 +22,22 @@ DEFAULT_POLICY = "bitnet"
 _NAMES = ("gpu", "gpu_auxiliary", "never_gpu", "cpu", "fallback")
 
 
+class Roles(NamedTuple):
+    """The meaning of a kernel's name.
+
+    Attributes:
+        names_gpu: It names a GPU, in any case and role.
+        shows_gpu_compute: It shows that a GPU computed: no waiting, copying or fallback.
+        shows_cpu_compute: It is one that a CPU run of this engine must name.
+        is_fallback: It is a slow replacement of a quantised kernel.
+    """
+
+    names_gpu: bool
+    shows_gpu_compute: bool
+    shows_cpu_compute: bool
+    is_fallback: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
     """The meaning of one engine's kernel names. There is one object for each policy.
@@ -37,38 +53,19 @@ class Policy:
     exact: Mapping[str, re.Pattern[str]]
     any_case: Mapping[str, re.Pattern[str]]
 
-    def names_gpu(self, kernel: str) -> bool:
-        """Whether ``kernel`` names a GPU, in any case and role."""
-        return _roles(self, kernel).names_gpu
-
-    def shows_gpu_compute(self, kernel: str) -> bool:
-        """Whether ``kernel`` shows that a GPU computed: no waiting, copying or fallback."""
-        return _roles(self, kernel).shows_gpu_compute
-
-    def shows_cpu_compute(self, kernel: str) -> bool:
-        """Whether ``kernel`` is one that a CPU run of this engine must name."""
-        return _roles(self, kernel).shows_cpu_compute
-
-    def is_fallback(self, kernel: str) -> bool:
-        """Whether ``kernel`` is a slow replacement of a quantised kernel."""
-        return _roles(self, kernel).is_fallback
-
-
-class _Roles(NamedTuple):
-    names_gpu: bool
-    shows_gpu_compute: bool
-    shows_cpu_compute: bool
-    is_fallback: bool
+    def roles(self, kernel: str) -> Roles:
+        """Return the meaning of the name ``kernel``."""
+        return _find_roles(self, kernel)
 
 
 # Several rules ask each name, and the receipts of one engine repeat its names.
 @lru_cache(maxsize=16_384)
-def _roles(policy: Policy, kernel: str) -> _Roles:
+def _find_roles(policy: Policy, kernel: str) -> Roles:
     resembled = {name for name, pattern in policy.any_case.items() if pattern.fullmatch(kernel)}
     equal = {name for name, pattern in policy.exact.items() if pattern.fullmatch(kernel)}
     is_fallback = "fallback" in resembled
     names_gpu = "never_gpu" not in resembled and not resembled.isdisjoint({"gpu", "gpu_auxiliary"})
-    return _Roles(
+    return Roles(
         names_gpu,
         names_gpu and "gpu" in equal and "gpu_auxiliary" not in resembled and not is_fallback,
         "cpu" in equal and not names_gpu and not is_fallback,

@@ -19,7 +19,6 @@ MIN_REPORTS = 3
 MAX_KERNELS = 64
 _NAME_BYTES = 128
 
-
 _MORE: Direction = "higher_is_better"
 _LESS: Direction = "lower_is_better"
 FIGURES: Mapping[str, tuple[str, Direction]] = MappingProxyType(
@@ -168,14 +167,14 @@ def claimed_kernels(
     ``named_by_profile`` says whether the profile shows a function that is known to compute.
     """
     claimed = [each.name for each in sightings if each.source == "profile"]
-    enough = named_by_profile and any(map(policy.shows_cpu_compute, claimed))
+    enough = named_by_profile and any(policy.roles(name).shows_cpu_compute for name in claimed)
     for each in sightings:
         if each.source == "profile" or each.name in claimed:
             continue
         if backend == "cuda":
-            wanted = not enough or policy.shows_gpu_compute(each.name)
+            wanted = not enough or policy.roles(each.name).shows_gpu_compute
         else:
-            wanted = not enough and not policy.names_gpu(each.name)
+            wanted = not enough and not policy.roles(each.name).names_gpu
         if wanted or "mock" in each.name.casefold():
             claimed.append(each.name)
     return tuple(claimed)

@@ -23,6 +23,7 @@ from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.json import (
     EVIDENCE_LIMITS,
     Limits,
+    decode_canonical,
     decode_json,
     encode_json,
     parse_json,
@@ -69,9 +70,9 @@ class Envelope:
         return encode_message(self.payload_type, self.payload)
 
 
-class _SignatureFields(msgspec.Struct):
-    sig: str
+class _SignatureFields(msgspec.Struct, kw_only=True):
     keyid: str = ""
+    sig: str
 
 
 class _EnvelopeFields(msgspec.Struct, rename="camel"):
@@ -131,7 +132,8 @@ def read_envelope(data: bytes, likely: bytes = b"") -> Envelope:
     Both alphabets of base64 are read. ``likely`` is the expected payload: comparing with it takes a
     quarter of the time of decoding.
     """
-    fields = _decode(data, _EnvelopeFields, ENVELOPE_MAX_BYTES)
+    found = decode_canonical(data, _EnvelopeFields) if len(data) <= ENVELOPE_MAX_BYTES else None
+    fields = found[0] if found else _decode(data, _EnvelopeFields, ENVELOPE_MAX_BYTES)
     return Envelope(
         _decode_base64(fields.payload, "payload", likely),
         fields.payload_type,
@@ -155,11 +157,6 @@ def encode_statement(files: Mapping[str, bytes]) -> bytes:
     head = {"_type": STATEMENT_TYPE, "subject": subjects, "predicateType": PREDICATE_TYPE}
     text = json.dumps(head, separators=(",", ":")).encode("ascii")
     return b'%b,"predicate":%b}' % (text[:-1], encode_predicate(files))
-
-
-def read_statement(payload: bytes) -> Statement:
-    """Return the statement that ``payload`` holds; ReceiptError ``E_SIGNATURE_ENVELOPE``."""
-    return _decode(payload, Statement, PAYLOAD_MAX_BYTES)
 
 
 def malformed_error(problem: str) -> ReceiptError:
@@ -281,7 +278,7 @@ def _statement_of(envelope: Envelope) -> Statement:
     """Return the signed statement; ReceiptError if it is not one of flamegate."""
     if envelope.payload_type != PAYLOAD_TYPE:
         raise malformed_error(f"The type of its payload is {quote(envelope.payload_type)}.")
-    statement = read_statement(envelope.payload)
+    statement = _decode(envelope.payload, Statement, PAYLOAD_MAX_BYTES)
     for part, value, expected in (
         ("statement", statement.type, STATEMENT_TYPE),
         ("predicate", statement.predicate_type, PREDICATE_TYPE),

@@ -42,10 +42,10 @@ CASES = [
 )
 def test_role_of_a_kernel(policy: str, role: str, kernel: str) -> None:
     rules = policy_for(policy)
-    assert rules.shows_gpu_compute(kernel) is (role == GPU)
-    assert rules.shows_cpu_compute(kernel) is (role == CPU)
-    assert rules.is_fallback(kernel) is (role == FALLBACK)
-    assert rules.names_gpu(kernel) is (role in (GPU, AUXILIARY))
+    assert rules.roles(kernel).shows_gpu_compute is (role == GPU)
+    assert rules.roles(kernel).shows_cpu_compute is (role == CPU)
+    assert rules.roles(kernel).is_fallback is (role == FALLBACK)
+    assert rules.roles(kernel).names_gpu is (role in (GPU, AUXILIARY))
 
 
 def test_policies_by_engine_name_and_alias() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.receipt import Grade, Verification, sign, verify_receipt
 from pytest_flamegate.receipt.sources import ATTESTATION_NAME
 from tests.made import bundle
@@ -274,9 +275,8 @@ def answers(seed: int, count: int) -> Iterator[str]:
         if found.signed_by is not None:
             read = sign.read_envelope(envelope)
             assert any(ALICE.public.verify(each.sig, read.message) for each in read.signatures)
-            assert sorted(sign.read_statement(read.payload).subjects) == sorted(
-                sign.hash_files(FILES)
-            )
+            statement = decode_json(read.payload, sign.Statement)
+            assert sorted(statement.subjects) == sorted(sign.hash_files(FILES))
         yield found.refusals[0].code if found.refusals else "good"
 
 

@@ -153,7 +153,6 @@ _UNITS = {
 }
 """The names that tools give to our units."""
 
-
 _Found = imported.ImportedMetric | imported.LeftOut
 
 

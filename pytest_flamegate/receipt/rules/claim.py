@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pytest_flamegate.core.text import find_control_character, quote
-from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, number, table
+from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, find_objects, number, table
 from pytest_flamegate.receipt.types import Grade
 
 RULES: Rulebook[Claim] = Rulebook(protects=Grade.CONSISTENT)
@@ -23,14 +23,12 @@ READ_NAME = "Inspect the bytes: the text displays as something other than it con
 _BAD_RUN = "Repair the run or its tests, then measure. A failed run has no performance to claim."
 _CONTRADICTION = "Measure again and let one tool write all figures of one run."
 
-
 _TOTAL = ("total_time", "total", "total_latency", "total_duration")
 _FIRST = ("first_token_latency", "first_token", "time_to_first_token", "ttft")
 _AVERAGE = ("average_token_latency", "avg_token_latency", "mean_token_latency")
 _PREFILL = ("prefill", "prefill_time", "prefill_latency", "prefill_duration")
 _DECODE = ("decode", "decode_time", "decode_latency", "decode_duration")
 
-_CONTAINERS = frozenset({dict, list})
 _UNITS_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 _STEMS = (*_TOTAL, *_FIRST, *_AVERAGE, *_PREFILL, *_DECODE)
 _DURATIONS = frozenset(f"{stem}_{unit}" for stem in _STEMS for unit in _UNITS_MS)
@@ -60,27 +58,10 @@ def duration(fields: Mapping[str, object], *stems: str) -> Duration | None:
     return None
 
 
-def _timings(document: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the objects within ``document`` that state a duration."""
+def _timings(claim: Claim) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the objects within the receipt that state a duration."""
     # An object may have 100,000 fields and rarely a time: isdisjoint looks through the smaller.
-    return (each for each in objects(document) if not _DURATIONS.isdisjoint(each[1].keys()))
-
-
-def objects(value: object, path: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield every object within ``value`` with its path, the outermost first."""
-    pending: list[tuple[str, object]] = [(path, value)]
-    while pending:
-        at, entry = pending.pop()
-        if isinstance(entry, dict):
-            yield at, entry
-            pending.extend(
-                (f"{at}.{name}" if at else name, child)
-                for name, child in reversed(entry.items())
-                if type(child) in _CONTAINERS
-            )
-        # A list of 100,000 plain figures is skipped as a whole.
-        elif isinstance(entry, list) and not _CONTAINERS.isdisjoint(map(type, entry)):
-            pending.extend((f"{at}[{index}]", child) for index, child in enumerate(entry))
+    return (each for each in claim.objects if not _DURATIONS.isdisjoint(each[1].keys()))
 
 
 @RULES.rule(
@@ -107,8 +88,9 @@ def _check_request(claim: Claim) -> Iterator[str]:
     _CONTRADICTION,
 )
 def _check_baseline(claim: Claim) -> Iterator[str]:
+    performance = table(claim.document, "performance_baseline")
     for name, slack in (("tokens_generated", 0.0), ("tokens_per_second", AGREEMENT)):
-        stated, ours = number(claim.performance, name), getattr(claim, name)
+        stated, ours = number(performance, name), getattr(claim, name)
         if stated is not None and abs(stated - ours) > slack * ours:
             yield f"{name} is {ours:g}, but {stated:g} in performance_baseline."
 
@@ -120,7 +102,7 @@ def _check_baseline(claim: Claim) -> Iterator[str]:
 )
 def _check_total_time(claim: Claim) -> Iterator[str]:
     rate = claim.tokens_per_second
-    for fields in (claim.document, claim.performance):
+    for fields in (claim.document, table(claim.document, "performance_baseline")):
         if _DURATIONS.isdisjoint(fields.keys()):
             continue
         total = duration(fields, *_TOTAL)
@@ -143,7 +125,7 @@ def _check_total_time(claim: Claim) -> Iterator[str]:
     _CONTRADICTION,
 )
 def _check_latencies(claim: Claim) -> Iterator[str]:
-    for path, fields in _timings(claim.document):
+    for path, fields in _timings(claim):
         total, first = duration(fields, *_TOTAL), duration(fields, *_FIRST)
         if total is None:
             continue
@@ -181,7 +163,7 @@ def _compare_sum(
     _CONTRADICTION,
 )
 def _check_durations(claim: Claim) -> Iterator[str]:
-    for _, fields in _timings(claim.document):
+    for _, fields in _timings(claim):
         for stems in (_TOTAL, _FIRST, _AVERAGE, _PREFILL, _DECODE):
             found = duration(fields, *stems)
             if found is not None and found.ms < 0:
@@ -225,7 +207,7 @@ def _check_outcome(claim: Claim) -> Iterator[str]:
 def _check_tests(claim: Claim) -> Iterator[str]:
     # A model that computes the wrong thing has no performance.
     for name in ("test_results", "cross_validation", "parity"):
-        for path, fields in objects(claim.document.get(name), name):
+        for path, fields in find_objects(claim.document.get(name), name):
             yield from _failures(path, fields)
 
 
@@ -282,11 +264,9 @@ def _check_determinism(claim: Claim) -> Iterator[str]:
     if not claim.deterministic:
         return
     for name, value in claim.environment.items():
-        switch = value.strip().lower()
-        variable = f"_{name.upper()}"
+        variable, switch = f"_{name.upper()}", value.strip().lower()
         off = variable.endswith("_DETERMINISTIC") and switch in _OFF
-        unseeded = variable.endswith("_SEED") and switch and not _is_integer(switch)
-        if off or unseeded:
+        if off or (variable.endswith("_SEED") and switch and not _is_integer(switch)):
             yield f"deterministic is true, but {quote(name)} is {quote(value)}."
     tests = table(table(claim.document, "test_results"), "determinism_tests")
     if tests.get("identical_sequences") is False:

@@ -85,7 +85,7 @@ def _check_required_gpu(claim: Claim) -> Iterator[str]:
 def _check_cpu_kernels(claim: Claim) -> Iterator[str]:
     if claim.backend == "cpu":
         for kernel in claim.kernels:
-            if claim.policy.names_gpu(kernel):
+            if claim.policy.roles(kernel).names_gpu:
                 yield f"The backend is cpu, but the kernel {quote(kernel)} runs on a GPU."
 
 
@@ -96,11 +96,11 @@ def _check_cpu_kernels(claim: Claim) -> Iterator[str]:
 )
 def _check_compute_kernels(claim: Claim) -> Iterator[str]:
     # The bitnet policy needs at least one CPU-quantised kernel; fallbacks beside it are fine.
-    policy = claim.policy
-    if claim.backend == "cpu" and not any(map(policy.shows_cpu_compute, claim.kernels)):
-        fallbacks = [quote(kernel) for kernel in claim.kernels if policy.is_fallback(kernel)]
+    roles = claim.policy.roles
+    if claim.backend == "cpu" and not any(roles(name).shows_cpu_compute for name in claim.kernels):
+        fallbacks = [quote(kernel) for kernel in claim.kernels if roles(kernel).is_fallback]
         only = f" These are fallbacks: {', '.join(fallbacks[:3])}." if fallbacks else ""
-        yield f"The backend is cpu, but no kernel is {policy.cpu_wanted}.{only}"
+        yield f"The backend is cpu, but no kernel is {claim.policy.cpu_wanted}.{only}"
 
 
 @RULES.rule(
@@ -111,7 +111,7 @@ def _check_compute_kernels(claim: Claim) -> Iterator[str]:
 def _check_kernel_path(claim: Claim) -> Iterator[str]:
     # Only receipts of schema 1.1.0 have these fields.
     count = number(table(claim.document, "quantization"), "fallback_count")
-    fallbacks = [kernel for kernel in claim.kernels if claim.policy.is_fallback(kernel)]
+    fallbacks = [kernel for kernel in claim.kernels if claim.policy.roles(kernel).is_fallback]
     if claim.document.get("kernel_path") == "native_quantized" and count:
         yield f"kernel_path is native_quantized, but fallback_count is {count:g}."
     if count == 0 and fallbacks:
@@ -130,7 +130,7 @@ def _check_duplicates(claim: Claim) -> Iterator[str]:
 
 
 def _shows_gpu(claim: Claim) -> bool:
-    return any(map(claim.policy.shows_gpu_compute, claim.kernels))
+    return any(claim.policy.roles(kernel).shows_gpu_compute for kernel in claim.kernels)
 
 
 @CHECKS.rule(

@@ -5,8 +5,7 @@ A rule is a code, the statement that must hold, the remedy, and the grade that i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,7 +24,7 @@ from pytest_flamegate.receipt.types import Evidence, Grade, Metric
 
 T = TypeVar("T")
 SubjectT = TypeVar("SubjectT")
-Find = Callable[[SubjectT], Iterable[str]]
+Find = Callable[[SubjectT], Iterator[str]]
 REMEASURE = "Measure again. Receipt, evidence and profile come from one run and must not be edited."
 """The remedy if files contradict each other: no edit of them can repair that."""
 _MAX_REPORTED = 8
@@ -86,7 +85,7 @@ class Rulebook(Generic[SubjectT]):
     def find_breaches(self, subject: SubjectT) -> Iterator[tuple[Rule[SubjectT], str]]:
         """Yield rule and message of breaches; a malformed field ends the rule that reads it."""
         for rule in self.rules:
-            messages = iter(rule.find(subject))
+            messages = rule.find(subject)
             try:
                 # Nearly every rule is kept: only a first breach makes it worth bounding the rest.
                 first = next(messages, None)
@@ -107,13 +106,14 @@ def _bound(messages: Iterator[str]) -> Iterator[str]:
 
 
 class _Field(Generic[T]):
-    """A required field of a receipt, by the name of the attribute."""
+    """A required field of a receipt, by the name of the attribute; it is looked up once."""
 
     def __set_name__(self, _: type, name: str) -> None:
         self._name = name
 
     def __get__(self, claim: Claim, _: type) -> T:
-        return cast("T", claim.read(self._name))
+        value = claim.__dict__[self._name] = claim.read(self._name)
+        return cast("T", value)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Claim:
             raise MalformedFieldError(name)
         return self.document[name]
 
-    @property
+    @cached_property
     def backend(self) -> str:
         """``cpu`` or ``cuda``."""
         return str(self.read("backend")).lower()
@@ -155,10 +155,30 @@ class Claim:
         """Seconds from the receipt's timestamp to now; negative for a future timestamp."""
         return (self.now - parse_timestamp(self.timestamp)).total_seconds()
 
-    @property
-    def performance(self) -> Mapping[str, object]:
-        """The optional ``performance_baseline``; empty if there is none."""
-        return table(self.document, "performance_baseline")
+    @cached_property
+    def objects(self) -> tuple[tuple[str, Mapping[str, object]], ...]:
+        """Every object within the receipt with its path, the outermost first."""
+        return tuple(find_objects(self.document))
+
+
+_CONTAINERS = frozenset({dict, list})
+
+
+def find_objects(value: object, path: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield every object within ``value`` with its path, the outermost first."""
+    pending: list[tuple[str, object]] = [(path, value)]
+    while pending:
+        at, entry = pending.pop()
+        if isinstance(entry, dict):
+            yield at, entry
+            pending.extend(
+                (f"{at}.{name}" if at else name, child)
+                for name, child in reversed(entry.items())
+                if type(child) in _CONTAINERS
+            )
+        # A list of 100,000 plain figures is skipped as a whole.
+        elif isinstance(entry, list) and not _CONTAINERS.isdisjoint(map(type, entry)):
+            pending.extend((f"{at}[{index}]", child) for index, child in enumerate(entry))
 
 
 def table(fields: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -226,7 +246,8 @@ class Submission:
         # Only the stated prefill rate tells the length of the prompt, a whole number of tokens.
         scope = self.evidence.clock_scope
         stated = value_of(self.evidence.metrics, _PREFILL)
-        found = figures(self.timed, scope, None if stated is None else 1, unseen=True)
+        prompt = None if stated is None else 1
+        found = figures(self.timed, scope, prompt, unseen=True, rate=self.rate)
         found += kernel_rates(self.evidence.workload, found)
         one = value_of(found, _PREFILL)
         if stated is None or one is None:
@@ -236,6 +257,11 @@ class Submission:
             replace(metric, value=metric.value * tokens) if metric.name == _PREFILL else metric
             for metric in found
         )
+
+    @cached_property
+    def listed_metrics(self) -> tuple[tuple[str, str], ...]:
+        """The identity of each metric of the evidence, in their order."""
+        return tuple(map(identify_metric, self.evidence.metrics))
 
     @cached_property
     def expected_metrics(self) -> Mapping[tuple[str, str], Metric]:
@@ -265,8 +291,7 @@ class Submission:
 
 def has_tokens(run: Run) -> bool:
     """Whether each sequence of ``run`` has tokens, and some are judged."""
-    complete = all(all(block.sequences_ns) for block in run.blocks)
-    return complete and any(block.judged_tokens > 0 for block in run.blocks)
+    return all(all(block.sequences_ns) for block in run.blocks) and run.judged_tokens > 0
 
 
 def identify_metric(metric: Metric) -> tuple[str, str]:
@@ -295,11 +320,11 @@ def read_folded(data: bytes) -> Folded:
         return Folded(0, {}, {}, f"The folded profile is not UTF-8 at byte {error.start}.")
     except ReceiptError as error:
         return Folded(0, {}, {}, error.problem)
-    own: Counter[str] = Counter()
-    inclusive: Counter[str] = Counter()
+    own: dict[str, int] = {}
+    inclusive: dict[str, int] = {}
     for stack, count in stacks.items():
         if stack:
-            own[stack[-1].name] += count
+            own[stack[-1].name] = own.get(stack[-1].name, 0) + count
         for name in {frame.name for frame in stack}:
-            inclusive[name] += count
+            inclusive[name] = inclusive.get(name, 0) + count
     return Folded(sum(stacks.values()), own, inclusive)

@@ -194,7 +194,8 @@ def _check_copies(case: Submission) -> Iterator[str]:
                 yield f"The process {run.pid} is listed twice among the runs."
             processes.add(process)
         for block in run.blocks:
-            times = (block.interval, block.sequences_ns[:1])
+            spent = block.interval
+            times = (spent.wall_ns, spent.cpu_ns, spent.run_delay_ns, block.sequences_ns[:1])
             if times in blocks:
                 yield f"The runs of processes {blocks[times]} and {run.pid} have one block twice."
             blocks[times] = run.pid
