@@ -108,6 +108,8 @@ class Whole:
     tolerance_us: float
     rates: ErrorRates
     drift: ShareDrift
+    sampled_s: float = 0.0
+    """The time that the profiles of a side cover, 0 if it is not known."""
     new_functions_cost: bool = False
     """Whether new functions certainly cost more than gone and cheaper ones save."""
 
@@ -146,13 +148,16 @@ def judge_shares(
     by_name = {cost.name: cost for cost in costs}
     allowed = thresholds.tokens_per_second_pct / 100.0
     tolerance_us = allowed * 1e6 / baseline.quiet_tokens_per_second
-    whole = Whole(rate, tolerance_us, rates, drift, _new_functions_cost(shares, by_name))
+    sampled_s = min(baseline.sampled_s, current.sampled_s)
+    new_functions_cost = _new_functions_cost(shares, by_name)
+    whole = Whole(rate, tolerance_us, rates, drift, sampled_s, new_functions_cost)
     hotspots = tuple(
         _judge_share(share, by_name.get(share.name), thresholds.share_pp(share.name), whole)
         for share in shares
     )
     observed = observed_frames(baseline.profiled, current.profiled)
-    return JudgedShares(hotspots, costs, tuple(_general_reasons(declared, observed, hotspots)))
+    reasons = tuple(_general_reasons(declared, observed, hotspots, sampled_s))
+    return JudgedShares(hotspots, costs, reasons)
 
 
 def _unjudged(declared: list[str], baseline: int, current: int) -> JudgedShares:
@@ -178,7 +183,10 @@ def _unjudged(declared: list[str], baseline: int, current: int) -> JudgedShares:
 
 
 def _general_reasons(
-    declared: list[str], observed: tuple[str, ...], hotspots: tuple[HotspotChange, ...]
+    declared: list[str],
+    observed: tuple[str, ...],
+    hotspots: tuple[HotspotChange, ...],
+    sampled_s: float,
 ) -> Iterator[Reason]:
     """Name declared functions that are in no profile, and thresholds that the samples miss."""
     for name in sorted(declared):
@@ -189,18 +197,30 @@ def _general_reasons(
                 f"{', '.join(observed[:_NAMED]) or 'none'}{', …' * (len(observed) > _NAMED)}. "
                 "Correct the name in hotspots.",
             )
+    found = [hotspot for hotspot in hotspots if hotspot.coarse]
     coarse = [
         f"{hotspot.name} {hotspot.share.detectable_pp:.1f} pp of {hotspot.threshold_pp:g}"
-        for hotspot in hotspots
-        if hotspot.coarse
+        for hotspot in found
     ]
-    if coarse:
+    if found:
+        most = max(each.share.detectable_pp / each.threshold_pp for each in found)
         yield Reason(
             "I_SHARES_COARSE",
             "Smallest drifts of a share that could have been seen for certain: "
-            f"{', '.join(coarse[:_NAMED])}{', …' * (len(coarse) > _NAMED)}. More time takes more "
-            "samples (--flamegate-budget sets the seconds).",
+            f"{', '.join(coarse[:_NAMED])}{', …' * (len(coarse) > _NAMED)}. "
+            f"{_more_samples(sampled_s, most)}",
         )
+
+
+def _more_samples(sampled_s: float, factor: float) -> str:
+    """Say how much sampling makes the smallest certain change ``factor`` times smaller."""
+    if not sampled_s:
+        return MORE_TIME
+    needed_s = sampled_s * max(1.0, factor) ** 2
+    return (
+        f"That takes about {significant(needed_s)} s of samples on each side, and there are "
+        f"{significant(sampled_s)} s. {MORE_TIME}"
+    )
 
 
 def _judge_share(
@@ -216,7 +236,7 @@ def _judge_share(
             decision, helped_by = decide_drift(share, cost, whole)
         elif not passes_with_whole(cost, whole):
             decision, helped_by = "inconclusive", ("profiled",)
-        reason = _share_reason(share, cost, threshold_pp, finding, decision, certain=moved)
+        reason = _share_reason(share, cost, threshold_pp, finding, decision, whole, certain=moved)
     return HotspotChange(
         share=share,
         threshold_pp=threshold_pp,
@@ -281,6 +301,7 @@ def _share_reason(
     threshold_pp: float,
     finding: Finding,
     decision: Decision,
+    whole: Whole,
     *,
     certain: bool,
 ) -> Reason:
@@ -302,7 +323,11 @@ def _share_reason(
             why = f": {words}. It may not cost more than gone and cheaper functions save."
         why += " A share fails only if its function certainly costs more per token."
     elif not certain:
-        code, why = "E_SHARE_UNSETTLED", f", which may be chance with so few samples. {MORE_TIME}"
+        more = _more_samples(whole.sampled_s, share.detectable_pp / abs(share.shift_pp))
+        code, why = "E_SHARE_UNSETTLED", f", which may be chance with so few samples. {more}"
     elif decision == "inconclusive":
-        code, why = "E_SHARE_UNSETTLED", f": {words}. {MORE_TIME}"
+        half_us = 0.0 if cost is None else (cost.ci_high_us - cost.ci_low_us) / 2.0
+        least_us = max(whole.tolerance_us, 0.0 if cost is None else abs(cost.change_us))
+        code = "E_SHARE_UNSETTLED"
+        why = f": {words}. {_more_samples(whole.sampled_s, half_us / least_us)}"
     return Reason(code, shift + why)

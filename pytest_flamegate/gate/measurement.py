@@ -47,13 +47,15 @@ class Measurement:
     """All processes of one side.
 
     ``reference_follows`` says that the engine was measured to gain and lose speed with the
-    machine as the reference kernel does. ``unit`` is that of the rates.
+    machine as the reference kernel does. ``unit`` is that of the rates. ``sampled_s`` is the time
+    that the profiles cover, 0 if it is not known.
     """
 
     timed: tuple[TimedProcess, ...]
     profiled: tuple[ProcessProfile, ...]
     reference_follows: bool
     unit: str = "tokens/s"
+    sampled_s: float = 0.0
 
     @property
     def has_reference(self) -> bool:
@@ -119,6 +121,9 @@ def read_measurement(evidence: Evidence) -> Measurement:
         timed=timed,
         profiled=profiled,
         reference_follows=evidence.workload.get("engine") in REFERENCE_FOLLOWS,
+        sampled_s=sum(process.samples for process in profiled) / evidence.profile.rate_hz
+        if evidence.profile is not None and evidence.profile.rate_hz
+        else 0.0,
         unit="rounds/s" if evidence.token_source == "called:round" else "tokens/s",
     )
 

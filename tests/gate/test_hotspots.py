@@ -17,7 +17,7 @@ from pytest_flamegate.gate.hotspots import (
     decide_drift,
     judge_shares,
 )
-from pytest_flamegate.gate.measurement import Measurement
+from pytest_flamegate.gate.measurement import MORE_TIME, Measurement
 from pytest_flamegate.gate.rule import RateVerdict
 from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.throughput import judge_throughput
@@ -178,7 +178,7 @@ def test_a_drift_has_to_be_certain_at_one_percent_not_at_two() -> None:
     assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("profiled",))
     assert hotspot.reason is not None
     assert hotspot.reason.code == "E_SHARE_UNSETTLED"
-    assert "which may be chance with so few samples" in hotspot.reason.message
+    assert hotspot.reason.message.endswith(f"chance with so few samples. {MORE_TIME}")
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,12 @@ def test_a_threshold_too_fine_for_the_samples_is_reported_for_what_passed() -> N
     old = measurement(STEADY, profiles(spread_by(0, 60, -60)))
     (reason,) = judge(old, old).reasons
     assert reason.code == "I_SHARES_COARSE"
-    assert re.search(r"for certain: b [\d.]+ pp of 5, a [\d.]+ pp of 5\. More", reason.message)
+    assert re.search(r"for certain: b [\d.]+ pp of 5, a [\d.]+ pp of 5\. Give", reason.message)
+    timed = replace(old, sampled_s=2.0)
+    (reason,) = judge(timed, timed).reasons
+    assert re.search(
+        r"about \d{2,3} s of samples on each side, and there are 2.00 s", reason.message
+    )
     # Of a drift that is open the reason says so already.
     new = measurement(STEADY, profiles(moved(spread_by(0, 60, -60), "a", 60, "b")))
     assert judge(old, new, drift="strict").reasons == ()

@@ -123,6 +123,14 @@ def test_py_spy_samples_comparisons_faster(setup: Setup, rate_hz: int) -> None:
     assert make_perf(Setup(comparing=True)).rate_hz == make_perf(Setup()).rate_hz
 
 
+def test_perf_samples_programs_faster_in_comparisons() -> None:
+    rates = [
+        make_perf(Setup(python_engine=False, comparing=each)).rate_hz for each in (False, True)
+    ]
+    assert rates == [99, 499]
+    assert make_perf(Setup(python_engine=False, comparing=True, rate_hz=99)).rate_hz == 99
+
+
 @pytest.mark.parametrize(
     ("setup", "graph", "degraded"),
     [
