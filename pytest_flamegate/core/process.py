@@ -4,7 +4,7 @@ A child gets a session of its own and a marker in its environment. Ending it end
 that carries the marker, is in the session or descends from the child at that moment.
 
 One kind of process escapes: a forked callable forks it without exec into a session of its own,
-and its parent has ended by then. Nothing distinguishes it from a process of the user.
+and both its parent and the callable's process have ended by then.
 """
 
 from __future__ import annotations
@@ -312,6 +312,7 @@ def _run_forked(
     status = 1
     try:
         os.setsid()
+        process_system.become_subreaper()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         null = os.open(os.devnull, os.O_RDONLY)
         for source, fd in ((null, 0), (stdout_fd, 1), (stderr_fd, 2)):

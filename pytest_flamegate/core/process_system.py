@@ -59,9 +59,14 @@ FILLER = "FLAMEGATE_FILLER"
 _PAGE_BYTES = 4096
 
 
-def choose_cpu(rng: random.Random) -> int:
-    """Return one of the cores this process may use."""
-    return rng.choice(sorted(os.sched_getaffinity(0)))
+def choose_cpu(rng: random.Random) -> int | None:
+    """Return one of the cores this process may use; None if it may not bind itself to any."""
+    try:
+        usable = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, usable)
+    except (AttributeError, OSError):  # not Linux, or forbidden by a sandbox
+        return None
+    return rng.choice(sorted(usable))
 
 
 @contextmanager
@@ -122,9 +127,14 @@ def acquire_subreaper() -> None:
         if _users == 0:
             value = ctypes.c_int(0)
             _libc().prctl(_GET_CHILD_SUBREAPER, ctypes.byref(value), 0, 0, 0)
-            _libc().prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            become_subreaper()
             _earlier = value.value
         _users += 1
+
+
+def become_subreaper() -> None:
+    """Adopt all orphans of processes below this one; no fork inherits that."""
+    _libc().prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def release_subreaper() -> None:

@@ -26,8 +26,6 @@ CHUNK, USAGE = "sse:chunk", "sse:usage"
 """Token sources: one token in each piece of the stream, or the count that the server reports."""
 MAX_OTHER_SHARE = 0.1
 """CPU time of the server's other processes, relative to the clocked one, that needs no note."""
-BURST_RATIO = 0.1
-"""A median gap below this part of the mean gap: tokens came in bursts."""
 _PORT_TRIES = 3
 _POLL_S = 0.02
 _FIRST_TOKENS = 8
@@ -279,7 +277,6 @@ class EndpointProcess(engine_process.EngineProcess):
                 f"{len(answer.pieces)} pieces, and one by one before.",
                 "Measure on a less busy machine, or have the server send each token.",
             )
-        self._note_bursts(answer)
         return answer
 
     def _request(self, max_tokens: int) -> completions.Completion:
@@ -318,15 +315,3 @@ class EndpointProcess(engine_process.EngineProcess):
         if self.token_source == CHUNK:
             return gaps
         return (*gaps, *[0] * ((answer.counted or 0) - len(gaps)))
-
-    def _note_bursts(self, answer: completions.Completion) -> None:
-        gaps = sorted(answer.gaps_ns[1:])
-        if len(gaps) < _FIRST_TOKENS:
-            return
-        median, mean = gaps[len(gaps) // 2], sum(gaps) / len(gaps)
-        if median < BURST_RATIO * mean:
-            self.notes["W_TOKENS_IN_BURSTS"] = (
-                f"Tokens came in bursts: the median gap is {median / 1e6:.3f} ms and the mean "
-                f"{mean / 1e6:.3f} ms. Rates are right, gaps are not; see the server's own "
-                "figures (reported)."
-            )

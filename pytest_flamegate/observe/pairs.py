@@ -28,11 +28,12 @@ from pytest_flamegate.observe.engine_process import EngineProcess, RunPlace
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 
-PAIR_S = 0.5
-"""The time each side is measured in a pair, at least."""
+PAIR_S, LONGEST_S = 0.5, 4.0
+"""The time each side is measured in a pair by its own clock, and the most that takes."""
 BLOCK_S = 0.25
 """The time of a side's block, roughly: what one side runs alone at its end is a small part."""
 MAX_ROUNDS = 64
+_UNBOUND = "this system does not let it be bound to a core"
 
 T = TypeVar("T")
 
@@ -61,9 +62,9 @@ class PairObserver:
         """Measure one pair; if a process fails, so does the comparison."""
         place = self._choose_place(self.pairs)
         if not place.shares_core:
-            reason = (
-                "it waits for something else" if place.cpu is not None else "it has several threads"
-            )
+            reason = "it waits for something else"
+            if place.cpu is None:
+                reason = _UNBOUND if self._uses_one_thread else "it has several threads"
             self.head.notes["I_ALTERNATED"] = (
                 f"Both sides ran in turn and not at the same time on one core, because {reason}. "
                 "Pairs that alternate differ by several percent, so more of them are needed."
@@ -72,7 +73,7 @@ class PairObserver:
         if isinstance(self.base.plan, Lasting):
             self._measure_served(sides, place)
         else:
-            self._measure_rounds([partial(side.run_program, place) for side in sides], place)
+            self._measure_rounds([partial(_run_program, side, place) for side in sides], place)
         self.pairs += 1
 
     def run_both(self, calls: Sequence[Callable[[RunPlace], object]], number: int) -> None:
@@ -83,7 +84,7 @@ class PairObserver:
     def _choose_place(self, number: int) -> RunPlace:
         cpu = process_system.choose_cpu(self.rng) if self._uses_one_thread else None
         self._earlier = frozenset(process.running())
-        return RunPlace(number, cpu, self.shares_core)
+        return RunPlace(number, cpu, self.shares_core and cpu is not None)
 
     @property
     def _uses_one_thread(self) -> bool:
@@ -99,27 +100,27 @@ class PairObserver:
             sequences = max(1, round(block_s / min(each_s)))
             blocks: list[list[Block]] = [[] for _ in started]
 
-            def block(side: Observer, served: EngineProcess, done: list[Block]) -> None:
+            def block(side: Observer, served: EngineProcess, done: list[Block]) -> Block:
                 done.append(served.block(sequences))
                 side.devices.inspect(served.pid)
+                return done[-1]
 
             self._measure_rounds(
                 [partial(block, *each, done) for each, done in zip(started, blocks, strict=True)],
                 place,
             )
-            for (_, served), done in zip(started, blocks, strict=True):
+            for (side, served), done in zip(started, blocks, strict=True):
                 done[-1] = done[-1].with_late_work(served.take_late_work())
-            counted = [served.counters() for _, served in started]
-            for (side, served), done, counters in zip(started, blocks, counted, strict=True):
-                side.record("timed", served, done, counters, place)
+                side.record("timed", served, done, served.counters(), place)
 
-    def _measure_rounds(self, calls: Sequence[Callable[[], object]], place: RunPlace) -> None:
+    def _measure_rounds(self, calls: Sequence[Callable[[], Block]], place: RunPlace) -> None:
         """Call both sides until each was measured for ``PAIR_S``, once at least."""
-        end_s = time.monotonic() + 2 * PAIR_S
-        for done in range(MAX_ROUNDS):
-            if done and time.monotonic() >= end_s:
+        end_s, measured_ns = time.monotonic() + LONGEST_S, [0] * len(calls)
+        for _ in range(MAX_ROUNDS):
+            for each, block in enumerate(self._call(calls, place)):
+                measured_ns[each] += block.interval.quiet_ns
+            if min(measured_ns) >= PAIR_S * 1e9 or time.monotonic() >= end_s:
                 return
-            self._call(calls, place)
 
     def _call(self, calls: Sequence[Callable[[], T]], place: RunPlace) -> list[T]:
         if place.shares_core:
@@ -148,6 +149,10 @@ class PairObserver:
                                 process_system.kill(pid)
                 raise
         return [future.result() for future in futures]
+
+
+def _run_program(side: Observer, place: RunPlace) -> Block:
+    return side.run_program(place).blocks[0]
 
 
 def _waits(side: Observer) -> bool:

@@ -62,13 +62,10 @@ def test_a_late_read_loses_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {metric.name for metric in figures([run], "sequence", 5, unseen=True)} >= UNSEEN
 
 
-@pytest.mark.parametrize(("stands_still", "tokens"), [(False, 4), (True, 12)])
 def test_no_side_of_a_pair_is_faster_than_it_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stands_still: bool, tokens: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base, head = (
-        forked(tmp_path, sleepy, stands_still=stands_still, max_tokens=tokens) for _ in range(2)
-    )
+    base, head = (forked(tmp_path, sleepy) for _ in range(2))
     pairs = PairObserver(base, head)
     monkeypatch.setattr(served, "wait_readable", late())
     pairs.pair()

@@ -69,9 +69,15 @@ def pair_of(base: Observer, head: Observer) -> PairObserver:
 
 
 @pytest.mark.measures
-def test_both_sides_run_at_the_same_time_on_one_core(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [1, None])
+def test_both_sides_run_at_the_same_time_on_one_core(tmp_path: Path, most: int | None) -> None:
     sides = [forked(tmp_path, busy) for _ in range(2)]
-    pair_of(*sides)
+    usable = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(usable)[:most])  # as taskset does, or a cpuset
+    try:
+        pair_of(*sides)
+    finally:
+        os.sched_setaffinity(0, usable)
     (base,), (head,) = (side.runs for side in sides)
     assert base.shares_core
     assert head.shares_core
@@ -133,6 +139,21 @@ def test_an_engine_that_waits_alternates(tmp_path: Path) -> None:
     assert not made.shares_core
     assert not any(run.shares_core for side in sides for run in side.runs)
     assert "it waits" in sides[1].notes["I_ALTERNATED"]
+
+
+def test_pairs_alternate_if_nothing_may_be_bound_to_a_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(pid: int, cpus: set[int]) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", forbidden)
+    sides = [forked(tmp_path, busy) for _ in range(2)]
+    pair_of(*sides)
+    assert [(run.cpu, run.shares_core) for side in sides for run in side.runs] == [
+        (None, False)
+    ] * 2
+    assert "bound to a core" in sides[1].notes["I_ALTERNATED"]
 
 
 @pytest.mark.parametrize("kind", ["busy", "server"])
@@ -244,11 +265,12 @@ def deferred(prompt: str, max_tokens: int) -> Iterator[int]:
 
 
 def sleeping_child(prompt: str, max_tokens: int) -> Iterator[int]:
-    """Hand the work to an orphan and sleep meanwhile."""
+    """Hand the work to an orphan in a session of its own and sleep meanwhile."""
     read_fd, write_fd = os.pipe()
     for i in range(max_tokens):
         if (pid := os.fork()) == 0:
             if os.fork() == 0:
+                os.setsid()
                 _busy_s(0.02)
                 os.write(write_fd, b"x")
             os._exit(0)
@@ -264,11 +286,13 @@ def test_work_in_helpers_and_after_the_last_token_counts(
 ) -> None:
     watched = forked(tmp_path, call)
     with watched.serve() as process:
+        blocks, began_ns, end_s = [], process.read_clocks().cpu_ns, time.monotonic() + 20
         process.warm_up(4)
-        blocks = []
-        for _ in range(3):
+        for done in range(3):
             blocks.append(process.block(1))
-            time.sleep(0.6)
+            while process.read_clocks().cpu_ns - began_ns < 0.076e9 * (done + 2):
+                assert time.monotonic() < end_s
+                time.sleep(0.01)
     # 0.08 s of work a sequence, in whatever process or thread, and whenever it is done.
     cpu_s = sum(block.interval.cpu_ns for block in blocks) / 1e9
     quiet_s = sum(block.interval.quiet_ns for block in blocks) / 1e9
