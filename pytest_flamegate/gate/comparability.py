@@ -93,6 +93,24 @@ def _without_unused(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: each for name, each in variables.items() if name != "VECLIB_MAXIMUM_THREADS"}
 
 
+def find_copy(baseline: Evidence, current: Evidence) -> Reason | None:
+    """Return the error of a comparison of something with itself: it could only pass."""
+    times = {run.blocks for run in baseline.runs if run.blocks}
+    shared = [run.pid for run in current.runs if run.blocks in times]
+    threads = {(run.wall_ns, run.lanes) for run in baseline.bricks}
+    shared += [run.pid for run in current.bricks if (run.wall_ns, run.lanes) in threads]
+    if baseline.nonce != current.nonce and not shared:
+        return None
+    same = f"both carry the nonce {current.nonce!r}"
+    if shared:
+        same = f"process {shared[0]} took the same times in both to the nanosecond"
+    return Reason(
+        "E_COPIED_BASELINE",
+        f"The baseline was copied from the run that it is to judge: {same}. "
+        "Restore the accepted baseline, or measure again.",
+    )
+
+
 def engine_differences(baseline: Evidence, current: Evidence) -> tuple[FieldDifference, ...]:
     """Return the differences between the versions that the two engines report.
 

@@ -182,6 +182,17 @@ def _unjudged(declared: list[str], baseline: int, current: int) -> JudgedShares:
     return JudgedShares(reasons=(reason,), helped_by=helped_by)
 
 
+def leave_shares_open(thresholds: Thresholds, drift: ShareDrift) -> JudgedShares:
+    """Return that too few samples judge no share: ``E_FEW_SAMPLES`` if shares are required."""
+    required = sorted(name for name in thresholds.hotspots_pp if name != "*")
+    if drift == "strict":
+        required.append("flamegate_share_drift = strict")
+    code, message = "I_NO_PROFILE", "A profile has too few samples, so no share was judged."
+    if required:
+        code, message = "E_FEW_SAMPLES", f"{message[:-1]}, and {', '.join(required)} asks for it."
+    return JudgedShares(reasons=(Reason(code, message),))
+
+
 def _general_reasons(
     declared: list[str],
     observed: tuple[str, ...],

@@ -11,9 +11,14 @@ from pytest_flamegate.config.thresholds import MIN_PROCESSES, Thresholds
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.bricks import judge_bricks
 from pytest_flamegate.gate.calibration import rates_without_calibration
-from pytest_flamegate.gate.comparability import compare, condition_differences, difference_reasons
+from pytest_flamegate.gate.comparability import (
+    compare,
+    condition_differences,
+    difference_reasons,
+    find_copy,
+)
 from pytest_flamegate.gate.costs import explaining_functions
-from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares
+from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares, leave_shares_open
 from pytest_flamegate.gate.measurement import (
     MORE_TIME,
     Measurement,
@@ -67,6 +72,11 @@ class GatedRun:
     grade: str
     errors: tuple[Reason, ...] = ()
     notes: tuple[Reason, ...] = ()
+
+    @property
+    def lacks_samples(self) -> bool:
+        """Whether a profile of either side has too few samples to judge any share."""
+        return any(note.code in ("E_NO_SAMPLES", "E_FEW_SAMPLES") for note in self.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +148,7 @@ def _judge(
             new = read_measurement(run.evidence)
             reasons = _no_baseline_reasons(len(new.timed), policy)
             return _uncompared("no_baseline", run, policy, rates, reasons, current=new)
-        differing = _compare(baseline, run.evidence)
+        differing = _compare(baseline, run)
         if not differing.comparable:
             reasons = difference_reasons(differing, paired=paired)
             return _uncompared("not_comparable", run, policy, rates, reasons, differing)
@@ -160,9 +170,11 @@ def _judge(
         counts = instruction_signals(baseline.evidence, run.evidence)
     except UndecidedError as error:
         return Verdict.unjudged("inconclusive", [Reason.from_error(error)], grade=run.grade)
-    shares = judge_shares(
-        old, new, policy.thresholds, rate.verdict, rates, policy.share_drift, rate.cpu
-    )
+    shares = leave_shares_open(policy.thresholds, policy.share_drift)
+    if not run.lacks_samples:
+        shares = judge_shares(
+            old, new, policy.thresholds, rate.verdict, rates, policy.share_drift, rate.cpu
+        )
     bricks = judge_bricks(
         baseline.evidence, run.evidence, policy.thresholds, rates, drift_sd=rate.batch_drift_sd
     )
@@ -203,7 +215,7 @@ def _dishonesty(run: GatedRun, baseline: StoredBaseline | PairedBase | None) -> 
     if run.errors or baseline is None:
         return run.errors
     base, head = baseline.evidence, run.evidence
-    if (copied := _find_copy(base, head)) is not None:
+    if (copied := find_copy(base, head)) is not None:
         return (copied,)
     if isinstance(baseline, StoredBaseline) or (base.side, head.side) == ("base", "head"):
         return ()
@@ -214,27 +226,11 @@ def _dishonesty(run: GatedRun, baseline: StoredBaseline | PairedBase | None) -> 
     return (Reason("E_SIDES_SWAPPED", measured),)
 
 
-def _find_copy(baseline: Evidence, current: Evidence) -> Reason | None:
-    """Return the error of a comparison of something with itself: it could only pass."""
-    times = {run.blocks for run in baseline.runs if run.blocks}
-    shared = [run.pid for run in current.runs if run.blocks in times]
-    threads = {(run.wall_ns, run.lanes) for run in baseline.bricks}
-    shared += [run.pid for run in current.bricks if (run.wall_ns, run.lanes) in threads]
-    if baseline.nonce != current.nonce and not shared:
-        return None
-    same = f"both carry the nonce {current.nonce!r}"
-    if shared:
-        same = f"process {shared[0]} took the same times in both to the nanosecond"
-    return Reason(
-        "E_COPIED_BASELINE",
-        f"The baseline was copied from the run that it is to judge: {same}. "
-        "Restore the accepted baseline, or measure again.",
-    )
-
-
-def _compare(baseline: StoredBaseline | PairedBase, current: Evidence) -> Comparability:
-    differences = compare(baseline.evidence, current).differences
-    created = (baseline.evidence.created, current.created)
+def _compare(baseline: StoredBaseline | PairedBase, run: GatedRun) -> Comparability:
+    differences = compare(baseline.evidence, run.evidence).differences
+    if run.lacks_samples:  # then one side may have no profile, and no share is compared
+        differences = tuple(each for each in differences if each.code != "E_PROFILER_DIFFERS")
+    created = (baseline.evidence.created, run.evidence.created)
     # Both are written alike, in UTC to the millisecond: their order is that of the text.
     if isinstance(baseline, StoredBaseline) and created[0] > created[1]:
         newer = FieldDifference("time of measuring", *created, "E_BASELINE_NEWER")

@@ -1,13 +1,12 @@
 """The figures of each process that the gate judges, read from the evidence and checked."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.statistics import mean, median
-from pytest_flamegate.observe.observation import Block, Run, uses_running_server
+from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.types import Evidence, ProcessProfile
 
 REFERENCE_FOLLOWS = frozenset({"embedded"})
@@ -100,13 +99,11 @@ def read_measurement(evidence: Evidence) -> Measurement:
     Raises:
         UndecidedError: ``E_FEW_PROCESSES`` without a timed process, ``E_NO_TOKENS`` if a block
             has no token, ``E_NO_SAMPLES`` for an empty profile, ``E_IMPOSSIBLE_FIGURE`` for
-            times and counts that cannot be, ``E_REPEATED_SAMPLES`` if one process is counted
-            twice or two took the same times.
+            times and counts that cannot be.
     """
     timed_runs = [run for run in evidence.runs if run.role == "timed"]
     if not timed_runs:
         raise UndecidedError("E_FEW_PROCESSES", "No process was timed.", MORE_TIME)
-    _refuse_repeated(timed_runs, windows=uses_running_server(evidence.workload))
     timed = tuple(_read_process(run.own) for run in timed_runs)
     if len({block.reference is None for run in timed_runs for block in run.blocks}) > 1:
         raise UndecidedError(
@@ -192,25 +189,6 @@ def _check_profile(process: ProcessProfile) -> None:
         raise impossible_figure(
             own, f"number of samples of all functions of process {process.pid}", process.samples
         )
-
-
-def _refuse_repeated(runs: Sequence[Run], *, windows: bool) -> None:
-    """Raise if a process is counted twice or copied: it would pass for independent evidence.
-
-    Windows of one process may share its identity; their times still differ.
-    """
-    processes: set[tuple[int, int]] = set()
-    times: dict[tuple[Block, ...], int] = {}
-    for run in runs:
-        if run.started_ticks is not None and not windows:
-            if (run.started_ticks, run.pid) in processes:
-                raise repeated_samples(f"Process {run.pid} is in the evidence more than once.")
-            processes.add((run.started_ticks, run.pid))
-        if run.blocks and run.blocks in times:
-            raise repeated_samples(
-                f"Processes {times[run.blocks]} and {run.pid} took the same time to the nanosecond."
-            )
-        times[run.blocks] = run.pid
 
 
 def no_tokens(problem: str) -> UndecidedError:

@@ -29,7 +29,6 @@ from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import machine_id
 from pytest_flamegate.gate.calibration import (
     DRAWS,
-    LADDER,
     MIN_POOL,
     AaGate,
     AnalysisPlan,
@@ -297,8 +296,7 @@ class BudgetThreshold:
 class SupportedThresholds:
     """The thresholds that the machine holds, and whether the workload's own is one of them.
 
-    ``next_pct`` is the smallest threshold above its own that holds in ``budget_s``, and
-    ``next_budget_s`` the smallest budget in which its own holds; None if there is none.
+    ``rows`` are for budgets of increasing length, ``budget_s`` among them.
     """
 
     drop_pct: float
@@ -306,8 +304,6 @@ class SupportedThresholds:
     plan: AnalysisPlan
     rates: ReplayedRates
     rows: tuple[BudgetThreshold, ...]
-    next_pct: float | None = None
-    next_budget_s: float | None = None
 
 
 def find_supported_thresholds(
@@ -331,25 +327,22 @@ def find_supported_thresholds(
         smallest = (found[0], found[1].median_pairs) if found else ()
         rows.append(BudgetThreshold(seconds, plan(seconds).pairs, *smallest))
     own = plan(budget_s)
-    rates = replayed.rates(drop_pct, own)
-    next_pct = next_budget_s = None
-    if not rates.holds:
-        larger = replayed.find_smallest(own, [each for each in LADDER if each > drop_pct])
-        next_pct = larger[0] if larger else None
-        longer = (s for s in all_s if s > budget_s and replayed.rates(drop_pct, plan(s)).holds)
-        next_budget_s = next(longer, None)
-    return SupportedThresholds(drop_pct, budget_s, own, rates, tuple(rows), next_pct, next_budget_s)
+    return SupportedThresholds(drop_pct, budget_s, own, replayed.rates(drop_pct, own), tuple(rows))
 
 
 def threshold_error(workload: str, found: SupportedThresholds) -> UndecidedError | None:
     """Return the error of a threshold that is too small for this machine; None if it holds."""
     if found.rates.holds:
         return None
-    can = []
-    if found.next_pct is not None:
-        can.append(f"set tokens_per_second to {found.next_pct:g} %")
-    if found.next_budget_s is not None:
-        can.append(f"give it {found.next_budget_s:g} s (--flamegate-budget)")
+    can = [
+        f"set tokens_per_second to {row.drop_pct:g} %"
+        for row in found.rows
+        if row.budget_s == found.budget_s and row.drop_pct is not None
+    ]
+    for row in found.rows:
+        if row.drop_pct is not None and row.drop_pct <= found.drop_pct:
+            can.append(f"give it {row.budget_s:g} s (--flamegate-budget)")
+            break
     remedy = " or ".join(can) or "use a quieter machine, or a workload that varies less"
     rates = found.rates
     return UndecidedError(

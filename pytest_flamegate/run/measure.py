@@ -40,8 +40,7 @@ def measure(
     One process at most runs past the budget, unless the fewest processes that a verdict needs
     take longer; that is announced after the first process.
 
-    Raises ``UndecidedError`` (``E_NO_SAMPLES``, ``E_FEW_SAMPLES``), and ``ToolError`` for an
-    engine or a profiler that fails.
+    Raises ``ToolError`` for an engine or a profiler that fails.
     """
     if len(prepared.sides) == 1:
         return _OneSide(prepared, until, progress).measure()

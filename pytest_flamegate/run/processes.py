@@ -12,7 +12,7 @@ from types import MappingProxyType
 from pytest_flamegate.bricks.record import BrickRun, Recorded
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.thresholds import MIN_BRICK_PASSES, SAMPLE_FLOOR
-from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
 from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.observe.engine_process import (
@@ -104,13 +104,16 @@ class SideProcesses:
         self.observer = Observer(self.side.workload, self.side.plan, flags)
 
     def measured(self) -> MeasuredSide:
-        """Return the measurement so far; UndecidedError if its profiles hold too few samples."""
-        pooled, poolable = None, self._poolable()
+        """Return the measurement so far; too few samples are a note, for the rate needs none."""
+        pooled, poolable, notes = None, self._poolable(), dict(self.observer.notes)
         if self.side.profiler is not None:
-            if not poolable:
-                raise no_samples_error(self.side.profiler.name, 0, 0)
-            pooled = merge_profiles(poolable)
-            require_samples(pooled, SAMPLE_FLOOR)
+            try:
+                if not poolable:
+                    raise no_samples_error(self.side.profiler.name, 0, 0)
+                pooled = merge_profiles(poolable)
+                require_samples(pooled, SAMPLE_FLOOR)
+            except UndecidedError as error:
+                notes[error.code] = f"{error.problem} {error.remedy}"
         return MeasuredSide(
             side=self.side,
             observation=self._observation(),
@@ -119,7 +122,7 @@ class SideProcesses:
             overhead_pct=overhead_pct(self.observer.runs, self.observer.observation().clock_scope),
             bricks=tuple(self.bricks),
             recorded=self.recorded,
-            notes=MappingProxyType(dict(self.observer.notes)),
+            notes=MappingProxyType(notes),
         )
 
     def count(self, role: Role) -> int:
@@ -145,11 +148,16 @@ class SideProcesses:
         assert profiler is not None
         with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
             directory = Path(name)
-            if isinstance(plan, Streamed):
-                profile = self._profile_program(plan, profiler, directory, place)
-            else:
-                seconds *= 2 if place.shares_core else 1
-                profile = self._profile_server(profiler, directory, seconds, place)
+            try:
+                if isinstance(plan, Streamed):
+                    profile = self._profile_program(plan, profiler, directory, place)
+                else:
+                    seconds *= 2 if place.shares_core else 1
+                    profile = self._profile_server(profiler, directory, seconds, place)
+            except UndecidedError as error:
+                if error.code != "E_NO_SAMPLES":
+                    raise
+                return
         # The whole life of a short process may pass between two samples.
         if profile.samples:
             self.profiles.append(profile)

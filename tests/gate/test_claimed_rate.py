@@ -101,7 +101,6 @@ UNDELAYED = tuple(run(600 + i, time, delay_ns=None) for i, time in enumerate(QUI
         (lambda side: replace(side, runs=()), "at the same instant"),
         (lambda side: replace(side, clock_scope="process"), "whole processes"),
         (lambda side: replace(side, runs=UNDELAYED), "waiting for a CPU"),
-        (lambda side: replace(side, runs=(*side.runs, side.runs[0])), "more than once"),
         (decode_apart, "was separated"),
     ],
 )

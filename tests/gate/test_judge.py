@@ -15,10 +15,14 @@ from pytest_flamegate.core.git import Commit
 from pytest_flamegate.gate import (
     EXIT_CODES,
     FIRST_ANALYSES,
+    GatedRun,
+    GatePolicy,
+    PairedBase,
     Reason,
     ReportedRates,
     Signal,
     Verdict,
+    judge,
     read_measurement,
     verdict_document,
 )
@@ -288,6 +292,34 @@ def test_a_regression_names_the_function_and_the_phase() -> None:
     assert "not yet measured" in found.error_rate_basis
     known = judge_paired(base, head, rates=ReportedRates(0.002, 0.003, "calibrated"))
     assert (known.false_alarm_rate, known.miss_rate, known.against) == (0.002, 0.003, None)
+
+
+@pytest.mark.parametrize("code", ["E_NO_SAMPLES", "E_FEW_SAMPLES"])
+@pytest.mark.parametrize(
+    ("shift", "hotspots", "drift", "verdict", "reason"),
+    [
+        (0.0, {}, "cost", "pass", "I_NO_PROFILE"),
+        (0.0, {"*": 5.0}, "cost", "pass", "I_NO_PROFILE"),
+        (0.0, {"gemv": 5.0}, "cost", "inconclusive", "E_FEW_SAMPLES"),
+        (0.0, {}, "strict", "inconclusive", "E_FEW_SAMPLES"),
+        (0.06, {"gemv": 5.0}, "cost", "regressed", "E_FEW_SAMPLES"),
+    ],
+)
+def test_a_profile_without_samples_leaves_the_shares_open(
+    shift: float,
+    hotspots: dict[str, float],
+    drift: Any,
+    verdict: str,
+    reason: str,
+    code: str,
+) -> None:
+    base, head = sides(shifted(shift), head_profile=None)
+    run = GatedRun(head, "OBSERVED", notes=(Reason(code, "Too few."),))
+    policy = GatePolicy(Thresholds(5.0, hotspots), drift)
+    found = judge(run, PairedBase(base), policy)
+    assert (found.verdict, found.hotspots) == (verdict, ())
+    assert {reason, code} <= set(codes(found))
+    assert found.signals[0].change_pct == pytest.approx(100 * math.expm1(-shift), abs=0.5)
 
 
 @pytest.mark.parametrize(

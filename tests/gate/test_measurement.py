@@ -135,8 +135,6 @@ NO_TOKENS = Block(interval=Interval(10, 10, 0), sequences_ns=())
         (with_block(reference=Interval(0, 0, 0)), "E_IMPOSSIBLE_FIGURE"),
         (with_block(reference=None), "E_IMPOSSIBLE_FIGURE"),
         (with_run(cpu_pressure_pct=math.nan), "E_IMPOSSIBLE_FIGURE"),
-        (with_run(blocks=evidence().runs[0].blocks), "E_REPEATED_SAMPLES"),
-        (with_run(pid=100, started_ticks=100_100), "E_REPEATED_SAMPLES"),
         (with_profile(0), "E_NO_SAMPLES"),
         (with_profile(10, gemv=11), MORE_THAN_ALL),
         (with_profile(10, gemv=-1), "E_IMPOSSIBLE_FIGURE"),
