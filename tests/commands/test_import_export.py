@@ -107,24 +107,6 @@ def test_the_name_is_that_of_the_file_and_may_be_invalid(here: Path, capsys: Cap
         assert "E_BAD_NAME" in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_imported_is_an_error(here: Path, capsys: Captured) -> None:
-    for content, code, exit_code in (
-        (None, "E_CANNOT_READ", 5),
-        (b"", "E_UNKNOWN_FORMAT", 3),
-        (b"hello\n", "E_UNKNOWN_FORMAT", 3),
-        (b"a;b 1\na;c\n", "E_PROFILE_FILE", 3),
-        (b'{"$schema": "speedscope.app"', "E_JSON_SYNTAX", 3),
-        (b"a 0\n", "E_NO_SAMPLES", 4),
-    ):
-        if content is not None:
-            (here / "x").write_bytes(content)
-        assert main(["import", "x"]) == exit_code
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        assert printed.err.startswith(code)
-        assert not (here / ".flamegate").exists()
-
-
 def test_a_run_is_exported_by_any_of_its_names(here: Path, capsys: Captured) -> None:
     triple = bundle()
     triple.write(here / "run")

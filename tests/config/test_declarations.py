@@ -91,15 +91,6 @@ def test_a_key_that_the_engine_would_ignore_is_an_error(
 # The file
 
 
-def test_workloads_of_a_pyproject(tmp_path: Path) -> None:
-    text = MINIMAL.replace("[workloads.w]", "[tool.flamegate.workloads.w]")
-    path = write(tmp_path, "[project]\nname='x'\n" + text, "pyproject.toml")
-    assert declare.find_file(tmp_path) == path
-    (workload,) = declare.read_file(path)
-    assert workload.node_name == "pyproject.toml::w"
-    assert declare.find_line(path, "w") == 3
-
-
 def test_a_pyproject_is_the_workload_file_if_it_has_our_table(tmp_path: Path) -> None:
     assert declare.find_file(tmp_path) is None
     for text, ours in (

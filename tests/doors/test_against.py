@@ -123,14 +123,6 @@ def test_the_engine_that_comes_along_differs_in_nothing(project: Project, world:
     assert world.started == []
 
 
-def test_other_tokens_are_not_comparable(history: Project, world: World) -> None:
-    world.base_tokens = ("7", *world.tokens[1:])
-    result = history.ask(ON, "--flamegate-against=HEAD~1", "-rA")
-    assert history.verdict("toy")["verdict"] == "not_comparable"
-    assert "E_TOKENS_DIFFER" in history.reasons("toy")
-    result.stdout.fnmatch_lines([f"*token 0 differs: '7' at the *, '{world.tokens[0]}' now*"])
-
-
 def test_a_baseline_whose_commit_is_out_of_reach_decides_alone(
     history: Project, world: World
 ) -> None:

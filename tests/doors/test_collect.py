@@ -114,8 +114,6 @@ def test_another_file_by_option_or_argument_or_link(
         (TEXT, "--flamegate-report=.", ("E_BAD_OPTION", "is a directory")),
         (TEXT, "--flamegate-report=toy.py/report.html", ("E_CANNOT_WRITE",)),
         ("[workloads.toy\n", ".", ("E_BAD_TOML", "flamegate.toml", "line 1, column 15")),
-        ("[workload.toy]\n", ".", ("E_UNKNOWN_KEY", "Did you mean 'workloads'")),
-        ("workloads = 3\n", ".", ("E_BAD_VALUE", "workloads is 3")),
     ],
 )
 def test_a_usage_error(project: Project, text: str, argument: str, words: tuple[str, ...]) -> None:

@@ -129,18 +129,6 @@ def read(artifacts: ArtifactStore) -> tuple[tuple[LedgerLine, ...], list[str]]:
     return load_ledger(artifacts, warnings.append), warnings
 
 
-def test_gates_are_appended_with_their_differences(artifacts: ArtifactStore) -> None:
-    assert read(artifacts) == ((), [])
-    count = enter(artifacts)
-    first = artifacts.ledger_path.read_bytes()
-    assert enter(artifacts) == count >= 4
-    assert artifacts.ledger_path.read_bytes() == first * 2
-    lines, warnings = read(artifacts)
-    assert (len(lines), warnings) == (2 * count, [])
-    assert lines[0].differences == calibration().differences[: lines[0].pairs]
-    assert (lines[0].machine, lines[0].workload, lines[0].via) == (MACHINE, "decode", "calibrate")
-
-
 @pytest.mark.parametrize("spoilt", [b"[]", b'{"machine": "m"}', b'{"decision": ["regressed"]}'])
 def test_a_spoilt_line_does_not_count(artifacts: ArtifactStore, spoilt: bytes) -> None:
     count = enter(artifacts)

@@ -1,5 +1,6 @@
 """Kinds of forgery as data: the change, the expected answer, and the function that forges."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,6 +28,8 @@ PROGRAM = ("program",)
 PAIR = ("pair-head",)
 ALL = (*SERVED, *PROGRAM)
 ONE = ("embedded-10tok",)
+_SENTENCE = re.compile(r"(?!.*(None|XX)).*[a-z]{3}.*\.")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +137,13 @@ class Book:
 
 
 def verify(files: Files, **options: Any) -> Verification:
-    """Verify files as they would stand beside each other."""
-    return verify_receipt(
+    """Verify files as they would stand beside each other; the answer is in whole sentences."""
+    answer = verify_receipt(
         files[RECEIPT], evidence=files.get(EVIDENCE), profile_folded=files.get(FOLDED), **options
     )
+    for finding in (*answer.refusals, *answer.warnings, *answer.unfit):
+        assert _SENTENCE.fullmatch(_QUOTED.sub("it", finding.message)), finding.message
+    return answer
 
 
 def alone(draft: Draft) -> Files:

@@ -7,9 +7,10 @@ from typing import Any
 
 from pytest_flamegate.core.text import Finding
 from pytest_flamegate.observe.observation import Block
-from pytest_flamegate.receipt import Verification, verify_receipt
+from pytest_flamegate.receipt import Verification
 from pytest_flamegate.receipt.types import Metric
 from tests.made import Bundle, bundle
+from tests.receipt.forgeries import book
 
 NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
 
@@ -17,13 +18,7 @@ Make = Callable[[], Bundle]
 
 
 def verify(made: Bundle, **options: Any) -> Verification:
-    files = made.files
-    return verify_receipt(
-        files["receipt.json"],
-        evidence=files["evidence.json"],
-        profile_folded=files["profile.folded"],
-        **{"now": NOW, **options},
-    )
+    return book.verify(made.files, **{"now": NOW, **options})
 
 
 def codes(answer: Verification) -> set[str]:

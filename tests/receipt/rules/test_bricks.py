@@ -1,8 +1,10 @@
 """Brick runs: odd records are rejected by code, and never make the verifier fail."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
+from itertools import repeat
 from random import Random
 from typing import Any
 
@@ -26,6 +28,10 @@ def clocked() -> tuple[Draft, list[dict[str, Any]]]:
 
 def codes(draft: Draft) -> set[str]:
     return {each.code for each in verify(draft.reseal().files()).refusals}
+
+
+def messages(draft: Draft) -> list[str]:
+    return [each.message for each in verify(draft.reseal().files()).refusals]
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -55,24 +61,62 @@ def test_an_odd_value_anywhere_never_makes_the_verifier_fail(odd: Any) -> None:
 
 
 ODD: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
-    ("E_BRICKS", lambda it: [row.update(layer=10**18) for row in it["totals"] if row["layer"]]),
-    ("E_BRICKS", lambda it: it["totals"][0].update(durations={"9" * 4000: 1})),
-    ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(calls=0)),
-    ("E_EVIDENCE_SCHEMA", lambda it: it["totals"][0].update(phase="x")),
-    ("E_BRICKS", lambda it: it["totals"][0].update(category="FFN")),
-    ("E_BRICKS", lambda it: it["totals"][0].update(provenance="ingested")),
-    ("E_BRICKS", lambda it: it["totals"].append(dict(it["totals"][0]))),
-    ("E_BRICKS", lambda it: it.update(lanes=[])),
-    ("E_BRICKS", lambda it: it["totals"][0].update(typical_ns=it["totals"][0]["self_ns"] + 1)),
-    ("E_BRICKS", lambda it: it.update(totals=[], lanes=[])),
+    (
+        "has a layer 1000000000000000000, but only 2 layers",
+        lambda it: [row.update(layer=10**18) for row in it["totals"] if row["layer"]],
+    ),
+    ('has a duration called "999', lambda it: it["totals"][0].update(durations={"9" * 4000: 1})),
+    ("calls", lambda it: it["totals"][0].update(calls=0)),
+    ("phase", lambda it: it["totals"][0].update(phase="x")),
+    ('Embedding" as FFN, not ', lambda it: it["totals"][0].update(category="FFN")),
+    ("cannot be ingested", lambda it: it["totals"][0].update(provenance="ingested")),
+    ("is listed twice in one layer of", lambda it: it["totals"].append(dict(it["totals"][0]))),
+    ('Qkv", an alias of QkvProjection', lambda it: it["totals"][0].update(name="Qkv")),
+    ("calls, but durations of", lambda it: it["totals"][0].update(calls=7)),
+    ("or longest call outside its durations", lambda it: it["totals"][0].update(min_ns=1)),
+    ("or longest call outside its durations", lambda it: it["totals"][0].update(max_ns=10**9)),
+    (" ns, but its calls add up to ", lambda it: it["totals"][0].update(total_ns=10**12)),
+    (
+        " ns, but its calls add up to ",
+        lambda it: it["totals"][0].update(total_ns=10**4, self_ns=0, typical_ns=None),
+    ),
+    (
+        "has typical calls of",
+        lambda it: it["totals"][0].update(typical_ns=it["totals"][0]["self_ns"] + 1),
+    ),
+    ("threads have 0 self_ns, bricks ", lambda it: it.update(lanes=[])),
+    ("but recorded no bricks", lambda it: it.update(totals=[], lanes=[])),
 ]
 
 
-@pytest.mark.parametrize(("code", "spoil"), ODD)
-def test_an_odd_record_is_rejected(code: str, spoil: Callable[[dict[str, Any]], object]) -> None:
+@pytest.mark.parametrize(("words", "spoil"), ODD)
+def test_an_odd_record_is_rejected(words: str, spoil: Callable[[dict[str, Any]], object]) -> None:
     draft, passes = clocked()
     spoil(passes[0])
-    assert code in codes(draft)
+    assert words in " ".join(messages(draft))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (((10, 10, 4), (0, 5, 4)), "took 10 ns; its own time is 15 ns, its longest call 4 ns."),
+        (((10, 1, 12), (1, 3, 3)), "took 11 ns; its own time is 4 ns, its longest call 12 ns."),
+        (((10, 8, 9), (5, 7, 15)), None),
+    ],
+)
+def test_calls_take_no_less_than_their_own_time_or_the_longest_of_them(
+    rows: tuple[tuple[int, int, int], ...], message: str | None
+) -> None:
+    """Of all layers and phases together."""
+    draft = load("callable")
+    one, *_ = clock(draft, Random(7))
+    (name, _), *_ = Counter(row["name"] for row in one["totals"]).most_common()
+    of_name = [row for row in one["totals"] if row["name"] == name]
+    for row, figures in zip(of_name, [*rows, *repeat((0, 0, 0), len(of_name) - 2)], strict=True):
+        row.update(zip(("total_ns", "self_ns", "max_ns"), figures, strict=True))
+    start = f'All calls of the brick "{name}" in process {one["pid"]} '
+    found = [each.removeprefix(start) for each in messages(draft) if each.startswith(start)]
+    assert found == ([message] if message else [])
 
 
 def test_a_program_cannot_have_a_record_of_bricks() -> None:

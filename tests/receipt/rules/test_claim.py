@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.receipt import Grade, Verification
 from tests.receipt.documents import document, encoded
+from tests.receipt.forgeries import book
 from tests.receipt.rules.changes import codes
 
 NOW = datetime(2025, 10, 14, 12, 0, tzinfo=UTC)
@@ -18,12 +19,19 @@ def perf(**fields: Any) -> dict[str, Any]:
     return {"performance_baseline": fields}
 
 
+def timing(**fields: float) -> dict[str, Any]:
+    """Times of three tokens in milliseconds; a whole number may have been rounded or cut off."""
+    names = {"first": "first_token_ms", "average": "average_token_latency_ms", "total": "total_ms"}
+    named = {names.get(name, name): value for name, value in fields.items()}
+    return {"timing": {"tokens_generated": 3, **named}}
+
+
 def env(**variables: str) -> dict[str, Any]:
     return {"environment": {"OS": "linux-x86_64", **variables}}
 
 
 def verify(changes: dict[str, Any], **options: Any) -> Verification:
-    return verify_receipt(encoded(**changes), **{"now": NOW, **options})
+    return book.verify({"receipt.json": encoded(**changes)}, **{"now": NOW, **options})
 
 
 # A code, and changes of an honest receipt of which each leads to it.
@@ -71,6 +79,10 @@ FORGERIES: dict[str, list[dict[str, Any]]] = {
         perf(total_time_ms=8258, average_token_latency_ms=90),
         {"timing": {"prefill_ms": 60, "decode_ms": 50, "total_ms": 100}},
         {"a": [{"b": {"decode_time_us": 3.5e6, "total_time_s": 2}}]},
+        timing(first=10.0, average=20.0, total=49.0),
+        timing(first=10.0, average=20.0, total=48),
+        timing(first=10.0, average_token_latency_us=20_000, total=48.9),
+        timing(average=20.0, total=30.0),
         perf(first_token_latency_ms=-1),
         perf(total_time_ms=-8258),
     ],
@@ -79,7 +91,9 @@ FORGERIES: dict[str, list[dict[str, Any]]] = {
         {"error": "out of memory"},
         {"exit_code": 1},
         {"status": "Failed"},
-        {"test_results": {"total_tests": 5, "passed": 4, "failed": 1}},
+        *({"test_results": {name: 1}} for name in ("failed", "errors", "failures")),
+        *({"parity": {name: False}} for name in ("passed", "prefill_decode_parity", "success")),
+        *({"cross_validation": {name: " Failed"}} for name in ("status", "result")),
         {"test_results": {"total_tests": 5, "passed": 3}},
         {"test_results": [{"name": "x", "outcome": "failed"}]},
         {"test_results": {"accuracy_tests": {"i2s": {"mse": 2e-3, "tolerance": 1e-3}}}},
@@ -118,6 +132,12 @@ HONEST: dict[str, dict[str, Any]] = {
     "no corrections": {"corrections": []},
     "a time that is no number": perf(total_time_ms="fast"),
     "all tests passed": {"test_results": {"total_tests": 3, "passed": 2, "skipped": 1}},
+    "all but an ignored test passed": {"parity": {"total": 3, "passed": 2, "ignored": 1}},
+    "an error as large as tolerated": {"test_results": {"mse": 1e-3, "tolerance": 1e-3}},
+    "rounded total": timing(first=10.0, average=20.0, total=49),
+    "rounded first": timing(first=10, average=20.0, total=48.1),
+    "rounded average": timing(first=10.0, average=20, total=46.2),
+    "an average without a first time": timing(average=20.0, total=100.0),
     "rate rounded by 1 %": perf(total_time_ms=8340, tokens_per_second=15.35),
     "milliseconds cut off": {"tokens_generated": 1, "tokens_per_second": 625.0}
     | perf(tokens_generated=1, total_time_ms=1, average_token_latency_ms=1),
@@ -153,6 +173,30 @@ def test_an_honest_but_awkward_receipt_passes(changes: dict[str, Any]) -> None:
     answer = verify(changes)
     assert answer.refusals == ()
     assert answer.grade is Grade.CONSISTENT
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test_results": [{"a": {"failed": 2}}]}, "test_results[0].a.failed is 2."),
+        ({"parity": {"a": {"success": False}}}, "parity.a.success is false."),
+        ({"cross_validation": {"status": "error"}}, 'cross_validation.status is "error".'),
+        (
+            {"parity": {"mse": 0.002, "tolerance": 0.001}},
+            "parity.mse is 0.002, above its tolerance of 0.001.",
+        ),
+        (
+            {"test_results": {"total": 5, "passed": 3, "skipped": 1}},
+            "test_results counts 5 tests, but 3 passed, 0 failed, 1 skipped.",
+        ),
+        (
+            timing(first=10.0, average=20.0, total=49.0),
+            "10 ms + 2 x 20 ms = 50 ms, but total_ms is 49 ms.",
+        ),
+    ],
+)
+def test_the_place_and_the_figures_are_stated(changes: dict[str, Any], message: str) -> None:
+    assert message in {refusal.message for refusal in verify(changes).refusals}
 
 
 def test_a_wish_of_the_reader_does_not_lower_the_grade() -> None:

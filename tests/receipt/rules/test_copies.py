@@ -40,11 +40,13 @@ def run(
     return made.run(load_ns=load_ns, blocks=(block(), block(), block()))
 
 
-def with_clocks_of(one: Run, other: Run) -> Run:
-    """The clocks of ``one``, and the token times of ``other``."""
-    pairs = zip(one.blocks, other.blocks, strict=True)
-    blocks = tuple(replace(each, sequences_ns=again.sequences_ns) for each, again in pairs)
-    return replace(one, blocks=blocks)
+def with_clocks_of(one: Run, other: Run, factor: float = 1.0, more_ns: int = 0) -> Run:
+    """The clocks of ``one``, and the token times of ``other``, scaled and shifted."""
+    blocks = []
+    for each, again in zip(one.blocks, other.blocks, strict=True):
+        sequences = (tuple(round(g * factor) + more_ns for g in s) for s in again.sequences_ns)
+        blocks.append(replace(each, sequences_ns=tuple(sequences)))
+    return replace(one, blocks=tuple(blocks))
 
 
 def found_pairs(runs: list[Run]) -> list[tuple[int, int]]:
@@ -54,16 +56,27 @@ def found_pairs(runs: list[Run]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("length", [1, 10, 64])
 def test_a_copy_of_a_run_is_found(length: int) -> None:
     source = random.Random(length)
-    runs = [run(source, length=length, sequences=4) for _ in range(5)]
-    other = run(source, length=length, sequences=4)
+    runs = [run(source, length=length, sequences=5) for _ in range(5)]
+    other = run(source, length=length, sequences=5)
     assert found_pairs([*runs, other]) == []
     # Sequences of one token are compared by block, in their order.
     turned = tuple(
         replace(block, sequences_ns=block.sequences_ns[:: 1 if length == 1 else -1])
         for block in runs[1].blocks[::-1]
     )
-    for copy in (replace(runs[1], blocks=turned), with_clocks_of(runs[1], other)):
-        assert found_pairs([*runs, copy]) == [(1, 5)]
+    shifted = with_clocks_of(other, runs[1], more_ns=1234)
+    scaled = with_clocks_of(other, runs[1], factor=1.013)
+    for copy, times in (
+        (replace(runs[1], blocks=turned), "the times of a sequence of tokens"),
+        (with_clocks_of(runs[1], other), "the times of their processes"),
+        (shifted, "the differences between token times"),
+        (scaled, "the proportions of their sequences"),
+    ):
+        assert [*find_repetitions([*runs, copy])] == [(1, 5, times)]
+        assert [*find_repetitions([copy, *runs])] == [(0, 2, times)]
+    # No figure comes from other runs.
+    for copy in (shifted, scaled):
+        assert found_pairs([*runs, replace(copy, role="profiled")]) == []
 
 
 def test_a_run_that_repeats_one_sequence_is_found() -> None:
@@ -87,4 +100,5 @@ def test_an_honest_run_never_repeats_another(
     runs = [run(source, **kind) for _ in range(6)]  # type: ignore[arg-type]
     assert found_pairs(runs) == []
     empty = replace(runs[0], blocks=())
-    assert found_pairs([empty, empty]) == []
+    still = replace(empty, blocks=(Block(Interval(1, 1, 0), ((0,) * 6,) * 5),))
+    assert found_pairs([empty, empty, still, still]) == []

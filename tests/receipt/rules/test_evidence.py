@@ -13,6 +13,7 @@ from pytest_flamegate.core.git import Commit
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt import Grade
 from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.receipt.rules.rule import Folded, read_folded
 from tests.made import Bundle, bundle
 from tests.receipt import gpu
 from tests.receipt.forgeries import book, draft
@@ -137,6 +138,27 @@ def slow_reference() -> Bundle:
     return made
 
 
+def launched_late(index: int, ticks: int) -> Bundle:
+    """A profiler starts the programs of its runs; one process started so much after its date."""
+    made = each_run(program(token_ns=20_000_000), load_ns=None)
+    assert made.evidence.profile is not None
+    processes = made.evidence.profile.processes
+    made = made.with_profile(processes=[replace(each, started_ticks=None) for each in processes])
+    run = made.evidence.runs[index]
+    return made.with_run(index, started_ticks=(run.started_ticks or 0) + ticks)
+
+
+def first_gap_unseen() -> Bundle:
+    """The observer was late: the first two tokens of each sequence came at one moment."""
+    return map_blocks(
+        bundle(),
+        lambda block: replace(
+            block,
+            sequences_ns=tuple((0, sum(gaps[:2]), *gaps[2:]) for gaps in block.sequences_ns),
+        ),
+    )
+
+
 def with_hotspot(**changes: Any) -> Bundle:
     """The hottest function has other fields."""
     made = bundle()
@@ -171,6 +193,7 @@ FORGED: list[tuple[str, Make]] = [
     ("E_DATES_CONTRADICT", all_at_once),
     ("E_DATES_CONTRADICT", long_load),
     ("E_DATES_CONTRADICT", lambda: long_load(index=4)),
+    ("E_DATES_CONTRADICT", lambda: launched_late(0, 52)),
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "quiet_s_per_token", value=0.9998)),
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "prefill_tokens_per_second", value=1.03)),
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "cpu_s_per_token", samples=300)),
@@ -187,6 +210,9 @@ HONEST: dict[str, Make] = {
     "a reference kernel slow on a busy machine": slow_reference,
     "a wall clock that was set": lambda: redated(bundle(), -200, -200),
     "a wall clock that was set back": lambda: redated(bundle(), 200, 200),
+    "a profiler that starts a program late": lambda: launched_late(3, 60),
+    "a profiler that starts the last program late": lambda: launched_late(4, 40_000),
+    "a first token that was not observed": first_gap_unseen,
     "two runs within one pair of ticks": lambda: bundle(token_ns=30_000, timed=12),
     "asleep for a moment": lambda: map_blocks(
         bundle(token_ns=500_000), with_share("cpu_ns", 0.001)
@@ -273,6 +299,15 @@ def test_messages_name_both_rates_and_the_hottest_function() -> None:
     assert f"{bundle().receipt.tokens_per_second:.1f} from the" in messages["E_TPS_MISMATCH"]
     assert '"i2s_gemv" is claimed' in messages["E_KERNEL_UNSEEN"]
     assert '(400 samples): the profile shows "ternary_gemv"' in messages["E_KERNEL_UNSEEN"]
+
+
+def test_a_folded_profile_is_counted_by_leaf_and_by_name_in_a_stack() -> None:
+    found = read_folded(b" 1\nf (a.py);g (a.py);f (a.py) 4\nf (a.py);g (a.py) 2\n")
+    assert found == Folded(7, {"f": 4, "g": 2}, {"f": 6, "g": 6})
+    assert read_folded(b"f\xff") == Folded(0, {}, {}, "The folded profile is not UTF-8 at byte 1.")
+    bad = read_folded(b"f (a.py)\n")
+    assert bad == Folded(0, {}, {}, bad.problem)
+    assert bad.problem
 
 
 def test_a_key_twice_in_place_of_an_optional_one_is_found() -> None:

@@ -45,7 +45,7 @@ DIFFERENCES: list[tuple[str, dict[str, Any], Grade]] = [
     ("E_REPLAY_RATE", {"rate": replace(RATE, answer="claim_faster")}, Grade.CONSISTENT),
     ("W_REPLAY_SLOWER_CLAIM", {"rate": replace(RATE, answer="claim_slower")}, Grade.OBSERVED),
     ("W_REPLAY_RATE_UNKNOWN", {"rate": RateAgain("other_machine", 512.0)}, Grade.OBSERVED),
-    ("W_REPLAY_RATE_UNKNOWN", {"rate": RateAgain("unknown", 512.0)}, Grade.OBSERVED),
+    ("W_REPLAY_RATE_UNKNOWN", {"rate": RateAgain("unknown", 512.0, why="Few.")}, Grade.OBSERVED),
     ("W_REPLAY_CHANGED", {"machine": ("kernel was 6.1 and is 6.2",)}, Grade.REPLAYED),
     ("W_REPLAY_CHANGED", {"version": "It was 0.1"}, Grade.REPLAYED),
     ("W_REPLAY_CHANGED", {"commit": "It was 4f2c"}, Grade.REPLAYED),
