@@ -75,14 +75,6 @@ def test_under_pytest(hostile: Project) -> None:
     require_harmless((project / ".flamegate/latest/dies/verdict.json").read_text())
 
 
-def test_on_the_command_line(hostile: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--profiler=none"]) == 5
-    told = capsys.readouterr()
-    assert "owned" in told.out
-    require_harmless(told.out)
-    require_harmless(told.err)
-
-
 def test_a_baseline_that_somebody_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

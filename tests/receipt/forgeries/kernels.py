@@ -102,13 +102,6 @@ def name_without_end(draft: Draft, source: Random) -> None:
     draft.rename(hot, f"gemm_{name}")
 
 
-@BOOK.refused("E_KERNELS", then="recount")
-def name_of_a_page(draft: Draft, source: Random) -> None:
-    """Gives a kernel a name so long that reports and logs lose the rest."""
-    hot = source.choice(draft.receipt["kernels"])
-    draft.rename(hot, "gemm_" + "x" * source.randint(129, 4000))
-
-
 @BOOK.refused("E_NO_COMPUTE_KERNEL")
 def fallback_under_a_quantised_name(draft: Draft, source: Random) -> Files:
     """Puts a quantised prefix before the name of the fallback that ran."""
