@@ -7,6 +7,7 @@ Nothing heavy is imported here. The working plugin, ``gatekeeper``, is woken by
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     break a run that collects nothing from there. Those of the current directory and above are
     loaded as usual.
     """
+    _resolve_base(early_config)
     options = early_config.known_args_namespace
     arguments = list(options.file_or_dir)
     directory = early_config.invocation_params.dir
@@ -54,6 +56,23 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         return (yield)
     finally:
         options.file_or_dir = arguments
+
+
+def _resolve_base(config: pytest.Config) -> None:
+    """Find the commit to compare with before a conftest or a test runs, which may move a branch.
+
+    It is stored among the options, and so it reaches the workers of pytest-xdist, too.
+    """
+    options = config.known_args_namespace
+    rev = options.flamegate_against or config.getini("flamegate_against")
+    is_known = hasattr(config.option, "flamegate_base")
+    if not rev or is_known or config.pluginmanager.has_plugin(marker.HOSTED):
+        return
+    with suppress(ValueError, pytest.UsageError):  # a bad value is reported later
+        if options.flamegate or config.getini("flamegate"):
+            from pytest_flamegate.core import git
+
+            config.option.flamegate_base = git.resolve(config.rootpath, rev)
 
 
 def pytest_configure(config: pytest.Config) -> None:

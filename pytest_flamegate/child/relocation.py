@@ -154,10 +154,10 @@ def relocate_imports(project: Path, checkout: Path) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([*ours, *others])
 
 
-def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> None:
+def check_side(project: Path, checkout: Path, *, has_own_code: bool = True) -> None:
     """Raise an error if the base side did not load the base's code.
 
-    ``own_model`` says that the two sides load different models, so that their code may be equal.
+    ``has_own_code`` says that the engine runs code of the project.
     An error of the relocation that the engine swallowed is raised again. Raises ``ToolError``:
     ``E_WRONG_SIDE`` for a module of the project itself, ``E_SAME_CODE`` if no module came from
     the checkout, or a package of the project from an installed copy.
@@ -168,10 +168,8 @@ def check_side(project: Path, checkout: Path, *, own_model: bool = False) -> Non
     sides = TreePair.from_paths(project, checkout)
     loaded = _check_loaded(sides)
     problem = ""
-    if not own_model and not any(sides.is_in_checkout(file) for _, file in loaded):
-        problem = (
-            f"Nothing was imported from the checkout {sides.checkout}, and no model of it differs"
-        )
+    if has_own_code and not any(sides.is_in_checkout(file) for _, file in loaded):
+        problem = f"Nothing was imported from the checkout {sides.checkout}"
     for name, file in loaded:
         if file.name == "__init__.py" and file.parent.parent.name == "site-packages":
             sources = [sides.checkout / layout / name / file.name for layout in _LAYOUTS]

@@ -215,8 +215,8 @@ def _relocate(spec: dict[str, Any]) -> Callable[[], None]:
 
     project, checkout = Path(spec["project"]), Path(spec["checkout"])
     relocation.relocate_imports(project, checkout)
-    own_model = spec.get("own_model", False)
-    return lambda: relocation.check_side(project, checkout, own_model=own_model)
+    has_own_code = "target" in spec
+    return lambda: relocation.check_side(project, checkout, has_own_code=has_own_code)
 
 
 def _import_function(place: str) -> Callable[..., Any]:

@@ -41,6 +41,7 @@ class Settings:
         compare_budget_s: The same for a comparison with a revision.
         kernel_budgets_s: Both again, for each kernel benchmark.
         bricks: The number of bricks to show; None if bricks were not asked for.
+        base: The commit that ``against`` named before any code of the project ran, if known.
         ci: Whether this runs under CI, where an undecided verdict fails.
     """
 
@@ -55,6 +56,7 @@ class Settings:
         options.KERNEL_COMPARE_BUDGET_S,
     )
     against: str | None = None
+    base: str | None = None
     report: Path | None = None
     update: bool = False
     inject: Injection | None = None
@@ -83,6 +85,7 @@ class Settings:
         for name in _PATHS:
             if given := config.getoption(f"--flamegate-{name}"):
                 values[name] = str(resolve_path(config.invocation_params.dir, given, name))
+        values["base"] = config.getoption("flamegate_base", None)
         return cls.from_values(values, root=config.rootpath)
 
     @classmethod
@@ -119,6 +122,7 @@ class Settings:
                 budget_s or options.KERNEL_COMPARE_BUDGET_S,
             ),
             against=values.get("against") or None,
+            base=values.get("base"),
             report=resolve_path(root, report, "report") if report else None,
             bricks=None if bricks is None else int(bricks),
             update=bool(values.get("update")),

@@ -87,6 +87,12 @@ def read_commit(directory: Path) -> Commit | None:
     return Commit(revision, branch, len(uncommitted), code_digest(directory, revision))
 
 
+def resolve(directory: Path, rev: str) -> str | None:
+    """Return the commit that ``rev`` names; None if it names none."""
+    # No name begins with a dash: git would read it as an option.
+    return query(directory, "rev-parse", "-q", "--verify", f"{rev.lstrip('-')}^{{commit}}")
+
+
 def code_digest(directory: Path, commit: str) -> str:
     """Return the sha256 of names and contents of all code files; empty if git cannot list them."""
     top = query(directory, "rev-parse", "--show-toplevel") or str(directory)

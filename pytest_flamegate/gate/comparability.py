@@ -3,7 +3,7 @@
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from pytest_flamegate.config.thresholds import MAX_CPU_PRESSURE_PCT
@@ -23,6 +23,8 @@ IGNORED_WORKLOAD_FIELDS = (
     *("name", "source", "directory", "timeout_s", "thresholds"),
     *("build", "injection", "model", "tokenizer", "env"),
 )
+OWN_WORKLOAD_FIELDS = ("build", "command", "target", "serve", "health")
+"""How a program is built and started: each side of a pair has its own."""
 _PROFILER_FIELDS = ("profiler", "event", "rate_hz", "call_graph")
 REFERENCE_LIMIT = 0.3
 """A larger change of the reference kernel's log time means another state of the machine."""
@@ -59,16 +61,20 @@ def difference_reasons(comparability: Comparability, *, paired: bool) -> tuple[R
     return tuple(reasons)
 
 
-def compare(baseline: Evidence, current: Evidence) -> Comparability:
+def compare(baseline: Evidence, current: Evidence, *, paired: bool = False) -> Comparability:
     """Compare every field that must be equal for times and shares to mean the same.
 
     Differences come in the order in which they matter to a reader: workload, model, tokens,
-    machine, environment, clock, formulas, profiler.
+    machine, environment, clock, formulas, profiler. The sides of a pair may be built and started
+    in different ways.
     """
+    ignored = {*IGNORED_WORKLOAD_FIELDS, *(OWN_WORKLOAD_FIELDS if paired else ())}
     old, new = (
-        {key: value for key, value in side.workload.items() if key not in IGNORED_WORKLOAD_FIELDS}
+        {key: value for key, value in side.workload.items() if key not in ignored}
         for side in (baseline, current)
     )
+    builds = [side.program.build for side in (baseline, current) if paired and side.program]
+    unused = {name for build in builds if build for name in build.environment}
     return Comparability(
         (
             *_compare_mappings("workload", old, new, "E_WORKLOAD_DIFFERS"),
@@ -77,8 +83,8 @@ def compare(baseline: Evidence, current: Evidence) -> Comparability:
             *machine_differences(baseline, current),
             *_compare_mappings(
                 "environment",
-                _without_unused(baseline.requested_environment),
-                _without_unused(current.requested_environment),
+                _without(unused, baseline.requested_environment),
+                _without(unused, current.requested_environment),
                 "E_ENVIRONMENT_DIFFERS",
             ),
             *_compare_clocks(baseline, current),
@@ -88,9 +94,10 @@ def compare(baseline: Evidence, current: Evidence) -> Comparability:
     )
 
 
-def _without_unused(variables: Mapping[str, str]) -> dict[str, str]:
-    # Earlier versions set it; macOS alone reads it.
-    return {name: each for name, each in variables.items() if name != "VECLIB_MAXIMUM_THREADS"}
+def _without(unused: Collection[str], variables: Mapping[str, str]) -> dict[str, str]:
+    # Earlier versions set that of VECLIB; macOS alone reads it.
+    names = variables.keys() - {"VECLIB_MAXIMUM_THREADS", *unused}
+    return {name: variables[name] for name in names}
 
 
 def find_copy(baseline: Evidence, current: Evidence) -> Reason | None:

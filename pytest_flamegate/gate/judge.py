@@ -227,7 +227,8 @@ def _dishonesty(run: GatedRun, baseline: StoredBaseline | PairedBase | None) -> 
 
 
 def _compare(baseline: StoredBaseline | PairedBase, run: GatedRun) -> Comparability:
-    differences = compare(baseline.evidence, run.evidence).differences
+    paired = isinstance(baseline, PairedBase)
+    differences = compare(baseline.evidence, run.evidence, paired=paired).differences
     if run.lacks_samples:  # then one side may have no profile, and no share is compared
         differences = tuple(each for each in differences if each.code != "E_PROFILER_DIFFERS")
     created = (baseline.evidence.created, run.evidence.created)

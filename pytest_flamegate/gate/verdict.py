@@ -74,7 +74,7 @@ class Verdict:
     @classmethod
     def unjudged(
         cls,
-        name: Literal["dishonest", "error", "inconclusive", "no_baseline"],
+        name: Literal["dishonest", "error", "inconclusive", "no_baseline", "not_comparable"],
         reasons: Iterable[Reason],
         *,
         grade: str,

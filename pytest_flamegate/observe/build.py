@@ -30,6 +30,13 @@ _CHANGES_CODE = re.compile(
     r"CARGO_(?:BUILD|ENCODED|INCREMENTAL|PROFILE|TARGET)(?:_[A-Z0-9_]{1,64})?"
 )
 """Variables that change the code that a build makes. No others of its environment are recorded."""
+
+
+def without_build_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of ``env`` that a build does not read (``CFLAGS`` and similar)."""
+    return {name: value for name, value in env.items() if not _CHANGES_CODE.fullmatch(name)}
+
+
 _SHELL = re.compile(r"&&|\|\|?|;|[<>]{1,2}|&")
 _SHEBANG_BYTES = 256
 _Stamp = tuple[int, int, int, int, int]

@@ -64,9 +64,9 @@ def make_base_workload(workload: Workload, checkout: Checkout) -> Workload:
 def plan_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan, Workload]:
     """Return plan and workload of the base side; call it when the base is built.
 
-    Raises the errors of ``make_base_workload``, ``UsageError`` ``E_CALL_AT_REVISION`` for a
-    callable of this process, ``E_URL_AT_REVISION`` for a server that runs already, and
-    ``ToolError`` ``E_BASE_NOT_BUILT`` if the checkout lacks the project's program that runs.
+    Raises the errors of ``make_base_workload``, ``UsageError`` ``E_URL_AT_REVISION`` for a
+    server that runs already, and ``ToolError`` ``E_BASE_NOT_BUILT`` if the checkout lacks the
+    project's program that runs.
     """
     base = make_base_workload(workload, checkout)
     sides = checkout.sides
@@ -80,13 +80,6 @@ def plan_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan,
     if isinstance(plan, Streamed | Endpoint):
         argv = tuple(_move_argument(part, workload, sides) for part in plan.argv)
         return replace(plan, argv=argv), base
-    if plan.call is not None:
-        raise UsageError(
-            "E_CALL_AT_REVISION",
-            f"{workload.node_name} measures a callable of the running test, which does not exist "
-            "at another revision.",
-            'Declare it as a workload: engine = "python", target = "module:function".',
-        )
     load = {
         key: _move_existing(value, sides) if isinstance(value, str) else value
         for key, value in plan.load.items()

@@ -6,30 +6,59 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pytest_flamegate.child.relocation import UNDER_TEST, TreePair
+from pytest_flamegate.config.marker import EMBEDDED
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import NoBaselineError, ToolError, UsageError
+from pytest_flamegate.core import git
+from pytest_flamegate.core.errors import (
+    FlamegateError,
+    NoBaselineError,
+    ToolError,
+    UndecidedError,
+    UsageError,
+)
 from pytest_flamegate.core.files import is_file, real_path
+from pytest_flamegate.core.text import format_value
 from pytest_flamegate.engines import declare
 from pytest_flamegate.engines.base import Plan, Served
-from pytest_flamegate.observe.build import Build, InspectedProgram, build_workload, inspect_program
+from pytest_flamegate.gate.comparability import OWN_WORKLOAD_FIELDS
+from pytest_flamegate.observe.build import (
+    Build,
+    InspectedProgram,
+    build_workload,
+    inspect_program,
+    without_build_variables,
+)
 from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout
+from pytest_flamegate.receipt.compose import recipe
+
+_MISSING = frozenset(
+    {"E_BENCHMARK_NOT_FOUND", "E_TARGET_NOT_FOUND", "E_BUILD_FAILED", "E_CANNOT_START"}
+)
+"""Errors of a base that does not have the workload."""
 
 
 @dataclass
 class Checkouts:
-    """Revisions that were checked out: each once, and built once by each command."""
+    """Revisions that were checked out: each once, and built once by each command.
 
+    ``resolved`` is the commit that the revision named before any code of the project ran, if that
+    is known: a test may move a branch or a tag.
+    """
+
+    resolved: str | None = None
     _open: dict[tuple[Path, str], Checkout] = field(default_factory=dict)
-    _built: dict[tuple[Path, tuple[str, ...]], Build | None] = field(default_factory=dict)
+    _built: dict[tuple[object, ...], Build | None] = field(default_factory=dict)
 
     def checkout(self, directory: Path, rev: str) -> Checkout:
         """Return ``rev`` of the repository around ``directory``, checked out."""
         key = (directory.absolute(), rev)
         if key not in self._open:
-            self._open[key] = open_checkout(directory, rev)
+            known = self.resolved and git.resolve(directory, self.resolved)
+            self._open[key] = open_checkout(directory, known or rev)
         return self._open[key]
 
     def build(
@@ -38,28 +67,17 @@ class Checkouts:
         """Build ``workload`` in the checkout, even if ``FLAMEGATE_SKIP_BUILD`` is set.
 
         Raises:
-            ToolError: ``E_BASE_BUILD_FAILED``, which is no fault of the change;
-                ``E_PROGRAM_CHANGED`` if the build replaced ``head``, the other side's program.
+            UndecidedError: The base does not build.
+            ToolError: ``E_PROGRAM_CHANGED`` if the build replaced ``head``, the program of the
+                other side.
         """
         based = make_base_workload(workload, checkout)
-        key = (based.directory, based.build)
+        key = (based.directory, based.build, *sorted(based.env.items()))
         if key not in self._built:
             try:
                 built = build_workload(based, always=True)
             except ToolError as error:
-                if based.source.endswith(".toml") and not is_declared(based):
-                    raise NoBaselineError(
-                        "I_NEW_WORKLOAD",
-                        f"NOTHING WAS COMPARED: the workload is new, and {checkout.commit[:12]} "
-                        f"does not build it. {error.problem}",
-                        "The next comparison will have it.",
-                    ) from None
-                raise ToolError(
-                    "E_BASE_BUILD_FAILED",
-                    f"The base {checkout.commit[:12]} does not build, which says nothing about "
-                    f"the change. {error.problem}",
-                    "Compare with a revision that builds here, or correct the workload's build.",
-                ) from None
+                raise base_error(based, checkout.commit, error) from None
             if head is not None:
                 head.require_unchanged()
             self._built[key] = built
@@ -72,16 +90,93 @@ class Checkouts:
                 stack.callback(checkout.close)
 
 
-def is_declared(based: Workload) -> bool:
-    """Whether the base declares a workload of this name, or cannot tell: its file is malformed."""
+def find_declaration(based: Workload) -> Workload | None:
+    """Return the workload of this name as the base declares it; None if it does not.
+
+    A benchmark or a callable of a test has no declaration: the base's test file is the base's own.
+
+    Raises:
+        UsageError: The base's declaration has an error.
+    """
+    if "::" in based.source or based.source == EMBEDDED:
+        return None
     own = based.directory / based.source
+    is_usual = based.source in (declare.FILE_NAME, declare.PROJECT_NAME)
+    file = own if is_file(own) and not is_usual else declare.find_file(based.directory)
+    for each in () if file is None else declare.read_declarations(file).entries:
+        if isinstance(each, declare.InvalidWorkload):
+            # An error in a template is an entry with the family's name.
+            if each.name in (based.name, based.family):
+                raise each.error
+        elif each.name == based.name:
+            return each
+    return None
+
+
+def declare_base(workload: Workload, checkout: Checkout, notes: list[str]) -> Workload:
+    """Return the head's workload, built and started as the base declares it.
+
+    A key that differs is added to ``notes``. A workload that the base does not declare is built
+    and started as the head declares it.
+
+    Raises:
+        UndecidedError: ``E_WORKLOAD_DIFFERS`` if the base declares other work: another prompt,
+            number of tokens, seed, model or environment; the code of an error in its file.
+    """
     try:
-        file = own if is_file(own) else declare.find_file(based.directory)
-        entries = () if file is None else declare.read_declarations(file).entries
-    except UsageError:
-        return True
-    # An error in a template is an entry with the family's name.
-    return not {each.name for each in entries}.isdisjoint({based.name, based.family})
+        own = find_declaration(replace(workload, directory=checkout.move_path(workload.directory)))
+    except UsageError as error:
+        raise _broken_base_error(checkout.commit, error) from None
+    if own is None:
+        return workload
+    old, new = _list_keys(own), _list_keys(workload)
+    differing = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    words = {
+        key: f"{key} is {format_value(old.get(key))} at {checkout.commit[:12]} and "
+        f"{format_value(new.get(key))} now"
+        for key in differing
+    }
+    if other := [words[key] for key in differing if key not in OWN_WORKLOAD_FIELDS]:
+        raise UndecidedError(
+            "E_WORKLOAD_DIFFERS",
+            f"The base declares other work: {'; '.join(other)}.",
+            "Compare with a revision that declares the same, or give the new work a new name. "
+            f"Only {', '.join(OWN_WORKLOAD_FIELDS)} may differ.",
+        )
+    notes += [f"Each side is started as it declares: {each}." for each in words.values()]
+    options = {
+        **{key: each for key, each in workload.options.items() if key not in OWN_WORKLOAD_FIELDS},
+        **{key: each for key, each in own.options.items() if key in OWN_WORKLOAD_FIELDS},
+    }
+    return replace(
+        workload,
+        **{key: getattr(own, key) for key in ("build", "command", "target")},
+        options=MappingProxyType(options),
+    )
+
+
+def _list_keys(workload: Workload) -> dict[str, object]:
+    """Return the keys of a declaration that say what runs, and how."""
+    env = without_build_variables(workload.env) if workload.build else workload.env
+    found = recipe(replace(workload, env=env, injection=None))
+    return {key: each for key, each in found.items() if key not in ("name", "source", "timeout_s")}
+
+
+def base_error(based: Workload, commit: str, error: FlamegateError) -> UndecidedError:
+    """Return the error of a base that does not build or run: it is no verdict on the head."""
+    if error.code in _MISSING and find_declaration(based) is None:
+        return NoBaselineError(
+            "I_NEW_WORKLOAD",
+            f"NOTHING WAS COMPARED: the workload is new. At {commit[:12]}: {error.problem}",
+            "The next comparison will have it. If it was renamed or moved, compare by its old "
+            "name, or look at it yourself.",
+        )
+    return _broken_base_error(commit, error)
+
+
+def _broken_base_error(commit: str, error: FlamegateError) -> UndecidedError:
+    problem = f"The base {commit[:12]} does not run, which says nothing about the change."
+    return UndecidedError(error.code, f"{problem} {error.problem}", error.remedy)
 
 
 def make_importable(workload: Workload, call: Callable[[str, int], Iterable[Any]]) -> Workload:
@@ -109,9 +204,23 @@ def make_importable(workload: Workload, call: Callable[[str, int], Iterable[Any]
     return replace(workload, env={**workload.env, "PYTHONPATH": os.pathsep.join(paths)})
 
 
+def require_other_code(workload: Workload, checkout: Checkout) -> None:
+    """Raise ``UsageError`` ``E_SAME_COMMIT`` if the head is the base's commit without a change."""
+    head = git.read_commit(workload.directory)
+    if workload.injection or not head or head.uncommitted or head.revision != checkout.commit:
+        return
+    raise UsageError(
+        "E_SAME_COMMIT",
+        f"The base {checkout.commit[:12]} is the commit that is checked out, and no file differs "
+        "from it: the code would be compared with itself.",
+        "Compare with the commit before (--flamegate-against=HEAD~1), or with the one that a "
+        'branch began at (--flamegate-against="$(git merge-base origin/main HEAD)").',
+    )
+
+
 def require_own_code(workload: Workload, checkout: Checkout) -> None:
-    """Raise for the embedded engine of an installed package: it is the same on both sides."""
-    if workload.engine != "embedded" or workload.injection is not None:
+    """Raise for the embedded workloads of an installed package, which nothing declares."""
+    if workload.source != EMBEDDED or workload.injection is not None:
         return
     if not TreePair(checkout.project, checkout.root).relocate(UNDER_TEST):
         raise UsageError(
@@ -130,7 +239,8 @@ def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> s
             repository. A program in a directory of the ``PATH`` was not made by the build.
     """
     if isinstance(plan, Served):
-        return None
+        words = f"NO CODE WAS COMPARED: the engine {workload.engine} runs none of the repository."
+        return None if "target" in plan.load else words
     files = (Path(workload.directory, part) for part in plan.argv)
     root = real_path(checkout.root)
     if any(is_file(file) and real_path(file).is_relative_to(root) for file in files):
@@ -158,8 +268,7 @@ def inspect_base_program(
     try:
         found = inspect_program(plan, workload, built)
     except ToolError as error:
-        problem = f"At {checkout.commit[:12]}: {error.problem}"
-        raise ToolError(error.code, problem, error.remedy) from None
+        raise base_error(workload, checkout.commit, error) from None
     return found and found.with_build_paths(checkout.root, checkout.project)
 
 
@@ -167,7 +276,7 @@ def use_own_environments(
     base: Plan, head: Plan, based: Workload, workload: Workload
 ) -> tuple[Plan, Plan]:
     """Run each side in the ``.venv`` that its build made; a fresh checkout has no other."""
-    if not workload.build or not isinstance(base, Served) or not isinstance(head, Served):
+    if not based.build or not isinstance(base, Served) or not isinstance(head, Served):
         return base, head
     pythons = [each.directory.absolute() / ".venv/bin/python" for each in (based, workload)]
     if not pythons[0].exists():
@@ -182,10 +291,3 @@ def bind_to_project(plan: Plan, checkout: Checkout) -> Plan:
         return plan
     trees = {"project": str(checkout.root), "checkout": str(checkout.project)}
     return replace(plan, load={**plan.load, **trees})
-
-
-def mark_own_model(plan: Plan) -> Plan:
-    """Report that the two sides load different models: then their code may be the same."""
-    if not isinstance(plan, Served) or "model" not in plan.load:
-        return plan
-    return replace(plan, load={**plan.load, "own_model": True})

@@ -9,7 +9,6 @@ from functools import partial
 from pytest_flamegate.core.errors import (
     FlamegateError,
     NoBaselineError,
-    UndecidedError,
     system_errors,
 )
 from pytest_flamegate.core.progress import Progress
@@ -278,19 +277,6 @@ def _warm_up(side: SideProcesses) -> ProcessTime:
     except FlamegateError as error:
         if side.side.role == "head":
             raise
-        found = side.side.subject.commit
-        commit = found.revision[:12] if found else "the base"
-        if error.code in ("E_BENCHMARK_NOT_FOUND", "E_TARGET_NOT_FOUND"):
-            if base_side.is_declared(side.side.workload):
-                raise UndecidedError(
-                    "E_NOT_AT_REVISION",
-                    f"At {commit} the workload has another target. {error.problem}",
-                    "Keep the target's name for one more revision, so that it can be compared.",
-                ) from None
-            raise NoBaselineError(
-                "I_NEW_WORKLOAD",
-                f"NOTHING WAS COMPARED: the workload is new. At {commit}: {error.problem}",
-                "The next comparison will have it. If it was renamed or moved, compare by its old "
-                "name, or look at it yourself.",
-            ) from None
-        raise type(error)(error.code, f"At {commit}: {error.problem}", error.remedy) from None
+        commit = side.side.subject.commit
+        revision = commit.revision if commit else "(unknown)"
+        raise base_side.base_error(side.side.workload, revision, error) from None

@@ -40,7 +40,11 @@ class Workbench:
 
     settings: Settings
     progress: Progress = field(default_factory=Progress)
-    checkouts: base_side.Checkouts = field(default_factory=base_side.Checkouts)
+
+    @cached_property
+    def checkouts(self) -> base_side.Checkouts:
+        """The revisions to compare with."""
+        return base_side.Checkouts(self.settings.base)
 
     @cached_property
     def instruments(self) -> Instruments:
@@ -106,16 +110,11 @@ class Workbench:
         workload = build.settle_workload(workload)
         self.progress.update(f"checking out {rev}")
         checkout = self.checkouts.checkout(workload.directory, rev)
+        base_side.require_other_code(workload, checkout)
         notes = list(checkout.notes)
-        base, head = self._sides(workload, checkout, notes)
-        if base.subject.model.get("sha256") != head.subject.model.get("sha256"):
-            # The same bytes in two places are no difference.
-            base, head = (
-                replace(side, plan=base_side.mark_own_model(side.plan)) for side in (base, head)
-            )
         budget_s = self.settings.budget_of(workload.engine, compare=True)
         return Prepared(
-            sides=(base, head),
+            sides=self._sides(workload, checkout, notes),
             budget_s=budget_s,
             show_bricks=self.settings.bricks is not None,
             pair_counts=plan_pair_counts(budget_s),
@@ -130,12 +129,12 @@ class Workbench:
         chosen = engine(workload.engine)
         chosen.validate(workload)
         base_side.require_own_code(workload, checkout)
-        unchanged = replace(workload, injection=None)
+        unchanged = replace(base_side.declare_base(workload, checkout, notes), injection=None)
         built = self._build(workload)
         model = chosen.model(workload)
         head_plan = chosen.plan(workload, model)
         head_program = build.inspect_program(head_plan, workload, built)
-        if workload.build:
+        if unchanged.build:
             self.progress.update(f"building {checkout.commit[:12]}")
         base_built = self.checkouts.build(unchanged, checkout, head_program)
         base_plan, based = plan_base(chosen.plan(unchanged, model), unchanged, checkout)

@@ -261,9 +261,11 @@ def outcome_of_error(workload: Workload, error: errors.FlamegateError, store: Ru
 def verdict_of_error(error: errors.FlamegateError, workload: Workload) -> Verdict:
     """Return the verdict of a run that failed, without the secrets that a program may print."""
     redactor = Redactor.from_environments(os.environ, workload.env)
-    name: Literal["no_baseline", "inconclusive", "error"] = "error"
-    if isinstance(error, errors.UndecidedError):
-        name = "no_baseline" if isinstance(error, errors.NoBaselineError) else "inconclusive"
+    name: Literal["no_baseline", "not_comparable", "inconclusive", "error"] = "error"
+    if isinstance(error, errors.NoBaselineError):
+        name = "no_baseline"
+    elif isinstance(error, errors.UndecidedError):
+        name = "not_comparable" if error.code == "E_WORKLOAD_DIFFERS" else "inconclusive"
     message = redactor.redact_text(f"{error.problem} {error.remedy}", "verdict")
     return Verdict.unjudged(name, [Reason(error.code, message)], grade="SELF_REPORTED")
 

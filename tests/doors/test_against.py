@@ -73,26 +73,113 @@ def test_uncommitted_changes_are_the_head(history: Project, world: World) -> Non
     assert (history.path / "toy.py").read_text() == text
 
 
-def test_a_target_that_moved_is_no_new_workload(
-    history: Project, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CI", "true")
-    world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", ""), times=1)
-    history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(failed=1)
-    assert history.verdict("toy")["verdict"] == "inconclusive"
-    assert [*history.reasons("toy")] == ["E_NOT_AT_REVISION"]
-    # The head declares it in another file than the base: that is no new workload either.
+def test_each_side_is_built_and_started_as_it_declares(history: Project, world: World) -> None:
+    # The head introduces a build, which the base has no file for, and renames the target.
+    declare(history, "toy:renamed", build='["test", "-e", "made_later"]')
+    history.write("made_later", "")
+    history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(passed=1)
+    base, head = (
+        history.document("toy", name)["workload"]
+        for name in ("base-evidence.json", "evidence.json")
+    )
+    assert (base["target"], base["build"]) == ("toy:steady", [])
+    assert (head["target"], head["build"]) == ("toy:renamed", ["test", "-e", "made_later"])
+    note = history.reasons("toy")["I_NOTE"]
+    assert note.startswith("Each side is started as it declares: ")
+    # It need not be declared in the file of the same name.
     declared = (history.path / "flamegate.toml").read_text()
     history.write("pyproject.toml", declared.replace("[workloads", "[tool.flamegate.workloads"))
     (history.path / "flamegate.toml").unlink()
-    world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", ""), times=1)
-    history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(failed=1)
+    history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(passed=1)
+    assert history.document("toy", "base-evidence.json")["workload"]["target"] == "toy:steady"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompt": '"other"'}, "prompt is '2+2=' at {base} and 'other' now."),
+        ({"max_tokens": "2", "seed": "1"}, "max_tokens is 8 at {base} and 2 now; seed is 42 at"),
+        ({"env": "{ A = '1', CFLAGS = '-O1' }"}, "env is {} at {base} and {'A': '1',"),
+        ({"model": '"toy.py"'}, "model is None at {base} and 'toy.py' now."),
+    ],
+)
+def test_a_base_that_declares_other_work_is_not_comparable(
+    history: Project, world: World, changes: dict[str, str], words: str
+) -> None:
+    history.declare(workload("toy", "steady", **{"max_tokens": "8", **changes}))
+    history.ask(ON, "--flamegate-against=HEAD~1")
+    assert history.verdict("toy")["verdict"] == "not_comparable"
+    commit = git(history.path, "rev-parse", "HEAD~1")[:12]
+    assert words.replace("{base}", commit) in history.reasons("toy")["E_WORKLOAD_DIFFERS"]
+    assert world.started == []
+
+
+def test_flags_of_the_build_may_differ(history: Project, world: World) -> None:
+    history.declare(workload("toy", "steady", max_tokens="8", env="{ CFLAGS = '-O1' }", build=MAKE))
+    history.commit()
+    history.declare(workload("toy", "steady", max_tokens="8", env="{ CFLAGS = '-O2' }", build=MAKE))
+    history.ask(ON, "--flamegate-against=HEAD")
+    assert "E_WORKLOAD_DIFFERS" not in history.reasons("toy")
+
+
+def test_a_broken_base_is_no_verdict_and_a_new_workload_passes(
+    history: Project, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    for error in ("E_TARGET_NOT_FOUND", "E_DIED"):
+        world.fail(ToolError(error, "It is missing.", ""), times=1)
+        history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(failed=1)
+        assert history.verdict("toy")["verdict"] == "inconclusive"
+    history.write("flamegate.toml", "[workloads.toy]\n")
+    history.commit()
+    declare(history)
+    history.ask(ON, "--flamegate-against=HEAD").assert_outcomes(failed=1)
+    assert history.verdict("toy")["verdict"] == "inconclusive"
+    assert "says nothing about the change" in history.reasons("toy")["E_MISSING_KEY"]
     history.write("flamegate.toml", workload("fresh"))
     world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", ""), times=1)
     history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(passed=1)
     assert history.verdict("fresh")["verdict"] == "no_baseline"
 
 
+MOVES_TAG = """
+import subprocess
+
+subprocess.run(["git", "tag", "-f", "base", "HEAD"], check=True)
+"""
+
+
+def test_the_base_is_known_before_any_code_of_the_project_runs(
+    history: Project, world: World
+) -> None:
+    world.token_ns = SLOWER_NS
+    git(history.path, "tag", "base", "HEAD~1")
+    history.write("conftest.py", MOVES_TAG)
+    history.ask(ON, "--flamegate-against=base").assert_outcomes(failed=1)
+    assert history.verdict("toy")["against"] == git(history.path, "rev-parse", "HEAD~1")
+    assert git(history.path, "rev-parse", "base") == git(history.path, "rev-parse", "HEAD")
+
+
+def test_a_commit_is_not_compared_with_itself(history: Project, world: World) -> None:
+    history.ask(ON, "--flamegate-against=main").assert_outcomes(failed=1)
+    assert "--flamegate-against=HEAD~1" in history.reasons("toy")["E_SAME_COMMIT"]
+    assert world.started == []
+    # Work that is injected is a difference.
+    inject = "--flamegate-inject=toy:hash_round:+900%"
+    history.ask(ON, "--flamegate-against=main", inject)
+    assert history.verdict("toy")["pairs"]
+
+
+@pytest.mark.usefixtures("world")
+def test_an_engine_without_code_of_the_repository_says_so(history: Project) -> None:
+    history.declare('[workloads.own]\nengine = "embedded"\nprompt = "x"\nmax_tokens = 8\n')
+    history.commit()
+    history.write("toy.py", "# a comment\n")
+    history.ask(ON, "--flamegate-against=HEAD").assert_outcomes(passed=1)
+    assert history.reasons("own")["I_NOTE"].startswith("NO CODE WAS COMPARED")
+
+
+MAKE = '["true"]'
 BUILD = '["sh", "-c", "test -e made_later || { echo cannot build this; exit 3; }"]'
 
 
@@ -109,14 +196,17 @@ def test_a_base_that_cannot_be_had_is_an_error(history: Project, world: World) -
     result = history.ask(ON, "--flamegate-against=HEAD", "test_lambda.py")
     result.stdout.fnmatch_lines(["*E_CALL_AT_REVISION*"])
     declare(history, build=BUILD)
+    history.commit()
     history.write("made_later", "")
-    history.ask(ON, "--flamegate-against=HEAD", "flamegate.toml").assert_outcomes(failed=1)
-    assert "cannot build this" in history.reasons("toy")["E_BASE_BUILD_FAILED"]
+    history.ask(ON, "--flamegate-against=HEAD", "flamegate.toml").assert_outcomes(passed=1)
+    assert history.verdict("toy")["verdict"] == "inconclusive"
+    assert "cannot build this" in history.reasons("toy")["E_BUILD_FAILED"]
     assert world.started == []
 
 
 def test_the_engine_that_comes_along_differs_in_nothing(project: Project, world: World) -> None:
     project.commit()
+    project.write("new.py", "")
     result = project.ask(ON, "--flamegate-against=HEAD", "embedded::1tok")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*E_NOTHING_DIFFERS*"])
