@@ -1,7 +1,8 @@
 """What the gate answers to changes that make nothing slower: none of them may be red.
 
     python -m benchmarks.honest_changes [--times 5] [--busy] [--only NAME ...]
-    python -m benchmarks.honest_changes --keep FILE      # one JSON line a run, appended
+    python -m benchmarks.honest_changes --keep FILE    # append one JSON line a run
+    python -m benchmarks.honest_changes --read FILE    # the table of such lines; measures nothing
 
 Each of the changes of `honest_edits.py` becomes a commit of a small repository with an engine in
 C and one in Python, and ``pytest --flamegate --flamegate-against=HEAD~1`` judges it, with profiles,
@@ -28,6 +29,7 @@ from pathlib import Path
 from benchmarks.honest_edits import CHANGES, Change, Files, files_of
 from benchmarks.pair_streams import beside, bursts, copier
 from benchmarks.tables import Table, as_markdown, as_text
+from pytest_flamegate.core.json import decode_json
 
 GIT = ("git", "-c", "user.name=benchmark", "-c", "user.email=benchmark@example.org")
 LIMIT_S = 600.0
@@ -35,7 +37,10 @@ LIMIT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of pytest: the verdict of each workload with its codes, and seconds in all."""
+    """One run of pytest: the verdict of each workload with its codes, and seconds in all.
+
+    ``output`` is what pytest printed if the run is red.
+    """
 
     change: str
     verdicts: dict[str, str]
@@ -43,6 +48,7 @@ class Run:
     exit_code: int
     took_s: float
     load: float
+    busy: bool
     output: str
 
     @property
@@ -80,7 +86,7 @@ def repository(change: Change) -> Iterator[Path]:
         yield directory
 
 
-def judge(change: Change, options: Sequence[str] = ()) -> Run:
+def judge(change: Change, options: Sequence[str] = (), *, busy: bool = False) -> Run:
     """Judge the change once in a fresh repository, with CI set."""
     with repository(change) as directory:
         argv = [sys.executable, "-m", "pytest", "-q", "--flamegate", "--flamegate-against=HEAD~1"]
@@ -97,8 +103,8 @@ def judge(change: Change, options: Sequence[str] = ()) -> Run:
             verdicts[path.parent.name] = verdict["verdict"]
             codes[path.parent.name] = [each["code"] for each in verdict["reasons"]]
         load = os.getloadavg()[0]
-        output = ended.stdout + ended.stderr
-        return Run(change.name, verdicts, codes, ended.returncode, took_s, load, output)
+        output = ended.stdout + ended.stderr if ended.returncode else ""
+        return Run(change.name, verdicts, codes, ended.returncode, took_s, load, busy, output)
 
 
 @contextmanager
@@ -135,14 +141,21 @@ def row(change: str, runs: Sequence[Run]) -> tuple[str, ...]:
     )
 
 
-def table(runs: Sequence[Run], busy: bool) -> Table:
+def read_runs(path: Path) -> list[Run]:
+    """Return the runs in a file of ``--keep``."""
+    return [decode_json(line, Run) for line in path.read_bytes().splitlines()]
+
+
+def table(runs: Sequence[Run]) -> Table:
     """Return all runs by change, and their sum."""
     names = list(dict.fromkeys(run.change for run in runs))
     rows = [row(name, [run for run in runs if run.change == name]) for name in names]
     red, seconds = sum(run.is_red for run in runs), [run.took_s for run in runs]
     whole = f"{statistics.median(seconds):.0f}", f"{max(seconds):.0f}"
     rows.append(("all", f"{len(runs)} runs", "", str(red), *whole))
-    title = f"Honest changes, {'beside a load on both cores' if busy else 'without other load'}"
+    loads = sorted(run.load for run in runs)
+    where = "beside a load on both cores" if runs[0].busy else "no load added"
+    title = f"Honest changes, {where} (load average {loads[0]:.0f} to {loads[-1]:.0f})"
     head = ("change", "verdicts", "exit codes", "red", "s, median", "s, most")
     return Table(title, head, tuple(rows))
 
@@ -155,17 +168,18 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help="changes whose names contain this")
     parser.add_argument("--keep", type=Path, help="append one JSON line a run")
     parser.add_argument("--pytest", default="", help="further options of pytest, as one word")
+    parser.add_argument("--read", type=Path, help="print the table of such a file")
     parser.add_argument("--markdown", action="store_true", help="for the documentation")
     asked = parser.parse_args()
     changes = [
         each for each in CHANGES if not asked.only or any(word in each.name for word in asked.only)
     ]
-    runs: list[Run] = []
+    runs = [] if asked.read is None else read_runs(asked.read)
     with ExitStack() as stack:
-        if asked.busy:
+        if asked.busy and asked.read is None:
             stack.enter_context(load_on_both_cores())
-        for change in changes * asked.times:
-            run = judge(change, shlex.split(asked.pytest))
+        for change in changes * asked.times if asked.read is None else ():
+            run = judge(change, shlex.split(asked.pytest), busy=asked.busy)
             runs.append(run)
             mark = "RED" if run.is_red else "ok"
             line = f"{mark} {change.name}: {run.verdicts} {run.codes} {run.took_s:.0f} s"
@@ -173,7 +187,7 @@ def main() -> int:
             if asked.keep is not None:
                 with asked.keep.open("a") as file:
                     file.write(json.dumps(asdict(run)) + "\n")
-    print((as_markdown if asked.markdown else as_text)(table(runs, asked.busy)))
+    print((as_markdown if asked.markdown else as_text)(table(runs)))
     return int(any(run.is_red for run in runs))
 
 

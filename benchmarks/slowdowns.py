@@ -1,12 +1,15 @@
 """Kinds of slowdown: their true size, and the size that the product's pairs show.
 
     python -m benchmarks.slowdowns [--rounds 12] [--pairs 10] [--busy] [--only NAME ...]
+    python -m benchmarks.slowdowns --keep FILE    # append one JSON line a kind
+    python -m benchmarks.slowdowns --read FILE    # the table of such lines; measures nothing
 
 Each kind is a C program (`slowdowns.c`, built with and without it) or a Python engine, made 5 to
 20 % slower. The truth is measured alone: whole runs of one side after the other, in random order,
 on one core. Then both sides are measured in pairs by the product's own observer, which decides by
 itself whether they share a core or alternate. A row is right if the sign is, and the size is within
-1 percentage point or a quarter of the truth. A slowdown in the cache hierarchy can look larger on a
+1 percentage point or a quarter of the truth; it is "too noisy" if two standard errors could make
+it right. A slowdown in the cache hierarchy can look larger on a
 shared core, so those are measured in alternating pairs too, and judged by them.
 """
 
@@ -29,6 +32,7 @@ from pathlib import Path
 from benchmarks.honest_changes import load_on_both_cores
 from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate.pairs import pair_differences, trimmed_mean
 from pytest_flamegate.observe.observer import Observer
@@ -214,15 +218,20 @@ class Result:
     shared: bool
     alternating: Size | None
     load: float
+    busy: bool
 
     @property
     def answer(self) -> str:
-        """``right``, ``size`` or ``SIGN``."""
-        truth = self.alone.slower_pct
-        found = (self.alternating or self.pairs).slower_pct
-        if self.pairs.slower_pct * truth <= 0 or found * truth <= 0:
-            return "SIGN"
-        return "right" if abs(found - truth) <= max(WITHIN_PP, WITHIN_PART * truth) else "size"
+        """``right``, ``wrong size``, ``wrong sign``, or ``too noisy`` to say which of them."""
+        truth, found = self.alone, self.alternating or self.pairs
+        off_pp = abs(found.slower_pct - truth.slower_pct)
+        allowed_pp = max(WITHIN_PP, WITHIN_PART * truth.slower_pct)
+        same_sign = found.slower_pct * truth.slower_pct > 0 < self.pairs.slower_pct
+        if off_pp <= allowed_pp and same_sign:
+            return "right"
+        if off_pp - 2 * math.hypot(truth.error_pp, found.error_pp) <= allowed_pp:
+            return "too noisy"
+        return "wrong size" if same_sign else "wrong sign"
 
 
 def measure(kind: Kind, rounds: int, pairs: int, *, busy: bool) -> Result:
@@ -236,10 +245,17 @@ def measure(kind: Kind, rounds: int, pairs: int, *, busy: bool) -> Result:
         alternating = None
         if kind.in_caches and shared:
             alternating, _ = sides.time_in_pairs(pairs, alternate=True)
-        return Result(kind.name, alone, found, shared, alternating, os.getloadavg()[0])
+        return Result(kind.name, alone, found, shared, alternating, os.getloadavg()[0], busy)
 
 
-def table(results: Sequence[Result], *, busy: bool) -> Table:
+def read_results(path: Path) -> list[Result]:
+    """Return the last result of each kind in a file of ``--keep``, in the order of KINDS."""
+    lines = [decode_json(line, Result) for line in path.read_bytes().splitlines()]
+    last = {each.kind: each for each in lines}
+    return [last[kind.name] for kind in KINDS if kind.name in last]
+
+
+def table(results: Sequence[Result]) -> Table:
     """Return the kinds as rows."""
 
     def cells() -> Iterator[tuple[str, ...]]:
@@ -253,9 +269,10 @@ def table(results: Sequence[Result], *, busy: bool) -> Table:
                 each.answer,
             )
 
-    where = "pairs beside a load on both cores" if busy else "no other load"
+    where = "pairs beside a load on both cores" if results[0].busy else "no load added"
+    loads = sorted(each.load for each in results)
     head = ("slower, %", "alone", "in pairs", "method", "alternating", "answer")
-    title = f"Kinds of slowdown ({where}; ± is the standard error)"
+    title = f"Kinds of slowdown, {where} (load average {loads[0]:.0f} to {loads[-1]:.0f})"
     return Table(title, head, tuple(cells()))
 
 
@@ -267,13 +284,14 @@ def main() -> int:
     parser.add_argument("--busy", action="store_true", help="pairs beside a load on both cores")
     parser.add_argument("--only", nargs="*", default=[], help="kinds whose names contain this")
     parser.add_argument("--keep", type=Path, help="append one JSON line a kind")
+    parser.add_argument("--read", type=Path, help="print the table of such a file")
     parser.add_argument("--markdown", action="store_true", help="for the documentation")
     asked = parser.parse_args()
     kinds = [
         kind for kind in KINDS if not asked.only or any(word in kind.name for word in asked.only)
     ]
-    results = []
-    for kind in kinds:
+    results = [] if asked.read is None else read_results(asked.read)
+    for kind in kinds if asked.read is None else ():
         result = measure(kind, asked.rounds, asked.pairs, busy=asked.busy)
         results.append(result)
         line = f"{kind.name}: alone {result.alone}, pairs {result.pairs}, {result.answer}"
@@ -281,7 +299,7 @@ def main() -> int:
         if asked.keep is not None:
             with asked.keep.open("a") as file:
                 file.write(json.dumps(asdict(result)) + "\n")
-    print((as_markdown if asked.markdown else as_text)(table(results, busy=asked.busy)))
+    print((as_markdown if asked.markdown else as_text)(table(results)))
     return int(any(each.answer != "right" for each in results))
 
 
