@@ -21,7 +21,6 @@ from pytest_flamegate.gate.rule import (
     Reason,
     Signal,
     describe_interval,
-    describe_range,
     describe_rate_change,
 )
 from pytest_flamegate.receipt.types import VerdictName
@@ -154,11 +153,14 @@ def _describe(verdict: Verdict) -> str:
         return verdict.reasons[0].message + (f" And {others} more." if others > 0 else "")
     if verdict.verdict == "inconclusive":
         return _describe_inconclusive(verdict, rate)
-    if verdict.verdict != "pass":
+    if verdict.verdict == "regressed":
         return _describe_change(verdict, rate)
-    words = _describe_estimate(rate)
-    if rate.ci_high_pct is not None and rate.ci_high_pct < 0.0:
-        words += f", certainly less than the {rate.threshold_pct:g} % allowed"
+    if verdict.verdict == "improved":
+        words = _describe_change(verdict, rate)
+    else:
+        words = _describe_estimate(rate)
+        if rate.ci_high_pct is not None and rate.ci_high_pct < 0.0:
+            words += f", certainly less than the {rate.threshold_pct:g} % allowed"
     if verdict.smallest_detectable_pct is not None:
         words += f"; could have seen {verdict.smallest_detectable_pct:.1f} %"
     return words
@@ -170,12 +172,13 @@ def _describe_inconclusive(verdict: Verdict, rate: Signal) -> str:
     effort = f"{verdict.current_processes} processes"
     if verdict.pairs is not None:
         effort = f"{verdict.pairs} pairs"
-    ends = describe_range(rate.ci_low_pct or 0.0, rate.ci_high_pct or 0.0)
-    parts = [f"{ends} after {effort}"]
+    parts = [f"{_describe_estimate(rate)} after {effort}"]
     pressure = verdict.cpu_pressure_pct
     if pressure is not None and pressure >= _BUSY_PCT:
         parts.append(f"CPU pressure was {pressure:.0f} %")
     smallest = rate.smallest_detectable_pct
+    if smallest is not None:
+        parts.append(f"could have seen {smallest:.1f} %")
     remedy = (
         "give it more time (--flamegate-budget)"
         if "timed" in verdict.helped_by or verdict.pairs is not None
