@@ -214,12 +214,15 @@ def start(
     pass_fds: Sequence[int] = (),
     stdout_fd: int | None = None,
     cpu: int | None = None,
+    executable: str | None = None,
 ) -> Child:
     """Start ``argv`` without a shell, in a session of its own, with empty standard input.
 
     Output goes to unlinked temporary files, or standard output to ``stdout_fd`` if that is given.
-    ``cpu`` binds the process to one core. Raises ``ToolError`` ``E_CANNOT_START`` if the program
-    is missing or may not be executed, ``E_ARGUMENTS_TOO_LONG``.
+    ``cpu`` binds the process to one core; ``executable`` is run instead of ``argv[0]``.
+
+    Raises ``ToolError`` ``E_CANNOT_START`` if the program is missing or may not be executed, and
+    ``E_ARGUMENTS_TOO_LONG``.
     """
     marker = secrets.token_hex(8)
     environment = {**(os.environ if env is None else env), process_system.MARKER: marker}
@@ -230,10 +233,11 @@ def start(
         with process_system.bound_to_cpu(cpu), process_system.accept_interrupts():
             process = subprocess.Popen(
                 list(argv),
+                executable=executable,
                 stdin=subprocess.DEVNULL,
                 stdout=output.stdout if stdout_fd is None else stdout_fd,
                 stderr=output.stderr,
-                env=process_system.pad_environment(argv, environment),
+                env=process_system.pad_environment([executable or argv[0], *argv], environment),
                 cwd=cwd,
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,

@@ -101,11 +101,10 @@ def accept_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def pad_environment(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
-    """Return ``env`` with a filler, so that it takes whole pages together with ``argv``."""
+def pad_environment(texts: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Return ``env`` with a filler, so that it takes whole pages with the program and its argv."""
     rest = {name: value for name, value in env.items() if name != FILLER}
-    # Each string ends in a NUL, and the program's name is there once more.
-    strings = [argv[0], *argv, *(f"{name}={value}" for name, value in rest.items()), f"{FILLER}="]
+    strings = [*texts, *(f"{name}={value}" for name, value in rest.items()), f"{FILLER}="]
     used = sum(len(os.fsencode(text)) + 1 for text in strings)
     return {**rest, FILLER: "." * (-used % _PAGE_BYTES)}
 

@@ -50,13 +50,15 @@ class Streamed:
     """A program that loads, writes its answer to standard output, and ends.
 
     ``tokenizer`` is the file that tokens are counted with, set for the unit ``tokenizer``
-    alone. ``sources`` are the figures that are read from the program's messages.
+    alone. ``sources`` are the figures that are read from the program's messages. ``executable`` is
+    the file that is run instead of ``argv[0]``: a copy of it.
     """
 
     argv: tuple[str, ...]
     token_unit: str
     tokenizer: Path | None = None
     sources: SourceSelection = NO_SOURCES
+    executable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Endpoint:
         request: Further fields of each request.
         health: The path that answers 200 once the server is ready; None tries the common ones.
         key_variable: The environment variable that holds the key.
+        executable: The file that is run instead of ``argv[0]``: a copy of it.
     """
 
     argv: tuple[str, ...] = ()
@@ -80,6 +83,7 @@ class Endpoint:
     request: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     health: str | None = None
     key_variable: str | None = None
+    executable: str | None = None
 
 
 THREAD_VARIABLES: Mapping[str, str] = {

@@ -101,7 +101,11 @@ class EndpointProcess(engine_process.EngineProcess):
             part.replace("{host}", HOST).replace("{port}", str(port)) for part in self._plan.argv
         ]
         self._child = process.start(
-            argv, env=self._env, cwd=self._workload.directory, cpu=self._cpu
+            argv,
+            env=self._env,
+            cwd=self._workload.directory,
+            cpu=self._cpu,
+            executable=self._plan.executable,
         )
         self.pid = self._child.pid
         self._client = completions.CompletionClient(
@@ -193,12 +197,9 @@ class EndpointProcess(engine_process.EngineProcess):
 
     def warm_up(self, tokens: int) -> Interval:
         """Generate one sequence of at most ``tokens`` tokens; return its time."""
-        used = self._read_cpu_ns()
         before = self._begin_interval(is_measured=False)
         answer = self._complete(min(tokens, self._workload.max_tokens))
-        interval = self._end_interval(before, answer.answer_ns)
-        self._note_other_work(used)
-        return interval
+        return self._end_interval(before, answer.answer_ns)
 
     def block(self, sequences: int) -> Block:
         """Generate ``sequences`` whole sequences and return their times.
@@ -236,14 +237,8 @@ class EndpointProcess(engine_process.EngineProcess):
         after = self._read_cpu_ns()
         used = {pid: after[pid] - before[pid] for pid in after.keys() & before.keys()}
         self.pid = max(used, key=lambda pid: (used[pid], pid == self.pid), default=self.pid)
-
-    def _note_other_work(self, before: Mapping[int, int]) -> None:
-        """Note if other processes of the server compute as well as the one that is profiled."""
-        after = self._read_cpu_ns()
-        used = {pid: after[pid] - before.get(pid, 0) for pid in after}
         own = used.pop(self.pid, 0)
-        others = sum(used.values())
-        if others > MAX_OTHER_SHARE * own and others > 1_000_000:
+        if (others := sum(used.values())) > max(MAX_OTHER_SHARE * own, 1_000_000):
             self.notes["W_WORK_BESIDE"] = (
                 f"{len(used)} other process(es) of the server used {others / 1e6:.0f} ms of CPU "
                 f"while process {self.pid} used {own / 1e6:.0f} ms. No profile includes their "

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 from pytest_flamegate.core import process, process_system
-from pytest_flamegate.engines.base import Endpoint, Lasting
+from pytest_flamegate.engines.base import Endpoint, Lasting, Served
 from pytest_flamegate.observe.engine_process import EngineProcess, RunPlace
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
+from pytest_flamegate.observe.scratch import copy_program
 
 PAIR_S, LONGEST_S = 0.5, 4.0
 """The time each side is measured in a pair by its own clock, and the most that takes."""
@@ -70,10 +71,13 @@ class PairObserver:
                 "Pairs that alternate differ by several percent, so more of them are needed."
             )
         sides = self.rng.sample([self.base, self.head], 2)
-        if isinstance(self.base.plan, Lasting):
-            self._measure_served(sides, place)
-        else:
-            self._measure_rounds([partial(_run_program, side, place) for side in sides], place)
+        with ExitStack() as stack:
+            for side in sides:
+                stack.enter_context(_copied_program(side))
+            if isinstance(self.base.plan, Lasting):
+                self._measure_served(sides, place)
+            else:
+                self._measure_rounds([partial(_run_program, side, place) for side in sides], place)
         self.pairs += 1
 
     def run_both(self, calls: Sequence[Callable[[RunPlace], object]], number: int) -> None:
@@ -149,6 +153,21 @@ class PairObserver:
                                 process_system.kill(pid)
                 raise
         return [future.result() for future in futures]
+
+
+@contextmanager
+def _copied_program(side: Observer) -> Iterator[None]:
+    """Have the side run a fresh copy of its program within the block, if the project holds it."""
+    plan = side.plan
+    if isinstance(plan, Served) or not plan.argv:
+        yield
+        return
+    with copy_program(plan.argv[0], side.workload.directory) as executable:
+        side.plan = replace(plan, executable=executable)
+        try:
+            yield
+        finally:
+            side.plan = plan
 
 
 def _run_program(side: Observer, place: RunPlace) -> Block:

@@ -7,6 +7,7 @@ import re
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -21,6 +22,37 @@ def scratch_prefix() -> str:
     """Return the beginning of names of temporary directories, which identifies this process."""
     pid = os.getpid()
     return f"flamegate-{_identify_machine()}-{pid}-{clocks.read_start_ticks(pid) or 0}-"
+
+
+@contextlib.contextmanager
+def copy_program(program: str, top: Path) -> Iterator[str | None]:
+    """Make a copy of a program of the project at ``top``, for as long as the block takes.
+
+    The pages of a file keep their place in memory, and each place has its speed: two equal files
+    differed by 0.4 % for as long as they stayed there. All other files of the project are linked
+    next to the copy, so that it finds its libraries. None for a script, for a file that is not
+    below ``top``, and if the copy cannot be made.
+    """
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as home:
+        copied = None
+        with contextlib.suppress(OSError, ValueError):
+            copied = _copy_binary(program, real_path(top), Path(home))
+        yield copied
+
+
+def _copy_binary(program: str, top: Path, home: Path) -> str | None:
+    path = real_path(top / program)
+    with path.open("rb") as file:
+        if os.sep not in program or file.read(4) != b"\x7fELF":
+            return None
+    copied = home / path.relative_to(top)
+    copied.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(path, copied)
+    for parent in path.relative_to(top).parents:
+        for entry in (top / parent).iterdir():
+            if not (link := home / parent / entry.name).exists():
+                link.symlink_to(entry)
+    return str(copied)
 
 
 def sweep_scratch() -> None:

@@ -92,7 +92,12 @@ def run_program(
     began_ns = time.monotonic_ns()
     try:
         child = process.start(
-            plan.argv, env=env, cwd=workload.directory, stdout_fd=write_fd, cpu=cpu
+            plan.argv,
+            env=env,
+            cwd=workload.directory,
+            stdout_fd=write_fd,
+            cpu=cpu,
+            executable=plan.executable,
         )
     except BaseException:
         os.close(read_fd)

@@ -1,10 +1,12 @@
 """Pairs: both sides at the same time on one core, or in turn if they cannot share it."""
 
 import os
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -106,16 +108,6 @@ def test_a_wait_before_the_first_token_is_in_no_later_gap() -> None:
     assert Block(nothing, ((0,),), decode=nothing).adjusted.interval == nothing
 
 
-@pytest.mark.measures
-def test_two_programs_share_a_core(tmp_path: Path) -> None:
-    workload = command_workload(tmp_path, STREAM, token_unit="word", max_tokens=20)
-    sides = [observer(workload) for _ in range(2)]
-    pair_of(*sides)
-    for run in (*sides[0].runs, *sides[1].runs):
-        assert run.shares_core
-        assert run.blocks[0].decode is not None
-
-
 def test_bricks_of_both_sides_are_clocked_at_the_same_time(tmp_path: Path) -> None:
     def marked(prompt: str, max_tokens: int) -> Iterator[int]:
         for token in busy(prompt, max_tokens):
@@ -154,6 +146,28 @@ def test_pairs_alternate_if_nothing_may_be_bound_to_a_core(
         (None, False)
     ] * 2
     assert "bound to a core" in sides[1].notes["I_ALTERNATED"]
+
+
+@pytest.mark.measures
+def test_each_pair_runs_a_fresh_copy_of_the_program(tmp_path: Path) -> None:
+    home = tmp_path / "built"
+    (home / "bin").mkdir(parents=True)
+    (home / "words").write_text("one two three")
+    program = home / "bin" / "program"
+    shutil.copy2(shutil.which("bash") or "bash", program)
+    # The copy finds the project's other files beside itself, and its name is as declared.
+    script = 'e=$(readlink /proc/$$/exe); echo "$e" >> seen; cat "${e%/bin/*}/words"; echo " $0"'
+    argv = ("bin/program", "-c", script, "bin/program")
+    sides = [
+        observer(make_workload(home, "command", command=argv, token_unit="word")) for _ in range(2)
+    ]
+    made = pair_of(*sides)
+    made.pair()
+    assert all(run.shares_core for side in sides for run in side.runs)
+    assert sides[0].observation().tokens[-1].strip() == "bin/program"
+    seen = (home / "seen").read_text().split()
+    assert len(set(seen)) == 4
+    assert not any(Path(each).exists() or Path(each) == program for each in seen)
 
 
 @pytest.mark.parametrize("kind", ["busy", "server"])
@@ -220,6 +234,22 @@ def test_a_side_that_fails_ends_the_pair_and_its_neighbour(tmp_path: Path, serve
     with pytest.raises(FlamegateError, match="status 3"):
         pair_of(*sides)
     assert time.monotonic() - began_s < 20.0
+    assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        ("never listens", "E_SERVER_NOT_READY"),
+        ("silent", "E_TIMEOUT"),
+        ("cut", "E_STREAM_CUT"),
+        ("dies", "E_ENGINE_DIED"),
+    ],
+)
+def test_a_server_that_fails_ends_the_pair(way: str, code: str) -> None:
+    failing = replace(endpoints.workload(way), timeout_s=3.0)
+    with pytest.raises(FlamegateError, match=code):
+        pair_of(endpoints.observer(endpoints.workload()), endpoints.observer(failing))
     assert_nothing_left()
 
 
