@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.config.thresholds import BrickBudget
-from pytest_flamegate.config.workload import Sampling, is_call_graph
+from pytest_flamegate.config.workload import Sampling, freeze, is_call_graph
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import declare
 
@@ -334,3 +334,7 @@ def test_call_graphs_of_perf() -> None:
     assert all(map(is_call_graph, ("fp", "none", "dwarf,8", "dwarf,65528")))
     unknown = ("dwarf,65536", "dwarf,8191", "dwarf,08192", "dwarf,0", "dwarf", "dwarf,8192;rm")
     assert not any(map(is_call_graph, unknown))
+
+
+def test_lists_and_tables_within_a_key_cannot_change() -> None:
+    assert freeze({"a": [{"b": [1]}]}) == {"a": ({"b": (1,)},)}
