@@ -181,7 +181,7 @@ class EndpointProcess(engine_process.EngineProcess):
         """Return the error of a server that was started here and has ended; None if it runs."""
         if self._child is None or (status := self._child.wait(timeout_s)) is None:
             return None
-        return engine_process.engine_died_error(self._workload, status, self._child.stderr_text())
+        return engine_process.EngineDiedError(self._workload, status, self._child.stderr_text())
 
     def _gone_error(self) -> ToolError:
         return self._find_end() or ToolError(

@@ -237,17 +237,20 @@ def timeout_error(workload: Workload) -> ToolError:
     )
 
 
-def engine_died_error(workload: Workload, status: int | None, stderr: str) -> ToolError:
-    """Build the error for a process that ended early; ``status`` None if it still runs."""
-    ended = "closed its pipe" if status is None else f"ended with status {status}"
-    if status is not None and status < 0:
-        ended = f"was killed by signal {-status}"
-    last_line = f" Its last line: {stderr.splitlines()[-1]}" if stderr else ""
-    return ToolError(
-        "E_ENGINE_DIED",
-        f"The engine of {workload.name!r} {ended} before it was done.{last_line}",
-        "Run it by hand with the same prompt to see why.",
-    )
+class EngineDiedError(ToolError):
+    """A process ended early, or closed its pipe if ``status`` is None; ``stderr`` is its output."""
+
+    def __init__(self, workload: Workload, status: int | None, stderr: str) -> None:
+        ended = "closed its pipe" if status is None else f"ended with status {status}"
+        if status is not None and status < 0:
+            ended = f"was killed by signal {-status}"
+        last_line = f" Its last line: {stderr.splitlines()[-1]}" if stderr else ""
+        super().__init__(
+            "E_ENGINE_DIED",
+            f"The engine of {workload.name!r} {ended} before it was done.{last_line}",
+            "Run it by hand with the same prompt to see why.",
+        )
+        self.stderr = stderr
 
 
 NO_BRICKS_CODES = frozenset({"E_NO_BRICKS", "E_BRICKS_NOT_SERVED"})

@@ -252,7 +252,7 @@ class ServedProcess(engine_process.EngineProcess):
 
     def _gone_error(self) -> ToolError:
         status = self._child.wait(1.0)
-        return engine_process.engine_died_error(self._workload, status, self._child.stderr_text())
+        return engine_process.EngineDiedError(self._workload, status, self._child.stderr_text())
 
 
 class _SequenceTimes:

@@ -116,7 +116,7 @@ def run_program(
         if status is None:
             raise engine_process.timeout_error(workload)
         if status != 0:
-            raise engine_process.engine_died_error(workload, status, child.stderr_text())
+            raise engine_process.EngineDiedError(workload, status, child.stderr_text())
         if not stream.tokens or not stream.counts_bytes:
             engine_process.check_token_count(workload, len(stream.tokens))
         usage, stderr = child.usage, child.stderr_bytes()

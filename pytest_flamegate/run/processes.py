@@ -18,6 +18,7 @@ from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.observe.engine_process import (
     ALONE,
     NO_BRICKS_CODES,
+    EngineDiedError,
     ProcessTime,
     RunPlace,
     bricks_not_served_error,
@@ -29,6 +30,7 @@ from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
 from pytest_flamegate.profile.model import Profile, merge_profiles
 from pytest_flamegate.profile.profilers.base import Profiler
+from pytest_flamegate.profile.profilers.tools import find_known_error
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
 from pytest_flamegate.receipt.metrics import overhead_pct
 from pytest_flamegate.run.stages import MeasuredSide, Prepared, PreparedSide
@@ -243,7 +245,11 @@ class SideProcesses:
         self, plan: Streamed, profiler: Profiler, directory: Path, place: RunPlace
     ) -> Profile:
         wrapped = profiler.wrap(plan.argv, directory)
-        answer = self.observer.run_wrapped(wrapped.argv, wrapped.clean, place)
+        try:
+            answer = self.observer.run_wrapped(wrapped.argv, wrapped.clean, place)
+        except EngineDiedError as error:
+            # The profiler starts the program: if it fails, so does the process.
+            raise find_known_error(profiler.name, error.stderr.encode()) or error from None
         parsed = profiler.parse(wrapped.recording, answer.stderr, answer.window_ns)
         profile = trim_stacks(parsed, None)
         covers = "process" if profile.covers == "sequence" else profile.covers

@@ -1,15 +1,18 @@
-"""A compiled program and a server in Python: profiled and gated end to end."""
+"""Engines and profilers, end to end: a compiled program, servers, Python, a real model."""
 
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.doors.project import SEEN, Project, require_profiler
+from pytest_flamegate.receipt import verify_receipt
+from tests.doors.project import Project, require_profiler, workload
+from tests.doors.test_llama_cpp import DECLARED as LLAMA
 from tests.engines import servers
-from tests.tools import require
+from tests.tools import require, smollm2
 
 SOURCE = Path(__file__).parents[1] / "workload" / "data" / "ternary.c"
 BUILD = ["cc", "-O2", "-g", "-fno-omit-frame-pointer", "-o", "ternary", "ternary.c", "-lm"]
@@ -56,20 +59,54 @@ from servers import Handler
 Handler.protocol_version = "HTTP/1.0"
 HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
+SERVED = f"""
+[workloads.served]
+engine = "openai"
+serve = [{json.dumps(sys.executable)}, "server.py", "{{port}}"]
+prompt = "p"
+max_tokens = 40
+"""
+EMBEDDED = '[workloads.embedded]\nengine = "embedded"\nprompt = "2+2="\nmax_tokens = 10\n'
+nightly = partial(pytest.param, marks=pytest.mark.nightly)
 
 
 @pytest.mark.measures
-def test_the_profile_of_a_server_in_python_is_complete(project: Project) -> None:
+@pytest.mark.parametrize(
+    ("name", "profiler", "expected"),
+    [
+        ("served", "py-spy", "compute"),
+        ("ternary", "py-spy", "E_NOT_PYTHON"),
+        nightly("served", "perf", ""),
+        nightly("embedded", "py-spy", "ternary_gemv"),
+        nightly("embedded", "perf", ""),
+        nightly("toy", "py-spy", "hash_round"),
+        nightly("toy", "perf", ""),
+        nightly("llama", "py-spy", "E_PROFILER_BLIND"),
+        nightly("llama", "perf", "ggml_vec_dot"),
+    ],
+)
+def test_a_profile_names_the_work_or_an_error_its_reason(
+    project: Project, name: str, profiler: str, expected: str
+) -> None:
+    require_profiler(profiler)
+    shutil.copy(SOURCE, project.path / "ternary.c")
     shutil.copy(servers.__file__, project.path / "servers.py")
     project.write("server.py", SERVER)
-    project.declare(
-        f'[workloads.served]\nengine = "openai"\n'
-        f'serve = [{json.dumps(sys.executable)}, "server.py", "{{port}}"]\n'
-        'prompt = "p"\nmax_tokens = 20\n'
-    )
-    result = project.run(*SEEN)
-    assert "receipts OBSERVED" in result.stdout.str(), result.stdout.str()
-    found = project.document("served")
-    assert found["profile"]["completeness"] == 1.0
-    assert found["kernels"][0]["name"] == "compute"
-    assert (found["token_source"], len(found["tokens"])) == ("sse:chunk", 20)
+    declared = {"served": SERVED, "embedded": EMBEDDED, "toy": workload("toy")}
+    if name == "llama":
+        declared[name] = LLAMA.format(model=smollm2(), prompt="Once upon a time", max_tokens=4)
+    # Under perf samples are of CPU time, of which a busy machine gives little.
+    rate = f"[workloads.{name}.profile]\nrate_hz = 999\n" if profiler == "perf" else ""
+    project.declare(declared.get(name, DECLARED), rate)
+    fails = expected.startswith("E_")
+    budget = "--flamegate-budget=" + ("1" if fails else "10")
+    result = project.run("--flamegate", budget, f"--flamegate-profiler={profiler}")
+    if fails:
+        assert (result.ret, [*project.reasons(name)]) == (1, [expected]), result.stdout.str()
+        return
+    verified = verify_receipt(project.artifacts / "latest" / name / "receipt.json")
+    assert (verified.refusals, verified.grade.name) == ((), "OBSERVED"), result.stdout.str()
+    profile = project.document(name)["profile"]
+    # Of Python before 3.13 perf sees only the interpreter's own functions.
+    assert expected in profile["hotspots"][0]["name"]
+    assert profiler == "perf" or profile["completeness"] > 0.9
