@@ -1,6 +1,6 @@
 """How often the gate is wrong and how long it takes, on pairs that share a core.
 
-    python -m benchmarks.gate_power [--markdown] [--peers] [--rates] [FILE ...]
+    python -m benchmarks.gate_power [--markdown] [--peers] [--rates] [--write] [FILE ...]
 
 FILE holds pairs kept by `pair_streams.py`; without one, `data/shared-WORKLOAD-DATE.jsonl.gz` are
 taken. Nothing is measured, so the same files give the same tables. Gates are drawn from the
@@ -8,7 +8,8 @@ pairs of unchanged code in blocks, with the sides exchanged at random. "Slower b
 code with head's times multiplied: computed, so it shows the decision on this noise, and not that
 the clock sees a real change. ``--peers`` adds the time to find 3 %, next to other methods on the
 same processes, and ``--rates`` prints the error rates that verdicts state without a calibration
-(``STORED_REPLAYS`` in gate/calibration.py).
+(``STORED_REPLAYS`` in gate/calibration.py). After data were added, ``--write`` puts the first two
+tables into docs/gate-power.md.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pytest_flamegate.run.calibration import plan_for
 from pytest_flamegate.run.processes import PAIRS_SHARE
 
 DATA = Path(__file__).parent / "data"
+PAGE = Path(__file__).parents[1] / "docs" / "gate-power.md"
 LONG_BUDGET_S = 110.0
 """Seconds that the documents advise for thresholds below 5 % on a busy machine."""
 POWER_AT = 3.0
@@ -192,6 +194,16 @@ def compare_with_peers(streams: Streams) -> tuple[list[Table], list[str]]:
     return tables, claims
 
 
+def write_tables(tables: Sequence[Table]) -> None:
+    """Replace the tables of these titles in the documentation."""
+    page = PAGE.read_text()
+    for table in tables:
+        start = page.index(f"### {table.title}\n")
+        end = page.index("\n\n", page.index("\n| ", start))
+        page = page[:start] + as_markdown(table) + page[end:]
+    PAGE.write_text(page)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print all tables; return 2 if the files cannot be replayed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -199,6 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--markdown", action="store_true", help="for the documentation")
     parser.add_argument("--peers", action="store_true", help="the time to find 3 %%, in minutes")
     parser.add_argument("--rates", action="store_true", help="print STORED_REPLAYS instead")
+    parser.add_argument("--write", action="store_true", help="update docs/gate-power.md")
     asked = parser.parse_args(argv)
     try:
         streams = load_streams(asked.files) if asked.files else stored_streams()
@@ -211,7 +224,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 0
     show = as_markdown if asked.markdown else as_text
-    parts = [show(noise(streams)), show(decisions(streams))]
+    shown = [noise(streams), decisions(streams)]
+    if asked.write:
+        write_tables(shown)
+    parts = [*map(show, shown)]
     if asked.peers:
         tables, claims = compare_with_peers(streams)
         parts += [bullets(claims), *map(show, tables)]

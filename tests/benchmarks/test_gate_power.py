@@ -12,8 +12,6 @@ from benchmarks.tables import as_markdown
 from benchmarks.time_to_power import growing
 from pytest_flamegate.gate.calibration import STORED_REPLAYS
 
-PAGE = Path(__file__).parents[2] / "docs" / "gate-power.md"
-
 
 @pytest.fixture
 def stream(tmp_path: Path) -> Path:
@@ -36,7 +34,14 @@ def test_the_whole_answer(
     monkeypatch.setattr(gate_power, "growing", lambda _: chosen)
     few = replace(flamegate(5.0), draws=20)
     monkeypatch.setattr(gate_power, "within_budget", lambda *_: few)
-    assert gate_power.main([str(stream), "--peers"]) == 0
+    page = stream.with_suffix(".md")
+    page.write_text("A.\n\n### What the gate answers\n\n| old |\n| --- |\n| 1 |\n\nB.\n\n"
+                    "### How far the same code differs\n\n| old |\n| --- |\n\nC.\n")  # fmt: skip
+    monkeypatch.setattr(gate_power, "PAGE", page)
+    assert gate_power.main([str(stream), "--peers", "--write"]) == 0
+    assert "| old |" not in page.read_text()
+    assert [page.read_text().count(each) for each in ("A.\n", "\nB.\n", "\nC.\n")] == [1, 1, 1]
+    assert "| made, quiet, τ = 1 % |" in page.read_text()
     shown = capsys.readouterr().out
     assert "made, quiet, τ = 1 %" in shown
     assert "made, quiet: not compared (6 s; no peer keeps to 1 % false alarms)" in shown
@@ -70,7 +75,7 @@ def test_each_part_of_a_goal_can_be_missed(
 @pytest.mark.parametrize("table", [gate_power.noise, gate_power.decisions])
 def test_the_documented_tables_are_those_of_the_stored_pairs(table: object) -> None:
     assert callable(table)
-    assert as_markdown(table(gate_power.stored_streams())) in PAGE.read_text()
+    assert as_markdown(table(gate_power.stored_streams())) in gate_power.PAGE.read_text()
 
 
 def test_verdicts_state_the_error_rates_of_the_stored_pairs(
