@@ -18,6 +18,7 @@ from pytest_flamegate.profile.profilers import choose_profiler
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.profile.profilers.tools import describe_permissions
 from tests.commands.asked import Captured, ask
+from tests.models.gguf_files import write_large_model
 from tests.receipt.gpu import gpu_run
 
 SAMPLES = Probe("perf", "6.1", usable=True, sees_python=True, sees_native=True)
@@ -156,3 +157,23 @@ def test_the_bandwidth_is_printed_if_it_is_known_and_a_busy_machine_is_not_ok(
         text = doctor(SAMPLES)[1]
         assert f"\n{line}" in text
         assert "\nmemory ok read at 20.0 GB/s by 1 thread" in text
+
+
+def test_the_model_is_named_or_the_places_that_were_searched(
+    project: Path, monkeypatch: pytest.MonkeyPatch, doctor: Doctor
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(project / "hub"))
+
+    def lines() -> list[str]:
+        return [line for line in doctor()[1].splitlines() if line.startswith("{")]
+
+    model, tokenizer = lines()
+    assert model.startswith("{model} -- E_MODEL_MISSING: No model file was found in")
+    assert f"{project}/hub/models--*" in model
+    assert tokenizer.startswith("{tokenizer} -- E_TOKENIZER_MISSING")
+    (project / "models").mkdir()
+    write_large_model(project / "models/large.gguf")
+    assert lines() == [
+        f"{{model}} ok {project}/models/large.gguf (2.2 GB, Q4_0) if none is declared",
+        f"{{tokenizer}} ok {project}/models/large.gguf",
+    ]

@@ -1,4 +1,4 @@
-"""Engines and profilers, end to end: a compiled program, servers, Python, a real model."""
+"""Engines and profilers, end to end; of llama.cpp in ``test_llama_cpp``."""
 
 import json
 import shutil
@@ -10,9 +10,8 @@ import pytest
 
 from pytest_flamegate.receipt import verify_receipt
 from tests.doors.project import Project, require_profiler, workload
-from tests.doors.test_llama_cpp import DECLARED as LLAMA
 from tests.engines import servers
-from tests.tools import require, smollm2
+from tests.tools import require
 
 SOURCE = Path(__file__).parents[1] / "workload" / "data" / "ternary.c"
 BUILD = ["cc", "-O2", "-g", "-fno-omit-frame-pointer", "-o", "ternary", "ternary.c", "-lm"]
@@ -81,8 +80,6 @@ nightly = partial(pytest.param, marks=pytest.mark.nightly)
         nightly("embedded", "perf", ""),
         nightly("toy", "py-spy", "hash_round"),
         nightly("toy", "perf", ""),
-        nightly("llama", "py-spy", "E_PROFILER_BLIND"),
-        nightly("llama", "perf", "ggml_vec_dot"),
     ],
 )
 def test_a_profile_names_the_work_or_an_error_its_reason(
@@ -93,8 +90,6 @@ def test_a_profile_names_the_work_or_an_error_its_reason(
     shutil.copy(servers.__file__, project.path / "servers.py")
     project.write("server.py", SERVER)
     declared = {"served": SERVED, "embedded": EMBEDDED, "toy": workload("toy")}
-    if name == "llama":
-        declared[name] = LLAMA.format(model=smollm2(), prompt="Once upon a time", max_tokens=4)
     # Under perf samples are of CPU time, of which a busy machine gives little.
     rate = f"[workloads.{name}.profile]\nrate_hz = 999\n" if profiler == "perf" else ""
     project.declare(declared.get(name, DECLARED), rate)

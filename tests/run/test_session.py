@@ -18,6 +18,7 @@ from pytest_flamegate.run import prepare, seal, session, stages
 from pytest_flamegate.run.pictures import Pictures, draw
 from pytest_flamegate.run.prepare import Workbench
 from pytest_flamegate.run.publish import Outcome
+from tests.models.gguf_files import GgufFile
 from tests.run import fakes
 from tests.run.fakes import Lines, World, toy
 
@@ -60,6 +61,18 @@ def names(directory: Path) -> set[str]:
 def history(root: Path) -> list[dict[str, Any]]:
     lines = (root / ".flamegate" / "history" / "runs.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
+
+
+def test_the_evidence_describes_the_model(tmp_path: Path, world: World) -> None:
+    (tmp_path / "m.gguf").write_bytes(GgufFile().packed())
+    evidence = fakes.session(tmp_path).gate(toy(tmp_path, model="m.gguf")).evidence
+    assert evidence is not None
+    facts = dict(evidence.model)
+    assert (facts["path"], facts["name"], facts["architecture"]) == ("m.gguf", "tiny", "bitnet")
+    assert facts["quantisation"] == "TQ2_0 99.2 %, F32 0.8 %"
+    assert facts["size_bytes"] == (tmp_path / "m.gguf").stat().st_size
+    assert facts["sha256"] == evidence.model_sha256
+    assert "bytes_per_token" not in facts
 
 
 def test_a_first_run_writes_every_file_and_has_no_baseline(world: World, tmp_path: Path) -> None:
