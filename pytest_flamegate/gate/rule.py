@@ -211,16 +211,6 @@ def describe_rate_change(change_pct: float, up: str = "faster", down: str = "slo
     return f"{abs(change_pct):.1f} % {up if change_pct > 0 else down}"
 
 
-def describe_range(low_pct: float, high_pct: float) -> str:
-    """Return ``between 6.4 and 31.1 % faster``, or with both directions if it includes zero."""
-    first, second = describe_rate_change(high_pct), describe_rate_change(low_pct)
-    for direction in (" % slower", " % faster"):
-        if first.endswith(direction) and second.endswith(direction):
-            small, large = sorted((abs(low_pct), abs(high_pct)))
-            return f"between {small:.1f} and {large:.1f}{direction}"
-    return f"between {first} and {second}"
-
-
 def describe_interval(low_pct: float, high_pct: float) -> str:
     """Return ``5.1 … 7.4`` for an interval on one side of zero, else both ends in words."""
     if low_pct * high_pct > 0.0:

@@ -26,7 +26,7 @@ from pytest_flamegate.gate.rule import (
     Reason,
     Signal,
     decide,
-    describe_range,
+    describe_interval,
     describe_rate_change,
     log_time_of_drop,
     rate_change_pct,
@@ -251,7 +251,7 @@ def rate_signal(
     settle an open question.
     """
     low_pct, high_pct = rate_change_pct(verdict.high), rate_change_pct(verdict.low)
-    between, allowed = describe_range(low_pct, high_pct), f"{allowed_drop_pct:g} %"
+    interval, allowed = describe_interval(low_pct, high_pct), f"{allowed_drop_pct:g} %"
     code, why = "I_WITHIN_THRESHOLD", f"; a drop of {allowed} is allowed."
     if verdict.decision == "regressed":
         code = "E_SLOWER"
@@ -276,7 +276,9 @@ def rate_signal(
         threshold_pct=allowed_drop_pct,
         smallest_detectable_pct=-rate_change_pct(verdict.detectable),
         reasons=(
-            Reason(code, f"Tokens per second: {describe_rate_change(change_pct)}, {between}{why}"),
+            Reason(
+                code, f"Tokens per second: {describe_rate_change(change_pct)} ({interval}){why}"
+            ),
             *reasons,
             *((waiting,) if share >= WAITING_WORTH_REPORTING else ()),
         ),
