@@ -74,7 +74,7 @@ class TerminalProgress(Progress):
             whole_s = elapsed_s + max(remaining_s, 0.0)
             # An estimate that grows must not move the bar backwards.
             self._part = max(self._part, elapsed_s / whole_s if whole_s else 0.0)
-            words += f" of about {clock_time(whole_s)}"
+            words += f" of about {clock_time(whole_s)}" if remaining_s >= 0.5 else ""
         self._shown = detail or phase
         self._rewrite(self._part, "  ".join(filter(None, [phase, detail, words])))
 
@@ -119,7 +119,7 @@ class LogProgress(Progress):
         parts = [phase, detail]
         if self._elapsed_s >= 1.0:
             parts.append(f"{clock_time(self._elapsed_s)} elapsed")
-        if remaining_s is not None:
+        if remaining_s is not None and remaining_s >= 0.5:
             parts.append(f"about {clock_time(remaining_s)} left")
         self._write(f"flamegate: {self._workload}: {', '.join(filter(None, parts))}\n")
 

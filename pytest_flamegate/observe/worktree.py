@@ -13,7 +13,7 @@ from types import MappingProxyType
 from pytest_flamegate.child.relocation import TreePair
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import git
-from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.engines.base import Endpoint, Plan, Streamed
 from pytest_flamegate.observe import scratch
@@ -167,20 +167,12 @@ def _list_worktrees(project: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A worktree of ``commit`` at ``root``, of the repository ``project``; a context manager."""
+    """A worktree of ``commit`` at ``root``, of the repository ``project``."""
 
     commit: str
     root: Path
     project: Path
     notes: tuple[str, ...]
-
-    def __enter__(self) -> Checkout:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # The first error is the one that the user needs.
-        with contextlib.suppress(*(() if kind is None else (FlamegateError,))):
-            self.close()
 
     @property
     def sides(self) -> TreePair:

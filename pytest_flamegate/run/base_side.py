@@ -57,8 +57,9 @@ class Checkouts:
         """Return ``rev`` of the repository around ``directory``, checked out."""
         key = (directory.absolute(), rev)
         if key not in self._open:
-            known = self.resolved and git.resolve(directory, self.resolved)
-            self._open[key] = open_checkout(directory, known or rev)
+            known = git.resolve(directory, self.resolved) if self.resolved else None
+            has_moved = known is not None and known != git.resolve(directory, rev)
+            self._open[key] = open_checkout(directory, (has_moved and known) or rev)
         return self._open[key]
 
     def build(

@@ -1,5 +1,6 @@
 """Spend the budget of a prepared workload: one side alone, or two sides in pairs."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -56,6 +57,8 @@ class _MeasuringLoop:
     budget: Budget = field(init=False)
     sides: tuple[SideProcesses, ...] = field(init=False)
     schedule: Schedule = field(init=False)
+    announced_s: float = field(default=math.inf, init=False)
+    """When the measurement ends as announced, in seconds after the budget began."""
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.prepared.budget_s)
@@ -70,6 +73,7 @@ class _MeasuringLoop:
 
     def announce(self, schedule: Schedule) -> None:
         self.schedule = schedule
+        self.announced_s = time.monotonic() - self.budget.began_s + schedule.seconds
         name = self.prepared.head.workload.name
         self.progress.announce(f"{name}: {schedule.sentence}")
 
@@ -96,6 +100,8 @@ class _MeasuringLoop:
     def update(self, phase: str, detail: str) -> None:
         done = Counter[str](run.role for run in self.sides[-1].observer.runs)
         elapsed_s = time.monotonic() - self.budget.began_s
+        if elapsed_s > self.announced_s + 1.0:
+            phase = f"longer than announced: {phase}"
         self.progress.update(phase, detail, self.schedule.left_s(done, elapsed_s))
 
     def complete(self, measured: Measured) -> Measured:

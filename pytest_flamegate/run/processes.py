@@ -292,10 +292,14 @@ class Schedule:
     budget_s: float = 0.0
 
     @property
+    def seconds(self) -> float:
+        """How long all of them take."""
+        return sum(each.seconds for each in self.runs)
+
+    @property
     def sentence(self) -> str:
         """``5 processes × 3.1 s, profile 20 s: about 35 s``; says if the budget is too small."""
-        seconds = sum(each.seconds for each in self.runs)
-        about = f"{', '.join(each.words for each in self.runs)}: about {seconds:.0f} s"
+        about = f"{', '.join(each.words for each in self.runs)}: about {self.seconds:.0f} s"
         if self.least_s <= self.budget_s:
             return about
         return (

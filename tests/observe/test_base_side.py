@@ -4,6 +4,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -48,7 +49,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """A project in a monorepo: its last commit says ``base``, and its files say ``now``."""
     project = repository(tmp_path_factory.mktemp("base_side") / "proj ü", sources("base"))
     write(project, sources("now"))
-    with open_checkout(project, "HEAD") as found:
+    with closing(open_checkout(project, "HEAD")) as found:
         yield found
 
 

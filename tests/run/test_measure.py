@@ -241,6 +241,16 @@ def test_a_checkouts_paths_are_written_as_the_projects(world: World, monkeypatch
     assert found.sides[0].observation.effective_environment["LIBRARY"] == "/src/project/lib"
 
 
+def test_a_measurement_that_takes_longer_than_announced_says_so(world: World) -> None:
+    phases: list[str] = []
+    progress = Lines()
+    progress.update = lambda phase, *_: phases.append(phase)  # type: ignore[method-assign]
+    world.on_process = lambda role: setattr(world, "now_s", world.now_s + 4 * (role == "profiled"))
+    measure(alone(), lambda measured: (), progress)
+    assert phases[:2] == ["warming up", "timing"]
+    assert phases[-1] == "longer than announced: profiling"
+
+
 @pytest.mark.parametrize(
     ("done", "elapsed_s", "left_s"),
     [

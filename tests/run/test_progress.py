@@ -101,7 +101,9 @@ def test_a_log_has_a_line_for_each_phase_and_every_ten_seconds(clock: Clock) -> 
     for second in range(35):
         clock.now_s = 100.0 + second
         log.update("timing", f"{second} processes", 60.0 - second)
-    clock.now_s += 70
+    clock.now_s += 30
+    log.update("longer than announced: timing", "40 processes", 0.0)
+    clock.now_s += 40
     log.update("profiling")
     log.end()
     assert written == [
@@ -110,6 +112,7 @@ def test_a_log_has_a_line_for_each_phase_and_every_ten_seconds(clock: Clock) -> 
         "flamegate: decode: timing, 10 processes, 0:10 elapsed, about 0:50 left\n",
         "flamegate: decode: timing, 20 processes, 0:20 elapsed, about 0:40 left\n",
         "flamegate: decode: timing, 30 processes, 0:30 elapsed, about 0:30 left\n",
+        "flamegate: decode: longer than announced: timing, 40 processes, 1:04 elapsed\n",
         "flamegate: decode: profiling, 1:44 elapsed\n",
     ]
 
