@@ -36,6 +36,8 @@ OTHER = "(other)"
 """The bucket of all functions too small to be judged one by one."""
 HOTSPOT_SHARE = 0.01
 """Functions with at least this share on either side are hotspots."""
+PRIOR_SPREAD, PRIOR_DF = 3.0, 4.0
+"""The usual variance of a share over processes, in binomial ones, and its degrees of freedom."""
 
 Presence = Literal["both", "new", "vanished"]
 
@@ -159,19 +161,23 @@ def _share_of(
         for process in processes
     ]
     odds = [log_odds(count, total) for count, total in zip(counts, totals, strict=True)]
-    # A few processes can agree by luck, and zeros always do: sampling alone has at least the
-    # binomial variance.
+    # A few processes can agree by luck, and zeros always do, so the usual spread weighs as much as
+    # that of five. One that is larger than both together stands for itself.
     binomial = mean(
         [log_odds_variance(count, total) for count, total in zip(counts, totals, strict=True)]
     )
+    spread, df = variance(odds), len(processes) - 1.0
+    moderated = (PRIOR_DF * PRIOR_SPREAD * binomial + df * spread) / (PRIOR_DF + df)
+    if spread <= max(moderated, binomial):
+        spread, df = max(moderated, binomial), PRIOR_DF + df
     corrected = (sum(counts) + 0.5) / (sum(totals) + 1.0)
     return _ShareOfSide(
         pooled=sum(counts) / sum(totals),
         corrected=corrected,
         slope=corrected * (1.0 - corrected),
         log_odds=mean(odds),
-        variance=max(variance(odds), binomial) / len(processes),
-        df=len(processes) - 1.0,
+        variance=spread / len(processes),
+        df=df,
     )
 
 
