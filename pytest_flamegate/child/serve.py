@@ -16,9 +16,8 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from pytest_flamegate.child import wire
@@ -70,12 +69,10 @@ def serve(generate: Generate, prompt: str, max_tokens: int, read_fd: int, write_
 class _CommandServer:
     def __init__(self, generate: Generate, prompt: str, max_tokens: int, write_fd: int) -> None:
         self._engine = generate
-        self._prompt = prompt
         self._generate = partial(measured_sequences, generate, prompt)
         self._max_tokens = max_tokens
         self._fd = write_fd
         self._reference: Any = None
-        self._paused: Iterator[Any] | None = None
 
     def obey(self, command: bytes, value: int) -> None:
         if command == wire.REFERENCE:
@@ -83,8 +80,6 @@ class _CommandServer:
         elif command == wire.WARM:
             self._generate(min(value, self._max_tokens), 1, self._send_start, self._send_token)
             self._take_reports()
-        elif command == wire.PART:
-            self._generate_part(value)
         elif command == wire.PROFILE:
             self._generate_silently(value)
         elif command == wire.BRICKS:
@@ -96,18 +91,6 @@ class _CommandServer:
             self._generate(self._max_tokens, value, self._send_start, self._send_token)
             for report in self._take_reports():
                 wire.send_text(self._fd, wire.REPORT, json.dumps(report))
-
-    def _generate_part(self, tokens: int) -> None:
-        if self._paused is None:
-            self._send_start()
-            self._paused = iter(tokens_of(self._engine(self._prompt, self._max_tokens)))
-        count = 0
-        for each in islice(self._paused, tokens):
-            self._send_token(each)
-            count += 1
-        if count < tokens:
-            self._paused = None
-            wire.send(self._fd, wire.ENDED)
 
     def _generate_silently(self, times: int, recorder: Recorder | None = None) -> None:
         """Generate, and send the tokens afterwards: a profile would show the sending as work."""

@@ -17,8 +17,7 @@ RECORD = struct.Struct("<ci")
 # observer -> child
 WARM = b"W"  # generate one sequence of at most `value` tokens
 BLOCK = b"B"  # generate `value` whole sequences
-PART = b"C"  # go on with one sequence for at most `value` tokens, then stand still inside it
-PROFILE = b"P"  # the same, with all tokens sent at the end: sending is not the workload
+PROFILE = b"P"  # as BLOCK, with all tokens sent at the end: sending is not the workload
 BRICKS = b"K"  # the same as PROFILE, with the brick clock on
 REFERENCE = b"R"  # run the reference kernel `value` times
 
@@ -26,7 +25,6 @@ REFERENCE = b"R"  # run the reference kernel `value` times
 FACTS = b"f"  # `value` bytes of JSON follow: facts about the engine, texts by name
 READY = b"r"
 SEQUENCE = b"s"  # a sequence was requested
-ENDED = b"e"  # the sequence that PART goes on with is complete
 TOKEN = b"t"  # a token, its id in `value`
 TEXT = b"u"  # a token that is text: `value` bytes of UTF-8 follow
 REPORT = b"i"  # `value` bytes of JSON follow: the engine's own report of the sequence

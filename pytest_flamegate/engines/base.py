@@ -33,15 +33,12 @@ class Served:
         load: The JSON that names what the child loads.
         call: Set instead for a callable of this very process; it is measured in forks of it.
         token_unit: ``byte`` if a token's id is the byte that it stands for.
-        stands_still: Whether nothing goes on between two tokens, no thread and no device, so
-            that a sequence may be paused anywhere without hiding work.
         python: The interpreter of an environment of its own; None is the running one.
     """
 
     load: Mapping[str, Any]
     call: Callable[[str, int], Iterable[Any]] | None = None
     token_unit: str = "token"
-    stands_still: bool = False
     python: str | None = None
 
 

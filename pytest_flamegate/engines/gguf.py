@@ -64,7 +64,7 @@ class Embedded(Engine):
         load: dict[str, Any] = {"factory": factory, "model": str(model)}
         if workload.injection is not None:
             load["inject"] = [workload.injection.frame, workload.injection.extra_pct]
-        return Served(load, token_unit="byte", stands_still=True)
+        return Served(load, token_unit="byte")
 
     def prompt_tokens(self, workload: Workload) -> int:
         """Return the bytes of the prompt and the one token that begins every sequence."""

@@ -24,8 +24,6 @@ from pytest_flamegate.observe.streamed import CleanOutput, ProgramRun
 
 BLOCKS = 6
 REFERENCE_TIMES = 15
-PART_TOKENS = 32
-PART_REFERENCE_TIMES = 8
 _CALLS_LEFT_OUT = (
     "The last token made more calls of bricks than are stored one by one, so bricks.json lists "
     "none of them. All totals are complete."
@@ -36,10 +34,7 @@ T = TypeVar("T")
 
 
 def time_blocks(
-    process: engine_process.EngineProcess,
-    workload: Workload,
-    seconds: float,
-    after_block: Callable[[], None],
+    process: engine_process.EngineProcess, seconds: float, after_block: Callable[[], None]
 ) -> tuple[list[Block], ProcessCounters]:
     """Warm ``process`` up and run blocks for about ``seconds``; return them and its counters.
 
@@ -60,28 +55,14 @@ def time_blocks(
         return blocks, process.counters()
     peak_rss_bytes = process.counters().peak_rss_bytes
     process.reference(1)
-    if process.stands_still and workload.max_tokens > PART_TOKENS:
-        while needs_more():
-            blocks.append(_time_parts(process))
-    else:
-        before = process.reference(REFERENCE_TIMES)
-        while needs_more():
-            block = process.block(sequences)
-            after_block()
-            after = process.reference(REFERENCE_TIMES)
-            blocks.append(replace(block, reference=sum_intervals([before, after])))
-            before = after
+    before = process.reference(REFERENCE_TIMES)
+    while needs_more():
+        block = process.block(sequences)
+        after_block()
+        after = process.reference(REFERENCE_TIMES)
+        blocks.append(replace(block, reference=sum_intervals([before, after])))
+        before = after
     return blocks, replace(process.counters(), peak_rss_bytes=peak_rss_bytes)
-
-
-def _time_parts(process: ServedProcess) -> Block:
-    """Generate one sequence in parts, with the reference kernel before, between and after them."""
-    sequence = process.begin_sequence()
-    references = [process.reference(PART_REFERENCE_TIMES)]
-    while not sequence.ended:
-        sequence.part(PART_TOKENS)
-        references.append(process.reference(PART_REFERENCE_TIMES))
-    return sequence.block(sum_intervals(references))
 
 
 @dataclass(slots=True)
@@ -139,7 +120,7 @@ class Observer:
             return self.run_program()
         with self.serve() as served:
             blocks, counters = time_blocks(
-                served, self.workload, seconds, lambda: self.devices.inspect(served.pid)
+                served, seconds, lambda: self.devices.inspect(served.pid)
             )
             return self.record("timed", served, blocks, counters)
 

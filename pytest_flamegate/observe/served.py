@@ -14,7 +14,7 @@ from pytest_flamegate.bricks.record import Recorded
 from pytest_flamegate.child import serve, wire
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
-from pytest_flamegate.core.clocks import Interval, sum_intervals
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_system import wait_readable
@@ -117,7 +117,6 @@ class ServedProcess(engine_process.EngineProcess):
         self._extend_deadline()
         self._parser = wire.Parser()
         self._bricks: Recorded | None = None
-        self.stands_still = plan.stands_still
         origin = "called" if plan.token_unit == ROUND else "yielded"
         self.token_source = f"{origin}:{plan.token_unit}"
         self._began_ns = time.monotonic_ns()
@@ -178,10 +177,6 @@ class ServedProcess(engine_process.EngineProcess):
             raise missing_record_error()
         return block, self._bricks
 
-    def begin_sequence(self) -> SequenceParts:
-        """Begin one sequence that is generated in parts."""
-        return SequenceParts(self._workload, self._sink, self._exchange)
-
     def reference(self, times: int) -> Interval:
         """Run the reference kernel ``times`` times and return its cost."""
         return self._command(wire.REFERENCE, times)[0]
@@ -197,7 +192,7 @@ class ServedProcess(engine_process.EngineProcess):
 
     def _exchange(self, kind: bytes, value: int, times: _SequenceTimes) -> Interval:
         self._extend_deadline(_REPORT_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)
-        before = self._begin_interval(is_measured=kind in (wire.BLOCK, wire.PART))
+        before = self._begin_interval(is_measured=kind == wire.BLOCK)
         times.last_ns = time.monotonic_ns()
         try:
             wire.send(self._write_fd, kind, value)
@@ -221,8 +216,6 @@ class ServedProcess(engine_process.EngineProcess):
 
                     self._bricks = decode_recorded(text)
                     self._extend_deadline(_REPORT_S)
-                elif record == wire.ENDED:
-                    times.ended = True
                 elif record == wire.DONE:
                     ready_ns = now_ns - (clocks.read_own_delay_ns() - delay_ns)
                     return self._end_interval(before, ready_ns - sent_ns)
@@ -266,7 +259,6 @@ class _SequenceTimes:
     def __init__(self, workload: Workload, sink: Callable[[tuple[str, ...]], None] | None) -> None:
         self.sequences_ns: list[tuple[int, ...]] = []
         self.last_ns = 0
-        self.ended = False
         self._workload = workload
         self._sink = sink
         self._open = False
@@ -293,30 +285,3 @@ class _SequenceTimes:
                 self._sink(tuple(self._tokens))
         self._open = False
         self._gaps, self._tokens = [], []
-
-
-class SequenceParts(_SequenceTimes):
-    """One sequence, generated in parts with other work between them.
-
-    Noise comes in bursts shorter than a long sequence: only work that runs right before and
-    after a part shows how fast the machine was. For engines that stand still between tokens.
-    """
-
-    def __init__(
-        self,
-        workload: Workload,
-        sink: Callable[[tuple[str, ...]], None],
-        exchange: Callable[[bytes, int, _SequenceTimes], Interval],
-    ) -> None:
-        super().__init__(workload, sink)
-        self._exchange = exchange
-        self._parts: list[Interval] = []
-
-    def part(self, tokens: int) -> None:
-        """Generate ``tokens`` more, or the rest."""
-        self._parts.append(self._exchange(wire.PART, tokens, self))
-
-    def block(self, reference: Interval | None = None) -> Block:
-        """Return the complete sequence with the cost of the reference kernel between its parts."""
-        self.finish()
-        return Block(sum_intervals(self._parts), tuple(self.sequences_ns), reference)

@@ -9,4 +9,3 @@ from pytest_flamegate.observe import observer
 def short_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the reference kernel a few times only."""
     monkeypatch.setattr(observer, "REFERENCE_TIMES", 2)
-    monkeypatch.setattr(observer, "PART_REFERENCE_TIMES", 1)

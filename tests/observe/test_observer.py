@@ -154,23 +154,6 @@ def test_a_profiler_is_attached_only_while_the_engine_works(tmp_path: Path) -> N
     assert watched.observation().timed == ()
 
 
-@pytest.mark.measures
-@pytest.mark.parametrize(("tokens", "max_tokens"), [(80, 80), (33, 200)])
-def test_long_sequences_pause_for_the_kernel(tmp_path: Path, tokens: int, max_tokens: int) -> None:
-    def call(prompt: str, _: int) -> Iterator[int]:
-        return sleepy(prompt, tokens)
-
-    watched = forked(tmp_path, call, stands_still=True, max_tokens=max_tokens)
-    run = watched.run_timed(0.02)
-    assert watched.observation().tokens == tuple(str(i) for i in range(tokens))
-    for block in run.blocks:
-        assert [len(gaps) for gaps in block.sequences_ns] == [tokens]
-        # The pauses for the reference kernel are in no gap and in no interval.
-        assert tokens * 2_000_000 <= block.interval.wall_ns
-        assert sum(block.sequences_ns[0]) <= block.interval.wall_ns
-        assert block.reference is not None
-
-
 # Programs
 
 

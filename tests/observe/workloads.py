@@ -42,13 +42,11 @@ def observer(workload: Workload) -> Observer:
 def forked(
     directory: Path,
     call: Callable[[str, int], Iterable[Any]],
-    *,
-    stands_still: bool = False,
     **changes: object,
 ) -> Observer:
     """An observer of ``call`` in forks of this process: the fastest served engine."""
     workload = make_workload(directory, "python", **changes)
-    return Observer(workload, Served({}, call, stands_still=stands_still))
+    return Observer(workload, Served({}, call))
 
 
 def sleepy(prompt: str, max_tokens: int) -> Iterator[int]:
