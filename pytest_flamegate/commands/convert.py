@@ -76,17 +76,16 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
 def declare_bricks(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``bricks``."""
     parser.description = (
-        "Reads the bricks of the last generated token (a run's directory, its bricks.json, a "
-        "graph that --json wrote, or another profiler's trace) and shows layers, bricks, kernels "
-        "and copies as a tree, with the critical path and its share of the wall time; with "
-        "--table the sum of each brick."
+        "Reads the bricks of the last generated token (a run's directory, its bricks.json, or "
+        "another profiler's trace) and shows layers, bricks, kernels and copies as a tree, with "
+        "the critical path and its share of the wall time; with --table the sum of each brick."
     )
     parser.add_argument("path", type=Path, metavar="PATH")
     shape = parser.add_mutually_exclusive_group()
     for name, words in (
         ("tree", "the tree alone"),
         ("dot", "the graph in Graphviz's language"),
-        ("json", "the graph as JSON, which this command reads again"),
+        ("json", "the graph as JSON"),
         ("table", "the sum of each brick over all calls"),
     ):
         shape.add_argument(f"--{name}", dest="shape", action="store_const", const=name, help=words)

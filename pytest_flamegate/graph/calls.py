@@ -35,8 +35,7 @@ def build_graph(calls: Sequence[BrickCall]) -> ExecutionGraph:
 
     Raises:
         UndecidedError: ``E_NO_BRICKS`` if there is no call; ``E_BRICK_CALLS`` if a parent does
-            not exist or a call runs within itself.
-        UsageError: See ``ExecutionGraph``.
+            not exist, or a call runs within itself or ends before it starts.
     """
     if not calls:
         raise UndecidedError(
@@ -72,6 +71,8 @@ def _group_by_parent(calls: Sequence[BrickCall]) -> dict[int | None, list[int]]:
         if call.parent is not None and not 0 <= call.parent < len(calls):
             name = call.name[:80]
             raise _calls_error(f"{name!a} runs within call {call.parent} of {len(calls):,}")
+        if call.end_ns < call.start_ns:
+            raise _calls_error(f"{call.name[:80]!a} ends before it starts")
         groups[call.parent].append(index)
     for group in groups.values():
         group.sort(key=lambda index: (calls[index].start_ns, calls[index].end_ns))

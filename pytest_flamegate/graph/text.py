@@ -54,11 +54,11 @@ def draw_tree(graph: ExecutionGraph) -> str:
     order = graph.sort_as_tree()
     beneath = [0] * len(order)
     for number in reversed(order):
-        parent = graph.parent(number)
+        parent = graph.parents[number]
         if parent is not None:
             beneath[parent] += beneath[number] + 1
     lines: list[str] = []
-    roots = [number for number in order if graph.parent(number) is None]
+    roots = [number for number in order if graph.parents[number] is None]
     left = [(number, 0, "", "") for number in reversed(roots)]
     while left:
         number, depth, branch, indent = left.pop()

@@ -18,7 +18,7 @@ from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, parse_json
 from pytest_flamegate.gate import Verdict
 from pytest_flamegate.gate.costs import estimate_cpu_cost
 from pytest_flamegate.graph.calls import build_graph
-from pytest_flamegate.graph.graph import ExecutionGraph, from_document, is_document
+from pytest_flamegate.graph.graph import ExecutionGraph
 from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
 from pytest_flamegate.profile import difference
@@ -204,7 +204,7 @@ def _sha256(data: bytes) -> str:
 
 
 def open_graph(path: Path) -> ExecutionGraph:
-    """Open the execution graph of a run, of a graph document or of a trace.
+    """Open the execution graph of a run or of a trace.
 
     Raises:
         UsageError: ``E_NO_RUN`` for a directory without recorded bricks.
@@ -227,15 +227,12 @@ def open_graph(path: Path) -> ExecutionGraph:
             )
         return build_graph(found.calls)
     document = parse_json(data, EVIDENCE_LIMITS, subject="The file")
-    if is_document(document):
-        return from_document(document)
     if isinstance(document, dict) and "calls" in document:
         return build_graph(decode_plain(document, RecordedCalls, subject="The file").calls)
     raise ReceiptError(
         "E_UNKNOWN_FORMAT",
-        f"{str(path)!a} is JSON and no execution graph.",
-        f"Give a run's {run_files.BRICKS}, the output of flamegate bricks PATH --json, or a "
-        "trace of torch.profiler, Chrome or onnxruntime.",
+        f"{str(path)!a} is JSON and holds no calls of bricks.",
+        f"Give a run's {run_files.BRICKS}, or a trace of torch.profiler, Chrome or onnxruntime.",
     )
 
 

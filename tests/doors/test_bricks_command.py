@@ -57,15 +57,12 @@ def test_the_tree_and_the_critical_path(run: Path, capsys: Told) -> None:
         assert capsys.readouterr().out == TREE
 
 
-def test_json_is_read_again(run: Path, capsys: Told) -> None:
-    again = run / "graph.json"
-    assert main(["bricks", str(run), "--json", "-o", str(again)]) == 0
-    assert capsys.readouterr().out == f"{again}\n"
-    assert open_graph(again).edges == open_graph(run).edges
-    assert main(["bricks", str(again), "--json"]) == 0
-    assert capsys.readouterr().out.encode() == again.read_bytes()
-    assert main(["bricks", str(again)]) == 0
-    assert capsys.readouterr().out == TREE + PATH
+def test_json_is_written_to_a_file(run: Path, capsys: Told) -> None:
+    written = run / "graph.json"
+    assert main(["bricks", str(run), "--json", "-o", str(written)]) == 0
+    assert capsys.readouterr().out == f"{written}\n"
+    edges = json.loads(written.read_bytes())["edges"]
+    assert edges == [list(each) for each in open_graph(run).edges]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +70,7 @@ def test_json_is_read_again(run: Path, capsys: Told) -> None:
     [
         (b"", 3, "E_JSON_SYNTAX"),
         (b"{}", 3, "E_UNKNOWN_FORMAT"),
-        (b'{"kind": "execution-graph"}', 3, "E_GRAPH_DOCUMENT"),
+        (b'{"kind": "execution-graph"}', 3, "E_UNKNOWN_FORMAT"),
         (json.dumps(document(calls=[])).encode(), 4, "E_NO_BRICKS"),
         (json.dumps(document(calls=[{"name": "a"}])).encode(), 3, "E_MISSING_FIELD"),
         (json.dumps(document(calls=encode_plain((call("a", 5, 4),)))).encode(), 3, "E_WRONG_TYPE"),
