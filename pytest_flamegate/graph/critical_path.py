@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.graph.graph import Edge, ExecutionGraph, Layer, get_node_name
@@ -43,13 +44,10 @@ class CriticalPath:
 
 
 def find_critical_path(graph: ExecutionGraph) -> CriticalPath:
-    """Return the critical path, from real starts, ends and dependencies.
+    """Return the critical path, from real starts, ends and order.
 
-    Takes linear time in nodes and edges, except for sorting the nodes within each node.
-
-    Raises:
-        UndecidedError: ``E_GRAPH_CYCLE`` if nodes wait for themselves; ``E_GRAPH_ORDER`` if times
-            contradict the edges.
+    Takes linear time in nodes and edges, except for sorting the nodes within each node. Raises
+    ``UndecidedError`` ``E_GRAPH_ORDER`` if times contradict the edges.
     """
     times = [
         (node.start_ns, node.end_ns)
@@ -58,7 +56,7 @@ def find_critical_path(graph: ExecutionGraph) -> CriticalPath:
     ]
     segments = Segments(graph)
     lengths = segments.length_ns
-    before, previous, after = _measure_chains(segments, graph)
+    before, previous, after = _measure_chains(segments)
     through = [sum(parts) for parts in zip(before, lengths, after, strict=True)]
     length_ns = max(through)
     wall_ns = max(end for _, end in times) - min(start for start, _ in times)
@@ -76,12 +74,10 @@ def find_critical_path(graph: ExecutionGraph) -> CriticalPath:
     return CriticalPath(length_ns, wall_ns, tuple(reversed(steps)), tuple(self_ns), slack_ns)
 
 
-def _measure_chains(
-    segments: Segments, graph: ExecutionGraph
-) -> tuple[list[int], list[int], list[int]]:
+def _measure_chains(segments: Segments) -> tuple[list[int], list[int], list[int]]:
     """Return the longest chain before each segment, its last one (-1: none), and that after it."""
-    order = graph.sort_after(segments.waits_for, segments.node)
     lengths, waits_for = segments.length_ns, segments.waits_for
+    order = list(TopologicalSorter(dict(enumerate(waits_for))).static_order())
     count = len(lengths)
     before, previous, after = [0] * count, [-1] * count, [0] * count
     for segment in order:
@@ -114,8 +110,7 @@ class Segments:
 
     ``node``, ``length_ns`` and ``waits_for`` have an entry for each segment, ``first`` and
     ``last`` hold the first and the last segment of each node. Raises ``UndecidedError``
-    ``E_GRAPH_CYCLE`` if nodes are nested in themselves, ``E_GRAPH_ORDER`` if times contradict
-    nesting or edges.
+    ``E_GRAPH_ORDER`` if times contradict nesting or edges.
     """
 
     def __init__(self, graph: ExecutionGraph) -> None:
@@ -148,9 +143,7 @@ class Segments:
 
     def _link_edge(self, edge: Edge) -> None:
         earlier, later, kind = edge
-        if kind == "DependsOn":
-            earlier, later = later, earlier
-        elif kind != "Sequence" and self._graph.is_nesting(edge):
+        if kind != "Sequence" and self._graph.is_nesting(edge):
             return
         ended, began = self._span_ends[earlier], self._span_starts[later]
         if ended is not None and began is not None and began < ended:

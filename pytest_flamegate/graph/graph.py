@@ -1,17 +1,13 @@
 """The execution graph: layers, bricks, kernels and copies, nested in each other and in order."""
 
-from collections.abc import Sequence
-from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from pytest_flamegate.core.errors import UndecidedError
-
 Direction = Literal["H2D", "D2H", "D2D"]
 """From host to device, back, or from device to device."""
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
-EdgeKind = Literal["Calls", "Contains", "Launches", "Sequence", "DependsOn", "Transfer"]
+EdgeKind = Literal["Calls", "Contains", "Launches", "Sequence", "Transfer"]
 Dimensions = tuple[int, int, int]
 """x, y and z, each at least 1."""
 
@@ -67,9 +63,8 @@ class Edge(NamedTuple):
     """An edge between two nodes, by their numbers.
 
     The target of ``Contains``, ``Calls`` and ``Launches`` is nested in the source. ``Sequence``:
-    the source ended before the target began. ``DependsOn``: the target ended before the source
-    began. ``Transfer`` leads from the node that starts a copy to the copy, or from a copy to the
-    node that uses its data.
+    the source ended before the target began. ``Transfer`` leads from the node that starts a copy
+    to the copy, or from a copy to the node that uses its data.
     """
 
     source: int
@@ -85,7 +80,6 @@ def get_node_name(node: Node) -> str:
 
 
 _NESTING = frozenset({"Contains", "Calls", "Launches"})
-_SHOWN_IN_CYCLE = 8
 
 
 class ExecutionGraph:
@@ -125,49 +119,14 @@ class ExecutionGraph:
         )
 
     def sort_as_tree(self) -> list[int]:
-        """Return all numbers in the order of a drawn tree: each node before those nested in it.
-
-        Raises ``UndecidedError`` ``E_GRAPH_CYCLE``, which names nodes nested in themselves.
-        """
+        """Return all numbers in the order of a drawn tree: each node before those nested in it."""
         order: list[int] = []
         left = [number for number, parent in enumerate(self.parents) if parent is None][::-1]
         while left:
             number = left.pop()
             order.append(number)
             left.extend(reversed(self.children[number]))
-        if len(order) < len(self.nodes):
-            # Nodes of a cycle cannot be reached from a root.
-            self.sort_after(
-                [[] if parent is None else [parent] for parent in self.parents],
-                range(len(self.nodes)),
-            )
         return order
-
-    def sort_after(self, waits_for: Sequence[Sequence[int]], nodes: Sequence[int]) -> list[int]:
-        """Sort items so that each comes after those that it waits for, by index.
-
-        Raises ``UndecidedError`` ``E_GRAPH_CYCLE``, which names the ``nodes`` of the items.
-        """
-        try:
-            return list(TopologicalSorter(dict(enumerate(waits_for))).static_order())
-        except CycleError as error:
-            cycle = [nodes[item] for item in error.args[1]]
-        # One node has several items in a row if its own parts are in the cycle.
-        names = [
-            self._name(number)
-            for place, number in enumerate(cycle)
-            if not place or number != cycle[place - 1]
-        ]
-        if len(names) > _SHOWN_IN_CYCLE + 1:
-            names[_SHOWN_IN_CYCLE:-1] = [f"{len(names) - 1 - _SHOWN_IN_CYCLE:,} more"]
-        raise UndecidedError(
-            "E_GRAPH_CYCLE",
-            f"The graph has a cycle: {' → '.join(names)}.",
-            "Remove the edge that leads back: no node can come before itself.",
-        )
-
-    def _name(self, number: int) -> str:
-        return ascii(get_node_name(self.nodes[number])[:80])
 
 
 def to_document(graph: ExecutionGraph) -> dict[str, Any]:

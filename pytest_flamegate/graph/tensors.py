@@ -11,7 +11,6 @@ compare two runs, by bytes or within a tolerance::
 import hashlib
 import math
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -23,7 +22,6 @@ from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageErro
 from pytest_flamegate.core.json import Limits, Sha256, decode_json
 from pytest_flamegate.core.text import escape_name
 
-MAX_TENSORS = 200_000
 MAX_NAME_CHARACTERS = 200
 MAX_BYTES = 512 << 20
 """Limit for a file: base64 makes 342 MiB of 256 MiB of values."""
@@ -90,8 +88,8 @@ class Digests:
 
         Raises:
             UsageError: ``E_TENSOR`` if it is no array of numbers, ``E_DIGEST_KEY`` if the key is
-                invalid or was recorded before, ``E_DIGEST_LIMIT`` if there are too many tensors,
-                or more values than ``values_bytes``.
+                invalid or was recorded before, ``E_DIGEST_LIMIT`` if there are more values than
+                ``values_bytes``.
         """
         values = read_tensor(array)
         key = _make_key(name, layer, position)
@@ -99,14 +97,16 @@ class Digests:
         trueno = trueno_checksum(values) if values.dtype.kind == "f" else None
         digest = TensorDigest(key, dtype, values.shape, _hash(dtype, values.shape, data), trueno)
         with self._lock:
-            if len(self.tensors) >= MAX_TENSORS:
-                raise _limit_error(f"more than {MAX_TENSORS:,} tensors")
             if key in self.tensors:
                 raise _key_error(f"a tensor was recorded as {key} before")
             if self._keeps_values:
                 self._left_bytes -= len(data)
                 if self._left_bytes < 0:  # and so from here on: a run is complete or it fails
-                    raise _limit_error("more bytes of values than values_bytes")
+                    raise UsageError(
+                        "E_DIGEST_LIMIT",
+                        "A run has more bytes of values than values_bytes.",
+                        "Record fewer layers or positions, or pass Digests a larger values_bytes.",
+                    )
                 digest = msgspec.structs.replace(digest, values=data)
             self.tensors[key] = digest
         return digest
@@ -173,29 +173,15 @@ def _key_error(why: str) -> UsageError:
     )
 
 
-def _limit_error(excess: str) -> UsageError:
-    return UsageError(
-        "E_DIGEST_LIMIT",
-        f"A run has {excess}.",
-        "Record fewer layers or positions, or pass Digests a larger values_bytes.",
-    )
-
-
 class _DigestFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema_version: Literal["3.0.0"]
-    tensors: Annotated[tuple[TensorDigest, ...], msgspec.Meta(max_length=MAX_TENSORS)]
+    tensors: tuple[TensorDigest, ...]
 
 
 def write_digests(digests: Digests) -> bytes:
-    """Return ``digests`` as JSON, one tensor per line; equal digests give equal bytes.
-
-    Raises ``UsageError`` ``E_DIGEST_LIMIT`` if that is more than ``read_digests`` reads.
-    """
+    """Return ``digests`` as JSON, one tensor per line; equal digests give equal bytes."""
     lines = b",\n".join(map(msgspec.json.encode, digests.tensors.values()))
-    data = b'{"schema_version": "3.0.0", "tensors": [\n' + lines + b"\n]}\n"
-    if len(data) > MAX_BYTES:
-        raise _limit_error(f"a file of {len(data):,} bytes, of which {MAX_BYTES:,} are read")
-    return data
+    return b'{"schema_version": "3.0.0", "tensors": [\n' + lines + b"\n]}\n"
 
 
 def read_digests(data: bytes) -> Digests:
@@ -234,34 +220,17 @@ class Tolerance(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TensorDifference:
-    """Two tensors of one key: how many of their values are ``beyond`` a tolerance.
-
-    ``largest`` is the largest difference of two values, infinite if one is not finite, and
-    ``where`` describes it. Without a tolerance all bytes count, and these are None.
-    """
-
-    first: TensorDigest
-    second: TensorDigest
-    differs: bool
-    beyond: int | None = None
-    largest: float = 0.0
-    where: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Divergence:
     """The comparison of two runs; as text, one or more sentences.
 
-    ``first`` is the first of the ``differing`` tensors, in the order of the first run; ``largest``
-    has the largest difference of all, which needs a tolerance. ``missing`` are only in the first
-    run, ``extra`` only in the second.
+    ``differing`` are the tensors that differ, in the order of the first run, and ``difference``
+    describes that of the first one. ``missing`` are only in the first run, ``extra`` only in the
+    second.
     """
 
     compared: int
-    differing: int
-    first: TensorDifference | None
-    largest: TensorDifference | None
+    differing: tuple[TensorKey, ...]
+    difference: str
     missing: tuple[TensorKey, ...]
     extra: tuple[TensorKey, ...]
 
@@ -271,31 +240,19 @@ class Divergence:
         return not (self.differing or self.missing or self.extra)
 
     def __str__(self) -> str:
-        parts = [self._result(), *_only_in("first", self.missing), *_only_in("second", self.extra)]
-        if self.largest is not None:
-            where, key = self.largest.where, self.largest.first.key
-            parts.append(f"The largest difference is {where} of {key}.")
+        parts = [f"All {self.compared:,} tensors that both runs have are the same."]
+        if not self.compared:
+            parts = ["The runs have no tensor in common."]
+        elif self.differing:
+            count = f"{len(self.differing):,} of {self.compared:,} tensors differ"
+            first = self.differing[0]
+            parts = [f"The runs differ from {first} on: {self.difference}; {count}."]
+        for run, keys in (("first", self.missing), ("second", self.extra)):
+            if keys:
+                more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
+                named = "; ".join(map(str, keys[:_NAMED]))
+                parts.append(f"{len(keys):,} are only in the {run} run: {named}{more}.")
         return " ".join(parts)
-
-    def _result(self) -> str:
-        if self.first is None:
-            if not self.compared:
-                return "The runs have no tensor in common."
-            within = "" if self.largest is None else " within the tolerance"
-            return f"All {self.compared:,} tensors that both runs have are the same{within}."
-        one, other = self.first.first, self.first.second
-        how = f"{one} in the first run, {other} in the second"
-        if self.first.where:
-            how = f"{self.first.beyond:,} values, at most {self.first.where}"
-        count = f"{self.differing:,} of {self.compared:,} tensors differ"
-        return f"The runs differ from {one.key} on: {how}; {count}."
-
-
-def _only_in(run: str, keys: tuple[TensorKey, ...]) -> Iterable[str]:
-    if keys:
-        more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
-        named = "; ".join(map(str, keys[:_NAMED]))
-        yield f"{len(keys):,} are only in the {run} run: {named}{more}."
 
 
 def sentence(found: Divergence) -> str:
@@ -312,7 +269,6 @@ def divergence(a: Digests, b: Digests, *, tolerance: Tolerance | None = None) ->
     Raises:
         UndecidedError: ``E_NO_DIGESTS`` if a run has no tensor, ``E_NO_VALUES`` if a tolerance
             needs values that were not kept.
-        UsageError: ``E_TOLERANCE`` for a negative or infinite tolerance.
     """
     one, other = a.tensors, b.tensors
     if not one or not other:
@@ -321,34 +277,24 @@ def divergence(a: Digests, b: Digests, *, tolerance: Tolerance | None = None) ->
             f"The {'second' if one else 'first'} run has no tensors.",
             "Record digests in both runs.",
         )
-    if tolerance is not None and not all(math.isfinite(part) and part >= 0 for part in tolerance):
-        raise UsageError(
-            "E_TOLERANCE",
-            f"atol = {tolerance.atol} and rtol = {tolerance.rtol} are not a tolerance.",
-            "Pass two finite numbers of at least 0.",
-        )
-    compared = [
-        _compare_tensors(first, other[key], tolerance) for key, first in one.items() if key in other
-    ]
-    differing = [each for each in compared if each.differs]
-    located = [each for each in compared if each.where]
+    both = [key for key in one if key in other]
+    found = {key: _compare_tensors(one[key], other[key], tolerance) for key in both}
+    differing = {key: difference for key, difference in found.items() if difference}
     return Divergence(
-        compared=len(compared),
-        differing=len(differing),
-        first=differing[0] if differing else None,
-        largest=max(located, key=lambda each: each.largest, default=None),
+        compared=len(both),
+        differing=tuple(differing),
+        difference=next(iter(differing.values()), ""),
         missing=tuple(key for key in one if key not in other),
         extra=tuple(key for key in other if key not in one),
     )
 
 
-def _compare_tensors(
-    first: TensorDigest, second: TensorDigest, tolerance: Tolerance | None
-) -> TensorDifference:
+def _compare_tensors(first: TensorDigest, second: TensorDigest, tolerance: Tolerance | None) -> str:
+    """Describe the difference of two tensors; empty if they agree."""
     are_floats = "float" in first.dtype and "float" in second.dtype
     if tolerance is None or not are_floats or first.shape != second.shape:
         same = (first.sha256, first.shape) == (second.sha256, second.shape)
-        return TensorDifference(first, second, not same)
+        return "" if same else f"{first} in the first run, {second} in the second"
     if first.values is None or second.values is None:
         raise UndecidedError(
             "E_NO_VALUES",
@@ -358,15 +304,13 @@ def _compare_tensors(
     one, other = (each.numbers.astype(np.float64) for each in (first, second))
     with np.errstate(over="ignore", invalid="ignore"):
         within = np.isclose(other, one, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True)
-        differences = np.abs(one - other)
+        differences = np.where(within, 0.0, np.abs(one - other))
+    if within.all():
+        return ""
     differences[np.isnan(differences)] = math.inf
-    differences[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0
-    beyond = int(np.count_nonzero(~within))
-    if not differences.size or not differences.max():
-        return TensorDifference(first, second, beyond > 0, beyond)
-    # If some are beyond the tolerance, the largest of those: a larger one may be allowed elsewhere.
-    at = int(np.argmax(np.where(within, -1.0, differences) if beyond else differences))
-    index = ", ".join(str(each) for each in np.unravel_index(at, first.shape))
-    largest = float(differences[at])
-    where = f"{largest:.3g} ({one[at]:.9g} against {other[at]:.9g}) at [{index}]"
-    return TensorDifference(first, second, beyond > 0, beyond, largest, where)
+    at = int(differences.argmax())
+    place = [int(index) for index in np.unravel_index(at, first.shape)]
+    return (
+        f"{int((~within).sum()):,} values, at most {differences[at]:.3g} ({one[at]:.9g} against "
+        f"{other[at]:.9g}) at {place}"
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.core.text import INVISIBLE, escape_character
+from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import CriticalPath, find_critical_path, sum_path_by_name
 from pytest_flamegate.graph.graph import (
@@ -17,8 +17,8 @@ from pytest_flamegate.graph.graph import (
     get_node_name,
 )
 
-MAX_CHARACTERS = 200
-"""Characters of a name that are shown."""
+MAX_BYTES = 200
+"""Bytes of a name that are shown."""
 MAX_DEPTH = 64
 """Levels of a tree that are drawn; deeper nodes are counted."""
 
@@ -28,28 +28,14 @@ def format_microseconds(duration_ns: int) -> str:
     return f"{duration_ns / 1e3:.1f}µs"
 
 
-def escape_label(text: str) -> str:
-    r"""Return ``text`` on one line of at most ``MAX_CHARACTERS``.
-
-    Characters that are invisible or steer a terminal are shown as ``\x1b``.
-    """
-    shown = text[:MAX_CHARACTERS]
-    if not (shown.isprintable() and (shown.isascii() or INVISIBLE.isdisjoint(shown))):
-        shown = "".join(
-            each if each.isprintable() and each not in INVISIBLE else escape_character(each)
-            for each in shown
-        )
-    return shown if len(text) <= MAX_CHARACTERS else f"{shown}… ({len(text):,} characters)"
-
-
 def draw_tree(graph: ExecutionGraph) -> str:
     """Return the nesting of nodes as a tree, one line per node; "" for an empty graph.
 
-    Raises ``UndecidedError`` ``E_GRAPH_CYCLE`` if nodes are nested in themselves::
+    ::
 
-        Layer 0
-        └── QkvProjection  200.0µs (4096 elem)
-            └── batched_gemv  <<<32,256,1>>> smem=4096B
+    Layer 0
+    └── QkvProjection  200.0µs (4096 elem)
+        └── batched_gemv  <<<32,256,1>>> smem=4096B
     """
     order = graph.sort_as_tree()
     beneath = [0] * len(order)
@@ -79,7 +65,7 @@ def draw_tree(graph: ExecutionGraph) -> str:
 
 def format_node(node: Node) -> str:
     """Return a node's line of the tree, without its branch. A layer has no time of its own."""
-    name = escape_label(get_node_name(node))
+    name = escape_name(get_node_name(node), MAX_BYTES)
     time = ""
     if node.start_ns is not None and node.end_ns is not None:
         time = format_microseconds(node.end_ns - node.start_ns)
@@ -116,7 +102,6 @@ _STYLES: dict[EdgeKind, str] = {
     "Contains": "style=dashed",
     "Launches": "style=bold, color=red",
     "Sequence": "style=dotted",
-    "DependsOn": "color=blue",
     "Transfer": "style=bold, color=orange",
 }
 # In DOT a backslash begins an escape and an ampersand an HTML entity.

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_flamegate.bricks.record import Category, Provenance
-from pytest_flamegate.core.text import significant
+from pytest_flamegate.core.text import escape_name, significant
 from pytest_flamegate.graph.critical_path import CriticalPath, sum_path_by_name
 from pytest_flamegate.graph.graph import ExecutionGraph
 from pytest_flamegate.graph.table import BrickRow, BrickTable
-from pytest_flamegate.graph.text import draw_tree, escape_label, format_microseconds
+from pytest_flamegate.graph.text import MAX_BYTES, draw_tree, format_microseconds
 from pytest_flamegate.report import sections, text
 from pytest_flamegate.report.text import clip, columns, visible
 
@@ -211,7 +211,7 @@ def graph_text(graph: ExecutionGraph, path: CriticalPath) -> str:
     )
     spent = sum_path_by_name(graph, path)
     rows = [
-        (format_microseconds(self_ns), text.share(share), escape_label(name))
+        (format_microseconds(self_ns), text.share(share), escape_name(name, MAX_BYTES))
         for name, self_ns, share in spent[:_MOST_PATH_ROWS]
     ]
     left = len(spent) - len(rows)

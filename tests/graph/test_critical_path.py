@@ -73,7 +73,6 @@ def test_every_kind_of_edge_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("kind", "nodes", "edge"),
     [
-        ("DependsOn", [Brick("late", 5, 9), Brick("early", 0, 6)], (0, 1)),
         ("Sequence", [Brick("early", 0, 6), Brick("late", 5, 9)], (0, 1)),
         ("Transfer", [Transfer("H2D", 1, 0, 6), Brick("late", 5, 9)], (0, 1)),
         ("Calls", [Brick("outer", 5, 9), Brick("late", 4, 6)], (0, 1)),
@@ -82,22 +81,6 @@ def test_every_kind_of_edge_is_waited_for() -> None:
 def test_times_that_contradict_an_edge_raise(kind: Any, nodes: Any, edge: Any) -> None:
     with pytest.raises(UndecidedError, match=r"E_GRAPH_ORDER.*'late'"):
         find_critical_path(graph_with(nodes, [(*edge, kind)]))
-
-
-@pytest.mark.parametrize(
-    ("edges", "named"),
-    [
-        ([(0, 1, "DependsOn"), (1, 0, "DependsOn")], "ab"),
-        ([(0, 1, "Sequence"), (1, 2, "Sequence"), (0, 2, "DependsOn")], "abc"),
-        ([(0, 1, "Calls"), (1, 0, "DependsOn")], "ab"),
-    ],
-)
-def test_cycle_raises_with_its_names(edges: Edges, named: str) -> None:
-    with pytest.raises(UndecidedError, match="E_GRAPH_CYCLE") as error:
-        find_critical_path(graph_with([Brick(name, 4, 4) for name in "abc"], edges))
-    names = error.value.problem.rstrip(".").partition(": ")[2].replace("'", "").split(" → ")
-    assert {*names} == {*named}
-    assert names[0] == names[-1]
 
 
 @settings(max_examples=60)
@@ -131,7 +114,7 @@ def test_path_is_the_longest_of_all_chains(plan: tuple[list[int], set[tuple[int,
         Brick(f"n{number}", end - took, end)
         for number, (took, end) in enumerate(zip(durations, ends, strict=True))
     ]
-    edges: Edges = [(b, a, "DependsOn") for a, b in sorted(waits)]
+    edges: Edges = [(a, b, "Sequence") for a, b in sorted(waits)]
     path = find_critical_path(graph_with(nodes, edges))
     lengths = {
         chain: sum(durations[each] for each in chain)

@@ -120,7 +120,7 @@ def test_invalid_or_repeated_key_raises(key: dict[str, Any]) -> None:
     assert len(found.tensors) == 3
 
 
-def test_tensors_and_values_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_limited() -> None:
     found = Digests(values_bytes=2 * ONES.nbytes)
     found.record("a", ONES)
     with pytest.raises(UsageError, match="E_DIGEST_KEY"):
@@ -131,9 +131,6 @@ def test_tensors_and_values_are_limited(monkeypatch: pytest.MonkeyPatch) -> None
     assert kept.values == ONES.tobytes()
     with pytest.raises(UsageError, match=r"E_DIGEST_LIMIT.*values"):
         found.record("c", ONES)
-    monkeypatch.setattr(tensors, "MAX_TENSORS", 3)
-    with pytest.raises(UsageError, match=r"E_DIGEST_LIMIT.*3 tensors"):
-        recorded().record("d", ONES)
 
 
 @pytest.mark.parametrize("values_bytes", [0, 1000])
@@ -174,8 +171,6 @@ def test_size_of_a_file_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensors, "MAX_BYTES", 100)
     with pytest.raises(ReceiptError, match="E_JSON_SIZE"):
         read_digests(data)
-    with pytest.raises(UsageError, match=r"E_DIGEST_LIMIT.* 100 are read"):
-        write_digests(recorded())
 
 
 # Two runs
@@ -199,7 +194,7 @@ def test_first_difference_is_named_with_both_digests() -> None:
     assert (same.same, sentence(same)) == (True, "All 3 tensors that both runs have are the same.")
     other = run(("z", [1.0]), ("b", [2.5]), ("a", [3.5]))
     found = divergence(one, other)
-    assert (found.same, found.differing) == (False, 2)
+    assert (found.same, len(found.differing)) == (False, 2)
     first, second = (each.tensors[TensorKey("b", 1, 1)].sha256[:16] for each in (one, other))
     assert str(found) == (
         f"The runs differ from b, layer 1, position 1 on: float32 [1] {first} in the first run, "
@@ -209,7 +204,7 @@ def test_first_difference_is_named_with_both_digests() -> None:
 
 def test_missing_and_extra_tensors_are_a_difference() -> None:
     found = divergence(run(("a", [1.0]), ("b", [2.0])), run(("a", [1.0]), ("c", [2.0])))
-    assert (found.same, found.first) == (False, None)
+    assert (found.same, found.differing) == (False, ())
     assert (found.missing, found.extra) == ((TensorKey("b", 1, 1),), (TensorKey("c", 1, 1),))
     assert "1 are only in the first run: b, layer 1, position 1." in str(found)
     assert "1 are only in the second run: c" in str(found)
@@ -246,31 +241,23 @@ def test_floats_agree_within_the_tolerance(
     assert both(one, other, atol, rtol).same is same
 
 
-def test_largest_difference_is_located() -> None:
+def test_largest_difference_of_a_tensor_is_located() -> None:
     other = ONES.copy()
     other[2, 1] += 0.5
     other[0, 3] -= 0.25
-    found = both(ONES, other, 0.3)
-    assert (found.first.beyond, found.largest.largest) == (1, 0.5)
-    assert str(found) == (
+    assert str(both(ONES, other, 0.3)) == (
         "The runs differ from a, layer 1, position 0 on: 1 values, at most 0.5 (9 against 9.5) at "
-        "[2, 1]; 1 of 1 tensors differ. The largest difference is 0.5 (9 against 9.5) at [2, 1] of "
-        "a, layer 1, position 0."
+        "[2, 1]; 1 of 1 tensors differ."
     )
-    same = str(both(ONES, other, 1))
-    assert "the same within the tolerance. The largest difference is 0.5" in same
     # A large value may differ by more and still be within a relative tolerance.
-    assert both([1e6, 1.0], [1e6 + 100, 1.1], 0, 1e-3).first.where.endswith("at [1]")
+    assert both([1e6, 1.0], [1e6 + 100, 1.1], 0, 1e-3).difference.endswith("at [1]")
     assert "at most inf (1 against nan) at [0]" in str(both([1.0, NAN], [NAN, NAN], 1))
 
 
-def test_a_comparison_needs_tensors_values_and_a_valid_tolerance() -> None:
+def test_a_comparison_needs_tensors_and_values() -> None:
     some = run(("a", [1.0]), values_bytes=0)
     for runs, name in (((Digests(), some), "first"), ((some, Digests()), "second")):
         with pytest.raises(UndecidedError, match=f"E_NO_DIGESTS: The {name} run"):
             divergence(*runs)
     with pytest.raises(UndecidedError, match="E_NO_VALUES"):
         divergence(some, some, tolerance=Tolerance())
-    for limits in ((-1.0, 0.0), (0.0, -1e-9), (INF, 0.0), (0.0, NAN)):
-        with pytest.raises(UsageError, match="E_TOLERANCE"):
-            both([1.0], [1.0], *limits)
