@@ -1,6 +1,6 @@
 """The report on one run and on the variants of one template: their sections in reading order."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,7 +22,6 @@ from pytest_flamegate.report.sections import (
     NONE,
     Cell,
     Code,
-    Items,
     Listing,
     Paragraph,
     Picture,
@@ -202,16 +201,6 @@ def hotspot_section(evidence: Evidence, picture: Picture | None) -> Section:
 
 
 _MOST_FUNCTIONS = 10
-_WORK = ("prompt", "max_tokens")
-_PROFILE_FIELDS = {
-    "profiler": "profiler",
-    "event": "event",
-    "rate_hz": "rate",
-    "call_graph": "call graph",
-    "python": "Python",
-    "covers": "phase",
-}
-"""Two profiles must share these before their shares mean the same."""
 
 
 def variant_sections(runs: Sequence[RunReport]) -> list[Section]:
@@ -224,7 +213,6 @@ def variant_sections(runs: Sequence[RunReport]) -> list[Section]:
 
 
 def _family(name: str, variants: Sequence[RunReport]) -> Section:
-    found = [variant.evidence for variant in variants if variant.evidence is not None]
     shares = [category_shares(_hotspots(variant)) or None for variant in variants]
     return make_section(
         f"Variants of {visible(name, 80)}",
@@ -233,7 +221,6 @@ def _family(name: str, variants: Sequence[RunReport]) -> Section:
             _speed_table(variants),
             _table_by_variant("share of CPU", variants, shares, text.share),
             _function_table(variants),
-            Items(tuple(_find_differences(found))),
         ],
     )
 
@@ -295,35 +282,3 @@ def _name(variant: RunReport) -> str:
 def _hotspots(variant: RunReport) -> tuple[Hotspot, ...]:
     profile = variant.evidence.profile if variant.evidence is not None else None
     return profile.hotspots if profile is not None else ()
-
-
-def _find_differences(found: Sequence[Evidence]) -> Iterator[str]:
-    """Describe the differences between the variants, and their effect on a comparison."""
-    names = dict.fromkeys(name for each in found for name in each.workload if name != "name")
-    different = [name for name in names if _differ(each.workload.get(name) for each in found)]
-    if different:
-        yield f"Declared differently: {', '.join(different)}."
-    if work := [name for name in different if name in _WORK]:
-        yield f"Different work ({', '.join(work)}): their tokens are not comparable."
-    elif _differ(each.token_digest for each in found):
-        yield "The same prompt was answered with different tokens."
-    if _differ(each.clock_scope for each in found):
-        yield "Some clocks cover a whole program and others its sequences alone."
-    if _differ(dict(each.machine) for each in found):
-        yield "They ran on different machines: no figure compares."
-    profiles = [each.profile for each in found if each.profile is not None]
-    fields = [
-        words
-        for field, words in _PROFILE_FIELDS.items()
-        if _differ(getattr(profile, field) for profile in profiles)
-    ]
-    if fields:
-        yield (
-            f"Their profiles were taken differently ({', '.join(fields)}): shares and costs of "
-            "functions compare roughly at best."
-        )
-
-
-def _differ(values: Iterator[object]) -> bool:
-    first, *others = list(values) or [None]
-    return any(value != first for value in others)

@@ -116,34 +116,6 @@ def test_functions_of_all_variants_by_their_largest_cost() -> None:
     assert kinds[0][-1] == speed[-1][-1] == "–"
 
 
-PERF = replace(factory.profile_record(), profiler="perf", rate_hz=99)
-
-
-@pytest.mark.parametrize(
-    ("changes", "notes"),
-    [
-        ({}, ()),
-        ({"workload": workload(threads=2, env={"A": "b"})}, ("differently: threads, env.",)),
-        (
-            {"workload": workload(prompt="x", max_tokens=4)},
-            ("Declared differently: prompt, max_tokens.", "Different work (prompt, max_tokens)"),
-        ),
-        ({"token_digest": "e" * 64}, ("answered with different tokens",)),
-        ({"clock_scope": "process"}, ("cover a whole program",)),
-        ({"machine": {"cpu_model": "other"}}, ("different machines",)),
-        ({"profile": PERF}, ("profiler, rate",)),
-        ({"profile": None}, ()),
-    ],
-)
-def test_differences_are_notes(changes: dict[str, object], notes: tuple[str, ...]) -> None:
-    rows = [BOTH[0], outcome("b", replace(SLOW, **changes))]  # type: ignore[arg-type]
-    found = sentences(variant_sections(rows)[0])
-    assert len(found) == len(notes)
-    for note, words in zip(found, notes, strict=True):
-        assert words in note
-        assert note in "\n".join(summary(rows, width=100))
-
-
 def test_the_summary_page_of_a_job_and_of_a_terminal() -> None:
     page = step_summary(BOTH)
     assert "### Variants of decode" in page
