@@ -160,12 +160,8 @@ def read_start_ticks(pid: int) -> int | None:
 
     None also for 0, which some sandboxes report for every process.
     """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The second field is the program's name in parentheses and may contain any character.
-    return int(stat.rpartition(")")[2].split()[19]) or None
+    fields = process_system.read_stat(pid)
+    return int(fields[19]) or None if fields else None
 
 
 def read_cpu_pressure_pct() -> float | None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.files import close, make_directory, write_errors
+from pytest_flamegate.core.files import close, write_errors
 
 _FIRST_POLL_S, _POLL_S = 0.001, 0.02
 _PID_DIGITS = 16
@@ -22,20 +22,6 @@ LOCK_DIRECTORY = "FLAMEGATE_LOCK_DIR"
 """Names another directory for the machine's lock: one that its containers share."""
 _SHARED_DIRECTORY = "/tmp"  # noqa: S108 - the one place that all users share
 _MACHINE_TIMEOUT_S = 3600.0
-
-
-@contextmanager
-def lock_file(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold the lock file ``path`` within the block; the file is left in place.
-
-    Raises ``ToolError``: ``E_LOCK_TIMEOUT`` if another process holds it for ``timeout_s`` seconds,
-    ``E_CANNOT_WRITE`` if the file cannot be made.
-    """
-    with write_errors(path):
-        make_directory(path.parent)
-        descriptor = _hold(path, _open_own, timeout_s)
-    with _held(descriptor):
-        yield
 
 
 @contextmanager
@@ -59,9 +45,9 @@ def machine_lock(
             f"{path} cannot be the machine's lock ({error.strerror}): "
             "only runs of this user with the same TMPDIR wait for one another"
         )
-        with lock_file(Path(tempfile.gettempdir(), f"flamegate-{os.getuid()}.lock"), timeout_s):
-            yield
-        return
+        path = Path(tempfile.gettempdir(), f"flamegate-{os.getuid()}.lock")
+        with write_errors(path):
+            descriptor = _hold(path, _open_own, timeout_s)
     with _held(descriptor):
         yield
 

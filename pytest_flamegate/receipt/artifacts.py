@@ -123,7 +123,6 @@ class ArtifactStore:
 
     def sweep(self) -> None:
         """Remove the leftovers of killed writers, except where a writer is active."""
-        store.sweep(self.root.parent, only_probes=True)
         directories = [self.root, *(self.root / name for name in ("latest", "imported", "history"))]
         for name in ("baselines", "calibration"):
             directories.append(self.root / name)

@@ -52,28 +52,24 @@ def read_sources(
 ) -> Sources:
     """Read the files that are given, and those next to the receipt that are not. Never raises.
 
-    The folded profile may also be next to the evidence. All files of a directory are read through
-    one open directory, so that it cannot be replaced in between.
+    The files next to the receipt are read through one open directory, so that it cannot be
+    replaced in between.
     """
-    with _open_parent(receipt) as by_receipt, _open_parent(evidence) as by_evidence:
-        near = [each for each in (by_receipt, by_evidence) if each is not None]
+    with _open_parent(receipt) as directory:
 
-        def read_near(name: str, limit: int) -> bytes | Refusal | None:
+        def read_near(given: Source | None, name: str, limit: int) -> bytes | Refusal | None:
+            if given is not None:
+                return read_source(given, limit)
             # A dangling link is present too: it is an error, and not skipped.
-            holder = next((each for each in near if each.holds(name)), None)
-            return None if holder is None else _read(holder, Path(name), limit)
+            is_present = directory is not None and directory.holds(name)
+            return _read(directory, Path(name), limit) if is_present else None
 
-        if attestation is None and by_receipt is not None and by_receipt.holds(ATTESTATION_NAME):
-            attestation = by_receipt.path / ATTESTATION_NAME
-        most = EVIDENCE_LIMITS.max_bytes
+        if attestation is None and directory is not None and directory.holds(ATTESTATION_NAME):
+            attestation = directory.path / ATTESTATION_NAME
         return Sources(
-            _read(by_receipt, receipt, RECEIPT_LIMITS.max_bytes),
-            read_near(EVIDENCE_NAME, most)
-            if evidence is None
-            else _read(by_evidence, evidence, most),
-            read_near(FOLDED_NAME, FOLDED_MAX_BYTES)
-            if folded is None
-            else read_source(folded, FOLDED_MAX_BYTES),
+            _read(directory, receipt, RECEIPT_LIMITS.max_bytes),
+            read_near(evidence, EVIDENCE_NAME, EVIDENCE_LIMITS.max_bytes),
+            read_near(folded, FOLDED_NAME, FOLDED_MAX_BYTES),
             attestation,
         )
 

@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -37,7 +38,6 @@ _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<role>new|old)-[0-9a-f]{12}", re.DOTALL)
-_PROBE_NAME = re.compile(r"\.flamegate-probe-[0-9a-f]{12}")
 _PROBE = bytes(1 << 20)
 """As much as the files of one run."""
 _GITIGNORE = b"""\
@@ -148,15 +148,10 @@ def require_writable(directory: Path) -> None:
         place = directory
         while not os.path.lexists(place) and place != place.parent:
             place = place.parent
-        with lock_directory(place, LOCK_TIMEOUT_S):
-            _remove_probes(place)
-            probe = place / f".flamegate-probe-{secrets.token_hex(6)}"
-            try:
-                write_synced(probe, _PROBE)
-            except BaseException:
-                _discard(probe)
-                raise
-            probe.unlink()
+        with tempfile.TemporaryFile(dir=place) as probe:
+            probe.write(_PROBE)
+            probe.flush()
+            os.fsync(probe.fileno())
 
 
 def ensure_gitignore(root: Path) -> None:
@@ -169,15 +164,10 @@ def ensure_gitignore(root: Path) -> None:
     write_atomic(path, _GITIGNORE)
 
 
-def sweep(directory: Path, *, only_probes: bool = False) -> None:
-    """Remove what killed writers left in ``directory``, unless a writer is active there.
-
-    With ``only_probes`` it also holds files of the user's, of which any name may be one.
-    """
+def sweep(directory: Path) -> None:
+    """Remove what killed writers left in ``directory``, unless a writer is active there."""
     with suppress(OSError, ToolError), lock_directory(directory, 0.0):
-        if not only_probes:
-            _recover(directory)
-        _remove_probes(directory)
+        _recover(directory)
 
 
 def exchange_names(one: Path, other: Path) -> bool:
@@ -290,12 +280,6 @@ def _recover(directory: Path, name: str | None = None) -> None:
             _discard(gone)
         else:
             _discard(leftover)
-
-
-def _remove_probes(directory: Path) -> None:
-    for entry in list(directory.iterdir()):
-        if _PROBE_NAME.fullmatch(entry.name):
-            _discard(entry)
 
 
 def _discard(path: Path) -> None:

@@ -1,24 +1,19 @@
 """The clocks of other processes, as kernels and sandboxes report them."""
 
-import os
-from pathlib import Path
-
 import pytest
 
-from pytest_flamegate.core import clocks
+from pytest_flamegate.core import clocks, process_system
 from pytest_flamegate.core.clocks import Interval
 
 
 @pytest.mark.parametrize(("reported", "ticks"), [(0, None), (1, 1), (123456, 123456)])
 def test_a_start_of_zero_is_unknown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: int, ticks: int | None
+    monkeypatch: pytest.MonkeyPatch, reported: int, ticks: int | None
 ) -> None:
     assert clocks.read_start_ticks(2**22 + 1) is None
-    stat = tmp_path / "stat"
-    stat.write_text(f"7 (a ) b) S {' '.join('9' * 18)} {reported} 5 5\n")
-    monkeypatch.setattr(clocks, "Path", lambda _: stat)
+    stat = f"7 (a ) b) S {' '.join('9' * 18)} {reported} 5 5\n".encode()
+    monkeypatch.setattr(process_system, "read_proc", lambda *_: stat)
     assert clocks.read_start_ticks(7) == ticks
-    assert clocks.read_clocks(os.getpid()).run_delay_ns is None
 
 
 @pytest.mark.parametrize(

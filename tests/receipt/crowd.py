@@ -35,7 +35,8 @@ def write(kind: str, place: Path, tag: str, times: int) -> None:
         files = dict.fromkeys(NAMES, text.encode())
         if kind == "count":
             counter = place / "counter"
-            with locks.lock_file(place / "lock", 600.0):
+            (place / "lock").mkdir(parents=True, exist_ok=True)
+            with locks.lock_directory(place / "lock", 600.0):
                 count = int(counter.read_text()) if counter.exists() else 0
                 store.write_atomic(counter, str(count + 1).encode())
         elif kind == "publish":

@@ -26,7 +26,7 @@ OLD = {name: f"old {name}".encode() for name in BASELINE_FILES[:9]}
 NEW = {name: f"new {name}".encode() for name in BASELINE_FILES}
 SPOILT = b'{"torn'
 HEX = "0123456789ab"
-LITTER = re.compile(r"\.(.+\.(new|old)|flamegate-probe)-[0-9a-f]{12}|\.flamegate-probe-.*")
+LITTER = re.compile(r"\..+\.(new|old)-[0-9a-f]{12}")
 _FOREIGN = {"latest/other/receipt.json": b"another", "baselines/machine/.other.corrupt-x": b"kept"}
 _RUN = {**encode_plain(HISTORY_RUN), "workload": WORKLOAD}
 _LINE = json.dumps({**_RUN, "nonce": "earlier"}).encode() + b"\n"
@@ -172,8 +172,6 @@ _LEFT = {
     **_under(f"latest/.renamed away.new-{HEX}", _HALF),
     **_under(f"baselines/{MACHINE}/.{WORKLOAD}.new-{HEX}", _HALF),
     f"calibration/{MACHINE}/.{WORKLOAD}.json.new-{HEX}": b"ne",
-    f"latest/.flamegate-probe-{HEX}": b"x" * 100,
-    f"../.flamegate-probe-{HEX}": b"x" * 100,
 }
 
 

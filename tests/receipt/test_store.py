@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.core import files, locks
+from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.locks import lock_directory
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.receipt import crowd
 from tests.receipt.crowd import NAMES
 
@@ -78,13 +77,10 @@ ACTS: dict[str, Callable[[Path], Any]] = {
     "publish": lambda path: store.publish(path, NEW),
     "remove": store.remove,
     "ensure_gitignore": store.ensure_gitignore,
-    "lock": lambda path: locks.lock_file(path, 1.0).__enter__(),
 }
 
 
-@pytest.mark.parametrize(
-    "act", ["write_atomic", "append_line", "publish", "ensure_gitignore", "lock"]
-)
+@pytest.mark.parametrize("act", ["write_atomic", "append_line", "publish", "ensure_gitignore"])
 def test_a_file_where_a_directory_is_needed(tmp_path: Path, act: str) -> None:
     (tmp_path / "file").write_bytes(b"mine")
     with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
@@ -195,7 +191,6 @@ def test_leftovers_are_swept_unless_a_writer_is_active(tmp_path: Path) -> None:
     left = [shelf / f".{name}.new-0123456789ab" for name in ("renamed away", "x.old-1")]
     for path in left:
         store.publish(path, OLD)
-    (shelf / ".flamegate-probe-0123456789ab").touch()
     mine = [".mine", ".x.new-1", ".run.corrupt-20260301T120000.000000Z", "x.new-0123456789ab"]
     for name in mine:
         (shelf / name).touch()
@@ -205,13 +200,6 @@ def test_leftovers_are_swept_unless_a_writer_is_active(tmp_path: Path) -> None:
     store.sweep(shelf)
     assert {path.name for path in shelf.iterdir()} == set(mine)
     store.sweep(tmp_path / "nowhere")
-
-
-def test_next_to_files_of_the_user_only_probes_are_swept(tmp_path: Path) -> None:
-    for name in (".x.new-0123456789ab", ".flamegate-probe-0123456789ab"):
-        (tmp_path / name).touch()
-    ArtifactStore(tmp_path / ".flamegate").sweep()
-    assert [path.name for path in tmp_path.iterdir()] == [".x.new-0123456789ab"]
 
 
 def test_a_new_directory_is_synced_before_files_are_put_into_it(

@@ -35,7 +35,6 @@ ENGINES_TOKENS = "yielded:"
 CHECKS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 
-_INSPECT = "Inspect what the engine prints and how it is parsed; it contradicts the observer."
 _COMPARED = ("formula", "unit", "direction", "clock", "samples", "provenance")
 _STEPS = ("embed_us", "forward_us", "logits_us", "sample_us")
 _DEPENDS_ON = {
@@ -99,11 +98,7 @@ def _check_overhead(case: Submission) -> Iterator[str]:
         yield f"overhead_pct is {profile.overhead_pct:.4g}; the runs give {known:.4g}."
 
 
-@SHORTFALLS.rule(
-    "W_METRIC_MISSING",
-    "Every metric that follows from the timed runs is listed.",
-    "Measure again; an older version may not have written the metric.",
-)
+@SHORTFALLS.rule("W_METRIC_MISSING", "Every metric that follows from the timed runs is listed.")
 def _check_missing_metrics(case: Submission) -> Iterator[str]:
     # A figure that is left out cannot get worse.
     expected = case.expected_metrics
@@ -119,7 +114,6 @@ def _check_missing_metrics(case: Submission) -> Iterator[str]:
 @CHECKS.rule(
     "E_REPORT_CONTRADICTION",
     "The engine counts as many tokens as were observed, plus or minus one per sequence.",
-    _INSPECT,
 )
 def _check_reported_tokens(case: Submission) -> Iterator[str]:
     # More tokens in the same time are a higher rate, and fewer are less work.
@@ -149,9 +143,7 @@ def _check_reported_tokens(case: Submission) -> Iterator[str]:
                 yield f"The engine ({quote(source)}) counts {count:g} tokens, not {lengths_text}."
 
 
-@CHECKS.rule(
-    "E_REPORT_CONTRADICTION", "No time that the engine reports is longer than its run.", _INSPECT
-)
+@CHECKS.rule("E_REPORT_CONTRADICTION", "No time that the engine reports is longer than its run.")
 def _check_reported_times(case: Submission) -> Iterator[str]:
     for run in case.evidence.runs:
         if not run.reported:
@@ -186,7 +178,6 @@ def _check_reported_times(case: Submission) -> Iterator[str]:
 @CHECKS.rule(
     "E_REPORT_CONTRADICTION",
     "A rate that the engine reports follows from tokens and time of the same report.",
-    _INSPECT,
 )
 def _check_reported_rates(case: Submission) -> Iterator[str]:
     # Engines differ in which of their times they use, and whether the first token counts.

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from pytest_flamegate.config import thresholds
 from pytest_flamegate.core.text import Notice, quote
-from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 from pytest_flamegate.receipt.types import Grade
 
@@ -37,8 +36,6 @@ SUSPICIONS: Rulebook[Submission] = Rulebook(
     remedy="Inspect how the evidence was made, or measure again."
 )
 SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
-
-_OTHER_PROFILER = "Sample at a lower rate, or with another profiler (flamegate doctor)."
 
 
 @SUSPICIONS.rule("W_TOO_ROUND", "Times and shares are as irregular as measured ones.")
@@ -71,9 +68,7 @@ def _round_shares(case: Submission) -> Iterator[str]:
 
 
 @SUSPICIONS.rule(
-    "W_FASTER_THAN_MEMORY",
-    "A CPU reads a large model no faster than its memory allows.",
-    "None needed for a mixture of experts. Otherwise inspect how the evidence was made.",
+    "W_FASTER_THAN_MEMORY", "A CPU reads a large model no faster than its memory allows."
 )
 def _check_memory_rate(case: Submission) -> Iterator[str]:
     # Each token needs one pass over the weights, which fit into no cache.
@@ -89,11 +84,7 @@ def _check_memory_rate(case: Submission) -> Iterator[str]:
         )
 
 
-@SUSPICIONS.rule(
-    "W_MODEL_NOT_READ",
-    "The processes held or read as much as the model file has.",
-    "None needed if another process serves the model. Otherwise check what was run.",
-)
+@SUSPICIONS.rule("W_MODEL_NOT_READ", "The processes held or read as much as the model file has.")
 def _check_model_read(case: Submission) -> Iterator[str]:
     # Mapped pages count as resident memory once they are read.
     size = case.evidence.model.get("size_bytes")
@@ -111,7 +102,6 @@ def _check_model_read(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_TIME_UNACCOUNTED",
     "Token times cover most of the time of the blocks, or of a program's decode.",
-    "Check what the engine does after its last token: no figure per token includes it.",
 )
 def _check_accounted_time(case: Submission) -> Iterator[str]:
     # Shortened token times beside unchanged clocks. A starved observer reads some blocks late
@@ -132,7 +122,6 @@ def _check_accounted_time(case: Submission) -> Iterator[str]:
 @SUSPICIONS.rule(
     "W_FEW_SAMPLES",
     f"A profiler took {FEW_SAMPLES:.0%} of the samples that CPU time and rate allow.",
-    _OTHER_PROFILER,
 )
 def _check_few_samples(case: Submission) -> Iterator[str]:
     # The missing samples may be distributed unevenly.
@@ -142,7 +131,6 @@ def _check_few_samples(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_FEW_SAMPLES",
     f"A profiler took {NEXT_TO_NO_SAMPLES:.0%} of these samples; fewer show no kernel at work.",
-    _OTHER_PROFILER,
 )
 def _check_missing_samples(case: Submission) -> Iterator[str]:
     yield from _missing(case, 0.0, NEXT_TO_NO_SAMPLES)
@@ -175,7 +163,7 @@ NO_EVIDENCE = Notice(
 )
 
 
-@REASONS.rule("F_NOT_DETERMINISTIC", "The same prompt gives the same tokens.", NOT_DETERMINISTIC)
+@REASONS.rule("F_NOT_DETERMINISTIC", "The same prompt gives the same tokens.")
 def _check_determinism(case: Submission) -> Iterator[str]:
     evidence = case.evidence
     if not case.claim.deterministic:
@@ -194,18 +182,14 @@ def _check_processes(case: Submission) -> Iterator[str]:
         yield f"{timed} process(es) were timed; the spread needs at least {least}."
 
 
-@REASONS.rule(
-    "F_ONE_PROCESS",
-    "Each timed run was a process of its own.",
-    "Let flamegate start the server for each run: serve instead of url.",
-)
+@REASONS.rule("F_ONE_PROCESS", "Each timed run was a process of its own.")
 def _check_fresh_processes(case: Submission) -> Iterator[str]:
     # Effects that change from start to start, such as the memory layout, were not observed.
     if case.in_windows:
         yield "All runs asked one server that was already running."
 
 
-@REASONS.rule("F_NO_PROFILE", "A profile shows where the time went.", "Profile the runs.")
+@REASONS.rule("F_NO_PROFILE", "A profile shows where the time went.")
 def _check_profile(case: Submission) -> Iterator[str]:
     folded = case.folded
     if case.evidence.profile is None or folded is None or not folded.samples:
@@ -220,9 +204,7 @@ def _check_samples(case: Submission) -> Iterator[str]:
 
 
 @REASONS.rule(
-    "F_PROFILE_DEGRADED",
-    "The profile was taken without compromise, and its stacks are complete.",
-    "Read what the profiler reports (flamegate doctor), or set call_graph.",
+    "F_PROFILE_DEGRADED", "The profile was taken without compromise, and its stacks are complete."
 )
 def _check_quality(case: Submission) -> Iterator[str]:
     profile = case.evidence.profile
@@ -234,29 +216,21 @@ def _check_quality(case: Submission) -> Iterator[str]:
         yield f"{profile.completeness:.0%} complete stacks, not {thresholds.STACK_FLOOR:.0%}."
 
 
-@REASONS.rule(
-    "F_KERNELS_FROM_ENGINE",
-    "The profile shows a claimed kernel.",
-    "Profile with a profiler that sees native code.",
-)
+@REASONS.rule("F_KERNELS_FROM_ENGINE", "The profile shows a claimed kernel.")
 def _check_kernels(case: Submission) -> Iterator[str]:
     kernels = case.evidence.kernels
     if kernels and not any(sighting.source == "profile" for sighting in kernels):
         yield "The kernels were reported by the engine alone."
 
 
-@REASONS.rule("F_INJECTED", "No work was injected.", "Measure without --flamegate-inject.")
+@REASONS.rule("F_INJECTED", "No work was injected.")
 def _check_injection(case: Submission) -> Iterator[str]:
     injection = case.evidence.workload.get("injection")
     if injection:
         yield f"{quote(injection)} was injected on purpose."
 
 
-@REASONS.rule(
-    "F_SIDE_OF_COMPARISON",
-    "The workload was measured alone.",
-    "Measure without --flamegate-against.",
-)
+@REASONS.rule("F_SIDE_OF_COMPARISON", "The workload was measured alone.")
 def _check_alone(case: Submission) -> Iterator[str]:
     # Runs of a pair are comparable with the other side alone.
     side = case.evidence.side
@@ -264,7 +238,7 @@ def _check_alone(case: Submission) -> Iterator[str]:
         yield f"It is the {side} of a comparison in pairs."
 
 
-@REASONS.rule("F_NO_COMMIT", "A commit names the code.", "Commit, then measure.")
+@REASONS.rule("F_NO_COMMIT", "A commit names the code.")
 def _check_commit(case: Submission) -> Iterator[str]:
     commit = case.evidence.commit
     if commit is None:
@@ -273,9 +247,7 @@ def _check_commit(case: Submission) -> Iterator[str]:
         yield f"{commit.uncommitted} file(s) differed from the commit."
 
 
-@REASONS.rule(
-    "F_MACHINE_BUSY", "The machine had time for the runs.", "Measure on a quieter machine."
-)
+@REASONS.rule("F_MACHINE_BUSY", "The machine had time for the runs.")
 def _check_machine(case: Submission) -> Iterator[str]:
     timed = case.timed
     pressures = [run.cpu_pressure_pct for run in timed if run.cpu_pressure_pct is not None]
@@ -291,11 +263,7 @@ def _check_machine(case: Submission) -> Iterator[str]:
         yield f"Timed processes waited for a CPU {waited / max(1, passed):.0%} of their time."
 
 
-@REASONS.rule(
-    "F_WHOLE_PROCESS",
-    "The figures cover generation alone.",
-    "Make the program write each token as it is generated.",
-)
+@REASONS.rule("F_WHOLE_PROCESS", "The figures cover generation alone.")
 def _check_decode(case: Submission) -> Iterator[str]:
     # Start and load would outweigh the rest.
     blocks = case.timed_blocks
@@ -303,7 +271,7 @@ def _check_decode(case: Submission) -> Iterator[str]:
         yield "The clock includes the program's start and load."
 
 
-@REASONS.rule("F_SUSPICIOUS", "Nothing is unlike measured data.", "Read each suspicion.")
+@REASONS.rule("F_SUSPICIOUS", "Nothing is unlike measured data.")
 def _check_suspicions(case: Submission) -> Iterator[str]:
     if case.suspicions:
         yield f"Raised: {', '.join(dict.fromkeys(case.suspicions))}."

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from pytest_flamegate.core.text import find_hidden_character, quote
 from pytest_flamegate.observe.gpu import ObservedDevices
-from pytest_flamegate.receipt.rules.claim import READ_NAME
 from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, Submission, number, table
 from pytest_flamegate.receipt.types import Grade
 
@@ -20,11 +19,7 @@ SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 MAX_KERNEL_BYTES = 128
 
 
-@RULES.rule(
-    "E_KERNELS",
-    f"A kernel name has at most {MAX_KERNEL_BYTES} bytes of UTF-8.",
-    "Record the kernel's own name, without its parameters.",
-)
+@RULES.rule("E_KERNELS", f"A kernel name has at most {MAX_KERNEL_BYTES} bytes of UTF-8.")
 def _check_name_length(claim: Claim) -> Iterator[str]:
     for kernel in claim.kernels:
         size = len(kernel.encode("utf-8"))
@@ -33,9 +28,7 @@ def _check_name_length(claim: Claim) -> Iterator[str]:
 
 
 @RULES.rule(
-    "E_HIDDEN_CHARACTER",
-    "A kernel name contains no control, bidirectional or invisible character.",
-    READ_NAME,
+    "E_HIDDEN_CHARACTER", "A kernel name contains no control, bidirectional or invisible character."
 )
 def _check_hidden_characters(claim: Claim) -> Iterator[str]:
     for kernel in claim.kernels:
@@ -44,22 +37,14 @@ def _check_hidden_characters(claim: Claim) -> Iterator[str]:
             yield f"The kernel {quote(kernel)} contains {hidden}."
 
 
-@RULES.rule(
-    "E_MOCK_KERNEL",
-    "No claimed kernel is a mock.",
-    "Run real inference. One mock among real kernels is enough to reject the run.",
-)
+@RULES.rule("E_MOCK_KERNEL", "No claimed kernel is a mock.")
 def _check_mocks(claim: Claim) -> Iterator[str]:
     for kernel in claim.kernels:
         if "mock" in kernel.casefold():
             yield f"The kernel {quote(kernel)} is a mock."
 
 
-@RULES.rule(
-    "E_NO_GPU_KERNEL",
-    "A receipt with backend cuda names a kernel that computes on a GPU.",
-    "Run a GPU build on a GPU. A silent fallback to the CPU looks like this.",
-)
+@RULES.rule("E_NO_GPU_KERNEL", "A receipt with backend cuda names a kernel that computes on a GPU.")
 def _check_gpu_kernels(claim: Claim) -> Iterator[str]:
     # A kernel that only waits for the GPU, such as cuda_sync, does not count.
     if claim.backend == "cuda" and not _shows_gpu(claim):
@@ -69,7 +54,6 @@ def _check_gpu_kernels(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_GPU_REQUIRED",
     "If the reader requires a GPU, the receipt names a kernel that computes on a GPU.",
-    "Hand in a receipt of a GPU run, or omit --require-gpu-kernels.",
     protects=None,
 )
 def _check_required_gpu(claim: Claim) -> Iterator[str]:
@@ -77,11 +61,7 @@ def _check_required_gpu(claim: Claim) -> Iterator[str]:
         yield f"GPU kernels are required, but no kernel is {claim.policy.gpu_wanted}."
 
 
-@RULES.rule(
-    "E_GPU_KERNEL_ON_CPU",
-    "A receipt with backend cpu names no GPU kernel.",
-    "State backend cuda if a GPU computed. Otherwise name the kernels that ran.",
-)
+@RULES.rule("E_GPU_KERNEL_ON_CPU", "A receipt with backend cpu names no GPU kernel.")
 def _check_cpu_kernels(claim: Claim) -> Iterator[str]:
     if claim.backend == "cpu":
         for kernel in claim.kernels:
@@ -92,7 +72,6 @@ def _check_cpu_kernels(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_NO_COMPUTE_KERNEL",
     "A receipt with backend cpu names a kernel that computes, not only fallbacks.",
-    "Name the kernels that ran, build the quantised ones in, or give --kernel-policy.",
 )
 def _check_compute_kernels(claim: Claim) -> Iterator[str]:
     # The bitnet policy needs at least one CPU-quantised kernel; fallbacks beside it are fine.
@@ -106,7 +85,6 @@ def _check_compute_kernels(claim: Claim) -> Iterator[str]:
 @RULES.rule(
     "E_KERNEL_PATH",
     "kernel_path and quantization.fallback_count agree with each other and with the kernels.",
-    "Report the path that ran: native_quantized means that nothing fell back.",
 )
 def _check_kernel_path(claim: Claim) -> Iterator[str]:
     # Only receipts of schema 1.1.0 have these fields.
@@ -118,11 +96,7 @@ def _check_kernel_path(claim: Claim) -> Iterator[str]:
         yield f"fallback_count is 0, but the kernel {quote(fallbacks[0])} is a fallback."
 
 
-@NOTICES.rule(
-    "W_DUPLICATE_KERNELS",
-    "Each kernel is listed once.",
-    "None needed: a list of calls repeats names.",
-)
+@NOTICES.rule("W_DUPLICATE_KERNELS", "Each kernel is listed once.")
 def _check_duplicates(claim: Claim) -> Iterator[str]:
     for kernel, times in Counter(claim.kernels).items():
         if times > 1:
@@ -136,7 +110,6 @@ def _shows_gpu(claim: Claim) -> bool:
 @CHECKS.rule(
     "E_NO_DEVICE",
     "If cuda is claimed, device nodes, the kernel's driver and NVML existed and agreed.",
-    "Measure on a machine whose GPU works (nvidia-smi, flamegate doctor), or claim cpu.",
 )
 def _check_device(case: Submission) -> Iterator[str]:
     # A library alone is a file; only with a node and a driver does it belong to a device.
@@ -146,11 +119,7 @@ def _check_device(case: Submission) -> Iterator[str]:
             yield f"The backend is cuda. {sentence}"
 
 
-@CHECKS.rule(
-    "E_DEVICE_IDLE",
-    "If cuda is claimed, a timed run computed on a device.",
-    "Make the workload compute on the GPU. A silent fallback to the CPU looks like this.",
-)
+@CHECKS.rule("E_DEVICE_IDLE", "If cuda is claimed, a timed run computed on a device.")
 def _check_device_use(case: Submission) -> Iterator[str]:
     devices = _claimed(case)
     if devices is None or any(devices.find_missing()):
@@ -178,7 +147,6 @@ def _check_device_facts(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_DEVICE_NOT_OBSERVED",
     "If cuda is claimed, every timed run was observed to compute on a device.",
-    "Measure so that the observer sees the GPU: pip install 'pytest-flamegate[gpu]'.",
 )
 def _check_device_observed(case: Submission) -> Iterator[str]:
     # A function may be called gemm_fp16 and run on a CPU.
@@ -195,11 +163,7 @@ def _check_device_observed(case: Submission) -> Iterator[str]:
         )
 
 
-@SHORTFALLS.rule(
-    "W_DEVICE_BUSY",
-    "If cpu is claimed, no timed run computed on a GPU.",
-    "Profile with a tool that sees GPU kernels, or keep the workload off the GPU.",
-)
+@SHORTFALLS.rule("W_DEVICE_BUSY", "If cpu is claimed, no timed run computed on a GPU.")
 def _check_device_unused(case: Submission) -> Iterator[str]:
     # Not an error: a profiler of the CPU cannot name the kernels that a claim of cuda needs, so
     # the observer itself writes cpu in this case.

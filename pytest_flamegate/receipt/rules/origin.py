@@ -191,12 +191,7 @@ def _check_written_together(case: Submission) -> Iterator[str]:
         yield f"Receipt and evidence were written {apart_s / 3600:,.1f} hours apart."
 
 
-@CHECKS.rule(
-    "E_EXPIRED",
-    "Evidence and runs are no older than the reader allows.",
-    "Measure again.",
-    protects=None,
-)
+@CHECKS.rule("E_EXPIRED", "Evidence and runs are no older than the reader allows.", protects=None)
 def _check_age(case: Submission) -> Iterator[str]:
     # A receipt may be dated up to a day later than its evidence. One finding is enough.
     most_s, now = case.claim.max_age_s, case.claim.now
@@ -244,11 +239,7 @@ def _lasted_after_start_s(run: Run, lasted_s: float) -> float:
     return lasted_s
 
 
-@SHORTFALLS.rule(
-    "W_RECIPE_INCOMPLETE",
-    "The evidence states what was run.",
-    "Measure again. A replay needs the command or the target in the recipe.",
-)
+@SHORTFALLS.rule("W_RECIPE_INCOMPLETE", "The evidence states what was run.")
 def _check_recipe(case: Submission) -> Iterator[str]:
     recipe = case.evidence.workload
     engine = ENGINES.get(str(recipe.get("engine")))
@@ -259,10 +250,7 @@ def _check_recipe(case: Submission) -> Iterator[str]:
 
 
 @SHORTFALLS.rule(
-    "W_MODEL_NOT_HASHED",
-    "The evidence has the SHA-256 of the model file.",
-    "Declare the model file of the workload.",
-    protects=None,
+    "W_MODEL_NOT_HASHED", "The evidence has the SHA-256 of the model file.", protects=None
 )
 def _check_model_hash(case: Submission) -> Iterator[str]:
     # A server or a callable may have no file to hash.

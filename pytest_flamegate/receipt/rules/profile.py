@@ -196,9 +196,7 @@ def _check_costs(case: Submission) -> Iterator[str]:
 
 
 @CHECKS.rule(
-    "E_KERNEL_UNSEEN",
-    "Each claimed kernel was seen, and in the profile if the evidence says so.",
-    "Name the kernels that the profile shows.",
+    "E_KERNEL_UNSEEN", "Each claimed kernel was seen, and in the profile if the evidence says so."
 )
 def _check_claimed_kernels(case: Submission) -> Iterator[str]:
     # If profiler and engine both name a kernel, the profiler counts.
@@ -226,7 +224,6 @@ def _top(folded: Folded | None) -> str:
 @CHECKS.rule(
     "E_KERNEL_UNSEEN",
     "A kernel attributed to the engine is in its reports, as often, and none is left out.",
-    "Measure again. Kernels and reports come from one run and must not be edited.",
 )
 def _check_reported_kernels(case: Submission) -> Iterator[str]:
     # An added name, or a reported fallback that was left out.
@@ -249,11 +246,7 @@ def _check_reported_kernels(case: Submission) -> Iterator[str]:
             yield f"{quote(source)} reports {quote(name)}, listed {listed[name, source]} times."
 
 
-@CHECKS.rule(
-    "E_MOCK_KERNEL",
-    "No kernel that ran is a mock, whether or not it is claimed.",
-    "Run real inference. One mock among real kernels is enough to reject the run.",
-)
+@CHECKS.rule("E_MOCK_KERNEL", "No kernel that ran is a mock, whether or not it is claimed.")
 def _check_unclaimed_mocks(case: Submission) -> Iterator[str]:
     # A claim is easily shortened. Reports also contain names that are no kernel's.
     named = [each.name for each in case.evidence.kernels if each.count]
@@ -264,11 +257,7 @@ def _check_unclaimed_mocks(case: Submission) -> Iterator[str]:
             yield f"The mock {quote(name)} ran, but the receipt does not name it."
 
 
-@SHORTFALLS.rule(
-    "W_NO_PROFILE",
-    "A profile with samples belongs to the evidence.",
-    "Measure with a profiler, and keep profile.folded next to the receipt.",
-)
+@SHORTFALLS.rule("W_NO_PROFILE", "A profile with samples belongs to the evidence.")
 def _check_profile(case: Submission) -> Iterator[str]:
     if case.evidence.profile is None:
         yield "No profiler ran, so no kernel was seen."
@@ -278,11 +267,7 @@ def _check_profile(case: Submission) -> Iterator[str]:
         yield "The profile has no samples."
 
 
-@SHORTFALLS.rule(
-    "W_KERNELS_FROM_ENGINE",
-    "Each claimed kernel was seen in the profile.",
-    "Profile with a profiler that sees native code.",
-)
+@SHORTFALLS.rule("W_KERNELS_FROM_ENGINE", "Each claimed kernel was seen in the profile.")
 def _check_kernel_sources(case: Submission) -> Iterator[str]:
     profiled = {each.name for each in case.evidence.kernels if each.source == "profile"}
     reported = {each.name for each in case.evidence.kernels} - profiled
@@ -291,12 +276,7 @@ def _check_kernel_sources(case: Submission) -> Iterator[str]:
             yield f"The kernel {quote(kernel)} was reported by the engine, but by no profiler."
 
 
-@SHORTFALLS.rule(
-    "W_PROFILE_DEGRADED",
-    "The profile was taken without compromise.",
-    "Read what the profiler reports (flamegate doctor).",
-    protects=None,
-)
+@SHORTFALLS.rule("W_PROFILE_DEGRADED", "The profile was taken without compromise.", protects=None)
 def _check_degraded(case: Submission) -> Iterator[str]:
     profile = case.evidence.profile
     if profile is not None and profile.degraded:

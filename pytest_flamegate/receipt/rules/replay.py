@@ -10,7 +10,6 @@ from typing import Literal
 
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
-from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 from pytest_flamegate.receipt.types import Grade
 
@@ -71,10 +70,7 @@ SHORTFALLS: Rulebook[Replay] = Rulebook(protects=Grade.REPLAYED)
 
 
 @CHECKS.rule(
-    "E_REPLAY_OF_ANOTHER",
-    "The replay was made for this receipt.",
-    "Replay this receipt.",
-    protects=Grade.REPLAYED,
+    "E_REPLAY_OF_ANOTHER", "The replay was made for this receipt.", protects=Grade.REPLAYED
 )
 def _check_receipt(replay: Replay) -> Iterator[str]:
     # A replay that is handed in as data may be of any receipt.
@@ -111,17 +107,13 @@ def _check_rate(replay: Replay) -> Iterator[str]:
         yield f"{describe_rates(replay.replayed.rate)}: too fast{_changed(replay.replayed)}."
 
 
-@SHORTFALLS.rule("W_REPLAY_NOT_DETERMINISTIC", "The receipt claims determinism.", NOT_DETERMINISTIC)
+@SHORTFALLS.rule("W_REPLAY_NOT_DETERMINISTIC", "The receipt claims determinism.")
 def _check_determinism(replay: Replay) -> Iterator[str]:
     if not replay.case.claim.deterministic:
         yield "The receipt states deterministic: false, so its tokens cannot be compared."
 
 
-@SHORTFALLS.rule(
-    "W_REPLAY_SLOWER_CLAIM",
-    "The claimed rate is not below that of the replay.",
-    "Measure again: the claim is too low.",
-)
+@SHORTFALLS.rule("W_REPLAY_SLOWER_CLAIM", "The claimed rate is not below that of the replay.")
 def _check_lower_rate(replay: Replay) -> Iterator[str]:
     if replay.replayed.rate.answer == "claim_slower":
         yield f"{describe_rates(replay.replayed.rate)}: faster here{_changed(replay.replayed)}."
@@ -130,7 +122,6 @@ def _check_lower_rate(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_RATE_UNKNOWN",
     "The rate of the replay can be compared: same class of machine, little noise.",
-    "Replay on the same class of machine, when it is idle, with more time (--budget).",
 )
 def _check_comparable_rate(replay: Replay) -> Iterator[str]:
     rate = replay.replayed.rate
@@ -144,7 +135,6 @@ def _check_comparable_rate(replay: Replay) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_REPLAY_CHANGED",
     "The replay ran on the same commit, version, machine and recipe.",
-    "Replay under the same conditions if the result depends on them.",
     protects=None,
 )
 def _check_conditions(replay: Replay) -> Iterator[str]:

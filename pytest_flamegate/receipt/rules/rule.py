@@ -20,6 +20,7 @@ from pytest_flamegate.observe.observation import Block, Run, uses_running_server
 from pytest_flamegate.receipt.metrics import Rate, figures, kernel_rates, rate_of, value_of
 from pytest_flamegate.receipt.policies import Policy
 from pytest_flamegate.receipt.reported import of_engine
+from pytest_flamegate.receipt.rules.remedies import REMEDIES
 from pytest_flamegate.receipt.types import Evidence, Grade, Metric
 
 T = TypeVar("T")
@@ -69,7 +70,6 @@ class Rulebook(Generic[SubjectT]):
         self,
         code: str,
         sentence: str,
-        remedy: str | None = None,
         *,
         protects: Grade | Literal["book"] | None = "book",
     ) -> Callable[[Find[SubjectT]], Find[SubjectT]]:
@@ -77,7 +77,8 @@ class Rulebook(Generic[SubjectT]):
 
         def add(find: Find[SubjectT]) -> Find[SubjectT]:
             grade = self._protects if protects == "book" else protects
-            self.rules += (Rule(code, sentence, remedy or self._remedy, grade, find),)
+            remedy = REMEDIES.get(code, self._remedy)
+            self.rules += (Rule(code, sentence, remedy, grade, find),)
             return find
 
         return add

@@ -10,7 +10,6 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Run
-from pytest_flamegate.receipt.rules.claim import NOT_DETERMINISTIC
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 from pytest_flamegate.receipt.types import Grade
 
@@ -105,9 +104,7 @@ def _check_difference(case: Submission) -> Iterator[str]:
 
 
 @CHECKS.rule(
-    "E_NOT_DETERMINISTIC",
-    "A receipt that claims determinism has the same tokens in every run.",
-    NOT_DETERMINISTIC,
+    "E_NOT_DETERMINISTIC", "A receipt that claims determinism has the same tokens in every run."
 )
 def _check_same_tokens(case: Submission) -> Iterator[str]:
     if not case.claim.deterministic:
@@ -324,20 +321,14 @@ def _read_clocks(run: Run) -> tuple[int, ...]:
     return tuple(time for time in times if time >= SHORTEST_NS and time % _WHOLE_US)
 
 
-@SHORTFALLS.rule(
-    "W_NO_TIMED_RUN",
-    "The evidence has token times of runs without a profiler.",
-    "Measure timed runs.",
-)
+@SHORTFALLS.rule("W_NO_TIMED_RUN", "The evidence has token times of runs without a profiler.")
 def _check_timed_runs(case: Submission) -> Iterator[str]:
     if case.rate is None:
         yield "No timed run has token times, so tokens per second cannot be recomputed."
 
 
 @SHORTFALLS.rule(
-    "W_DETERMINISM_NOT_SHOWN",
-    "A claim of determinism is backed by at least two sequences.",
-    "Run the workload twice.",
+    "W_DETERMINISM_NOT_SHOWN", "A claim of determinism is backed by at least two sequences."
 )
 def _check_two_sequences(case: Submission) -> Iterator[str]:
     sequences = sum(len(block.sequences_ns) for run in case.evidence.runs for block in run.blocks)
@@ -345,11 +336,7 @@ def _check_two_sequences(case: Submission) -> Iterator[str]:
         yield "deterministic is true, but only one sequence was run."
 
 
-@SHORTFALLS.rule(
-    "W_ASLEEP",
-    "The observed process uses CPU time while it generates.",
-    "Observe the process that computes, not a proxy or a mock in front of it.",
-)
+@SHORTFALLS.rule("W_ASLEEP", "The observed process uses CPU time while it generates.")
 def _check_sleep(case: Submission) -> Iterator[str]:
     # A mock that sleeps between tokens, or the client of a server that does the work. Time in
     # which the process waited for a CPU does not count.
@@ -364,7 +351,6 @@ def _check_sleep(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule(
     "W_WAITS_EXCEED_WALL",
     "A single thread does not compute and wait for a CPU for longer than its wall time.",
-    "Measure again: such waits would make the quiet clock too fast.",
 )
 def _check_waits(case: Submission) -> Iterator[str]:
     # Threads that started and ended between two counts may have waited too, so this rejects
