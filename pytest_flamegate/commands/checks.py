@@ -25,8 +25,6 @@ from pytest_flamegate.gate.calibration import (
     FEW_POOL,
     LADDER,
     MIN_POOL,
-    describe_alarms,
-    split_into_gates,
 )
 from pytest_flamegate.gate.statistics import variance
 from pytest_flamegate.observe.build import build_workload
@@ -35,11 +33,8 @@ from pytest_flamegate.run.calibration import BUDGET_S as CALIBRATION_BUDGET_S
 from pytest_flamegate.run.calibration import (
     PAIRS,
     SupportedThresholds,
-    append_gates,
     calibrate,
-    count_alarms,
     find_supported_thresholds,
-    load_ledger,
     store,
     threshold_error,
 )
@@ -133,10 +128,6 @@ def _calibrate(
     stored = store(artifacts, calibration)
     for warning in stored.warnings:
         session.progress.announce(warning)
-    gates = split_into_gates(calibration.differences, drop_pct, found.plan)
-    append_gates(artifacts, calibration, drop_pct, gates)
-    known = load_ledger(artifacts, session.progress.announce)
-    bound = count_alarms(known, calibration, drop_pct)
     pool = calibration.differences
     few = f"; {FEW_POOL} or more say it better (--pairs)" if len(pool) < FEW_POOL else ""
     sd_pct, largest_pct = 100 * math.sqrt(variance(pool)), 100 * max(map(abs, pool))
@@ -145,7 +136,6 @@ def _calibrate(
         ("noise", f"sd {sd_pct:.2f} % a pair, largest {largest_pct:.1f} %"),
         ("budget", "pairs   smallest threshold   decided after (median, unchanged code)"),
         *_describe_thresholds(found, calibration.pair_s),
-        ("ledger", f"{describe_alarms(bound)} at {drop_pct:g} %"),
         ("stored in", relative(stored.path, session.settings.root)),
     )
     lines = (f"  {name:<10} {words}\n" for name, words in rows)

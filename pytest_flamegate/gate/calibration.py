@@ -2,7 +2,7 @@
 
 A/A pairs measure the same code twice. The bounds of the replayed rates say how exact so many
 replays are. They do not say how well a pool of a few dozen pairs represents all that the machine
-will ever do: that is what the ledger of A/A gates is for.
+will ever do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pytest_flamegate.gate.measurement import impossible_figure, repeated_sample
 from pytest_flamegate.gate.pairs import (
     FIRST_ANALYSES,
     due_analyses,
-    interim_analyses,
     pair_rates,
     trimmed_mean,
 )
@@ -28,9 +27,8 @@ from pytest_flamegate.gate.rule import (
     decide,
     log_time_of_drop,
     nominal_rates,
-    rate_change_pct,
 )
-from pytest_flamegate.gate.statistics import Count, Estimate, pct
+from pytest_flamegate.gate.statistics import Count, Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,76 +37,6 @@ class AnalysisPlan:
 
     analyses: tuple[int, ...]
     pairs: int
-
-
-# --- the ledger of A/A gates ---------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class AaGate:
-    """One whole decision on fresh pairs of the same code. ``change_pct`` is that of the rate."""
-
-    differences: tuple[float, ...]
-    decision: RateDecision
-    change_pct: float
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerLine:
-    """One gate as the ledger holds it. ``via`` says how it came to be measured.
-
-    ``shares_core`` is as in a calibration; None in lines of pairs that took turns.
-    """
-
-    created: str
-    machine: str
-    workload: str
-    engine: str
-    recipe_sha256: str
-    flamegate_version: str
-    via: str
-    threshold_pct: float
-    pairs: int
-    decision: RateDecision
-    change_pct: float
-    differences: tuple[float, ...]
-    shares_core: bool | None = None
-
-
-def split_into_gates(
-    differences: Sequence[float], drop_pct: float, plan: AnalysisPlan
-) -> tuple[AaGate, ...]:
-    """Split the differences of A/A pairs into gates, in their order and without overlap.
-
-    Each gate takes as many pairs as it needs; the last one ends with them, as one does whose time
-    is over. Pairs that are too few for a first analysis make no gate.
-    """
-    gates = []
-    threshold, rates = log_time_of_drop(drop_pct), pair_rates(plan.analyses)
-    start = 0
-    while taken := interim_analyses(
-        differences[start : start + plan.pairs], threshold, rates, plan.analyses, ended=True
-    ):
-        last = taken[-1]
-        gates.append(
-            AaGate(
-                tuple(differences[start : start + last.pairs]),
-                last.verdict.decision,
-                rate_change_pct(last.estimate.mean_diff),
-            )
-        )
-        start += last.pairs
-    return tuple(gates)
-
-
-def describe_alarms(count: Count) -> str:
-    """Return ``0 of 312 A/A gates raised an alarm: ≤ 1.0 % (95 % confidence)``."""
-    if not count.trials:
-        return "no A/A gate is in the ledger yet"
-    return (
-        f"{count.failures} of {count.trials:,} A/A gates raised an alarm: "
-        f"≤ {pct(count.upper)} % (95 % confidence)"
-    )
 
 
 # --- the pool of A/A pairs -----------------------------------------------------------------

@@ -241,11 +241,6 @@ class Count:
         return clopper_pearson_upper(self.failures, self.trials)
 
     @property
-    def lower(self) -> float:
-        """The rate is at least this, with 95 % confidence."""
-        return 1.0 - clopper_pearson_upper(self.trials - self.failures, self.trials)
-
-    @property
     def words(self) -> str:
         """``0.1 % (≤ 0.3 %)``: the observed rate and its upper bound."""
         return f"{pct(self.rate)} % (≤ {pct(self.upper)} %)"

@@ -7,34 +7,26 @@
       baselines/MACHINE/WORKLOAD/    the same, accepted, with baseline.json
       calibration/MACHINE/WORKLOAD.json
       history/runs.jsonl             one line for each gated run
-      history/ledger.jsonl           one line for each gate of unchanged code
 """
 
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
-from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.files import read_bounded, require_confined
+from pytest_flamegate.core.files import require_confined
 from pytest_flamegate.core.json import (
-    SMALL_LIMITS,
     NonEmpty,
     NonNegative,
     Timestamp,
     encode_plain,
-    parse_json,
 )
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.baseline import RECORD, Baseline, encode_record, read_baseline
 from pytest_flamegate.receipt.types import Batch, VerdictName
-
-_HISTORY_MAX_BYTES = 256 << 20
-_MAX_WARNINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +61,6 @@ class StoredPath:
         return (f"{self.path} was corrupt. Its earlier content is in {self.set_aside}.",)
 
 
-LineT = TypeVar("LineT")
-
-
 @dataclass(frozen=True, slots=True)
 class ArtifactStore:
     """The artifact directory ``root``, which is made when the first file is stored.
@@ -99,11 +88,6 @@ class ArtifactStore:
     def runs_path(self) -> Path:
         """The history: one line for each gated run."""
         return self.root / "history" / "runs.jsonl"
-
-    @property
-    def ledger_path(self) -> Path:
-        """The ledger: one line for each gate that compared code with itself."""
-        return self.root / "history" / "ledger.jsonl"
 
     def list_baselines(self) -> tuple[tuple[str, str, Path], ...]:
         """Return class of machine, workload and directory of every baseline, in order."""
@@ -177,11 +161,8 @@ class ArtifactStore:
     def append_run(self, line: RunLine) -> None:
         """Append one gated run to the history."""
         plain = {name: value for name, value in encode_plain(line).items() if value is not None}
-        _append(self._own(self.runs_path), plain)
-
-    def append_ledger(self, line: Mapping[str, object]) -> None:
-        """Append one gate of unchanged code to the ledger, which is never rewritten."""
-        _append(self._own(self.ledger_path), line)
+        data = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
+        store.append_line(self._own(self.runs_path), data)
 
     def _prepare(self, path: Path) -> Path:
         """Return ``path`` when its directory is free of leftovers and of git."""
@@ -201,36 +182,3 @@ def _is_baseline(path: Path) -> bool:
     if not path.is_dir():
         return True
     return any(not entry.name.startswith(".") for entry in path.iterdir())
-
-
-def read_history(
-    path: Path, decode: Callable[[object], LineT]
-) -> tuple[tuple[LineT, ...], tuple[str, ...]]:
-    """Return the lines of ``path``, oldest first, and a sentence for each invalid one.
-
-    A line is one JSON document. There are none if there is no such file. ``decode`` raises
-    ``ReceiptError`` for a document that is not such a line. ToolError or ReceiptError if the file
-    cannot be read, or is larger than 256 MiB.
-    """
-    if not os.path.lexists(path):
-        return (), ()
-    *complete, rest = read_bounded(path, _HISTORY_MAX_BYTES).split(b"\n")
-    lines, warnings = [], []
-    for number, data in enumerate(complete, 1):
-        if not data:
-            continue
-        try:
-            lines.append(decode(parse_json(data, SMALL_LIMITS, subject="It")))
-        except ReceiptError as error:
-            warnings.append(f"Line {number} of {path} is ignored: {error.problem}")
-    ignored = len(warnings) - _MAX_WARNINGS
-    if ignored > 0:
-        warnings[_MAX_WARNINGS:] = [f"{ignored:,} more lines of {path} are ignored."]
-    if rest:
-        # A line is complete only with its newline.
-        warnings.append(f"Line {len(complete) + 1} of {path} is ignored: it was cut off.")
-    return tuple(lines), tuple(warnings)
-
-
-def _append(path: Path, line: Mapping[str, object]) -> None:
-    store.append_line(path, json.dumps(line, ensure_ascii=False, allow_nan=False).encode())

@@ -1,15 +1,11 @@
-"""By how much pairs of the same code differ here: measured, stored, and what it supports.
-
-The ledger has one line for each gate of unchanged code; lines are appended and never rewritten.
-"""
+"""By how much pairs of the same code differ here: measured, stored, and what it supports."""
 
 import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
@@ -20,7 +16,6 @@ from pytest_flamegate.core.files import read_beneath
 from pytest_flamegate.core.json import (
     Timestamp,
     decode_json,
-    decode_plain,
     encode_json,
     encode_plain,
 )
@@ -30,19 +25,14 @@ from pytest_flamegate.gate import machine_id
 from pytest_flamegate.gate.calibration import (
     DRAWS,
     MIN_POOL,
-    AaGate,
     AnalysisPlan,
-    LedgerLine,
     ReplayedRates,
     ResampledPairs,
     check_pool,
-    describe_alarms,
 )
 from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.rule import ReportedRates
-from pytest_flamegate.gate.statistics import Count
 from pytest_flamegate.observe.pairs import PairObserver
-from pytest_flamegate.receipt import artifacts as receipt_artifacts
 from pytest_flamegate.receipt.artifacts import ArtifactStore, StoredPath
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.run.processes import Budget, SideProcesses, plan_pair_counts
@@ -133,53 +123,6 @@ def store(artifacts: ArtifactStore, calibration: Calibration) -> StoredPath:
     return artifacts.write_calibration(machine_id, workload, data, set_aside=corrupt)
 
 
-def append_gates(
-    artifacts: ArtifactStore, calibration: Calibration, drop_pct: float, gates: Iterable[AaGate]
-) -> None:
-    """Append the gates that a calibration's pairs made."""
-    for gate in gates:
-        line = LedgerLine(
-            created=calibration.created,
-            machine=calibration.machine_id,
-            workload=calibration.workload,
-            engine=calibration.engine,
-            recipe_sha256=calibration.recipe_sha256,
-            flamegate_version=calibration.flamegate_version,
-            via="calibrate",
-            threshold_pct=drop_pct,
-            pairs=len(gate.differences),
-            decision=gate.decision,
-            change_pct=gate.change_pct,
-            differences=gate.differences,
-            shares_core=calibration.shares_core,
-        )
-        artifacts.append_ledger(encode_plain(line))
-
-
-def load_ledger(artifacts: ArtifactStore, warn: Callable[[str], None]) -> tuple[LedgerLine, ...]:
-    """Return the ledger; a line that a crash cut off or an edit broke is reported to ``warn``."""
-    read_line = partial(decode_plain, kind=LedgerLine, subject="The line")
-    try:
-        lines, warnings = receipt_artifacts.read_history(artifacts.ledger_path, read_line)
-    except FlamegateError as error:
-        warn(f"The ledger does not count: {error.problem}")
-        return ()
-    for warning in warnings:
-        warn(warning)
-    return lines
-
-
-def count_alarms(lines: Iterable[LedgerLine], calibration: Calibration, drop_pct: float) -> Count:
-    """Count the alarms among gates like a calibration's, whose pairs were measured as its own."""
-    like = (calibration.machine_id, calibration.workload, calibration.shares_core, drop_pct)
-    decisions = [
-        line.decision
-        for line in lines
-        if (line.machine, line.workload, line.shares_core, line.threshold_pct) == like
-    ]
-    return Count(decisions.count("regressed"), len(decisions))
-
-
 def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> AnalysisPlan:
     """Return the analyses that a comparison plans for a budget, and the pairs it has time for.
 
@@ -191,28 +134,16 @@ def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> AnalysisPlan
     return AnalysisPlan(analyses, min(analyses[-1], max(analyses[0], in_time)))
 
 
-def known_rates(
-    calibration: Calibration, drop_pct: float, plan: AnalysisPlan, lines: Sequence[LedgerLine] = ()
-) -> ReportedRates:
-    """Return the error rates of the rule by a calibration, replayed within ``plan``.
-
-    They are upper bounds of the rates in 2,000 replays. If the ledger proves more false alarms
-    than that, its own bound counts.
-    """
+def known_rates(calibration: Calibration, drop_pct: float, plan: AnalysisPlan) -> ReportedRates:
+    """Return upper bounds of the rule's error rates, replayed on a calibration within ``plan``."""
     rates = ResampledPairs.draw(calibration.differences, plan.pairs).rates(drop_pct, plan)
-    gates = count_alarms(lines, calibration, drop_pct)
-    false_alarm = rates.false_alarm.upper
-    if gates.lower > false_alarm:
-        false_alarm = gates.upper
     basis = (
         f"calibrated here on {len(calibration.differences)} A/A pairs "
         f"({calibration.created[:10]}): {rates.false_alarm.words} false alarms and "
         f"{rates.miss.words} misses in {DRAWS:,} replays of the whole rule, within {plan.pairs} "
         "pairs"
     )
-    if gates.trials:
-        basis = f"{basis}; ledger: {describe_alarms(gates)}"
-    return ReportedRates(false_alarm, rates.miss.upper, basis)
+    return ReportedRates(rates.false_alarm.upper, rates.miss.upper, basis)
 
 
 PAIRS = 40

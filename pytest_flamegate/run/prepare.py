@@ -24,7 +24,7 @@ from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.receipt.types import Side
 from pytest_flamegate.run import base_side
-from pytest_flamegate.run.calibration import known_rates, load, load_ledger, plan_for
+from pytest_flamegate.run.calibration import known_rates, load, plan_for
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
 from pytest_flamegate.run.processes import PAIRS_SHARE, plan_pair_counts
 from pytest_flamegate.run.publish import RunStore
@@ -198,11 +198,10 @@ class Workbench:
         calibration = load(self.store.artifacts, self.store.machine_id, workload, notes.append)
         if calibration is None:
             return None
-        lines = load_ledger(self.store.artifacts, notes.append)
         drop_pct = workload.thresholds.tokens_per_second_pct
         budget_s = self.settings.budget_of(workload.engine, compare=True)
         plan = plan_for(budget_s, calibration.pair_s, PAIRS_SHARE)
-        return known_rates(calibration, drop_pct, plan, lines)
+        return known_rates(calibration, drop_pct, plan)
 
 
 def prepare_side(

@@ -1,4 +1,4 @@
-"""``flamegate calibrate``: its file, its ledger, its words."""
+"""``flamegate calibrate``: its file, its words."""
 
 import json
 from typing import Any
@@ -8,8 +8,6 @@ import pytest
 from pytest_flamegate.cli import main
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.json import decode_plain
-from pytest_flamegate.gate.calibration import LedgerLine
 from pytest_flamegate.observe.engine_process import ProcessTime
 from tests.doors.project import Project, workload
 from tests.run.fakes import World
@@ -27,36 +25,25 @@ def document(project: Project, name: str = "toy") -> dict[str, Any]:
     return found
 
 
-def ledger(project: Project) -> list[LedgerLine]:
-    lines = (project.artifacts / "history" / "ledger.jsonl").read_text().splitlines()
-    return [decode_plain(json.loads(line), LedgerLine) for line in lines]
-
-
-def test_a_calibration_is_stored_and_its_gates_are_appended(
+def test_a_calibration_is_stored_and_replaced(
     project: Project, world: World, capsys: Printed
 ) -> None:
     project.declare(workload("toy", tokens_per_second=ANY), workload("other", treshold="1"))
     assert main((*QUICK, "toy")) == 0
     found = document(project)
     assert len(found["differences"]) == 10
-    gates = ledger(project)
-    assert gates[0].differences == tuple(found["differences"][: gates[0].pairs])
-    assert {(gate.workload, gate.threshold_pct) for gate in gates} == {("toy", 90.0)}
     printed = capsys.readouterr().out
     assert "flamegate.toml::toy on " in printed
     assert "10 of the same code" in printed
     assert "noise      sd " in printed
     for seconds in (15, 30, round(COMPARE_BUDGET_S), 120, 300):
         assert f"{seconds} s" in printed
-    assert f"of {len(gates)} A/A gates raised an alarm" in printed
     assert not (project.artifacts / "latest").exists()
     assert "!calibration/" in (project.artifacts / ".gitignore").read_text().splitlines()
-    # Again: the file is replaced, the ledger grows. A bad declaration does not block it.
+    # Again: the file is replaced. A bad declaration does not block it.
     assert main(QUICK) == 2
     assert "E_UNKNOWN_KEY: " in capsys.readouterr().err
     assert document(project)["differences"] != found["differences"]
-    assert ledger(project)[: len(gates)] == gates
-    assert len(ledger(project)) > len(gates)
     world.started.clear()
     assert main((*QUICK, "other")) == 2
     assert world.started == []
@@ -71,7 +58,6 @@ def test_a_threshold_that_no_machine_holds_is_an_error_after_the_calibration(
     error = capsys.readouterr().err
     assert "E_THRESHOLD_TOO_SMALL: This machine cannot hold toy to " in error
     assert document(project)["workload"] == "toy"
-    assert ledger(project)
 
 
 def test_a_workload_that_cannot_be_calibrated_leaves_nothing(

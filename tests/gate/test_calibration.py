@@ -159,36 +159,6 @@ def test_a_loud_machine_and_too_few_pairs_hold_nothing() -> None:
         )
 
 
-# --- gates of unchanged code ---------------------------------------------------------------
-
-
-def noise(sd: float, count: int) -> list[float]:
-    random = Random(4)
-    return [random.gauss(0.0, sd) for _ in range(count)]
-
-
-def test_no_pair_is_in_two_gates_and_none_is_left_out_between_them() -> None:
-    values = noise(0.005, 43)
-    gates = calibration.split_into_gates(values, 5.0, PLAN)
-    assert [each.decision for each in gates] == ["pass"] * 12
-    joined = [value for gate in gates for value in gate.differences]
-    assert joined == values[:42]  # one is too few for an analysis
-    assert calibration.split_into_gates([], 5.0, PLAN) == ()
-    # A slow gate takes what it needs, and the last ends with the pairs.
-    gates = calibration.split_into_gates(noise(0.3, 40), 1.0, PLAN)
-    assert [len(each.differences) for each in gates] == [28, 12]
-    assert gates[-1].decision == "inconclusive"
-    (gate,) = calibration.split_into_gates([0.2, 0.201, 0.199, 0.2, 0.2005], 5.0, PLAN)
-    assert gate.decision == "regressed"
-    assert -18.3 < gate.change_pct < -18.0
-
-
-def test_alarms_in_words() -> None:
-    words = "0 of 312 A/A gates raised an alarm: ≤ 1.0 % (95 % confidence)"
-    assert calibration.describe_alarms(Count(0, 312)) == words
-    assert calibration.describe_alarms(Count(0, 0)) == "no A/A gate is in the ledger yet"
-
-
 # --- without a calibration -----------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_flamegate.core import locks
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine
 from tests.receipt import operations
 
 KINDS = ("count", "publish", "jobs")
@@ -45,7 +45,7 @@ def write(kind: str, place: Path, tag: str, times: int) -> None:
             artifacts.require_writable("machine")
             artifacts.publish_run("toy", files)
             artifacts.accept_baseline("machine", "toy", files)
-            artifacts.append_ledger({"tag": text, "filling": "x" * 300})
+            artifacts.append_run(RunLine(text, "pass", ("x" * 300,), accepted=True))
 
 
 def start(
@@ -92,7 +92,7 @@ def _inspect(kind: str, artifacts: ArtifactStore, writers: int, times: int) -> t
     accepted = artifacts.baseline_directory("machine", "toy")
     corrupt += operations.find_record_fault(accepted) is not None
     # Two writers at once may leave an empty line, which readers skip.
-    lines = filter(None, artifacts.ledger_path.read_bytes().splitlines())
-    tags = [json.loads(line)["tag"] for line in lines]
+    lines = filter(None, artifacts.runs_path.read_bytes().splitlines())
+    tags = [json.loads(line)["workload"] for line in lines]
     expected = {f"w{number}-{index}" for number in range(writers) for index in range(times)}
     return len(expected - set(tags)), corrupt + len(tags) - len(set(tags))

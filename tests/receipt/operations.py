@@ -125,7 +125,7 @@ def _view_baseline(artifacts: ArtifactStore) -> View:
 
 
 def _view_runs(artifacts: ArtifactStore) -> View:
-    return [line.nonce for line in read_runs(artifacts.runs_path)[0]]
+    return [line.nonce for line in read_runs(artifacts.runs_path)]
 
 
 def _view_calibration(artifacts: ArtifactStore) -> View:

@@ -107,7 +107,6 @@ WRITES: dict[str, Callable[[ArtifactStore], object]] = {
     "accept": lambda artifacts: artifacts.accept_baseline("m", "w", {"receipt.json": b"{}"}),
     "calibrate": lambda artifacts: artifacts.write_calibration("m", "w", b"{}"),
     "record": lambda artifacts: artifacts.append_run(RUN),
-    "enter": lambda artifacts: artifacts.append_ledger({"workload": "w"}),
     "remove": lambda artifacts: artifacts.remove_baseline(artifacts.baseline_directory("m", "w")),
     "probe": lambda artifacts: artifacts.require_writable("m"),
     "sweep": lambda artifacts: artifacts.sweep(),
@@ -117,7 +116,6 @@ PLACES = {
     "accept": ("", "baselines", "baselines/m", "baselines/m/w"),
     "calibrate": ("", "calibration", "calibration/m", "calibration/m/w.json"),
     "record": ("", "history", "history/runs.jsonl"),
-    "enter": ("", "history", "history/ledger.jsonl"),
     "remove": ("", "baselines", "baselines/m", "baselines/m/w"),
     "probe": ("", "latest", "baselines", "baselines/m"),
     "sweep": ("", "latest", "history", "imported", "baselines", "baselines/m", "calibration/m"),
@@ -143,7 +141,7 @@ def test_no_link_is_followed(tmp_path: Path, write: str, place: str, dangling: b
     assert snapshot(outside) == before
 
 
-@pytest.mark.parametrize("write", ["publish", "accept", "calibrate", "record", "enter"])
+@pytest.mark.parametrize("write", ["publish", "accept", "calibrate", "record"])
 def test_without_a_link_it_is_written(tmp_path: Path, write: str) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")  # a directory above may be a link
