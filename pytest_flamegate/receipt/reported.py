@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from pytest_flamegate.core.text import find_hidden_character
+from pytest_flamegate.core.text import NAME_BYTES, find_hidden_character
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.policies import Policy
@@ -17,7 +17,6 @@ PREFIX = "engine_"
 MIN_REPORTS = 3
 """A median of fewer reports says nothing."""
 MAX_KERNELS = 64
-_NAME_BYTES = 128
 
 _MORE: Direction = "higher_is_better"
 _LESS: Direction = "lower_is_better"
@@ -147,7 +146,7 @@ def engine_kernels(runs: Iterable[Run], seen: Collection[str]) -> tuple[KernelSi
         if count
         and name not in seen
         and find_hidden_character(name) is None
-        and len(name.encode("utf-8", "replace")) <= _NAME_BYTES
+        and len(name.encode("utf-8", "replace")) <= NAME_BYTES
     )[:MAX_KERNELS]
 
 

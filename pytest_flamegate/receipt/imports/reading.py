@@ -263,8 +263,6 @@ _TEST_SETTINGS = (
     *("model_n_params", "n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "n_gpu_layers"),
     *("split_mode", "flash_attn", "no_kv_offload", "n_prompt", "n_gen", "n_depth", "test_time"),
 )
-_AGREEMENT = 1e-3
-"""Rates are written with six digits, times to the nanosecond."""
 
 
 def _read_rows(data: bytes, form: ImportFormat) -> list[Mapping[str, object]]:
@@ -311,32 +309,16 @@ def _name_test(test: Mapping[str, object]) -> str:
 def _read_test(test: Mapping[str, object], name: str) -> imported.Imported:
     prompt, generated = _count(test, "n_prompt"), _count(test, "n_gen")
     figure = _BOTH if prompt and generated else _PROMPT if prompt else _GENERATION
-    rates = _repetitions(test)
+    repetitions = test.get("samples_ts")
     # Of one repetition the tool writes a spread of 0.
     stddev = None if test.get("stddev_ts") == 0 else test.get("stddev_ts")
-    samples = None if rates is None else len(rates)
+    samples = len(repetitions) if isinstance(repetitions, list) else None
     found = [*_read_figure(figure, "mean", test.get("avg_ts"), "avg_ts", samples, stddev)]
     number, commit = test.get("build_number"), values.first_text(test, ["build_commit"])
     version = f"b{number} {commit}".strip() if type(number) is int else commit
     model = values.first_text(test, ["model_type"])
     settings = values.read_settings(test, _TEST_SETTINGS)
     return _make_result(LLAMA_BENCH.tool, name, version, model, settings, found)
-
-
-def _repetitions(test: Mapping[str, object]) -> list[float] | None:
-    """Return the rate of each repetition, if stated; ReceiptError if their mean is another."""
-    listed, mean = test.get("samples_ts"), values.read_number(test.get("avg_ts"), "avg_ts")
-    if listed is None:
-        return None
-    if not isinstance(listed, list) or not listed:
-        raise values.malformed_error("samples_ts must be a list of rates")
-    rates = [values.read_number(each, "samples_ts") or 0.0 for each in listed]
-    computed = math.fsum(rates) / len(rates)
-    if mean is not None and not math.isclose(mean, computed, rel_tol=_AGREEMENT):
-        raise values.malformed_error(
-            f"avg_ts is {mean:.6g}, but the mean of samples_ts is {computed:.6g}"
-        )
-    return rates
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("formats.toml").read_text("utf-8"))

@@ -6,7 +6,7 @@ The kernel policy gives the meaning of names.
 from collections import Counter
 from collections.abc import Iterator
 
-from pytest_flamegate.core.text import find_hidden_character, quote
+from pytest_flamegate.core.text import NAME_BYTES, find_hidden_character, quote
 from pytest_flamegate.observe.gpu import ObservedDevices
 from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, Submission, number, table
 from pytest_flamegate.receipt.types import Grade
@@ -16,15 +16,13 @@ NOTICES: Rulebook[Claim] = Rulebook()
 CHECKS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 
-MAX_KERNEL_BYTES = 128
 
-
-@RULES.rule("E_KERNELS", f"A kernel name has at most {MAX_KERNEL_BYTES} bytes of UTF-8.")
+@RULES.rule("E_KERNELS", f"A kernel name has at most {NAME_BYTES} bytes of UTF-8.")
 def _check_name_length(claim: Claim) -> Iterator[str]:
     for kernel in claim.kernels:
         size = len(kernel.encode("utf-8"))
-        if size > MAX_KERNEL_BYTES:
-            yield f"The kernel {quote(kernel)} has {size} bytes; {MAX_KERNEL_BYTES} are allowed."
+        if size > NAME_BYTES:
+            yield f"The kernel {quote(kernel)} has {size} bytes; {NAME_BYTES} are allowed."
 
 
 @RULES.rule(
