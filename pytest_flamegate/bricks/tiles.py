@@ -24,16 +24,7 @@ if TYPE_CHECKING:
 
 TileLevel = Literal["macro", "midi", "micro"]
 LEVELS: tuple[TileLevel, ...] = get_args(TileLevel)
-# Tiles without operations or bytes are bricks of their own: a sum over tiles some of which lack
-# them is no amount that a rate can be computed from.
-_BRICKS = {
-    (level, has_flops, has_bytes): f"tile/{level}"
-    + (" without flops" if not has_flops else "")
-    + (" without bytes" if not has_bytes else "")
-    for level in LEVELS
-    for has_flops in (True, False)
-    for has_bytes in (True, False)
-}
+_LACKS = {"flops": " without flops", "bytes": " without bytes"}
 
 
 def tile(
@@ -52,14 +43,16 @@ def tile(
     """
     if marks._on is None:
         return marks.OFF
-    name = _BRICKS.get((level, flops is not None, bytes is not None))
-    if name is None:
+    if level not in LEVELS:
         raise UsageError(
             "E_BRICK_ARGUMENT",
             f"There is no tile level {level!r}.",
             f"Pass one of {', '.join(LEVELS)}.",
         )
-    return brick(name, flops=flops or 0, bytes=bytes or 0)
+    # Tiles that lack an amount are bricks of their own: no rate can be computed from their sum.
+    amounts = {"flops": flops, "bytes": bytes}
+    lacking = "".join(words for amount, words in _LACKS.items() if amounts[amount] is None)
+    return brick(f"tile/{level}{lacking}", flops=flops or 0, bytes=bytes or 0)
 
 
 @dataclass(frozen=True, slots=True)

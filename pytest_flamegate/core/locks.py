@@ -48,13 +48,6 @@ def machine_lock(
         path = Path(tempfile.gettempdir(), f"flamegate-{os.getuid()}.lock")
         with write_errors(path):
             descriptor = _hold(path, _open_own, timeout_s)
-    with _held(descriptor):
-        yield
-
-
-@contextmanager
-def _held(descriptor: int) -> Iterator[None]:
-    """Name this process in the locked file, and close it after the block."""
     try:
         # The id is only shown in a message; a full disk must not stop the run.
         with suppress(OSError):

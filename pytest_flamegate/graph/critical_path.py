@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.graph.graph import Edge, ExecutionGraph, Layer, get_node_name
+from pytest_flamegate.graph.graph import ExecutionGraph, Layer, get_node_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def find_critical_path(graph: ExecutionGraph) -> CriticalPath:
     """Return the critical path, from real starts, ends and order.
 
     Takes linear time in nodes and edges, except for sorting the nodes within each node. Raises
-    ``UndecidedError`` ``E_GRAPH_ORDER`` if times contradict the edges.
+    ``UndecidedError`` ``E_GRAPH_ORDER`` if times contradict the nesting.
     """
     times = [
         (node.start_ns, node.end_ns)
@@ -110,7 +110,7 @@ class Segments:
 
     ``node``, ``length_ns`` and ``waits_for`` have an entry for each segment, ``first`` and
     ``last`` hold the first and the last segment of each node. Raises ``UndecidedError``
-    ``E_GRAPH_ORDER`` if times contradict nesting or edges.
+    ``E_GRAPH_ORDER`` if times contradict the nesting.
     """
 
     def __init__(self, graph: ExecutionGraph) -> None:
@@ -124,15 +124,16 @@ class Segments:
         timed = [None if isinstance(node, Layer) else node for node in graph.nodes]
         self._starts = [None if node is None else node.start_ns for node in timed]
         self._ends = [None if node is None else node.end_ns for node in timed]
-        self._set_spans()
+        self._set_span_ends()
         timed_within = self._group_timed()
         for number in reversed(self._order):
             start, end = self._starts[number], self._ends[number]
             if start is not None and end is not None:
                 self._cut(number, start, end, timed_within[number])
             self._link_untimed(number)
-        for edge in graph.edges:
-            self._link_edge(edge)
+        for earlier, later, kind in graph.edges:
+            if kind == "Sequence":
+                self.waits_for[self.first[later]].append(self.last[earlier])
 
     def _add(self, node: int) -> int:
         """Add a segment of ``node`` with no length yet, and return its number."""
@@ -141,28 +142,13 @@ class Segments:
         self.waits_for.append([])
         return len(self.node) - 1
 
-    def _link_edge(self, edge: Edge) -> None:
-        earlier, later, kind = edge
-        if kind != "Sequence" and self._graph.is_nesting(edge):
-            return
-        ended, began = self._span_ends[earlier], self._span_starts[later]
-        if ended is not None and began is not None and began < ended:
-            problem = f"waits for {self._name(earlier)} ({kind}) and began before that ended"
-            raise self._order_error(later, problem)
-        self.waits_for[self.first[later]].append(self.last[earlier])
-
-    def _set_spans(self) -> None:
-        """Find when each node started and ended; if it has no times, from the nodes within."""
-        starts, ends = [*self._starts], [*self._ends]
+    def _set_span_ends(self) -> None:
+        """Find when each node ended; if it has no times, from the nodes within."""
+        self._span_ends = [*self._ends]
         for number in reversed(self._order):
-            parent = self._graph.parents[number]
-            start, end = starts[number], ends[number]
-            if parent is None or self._starts[parent] is not None or start is None or end is None:
-                continue
-            known_start, known_end = starts[parent], ends[parent]
-            starts[parent] = start if known_start is None else min(start, known_start)
-            ends[parent] = end if known_end is None else max(end, known_end)
-        self._span_starts, self._span_ends = starts, ends
+            parent, end = self._graph.parents[number], self._span_ends[number]
+            if parent is not None and self._ends[parent] is None and end is not None:
+                self._span_ends[parent] = max(end, self._span_ends[parent] or 0)
 
     def _group_timed(self) -> list[list[int]]:
         """Return, for each node with times, the nearest nodes with times within it."""
@@ -253,6 +239,6 @@ class Segments:
     def _order_error(self, number: int, problem: str) -> UndecidedError:
         return UndecidedError(
             "E_GRAPH_ORDER",
-            f"The graph's times contradict its edges: {self._name(number)} {problem}.",
-            "Take the times of all nodes from one clock, or remove the edge.",
+            f"The graph's times contradict its nesting: {self._name(number)} {problem}.",
+            "Take the times of all calls from one clock.",
         )

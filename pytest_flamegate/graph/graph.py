@@ -62,9 +62,8 @@ Node = Layer | Brick | Kernel | Transfer
 class Edge(NamedTuple):
     """An edge between two nodes, by their numbers.
 
-    The target of ``Contains``, ``Calls`` and ``Launches`` is nested in the source. ``Sequence``:
-    the source ended before the target began. ``Transfer`` leads from the node that starts a copy
-    to the copy, or from a copy to the node that uses its data.
+    ``Sequence``: the source ended before the target began. By any other kind the target is nested
+    in the source; by ``Transfer`` it is a copy.
     """
 
     source: int
@@ -79,16 +78,11 @@ def get_node_name(node: Node) -> str:
     return node.direction if isinstance(node, Transfer) else node.name
 
 
-_NESTING = frozenset({"Contains", "Calls", "Launches"})
-
-
 class ExecutionGraph:
     """Nodes, numbered by their index in ``nodes``, and edges between them.
 
-    A node is nested in at most one other, its parent: the source of its ``Contains``, ``Calls``
-    or ``Launches`` edge, or for a copy without one, of its first ``Transfer`` edge. ``children``
-    holds, for each node, the numbers of the nodes nested in it, in the order of edges; ``parents``
-    the number of the node that it is nested in, None for a root.
+    A node is nested in at most one other: ``parents`` holds its number for each node, None for a
+    root, and ``children`` the numbers of the nodes within each node, in the order of edges.
     """
 
     def __init__(self) -> None:
@@ -106,17 +100,10 @@ class ExecutionGraph:
 
     def add_edge(self, source: int, target: int, kind: EdgeKind) -> None:
         """Add an edge from one node to another, by their numbers."""
-        is_copied = kind == "Transfer" and isinstance(self.nodes[target], Transfer)
-        if kind in _NESTING or (is_copied and self.parents[target] is None):
+        if kind != "Sequence":
             self.parents[target] = source
             self.children[source].append(target)
         self.edges.append(Edge(source, target, kind))
-
-    def is_nesting(self, edge: Edge) -> bool:
-        """Whether the target of ``edge`` is nested in its source."""
-        return edge.kind in _NESTING or (
-            edge.kind == "Transfer" and self.parents[edge.target] == edge.source
-        )
 
     def sort_as_tree(self) -> list[int]:
         """Return all numbers in the order of a drawn tree: each node before those nested in it."""

@@ -5,12 +5,8 @@ of the read bandwidth. All figures are derived from the evidence and from a band
 measured before; they are shown and never gated. An input that is not known is left out, never 0.
 """
 
-import math
-
 from pytest_flamegate.observe.machine import Bandwidth, find_instruction_set
 from pytest_flamegate.receipt.types import Evidence
-
-_MAX_BYTES = 1 << 62
 
 
 def describe_roofline(
@@ -22,7 +18,9 @@ def describe_roofline(
     memory of its host. ``peak_flops`` is the machine's peak, in operations per second.
     """
     # Facts of the engine come first: it may read other bytes than its file has.
-    weights = _parse_fact(evidence, "weights_bytes_per_token") or _count_file_bytes(evidence)
+    weights = _parse_fact(evidence, "weights_bytes_per_token")
+    if weights is None and isinstance(of_file := evidence.model.get("bytes_per_token"), int):
+        weights = of_file or None
     kv_bytes, rate = _compute_kv_bytes(evidence), _find_decode_rate(evidence)
     if weights is None and rate is None:
         return ""
@@ -87,12 +85,6 @@ def _format_bytes(count: float) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
 
 
-def _count_file_bytes(evidence: Evidence) -> int | None:
-    """Return the bytes per token of the model file."""
-    count = evidence.model.get("bytes_per_token")
-    return count if isinstance(count, int) and 0 < count < _MAX_BYTES else None
-
-
 def _find_decode_rate(evidence: Evidence) -> float | None:
     """Return the measured tokens per second after the first token."""
     rates = {
@@ -101,8 +93,8 @@ def _find_decode_rate(evidence: Evidence) -> float | None:
         if metric.provenance == "measured"
         and (metric.name != "tokens_per_second" or metric.formula == "decode-tokens/decode-time")
     }
-    rate = rates.get("decode_tokens_per_second", rates.get("tokens_per_second"))
-    return rate if rate is not None and math.isfinite(rate) and rate > 0 else None
+    rate = rates.get("decode_tokens_per_second", rates.get("tokens_per_second", 0.0))
+    return rate if rate > 0 else None
 
 
 def _compute_kv_bytes(evidence: Evidence) -> float | None:

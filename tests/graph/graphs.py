@@ -41,7 +41,7 @@ def every_kind() -> ExecutionGraph:
         Brick("Sampling", 230_000, 240_000),
     ]
     nested = [(4, 0, "Contains"), (0, 1, "Contains"), (1, 2, "Launches"), (2, 3, "Transfer")]
-    waits = [(4, 5, "Launches"), (4, 6, "Calls"), (1, 6, "Sequence"), (3, 6, "Transfer")]
+    waits = [(4, 5, "Launches"), (4, 6, "Calls"), (1, 6, "Sequence"), (3, 6, "Sequence")]
     return graph_with(nodes, [*nested, *waits])
 
 

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, Layer, Transfer, to_document
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, Layer, to_document
 from pytest_flamegate.graph.text import draw_dot, draw_tree, format_node, summarize_token
 from tests.graph.graphs import call, every_kind, graph_with
 from tests.tools import require
@@ -72,13 +72,6 @@ def test_document_of_every_kind_leaves_defaults_out() -> None:
     shape = {"grid": (32, 1, 1), "block": (256, 1, 1), "shared_memory_bytes": 4096}
     assert document["nodes"][2] == {"kind": "Kernel", "name": "batched_gemv", **shape}
     assert document["edges"][0] == (4, 0, "Contains")
-
-
-def test_copy_is_nested_in_its_first_starter() -> None:
-    nodes = [Kernel("k"), Transfer("D2H", 64), Brick("uses"), Brick("starts")]
-    graph = graph_with(nodes, [(0, 1, "Transfer"), (1, 2, "Transfer"), (3, 1, "Transfer")])
-    assert graph.parents == [None, 0, None, None]
-    assert graph.children[0] == [1]
 
 
 def test_deep_tree_counts_what_it_leaves_out() -> None:
