@@ -309,8 +309,6 @@ def write_cached(file: str, line: re.Pattern[str], key: str, value: str) -> None
         return
     with suppress(OSError, ValueError):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _is_private(directory):
-            return
         lines = _read_cache(directory / file, line)
         lines.pop(key, None)
         lines[key] = value
@@ -333,22 +331,13 @@ def _cache_directory() -> Path | None:
 
 
 def _read_cache(path: Path, line: re.Pattern[str]) -> dict[str, str]:
-    """Return keys and values of the file in their order; empty if other users may write to it."""
+    """Return keys and values of the file in their order; empty if it cannot be read."""
     try:
-        if not _is_private(path.parent) or not _is_private(path):
-            return {}
         text = read_bounded(path, _MAX_CACHE_BYTES).decode("ascii", "replace")
     except (OSError, ValueError, FlamegateError):
         return {}
     matches = map(line.fullmatch, text.split("\n"))
     return {match[1]: match[2] for match in matches if match}
-
-
-def _is_private(path: Path) -> bool:
-    """Whether only this user may write to ``path``, which is no link."""
-    status = path.lstat()
-    is_shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or stat.S_ISLNK(status.st_mode)
-    return status.st_uid == os.geteuid() and not is_shared
 
 
 def relative(path: Path, root: Path) -> str:

@@ -168,12 +168,7 @@ def find_tree(leader: int, marker: str) -> set[int]:
 
     Reads a few files instead of the whole of ``/proc``: it is called before and after each command.
     """
-    needle = f"{MARKER}={marker}".encode("ascii")
-    orphans = {
-        pid
-        for pid in _read_children(os.getpid())
-        if _session(pid) == leader or needle in read_proc(pid, "environ").split(b"\0")
-    }
+    orphans = {pid for pid in _read_children(os.getpid()) if _is_member(pid, leader, marker)}
     found, fresh = {leader}, {leader, *orphans}
     while fresh:
         found |= fresh
@@ -194,13 +189,12 @@ def _read_children(pid: int) -> set[int]:
 def find_members(session: int, marker: str) -> set[int]:
     """Return the processes of ``session`` and those whose environment carries ``marker``."""
     me = os.getpid()
+    return {pid for pid in _pids() if pid != me and _is_member(pid, session, marker)}
+
+
+def _is_member(pid: int, session: int, marker: str) -> bool:
     needle = f"{MARKER}={marker}".encode("ascii")
-    return {
-        pid
-        for pid in _pids()
-        if pid != me
-        and (_session(pid) == session or needle in read_proc(pid, "environ").split(b"\0"))
-    }
+    return _session(pid) == session or needle in read_proc(pid, "environ").split(b"\0")
 
 
 def find_children() -> dict[int, int | None]:
