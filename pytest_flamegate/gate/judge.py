@@ -94,13 +94,12 @@ class StoredBaseline:
 class PairedBase:
     """The base of a comparison in pairs.
 
-    ``analyses`` is the plan that was made before measuring; ``ended`` says that no more pairs will
-    come. ``rates`` are the error rates by a calibration, None without one.
+    ``analyses`` is the plan that was made before measuring. ``rates`` are the error rates by a
+    calibration, None without one.
     """
 
     evidence: Evidence
     analyses: tuple[int, ...] = FIRST_ANALYSES
-    ended: bool = True
     rates: ReportedRates | None = None
 
 
@@ -321,7 +320,7 @@ def _judge_paired_rate(
     drop_pct = policy.thresholds.tokens_per_second_pct
     differences = pair_differences(base.evidence, head)
     count = len(differences)
-    analysis = last_analysis(base.evidence, head, drop_pct, base.analyses, ended=base.ended)
+    analysis = last_analysis(base.evidence, head, drop_pct, base.analyses, ended=True)
     if count > 1 and len({pair.quiet for pair in differences}) == 1:
         raise repeated_samples(f"All {count} pairs differ by exactly the same.")
     if analysis is None:
@@ -345,7 +344,7 @@ def _judge_paired_rate(
         verdict,
         rate_change_pct(analysis.estimate.mean_diff),
         drop_pct,
-        helps=verdict.decision == "inconclusive" and not base.ended,
+        helps=False,
     )
     if disagreement := find_disagreement(analysed, verdict, rates, head):
         verdict = replace(verdict, decision="inconclusive")

@@ -53,8 +53,6 @@ def instruction_signals(baseline: Evidence, current: Evidence) -> tuple[Signal, 
     reasons: tuple[Reason, ...] = ()
     if old is not None:
         change_pct = 100.0 * (new / old - 1.0)
-        if not math.isfinite(change_pct):
-            raise impossible_figure(change_pct, f"change from {old:g} to {new:g} instructions")
         change = f"{abs(change_pct):.2f} % {'more' if change_pct > 0.0 else 'fewer'}"
         if abs(change_pct) < _SHOWN_PCT / 2:
             change = f"unchanged to {_SHOWN_PCT:g} %"

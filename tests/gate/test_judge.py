@@ -204,7 +204,6 @@ def test_a_baseline_that_is_newer_than_the_run_is_not_comparable() -> None:
 
 
 ZERO = Interval(0, 0, 0)
-NAN = Interval(math.nan, 1, 0)  # type: ignore[arg-type]
 
 
 def spoiled(interval: Interval, made: Evidence) -> Evidence:
@@ -220,7 +219,7 @@ IMPOSSIBLE = evidence(profile=[{}, {}, {"gemv": 2000}])
 @pytest.mark.parametrize(
     ("old", "new", "code"),
     [
-        (spoiled(NAN, baseline()), evidence(), "E_IMPOSSIBLE_FIGURE"),
+        (spoiled(ZERO, baseline()), evidence(), "E_IMPOSSIBLE_FIGURE"),
         (baseline(), replace(evidence(), runs=CONSTANT), "E_REPEATED_SAMPLES"),
         (baseline(QUIET[:2]), evidence(), "E_FEW_PROCESSES"),
         (baseline(profile=PROFILE), IMPOSSIBLE, "E_IMPOSSIBLE_FIGURE"),
@@ -266,12 +265,11 @@ def test_the_verdict_follows_the_pairs(shift: float, verdict: str, code: str) ->
     assert found.signals[0].change_pct == pytest.approx(100 * math.expm1(-shift), abs=0.5)
 
 
-def test_undecided_pairs_are_helped_by_more_until_they_end() -> None:
+def test_undecided_pairs_are_not_helped_once_they_have_ended() -> None:
     noisy = [0.2 * (-1) ** i for i in range(6)]
     noisy[0] += 0.01
-    ended, going_on = (judge_paired(*sides(noisy), ended=ended) for ended in (True, False))
+    ended = judge_paired(*sides(noisy))
     assert (ended.verdict, ended.helped_by, ended.pairs) == ("inconclusive", (), 6)
-    assert (going_on.verdict, going_on.helped_by, going_on.pairs) == ("inconclusive", ("timed",), 5)
     few = judge_paired(*sides(shifted(0.0, 2)))
     assert (few.verdict, codes(few)[0]) == ("inconclusive", "E_FEW_PAIRS")
     assert few.reasons[0].message.startswith("2 pair(s) were measured; the first analysis needs 3.")
@@ -428,8 +426,6 @@ def test_an_impossible_count_is_an_error(bad: float) -> None:
     for counts in ((bad, 1.0), (1.0, bad)):
         with undecided("E_IMPOSSIBLE_FIGURE: The number of instructions per token is "):
             compare_counts(*counts)
-    with undecided("E_IMPOSSIBLE_FIGURE: The change from 1e-308 to 1e+308 instructions is inf."):
-        compare_counts(1e-308, 1e308)
 
 
 # --- notes ---------------------------------------------------------------------------------
