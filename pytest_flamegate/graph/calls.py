@@ -35,7 +35,8 @@ def build_graph(calls: Sequence[BrickCall]) -> ExecutionGraph:
 
     Raises:
         UndecidedError: ``E_NO_BRICKS`` if there is no call; ``E_BRICK_CALLS`` if a parent does
-            not exist, or a call runs within itself or ends before it starts.
+            not exist, or a call runs within itself, ends before it starts, or starts
+            before the call around it.
     """
     if not calls:
         raise UndecidedError(
@@ -73,6 +74,8 @@ def _group_by_parent(calls: Sequence[BrickCall]) -> dict[int | None, list[int]]:
             raise _calls_error(f"{name!a} runs within call {call.parent} of {len(calls):,}")
         if call.end_ns < call.start_ns:
             raise _calls_error(f"{call.name[:80]!a} ends before it starts")
+        if call.parent is not None and call.start_ns < calls[call.parent].start_ns:
+            raise _calls_error(f"{call.name[:80]!a} starts before the call around it")
         groups[call.parent].append(index)
     for group in groups.values():
         group.sort(key=lambda index: (calls[index].start_ns, calls[index].end_ns))

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
-from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.graph.graph import ExecutionGraph, Layer, get_node_name
 
 
@@ -46,8 +45,7 @@ class CriticalPath:
 def find_critical_path(graph: ExecutionGraph) -> CriticalPath:
     """Return the critical path, from real starts, ends and order.
 
-    Takes linear time in nodes and edges, except for sorting the nodes within each node. Raises
-    ``UndecidedError`` ``E_GRAPH_ORDER`` if times contradict the nesting.
+    Takes linear time in nodes and edges, except for sorting the nodes within each node.
     """
     times = [
         (node.start_ns, node.end_ns)
@@ -109,8 +107,7 @@ class Segments:
     """The segments of a graph's nodes, linked by nesting and by edges.
 
     ``node``, ``length_ns`` and ``waits_for`` have an entry for each segment, ``first`` and
-    ``last`` hold the first and the last segment of each node. Raises ``UndecidedError``
-    ``E_GRAPH_ORDER`` if times contradict the nesting.
+    ``last`` hold the first and the last segment of each node.
     """
 
     def __init__(self, graph: ExecutionGraph) -> None:
@@ -172,7 +169,7 @@ class Segments:
         lengths, waits_for, last = self.length_ns, self.waits_for, self.last
         segment, running, now, is_awaited = self.first[outer], 0, start, False
         started_after: dict[int, int] = {}
-        for at, event, number in self._sort_events(outer, start, end, within):
+        for at, event, number in self._sort_events(outer, end, within):
             if at > now and not running:
                 if is_awaited:
                     # Nodes wait for the segment at its present length.
@@ -195,7 +192,7 @@ class Segments:
         last[outer] = segment
 
     def _sort_events(
-        self, outer: int, began: int, ended: int, within: Sequence[int]
+        self, outer: int, ended: int, within: Sequence[int]
     ) -> list[tuple[int, int, int]]:
         """Return time, event and node of all that happens within ``outer``; its own end is last."""
         events: list[tuple[int, int, int]] = []
@@ -203,9 +200,6 @@ class Segments:
             start, end = self._starts[number], self._ends[number]
             assert start is not None
             assert end is not None
-            if start < began:
-                problem = f"is nested in {self._name(outer)} and began before it"
-                raise self._order_error(number, problem)
             if end > ended:
                 events.append((min(start, ended), _OUTLIVES, number))
             elif start == end:
@@ -232,13 +226,3 @@ class Segments:
             ended = self._span_ends[number]
             if ended is None or limit is None or ended <= limit:
                 waits_for[following].append(last[number])
-
-    def _name(self, number: int) -> str:
-        return ascii(get_node_name(self._graph.nodes[number])[:80])
-
-    def _order_error(self, number: int, problem: str) -> UndecidedError:
-        return UndecidedError(
-            "E_GRAPH_ORDER",
-            f"The graph's times contradict its nesting: {self._name(number)} {problem}.",
-            "Take the times of all calls from one clock.",
-        )

@@ -92,6 +92,7 @@ def test_kernel_and_launch_are_parsed(text: str, kernel: Kernel) -> None:
         ([call("a", 0, 1, parent=5)], "E_BRICK_CALLS"),
         ([call("a", 0, 1, parent=-1)], "E_BRICK_CALLS"),
         ([call("a", 5, 4)], "E_BRICK_CALLS"),
+        ([call("a", 5, 9), call("b", 4, 6, parent=0)], "E_BRICK_CALLS"),
         ([call("a", 0, 1), call("b", 0, 1, parent=2), call("c", 0, 1, parent=1)], "E_BRICK_CALLS"),
     ],
 )

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by_name
 from pytest_flamegate.graph.graph import Brick, Kernel, Layer
@@ -68,12 +67,6 @@ def test_every_kind_of_edge_is_waited_for() -> None:
     assert path.wall_ns == 240_000
     # The other chain is the brick, its kernel's copy and then the sampling: 200 + 20 + 10 µs.
     assert path.slack_ns == (9_000, 9_000, 9_000, 9_000, 0, 0, 9_000)
-
-
-def test_times_that_contradict_the_nesting_raise() -> None:
-    nodes = [Brick("outer", 5, 9), Brick("late", 4, 6)]
-    with pytest.raises(UndecidedError, match=r"E_GRAPH_ORDER.*'late'"):
-        find_critical_path(graph_with(nodes, [(0, 1, "Calls")]))
 
 
 @settings(max_examples=60)
