@@ -2,6 +2,9 @@
 
 import base64
 import json
+import random
+from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.receipt import Grade, Verification, sign, verify_receipt
 from pytest_flamegate.receipt.sources import ATTESTATION_NAME
 from tests.made import bundle
@@ -26,6 +30,7 @@ from tests.receipt.attestations import (
     statement_document,
     with_signatures,
 )
+from tests.receipt.test_fuzz import change_bytes, find_tokens, mutate
 
 NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
 A, B, C = (each.public.pem for each in (ALICE, BOB, CAROL))
@@ -243,3 +248,42 @@ def test_base64_has_one_form(text: str) -> None:
     for changes in ({"payload": text}, {"signatures": [{"sig": text}]}):
         with pytest.raises(ReceiptError, match="E_SIGNATURE_ENVELOPE"):
             sign.read_envelope(json.dumps({**good, **changes}).encode())
+
+
+ENVELOPES = (SIGNED, envelope_of(STATEMENT, ALICE, BOB), *(each for each, _ in FORGED.values()))
+SMALL = [find_tokens(each) for each in ENVELOPES if len(each) < 100_000]
+PEMS = (A, ALICE.pem(None), ALICE.pem(b"secret"))
+
+
+def answers(seed: int, count: int) -> Iterator[str]:
+    """Yield the code of the answer to each of ``count`` mutations, or ``good``."""
+    rng = random.Random(seed)
+    for number in range(count):
+        trusted, envelope = (A,), SIGNED
+        if number % 3 == 0:
+            envelope = mutate(rng, rng.choice(SMALL), SMALL)
+        elif number % 3 == 1:  # signed, so that the statement is read
+            envelope = envelope_of(mutate(rng, find_tokens(STATEMENT), SMALL))
+        else:
+            trusted = (change_bytes(rng, rng.choice(PEMS)),)
+        found = sign.check_signature(envelope, trusted, FILES)
+        assert (found.signed_by is None) is bool(found.refusals)
+        for refusal in found.refusals:
+            assert refusal.message.isascii()
+            assert refusal.message.isprintable()
+            assert len(refusal.message) < 1000
+        if found.signed_by is not None:
+            read = sign.read_envelope(envelope)
+            assert any(ALICE.public.verify(each.sig, read.message) for each in read.signatures)
+            statement = decode_json(read.payload, sign.Statement)
+            assert sorted(statement.subjects) == sorted(sign.hash_files(FILES))
+        yield found.refusals[0].code if found.refusals else "good"
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"), [(0, 300), pytest.param(1, 20_000, marks=pytest.mark.nightly)]
+)
+def test_mutated_attestations_and_keys_get_an_answer(seed: int, count: int) -> None:
+    found = Counter(answers(seed, count))
+    expected = {"E_SIGNATURE_ENVELOPE", "E_SIGNATURE_UNTRUSTED", "E_SIGNATURE_SUBJECT", "E_BAD_KEY"}
+    assert expected <= found.keys() <= {"good", *expected}
