@@ -186,7 +186,7 @@ class Sides:
         """Measure pairs as a comparison does; return the estimate and whether a core was shared."""
         observers = PairObserver(self._observer(0), self._observer(1), self.rng)
         for each in (observers.base, observers.head):
-            each.warm_up(reference=False)
+            each.warm_up()
             each.waits |= alternate
         for _ in range(pairs):
             observers.pair()

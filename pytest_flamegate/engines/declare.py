@@ -109,14 +109,6 @@ def read_declarations(path: Path, below: Thresholds = DEFAULT_THRESHOLDS) -> Wor
     )
 
 
-def read_file(path: Path, below: Thresholds = DEFAULT_THRESHOLDS) -> tuple[Workload, ...]:
-    """Return the workloads declared in ``path``; any error in one of them is raised."""
-    found = read_declarations(path, below)
-    for invalid in found.invalid:
-        raise invalid.error
-    return found.workloads
-
-
 def from_table(name: str, table: Mapping[str, Any], path: Path) -> Workload:
     """Return the workload, or variant ``decode[i2s]``, that ``table`` declares; UsageError."""
     family, variant = split_variant_name(name)

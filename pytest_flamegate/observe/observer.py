@@ -92,7 +92,7 @@ class Observer:
         """All runs so far, in order."""
         return tuple(self._runs)
 
-    def warm_up(self, *, reference: bool = True) -> engine_process.ProcessTime:
+    def warm_up(self) -> engine_process.ProcessTime:
         """Run once unrecorded, because caches are cold; return how long a process takes."""
         began_s = time.monotonic()
         if not isinstance(self.plan, Lasting):
@@ -106,8 +106,6 @@ class Observer:
             tries = (served.warm_up(engine_process.WARM_TOKENS) for _ in range(3))
             self.waits = all(map(engine_process.mostly_waits, tries))
             start_s = time.monotonic() - began_s
-            if reference and isinstance(served, ServedProcess):
-                served.reference(1)
         return engine_process.ProcessTime(start_s, sequence_s, repeats=True)
 
     def run_timed(self, seconds: float) -> Run:

@@ -279,7 +279,7 @@ class _Pairs(_MeasuringLoop):
 def _warm_up(side: SideProcesses) -> ProcessTime:
     """Run once, unrecorded; an error of the base names its commit."""
     try:
-        return side.observer.warm_up(reference=False)
+        return side.observer.warm_up()
     except FlamegateError as error:
         if side.side.role == "head":
             raise

@@ -13,10 +13,10 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.engines import engine, gguf
 from pytest_flamegate.engines.base import Served
-from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL, WORKLOADS
 from tests.observe.workloads import assert_nothing_left, observer
 from tests.tools import require
+from tests.workload.declared import read_file
 
 
 def declare(prompt: str = "2+2=", max_tokens: int = 4, **given: Any) -> Workload:

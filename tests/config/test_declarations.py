@@ -9,6 +9,7 @@ from pytest_flamegate.config.thresholds import BrickBudget
 from pytest_flamegate.config.workload import Sampling, freeze, is_call_graph
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import declare
+from tests.workload.declared import read_file
 
 FULL = """\
 [workloads.decode-10tok]
@@ -33,7 +34,7 @@ def write(directory: Path, text: str, name: str = "flamegate.toml") -> Path:
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
-    (workload,) = declare.read_file(write(tmp_path, FULL))
+    (workload,) = read_file(write(tmp_path, FULL))
     assert workload.node_name == "flamegate.toml::decode-10tok"
     assert workload.command[0] == "target/release/bitnet"
     assert workload.build == ("cargo", "build", "--release")
@@ -51,7 +52,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 def test_keys_that_are_left_out_have_defaults_and_the_others_imply_the_engine(
     tmp_path: Path, extra: str, engine: str
 ) -> None:
-    (workload,) = declare.read_file(write(tmp_path, MINIMAL + extra))
+    (workload,) = read_file(write(tmp_path, MINIMAL + extra))
     assert (workload.timeout_s, workload.threads, workload.seed) == (120.0, 1, 42)
     assert workload.sampling == Sampling(None, None, None, None)
     assert workload.options == {}
@@ -78,12 +79,12 @@ def test_a_key_that_the_engine_would_ignore_is_an_error(
     others = f"engine = '{engine}'\n" + REQUIRED[engine].replace(line, "")
     path = write(tmp_path, MINIMAL + others + line)
     if engine in ACCEPTED[line]:
-        (workload,) = declare.read_file(path)
+        (workload,) = read_file(path)
         assert workload.engine == engine
         return
     key = line.partition(" ")[0]
     with pytest.raises(UsageError, match=f"the engine {engine} takes no {key}") as raised:
-        declare.read_file(path)
+        read_file(path)
     assert raised.value.code == "E_WRONG_KEY"
     assert raised.value.remedy.endswith(f"takes it: {' or '.join(sorted(ACCEPTED[line]))}.")
 
@@ -132,14 +133,14 @@ def test_a_file_that_cannot_be_read_is_an_error(
     project = write(tmp_path, "[project]\n", "pyproject.toml")
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", denied)
-        for read in (lambda: declare.find_file(tmp_path), lambda: declare.read_file(project)):
+        for read in (lambda: declare.find_file(tmp_path), lambda: read_file(project)):
             with pytest.raises(UsageError, match="cannot be read: Permission denied"):
                 read()
     (tmp_path / "flamegate.toml").mkdir()
     found = declare.find_file(tmp_path)
     assert found is not None
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
-        declare.read_file(found)
+        read_file(found)
 
 
 FILE_ERRORS = [
@@ -221,7 +222,7 @@ def test_an_error_names_file_workload_key_and_the_expected_value(
     assert words in str(invalid.error)
     assert invalid.error.problem.startswith("flamegate.toml")
     with pytest.raises(UsageError) as raised:
-        declare.read_file(tmp_path / "flamegate.toml")
+        read_file(tmp_path / "flamegate.toml")
     assert str(raised.value) == str(invalid.error)
 
 
@@ -292,7 +293,7 @@ max_tokens = 1
 
 def test_variants_take_the_place_of_their_template_and_inherit_its_keys(tmp_path: Path) -> None:
     path = write(tmp_path, VARIANTS)
-    workloads = declare.read_file(path)
+    workloads = read_file(path)
     assert [each.name for each in workloads] == ["decode[i2s]", "decode[qk-256]", "plain"]
     assert [declare.find_line(path, each.name) for each in workloads] == [10, 12, 20]
     first, second, plain = workloads
@@ -316,17 +317,17 @@ def test_variants_take_the_place_of_their_template_and_inherit_its_keys(tmp_path
 def test_a_template_may_leave_required_keys_to_its_variants(tmp_path: Path) -> None:
     text = "[workloads.w.variants]\na = { prompt = 'x', max_tokens = 1 }\n"
     path = write(tmp_path, "# head\n[workloads.w]\nseed = 1\n" + text)
-    (workload,) = declare.read_file(path)
+    (workload,) = read_file(path)
     assert (workload.prompt, workload.seed) == ("x", 1)
     assert declare.find_line(path, workload.name) == 2
 
 
 def test_the_keys_of_a_profile_are_read(tmp_path: Path) -> None:
     table = "[workloads.w.profile]\nrate_hz = 250\ncall_graph = 'fp'\nnative = true\n"
-    (workload,) = declare.read_file(write(tmp_path, MINIMAL + table))
+    (workload,) = read_file(write(tmp_path, MINIMAL + table))
     assert workload.sampling == Sampling(250, "fp", native=True)
     table = "[workloads.w.profile]\ncall_graph = 'dwarf,65528'\nnonblocking = true\n"
-    (workload,) = declare.read_file(write(tmp_path, MINIMAL + table))
+    (workload,) = read_file(write(tmp_path, MINIMAL + table))
     assert workload.sampling == Sampling(None, "dwarf,65528", nonblocking=True)
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.run.instruments import read_traces, trace_kernels
 from tests.profile.profiles import DATA
+from tests.workload.declared import read_file
 
 TARGET = """
 import os, shutil

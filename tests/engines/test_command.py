@@ -10,10 +10,10 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.command import replace_max_tokens
-from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.observe.observer import Observer
 from tests.engines.test_tokenizers import word_level
 from tests.observe.workloads import assert_nothing_left, command_workload, make_workload, observer
+from tests.workload.declared import read_file
 
 COUNT = {"pattern": r"(?P<tokens>\d+) tokens"}
 TIMING = "timing: embed_us=12 forward_us=345 logits_us=67 sample_us=8"

@@ -10,9 +10,9 @@ from pytest_flamegate.core import clocks, process_system
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Endpoint
-from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.observe.completions import make_request
 from tests.engines.endpoints import observer, running, workload
+from tests.workload.declared import read_file
 
 TOKENS = ("t0 ", "t1 ", "t2 ", "t3 ", "t4 ", "t5 ")
 

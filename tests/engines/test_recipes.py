@@ -8,7 +8,7 @@ import pytest
 from pytest_flamegate.child.python import load_engine
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
-from pytest_flamegate.engines.declare import read_file
+from tests.workload.declared import read_file
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 NAMES = sorted(each.name for each in RECIPES.iterdir() if each.is_dir())

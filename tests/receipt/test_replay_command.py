@@ -14,7 +14,6 @@ import pytest
 from pytest_flamegate.cli import main
 from pytest_flamegate.commands.verify import Answer
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
@@ -23,6 +22,7 @@ from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.types import Evidence
 from tests.made import Bundle, bundle
 from tests.receipt.forgeries.draft import PRODUCED
+from tests.workload.declared import read_file
 
 PROGRAM = "import sys\nfor n in range(int(sys.argv[2])):\n    print(n, flush=True)\n"
 DECLARED = """\

@@ -11,10 +11,10 @@ from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Sampling, Workload, parse_injection
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import decode_plain, encode_json, encode_plain, parse_json
-from pytest_flamegate.engines.declare import read_file
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.receipt import rerun
 from pytest_flamegate.receipt.compose import recipe
+from tests.workload.declared import read_file
 
 DECLARED = """
 [workloads.short]

@@ -185,7 +185,7 @@ class FakeObserver:
         self.nonce = f"{random.getrandbits(128):032x}"
         self.notes = dict(self.world.notes)
 
-    def warm_up(self, *, reference: bool = True) -> ProcessTime:
+    def warm_up(self) -> ProcessTime:
         self.world.now_s += self.world.process_time.process_s(0.0)
         self.world.on_process("warm up")
         return self.world.process_time
