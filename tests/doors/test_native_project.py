@@ -85,15 +85,18 @@ def test_a_build_of_both_sides_into_one_place_is_refused(
     native: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = native.path.parent / f"{native.path.name}-out"
+    native.write("flamegate.toml", declared(str(place / "engine")))
+    native.commit()
     native.write("engine.c", ENGINE.replace("4000000", "9000000"))
     # Make goes by times, and finds nothing to do for the other side.
     monkeypatch.setenv("OUT", str(place))
-    native.write("flamegate.toml", declared(str(place / "engine")))
     native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
     assert set(native.reasons("native")) == {"E_SHARED_PROGRAM"}
     # A build that goes by contents replaces the program of the other side.
     monkeypatch.setenv("OUT", str(native.path / "build"))
     native.write("flamegate.toml", declared().replace('["make"]', '["make", "-B"]'))
+    native.commit()
+    native.write("engine.c", ENGINE.replace("4000000", "8000000"))
     native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
     assert set(native.reasons("native")) == {"E_PROGRAM_CHANGED"}
     assert "a place each" in native.reasons("native")["E_PROGRAM_CHANGED"]

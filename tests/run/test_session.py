@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.git import Commit
-from pytest_flamegate.receipt import artifacts, store
+from pytest_flamegate.receipt import artifacts
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run import prepare, seal, session, stages
 from pytest_flamegate.run.pictures import Pictures, draw
@@ -241,7 +242,7 @@ def test_a_directory_that_cannot_be_written_is_found_before_anything_runs(
     if update:
         (tmp_path / ".flamegate" / "baselines").touch()
     else:
-        monkeypatch.setattr(store, "write_synced", full)
+        monkeypatch.setattr(tempfile, "TemporaryFile", full)
     outcome = gate(tmp_path, update=update)
     assert codes(outcome) == ["E_CANNOT_WRITE"]
     assert (outcome.exit_code, world.started) == (5, [])
