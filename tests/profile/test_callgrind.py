@@ -60,9 +60,9 @@ def test_the_options_of_valgrind(tools: Tools) -> None:
 
 def test_a_machine_with_avx512_is_noted(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeValgrind(tools)
-    for has in (True, False):
-        monkeypatch.setattr(callgrind, "_has_avx512", lambda has=has: has)
-        assert (callgrind.NO_AVX512 in python("pass").notes) == has
+    for widest in ("AVX-512", "AVX2"):
+        monkeypatch.setattr(callgrind, "find_instruction_set", lambda widest=widest: widest)
+        assert (callgrind.NO_AVX512 in python("pass").notes) == (widest == "AVX-512")
 
 
 ABSENT = "valgrind: engine: No such file or directory\n"

@@ -33,16 +33,11 @@ def read_runs(path: Path) -> list[RunLine]:
 def test_a_run_is_one_line_with_the_figures_that_are_known(tmp_path: Path) -> None:
     artifacts = ArtifactStore(tmp_path)
     artifacts.append_run(RUN)
+    assert read_runs(artifacts.runs_path) == [RUN]
     (line,) = artifacts.runs_path.read_text().splitlines()
-    assert json.loads(line) == {
-        "workload": "decode-10tok",
-        "verdict": "pass",
-        "reasons": ["R_NO_CHANGE"],
-        "accepted": False,
-        "created": "2026-03-01T12:00:00.000Z",
-        "nonce": "9f1c2b7a5e3d40816c8a",
-        "schema_version": "1.0.0",
-    }
+    found = json.loads(line)
+    assert found["schema_version"] == "1.0.0"
+    assert "commit" not in found
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40])

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
 from pytest_flamegate.core.process import CompletedCommand
+from pytest_flamegate.observe.machine import find_instruction_set
 from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame
 from pytest_flamegate.profile.model import Frame, Stack
@@ -270,7 +271,7 @@ def count_program(
     by_stack: Counter[Stack] = Counter()
     for count in counts.values():
         by_stack.update(count)
-    notes = [NO_AVX512] if _has_avx512() else []
+    notes = [NO_AVX512] if find_instruction_set() == "AVX-512" else []
     if len(counts) > 1:
         together = f"{len(counts)} processes counted together"
         notes.insert(0, f"{together}; a forked one with what came before its fork")
@@ -356,10 +357,3 @@ def _read_counts(directory: Path) -> dict[int, Mapping[Stack, int]]:
         with path.open(encoding="utf-8", errors="surrogateescape") as stream:
             counts[int(suffix[1:])] = parse_callgrind(stream)
     return counts
-
-
-def _has_avx512() -> bool:
-    try:
-        return " avx512f " in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
