@@ -35,9 +35,7 @@ def test_a_run_is_one_line_with_the_figures_that_are_known(tmp_path: Path) -> No
     artifacts.append_run(RUN)
     assert read_runs(artifacts.runs_path) == [RUN]
     (line,) = artifacts.runs_path.read_text().splitlines()
-    found = json.loads(line)
-    assert found["schema_version"] == "1.0.0"
-    assert "commit" not in found
+    assert "commit" not in json.loads(line)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40])
