@@ -29,7 +29,7 @@ def test_accept_pass_regress_improve(project: Project, world: World) -> None:
         [
             "collected 1 item",
             "flamegate: 1 workload, about 0:15",
-            "flamegate: toy: 7 processes × 1.0 s, profile 6 s: about 13 s",
+            "flamegate: toy: 6 processes × 1.0 s, profile 6 s: about 12 s",
             "*= flamegate =*",
             "toy *no baseline*ternary_gemv*",
             "*receipts OBSERVED*",

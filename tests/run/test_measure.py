@@ -63,7 +63,7 @@ def roles(measured: Measured) -> Counter[str]:
 def test_a_short_workload_has_many_processes_within_its_budget(world: World) -> None:
     world.process_time = ProcessTime(0.1, 0.01, repeats=True)
     found, (line,) = run(alone())
-    assert line == "4tok: 14 processes × 0.5 s, profile 6 s: about 13 s"
+    assert line == "4tok: 13 processes × 0.5 s, profile 5 s: about 11 s"
     assert roles(found)["timed"] == 40
     assert roles(found)["profiled"] == 24
     assert world.now_s <= 15.0
@@ -90,8 +90,8 @@ def test_a_workload_that_cannot_fit_is_announced_and_gets_the_least(world: World
 
 def test_without_a_profiler_the_announcement_names_none(world: World) -> None:
     found, (line,) = run(alone(profiled=False))
-    assert line == "4tok: 10 processes × 1.0 s: about 10 s"
-    assert roles(found) == {"timed": 9}
+    assert line == "4tok: 11 processes × 1.0 s: about 11 s"
+    assert roles(found) == {"timed": 10}
     assert found.sides[0].pooled is None
     assert world.started.count("profiled") == 0
 
@@ -129,9 +129,9 @@ def test_too_few_samples_are_a_note_within_the_announced_time(
 def test_bricks_have_time_of_their_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_measure, "measure_bandwidth", lambda threads: f"{threads} thread")
     found, (line,) = run(replace(alone(), show_bricks=True))
-    assert line.endswith("bricks 3 s: about 16 s")
+    assert line.endswith("bricks 3 s: about 15 s")
     assert world.started.count("bricks") == 3
-    assert roles(found)["timed"] == 6
+    assert roles(found)["timed"] == 5
     assert str(found.bandwidth) == "1 thread"
     # A budget for bricks takes five, and up to fifteen while it is undecided.
     world.started.clear()

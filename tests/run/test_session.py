@@ -289,7 +289,7 @@ def test_the_bar_is_full_only_after_a_result(world: World, tmp_path: Path, fails
         world.fail(ToolError("E_PROFILER", "It fails.", "Repair it."), "profiled")
     progress = Lines()
     fakes.session(tmp_path, progress).gate(toy(tmp_path))
-    announced = "announce toy: 7 processes × 1.0 s, profile 6 s: about 13 s"
+    announced = "announce toy: 6 processes × 1.0 s, profile 6 s: about 12 s"
     assert progress.lines == ["begin toy", announced, *["end"] * (not fails), "stop"]
 
 
