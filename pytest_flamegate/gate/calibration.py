@@ -228,13 +228,16 @@ class StoredReplays:
 STORED_REPLAYS: Mapping[str, StoredReplays] = MappingProxyType(
     {
         "embedded": StoredReplays(
-            "the embedded model", 177, "2026-11-23", {5.0: (0, 8), 2.0: (0, 13), 1.0: (3, 16)}
+            "the embedded model", 277, "2026-11-23", {5.0: (0, 8), 2.0: (0, 13), 1.0: (3, 16)}
         ),
         "command": StoredReplays(
-            "a C program", 177, "2026-11-23", {5.0: (0, 1), 2.0: (0, 2), 1.0: (0, 17)}
+            "a C program", 251, "2026-11-23", {5.0: (0, 1), 2.0: (0, 2), 1.0: (0, 17)}
+        ),
+        "openai": StoredReplays(
+            "a server of SmolLM2", 94, "2026-11-23", {5.0: (0, 2), 2.0: (0, 2), 1.0: (0, 4)}
         ),
         "python": StoredReplays(
-            "SmolLM2 in xllamacpp", 177, "2026-11-23", {5.0: (0, 1), 2.0: (0, 1), 1.0: (1, 5)}
+            "SmolLM2 in xllamacpp", 272, "2026-11-23", {5.0: (0, 1), 2.0: (0, 1), 1.0: (1, 5)}
         ),
     }
 )
