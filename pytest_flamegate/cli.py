@@ -22,6 +22,11 @@ from pytest_flamegate.core.text import suggest
 
 _COMMANDS = {
     "run": ("run:declare", "measure and gate workloads"),
+    "check": ("check:declare_check", "the required check: judge a commit by its base's policy"),
+    "accept": (
+        "check:declare_accept",
+        "accept a measured slowdown, with a reason and an end",
+    ),
     "flamegraph": (
         "pictures:declare_flamegraph",
         "write flame graphs of 1 and 10 tokens, each with its page, and a guide",

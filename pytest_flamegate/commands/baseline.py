@@ -5,7 +5,13 @@ import os
 from pathlib import Path
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError, UsageError
+from pytest_flamegate.core.errors import (
+    FlamegateError,
+    ReceiptError,
+    UndecidedError,
+    UsageError,
+    worst_code,
+)
 from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS
 from pytest_flamegate.engines.gguf import embedded_workloads
@@ -51,7 +57,7 @@ def list_all(parsed: argparse.Namespace) -> int:
         described, code = _describe(directory)
         codes.append(code)
         common.print_text(f"{_visible(workload):<24} {_visible(machine):<28} {described}")
-    return common.worst_code(codes)
+    return worst_code(codes)
 
 
 def show(parsed: argparse.Namespace) -> int:
@@ -74,7 +80,7 @@ def show(parsed: argparse.Namespace) -> int:
             common.print_text(
                 read_bounded(page, EVIDENCE_LIMITS.max_bytes).decode("utf-8", "replace")
             )
-    return common.worst_code(codes)
+    return worst_code(codes)
 
 
 def accept(parsed: argparse.Namespace) -> int:

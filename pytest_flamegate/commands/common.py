@@ -7,20 +7,23 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.config import settings
 from pytest_flamegate.config.options import OPTIONS
 from pytest_flamegate.config.settings import Settings, resolve_path
 from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.report.text import visible
 
 if TYPE_CHECKING:
     from pytest_flamegate.engines.declare import InvalidWorkload
 
+_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LINE = re.compile(r"(\n)")
 _LINE_OR_COLOUR = re.compile(r"(\n|\x1b\[(?:0|1|[0-9;]{0,2}3[0-9])m)")
 """The end of a line, and the colours that reports use."""
@@ -47,13 +50,15 @@ def add_output(
     parser.add_argument("-o", "--output", type=Path, metavar=metavar, default=default, help=words)
 
 
-def read_settings(parsed: argparse.Namespace) -> Settings:
+def read_settings(
+    parsed: argparse.Namespace, file: tuple[Path, dict[str, Any]] | None = None
+) -> Settings:
     """Return the settings of the arguments, the environment and pytest's file, in this order.
 
     As under pytest, a path among the arguments starts at the current directory, and a path in
-    the file at its root.
+    the file at its root. ``file`` is root and values of another file than that of this directory.
     """
-    root, values = settings.read_ini(Path.cwd())
+    root, values = file or settings.read_ini(Path.cwd())
     for option in OPTIONS:
         given = getattr(parsed, option.name, None)
         if given and option.name in ("config", "dir", "report"):
@@ -83,6 +88,18 @@ def read_workloads(settings: Settings) -> tuple[Workload, ...]:
     _, entries = read_declarations(settings)
     valid = tuple(each for each in entries if isinstance(each, Workload))
     return valid if entries else embedded_workloads(settings.root, settings.thresholds)
+
+
+def parse_age_s(text: str) -> float:
+    """Return the seconds of ``24h``; UsageError ``E_BAD_OPTION``."""
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"--max-age is {text!r}.",
+            "Write a number and a unit: 90s, 15m, 24h, 7d.",
+        )
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def print_text(text: str) -> None:
@@ -123,11 +140,3 @@ def _ignore_closed_pipe() -> Iterator[None]:
 def terminal_width() -> int:
     """Return the width of the terminal, or 100 without one."""
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
-
-
-_SEVERITY = (1, 3, 2, 5, 4, 0)
-
-
-def worst_code(codes: Iterable[int]) -> int:
-    """Return the worst of several exit codes: regressed, rejected, usage, tool, undecided, 0."""
-    return min(codes, key=_SEVERITY.index, default=0)

@@ -8,7 +8,7 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.config.marker import EMBEDDED
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.errors import UsageError, worst_code
 from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.core.text import suggest
@@ -40,7 +40,11 @@ def run(parsed: argparse.Namespace) -> int:
     if settings.report is not None:
         # Before the measurements: a missing permission is reported at once.
         present.require_writable(settings.report)
-    outcomes = gate_all(settings, choose_entries(settings, parsed.workloads))
+    entries = choose_entries(settings, parsed.workloads)
+    invalid = [each for each in entries if isinstance(each, InvalidWorkload)]
+    if invalid and len(invalid) == len(entries):
+        raise invalid[0].error
+    outcomes = gate_all(settings, entries)
     hints = Hints(settings, as_command=True)
     shown = [present.view_of(outcome, outcome.workload.node_name, hints) for outcome in outcomes]
     for outcome, one in zip(outcomes, shown, strict=True):
@@ -58,14 +62,10 @@ def run(parsed: argparse.Namespace) -> int:
 def gate_all(settings: Settings, entries: Sequence[Workload | InvalidWorkload]) -> list[Outcome]:
     """Gate one workload after another, with progress on standard error.
 
-    A declaration with an error is an outcome too, and the other workloads are measured. It is
-    raised if there are no others.
+    A declaration with an error is an outcome too, and the other workloads are measured.
     """
     session = Session(settings, stream_progress(sys.stderr), as_command=True)
     workloads = [each for each in entries if isinstance(each, Workload)]
-    for each in entries if not workloads else ():
-        if isinstance(each, InvalidWorkload):
-            raise each.error
     common.print_text(session.preamble(workloads))
     session.announce(workloads)
     try:
@@ -107,4 +107,4 @@ def choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | 
 
 def worst_exit_code(outcomes: Sequence[Outcome]) -> int:
     """Return the exit code of the worst outcome; an accepted run is no failure."""
-    return common.worst_code(each.exit_code for each in outcomes if each.accepted is None)
+    return worst_code(each.exit_code for each in outcomes if each.accepted is None)

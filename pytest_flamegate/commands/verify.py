@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,8 +24,6 @@ if TYPE_CHECKING:  # heavy, and needed only for a replay
     from pytest_flamegate.run.replay import Replaying
 
 _REPLAY_OPTIONS = ("replay_untrusted", "model", "budget", "config")
-_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +51,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--require-gpu-kernels", action="store_true", help="reject CPU-only claims")
     parser.add_argument("--require-grade", metavar="GRADE", help="reject a lower grade")
     parser.add_argument("--max-age", metavar="24h", help="reject an older receipt (s, m, h, d)")
+    parser.add_argument("--commit", metavar="HASH", help="reject a run of another commit")
+    parser.add_argument("--workload", metavar="NAME", help="reject a run of another workload")
     parser.add_argument("--kernel-policy", metavar="NAME", help="read kernel names by this policy")
     parser.add_argument(
         "--key",
@@ -109,7 +108,7 @@ def run(parsed: argparse.Namespace) -> int:
         undecided = len(codes) - codes.count(0) - rejected
         not_replayed = f", {undecided} not replayed" if undecided else ""
         common.print_text(f"{codes.count(0)} accepted, {rejected} rejected{not_replayed}")
-    return common.worst_code(codes)
+    return errors.worst_code(codes)
 
 
 def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
@@ -137,7 +136,9 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
         "policy": parsed.kernel_policy,
         "require_gpu_kernels": parsed.require_gpu_kernels,
         "require_grade": grade,
-        "max_age_s": None if parsed.max_age is None else _parse_age_s(parsed.max_age),
+        "commit": parsed.commit,
+        "workload": parsed.workload,
+        "max_age_s": None if parsed.max_age is None else common.parse_age_s(parsed.max_age),
         "keys": [_read_public_key(path) for path in parsed.key],
     }
 
@@ -145,17 +146,6 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
         return verify_receipt(receipt, **{**requirements, **parts})
 
     return verify
-
-
-def _parse_age_s(text: str) -> float:
-    match = _AGE.fullmatch(text)
-    if match is None:
-        raise errors.UsageError(
-            "E_BAD_OPTION",
-            f"--max-age is {text!r}.",
-            "Write a number and a unit: 90s, 15m, 24h, 7d.",
-        )
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def _read_public_key(path: Path) -> bytes:

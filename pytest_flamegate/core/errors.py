@@ -6,7 +6,7 @@ The exit code follows from the class.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -93,3 +93,11 @@ def system_errors() -> Iterator[None]:
             "A document is nested too deeply.",
             "Restore the file from version control, or report this.",
         ) from error
+
+
+_SEVERITY = (1, 3, 2, 5, 4, 0)
+
+
+def worst_code(codes: Iterable[int]) -> int:
+    """Return the worst of several exit codes: regressed, rejected, usage, tool, undecided, 0."""
+    return min(codes, key=_SEVERITY.index, default=0)

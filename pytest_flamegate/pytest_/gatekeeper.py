@@ -240,11 +240,8 @@ class Gatekeeper:
         declared = self.selection.declarations.workloads
         return [self.session.preamble(declared or self.selection.embedded)]
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    def _write_report(self, path: Path, session: pytest.Session) -> None:
         """Write the report; the run fails if it cannot be written."""
-        path = self.settings.report
-        if path is None or self._is_worker or self.config.getoption("collectonly"):
-            return
         try:
             reported = present.report_results(self.results, self.settings)
             present.write_report(path, reported, self.settings)
@@ -252,6 +249,39 @@ class Gatekeeper:
             self.report_error = error
             if session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Write the report, and fail a run that only looks as if everything was gated."""
+        if self._is_worker:
+            return (yield)
+        if self.settings.report is not None and not self.config.getoption("collectonly"):
+            self._write_report(self.settings.report, session)
+        result = yield
+        careless = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+        if session.exitstatus in careless and (problem := self._find_false_green()):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            reporter: Any = self.config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None:
+                reporter.write_line(problem, red=True)
+        return result
+
+    def _find_false_green(self) -> str | None:
+        """Return why a run that would pass must not."""
+        last = {(one.node, one.report.name): one for one in self.results}
+        if swallowed := [node for (node, _), one in last.items() if one.fails]:
+            return (
+                f"E_VERDICT_SWALLOWED: the verdict of {', '.join(swallowed)} fails, and its test "
+                "did not. Let flamegate.run raise, without except, xfail or a hook."
+            )
+        names = [each.name for each in self.selection.declarations.entries]
+        is_asked = self.settings.ci or self.settings.against is not None
+        if is_asked and names and not self.results:
+            return (
+                f"E_NOTHING_GATED: --flamegate judged none of the declared workloads "
+                f"({', '.join(names)}). Do not deselect or skip them, or leave out --flamegate."
+            )
+        return None
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show all verdicts in one table, and in the form that the CI service reads."""

@@ -41,7 +41,7 @@ _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<role>new|old)-[0-9a-f]{12}", re.DOT
 _PROBE = bytes(1 << 20)
 """As much as the files of one run."""
 _GITIGNORE = b"""\
-# Written by flamegate: of its files only accepted baselines and calibrations belong in git.
+# Written by flamegate: of its files only these belong in git.
 *
 !baselines/
 !baselines/**
@@ -49,6 +49,8 @@ baselines/**/.*
 !calibration/
 !calibration/**
 calibration/**/.*
+!waivers/
+!waivers/*.toml
 """
 _GITIGNORE_MARK = b"# Written by flamegate"
 _GITIGNORE_MAX_BYTES = 64 << 10
@@ -155,7 +157,7 @@ def require_writable(directory: Path) -> None:
 
 
 def ensure_gitignore(root: Path) -> None:
-    """Keep all but baselines and calibrations out of git, unless the user's file says otherwise."""
+    """Keep runs and history out of git, unless the user's file says otherwise."""
     path = root / ".gitignore"
     if path.is_symlink() or path.exists():
         present = read_bounded(path, _GITIGNORE_MAX_BYTES)

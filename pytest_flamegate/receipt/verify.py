@@ -23,6 +23,9 @@ from pytest_flamegate.receipt.sign import OTHER_FILES, check_signature
 from pytest_flamegate.receipt.sources import Source, Sources, make_refusal, read_sources
 from pytest_flamegate.receipt.types import Evidence, Grade
 
+SHORTEST_HASH = 7
+"""Digits of a commit that may stand for all of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verification:
@@ -112,6 +115,8 @@ def verify_receipt(
     require_gpu_kernels: bool = False,
     require_grade: Grade | None = None,
     max_age_s: float | None = None,
+    commit: str | None = None,
+    workload: str | None = None,
     now: datetime | None = None,
     attestation: bytes | Path | None = None,
     keys: Sequence[bytes | Path] = (),
@@ -130,6 +135,9 @@ def verify_receipt(
         require_gpu_kernels: reject claims of a CPU.
         require_grade: reject a lower grade.
         max_age_s: the allowed age in seconds at ``now``.
+        commit: reject a run of another commit, or with uncommitted files; a hash, or its first
+            seven digits or more.
+        workload: reject a run of a workload with another name.
         now: by default the time of the clock.
         attestation: by default ``attestation.dsse.json`` next to the receipt's path.
         keys: public keys in PEM of trusted signers; if there are any, one of them must have signed.
@@ -156,6 +164,7 @@ def verify_receipt(
                     again = Replay(found.submission, replay)
                     found.apply(REPLAY_CHECKS, again, rejects=True)
                     found.apply(REPLAY_SHORTFALLS, again, rejects=False)
+        _require_subject(observed, commit, workload, found)
         obtained_again = found.grade is Grade.REPLAYED
         signed_by = _check_signer(sources, keys, found)
         # ATTESTED is above REPLAYED, but does not mean that anything was run again.
@@ -258,6 +267,27 @@ def _crosscheck(claim: Claim, evidence: Evidence, sources: Sources, found: _Find
     codes = found.apply(SUSPICIONS, submission, rejects=False)
     found.submission = replace(submission, suspicions=codes) if codes else submission
     found.apply(SHORTFALLS, submission, rejects=False)
+
+
+def _require_subject(
+    evidence: Evidence | None, commit: str | None, workload: str | None, found: _Findings
+) -> None:
+    """Reject a run that is not the one which the reader asked for; it may be honest."""
+    if workload is not None and (evidence is None or evidence.workload["name"] != workload):
+        name = "unknown" if evidence is None else repr(evidence.workload["name"])
+        message = f"The workload is {name}, wanted {workload!r}."
+        remedy = "Verify the receipt of the workload that was asked for."
+        found.reject(Refusal("E_OTHER_WORKLOAD", message, remedy), None)
+    if commit is None:
+        return
+    seen = evidence.commit if evidence is not None else None
+    is_short = len(commit) < SHORTEST_HASH
+    if seen is None or seen.uncommitted or is_short or not seen.revision.startswith(commit):
+        name = "an unknown commit" if seen is None else seen.revision[:12]
+        more = f" and {seen.uncommitted} uncommitted files" if seen and seen.uncommitted else ""
+        message = f"The run is of {name}{more}, wanted {commit[:12]}."
+        remedy = "Measure that commit, in a clean checkout."
+        found.reject(Refusal("E_OTHER_COMMIT", message, remedy), None)
 
 
 def _find_unfit(found: _Findings) -> tuple[Notice, ...]:

@@ -9,9 +9,14 @@ from pytest_flamegate.report import sections
 from pytest_flamegate.report.bricks import brick_summary_section
 from pytest_flamegate.report.evidence import machine_note, workload_notes
 from pytest_flamegate.report.flame import PALETTE
-from pytest_flamegate.report.run_report import RunReport, run_sections, variant_sections
+from pytest_flamegate.report.run_report import (
+    RunReport,
+    next_section,
+    run_sections,
+    variant_sections,
+)
 from pytest_flamegate.report.text import visible
-from pytest_flamegate.report.verdict import signal_cells
+from pytest_flamegate.report.verdict import cost_section, signal_cells
 
 # Anywhere in a line; at its start; and the parts that hosts turn into links by themselves.
 _INLINE = re.compile(r"[\\`*_{}\[\]<>|~$&!]")
@@ -145,6 +150,29 @@ def step_summary(rows: Sequence[RunReport]) -> str:
     families = variant_sections(rows)
     families += [brick_summary_section(row.name, row.bricks) for row in rows if row.bricks]
     return "\n\n".join([*parts, *(render_section(section, 3) for section in families)]) + "\n"
+
+
+def check_markdown(
+    sentence: str, rows: Sequence[RunReport], changes: Sequence[str], debt: Sequence[str]
+) -> str:
+    """Return the page of a required check, for a comment or a job's summary.
+
+    It holds the answer, the table, where the time went in each workload that failed, how to
+    measure it again, the ``changes`` of the policy and the ``debt``, one sentence each.
+    """
+    parts = [f"**{escape(sentence, _LONG)}**", step_summary(rows).strip()]
+    for row in rows:
+        if row.tone != "good" and row.verdict is not None:
+            found = [cost_section(row.verdict), next_section(row.again, None)]
+            parts.append(f"### {escape(row.name)}")
+            parts += [render_section(each, 4) for each in found if each.blocks]
+    if changes:
+        parts.append("### Changed policy\n\nThis change counts once it is merged:")
+        parts.append("\n".join(f"- {escape(change, _LONG)}" for change in changes))
+    if debt:
+        parts.append("### Accepted slowdowns")
+        parts.append("\n".join(f"- {escape(line, _LONG)}" for line in debt))
+    return "\n\n".join(parts) + "\n"
 
 
 def _summary_cells(row: RunReport) -> list[str]:

@@ -149,9 +149,14 @@ def declare_base(workload: Workload, checkout: Checkout, notes: list[str]) -> Wo
         **{key: each for key, each in workload.options.items() if key not in OWN_WORKLOAD_FIELDS},
         **{key: each for key, each in own.options.items() if key in OWN_WORKLOAD_FIELDS},
     }
+    # The program may have been built by hand before the head declared how.
+    program = own.command[0] if own.command else ""
+    lacks_program = os.sep in program and not is_file(own.directory / program)
     return replace(
         workload,
-        **{key: getattr(own, key) for key in ("build", "command", "target")},
+        build=workload.build if lacks_program and not own.build else own.build,
+        command=own.command,
+        target=own.target,
         options=MappingProxyType(options),
     )
 

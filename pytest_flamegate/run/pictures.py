@@ -141,7 +141,11 @@ def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> d
 
 
 def _base_files(stored: Mapping[str, bytes]) -> dict[str, bytes]:
-    names = {run_files.EVIDENCE: run_files.BASE_EVIDENCE, run_files.FOLDED: run_files.BASE_FOLDED}
+    names = {
+        run_files.RECEIPT: run_files.BASE_RECEIPT,
+        run_files.EVIDENCE: run_files.BASE_EVIDENCE,
+        run_files.FOLDED: run_files.BASE_FOLDED,
+    }
     return {names[name]: data for name, data in stored.items() if name in names}
 
 

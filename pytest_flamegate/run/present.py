@@ -198,11 +198,11 @@ def workflow_commands(results: Sequence[ResultView]) -> list[str]:
     ]
 
 
-def append_step_summary(results: Sequence[ResultView]) -> None:
-    """Append the table to the job's summary page, if the CI service names one."""
+def append_step_summary(results: Sequence[ResultView], page: str | None = None) -> None:
+    """Append ``page``, or else the table, to the job's summary if the CI service names one."""
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(path).open("a", encoding="utf-8") as file:
-            file.write(step_summary(rows(results)) + "\n")
+            file.write((page or step_summary(rows(results))) + "\n")
 
 
 def require_writable(path: Path) -> None:

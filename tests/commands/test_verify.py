@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.asked import Captured, ask
+from tests.made import COMMIT
 
 
 @pytest.mark.usefixtures("receipt_directory")
@@ -14,11 +15,17 @@ def test_an_honest_receipt_can_be_less_than_required(capsys: Captured) -> None:
         ("--max-age=1d", "E_EXPIRED"),
         ("--require-gpu-kernels", "E_GPU_REQUIRED"),
         ("--kernel-policy=bitnet", "E_NO_COMPUTE_KERNEL"),
+        ("--workload=another", "E_OTHER_WORKLOAD"),
+        (f"--commit={COMMIT.revision[::-1]}", "E_OTHER_COMMIT"),
+        (f"--commit={COMMIT.revision[:6]}", "E_OTHER_COMMIT"),  # too short
     ):
         assert ask("verify-receipt", "receipt.json", option) == 3
         printed = capsys.readouterr().out
         assert printed.startswith("receipt.json: rejected")
         assert code in printed
+    name = json.loads(Path("evidence.json").read_text())["workload"]["name"]
+    asked = (f"--commit={COMMIT.revision[:7]}", f"--workload={name}")
+    assert ask("verify-receipt", "receipt.json", *asked) == 0
 
 
 def test_a_file_that_is_no_receipt_is_rejected(receipt_directory: Path, capsys: Captured) -> None:

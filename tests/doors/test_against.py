@@ -8,15 +8,19 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.frames import parse_folded
+from pytest_flamegate.run.base_side import declare_base
 from tests.doors.project import Project, workload, write_toy
 from tests.profile.fakes import FakeValgrind
 from tests.run import fakes
 from tests.run.fakes import World
+from tests.workload.declared import read_file
 from tests.workload.repositories import git
 
 ON = "--flamegate"
@@ -341,3 +345,16 @@ def test_each_side_runs_in_the_environment_that_its_build_makes(history: Project
     history.write("speed.py", "ROUNDS = 12000\n")
     history.run(*UNPROFILED, "--flamegate-against=HEAD").assert_outcomes(failed=1)
     assert history.verdict("toy")["verdict"] == "regressed"
+
+
+def test_a_program_that_the_base_cannot_build_is_built_as_the_head_declares(
+    project: Project,
+) -> None:
+    declared = '[workloads.toy]\ncommand = ["bin/engine"]\nprompt = "2"\nmax_tokens = 4\n'
+    project.write("base/flamegate.toml", declared)
+    project.declare(f'{declared}build = ["make"]\n')
+    (head,) = read_file(project.path / "flamegate.toml")
+    checkout: Any = SimpleNamespace(move_path=lambda path: path / "base", commit="b" * 40)
+    assert declare_base(head, checkout, []).build == ("make",)
+    project.write("base/bin/engine", "")
+    assert declare_base(head, checkout, []).build == ()

@@ -1,0 +1,313 @@
+"""``flamegate check`` and ``accept``: judge a commit by its base's policy, accept a slowdown."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.commands.run import gate_all
+from pytest_flamegate.config.settings import Settings, read_ini
+from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.files import relative
+from pytest_flamegate.core.git import ARTIFACTS, Commit, query, read_commit
+from pytest_flamegate.core.json import encode_json
+from pytest_flamegate.engines.declare import InvalidWorkload
+from pytest_flamegate.gate import GatePolicy
+from pytest_flamegate.observe.worktree import Checkout, open_checkout
+from pytest_flamegate.receipt import store
+from pytest_flamegate.report.markdown import check_markdown
+from pytest_flamegate.report.text import visible
+from pytest_flamegate.run import present
+from pytest_flamegate.run.check import Check
+from pytest_flamegate.run.policy import (
+    SETTINGS,
+    BasePolicy,
+    compare_policies,
+    compare_settings,
+    read_entries,
+)
+from pytest_flamegate.run.processes import plan_pair_counts
+from pytest_flamegate.run.publish import Hints, Outcome
+from pytest_flamegate.run.session import Session
+from pytest_flamegate.run.stored_run import Expected, find_runs, judge_stored_run
+from pytest_flamegate.run.waivers import (
+    accept_run,
+    describe_debt,
+    read_waivers,
+    today_utc,
+)
+
+DOCUMENT, PAGE = "check.json", "check.md"
+_LONG = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """The files of one revision: the working tree, or a checkout of which nothing is run."""
+
+    revision: str
+    root: Path
+    checkout: Checkout | None = None
+
+    @classmethod
+    def check_out(cls, stack: ExitStack, directory: Path, rev: str) -> _Tree:
+        """Return ``rev`` of the repository around ``directory``, until ``stack`` ends.
+
+        Its root is that of pytest's configuration for ``directory`` in this revision.
+        """
+        checkout = stack.enter_context(closing(open_checkout(directory, rev)))
+        root = checkout.move_path(directory)
+        found = read_ini(root)[0] if root.is_dir() else root
+        is_inside = found.is_relative_to(checkout.root)
+        return cls(checkout.commit, found if is_inside else root, checkout)
+
+    def place(self, directory: Path) -> Path:
+        """Return the counterpart in the working tree of a directory of this one.
+
+        For a policy file outside of the repository it is the root's.
+        """
+        if self.checkout is None:
+            return directory
+        is_inside = directory.is_relative_to(self.checkout.root)
+        inside = directory if is_inside else self.root
+        return self.checkout.project / inside.relative_to(self.checkout.root)
+
+    def move(self, path: Path) -> Path:
+        """Return the counterpart of a path of the working tree."""
+        return path if self.checkout is None else self.checkout.move_path(path)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The keys in pytest's configuration file."""
+        return read_ini(self.root)[1] if self.root.is_dir() else {}
+
+
+def declare_check(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``check``."""
+    parser.description = (
+        "Measures the commit that is checked out and the base revision in pairs, by the base's "
+        "workload file and settings, and fails if a workload that the base requires is slower, "
+        "missing, or cannot be judged. No test file and no conftest.py is loaded."
+    )
+    parser.add_argument(
+        "--base", required=True, metavar="REV", help="the revision to compare with, and its policy"
+    )
+    parser.add_argument(
+        "--receipts",
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help="measure nothing: judge the runs that other jobs left in these directories",
+    )
+    parser.add_argument(
+        "--head",
+        metavar="REV",
+        help="with --receipts: the commit that they are of; its files are read, and never run",
+    )
+    parser.add_argument("--max-age", metavar="24h", help="with --receipts: reject older runs")
+    common.add_options(parser, "profiler", "budget", "dir", "config", "report")
+    parser.set_defaults(run=run_check)
+
+
+def run_check(parsed: argparse.Namespace) -> int:
+    """Check the working tree; return the exit code of the worst workload."""
+    if parsed.head and not parsed.receipts:
+        raise UsageError(
+            "E_BAD_OPTION",
+            "--head is for --receipts: what is measured is the commit that is checked out.",
+            "Leave out --head, or check that commit out.",
+        )
+    with ExitStack() as stack:
+        # The base chooses the root too: a new pytest.ini must not hide its workload file.
+        base = _Tree.check_out(stack, Path.cwd(), parsed.base)
+        root = base.place(base.root)
+        # Of a head that is not checked out the files are read, and nothing is run.
+        head = (
+            _Tree.check_out(stack, root, parsed.head)
+            if parsed.head
+            else _Tree(_require_clean(root).revision, root)
+        )
+        if base.revision == head.revision:
+            raise UsageError(
+                "E_SAME_COMMIT",
+                f"The base {parsed.base} is the commit that is checked ({base.revision[:12]}).",
+                "Name the commit that the change started from: HEAD~1, or the merge base "
+                "(git merge-base origin/main HEAD).",
+            )
+        settings = _read_settings(parsed, root, base.values, base.revision)
+        merged, waivers = (read_waivers(each.move(settings.directory)) for each in (base, head))
+        required, declared = (
+            read_entries(
+                each.root, replace(settings, config=settings.config and each.move(settings.config))
+            )
+            for each in (base, head)
+        )
+        base_name = f"The base {base.revision[:12]}"
+        policy = compare_policies(required, declared, base_name, base.place)
+        changes = (*compare_settings(base.values, head.values), *policy.changes)
+    policy = replace(policy, changes=changes)
+    if not policy.required and not policy.new:
+        raise UsageError(
+            "E_NO_WORKLOADS",
+            "Neither the base nor the head declares a workload.",
+            "Declare one in flamegate.toml (docs/engines.md).",
+        )
+    common.print_text("\n".join(_heading(base.revision, head.revision, policy)))
+    new: list[Outcome] = []
+    if parsed.receipts:
+        max_age_s = None if parsed.max_age is None else common.parse_age_s(parsed.max_age)
+        expected = Expected(base.revision, head.revision, max_age_s=max_age_s)
+        outcomes = _judge_stored(parsed.receipts, policy, settings, expected)
+    else:
+        outcomes = gate_all(settings, policy.required) if policy.required else []
+        # There is nothing to compare a new workload with: it is measured alone.
+        new = gate_all(replace(settings, against=None), policy.new) if policy.new else []
+    known = {each.workload: each.base for each in merged}
+    # A change of a waiver that was merged is no new waiver.
+    own = tuple(each for each in waivers if known.get(each.workload) != each.base)
+    found = Check(
+        base.revision,
+        head.revision,
+        policy,
+        required=tuple(outcomes),
+        new=tuple(new),
+        waivers=own,
+        debt=tuple(describe_debt(waivers, today_utc(), own)),
+    )
+    _publish(found, settings)
+    return found.exit_code
+
+
+def _require_clean(root: Path) -> Commit:
+    """Return the commit that is checked out; UsageError if files differ from it."""
+    commit = read_commit(root)
+    if commit is None:
+        raise UsageError(
+            "E_NO_REPOSITORY",
+            f"There is no commit checked out at {root}.",
+            "Run the check inside a clone of the project's repository.",
+        )
+    # Artifacts are not counted as files of the code, but an accepted slowdown has to be committed.
+    waived = query(
+        root, "status", "--porcelain", "-uall", "--", f":(glob)**/{ARTIFACTS}/waivers/**"
+    )
+    if commit.uncommitted or waived:
+        raise UsageError(
+            "E_UNCOMMITTED",
+            f"Files differ from the commit {commit.revision[:12]} (git status shows them), and "
+            "the check judges commits.",
+            "Commit them, or compare the working tree: flamegate run --against REV.",
+        )
+    return commit
+
+
+def _read_settings(
+    parsed: argparse.Namespace, root: Path, values: dict[str, Any], base: str
+) -> Settings:
+    """Return the base's settings, with those of the command line over them."""
+    policy = {name: value for name, value in values.items() if name in SETTINGS}
+    settings = common.read_settings(parsed, (root, policy))
+    # An open question fails, whether CI is set or not.
+    return replace(settings, against=base, strict=True)
+
+
+def _judge_stored(
+    directories: Sequence[Path], policy: BasePolicy, settings: Settings, expected: Expected
+) -> list[Outcome]:
+    """Judge the stored runs of each required workload; each of several has to pass."""
+    runs, outcomes = find_runs(directories), []
+    for entry in policy.required:
+        if isinstance(entry, InvalidWorkload):
+            outcomes.append(Session(settings).reject(entry))
+            continue
+        rule = GatePolicy(entry.thresholds, settings.share_drift, ci=True)
+        plan = plan_pair_counts(settings.budget_of(entry.engine, compare=True))
+        found = [
+            judge_stored_run(each, entry, rule, plan, expected) for each in runs.get(entry.name, ())
+        ]
+        missing = UsageError(
+            "E_RUN_MISSING",
+            f"There is no run of the required workload {entry.name!r} in "
+            f"{', '.join(map(str, directories))}.",
+            "Let the measuring job upload its directory .flamegate/latest.",
+        )
+        none = InvalidWorkload(entry.name, missing, None)
+        outcomes += found or [Session(settings).reject(none)]
+    return outcomes
+
+
+def _heading(base: str, head: str, policy: BasePolicy) -> list[str]:
+    names = ", ".join(each.name for each in policy.required) or "nothing"
+    lines = [f"check of {head[:12]} by the policy of {base[:12]}, which requires {names}"]
+    if policy.new:
+        lines.append(f"new, required once merged: {', '.join(each.name for each in policy.new)}")
+    if policy.changes:
+        lines.append("changed by the head, and counts once merged:")
+        lines += [f"  {visible(str(change), _LONG)}" for change in policy.changes]
+    return lines
+
+
+def _publish(found: Check, settings: Settings) -> None:
+    """Print failures, table and answer; write the page, the document and the job's summary."""
+    hints = Hints(settings, as_command=True)
+    outcomes = (*found.required, *found.new)
+    views = [present.view_of(each, each.workload.node_name, hints) for each in outcomes]
+    for one in views:
+        if one.fails:
+            common.print_text(one.section + "\n")
+    width, colour = common.terminal_width(), sys.stdout.isatty()
+    lines = present.summary_lines(views, hints, (), width=width, colour=colour)
+    changes = [str(change) for change in found.policy.changes]
+    page = check_markdown(found.sentence, present.rows(views), changes, found.debt)
+    for name, data in ((PAGE, page.encode()), (DOCUMENT, encode_json(found.document()))):
+        store.write_atomic(settings.directory / name, data)
+    if settings.report is not None:
+        present.write_report(settings.report, present.report_results(views, settings), settings)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        lines += present.workflow_commands(views)
+        present.append_step_summary(views, page)
+    common.print_text("\n".join([*lines, "", *found.debt, found.sentence]))
+
+
+def declare_accept(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``accept``."""
+    parser.description = (
+        "Writes a waiver for the last run of a workload, which was slower than its base. Commit "
+        "it with the change that is slower: flamegate check then passes if the change measured "
+        "there is no larger, and shows the waiver."
+    )
+    parser.add_argument("workload", metavar="WORKLOAD")
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="why it is accepted")
+    parser.add_argument(
+        "--until", required=True, metavar="DATE", help="the last day: 2027-01-31, a year at most"
+    )
+    common.add_options(parser, "dir")
+    parser.set_defaults(run=run_accept)
+
+
+def run_accept(parsed: argparse.Namespace) -> int:
+    """Write the waiver, and print what it accepts and what to do with it."""
+    settings = common.read_settings(parsed)
+    try:
+        until = date.fromisoformat(parsed.until)
+    except ValueError:
+        raise UsageError(
+            "E_BAD_OPTION", f"--until is {parsed.until!r}.", "Write a day as YYYY-MM-DD."
+        ) from None
+    name = parsed.workload.rpartition("::")[2]
+    path, waiver = accept_run(settings.directory, name, parsed.reason, until, today_utc())
+    shown = relative(path, settings.root)
+    common.print_text(
+        f"accepted: {waiver.workload} {-waiver.change_pct:.1f} % slower than "
+        f"{waiver.base[:12]} (at most {-waiver.low_pct:.1f} %), until {waiver.until}\n"
+        f"commit it with the change: git add {shown}"
+    )
+    return 0

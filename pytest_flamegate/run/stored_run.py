@@ -1,0 +1,159 @@
+"""Judge finished comparisons again, from their files: nothing is measured, no verdict is believed.
+
+A run directory holds receipt, evidence and profile of the head, and those of the base beside
+them. They may come from another job or another machine, so everything is checked here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.files import is_file, read_bounded
+from pytest_flamegate.core.json import EVIDENCE_LIMITS, parse_timestamp
+from pytest_flamegate.gate import GatedRun, GatePolicy, PairedBase, Reason, judge
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.receipt import baseline as run_files
+from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
+from pytest_flamegate.receipt.rerun import find_differences
+from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.run.publish import Outcome, verdict_of_error
+
+MAX_RUNS = 1000
+_APART_S = 300.0
+"""A pair starts together, or one side after the other."""
+_HEAD = (run_files.RECEIPT, run_files.EVIDENCE, run_files.FOLDED)
+_BASE = (run_files.BASE_RECEIPT, run_files.BASE_EVIDENCE, run_files.BASE_FOLDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The commits that a run must have compared, and the least grade of its receipts."""
+
+    base: str
+    head: str
+    grade: Grade = Grade.OBSERVED
+    max_age_s: float | None = None
+    keys: Sequence[Path] = ()
+
+
+def find_runs(directories: Sequence[Path]) -> dict[str, list[Path]]:
+    """Return the run directories below ``directories`` by the name of the workload.
+
+    Links are not followed. Raises ``ReceiptError`` ``E_TOO_MANY_RUNS``.
+    """
+    found: dict[str, list[Path]] = {}
+    count = 0
+    for top in directories:
+        for name, names, files in os.walk(top):
+            names.sort()
+            parent = Path(name)
+            if run_files.EVIDENCE in files and run_files.VERDICT in files:
+                count += 1
+                found.setdefault(parent.name, []).append(parent)
+            if count > MAX_RUNS:
+                raise ReceiptError(
+                    "E_TOO_MANY_RUNS",
+                    f"{top} holds more than {MAX_RUNS} runs.",
+                    "Name the directories of this change's runs alone.",
+                )
+    return found
+
+
+def judge_stored_run(
+    directory: Path, workload: Workload, policy: GatePolicy, plan: tuple[int, ...], want: Expected
+) -> Outcome:
+    """Return the outcome of a finished run, judged as the ``policy`` says.
+
+    ``workload`` is the declaration that it must have measured. An error is an outcome too.
+    """
+    try:
+        head, grade, errors = _read_side(directory, _HEAD, want)
+        base, base_grade, base_errors = _read_side(directory, _BASE, want)
+        _require_pair(base, head, workload, want)
+        gated = GatedRun(
+            head, grade=min(grade, base_grade).name, errors=(*base_errors, *errors), notes=()
+        )
+        verdict = judge(gated, PairedBase(base, plan), policy)
+        receipt = decode_receipt(_read(directory, run_files.RECEIPT))
+        return Outcome(workload, verdict, directory, verdict.exit_code != 0, receipt, head, base)
+    except FlamegateError as error:
+        verdict = verdict_of_error(error, workload)
+        return Outcome(workload, verdict, directory, fails=True, error=error)
+
+
+def _read(directory: Path, name: str) -> bytes:
+    path = directory / name
+    if path.is_symlink() or not is_file(path):
+        raise ReceiptError(
+            "E_RUN_INCOMPLETE",
+            f"The run in {str(directory)!a} has no file {name}.",
+            "Upload the whole directory .flamegate/latest of a comparison with a revision.",
+        )
+    return read_bounded(path, EVIDENCE_LIMITS.max_bytes)
+
+
+def _read_side(
+    directory: Path, names: tuple[str, str, str], want: Expected
+) -> tuple[Evidence, Grade, tuple[Reason, ...]]:
+    """Return the evidence of a side, the grade of its receipt, and why it is rejected."""
+    receipt, evidence, folded = (_read(directory, name) for name in names)
+    attestation = directory / run_files.ATTESTATION
+    is_signed = names is _HEAD and is_file(attestation)
+    found: Verification = verify_receipt(
+        receipt,
+        evidence=evidence,
+        profile_folded=folded,
+        require_grade=want.grade if names is _HEAD else min(want.grade, Grade.OBSERVED),
+        max_age_s=want.max_age_s,
+        attestation=attestation if is_signed else None,
+        keys=want.keys if names is _HEAD else (),
+    )
+    errors = tuple(Reason(each.code, f"{names[0]}: {each.message}") for each in found.refusals)
+    return decode_evidence(evidence), found.grade, errors
+
+
+def _require_pair(base: Evidence, head: Evidence, workload: Workload, want: Expected) -> None:
+    """Raise unless both sides are of the expected commits, workload, machine and time."""
+    for name, side, commit in (("base", base, want.base), ("head", head, want.head)):
+        seen = side.commit
+        clean = seen is not None and not seen.uncommitted
+        if side.side != name or seen is None or seen.revision != commit or not clean:
+            state = "no commit" if seen is None else seen.revision[:12]
+            state += "" if clean or seen is None else f" and {seen.uncommitted} other files"
+            raise ReceiptError(
+                "E_OTHER_COMMIT",
+                f"The {name} of the run is of {state}, and {commit[:12]} is checked.",
+                "Measure this commit against this base, in a clean checkout.",
+            )
+    for name, side in (("base", base), ("head", head)):
+        differing = find_differences(side.workload, workload)
+        # A base may lack the build that the head introduces.
+        if side is base:
+            differing = [key for key in differing if key != "build"]
+        if side.workload.get("name") != workload.name or "injection" in side.workload:
+            differing.append("name" if "injection" not in side.workload else "injection")
+        if differing:
+            raise ReceiptError(
+                "E_OTHER_WORKLOAD",
+                f"The {name} of the run was measured otherwise than the base's policy declares "
+                f"{workload.name!r}: {', '.join(differing)}.",
+                "Measure with flamegate check, which takes the workload from the base.",
+            )
+    starts = zip(base.runs, head.runs, strict=False)
+    apart_s = [abs(_seconds(one.started_at) - _seconds(other.started_at)) for one, other in starts]
+    if base.machine != head.machine or max(apart_s, default=0.0) > _APART_S:
+        raise ReceiptError(
+            "E_NOT_TOGETHER",
+            "The two sides of the run were not measured together: on another machine, or more "
+            f"than {_APART_S / 60:.0f} minutes apart.",
+            "Measure both sides in one run: flamegate check --base REV.",
+        )
+
+
+def _seconds(timestamp: str) -> float:
+    return parse_timestamp(timestamp).timestamp()

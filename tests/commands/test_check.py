@@ -1,0 +1,271 @@
+"""``flamegate check`` and ``accept``: the base's policy, its waivers, and what fails a check."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.commands import check as command
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.run import check
+from tests.commands.asked import Captured, ask
+from tests.doors.project import IGNORED, workload, write_toy
+from tests.run import fakes
+from tests.workload.repositories import git
+
+SLOWER_NS = round(1.3 * fakes.TOKEN_NS)
+TODAY = date(2026, 11, 23)
+
+
+def commit(project: Path) -> str:
+    git(project, "add", "-A", "-f")
+    git(project, "commit", "-q", "--allow-empty", "-m", "a change")
+    return git(project, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def declare(project: Path) -> Callable[..., str]:
+    """A function that declares workloads and commits; the repository's first commit has toy."""
+
+    def declare(*workloads: str) -> str:
+        (project / "flamegate.toml").write_text("\n".join(workloads))
+        return commit(project)
+
+    git(project, "init", "-q", "-b", "main")
+    (project / ".gitignore").write_text(f"{IGNORED}.flamegate/latest\n.flamegate/history\n")
+    write_toy(project)
+    declare(workload("toy"))
+    return declare
+
+
+def set_day(monkeypatch: pytest.MonkeyPatch, day: date) -> None:
+    for module in (check, command):
+        monkeypatch.setattr(module, "today_utc", lambda: day)
+
+
+def result(project: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((project / ".flamegate/check.json").read_text())
+    return found
+
+
+def verdicts(project: Path, key: str = "required") -> dict[str, str]:
+    return {each["workload"]: each["verdict"] for each in result(project)[key]}
+
+
+def test_a_slower_commit_fails_whatever_its_own_policy_says(
+    project: Path, world: fakes.World, declare: Callable[..., str], capsys: Captured
+) -> None:
+    base = git(project, "rev-parse", "HEAD")
+    head = declare(workload("toy", tokens_per_second='"60%"', prompt='"3"', seed="1"))
+    (project / "pytest.ini").write_text("[pytest]\nflamegate_tokens_per_second = 70%\n")
+    head = commit(project)
+    world.token_ns = SLOWER_NS
+    assert ask("check", "--base=HEAD~2") == 1
+    found = result(project)
+    assert (found["base"], found["head"], found["passed"]) == (base, head, False)
+    assert verdicts(project) == {"toy": "regressed"}
+    changed = {each["key"]: (each["base"], each["head"]) for each in found["policy_changes"]}
+    assert changed == {
+        "flamegate_tokens_per_second": ("(none)", "'70%'"),
+        "prompt": ("'2+2='", "'3'"),
+        "seed": ("42", "1"),
+        "tokens_per_second_pct": ("5.0", "60.0"),
+    }
+    evidence = json.loads((project / ".flamegate/latest/toy/evidence.json").read_text())
+    assert (evidence["workload"]["prompt"], evidence["workload"]["seed"]) == ("2+2=", 42)
+    printed = capsys.readouterr().out
+    assert "toy: tokens_per_second_pct 5.0 → 60.0" in printed
+    assert printed.rstrip().endswith("toy (regressed); 1 required workload")
+    page = (project / ".flamegate/check.md").read_text()
+    assert page.startswith("**check failed by the policy of ")
+    assert "Where it went" in page
+    assert "flamegate run toy --against=" in page
+
+
+def test_an_unchanged_commit_passes_and_new_workloads_are_measured(
+    project: Path, world: fakes.World, declare: Callable[..., str], capsys: Captured
+) -> None:
+    declare(workload("toy"), workload("more"))
+    assert ask("check", "--base=HEAD~1") == 0
+    assert verdicts(project) == {"toy": "pass"}
+    assert verdicts(project, "new") == {"more": "no_baseline"}
+    assert "new, required once merged: more" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("declared", "code"),
+    [
+        ((workload("toys"),), "E_REQUIRED_WORKLOAD"),
+        ((workload("toy", max_token="3"),), "E_UNKNOWN_KEY"),
+        ((workload("toy"), workload("more", max_token="3")), "E_UNKNOWN_KEY"),
+    ],
+    ids=["renamed", "malformed", "new and malformed"],
+)
+def test_what_cannot_be_judged_fails_by_name(
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    declared: tuple[str, ...],
+    code: str,
+) -> None:
+    declare(*declared)
+    assert ask("check", "--base=HEAD~1") == 2
+    found = result(project)
+    assert not found["passed"]
+    rows = found["required"] + found["new"]
+    assert [code] in [row["reasons"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("base", "code"),
+    [("HEAD", "E_SAME_COMMIT"), ("nowhere", "E_REV_UNKNOWN"), ("HEAD~1", "E_UNCOMMITTED")],
+)
+def test_what_is_no_change_is_not_judged(
+    project: Path, declare: Callable[..., str], capsys: Captured, base: str, code: str
+) -> None:
+    declare(workload("toy"))
+    if code == "E_UNCOMMITTED":
+        (project / "toy.py").write_text("# other\n")
+    assert ask("check", f"--base={base}") == 2
+    assert code in capsys.readouterr().err
+    assert not (project / ".flamegate/check.json").exists()
+
+
+def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_day(monkeypatch, TODAY)
+    declare(workload("toy"))
+    assert ask("accept", "toy", "--reason=x", "--until=2026-12-01") == 2  # nothing was measured
+    world.token_ns = SLOWER_NS
+    assert ask("check", "--base=HEAD~1") == 1
+    for wrong in (("--reason= ", "--until=2026-12-01"), ("--reason=x", "--until=2020-01-01")):
+        assert ask("accept", "toy", *wrong) == 2
+    assert ask("accept", "toy", '--reason=a "better" model', "--until=2026-12-01") == 0
+    assert "git add .flamegate/waivers/toy.toml" in capsys.readouterr().out
+    assert ask("check", "--base=HEAD~1") == 2
+    assert "E_UNCOMMITTED" in capsys.readouterr().err
+    commit(project)
+    assert ask("check", "--base=HEAD~2") == 0
+    found = result(project)
+    assert found["sentence"].endswith("slower as accepted: toy")
+    assert found["waivers"][0].startswith("1 accepted slowdown, 2")
+    assert found["waivers"][1].endswith('until 2026-12-01: a "better" model')
+    # It covers no more than was measured, and counts only in the change that adds it.
+    world.token_ns = 2 * SLOWER_NS
+    assert ask("check", "--base=HEAD~2") == 1
+    assert "accepts at most" in result(project)["sentence"]
+    world.token_ns = SLOWER_NS
+    waiver = project / ".flamegate/waivers/toy.toml"
+    waiver.write_text(waiver.read_text().replace("better", "much better"))
+    commit(project)
+    assert ask("check", "--base=HEAD~1") == 1
+    assert "accepted" not in result(project)["sentence"]
+    set_day(monkeypatch, TODAY + timedelta(days=30))
+    assert ask("check", "--base=HEAD~3") == 1
+    assert "the waiver of toy ended on 2026-12-01" in result(project)["sentence"]
+    assert result(project)["waivers"][1].startswith("ended on 2026-12-01: toy")
+    text = waiver.read_text()
+    for changed in (
+        'workload = "toy"',
+        text.replace('workload = "toy"', 'workload = "other"'),
+        text.replace("until = 2026", "until = 9999"),
+    ):
+        waiver.write_text(changed)
+        commit(project)
+        assert ask("check", "--base=HEAD~3") == 2
+        assert "E_BAD_WAIVER" in capsys.readouterr().err
+
+
+def test_stored_runs_are_judged_by_their_files_alone(
+    project: Path, world: fakes.World, declare: Callable[..., str], capsys: Captured
+) -> None:
+    declare(workload("toy"))
+    world.token_ns = SLOWER_NS
+    assert ask("check", "--base=HEAD~1") == 1
+    latest = project / ".flamegate/latest/toy"
+    uploaded = project.parent / "uploaded/job-1/toy"
+    stored = ("check", "--base=HEAD~1", f"--receipts={uploaded.parent.parent}")
+    assert ask(*stored) == 2
+    assert [row["reasons"] for row in result(project)["required"]] == [["E_RUN_MISSING"]]
+    shutil.copytree(latest, uploaded)
+    verdict = json.loads((uploaded / "verdict.json").read_text())
+    (uploaded / "verdict.json").write_text(json.dumps({**verdict, "verdict": "pass"}))
+    assert ask(*stored) == 1
+    assert verdicts(project) == {"toy": "regressed"}
+    assert ask(*stored, "--max-age=0.001s") == 3
+    # A run of other commits, without its base, or with changed bytes says nothing about this one.
+    commit(project)
+    assert ask(*stored) == 3
+    assert [row["reasons"] for row in result(project)["required"]] == [["E_OTHER_COMMIT"]]
+    git(project, "reset", "-q", "--hard", "HEAD~1")
+    receipt = uploaded / "base-receipt.json"
+    claim = json.loads(receipt.read_text())
+    receipt.write_text(json.dumps({**claim, "tokens_per_second": 1.0}))
+    assert ask(*stored) == 3
+    assert verdicts(project) == {"toy": "dishonest"}
+    receipt.write_text(json.dumps(claim))
+    base = json.loads((uploaded / "base-evidence.json").read_text())
+    base["workload"]["injection"] = "hash_round:+99%"
+    (uploaded / "base-evidence.json").write_text(json.dumps(base))
+    assert ask(*stored) == 3
+    assert [row["reasons"] for row in result(project)["required"]] == [["E_OTHER_WORKLOAD"]]
+    (uploaded / "base-receipt.json").unlink()
+    assert ask(*stored) == 3
+    assert [row["reasons"] for row in result(project)["required"]] == [["E_RUN_INCOMPLETE"]]
+
+
+def test_a_required_workload_that_nothing_is_compared_with_fails(
+    project: Path, world: fakes.World, declare: Callable[..., str], tmp_path: Path
+) -> None:
+    declare(workload("toy"))
+    policy = tmp_path / "policy.toml"
+    policy.write_text(workload("toy", target="missing"))
+    world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", ""), times=1)
+    assert ask("check", "--base=HEAD~1", f"--config={policy}") == 4
+    assert result(project)["sentence"].startswith("check failed")
+
+
+def test_a_judge_reads_the_head_and_does_not_check_it_out(
+    project: Path, world: fakes.World, declare: Callable[..., str], capsys: Captured
+) -> None:
+    base = git(project, "rev-parse", "HEAD")
+    head = declare(workload("toy", tokens_per_second='"50%"'), workload("more"))
+    assert ask("check", f"--base={base}") == 0
+    runs = project.parent / "uploaded"
+    shutil.move(project / ".flamegate/latest", runs)
+    git(project, "switch", "-q", "--detach", base)
+    judge = ("check", f"--base={base}", f"--head={head}")
+    assert ask(*judge) == 2  # not without runs
+    assert ask(*judge, f"--receipts={runs}") == 0
+    assert result(project)["head"] == head
+    assert "tokens_per_second_pct 5.0 → 50.0" in capsys.readouterr().out
+    assert len(git(project, "worktree", "list").splitlines()) == 1
+
+
+def test_a_new_configuration_file_does_not_hide_the_policy(
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (project / "pytest.ini").write_text("[pytest]\n")
+    (project / "sub").mkdir()
+    (project / "sub/test_one.py").write_text("")
+    commit(project)
+    (project / "sub/pytest.ini").write_text("[pytest]\n")
+    commit(project)
+    monkeypatch.chdir(project / "sub")
+    world.token_ns = SLOWER_NS
+    assert ask("check", "--base=HEAD~1") == 1
+    assert verdicts(project) == {"toy": "regressed"}
