@@ -222,6 +222,7 @@ def _change(
 ) -> Change:
     old, old_variance = _worth(base, measure, base_samples)
     new, new_variance = _worth(head, measure, head_samples)
+    clocks = math.hypot(base.cpu_error, head.cpu_error) if measure == "cost" else 0.0
     return Change(
         base_samples=base_samples,
         head_samples=head_samples,
@@ -229,12 +230,23 @@ def _change(
         head_share=head_samples / head.samples,
         base=old,
         head=new,
-        error=math.sqrt(old_variance + new_variance),
+        error=math.sqrt(old_variance + new_variance + (clocks * _log_mean(old, new)) ** 2),
     )
 
 
+def _log_mean(one: float, other: float) -> float:
+    """Return the logarithmic mean: a relative error of a ratio times it is that of a difference.
+
+    So a change that the clocks alone show has as many standard errors as its logarithm has. It is
+    0 if one value is: a function that is new or gone is so by any clock.
+    """
+    if min(one, other) <= 0.0 or math.isclose(one, other):
+        return min(one, other)
+    return (other - one) / math.log(other / one)
+
+
 def _worth(side: ProfileSide, measure: Measure, samples: int) -> tuple[float, float]:
-    """Return what ``samples`` of a side are worth in ``measure``, and the variance of that."""
+    """Return what ``samples`` of a side are worth in ``measure``, and its sampling variance."""
     if measure == "count":
         return float(samples), (COUNT_ERROR * samples) ** 2
     whole, total = _whole(side, measure), side.samples
@@ -242,7 +254,7 @@ def _worth(side: ProfileSide, measure: Measure, samples: int) -> tuple[float, fl
     # Half a sample more on either side: no sample among a few is no proof of no cost.
     share = (samples + 0.5) / (total + 1.0)
     sampling = (side.spread * whole) ** 2 * share * (1.0 - share) / total
-    return value, sampling + (value * side.cpu_error) ** 2
+    return value, sampling
 
 
 def _whole(side: ProfileSide, measure: Measure) -> float:

@@ -277,14 +277,17 @@ def test_a_program_that_both_sides_share_is_reported(
 @pytest.mark.usefixtures("py_spy")
 def test_a_profile_names_the_function_that_got_slower(history: Project) -> None:
     options = (ON, "--flamegate-profiler=py-spy", "--flamegate-budget=12")
-    history.run(*options, "--flamegate-against=HEAD~1").assert_outcomes(failed=1)
+    # Four times as slow: three pairs decide, and the picture is certain of no less with so few.
+    write_toy(history.path, 16_000)
+    history.commit()
+    history.run(*options, "--flamegate-against=HEAD~2").assert_outcomes(failed=1)
     verdict = history.verdict("toy")
     assert verdict["explained_by"] == ["hash_round"]
     assert verdict["attribution"][0]["name"] == "hash_round"
     # Phases are timed by the wall clock, so a busy machine leaves them uncertain.
     assert [phase["name"] for phase in verdict["phases"]] == ["prefill", "decode"]
     drawn = (history.artifacts / "latest" / "toy" / "diff.svg").read_text()
-    assert "hash_round" in drawn
+    assert "hash_round costs" in drawn
     assert f"base {verdict['against'][:7]}" in drawn
     base, head = history.document("toy", "base-evidence.json"), history.document("toy")
     assert base["token_digest"] == head["token_digest"]

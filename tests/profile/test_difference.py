@@ -138,10 +138,13 @@ def test_the_error_of_a_cost_is_that_of_its_share_and_of_the_clock() -> None:
         math.sqrt(
             (SPREAD * 2e-3) ** 2 * base * (1 - base) / 100
             + (SPREAD * 1e-3) ** 2 * head * (1 - head) / 200
-            + (0.01 * 0.6e-3) ** 2
         )
     )
     assert own.z == pytest.approx(-0.6e-3 / own.error)
+    # b costs 1.4 ms, then 1 ms. Both clocks err by 1 %, and with them the logarithm of the ratio.
+    other = function(found, "b").own
+    clock = math.sqrt(2) * 0.01 * 0.4e-3 / math.log(1.4)
+    assert other.error == pytest.approx(math.hypot(own.error, clock))
     less = function(compare({"a": 30, "b": 70}, {"a": 30, "b": 70}, 1, 1, spread=1.0), "a").own
     assert less.error == pytest.approx(math.sqrt(2 * base * (1 - base) / 100) * 1e-6)
 

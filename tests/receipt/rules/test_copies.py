@@ -102,3 +102,17 @@ def test_an_honest_run_never_repeats_another(
     empty = replace(runs[0], blocks=())
     still = replace(empty, blocks=(Block(Interval(1, 1, 0), ((0,) * 6,) * 5),))
     assert found_pairs([empty, empty, still, still]) == []
+
+
+def test_tokens_that_were_read_together_are_no_copy() -> None:
+    source = random.Random(3)
+
+    def bursts(one: Run) -> Run:
+        first, *rest = one.blocks
+        zeros = tuple((0,) * len(taken) for taken in first.sequences_ns[:2])
+        return replace(one, blocks=(replace(first, sequences_ns=first.sequences_ns + zeros), *rest))
+
+    runs = [bursts(run(source, length=8, sequences=100)) for _ in range(3)]
+    assert found_pairs(runs) == []
+    copy = with_clocks_of(bursts(run(source, length=8, sequences=100)), runs[1])
+    assert found_pairs([*runs, copy]) == [(1, 3)]
