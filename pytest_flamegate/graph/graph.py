@@ -20,30 +20,28 @@ class Layer(_Node, frozen=True):
     """A layer of the model, which contains bricks. It has no self time."""
 
     number: int
-    start_ns: int | None = None
-    end_ns: int | None = None
+    start_ns: int
+    end_ns: int
 
 
 class Brick(_Node, frozen=True):
     """One call of a brick; ``lane`` is the number of its thread or task."""
 
     name: str
-    start_ns: int | None = None
-    end_ns: int | None = None
+    start_ns: int
+    end_ns: int
     elements: int = 0
     bytes: int = 0
     lane: int = 0
 
 
 class Kernel(_Node, frozen=True):
-    """One launch of a kernel; grid and block are None if they are not known."""
+    """One launch of a kernel, without times; grid and block are None if they are not known."""
 
     name: str
     grid: Dimensions | None = None
     block: Dimensions | None = None
     shared_memory_bytes: int = 0
-    start_ns: int | None = None
-    end_ns: int | None = None
 
 
 class Transfer(_Node, frozen=True):
@@ -51,12 +49,12 @@ class Transfer(_Node, frozen=True):
 
     direction: Direction
     bytes: int
-    start_ns: int | None = None
-    end_ns: int | None = None
+    start_ns: int
+    end_ns: int
 
 
 Node = Layer | Brick | Kernel | Transfer
-"""Times are nanoseconds of one clock; a node has both or neither."""
+"""Times are nanoseconds of one clock."""
 
 
 class Edge(NamedTuple):

@@ -66,23 +66,21 @@ def draw_tree(graph: ExecutionGraph) -> str:
 def format_node(node: Node) -> str:
     """Return a node's line of the tree, without its branch. A layer has no time of its own."""
     name = escape_name(get_node_name(node), MAX_BYTES)
-    time = ""
-    if node.start_ns is not None and node.end_ns is not None:
-        time = format_microseconds(node.end_ns - node.start_ns)
     if isinstance(node, Layer):
         return name
     if isinstance(node, Kernel):
-        return "  ".join(filter(None, (name, _format_launch(node), time)))
+        return f"{name}  {_format_launch(node)}".rstrip()
+    time = format_microseconds(node.end_ns - node.start_ns)
     size = f"{node.bytes}B"
     if isinstance(node, Brick):
         size = f"({node.elements} elem)" if node.elements else ""
-    return "  ".join(filter(None, (name, " ".join(filter(None, (time, size))))))
+    return f"{name}  {time} {size}".rstrip()
 
 
 def _format_launch(kernel: Kernel) -> str:
     """Return grid and block; all six numbers if the short form would lose one that is not 1."""
     if kernel.grid is None or kernel.block is None:
-        return f"smem={kernel.shared_memory_bytes}B" if kernel.shared_memory_bytes else ""
+        return ""
     (x, *others), (block_x, block_y, block_z) = kernel.grid, kernel.block
     if (*others, block_z) == (1, 1, 1):
         shape = f"{x},{block_x},{block_y}"

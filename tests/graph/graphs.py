@@ -1,48 +1,31 @@
 """Calls and graphs for tests."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.graph.graph import (
-    Brick,
-    ExecutionGraph,
-    Kernel,
-    Layer,
-    Transfer,
-)
+from pytest_flamegate.graph.calls import build_graph
+from pytest_flamegate.graph.graph import ExecutionGraph
 
 
 def call(name: str, start_ns: int, end_ns: int, **more: Any) -> BrickCall:
     return BrickCall(name, start_ns, end_ns, end_ns - start_ns, **more)
 
 
-def graph_with(nodes: Iterable[Any], edges: Iterable[tuple[int, int, Any]] = ()) -> ExecutionGraph:
-    graph = ExecutionGraph()
-    for node in nodes:
-        graph.add_node(node)
-    for edge in edges:
-        graph.add_edge(*edge)
-    return graph
-
-
 def every_kind() -> ExecutionGraph:
-    """Return a graph with every kind of node and of edge, with times."""
-    nodes = [
-        Layer(0, 0, 230_000),
-        Brick("QkvProjection", 0, 200_000, 4096),
-        Kernel("batched_gemv", (32, 1, 1), (256, 1, 1), 4096),
-        Transfer("D2H", 512, 210_000, 230_000),
-        Brick("Step", 0, 240_000),
-        Brick("Prefetch", 1_000, 240_000, lane=1),
-        Brick("Sampling", 230_000, 240_000),
-    ]
-    nested = [(4, 0, "Contains"), (0, 1, "Contains"), (1, 2, "Launches"), (2, 3, "Transfer")]
-    waits = [(4, 5, "Launches"), (4, 6, "Calls"), (1, 6, "Sequence"), (3, 6, "Sequence")]
-    return graph_with(nodes, [*nested, *waits])
+    """Return a graph with every kind of node and of edge."""
+    kernel = "batched_gemv <<<32,256,1>>> smem=4096B"
+    return build_graph(
+        [
+            call("Step", 0, 240_000),
+            call("QkvProjection", 0, 200_000, layer=0, parent=0, elements=4096, kernel=kernel),
+            call("D2H", 210_000, 230_000, layer=0, parent=1, bytes=512),
+            call("Prefetch", 1_000, 240_000, parent=0, lane=1),
+            call("Sampling", 230_000, 240_000, parent=0),
+        ]
+    )
 
 
 @st.composite

@@ -6,9 +6,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, Layer, to_document
+from pytest_flamegate.graph.calls import build_graph
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, to_document
 from pytest_flamegate.graph.text import draw_dot, draw_tree, format_node, summarize_token
-from tests.graph.graphs import call, every_kind, graph_with
+from tests.graph.graphs import call, every_kind
 from tests.tools import require
 
 
@@ -26,8 +27,8 @@ ALL = """\
 Step  240.0µs
 ├── Layer 0
 │   └── QkvProjection  200.0µs (4096 elem)
-│       └── batched_gemv  <<<32,256,1>>> smem=4096B
-│           └── D2H  20.0µs 512B
+│       ├── batched_gemv  <<<32,256,1>>> smem=4096B
+│       └── D2H  20.0µs 512B
 ├── Prefetch  239.0µs
 └── Sampling  10.0µs"""
 
@@ -45,7 +46,6 @@ def test_tree_of_every_kind() -> None:
         (Kernel("k", (32, 2, 1), (16, 8, 1)), "k  <<<(32,2,1),(16,8,1)>>> smem=0B"),
         (Kernel("k", (32, 1, 1), (16, 8, 4), 9), "k  <<<(32,1,1),(16,8,4)>>> smem=9B"),
         (Kernel("k", (1, 1, 3), (1, 1, 1)), "k  <<<(1,1,3),(1,1,1)>>> smem=0B"),
-        (Kernel("k", start_ns=0, end_ns=1500), "k  1.5µs"),
     ],
 )
 def test_tree_loses_no_number_of_a_launch(kernel: Kernel, line: str) -> None:
@@ -64,20 +64,21 @@ def test_tree_loses_no_number_of_a_launch(kernel: Kernel, line: str) -> None:
     ],
 )
 def test_name_cannot_steer_a_terminal(name: str, shown: str) -> None:
-    assert format_node(Brick(name)) == shown
+    assert format_node(Brick(name, 0, 100)) == f"{shown}  0.1µs"
 
 
 def test_document_of_every_kind_leaves_defaults_out() -> None:
     document = to_document(every_kind())
     shape = {"grid": (32, 1, 1), "block": (256, 1, 1), "shared_memory_bytes": 4096}
-    assert document["nodes"][2] == {"kind": "Kernel", "name": "batched_gemv", **shape}
-    assert document["edges"][0] == (4, 0, "Contains")
+    assert document["nodes"][3] == {"kind": "Kernel", "name": "batched_gemv", **shape}
+    times = {"start_ns": 230_000, "end_ns": 240_000}
+    assert document["nodes"][5] == {"kind": "Brick", "name": "Sampling", **times}
+    assert (0, 1, "Contains") in document["edges"]
 
 
 def test_deep_tree_counts_what_it_leaves_out() -> None:
-    edges = [(depth - 1, depth, "Calls") for depth in range(1, 5_000)]
-    graph = graph_with([Layer(0), *[Brick("b")] * 4_999], edges)
-    lines = draw_tree(graph).splitlines()
+    deep = [call("b", 0, 1, parent=each - 1 if each else None) for each in range(5_000)]
+    lines = draw_tree(build_graph(deep)).splitlines()
     assert len(lines) == 66
     assert lines[-1].strip() == f"└── … {5_000 - 65:,} deeper"
 
@@ -113,6 +114,6 @@ def test_graphviz_draws_every_node_and_edge() -> None:
         ["batched_gemv", "<<<32,256,1>>> smem=4096B"],
     ]
     assert len(labels(graph, "edge")) == len(graph.edges)
-    found = labels(graph_with(map(Brick, HOSTILE)), "node")
-    shown = [label[0].replace("\xa0", " ") for label in found]
-    assert shown == [format_node(Brick(name)) for name in HOSTILE]
+    found = labels(build_graph([call(name, 0, 100) for name in HOSTILE]), "node")
+    shown = ["  ".join(label).replace("\xa0", " ") for label in found]
+    assert shown == [format_node(Brick(name, 0, 100)) for name in HOSTILE]
