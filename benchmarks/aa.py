@@ -13,6 +13,7 @@ from benchmarks.tables import Table
 from pytest_flamegate.profile.model import Frame, Profile
 from pytest_flamegate.profile.profilers import PROFILERS
 from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.tools import try_profiler
 
 PAIRS = 20
 PROFILED_S = 10.0
@@ -34,7 +35,7 @@ def tables(brief: bool) -> Iterator[Table]:
     pairs, seconds = (2, PROFILED_BRIEFLY_S) if brief else (PAIRS, PROFILED_S)
     rows: list[tuple[str, ...]] = []
     for name in ("py-spy", "perf"):
-        probe = PROFILERS[name](Setup()).probe()
+        probe = try_profiler(PROFILERS[name](Setup()))
         if not probe.usable:
             rows.append((name, f"not usable: {probe.reason}", *["–"] * 6))
             continue

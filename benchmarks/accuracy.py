@@ -20,6 +20,7 @@ from benchmarks.tables import Table
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.profile.profilers import PROFILERS, callgrind
 from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.tools import parse_wrapped, try_profiler
 
 ALLOWED_PP = 2.0
 RUNS = 5
@@ -66,7 +67,7 @@ def sampled(
 ) -> Reading:
     """Sample a whole run. Raises ``ToolError`` if the profiler cannot see the functions."""
     profiler = PROFILERS[name](Setup(python_engine=python))
-    probe = profiler.probe()
+    probe = try_profiler(profiler)
     if not probe.usable:
         raise ToolError(probe.code, probe.reason, probe.remedy)
     if python and not probe.sees_python:
@@ -74,7 +75,7 @@ def sampled(
     argv = [program[0], *profiler.python_flags, *program[1:], str(turns)]
     wrapped = profiler.wrap(argv, directory)
     ended = subprocess.run(wrapped.argv, capture_output=True, check=False)
-    profile = profiler.parse(wrapped.recording, ended.stderr)
+    profile = parse_wrapped(profiler, wrapped.recording, ended.stderr)
     return Reading(profile.samples, parts(profile.stacks))
 
 

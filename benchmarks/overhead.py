@@ -20,6 +20,7 @@ from pytest_flamegate.core.clocks import Interval, sum_intervals
 from pytest_flamegate.observe.served import ServedProcess
 from pytest_flamegate.profile.profilers import PROFILERS
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
+from pytest_flamegate.profile.profilers.tools import try_profiler
 
 PAIRS = 24
 PAIRS_IN_A_PROCESS = 4
@@ -63,7 +64,9 @@ class Cost:
 
 def tables(brief: bool) -> Iterator[Table]:
     """Yield the one table."""
-    unusable = {name: PROFILERS[name](Setup()).probe() for name in {s.profiler for s in SETTINGS}}
+    unusable = {
+        name: try_profiler(PROFILERS[name](Setup())) for name in {s.profiler for s in SETTINGS}
+    }
     unusable = {name: probe for name, probe in unusable.items() if not probe.usable}
     costs: dict[Setting, list[Cost]] = {
         each: [] for each in SETTINGS if each.profiler not in unusable

@@ -22,7 +22,7 @@ from pytest_flamegate.profile.profilers import choose_profiler, explain_fallback
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.profile.profilers.callgrind import probe_callgrind
 from pytest_flamegate.profile.profilers.perf_data import DIRECTORY
-from pytest_flamegate.profile.profilers.tools import describe_permissions
+from pytest_flamegate.profile.profilers.tools import describe_permissions, try_profiler
 
 Check = tuple[str, bool, str]
 """One line: what was checked, whether it works, and the details."""
@@ -40,7 +40,7 @@ def run(_: argparse.Namespace) -> int:
         f"machine    {machine['cpu_model']}, {machine['cpu_cores']} cores, "
         f"{machine['os']} {machine.get('kernel', '')}, {machine['python']}"
     )
-    probes = {name: make(Setup()).probe() for name, make in profilers.PROFILERS.items()}
+    probes = {name: try_profiler(make(Setup())) for name, make in profilers.PROFILERS.items()}
     for probe in probes.values():
         kinds = (("Python", probe.sees_python), ("native", probe.sees_native))
         frames = " and ".join(kind for kind, is_seen in kinds if is_seen)

@@ -30,7 +30,7 @@ from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
 from pytest_flamegate.profile.model import Profile, merge_profiles
 from pytest_flamegate.profile.profilers.base import Profiler
-from pytest_flamegate.profile.profilers.tools import find_known_error
+from pytest_flamegate.profile.profilers.tools import find_known_error, parse_wrapped
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
 from pytest_flamegate.receipt.metrics import overhead_pct
 from pytest_flamegate.run.stages import MeasuredSide, Prepared, PreparedSide
@@ -250,7 +250,7 @@ class SideProcesses:
         except EngineDiedError as error:
             # The profiler starts the program: if it fails, so does the process.
             raise find_known_error(profiler.name, error.stderr.encode()) or error from None
-        parsed = profiler.parse(wrapped.recording, answer.stderr, answer.window_ns)
+        parsed = parse_wrapped(profiler, wrapped.recording, answer.stderr, answer.window_ns)
         profile = trim_stacks(parsed, None)
         covers = "process" if profile.covers == "sequence" else profile.covers
         return replace(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.profile.profilers import PROFILERS
 from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.tools import try_profiler
 from tests.tools import require
 from tests.workload.repositories import git
 
@@ -62,7 +63,7 @@ def workload(name: str, target: str = "generate", **more: str) -> str:
 
 def require_profiler(name: str) -> None:
     """Skip the test if the profiler does not work here."""
-    probe = PROFILERS[name](Setup()).probe()
+    probe = try_profiler(PROFILERS[name](Setup()))
     require(probe.usable, f"{name} cannot be used: {probe.code}: {probe.reason}")
 
 

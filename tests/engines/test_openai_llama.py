@@ -13,6 +13,7 @@ from pytest_flamegate.core import process, process_system
 from pytest_flamegate.core.locks import LOCK_DIRECTORY
 from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.profile.profilers.base import Setup
+from pytest_flamegate.profile.profilers.tools import try_profiler
 from tests.tools import require, smollm2
 
 SERVER = """
@@ -29,7 +30,7 @@ time.sleep(600)
 @pytest.mark.measures
 def test_a_real_model_behind_a_server_that_is_started(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp")
-    probe = perf.make_perf(Setup(python_engine=False)).probe()
+    probe = try_profiler(perf.make_perf(Setup(python_engine=False)))
     require(probe.usable, f"perf cannot be used: {probe.reason}")
     declared = {
         "engine": "openai",

@@ -10,7 +10,7 @@ from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.profilers import perf, perf_data, pyspy, tools
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
-from pytest_flamegate.profile.profilers.tools import failure_error
+from pytest_flamegate.profile.profilers.tools import failure_error, parse_wrapped, try_profiler
 from tests.profile.fakes import (
     EVLIST,
     PERF,
@@ -88,7 +88,7 @@ def children() -> set[str]:
 
 def probe_failing(profiler: Profiler, code: str, words: str) -> Probe:
     before = children()
-    probe = profiler.probe()
+    probe = try_profiler(profiler)
     assert children() == before
     expected = code if code.startswith("E_") else f"E_PROFILER_{code}"
     assert (probe.usable, probe.code, words in probe.reason) == (False, expected, True), probe
@@ -145,10 +145,10 @@ def test_a_tool_that_is_absent_or_for_another_machine(name: str, tools: Tools) -
 def test_the_stand_ins_that_do_not_fail_are_usable(tools: Tools) -> None:
     tools.add("perf", PERF)
     tools.add("py-spy", PYSPY)
-    native = perf.make_perf(OLD_PYTHON).probe()
+    native = try_profiler(perf.make_perf(OLD_PYTHON))
     assert (native.usable, native.sees_native, native.sees_python) == (True, True, False)
     assert (native.version, native.event) == ("6.1.187", "cpu-clock")
-    python = pyspy.make_pyspy(Setup()).probe()
+    python = try_profiler(pyspy.make_pyspy(Setup()))
     assert (python.usable, python.version, python.event) == (True, "0.4.3", "wall-clock")
 
 
@@ -159,7 +159,7 @@ def test_py_spy_samples_without_pausing_if_pausing_is_forbidden(tools: Tools) ->
     (note,) = profile.degraded
     assert note.startswith("sampled without pausing: Error: Failed to suspend")
     assert profile.call_graph == "python+nonblocking"  # not compared with paused samples
-    assert profiler.probe().usable
+    assert try_profiler(profiler).usable
     native = pyspy.make_pyspy(Setup(native=True))  # native stacks cannot be read without pausing
     with pytest.raises(FlamegateError, match="E_PROFILER_DENIED"):
         tools.sample(native)
@@ -230,7 +230,7 @@ def test_a_wrapped_command_that_left_no_sample_is_explained(
     if content is not None:
         wrapped.recording.raw.write_text(content)
     with pytest.raises(FlamegateError, match=f"{code}.*{words}"):
-        profiler.parse(wrapped.recording, stderr.encode())
+        parse_wrapped(profiler, wrapped.recording, stderr.encode())
 
 
 def test_output_of_tools_is_shown_on_one_line_escaped_and_cut() -> None:

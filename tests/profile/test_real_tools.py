@@ -23,6 +23,7 @@ from pytest_flamegate.profile.profilers import perf, perf_data, pyspy
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.callgrind import count_program
 from pytest_flamegate.profile.profilers.instructions import build_instruction_profile
+from pytest_flamegate.profile.profilers.tools import parse_wrapped, try_profiler
 from pytest_flamegate.profile.stacks import require_stacks, trim_stacks
 from tests.tools import require
 
@@ -73,7 +74,7 @@ except KeyboardInterrupt:
 
 @cache
 def probe(name: str) -> Probe:
-    return MAKE[name](SETUP).probe()
+    return try_profiler(MAKE[name](SETUP))
 
 
 def require_usable(*names: str) -> None:
@@ -172,7 +173,7 @@ def test_a_wrapped_command_keeps_its_status_and_its_output(tmp_path: Path) -> No
     wrapped = profiler.wrap([sys.executable, "-S", "-c", program], tmp_path)
     result = process.run(wrapped.argv, timeout_s=60)
     assert (result.returncode, result.stdout) == (3, b"out\n")
-    profile = trim_stacks(profiler.parse(wrapped.recording, result.stderr), None)
+    profile = trim_stacks(parse_wrapped(profiler, wrapped.recording, result.stderr), None)
     require_samples(profile, 5)
     assert (profile.completeness >= 0.8, profile.python, len(profile.pids)) == (True, "", 1)
 
@@ -182,7 +183,7 @@ def test_a_wrapped_command_keeps_its_status_and_its_output(tmp_path: Path) -> No
     result = process.run(wrapped.argv, timeout_s=60)
     assert wrapped.clean is not None
     assert wrapped.clean(result.stdout) == b"out\n"
-    profile = pyspy.make_pyspy(SETUP).parse(wrapped.recording, result.stderr)
+    profile = pyspy.make_pyspy(SETUP).parse(wrapped.recording)
     require_samples(profile, 5)
     assert rank_hotspots(profile)[0].name == "busy"
 
@@ -255,7 +256,7 @@ def test_cut_stacks_of_a_compiled_program_are_an_error(
     wrapped = profiler.wrap([str(program)], tmp_path)
     result = process.run(wrapped.argv, timeout_s=120)
     assert result.returncode == 0, result.stderr
-    profile = trim_stacks(profiler.parse(wrapped.recording, result.stderr), None)
+    profile = trim_stacks(parse_wrapped(profiler, wrapped.recording, result.stderr), None)
     assert (profile.call_graph, profile.samples >= 20) == (call_graph, True)
     spots = rank_hotspots(profile)
     assert spots[0].name == "gemv"

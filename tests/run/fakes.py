@@ -256,9 +256,6 @@ class FakeProfiler:
     rate_hz: int = 100
     python_flags: tuple[str, ...] = ()
 
-    def probe(self) -> Probe:
-        return Probe(self.name, "0.4.3", usable=True, sees_python=True, sees_native=False)
-
     def parse(self, raw: Any, *_: Any) -> Profile:
         return raw  # type: ignore[no-any-return]
 
@@ -277,7 +274,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes
     profiler = FakeProfiler()
 
     def choose(name: str, setup: Setup, probes: dict[str, Probe]) -> FakeProfiler | None:
-        probes[profiler.name] = profiler.probe()
+        probes[profiler.name] = Probe(profiler.name, "0.4.3", usable=True, sees_python=True)
         return profiler if profiled else None
 
     monkeypatch.setattr(instruments, "choose_profiler", choose)

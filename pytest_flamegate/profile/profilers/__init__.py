@@ -11,6 +11,7 @@ from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.perf import make_perf
 from pytest_flamegate.profile.profilers.pyspy import make_pyspy
+from pytest_flamegate.profile.profilers.tools import try_profiler
 
 AUTO, NONE = "auto", "none"
 PROFILERS: dict[str, Callable[[Setup], Profiler]] = {"py-spy": make_pyspy, "perf": make_perf}
@@ -92,5 +93,5 @@ def _choose_automatically(setup: Setup, probes: MutableMapping[str, Probe]) -> P
 
 def _probe(profiler: Profiler, probes: MutableMapping[str, Probe]) -> Probe:
     if profiler.name not in probes:
-        probes[profiler.name] = profiler.probe()
+        probes[profiler.name] = try_profiler(profiler)
     return probes[profiler.name]

@@ -118,24 +118,19 @@ class Profiler(Protocol):
     def python_flags(self) -> tuple[str, ...]:
         """Flags that a Python child must be started with, so that ``attach`` sees its frames."""
 
-    def probe(self) -> Probe:
-        """Try it on a small process; never raises."""
-
     def attach(self, pid: int, directory: Path) -> RunningProfiler:
         """Sample ``pid``; return once sampling is on. Raises ``ToolError``."""
 
     def wrap(self, argv: Sequence[str], directory: Path) -> WrappedCommand:
         """Return the command that runs ``argv`` under the profiler. Raises ``ToolError``."""
 
-    def parse(
-        self, recording: Recording, stderr: bytes = b"", window_ns: tuple[int, int] | None = None
-    ) -> Profile:
+    def parse(self, recording: Recording, window_ns: tuple[int, int] | None = None) -> Profile:
         """Parse the recording of ``RunningProfiler.stop`` or of a wrapped command.
 
         Call it after the sampled process has ended by itself: only then has CPython written the
-        names of its functions for perf. ``stderr`` of a wrapped command explains an unreadable
-        file. ``window_ns`` is the monotonic time of a wrapped program's first and last token: a
-        profiler that knows the time of each sample keeps those between, and says so in ``covers``.
+        names of its functions for perf. ``window_ns`` is the monotonic time of a wrapped program's
+        first and last token: a profiler that knows the time of each sample keeps those between,
+        and says so in ``covers``.
 
         Raises ``ToolError`` if the file is malformed or absent.
         """

@@ -12,13 +12,13 @@ calls, is built without.
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket, socketpair
 
 from pytest_flamegate.config.workload import CALL_GRAPHS, is_call_graph
 from pytest_flamegate.core import clocks, process
-from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.process import Child
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import no_samples_error
@@ -55,10 +55,6 @@ class Perf:
     roots: tuple[str, ...] = ()
     name: str = field(default=perf_data.NAME, init=False)
 
-    def probe(self) -> base.Probe:
-        """Try it on a small process."""
-        return tools.try_profiler(self)
-
     def attach(self, pid: int, directory: Path) -> base.RunningProfiler:
         """Sample ``pid`` and its threads; perf has acknowledged when this returns."""
         program = tools.find_program(perf_data.NAME)
@@ -90,25 +86,8 @@ class Perf:
             base.Recording(raw),
         )
 
-    def parse(
-        self,
-        recording: base.Recording,
-        stderr: bytes = b"",
-        window_ns: tuple[int, int] | None = None,
-    ) -> Profile:
+    def parse(self, recording: base.Recording, window_ns: tuple[int, int] | None = None) -> Profile:
         """Parse a recording; rate, event and call graph are those that perf really used."""
-        try:
-            profile = self._parse(recording, window_ns)
-        except FlamegateError as error:
-            raise tools.explain_error(perf_data.NAME, stderr, error) from None
-        return profile if window_ns is None else replace(profile, covers="decode")
-
-    def clean_up(self, pid: int) -> None:
-        """Remove what CPython wrote for perf."""
-        if self.python_flags:
-            perf_data.remove_jit_files(pid)
-
-    def _parse(self, recording: base.Recording, window_ns: tuple[int, int] | None) -> Profile:
         program, raw, pid = tools.find_program(perf_data.NAME), recording.raw, recording.pid
         if not raw.is_file():
             raise tools.output_error(perf_data.NAME, "perf record wrote no file")
@@ -146,7 +125,13 @@ class Perf:
             pids=pids,
             started_ticks=(recording.started_ticks,) * len(pids),
             degraded=tuple(degraded),
+            covers="sequence" if window_ns is None else "decode",
         )
+
+    def clean_up(self, pid: int) -> None:
+        """Remove what CPython wrote for perf."""
+        if self.python_flags:
+            perf_data.remove_jit_files(pid)
 
     def _record(self, program: str, raw: Path) -> tuple[str, ...]:
         argv = [program, "record", "-e", EVENT, "-F", str(self.rate_hz), "--strict-freq", "-N"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_flamegate.core import clocks, process
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UsageError
+from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.process import Child
 from pytest_flamegate.profile.formats import speedscope
 from pytest_flamegate.profile.frames import path_prefixes
@@ -59,10 +59,6 @@ class PySpy:
     python_flags: tuple[str, ...] = ()
     name: str = field(default=NAME, init=False)
 
-    def probe(self) -> base.Probe:
-        """Try it on a small process."""
-        return tools.try_profiler(self)
-
     def attach(self, pid: int, directory: Path) -> base.RunningProfiler:
         """Sample ``pid``. If pausing it is forbidden, sample without, and say so."""
         raw = base.unused_path(directory, f"{NAME}-{pid}", ".json")
@@ -89,19 +85,9 @@ class PySpy:
     def parse(
         self,
         recording: base.Recording,
-        stderr: bytes = b"",
         window_ns: tuple[int, int] | None = None,  # noqa: ARG002 - py-spy writes no times
     ) -> Profile:
         """Parse a recording."""
-        try:
-            return self._parse(recording)
-        except FlamegateError as error:
-            raise tools.explain_error(NAME, stderr, error) from None
-
-    def clean_up(self, pid: int) -> None:
-        """Nothing is left behind."""
-
-    def _parse(self, recording: base.Recording) -> Profile:
         try:
             content = recording.raw.read_bytes()
         except OSError as error:
@@ -132,6 +118,9 @@ class PySpy:
             started_ticks=(recording.started_ticks,),
             degraded=tuple(degraded),
         )
+
+    def clean_up(self, pid: int) -> None:
+        """Nothing is left behind."""
 
     def _record(self, program: str, raw: Path) -> tuple[str, ...]:
         options = ["--format", "speedscope", "--function", "--full-filenames"]

@@ -16,7 +16,7 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
 from pytest_flamegate.core.text import decode_name, escape_name
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.profile.profilers.base import Probe, Profiler
+from pytest_flamegate.profile.profilers.base import Probe, Profiler, Recording
 
 PROC = Path("/proc")
 CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38}
@@ -147,19 +147,27 @@ def find_known_error(program: str, output: bytes) -> ProfilerError | None:
     return ProfilerError(found.code, f'{program} failed: "{reason}".', remedy, reason)
 
 
-def explain_error(program: str, stderr: bytes, error: FlamegateError) -> FlamegateError:
-    """Return the cause of ``error`` in reading the profile of a wrapped command.
+def parse_wrapped(
+    profiler: Profiler,
+    recording: Recording,
+    stderr: bytes,
+    window_ns: tuple[int, int] | None = None,
+) -> Profile:
+    """Parse the recording of a wrapped command, as ``Profiler.parse`` does.
 
-    ``stderr`` holds the messages of the profiler and of the command. Without a known cause the
-    error comes back with that text quoted.
+    An error has the cause that ``stderr`` names, the messages of the profiler and of the command.
+    Without a known cause it quotes them.
     """
-    if (cause := find_known_error(program, stderr)) is not None:
-        return cause
-    quoted = quote_output(stderr)
-    if not quoted or not isinstance(error, ProfilerError):
-        return error
-    problem = f'{error.problem} Its standard error says: "{quoted}".'
-    return ProfilerError(error.code, problem, error.remedy, error.reason)
+    try:
+        return profiler.parse(recording, window_ns)
+    except FlamegateError as error:
+        if (cause := find_known_error(profiler.name, stderr)) is not None:
+            raise cause from None
+        quoted = quote_output(stderr)
+        if not quoted or not isinstance(error, ProfilerError):
+            raise
+        problem = f'{error.problem} Its standard error says: "{quoted}".'
+        raise ProfilerError(error.code, problem, error.remedy, error.reason) from None
 
 
 def timeout_error(program: str, timeout_s: float, activity: str) -> ProfilerError:
