@@ -13,7 +13,6 @@ from pytest_flamegate.core.errors import (
     worst_code,
 )
 from pytest_flamegate.core.files import read_bounded
-from pytest_flamegate.core.json import EVIDENCE_LIMITS
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.gate import machine_id
 from pytest_flamegate.receipt import baseline
@@ -77,9 +76,7 @@ def show(parsed: argparse.Namespace) -> int:
         common.print_text(f"{named}: {described}\n{_visible(directory)}")
         page = directory / baseline.PAGE
         if page.is_file():
-            common.print_text(
-                read_bounded(page, EVIDENCE_LIMITS.max_bytes).decode("utf-8", "replace")
-            )
+            common.print_text(read_bounded(page).decode("utf-8", "replace"))
     return worst_code(codes)
 
 
@@ -114,7 +111,7 @@ def _read_acceptable(name: str, directory: Path) -> tuple[dict[str, bytes], Evid
     Raises ``E_NOT_ACCEPTED`` if it is dishonest, had work injected or ran in pairs.
     """
     present = [each for each in baseline.BASELINE_FILES if os.path.lexists(directory / each)]
-    files = {each: read_bounded(directory / each, EVIDENCE_LIMITS.max_bytes) for each in present}
+    files = {each: read_bounded(directory / each) for each in present}
     verification = verify_receipt(
         files[baseline.RECEIPT],
         evidence=files.get(baseline.EVIDENCE),

@@ -38,12 +38,7 @@ from pytest_flamegate.run.processes import plan_pair_counts
 from pytest_flamegate.run.publish import Hints, Outcome
 from pytest_flamegate.run.session import Session
 from pytest_flamegate.run.stored_run import Expected, find_runs, judge_stored_run
-from pytest_flamegate.run.waivers import (
-    accept_run,
-    describe_debt,
-    read_waivers,
-    today_utc,
-)
+from pytest_flamegate.run.waivers import accept_run, describe_debt, read_waivers, today_utc
 
 DOCUMENT, PAGE = "check.json", "check.md"
 _LONG = 1000

@@ -21,11 +21,7 @@ from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.declare import InvalidWorkload
-from pytest_flamegate.gate.calibration import (
-    FEW_POOL,
-    LADDER,
-    MIN_POOL,
-)
+from pytest_flamegate.gate.calibration import FEW_POOL, LADDER, MIN_POOL
 from pytest_flamegate.gate.statistics import variance
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.report.text import columns, paint, visible

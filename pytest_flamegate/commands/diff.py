@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import is_file, read_bounded
-from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, RECEIPT_LIMITS, parse_json
+from pytest_flamegate.core.json_parser import RECEIPT_LIMITS, parse_json
 from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.frames import fold_profile, path_prefixes
 from pytest_flamegate.receipt import store
@@ -182,5 +182,5 @@ def _read_metrics(path: Path) -> Sequence[imported.ImportedMetric]:
             f"{str(path)!a} is neither an imported result nor a run with evidence.",
             "Give the file that flamegate import wrote, or the directory of a run.",
         )
-    data = read_bounded(evidence, EVIDENCE_LIMITS.max_bytes)
+    data = read_bounded(evidence)
     return imported.convert_metrics(decode_evidence(data).metrics)

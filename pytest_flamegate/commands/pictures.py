@@ -13,7 +13,6 @@ from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.files import read_bounded, write_errors
-from pytest_flamegate.core.json import EVIDENCE_LIMITS
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.models.gguf import read_header
 from pytest_flamegate.observe.scratch import scratch_prefix
@@ -143,7 +142,7 @@ def _write(outcomes: list[Outcome], directory: Path) -> list[Path]:
         name = outcome.workload.name
         picture = f"{name}.svg"
         for file, source in ((picture, PICTURE), (f"{name}.html", INTERACTIVE)):
-            files[file] = read_bounded(outcome.directory / source, EVIDENCE_LIMITS.max_bytes)
+            files[file] = read_bounded(outcome.directory / source)
         receipt, evidence = outcome.receipt, outcome.evidence
         report = RunReport(name, None, "", receipt, evidence, picture=picture, again=command)
         files[f"{name}.md"] = run_markdown(report).encode()
@@ -162,7 +161,7 @@ def _is_our_guide(path: Path) -> bool:
     if not os.path.lexists(path):
         return True
     try:
-        data = read_bounded(path, EVIDENCE_LIMITS.max_bytes)
+        data = read_bounded(path)
     except FlamegateError:
         return False
     return data.startswith(GUIDE_TITLE.encode() + b"\n")

@@ -24,6 +24,8 @@ _WRITE_REMEDIES = {
     errno.EEXIST: "Move away the existing file.",
     errno.ELOOP: "Replace the symbolic link by its target.",
 }
+MAX_BYTES = 64 << 20
+"""The largest file that is read, unless less is expected: evidence of many runs."""
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -56,7 +58,7 @@ def real_path(path: Path) -> Path:
 # --- Reading -----------------------------------------------------------------------------------
 
 
-def read_bounded(path: Path, limit: int) -> bytes:
+def read_bounded(path: Path, limit: int = MAX_BYTES) -> bytes:
     """Return the content of the regular file ``path``, which has at most ``limit`` bytes.
 
     A symbolic link is not followed, and a pipe or a device is not opened. Raises ``ToolError``

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.files import MAX_BYTES
 from pytest_flamegate.core.text import quote
 
 
@@ -36,7 +37,7 @@ MIB = 1 << 20
 SMALL_LIMITS = Limits(1 * MIB)
 RECEIPT_LIMITS = Limits(1 * MIB, max_containers=512, max_commas=12_000)
 """Several rules inspect every value of a receipt: ten thousand kernels, and two thousand others."""
-EVIDENCE_LIMITS = Limits(64 * MIB, max_containers=1 << 20)
+EVIDENCE_LIMITS = Limits(MAX_BYTES, max_containers=1 << 20)
 """A list for each sequence, and some tens of objects for each run."""
 
 MAX_NUMBER_CHARACTERS = 64

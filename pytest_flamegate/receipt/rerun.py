@@ -5,7 +5,7 @@ value that was redacted matches any value.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,9 @@ RUNS = (
 The model is known by its digest, not its place.
 """
 _MAY_BE_EMPTY = ("command", "build", "env")
-_OTHER = frozenset({"name", "source", "timeout_s", "injection"})
-_KNOWN = frozenset({*RUNS, *_OTHER, "model"})
+NOT_RUN = frozenset({"name", "source", "timeout_s", "injection"})
+"""The parts that do not decide how the unchanged code runs."""
+_KNOWN = frozenset({*RUNS, *NOT_RUN, "model"})
 
 
 def parse_recipe(stated: Mapping[str, Any], directory: Path) -> Workload:
@@ -46,7 +47,7 @@ def parse_recipe(stated: Mapping[str, Any], directory: Path) -> Workload:
         table = {
             key: value
             for key, value in plain.items()
-            if key not in _OTHER and (value or key not in _MAY_BE_EMPTY)
+            if key not in NOT_RUN and (value or key not in _MAY_BE_EMPTY)
         }
         if "timeout_s" in plain:
             table["timeout"] = plain["timeout_s"]
@@ -83,9 +84,18 @@ def find_declared(stated: Mapping[str, Any], declared: Sequence[Workload]) -> Wo
 
 def find_differences(stated: Mapping[str, Any], declared: Workload) -> list[str]:
     """Return the parts of the recipe in which the declared workload differs."""
-    here = recipe(declared)
-    unknown = sorted(map(str, set(stated) - _KNOWN))
-    return [*(name for name in RUNS if not _matches(stated.get(name), here.get(name))), *unknown]
+    ignored = {*NOT_RUN, "model"}
+    return [name for name, *_ in compare_recipes(stated, recipe(declared)) if name not in ignored]
+
+
+def compare_recipes(
+    stated: Mapping[str, Any], here: Mapping[str, Any]
+) -> Iterator[tuple[str, object, object]]:
+    """Yield name and both values of each part in which two recipes differ, by name."""
+    for name in sorted({*stated, *here}, key=str):
+        old, new = stated.get(name), here.get(name)
+        if not _matches(old, new) or (name not in here and name not in _KNOWN):
+            yield str(name), old, new
 
 
 def find_redacted(stated: Mapping[str, Any]) -> list[str]:

@@ -6,16 +6,17 @@ coloured by module. A chain of callers that do no work themselves is one box.
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, groupby
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.profile.difference import ProfileDifference
-from pytest_flamegate.profile.hotspots import categorize_frame, no_samples_error
-from pytest_flamegate.profile.model import Frame, Profile, Stack
+from pytest_flamegate.profile.hotspots import categorize_frame, no_samples_error, rank_hotspots
+from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
 from pytest_flamegate.report.svg import FLOOR, Shade
 
 _DARK = "#14171A"
@@ -34,7 +35,6 @@ class Drawn:
     profile: Profile
     cpu_s_per_token: float | None = None
     difference: ProfileDifference | None = None
-    categorise: Callable[[Frame], str] = categorize_frame
     opens_compared: bool = False
 
 
@@ -91,13 +91,11 @@ class Colouring:
     is coloured by category alone.
     """
 
-    categorise: Callable[[Frame], str]
     modules: Mapping[str, Tone]
 
     def kind(self, frame: Frame) -> str:
         """Return the kind of a frame, as the legend names it."""
-        category = self.categorise(frame)
-        module = _file_name(frame)
+        category, module = categorize_frame(frame), _file_name(frame.module)
         return module if category in _GENERIC and module in self.modules else category
 
     def tone(self, kind: str) -> Tone:
@@ -105,26 +103,58 @@ class Colouring:
         return self.modules.get(kind) or PALETTE.get(kind, UNKNOWN)
 
 
-def choose_colours(own: Mapping[Frame, float], categorise: Callable[[Frame], str]) -> Colouring:
-    """Return the colouring of a picture; ``own`` are the self shares of its frames, 0 to 1."""
-    generic = {frame: share for frame, share in own.items() if categorise(frame) in _GENERIC}
-    by_module: dict[str, float] = {}
-    for frame, share in generic.items():
-        by_module[_file_name(frame)] = by_module.get(_file_name(frame), 0.0) + share
+def choose_colours(spots: Sequence[Hotspot]) -> Colouring:
+    """Return the colouring of the picture of a profile with these functions."""
+    generic = [spot for spot in spots if spot.category in _GENERIC]
+    by_module: Counter[str] = Counter()
+    for spot in generic:
+        by_module[_file_name(spot.module)] += spot.self_samples
     by_module.pop("", None)
     # One module alone would have one colour: then its category says more.
-    if sum(generic.values()) <= 0.5 * sum(own.values()) or len(by_module) < 2:
-        return Colouring(categorise, {})
+    is_known = 2 * sum(spot.self_samples for spot in generic) <= sum(s.self_samples for s in spots)
+    if is_known or len(by_module) < 2:
+        return Colouring({})
     ranked = sorted(by_module, key=lambda name: (-by_module[name], name))
     tones = {
         name: Tone(kind, shade, f"the module {name}")
         for name, (kind, shade) in zip(ranked, _MODULE_SHADES.items(), strict=False)
     }
-    return Colouring(categorise, tones)
+    return Colouring(tones)
 
 
-def _file_name(frame: Frame) -> str:
-    return frame.module.rpartition("/")[2]
+def _file_name(module: str) -> str:
+    return module.rpartition("/")[2]
+
+
+def colour_hotspots(drawn: Drawn) -> tuple[Colouring, list[Hotspot]]:
+    """Return the colouring of a picture, and its functions, each of the kind that colours it.
+
+    Raises ``E_NO_SAMPLES`` for an empty profile, ``E_IMPOSSIBLE_FIGURE`` for an impossible cost.
+    """
+    profile, cost_s = drawn.profile, drawn.cpu_s_per_token
+    if cost_s is not None and not 0 < cost_s < math.inf:
+        raise ReceiptError(
+            "E_IMPOSSIBLE_FIGURE",
+            f"The CPU time for each token is {cost_s!r} s.",
+            "Measure again; a run that used no CPU time generated nothing.",
+        )
+    if not profile.samples:
+        raise no_samples_error(profile.profiler, profile.errors, profile.lost)
+    spots = rank_hotspots(profile, cost_s)
+    colouring = choose_colours(spots)
+    return colouring, [
+        replace(spot, category=colouring.kind(Frame(spot.name, spot.module, spot.kind)))
+        for spot in spots
+    ]
+
+
+def category_shares(spots: Sequence[Hotspot]) -> dict[str, float]:
+    """Return the self share of each category in ``spots``, 0 to 1, largest first."""
+    shares: dict[str, float] = {}
+    for spot in spots:
+        if spot.self_samples:
+            shares[spot.category] = shares.get(spot.category, 0.0) + spot.self_share
+    return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
 # Layout
@@ -275,25 +305,3 @@ def layout(profile: Profile, *, least_part: float) -> Layout[Group]:
         children=child_groups,
         least=lambda _: least,
     )
-
-
-def require_drawable(profile: Profile, cpu_s_per_token: float | None) -> None:
-    """Raise ``E_NO_SAMPLES`` for an empty profile, ``E_IMPOSSIBLE_FIGURE`` for such a cost."""
-    if cpu_s_per_token is not None and not 0 < cpu_s_per_token < math.inf:
-        raise ReceiptError(
-            "E_IMPOSSIBLE_FIGURE",
-            f"The CPU time for each token is {cpu_s_per_token!r} s.",
-            "Measure again; a run that used no CPU time generated nothing.",
-        )
-    if not profile.samples:
-        raise no_samples_error(profile.profiler, profile.errors, profile.lost)
-
-
-def self_shares(stacks: Mapping[Stack, int]) -> dict[Frame, float]:
-    """Return each leaf frame's share of all samples, 0 to 1, in the order of the names."""
-    leaves: dict[Frame, int] = {}
-    for stack, samples in stacks.items():
-        if stack and samples:
-            leaves[stack[-1]] = leaves.get(stack[-1], 0) + samples
-    total = sum(stacks.values())
-    return {frame: leaves[frame] / total for frame in sorted(leaves)}

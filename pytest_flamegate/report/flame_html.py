@@ -5,16 +5,10 @@ three small numbers a path keep the page of a hundred thousand stacks small.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
-from pytest_flamegate.profile.difference import (
-    FunctionChange,
-    PathChange,
-    ProfileDifference,
-    State,
-)
-from pytest_flamegate.profile.hotspots import rank_hotspots
+from pytest_flamegate.profile.difference import FunctionChange, PathChange, ProfileDifference, State
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.difference import (
@@ -33,14 +27,12 @@ from pytest_flamegate.report.flame import (
     Colouring,
     Drawn,
     Group,
+    category_shares,
     child_groups,
-    choose_colours,
+    colour_hotspots,
     group_by_frame,
-    require_drawable,
-    self_shares,
 )
 from pytest_flamegate.report.flame_svg import profile_notes
-from pytest_flamegate.report.run_report import category_shares
 from pytest_flamegate.report.text import visible
 
 T = TypeVar("T")
@@ -63,14 +55,9 @@ def flamegraph_html(drawn: Drawn, *, subtitle: str) -> str:
 
 
 def flame(drawn: Drawn, name: str) -> str:
-    """Return the markup of one flame graph; ``name`` is its id. Raises as ``require_drawable``."""
+    """Return the markup of one flame graph; ``name`` is its id. Raises as ``colour_hotspots``."""
     profile, difference = drawn.profile, drawn.difference
-    require_drawable(profile, drawn.cpu_s_per_token)
-    colouring = choose_colours(self_shares(profile.stacks), drawn.categorise)
-    spots = [
-        replace(spot, category=colouring.kind(Frame(spot.name, spot.module, spot.kind)))
-        for spot in rank_hotspots(profile, drawn.cpu_s_per_token)
-    ]
+    colouring, spots = colour_hotspots(drawn)
     warning = scale = changes = ""
     if difference is not None:
         sentences = [

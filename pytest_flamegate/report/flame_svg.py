@@ -5,10 +5,11 @@ needs is drawn: names, shares, the legend, how the profile was taken. The ``<tit
 shows the rest when the pointer is over it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_flamegate.profile.model import Frame, Profile
+from pytest_flamegate.profile.hotspots import categorize_frame
+from pytest_flamegate.profile.model import Hotspot, Profile
 from pytest_flamegate.report import flame, svg, text
 from pytest_flamegate.report.text import clip, visible
 
@@ -25,7 +26,7 @@ class _FlamePicture:
     profile: Profile
     laid: flame.Layout[flame.Group]
     colouring: flame.Colouring
-    own: Mapping[Frame, float]
+    spots: Sequence[Hotspot]
     shares: Mapping[str, float]
     cpu_s_per_token: float | None
 
@@ -48,22 +49,16 @@ def flamegraph(drawn: flame.Drawn, *, subtitle: str) -> str:
     """Draw a profile as one self-contained SVG document, for light and dark themes.
 
     ``subtitle`` holds notes, separated by middle dots. If the cost of a token is known, each frame
-    shows its own. Equal arguments give equal bytes. Raises as ``require_drawable`` does.
+    shows its own. Equal arguments give equal bytes. Raises as ``colour_hotspots`` does.
     """
     profile, cost_s = drawn.profile, drawn.cpu_s_per_token
-    flame.require_drawable(profile, cost_s)
-    own = flame.self_shares(profile.stacks)
-    colouring = flame.choose_colours(own, drawn.categorise)
-    shares: dict[str, float] = {}
-    for frame, value in own.items():
-        kind = colouring.kind(frame)
-        shares[kind] = shares.get(kind, 0.0) + value
+    colouring, spots = flame.colour_hotspots(drawn)
     picture = _FlamePicture(
         profile,
         flame.layout(profile, least_part=_NARROWEST / svg.INNER),
         colouring,
-        own,
-        dict(sorted(shares.items(), key=lambda item: (-item[1], item[0]))),
+        spots,
+        flame.category_shares(spots),
         cost_s,
     )
     sheet = svg.Sheet()
@@ -162,7 +157,7 @@ def _title(group: flame.Group, picture: _FlamePicture) -> Iterator[str]:
 
     frame, own = group.frame, group.self_samples
     yield frame.name
-    category = picture.colouring.categorise(group.frames[-1])
+    category = categorize_frame(group.frames[-1])
     yield f"{frame.module or 'module unknown'} · {category}"
     yield measure(group.samples)
     if own == group.samples:
@@ -194,10 +189,10 @@ def _reading(picture: _FlamePicture) -> Iterator[str]:
 
 
 def _description(picture: _FlamePicture) -> str:
-    hottest = sorted(picture.own.items(), key=lambda item: (-item[1], item[0]))
-    frames = ", ".join(f"{visible(f.name, 80)} {text.share(value)}" for f, value in hottest[:5])
+    hottest = [spot for spot in picture.spots[:5] if spot.self_samples]
+    frames = [f"{visible(s.name, 80)} {text.share(s.self_share)}" for s in hottest]
     kinds = ", ".join(f"{name} {text.share(value)}" for name, value in picture.shares.items())
     return (
         f"Flame graph of {picture.count(picture.profile.samples)}. "
-        f"Hottest frames by self share: {frames}. By category: {kinds}."
+        f"Hottest frames by self share: {', '.join(frames)}. By category: {kinds}."
     )

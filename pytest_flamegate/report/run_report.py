@@ -17,7 +17,7 @@ from pytest_flamegate.report.evidence import (
     run_section,
     speed_cells,
 )
-from pytest_flamegate.report.flame import Drawn
+from pytest_flamegate.report.flame import Drawn, category_shares
 from pytest_flamegate.report.sections import (
     NONE,
     Cell,
@@ -89,39 +89,39 @@ def run_sections(run: RunReport) -> list[Section]:
     """Return the sections: the answer, its picture, its figures, then the evidence."""
     verdict, evidence = run.verdict, run.evidence
     difference = Picture(f"What changed in {run.name}", run.difference) if run.difference else None
-    sections = [make_section("What changed", [difference])]
+    found = [make_section("What changed", [difference])]
     reasons = make_section("Reasons", [Paragraph("This run was not judged.")])
     if verdict is not None:
         reasons = reason_section(verdict)
-        sections.append(cost_section(verdict))
+        found.append(cost_section(verdict))
     # Without costs to compare, the reasons are the answer.
     has_costs = verdict is not None and bool(verdict.attribution)
     if not has_costs:
-        sections.append(reasons)
+        found.append(reasons)
     title = f"Flame graph of {run.name}"
     if run.drawn is not None:
         # It has a table of functions of its own.
-        sections.append(Section("Where the time goes", (Picture(title, drawn=run.drawn),)))
+        found.append(Section("Where the time goes", (Picture(title, drawn=run.drawn),)))
     elif evidence is not None:
-        sections.append(
+        found.append(
             hotspot_section(evidence, Picture(title, run.picture) if run.picture else None)
         )
     if verdict is not None:
-        sections += [pair_section(verdict, run.pairs_pct), signal_section(verdict)]
-        sections += [phase_section(verdict), *([reasons] if has_costs else [])]
+        found += [pair_section(verdict, run.pairs_pct), signal_section(verdict)]
+        found += [phase_section(verdict), *([reasons] if has_costs else [])]
     if run.bricks is not None:
-        sections.append(brick_section(run.bricks))
-    sections.append(next_section(run.again, run.accept))
+        found.append(brick_section(run.bricks))
+    found.append(next_section(run.again, run.accept))
     if verdict is not None:
-        sections.append(sureness_section(verdict))
+        found.append(sureness_section(verdict))
     if evidence is not None:
-        sections += [
+        found += [
             metric_section(evidence),
             engine_section(evidence),
             run_section(evidence, run.receipt),
             proof_section(evidence, run.receipt, run.grade),
         ]
-    return [section for section in sections if section.blocks]
+    return [section for section in found if section.blocks]
 
 
 def next_section(again: str | None, accept: str | None) -> Section:
@@ -141,25 +141,9 @@ _HOTTEST = 3
 _MOST_FRAMES, _LEAST_SHARE = 20, 0.005
 
 
-def category_shares(hotspots: Sequence[Hotspot]) -> dict[str, float]:
-    """Return the self share of each category in ``hotspots``, 0 to 1, largest first."""
-    shares: dict[str, float] = {}
-    for hotspot in hotspots:
-        if hotspot.self_samples:
-            shares[hotspot.category] = shares.get(hotspot.category, 0.0) + hotspot.self_share
-    return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
-
-
-def rank_by_self_share(hotspots: Sequence[Hotspot]) -> list[Hotspot]:
-    """Return ``hotspots`` hottest first: by self share, then inclusive share, then name."""
-    return sorted(hotspots, key=lambda h: (-h.self_share, -h.inclusive_share, h.name, h.module))
-
-
 def describe_hottest(evidence: Evidence | None, separator: str = ", ") -> str:
     """Return the first few frames by self share, with it; empty without a profile."""
-    profile = evidence.profile if evidence is not None else None
-    ranked = rank_by_self_share(profile.hotspots) if profile is not None else []
-    hottest = [hotspot for hotspot in ranked if hotspot.self_samples][:_HOTTEST]
+    hottest = [hotspot for hotspot in _hotspots(evidence) if hotspot.self_samples][:_HOTTEST]
     return separator.join(f"{visible(h.name)} {text.share(h.self_share)}" for h in hottest)
 
 
@@ -168,7 +152,7 @@ def hotspot_section(evidence: Evidence, picture: Picture | None) -> Section:
     title = "Where the time goes"
     if evidence.profile is None:
         return Section(title, (Paragraph("No profile was taken."),))
-    ranked = rank_by_self_share(evidence.profile.hotspots)
+    ranked = evidence.profile.hotspots
     shown = [each for each in ranked if each.self_share >= _LEAST_SHARE][:_MOST_FRAMES]
     rows = [
         (
@@ -213,7 +197,7 @@ def variant_sections(runs: Sequence[RunReport]) -> list[Section]:
 
 
 def _family(name: str, variants: Sequence[RunReport]) -> Section:
-    shares = [category_shares(_hotspots(variant)) or None for variant in variants]
+    shares = [category_shares(_hotspots(variant.evidence)) or None for variant in variants]
     return make_section(
         f"Variants of {visible(name, 80)}",
         [
@@ -248,7 +232,7 @@ def _function_table(variants: Sequence[RunReport]) -> Table:
     """Return CPU seconds per token; a dash without a profile, 0 without a sample."""
     columns: list[dict[str, float] | None] = []
     for variant in variants:
-        costs = {each.name: each.cpu_s_per_token for each in _hotspots(variant)}
+        costs = {each.name: each.cpu_s_per_token for each in _hotspots(variant.evidence)}
         known = {name: cost for name, cost in costs.items() if cost}
         columns.append(known if known or any(cost == 0 for cost in costs.values()) else None)
     return _table_by_variant("µs/token", variants, columns, text.micros, Code, _MOST_FUNCTIONS)
@@ -279,6 +263,5 @@ def _name(variant: RunReport) -> str:
     return variant.variant or variant.name
 
 
-def _hotspots(variant: RunReport) -> tuple[Hotspot, ...]:
-    profile = variant.evidence.profile if variant.evidence is not None else None
-    return profile.hotspots if profile is not None else ()
+def _hotspots(evidence: Evidence | None) -> tuple[Hotspot, ...]:
+    return evidence.profile.hotspots if evidence is not None and evidence.profile else ()

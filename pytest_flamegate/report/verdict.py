@@ -24,10 +24,7 @@ from pytest_flamegate.report.svg import draw_pairs
 
 _SHARE_UNIT = "share_pct"
 _SHARE, _BRICK = "share:", "brick:"
-_CLOCKS = {
-    rule.TOKENS_PER_SECOND: "quiet clock",
-    WALL_TOKENS_PER_SECOND: "wall clock, not gated",
-}
+_CLOCKS = {rule.TOKENS_PER_SECOND: "quiet clock", WALL_TOKENS_PER_SECOND: "wall clock, not gated"}
 _PHASES = {"prefill": "prefill, to the first token", "decode": "decode, each further token"}
 _CERTAIN_ROWS, _OTHER_ROWS, _SIGNAL_ROWS = 5, 2, 8
 _MOST_REASONS = 12

@@ -34,6 +34,7 @@ from pytest_flamegate.observe.build import (
 )
 from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout
 from pytest_flamegate.receipt.compose import recipe
+from pytest_flamegate.receipt.rerun import NOT_RUN, compare_recipes
 
 _MISSING = frozenset(
     {"E_BENCHMARK_NOT_FOUND", "E_TARGET_NOT_FOUND", "E_BUILD_FAILED", "E_CANNOT_START"}
@@ -130,14 +131,12 @@ def declare_base(workload: Workload, checkout: Checkout, notes: list[str]) -> Wo
         raise _broken_base_error(checkout.commit, error) from None
     if own is None:
         return workload
-    old, new = _list_keys(own), _list_keys(workload)
-    differing = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
     words = {
-        key: f"{key} is {format_value(old.get(key))} at {checkout.commit[:12]} and "
-        f"{format_value(new.get(key))} now"
-        for key in differing
+        key: f"{key} is {format_value(old)} at {checkout.commit[:12]} and {format_value(new)} now"
+        for key, old, new in compare_recipes(_recipe(own), _recipe(workload))
+        if key not in NOT_RUN
     }
-    if other := [words[key] for key in differing if key not in OWN_WORKLOAD_FIELDS]:
+    if other := [sentence for key, sentence in words.items() if key not in OWN_WORKLOAD_FIELDS]:
         raise UndecidedError(
             "E_WORKLOAD_DIFFERS",
             f"The base declares other work: {'; '.join(other)}.",
@@ -161,11 +160,9 @@ def declare_base(workload: Workload, checkout: Checkout, notes: list[str]) -> Wo
     )
 
 
-def _list_keys(workload: Workload) -> dict[str, object]:
-    """Return the keys of a declaration that say what runs, and how."""
+def _recipe(workload: Workload) -> dict[str, object]:
     env = without_build_variables(workload.env) if workload.build else workload.env
-    found = recipe(replace(workload, env=env, injection=None))
-    return {key: each for key, each in found.items() if key not in ("name", "source", "timeout_s")}
+    return recipe(replace(workload, env=env))
 
 
 def base_error(based: Workload, commit: str, error: FlamegateError) -> UndecidedError:

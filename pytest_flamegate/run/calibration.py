@@ -13,12 +13,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__, clocks
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.core.files import read_beneath
-from pytest_flamegate.core.json import (
-    Timestamp,
-    decode_json,
-    encode_json,
-    encode_plain,
-)
+from pytest_flamegate.core.json import Timestamp, decode_json, encode_json, encode_plain
 from pytest_flamegate.core.json_parser import Limits
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import machine_id
@@ -35,13 +30,12 @@ from pytest_flamegate.gate.rule import ReportedRates
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.artifacts import ArtifactStore, StoredPath
 from pytest_flamegate.receipt.compose import recipe
+from pytest_flamegate.receipt.rerun import NOT_RUN
 from pytest_flamegate.run.processes import Budget, SideProcesses, plan_pair_counts
 from pytest_flamegate.run.stages import PreparedSide
 
 SCHEMA_VERSION = "1.0.0"
 _MAX_BYTES = 16 << 20
-_NOT_RUN = frozenset({"name", "source", "timeout_s", "build", "injection"})
-"""Parts of a recipe that do not change how the same code runs twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,8 @@ class Calibration:
 
 def recipe_sha256(workload: Workload) -> str:
     """Return a digest of everything that decides how the workload runs, thresholds apart."""
-    decisive = {name: value for name, value in recipe(workload).items() if name not in _NOT_RUN}
+    ignored = {*NOT_RUN, "build"}
+    decisive = {name: value for name, value in recipe(workload).items() if name not in ignored}
     return hashlib.sha256(encode_json(encode_plain(decisive))).hexdigest()
 
 

@@ -1,7 +1,5 @@
 """The result of a required check: which workloads passed, which fail, and why."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

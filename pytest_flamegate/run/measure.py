@@ -7,11 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pytest_flamegate.core.errors import (
-    FlamegateError,
-    NoBaselineError,
-    system_errors,
-)
+from pytest_flamegate.core.errors import FlamegateError, NoBaselineError, system_errors
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import Helper, Reason, last_analysis
 from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace

@@ -118,9 +118,7 @@ def _open_document(path: Path, data: bytes) -> OpenedProfile:
         folded = next(names, run_files.FOLDED)
     else:
         decode_receipt(data)
-        evidence = decode_evidence(
-            read_bounded(path.with_name(run_files.EVIDENCE), EVIDENCE_LIMITS.max_bytes)
-        )
+        evidence = decode_evidence(read_bounded(path.with_name(run_files.EVIDENCE)))
         _require_digest("E_RECEIPT_CHANGED", "receipt", evidence.receipt_sha256, data)
         folded = run_files.FOLDED
     if evidence.profile is None:
@@ -138,7 +136,7 @@ def _evidence_beside(path: Path, data: bytes) -> Evidence | None:
     beside = path.with_name(_EVIDENCE_OF.get(path.name, run_files.EVIDENCE))
     if not is_file(beside):
         return None
-    evidence = decode_evidence(read_bounded(beside, EVIDENCE_LIMITS.max_bytes))
+    evidence = decode_evidence(read_bounded(beside))
     if path.name in _EVIDENCE_OF or _sha256(data) == _recorded_digest(evidence):
         return evidence
     return None
@@ -253,7 +251,7 @@ def open_sums(path: Path) -> BrickSums:
         return BrickSums(path.name, replace(table, lanes=len(found.lanes)), found.notes)
     directory = path if _is_directory(path) else path.parent
     found_file = _require_file(directory, run_files.EVIDENCE, _MEASURE_BRICKS)
-    evidence = decode_evidence(read_bounded(found_file, EVIDENCE_LIMITS.max_bytes))
+    evidence = decode_evidence(read_bounded(found_file))
     name = str(evidence.workload.get("name", ""))
     return BrickSums(name, tabulate_runs(evidence.bricks, top=_ALL))
 

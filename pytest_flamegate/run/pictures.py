@@ -37,10 +37,9 @@ from pytest_flamegate.run.seal import ComposedRun, Sealed
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """The drawn files by their names, and the data that reports show again."""
+    """The drawn files by their names, and the bricks, which reports show again."""
 
     files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
-    drawn: Drawn | None = None
     bricks: BrickView | None = None
     warnings: tuple[str, ...] = ()
 
@@ -56,39 +55,37 @@ def draw(
     """Draw a run; its page shows ``verdict`` and the command that measures it ``again``."""
     run = sealed.run
     difference, head = difference_of(run, verdict), run.head
-    bricks = drawn = None
+    bricks = None
     warnings: tuple[str, ...] = ()
     if verdict.verdict != "dishonest":
         calls = head.recorded.calls if head.recorded is not None else None
         bricks, warnings = make_brick_view(
             head.evidence, calls, settings, run.measured.bandwidth, directory
         )
-    if head.profile is not None:
-        drawn = Drawn(
-            str(head.evidence.workload.get("name")),
-            head.profile,
-            cost_of(head.profile.covers, head.evidence.metrics),
-            difference,
-            opens_compared=opens_compared(verdict),
-        )
     drawings = _difference_files(sealed, difference)
-    drawings |= _flame_files(run, verdict, again, drawn, bricks)
+    drawings |= _flame_files(run, verdict, again, difference, bricks)
     drawings |= _instruction_files(run)
-    return Pictures(drawings, drawn, bricks, warnings)
+    return Pictures(drawings, bricks, warnings)
 
 
 def _flame_files(
     run: ComposedRun,
     verdict: Verdict,
     again: str,
-    drawn: Drawn | None,
+    difference: ProfileDifference | None,
     bricks: BrickView | None,
 ) -> dict[str, bytes]:
     """Return the flame graph, still and interactive, and its page; nothing without a profile."""
     head = run.head
-    if drawn is None or head.profile is None or head.receipt is None:
+    if head.profile is None or head.receipt is None:
         return {}
-    drawn = replace(drawn, title=run.prepared.workload.node_name)
+    drawn = Drawn(
+        run.prepared.workload.node_name,
+        head.profile,
+        cost_of(head.profile.covers, head.evidence.metrics),
+        difference,
+        opens_compared=opens_compared(verdict),
+    )
     subtitle = picture_subtitle(head.evidence, head.receipt)
     picture = flamegraph(drawn, subtitle=subtitle)
     interactive = flamegraph_html(drawn, subtitle=subtitle)
@@ -100,7 +97,7 @@ def _flame_files(
             head.receipt,
             head.evidence,
             picture=run_files.PICTURE,
-            difference=run_files.DIFFERENCE if drawn.difference is not None else "",
+            difference=run_files.DIFFERENCE if difference is not None else "",
             bricks=bricks and replace(bricks, full_command=f"flamegate bricks {run_files.BRICKS}"),
             again=again,
         )
@@ -125,7 +122,7 @@ def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> d
         found = _base_files(sealed.base.files)
     elif difference is not None and baseline is not None:
         stored = {
-            name: files.read_bounded(baseline.directory / name, EVIDENCE_LIMITS.max_bytes)
+            name: files.read_bounded(baseline.directory / name)
             for name in (run_files.EVIDENCE, run_files.FOLDED)
         }
         found = _base_files(stored)
@@ -217,7 +214,7 @@ def make_brick_view(
 def _read_calls(path: Path, nonce: str) -> tuple[BrickCall, ...]:
     if not is_file(path):
         raise ReceiptError("E_NO_BRICKS", f"There is no {run_files.BRICKS}.", "Measure again.")
-    data = files.read_bounded(path, EVIDENCE_LIMITS.max_bytes)
+    data = files.read_bounded(path)
     found = decode_json(data, RecordedCalls, EVIDENCE_LIMITS, subject=run_files.BRICKS)
     if found.nonce != nonce:
         raise ReceiptError(

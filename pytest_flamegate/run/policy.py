@@ -3,30 +3,25 @@
 The judge reads the policy from the base, so that a change cannot relax the check that judges it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import format_value, suggest
-from pytest_flamegate.engines.declare import (
-    InvalidWorkload,
-    find_file,
-    read_declarations,
-)
+from pytest_flamegate.engines.declare import InvalidWorkload, find_file, read_declarations
+from pytest_flamegate.receipt.compose import recipe
+from pytest_flamegate.receipt.rerun import compare_recipes
 
 SETTINGS = (
     *("profiler", "budget", "config", "dir", "instructions", "strict", "share_drift"),
     *("tokens_per_second", "hotspots", "peak_gflops"),
 )
 """The keys of pytest's configuration file that belong to the policy."""
-_PLACES = frozenset({"name", "source", "directory", "injection", "family", "variant"})
-"""Fields of a workload that its declaration does not choose."""
 
 Entry = Workload | InvalidWorkload
 
@@ -119,30 +114,20 @@ def _missing(entry: Workload, others: Sequence[str], base_name: str) -> InvalidW
 
 
 def _compare(base: Workload, head: Workload) -> Iterator[PolicyChange]:
-    for name, old, new in _values(base, head):
-        if old != new:
+    for name, old, new in compare_recipes(_list_keys(base), _list_keys(head)):
+        if name != "source":
             yield PolicyChange(base.name, name, _show(old), _show(new))
 
 
-def _values(base: Workload, head: Workload) -> Iterator[tuple[str, object, object]]:
-    """Yield key and both values of everything that a declaration chooses."""
-    for field in fields(Workload):
-        old, new = getattr(base, field.name), getattr(head, field.name)
-        if field.name == "thresholds":
-            for part in fields(old):
-                yield part.name, getattr(old, part.name), getattr(new, part.name)
-        elif isinstance(old, Mapping) and isinstance(new, Mapping):
-            for key in sorted({*old, *new}):
-                yield f"{field.name}.{key}", old.get(key), new.get(key)
-        elif field.name not in _PLACES:
-            yield field.name, old, new
+def _list_keys(workload: Workload) -> dict[str, object]:
+    """Return everything that a declaration chooses."""
+    limits = {each.name: getattr(workload.thresholds, each.name) for each in fields(Thresholds)}
+    return {**recipe(workload), "profile": workload.sampling, **limits}
 
 
 def _show(value: object) -> str:
-    if value is None or value == ():
+    if value in (None, []):
         return "(none)"
     if isinstance(value, Mapping):
         return format_value({key: str(each) for key, each in value.items()})
-    if isinstance(value, tuple):
-        return format_value([*value])
-    return format_value(value) if isinstance(value, str | int | float | bool) else str(value)
+    return format_value(value) if isinstance(value, str | int | float | list) else str(value)

@@ -18,7 +18,6 @@ from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
 from pytest_flamegate.core.files import is_file, relative
 from pytest_flamegate.core.json import decode_plain, encode_plain
-from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, RECEIPT_LIMITS
 from pytest_flamegate.engines.declare import find_line, split_variant_name
 from pytest_flamegate.gate import Reason, Verdict, headline
 from pytest_flamegate.gate.document import read_verdict
@@ -64,10 +63,8 @@ class ResultView:
         return verdict is not None and verdict.verdict == "no_baseline" and self.accepted is None
 
     def as_data(self) -> Mapping[str, Any]:
-        """Return plain data without the flame graph; ``from_data`` gives it back."""
-        plain: Mapping[str, Any] = encode_plain(
-            replace(self, report=replace(self.report, drawn=None))
-        )
+        """Return plain data; ``from_data`` gives the result back."""
+        plain: Mapping[str, Any] = encode_plain(self)
         return plain
 
     @classmethod
@@ -111,7 +108,6 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
         workload.family,
         workload.variant,
         bricks=outcome.pictures.bricks,
-        drawn=outcome.pictures.drawn,
         pairs_pct=pair_changes(verdict, outcome.baseline, outcome.evidence),
         again=again,
         accept=accept,
@@ -232,13 +228,10 @@ def write_report(path: Path, reported: Sequence[RunReport], settings: Settings) 
 def report_results(results: Sequence[ResultView], settings: Settings) -> list[RunReport]:
     """Return the workloads gated in this session; of one gated twice, the last run."""
     found = []
-    for one in {one.report.name: one.report for one in results}.values():
-        report = one
-        if report.drawn is None and report.verdict and report.receipt and report.evidence:
-            directory = ArtifactStore(settings.directory).latest_directory(report.name)
-            drawn, more = _read_drawn(directory, report.evidence.nonce, report.verdict)
-            report = replace(report, drawn=drawn, warnings=report.warnings + more)
-        found.append(report)
+    for report in {one.report.name: one.report for one in results}.values():
+        directory = ArtifactStore(settings.directory).latest_directory(report.name)
+        drawn, more = _read_drawn(directory, report.evidence, report.verdict)
+        found.append(replace(report, drawn=drawn, warnings=report.warnings + more))
     return found
 
 
@@ -274,17 +267,15 @@ def _read_run(directory: Path, hints: Hints) -> RunReport:
         path = directory / name
         if not is_file(path):
             return None
-        return decode(files.read_bounded(path, EVIDENCE_LIMITS.max_bytes))
+        return decode(files.read_bounded(path))
 
-    written = files.read_bounded(directory / run_files.VERDICT, RECEIPT_LIMITS.max_bytes)
+    written = files.read_bounded(directory / run_files.VERDICT)
     headline_text, verdict = read_verdict(written)
     evidence = read(run_files.EVIDENCE, decode_evidence)
     base = read(run_files.BASE_EVIDENCE, decode_evidence) if verdict.pairs is not None else None
     receipt = read(run_files.RECEIPT, decode_receipt)
-    drawn = view = None
-    warnings: tuple[str, ...] = ()
-    if evidence is not None:
-        drawn, warnings = _read_drawn(directory, evidence.nonce, verdict)
+    view = None
+    drawn, warnings = _read_drawn(directory, evidence, verdict)
     if evidence is not None and verdict.verdict != "dishonest":
         view, more = read_brick_view(directory, evidence, hints.settings)
         warnings += more
@@ -307,16 +298,16 @@ def _read_run(directory: Path, hints: Hints) -> RunReport:
 
 
 def _read_drawn(
-    directory: Path, nonce: str, verdict: Verdict
+    directory: Path, evidence: Evidence | None, verdict: Verdict | None
 ) -> tuple[Drawn | None, tuple[str, ...]]:
-    """Return the flame graph of the run ``nonce``; an error that prevents it is a warning."""
-    if not is_file(directory / run_files.FOLDED):
+    """Return the flame graph of the run of ``evidence``; an error is a warning."""
+    if evidence is None or verdict is None or not is_file(directory / run_files.FOLDED):
         return None, ()
     try:
         opened = open_profile(directory / run_files.FOLDED)
     except FlamegateError as error:
         return None, (f"There is no flame graph. {error}",)
-    if opened.evidence is None or opened.evidence.nonce != nonce:
+    if opened.evidence is None or opened.evidence.nonce != evidence.nonce:
         return None, ("There is no flame graph: another run has taken its place.",)
     drawn = Drawn(opened.title, opened.profile, opened.cpu_s_per_token)
     drawn = replace(drawn, opens_compared=opens_compared(verdict))

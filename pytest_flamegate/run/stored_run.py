@@ -4,8 +4,6 @@ A run directory holds receipt, evidence and profile of the head, and those of th
 them. They may come from another job or another machine, so everything is checked here.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +12,13 @@ from pathlib import Path
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.files import is_file, read_bounded
-from pytest_flamegate.core.json import EVIDENCE_LIMITS, parse_timestamp
+from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.gate import GatedRun, GatePolicy, PairedBase, Reason, judge
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt import baseline as run_files
+from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
-from pytest_flamegate.receipt.rerun import find_differences
+from pytest_flamegate.receipt.rerun import compare_recipes
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run.publish import Outcome, verdict_of_error
 
@@ -32,13 +31,11 @@ _BASE = (run_files.BASE_RECEIPT, run_files.BASE_EVIDENCE, run_files.BASE_FOLDED)
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The commits that a run must have compared, and the least grade of its receipts."""
+    """The commits that a run must have compared, and how old it may be."""
 
     base: str
     head: str
-    grade: Grade = Grade.OBSERVED
     max_age_s: float | None = None
-    keys: Sequence[Path] = ()
 
 
 def find_runs(directories: Sequence[Path]) -> dict[str, list[Path]]:
@@ -94,7 +91,7 @@ def _read(directory: Path, name: str) -> bytes:
             f"The run in {str(directory)!a} has no file {name}.",
             "Upload the whole directory .flamegate/latest of a comparison with a revision.",
         )
-    return read_bounded(path, EVIDENCE_LIMITS.max_bytes)
+    return read_bounded(path)
 
 
 def _read_side(
@@ -108,10 +105,9 @@ def _read_side(
         receipt,
         evidence=evidence,
         profile_folded=folded,
-        require_grade=want.grade if names is _HEAD else min(want.grade, Grade.OBSERVED),
+        require_grade=Grade.OBSERVED,
         max_age_s=want.max_age_s,
         attestation=attestation if is_signed else None,
-        keys=want.keys if names is _HEAD else (),
     )
     errors = tuple(Reason(each.code, f"{names[0]}: {each.message}") for each in found.refusals)
     return decode_evidence(evidence), found.grade, errors
@@ -130,14 +126,10 @@ def _require_pair(base: Evidence, head: Evidence, workload: Workload, want: Expe
                 f"The {name} of the run is of {state}, and {commit[:12]} is checked.",
                 "Measure this commit against this base, in a clean checkout.",
             )
-    for name, side in (("base", base), ("head", head)):
-        differing = find_differences(side.workload, workload)
         # A base may lack the build that the head introduces.
-        if side is base:
-            differing = [key for key in differing if key != "build"]
-        if side.workload.get("name") != workload.name or "injection" in side.workload:
-            differing.append("name" if "injection" not in side.workload else "injection")
-        if differing:
+        ignored = {"source", "timeout_s", "model", "build" if side is base else ""}
+        compared = compare_recipes(side.workload, recipe(workload))
+        if differing := [key for key, *_ in compared if key not in ignored]:
             raise ReceiptError(
                 "E_OTHER_WORKLOAD",
                 f"The {name} of the run was measured otherwise than the base's policy declares "

@@ -5,8 +5,6 @@ and the waiver stays as a record of the debt until somebody removes it. The file
 change, so whoever reviews the change accepts it too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Sequence
@@ -21,7 +19,7 @@ from pytest_flamegate.config.workload import parse_toml, read_toml_bytes
 from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.files import is_file, read_bounded
-from pytest_flamegate.core.json import EVIDENCE_LIMITS, NonEmpty, Sha256, decode_plain
+from pytest_flamegate.core.json import NonEmpty, Sha256, decode_plain
 from pytest_flamegate.gate import Verdict
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.receipt import baseline as run_files
@@ -121,7 +119,7 @@ def accept_run(
             f"There is no run of {workload!r} in {str(latest)!a}.",
             "Measure first: flamegate check --base REV. Or put the files of CI's run there.",
         )
-    verdict_data, data = (read_bounded(path, EVIDENCE_LIMITS.max_bytes) for path in paths)
+    verdict_data, data = (read_bounded(path) for path in paths)
     headline, verdict = read_verdict(verdict_data)
     rate, evidence = verdict.signal(), decode_evidence(data)
     against, commit = verdict.against, evidence.commit

@@ -43,9 +43,7 @@ def write_names(directory: Path, names: tuple[str, ...]) -> Path:
     stacks: dict[Stack, int] = {
         (root, Frame(name, name, "native")): 10 + at for at, name in enumerate(names)
     }
-    return write(
-        directory, Drawn(names[0], factory.profile(stacks), 1e-3, categorise=lambda _: "native")
-    )
+    return write(directory, Drawn(names[0], factory.profile(stacks), 1e-3))
 
 
 def use(page: Page) -> None:

@@ -14,12 +14,13 @@ from pytest_flamegate.report.difference import SHADES
 from pytest_flamegate.report.flame import (
     PALETTE,
     UNKNOWN,
+    Colouring,
+    Drawn,
     Group,
     Layout,
     Placed,
     chain_frame,
-    choose_colours,
-    self_shares,
+    colour_hotspots,
     shades,
 )
 from pytest_flamegate.report.svg import INK
@@ -61,8 +62,6 @@ def test_equal_prefixes_merge_in_the_order_of_names_and_then_modules() -> None:
     assert (laid.depth, laid.left_out) == (2, 0)
     one, other = Frame("f", "a.py", "python"), Frame("f", "b.so", "native")
     assert [box.item.frame for box in layout({(other,): 1, (one,): 1}).boxes] == [one, other]
-    shares = self_shares({stack("main", "b"): 5, stack("o", "b"): 2, stack("main"): 1, (): 2})
-    assert shares == {frame("b"): 0.7, frame("main"): 0.1}
 
 
 def test_too_narrow_and_too_many_boxes_are_left_out_with_all_above_them_and_counted(
@@ -120,23 +119,22 @@ def test_a_chain_of_any_length_has_a_short_name() -> None:
 # Colours
 
 
-def categorise(given: Frame) -> str:
-    return "matmul" if given.name == "gemm" else given.kind
-
-
-def shares(gemm: float) -> dict[Frame, float]:
-    ops, model = (1 - gemm) * 0.6, (1 - gemm) * 0.4
+def profile(gemm: int) -> dict[Stack, int]:
     return {
-        Frame("gemm", "lib/ops.py", "python"): gemm,
-        Frame("gelu", "lib/ops.py", "python"): ops,
-        Frame("step", "model.py", "python"): model,
+        (Frame("gemm", "lib/ops.py", "python"),): gemm,
+        (Frame("act", "lib/ops.py", "python"),): (100 - gemm) * 6 // 10,
+        (Frame("step", "model.py", "python"),): (100 - gemm) * 4 // 10,
     }
 
 
+def colour(stacks: dict[Stack, int]) -> tuple[Colouring, list[str]]:
+    colouring, spots = colour_hotspots(Drawn("t", factory.profile(stacks)))
+    return colouring, [spot.category for spot in spots]
+
+
 def test_a_profile_of_no_known_kind_is_coloured_by_module() -> None:
-    own = shares(0.1)
-    colouring = choose_colours(own, categorise)
-    assert [colouring.kind(each) for each in own] == ["matmul", "ops.py", "model.py"]
+    colouring, kinds = colour(profile(10))
+    assert kinds == ["ops.py", "model.py", "matmul"]
     tone = colouring.tone("ops.py")
     assert (tone.name, tone.meaning) == ("module1", "the module ops.py")
     assert colouring.tone("matmul").name == "matmul"
@@ -145,10 +143,10 @@ def test_a_profile_of_no_known_kind_is_coloured_by_module() -> None:
 
 
 def test_a_profile_of_known_kinds_or_one_module_is_coloured_by_category() -> None:
-    for own in (shares(0.6), {frame("a"): 0.5, frame("b"): 0.5}):
-        colouring = choose_colours(own, categorise)
+    for stacks in (profile(60), {stack("a"): 5, stack("b"): 5}):
+        colouring, kinds = colour(stacks)
         assert colouring.modules == {}
-        assert {colouring.kind(each) for each in own} <= {"matmul", "python"}
+        assert set(kinds) <= {"matmul", "python"}
         assert colouring.tone("ops.py") is UNKNOWN
 
 

@@ -10,11 +10,10 @@ from typing import Any
 from hypothesis import given
 
 from pytest_flamegate.gate import Reason, Verdict, headline
-from pytest_flamegate.profile.hotspots import categorize_frame, rank_hotspots
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report import html, markdown, page
-from pytest_flamegate.report.flame import Drawn, choose_colours, self_shares
+from pytest_flamegate.report.flame import Drawn, colour_hotspots
 from pytest_flamegate.report.flame_html import PARTS, REST, flame_data, flamegraph_html
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport, run_sections
@@ -134,8 +133,9 @@ def test_the_policy_lets_in_what_stands_there_and_nothing_else() -> None:
 
 
 def data_of(profile: Profile) -> Any:
-    colouring = choose_colours(self_shares(profile.stacks), categorize_frame)
-    return flame_data(Drawn("t", profile), rank_hotspots(profile), colouring)
+    drawn = Drawn("t", profile)
+    colouring, spots = colour_hotspots(drawn)
+    return flame_data(drawn, spots, colouring)
 
 
 def expand(label: str) -> list[str]:

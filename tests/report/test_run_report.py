@@ -18,12 +18,11 @@ from pytest_flamegate.report.evidence import (
     run_section,
     speed_cells,
 )
+from pytest_flamegate.report.flame import category_shares
 from pytest_flamegate.report.markdown import render_section, step_summary
 from pytest_flamegate.report.run_report import (
     RunReport,
-    category_shares,
     hotspot_section,
-    rank_by_self_share,
     variant_sections,
 )
 from pytest_flamegate.report.sections import Items, Section, Table, cell_text, join_line
@@ -59,10 +58,7 @@ def test_the_table_has_the_frames_that_spend_time_themselves() -> None:
     assert "3 further frames in evidence.json." in shown
 
 
-def test_ranking_breaks_ties_by_inclusive_share_then_name() -> None:
-    names = [each.name for each in rank_by_self_share(factory.hotspots()[::-1])]
-    assert names[:3] == ["ternary_gemv", "quantize", "softmax"]
-    assert names[-4:] == ["main", "generate", "swiglu_ffn", "attention"]
+def test_categories_add_the_self_shares_of_their_functions() -> None:
     one, two = factory.hotspots()[:2]
     both = (one, replace(two, category="matmul"))
     assert category_shares(both) == {"matmul": pytest.approx(1150 / 1312)}
