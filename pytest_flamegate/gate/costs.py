@@ -217,6 +217,12 @@ class CostChange:
         return self.ci_low_us > 0.0 or self.ci_high_us < 0.0
 
     @property
+    def certainty(self) -> float:
+        """The size of the change in half-widths of its interval; infinite if it has no width."""
+        half = self.change_us - self.ci_low_us
+        return abs(self.change_us) / half if half else math.inf
+
+    @property
     def is_certain(self) -> bool:
         """Whether the cost certainly changed, with 1 % false alarms over all rows together."""
         return self.p_adjusted <= FALSE_ALARM_RATE

@@ -7,7 +7,8 @@ only if it is not. Exact counts of instructions are compared as they are.
 A function is certain to have changed if the difference exceeds sampling noise: the binomial
 error of a share, times ``SPREAD`` (how much more profiles of one program really differ), against
 a quantile that is corrected for the number of functions. So one in a hundred comparisons of a
-program with itself shows any change.
+program with itself shows any change. If the gate judged a function over processes, which knows
+more than one pooled profile does, its answer counts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import Literal
 
 from pytest_flamegate.profile import model
@@ -176,8 +178,17 @@ class ProfileDifference:
         return "new" if path.head_samples else "vanished"
 
 
-def compare_profiles(base: ProfileSide, head: ProfileSide) -> ProfileDifference:
-    """Compare two profiles. Raises ``UndecidedError`` ``E_NO_SAMPLES`` if one holds no sample."""
+_NOT_JUDGED: Mapping[str, float] = MappingProxyType({})
+
+
+def compare_profiles(
+    base: ProfileSide, head: ProfileSide, judged: Mapping[str, float] = _NOT_JUDGED
+) -> ProfileDifference:
+    """Compare two profiles. Raises ``UndecidedError`` ``E_NO_SAMPLES`` if one holds no sample.
+
+    ``judged`` has the functions whose cost was judged over processes: the change in half-widths
+    of its interval, so that from 1 on it is certain.
+    """
     for side in (base, head):
         if not side.samples:
             raise no_samples_error(side.profile.profiler, side.profile.errors, side.profile.lost)
@@ -192,6 +203,10 @@ def compare_profiles(base: ProfileSide, head: ProfileSide) -> ProfileDifference:
     own = {name: _change(base, head, measure, old_own[name], new_own[name]) for name in frames}
     tested = sum(each.base_samples + each.head_samples >= LEAST_SAMPLES for each in own.values())
     certain_z = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / 2.0 / max(tested, 1))
+    for name in own.keys() & judged.keys():
+        if judged[name] > 0.0 and measure == "cost":
+            error = abs(own[name].change) / (certain_z * judged[name])
+            own[name] = replace(own[name], error=error)
     functions = []
     for name, frame in frames.items():
         inclusive = _change(base, head, measure, old_inclusive[name], new_inclusive[name])

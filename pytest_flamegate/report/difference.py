@@ -114,20 +114,22 @@ SHARES_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The unit in which all values of one difference are written."""
+    """How all values of one difference are written: their unit, and the width of intervals."""
 
     unit: str
     factor: float
+    certain_z: float
 
     @classmethod
     def of(cls, difference: ProfileDifference) -> Scale:
         """Return the scale that the whole profile reads best on."""
-        if difference.measure == "share":
-            return cls(f"% of the {unit_of(difference)}s", 100.0)
-        if difference.measure == "count":
-            return cls("instructions", 1.0)
         largest = max(difference.total.base, difference.total.head)
-        return cls("ms/token", 1e3) if largest >= 0.1 else cls("µs/token", 1e6)
+        unit, factor = ("ms/token", 1e3) if largest >= 0.1 else ("µs/token", 1e6)
+        if difference.measure == "share":
+            unit, factor = f"% of the {unit_of(difference)}s", 100.0
+        elif difference.measure == "count":
+            unit, factor = "instructions", 1.0
+        return cls(unit, factor, difference.certain_z)
 
     def bare(self, value: float) -> str:
         """Return ``value`` without its unit: ``181``, ``4.2``."""
@@ -142,10 +144,10 @@ class Scale:
         return text if text == "0" else ("+" if value > 0 else "−") + text
 
     def describe(self, change: Change) -> str:
-        """Return ``62 → 181 µs/token (+119 ± 9)``; the error is two standard errors."""
+        """Return ``62 → 181 µs/token (+119 ± 9)``: certain if the interval excludes 0."""
         return (
             f"{self.bare(change.base)} → {self.bare(change.head)} {self.unit} "
-            f"({self.signed(change.change)} ± {self.bare(2 * change.error)})"
+            f"({self.signed(change.change)} ± {self.bare(self.certain_z * change.error)})"
         )
 
 
@@ -272,7 +274,7 @@ def difference_text(difference: ProfileDifference, *, colour: bool = False) -> s
     lines.append(f"  in all  {describe_total(difference)}")
     lines.append(
         f"  changed means |z| ≥ {difference.certain_z:.1f}: of two profiles of one program one in "
-        "a hundred shows any change; ± is two standard errors"
+        "a hundred shows any change, and then ± excludes 0"
     )
     return "\n".join(lines)
 

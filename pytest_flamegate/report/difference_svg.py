@@ -287,7 +287,7 @@ def _reading(difference: ProfileDifference, left_out: int) -> Iterator[str]:
         f"changed: |z| of {difference.certain_z:.1f} or more, so that two profiles of one program "
         "show a change in one of a hundred"
     )
-    yield "± is two standard errors"
+    yield "±: a change is certain if this interval excludes 0"
     if left_out:
         yield f"{figures.plural(left_out, 'branch', 'branches')} too small to draw or too deep"
 

@@ -4,6 +4,7 @@ A name is the directory of a run, one of its files, or a file of another tool.
 """
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, parse_json
 from pytest_flamegate.gate import Verdict
-from pytest_flamegate.gate.costs import estimate_cpu_cost
+from pytest_flamegate.gate.costs import WAITING, CostChange, estimate_cpu_cost
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.graph import ExecutionGraph
 from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
@@ -261,9 +262,16 @@ _NOTHING_TO_COMPARE = frozenset({"not_comparable", "dishonest", "error"})
 
 
 def compare_opened(
-    base: OpenedProfile, head: OpenedProfile, *, paired: bool = False
+    base: OpenedProfile,
+    head: OpenedProfile,
+    *,
+    paired: bool = False,
+    judged: Sequence[CostChange] = (),
 ) -> difference.ProfileDifference:
-    """Compare by the cost of a token if both have evidence, else by shares; ``E_NO_SAMPLES``."""
+    """Compare by the cost of a token if both have evidence, else by shares; ``E_NO_SAMPLES``.
+
+    ``judged`` are the costs in the verdict on the two: their sums and their certainty count.
+    """
     costs: tuple[float | None, float | None] = (None, None)
     error = 0.0
     if base.evidence is not None and head.evidence is not None:
@@ -273,12 +281,17 @@ def compare_opened(
             whole = base.cpu_s_per_token or cost.base_s
             costs = whole, whole * cost.head_s / cost.base_s
             error = cost.error
+            if sampled := [each for each in judged if each.name != WAITING]:
+                before = math.fsum(each.baseline_us for each in sampled)
+                after = math.fsum(each.current_us for each in sampled)
+                costs = before / 1e6, after / 1e6
             if other_work(base, head) is not None:
                 # A faster machine and less work look the same: each side by its own clock.
                 costs = costs[0], head.cpu_s_per_token
     return difference.compare_profiles(
         difference.ProfileSide(base.title, base.profile, costs[0], 0.0, _spread(base)),
         difference.ProfileSide(head.title, head.profile, costs[1], error, _spread(head)),
+        {each.name: each.certainty for each in judged},
     )
 
 
@@ -310,18 +323,22 @@ def difference_of(run: ComposedRun, verdict: Verdict) -> difference.ProfileDiffe
         return None
     if run.base is not None:
         base, head = _opened(run.base, "base"), _opened(run.head, "head")
-        return compare_opened(base, head, paired=True) if base and head else None
+        if base is None or head is None:
+            return None
+        return compare_opened(base, head, paired=True, judged=verdict.attribution)
     baseline, head = run.prepared.baseline, _opened(run.head, "now")
     if baseline is None or baseline.evidence.profile is None or head is None:
         return None
     stored = open_profile(baseline.directory / run_files.FOLDED)
-    return compare_opened(title_profile(stored, "baseline"), head)
+    stored = title_profile(stored, "baseline")
+    return compare_opened(stored, head, judged=verdict.attribution)
 
 
-def read_difference(directory: Path, *, paired: bool) -> difference.ProfileDifference | None:
+def read_difference(directory: Path, verdict: Verdict) -> difference.ProfileDifference | None:
     """Compare a published run with the files of its other side; None if it has none."""
     if not is_file(directory / run_files.DIFFERENCE):
         return None
+    paired = verdict.pairs is not None
     roles = ("base", "head") if paired else ("baseline", "now")
     base, head = (
         open_profile(directory / name) for name in (run_files.BASE_FOLDED, run_files.FOLDED)
@@ -329,7 +346,10 @@ def read_difference(directory: Path, *, paired: bool) -> difference.ProfileDiffe
     if base.evidence is None or head.evidence is None:
         return None
     return compare_opened(
-        title_profile(base, roles[0]), title_profile(head, roles[1]), paired=paired
+        title_profile(base, roles[0]),
+        title_profile(head, roles[1]),
+        paired=paired,
+        judged=verdict.attribution,
     )
 
 

@@ -312,7 +312,7 @@ def _read_drawn(
     drawn = Drawn(opened.title, opened.profile, opened.cpu_s_per_token)
     drawn = replace(drawn, opens_compared=opens_compared(verdict))
     try:
-        difference = read_difference(directory, paired=verdict.pairs is not None)
+        difference = read_difference(directory, verdict)
     except FlamegateError as error:
         return drawn, (f"There is no difference. {error}",)
     return replace(drawn, difference=difference), ()

@@ -386,3 +386,15 @@ def test_the_noise_of_times_is_unknown() -> None:
     one = profile({"a": 1000}, unit="nanoseconds")
     (found,) = find_mismatches(one, one)
     assert str(found) == "noise: unknown of nanoseconds and unknown of nanoseconds"
+
+
+def test_a_function_judged_over_processes_is_as_certain_as_its_verdict() -> None:
+    old, new = (
+        ProfileSide(name, profile({"a": 1_000, "b": count}), (1_000 + count) * 1e-6)
+        for name, count in (("base", 200), ("head", 230))
+    )
+    assert states(compare_profiles(old, new)) == {}
+    found = compare_profiles(old, new, {"b": 1.01, "a": 0.5, "elsewhere": 9.0})
+    assert states(found) == {"b": "up"}
+    assert function(found, "b").own.z == pytest.approx(1.01 * found.certain_z)
+    assert states(compare_profiles(old, new, {"b": 0.99})) == {}

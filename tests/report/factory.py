@@ -145,15 +145,15 @@ def compared(
 ) -> ProfileDifference:
     """Compare: the CPU time of a token is that of its samples."""
     whole = sum(COMPARED.values())
-    sides = [
+    old, new = (
         ProfileSide(
             name,
             profile(stacks),
             CPU_S * sum(stacks.values()) / whole if costs else None,
         )
         for name, stacks in ((BASE, base), (HEAD, head))
-    ]
-    return compare_profiles(*sides)
+    )
+    return compare_profiles(old, new)
 
 
 # Bricks

@@ -11,6 +11,7 @@ import pytest
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core import process
 from pytest_flamegate.core.json import encode_plain
+from pytest_flamegate.gate.costs import WAITING
 from pytest_flamegate.observe.machine import Bandwidth
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import cost_of
@@ -171,3 +172,18 @@ def test_the_bricks_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert shown.full_command == "flamegate bricks 'of mine/decode[i2s]'"
     # The factory's model names no bytes a token: a rate is known, a fraction is not.
     assert "for lack of the weights' bytes per token" in shown.roofline
+
+
+def test_the_picture_has_the_costs_and_the_certainty_of_the_verdict() -> None:
+    """The table of a regression and its picture show the same figures, and name the same."""
+    rows = verdicts.regressed().attribution
+    found = compare_opened(opened(BASE), opened(HEAD), judged=rows)
+    before, after = (
+        sum(getattr(row, name) for row in rows if row.name != WAITING)
+        for name in ("baseline_us", "current_us")
+    )
+    assert found.total.base == pytest.approx(before / 1e6)
+    assert found.total.head == pytest.approx(after / 1e6)
+    certain = {row.name for row in rows if row.excludes_zero}
+    judged = {row.name for row in rows}
+    assert {each.frame.name for each in found.changed} & judged == certain
