@@ -24,8 +24,8 @@ def load_engine(load: dict[str, Any]) -> LlamaCppServer:
     """Import xllamacpp and have it load the model.
 
     ``load`` has ``model`` (path), ``threads``, ``seed``, ``context`` (tokens), ``batch`` (tokens,
-    None leaves it to the library) and ``gpu_layers``. Raises ``ToolError``: ``E_NO_LIBRARY``,
-    ``E_LIBRARY_BROKEN``, ``E_MODEL_UNSUPPORTED``.
+    None leaves it to the library) and ``gpu_layers``. Raises ``ToolError``: ``E_LIBRARY_BROKEN``,
+    ``E_MODEL_UNSUPPORTED``.
     """
     library = _import_library()
     log_start = _count_log_bytes()
@@ -48,12 +48,6 @@ def _import_library() -> ModuleType:
     try:
         return importlib.import_module("xllamacpp")
     except Exception as error:  # a native library can fail in any way
-        if isinstance(error, ModuleNotFoundError) and error.name == "xllamacpp":
-            raise ToolError(
-                "E_NO_LIBRARY",
-                "The library xllamacpp is not installed here.",
-                "Install it: pip install xllamacpp.",
-            ) from None
         problem = f"cannot be imported: {type(error).__name__}: {error}"
         raise _broken_library(problem) from None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
-import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -294,52 +294,41 @@ def close(descriptor: int) -> None:
 
 # --- Cached values -----------------------------------------------------------------------------
 
-_MAX_CACHED_LINES = 256
-_MAX_CACHE_BYTES = 1 << 20
+_MAX_CACHED = 256
+_MAX_CACHED_BYTES = 4096
 
 
-def read_cached(file: str, line: re.Pattern[str], key: str) -> str | None:
-    """Return the value of ``key`` in ``file``, whose lines ``line`` matches: key, space, value."""
-    directory = _cache_directory()
-    return None if directory is None else _read_cache(directory / file, line).get(key)
+def read_cached(kind: str, key: str) -> str | None:
+    """Return the value of ``key`` among the cached values of ``kind``; None if it is not there."""
+    with suppress(ValueError, FlamegateError):
+        return read_bounded(_cache_file(kind, key), _MAX_CACHED_BYTES).decode("ascii")
+    return None
 
 
-def write_cached(file: str, line: re.Pattern[str], key: str, value: str) -> None:
+def write_cached(kind: str, key: str, value: str) -> None:
     """Store a value, with the 255 latest others; errors are ignored, because it is only a cache."""
-    directory = _cache_directory()
-    if directory is None:
-        return
     with suppress(OSError, ValueError):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lines = _read_cache(directory / file, line)
-        lines.pop(key, None)
-        lines[key] = value
-        latest = list(lines.items())[-_MAX_CACHED_LINES:]
-        text = "".join(f"{name} {each}\n" for name, each in latest)
-        fresh = directory / f".{file}-{secrets.token_hex(6)}"
+        path = _cache_file(kind, key)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = path.with_name(f".{secrets.token_hex(6)}")
         try:
-            write_synced(fresh, text.encode("ascii"))
-            fresh.replace(directory / file)  # a reader sees either of the two
+            write_synced(fresh, value.encode("ascii"))
+            fresh.replace(path)  # a reader sees either of the two
         finally:
             fresh.unlink(missing_ok=True)
+        by_age = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime_ns)
+        for old in by_age[:-_MAX_CACHED]:
+            old.unlink()
 
 
-def _cache_directory() -> Path | None:
-    """Return the directory of cached files; None if the user has none."""
+def _cache_file(kind: str, key: str) -> Path:
+    """Return the file of a cached value; ValueError if the user has no directory for it."""
     # The XDG specification ignores a relative path. Path.home() raises if there is no home.
     named = os.environ.get("XDG_CACHE_HOME", "")
     place = named if os.path.isabs(named) else os.path.expanduser("~/.cache")  # noqa: PTH111, PTH117
-    return Path(place, "pytest-flamegate") if os.path.isabs(place) else None  # noqa: PTH117
-
-
-def _read_cache(path: Path, line: re.Pattern[str]) -> dict[str, str]:
-    """Return keys and values of the file in their order; empty if it cannot be read."""
-    try:
-        text = read_bounded(path, _MAX_CACHE_BYTES).decode("ascii", "replace")
-    except (OSError, ValueError, FlamegateError):
-        return {}
-    matches = map(line.fullmatch, text.split("\n"))
-    return {match[1]: match[2] for match in matches if match}
+    if not os.path.isabs(place):  # noqa: PTH117
+        raise ValueError("the user has no home")
+    return Path(place, "pytest-flamegate", kind, hashlib.sha256(key.encode()).hexdigest())
 
 
 def relative(path: Path, root: Path) -> str:

@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from pytest_flamegate.core.files import is_file, real_path
+
 # --- Setup -------------------------------------------------------------------------------------
 
 TAIL_BYTES = 4000
@@ -107,6 +109,32 @@ def pad_environment(texts: Sequence[str], env: Mapping[str, str]) -> dict[str, s
     strings = [*texts, *(f"{name}={value}" for name, value in rest.items()), f"{FILLER}="]
     used = sum(len(os.fsencode(text)) + 1 for text in strings)
     return {**rest, FILLER: "." * (-used % _PAGE_BYTES)}
+
+
+_SHEBANG_BYTES = 256
+
+
+def find_executable(name: str, env: Mapping[str, str], directory: Path) -> Path | None:
+    """Return the file that a process in ``directory`` with ``env`` starts as ``name``."""
+    places = [""] if os.sep in name else os.get_exec_path(env)
+    for place in places:
+        path = real_path(directory / place / name)
+        if is_file(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def read_interpreter(path: Path) -> str | None:
+    """Return the program on a script's first line; after ``env`` the one that it starts."""
+    try:
+        with path.open("rb") as file:
+            line, _, _ = file.read(_SHEBANG_BYTES).partition(b"\n")
+    except OSError:
+        return None
+    words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    return words[0] if words else None
 
 
 # --- Trees -------------------------------------------------------------------------------------

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 import statistics
 import sys
 import warnings
@@ -16,7 +14,8 @@ from typing import Annotated, Literal
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import limit
-from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UsageError
+from pytest_flamegate.core.files import read_bounded, real_path
 from pytest_flamegate.engines.figures import (
     FIGURES,
     PHASES,
@@ -84,23 +83,18 @@ def read_file_state(path: Path) -> FileState | None:
 
 
 def read_new_file(path: Path, before: FileState | None) -> bytes | None:
-    """Return the start of the file; None if it was not written since ``before``.
+    """Return the content of the file; None if it was not written since ``before``.
 
-    ``ToolError`` ``E_BAD_SOURCE`` if it is no regular file or cannot be read.
+    ``ToolError`` ``E_BAD_SOURCE`` if it is no regular file, too large or cannot be read.
     """
     now = read_file_state(path)
     # A copy of an older file has another inode and an earlier time: that is no writing.
     if now is None or now == before or (before is not None and now[1] < before[1]):
         return None
     try:
-        # Opening a pipe for reading would block without O_NONBLOCK.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise source_error("receipt", f"is no file: {str(path)!r}", _REWRITE)
-            return file.read(MAX_RECEIPT_BYTES + 1)
-    except OSError as error:
-        raise source_error("receipt", f"cannot be read: {error.strerror}", _REWRITE) from None
+        return read_bounded(real_path(path), MAX_RECEIPT_BYTES)
+    except FlamegateError as error:
+        raise source_error("receipt", f"is not usable: {error.problem}", _REWRITE) from None
 
 
 class LlamaCppLines(Source):

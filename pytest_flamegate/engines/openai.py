@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -129,18 +129,11 @@ def _check_url(url: str) -> None:
 
 def _is_python(program: str, directory: Path) -> bool:
     """Whether ``program`` is a Python interpreter, or a script that one runs."""
-    if _PYTHON.fullmatch(Path(program).name):
-        return True
-    own = directory / program
-    found = str(own) if "/" in program and own.exists() else shutil.which(program)
-    if found is None:
-        return False
-    try:
-        with Path(found).open("rb") as file:
-            first = file.readline(200)
-    except OSError:
-        return False
-    return first.startswith(b"#!") and b"python" in first
+    from pytest_flamegate.core.process_system import find_executable, read_interpreter
+
+    path = find_executable(program, os.environ, directory)
+    runs_it = read_interpreter(path) if path is not None else None
+    return any(_PYTHON.fullmatch(Path(each).name) for each in (program, runs_it or ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ def _judge(
 ) -> Verdict:
     errors = _dishonesty(run, baseline)
     if errors:
-        return Verdict.unjudged("dishonest", errors, grade=run.grade)
+        return Verdict("dishonest", errors, grade=run.grade)
     paired = isinstance(baseline, PairedBase)
     rates = ErrorRates(analyses=SHARE_ANALYSES if paired else policy.analyses)
     try:
@@ -168,7 +168,7 @@ def _judge(
             rate = _judge_paired_rate(baseline, run.evidence, old, new, policy)
         counts = instruction_signals(baseline.evidence, run.evidence)
     except UndecidedError as error:
-        return Verdict.unjudged("inconclusive", [Reason.from_error(error)], grade=run.grade)
+        return Verdict("inconclusive", (Reason.from_error(error),), grade=run.grade)
     shares = leave_shares_open(policy.thresholds, policy.share_drift)
     if not run.lacks_samples:
         shares = judge_shares(

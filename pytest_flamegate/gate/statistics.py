@@ -260,8 +260,6 @@ def clopper_pearson_upper(failures: int, trials: int, confidence: float = CONFID
     if failures == trials:
         return 1.0
     log_tail = math.log1p(-confidence)
-    if failures == 0:
-        return -math.expm1(log_tail / trials)
     low, high = failures / trials, 1.0
     for _ in range(_HALVINGS):
         rate = 0.5 * (low + high)

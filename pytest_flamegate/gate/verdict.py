@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.bricks import BrickChange
@@ -69,17 +68,6 @@ class Verdict:
     current_processes: int = 0
     cpu_pressure_pct: float | None = None
     bricks: tuple[BrickChange, ...] = ()
-
-    @classmethod
-    def unjudged(
-        cls,
-        name: Literal["dishonest", "error", "inconclusive", "no_baseline", "not_comparable"],
-        reasons: Iterable[Reason],
-        *,
-        grade: str,
-    ) -> Verdict:
-        """Return the verdict on a run that was not judged; it needs a reason."""
-        return cls(verdict=name, reasons=tuple(reasons), grade=grade)
 
     def signal(self, name: str = TOKENS_PER_SECOND) -> Signal | None:
         """Return the signal of that name, None if there is none."""

@@ -238,11 +238,7 @@ class ModelSummary:
 
 def read_model(model: Path) -> ModelSummary:
     """Read the headers of all files of a model. Raises as ``read_header`` and ``model_files``."""
-    return summarize_headers([read_header(path) for path in model_files(model)])
-
-
-def summarize_headers(headers: Sequence[ModelHeader]) -> ModelSummary:
-    """Return the summary of a model from the headers of all its files, in order."""
+    headers = [read_header(path) for path in model_files(model)]
     first = headers[0]
     by_type: Counter[str] = Counter()
     for tensor in chain.from_iterable(each.tensors for each in headers):

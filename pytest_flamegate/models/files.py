@@ -139,9 +139,8 @@ def _difference(before: FileStamp, now: FileStamp) -> str:
 
 CACHED_BYTES = 32 << 20
 """Smaller models are read again each time, which takes no longer than the cache."""
-_FILE = "model-sha256-1"
-_MOST_FILES = 64
-_LINE = re.compile(r"([0-9:,-]{9,16384}) ([0-9a-f]{64})", re.ASCII)
+_CACHE = "model-sha256"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _SETTLED_NS = 2_000_000_000
 _CHUNK_BYTES = 1 << 20
 
@@ -164,7 +163,7 @@ def model_sha256(model: Path) -> str:
         f"{each.device}:{each.inode}:{each.size_bytes}:{each.mtime_ns}:{each.ctime_ns}"
         for each in before
     )
-    if is_large and (cached := read_cached(_FILE, _LINE, key)) is not None:
+    if is_large and _SHA256.fullmatch(cached := read_cached(_CACHE, key) or ""):
         return cached
     digest = hashlib.sha256()
     stamps = [_read(path, digest) for path in files]
@@ -172,8 +171,8 @@ def model_sha256(model: Path) -> str:
         raise _changed_error(model, "changed while it was read")
     newest_ns = max(max(each.mtime_ns, each.ctime_ns) for each in stamps)
     is_settled = newest_ns + _SETTLED_NS <= time.time_ns()
-    if is_large and is_settled and len(files) <= _MOST_FILES:
-        write_cached(_FILE, _LINE, key, digest.hexdigest())
+    if is_large and is_settled:
+        write_cached(_CACHE, key, digest.hexdigest())
     return digest.hexdigest()
 
 

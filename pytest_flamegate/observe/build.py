@@ -13,8 +13,9 @@ from types import MappingProxyType
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.files import is_file, real_path
+from pytest_flamegate.core.files import real_path
 from pytest_flamegate.core.json import Count, NonEmpty, Sha256
+from pytest_flamegate.core.process_system import find_executable, read_interpreter
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.observe.environment import make_environment
@@ -38,7 +39,6 @@ def without_build_variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 _SHELL = re.compile(r"&&|\|\|?|;|[<>]{1,2}|&")
-_SHEBANG_BYTES = 256
 _Stamp = tuple[int, int, int, int, int]
 
 
@@ -199,7 +199,7 @@ def inspect_program(plan: Plan, workload: Workload, built: Build | None) -> Insp
         return None
     project = real_path(workload.directory)
     paths = [path]
-    if (name := _read_interpreter(path)) is not None:
+    if (name := read_interpreter(path)) is not None:
         interpreter = find_executable(name, env, workload.directory)
         paths += [interpreter] if interpreter is not None else []
     try:
@@ -217,29 +217,6 @@ def inspect_program(plan: Plan, workload: Workload, built: Build | None) -> Insp
     script_of, inside = others[0] if others else None, path.is_relative_to(project)
     program = Program(own.path, own.sha256, own.size_bytes, inside, script_of, built)
     return InspectedProgram(program, files)
-
-
-def find_executable(name: str, env: Mapping[str, str], directory: Path) -> Path | None:
-    """Return the file that a process in ``directory`` with ``env`` starts as ``name``."""
-    places = [""] if os.sep in name else os.get_exec_path(env)
-    for place in places:
-        path = real_path(directory / place / name)
-        if is_file(path) and os.access(path, os.X_OK):
-            return path
-    return None
-
-
-def _read_interpreter(path: Path) -> str | None:
-    """Return the program on a script's first line; after ``env`` the one that it starts."""
-    try:
-        with path.open("rb") as file:
-            line, _, _ = file.read(_SHEBANG_BYTES).partition(b"\n")
-    except OSError:
-        return None
-    words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
-    if words and Path(words[0]).name == "env":
-        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-    return words[0] if words else None
 
 
 def _digest(path: Path) -> str:

@@ -15,13 +15,14 @@ from pytest_flamegate.engines.figures import Report, make_report
 from pytest_flamegate.engines.openai import Origin
 from pytest_flamegate.observe.engine_process import timeout_error
 from pytest_flamegate.observe.http import (
+    BODY_LIMIT_BYTES,
     BrokenError,
     Connection,
     Deadline,
-    EventParser,
     Response,
+    TLSError,
     TooLongError,
-    find_tls_problem,
+    read_events,
 )
 
 DROPPABLE = ("cache_prompt", "stream_options", "seed")
@@ -246,7 +247,7 @@ class CompletionClient:
         deadline = Deadline(time.monotonic() + timeout_s, self.idle)
         with Connection(self.origin, deadline) as connection:
             response = connection.send("GET", path, None, self._headers())
-            return response.status, connection.body(response)
+            return response.status, response.read(BODY_LIMIT_BYTES)
 
     def complete(self, path: str, body: bytes) -> Completion:
         """Post ``body``; return the whole answer, each piece of it with its time.
@@ -259,7 +260,7 @@ class CompletionClient:
             with Connection(self.origin, deadline) as connection:
                 completion = Completion(self.workload, time.monotonic_ns())
                 response = connection.send("POST", path, body, self._headers())
-                self._check(path, response, connection)
+                self._check(path, response)
                 self._read(response, connection, completion)
                 completion.answer_ns = connection.answer_ns
         except TimeoutError:
@@ -279,7 +280,8 @@ class CompletionClient:
 
     def unreachable_error(self, error: Exception) -> FlamegateError:
         """Build the error for a server that cannot be connected to."""
-        if reason := find_tls_problem(error):
+        if isinstance(error, TLSError):
+            reason = getattr(error, "verify_message", "") or error.reason or "no TLS"
             return ToolError(
                 "E_BAD_CERTIFICATE",
                 f"The server of {self.workload.name!r} at {self.origin} cannot be trusted: "
@@ -305,7 +307,7 @@ class CompletionClient:
             headers["Authorization"] = f"Bearer {self.key}"
         return headers
 
-    def _check(self, path: str, response: Response, connection: Connection) -> None:
+    def _check(self, path: str, response: Response) -> None:
         """Raise the error that the head of the response, or else its body, amounts to."""
         status = response.status
         if status == 200:
@@ -315,7 +317,7 @@ class CompletionClient:
             return
         if 300 <= status < 400:
             raise _no_endpoint(self.workload, f"redirects {path} (status {status})")
-        body = connection.body(response)
+        body = response.read(BODY_LIMIT_BYTES)
         if status in (401, 403):
             raise key_rejected_error(self.workload, status)
         if status in (404, 405):
@@ -330,11 +332,9 @@ class CompletionClient:
         raise server_error(self.workload, status, message)
 
     def _read(self, response: Response, connection: Connection, completion: Completion) -> None:
-        parser = EventParser()
         try:
-            for now_ns, piece in connection.pieces(response):
-                for event in parser.feed(piece):
-                    completion.add_event(now_ns, event)
+            for event in read_events(response):
+                completion.add_event(connection.read_ns, event)
                 if len(completion.pieces) > self.workload.max_tokens or completion.done:
                     return
         except TooLongError as error:

@@ -28,13 +28,7 @@ _SLICE_S = 0.5
 BrokenError = (http.client.HTTPException, ConnectionError, ssl.SSLError, EOFError)
 """Raised for an answer that is malformed or incomplete. A missed deadline is ``TimeoutError``."""
 Response = http.client.HTTPResponse
-
-
-def find_tls_problem(error: Exception) -> str | None:
-    """Return the reason why TLS failed; None for any other error."""
-    if not isinstance(error, ssl.SSLError):
-        return None
-    return getattr(error, "verify_message", "") or error.reason or "no TLS"
+TLSError = ssl.SSLError
 
 
 @dataclass(slots=True)
@@ -100,23 +94,14 @@ class Connection:
         return response
 
     @property
+    def read_ns(self) -> int:
+        """The monotonic time in ns at which the latest piece of the answer was read."""
+        return self._reader.read_ns
+
+    @property
     def answer_ns(self) -> int:
         """The time from the sent request to the last piece, which may have been read later."""
         return self._reader.ready_ns - self._sent_ns
-
-    def pieces(self, response: Response) -> Iterator[tuple[int, bytes]]:
-        """Yield each piece of the body with the monotonic time in ns at which it was read."""
-        while piece := response.read1(READ_BYTES):
-            yield self._reader.read_ns, piece
-
-    def body(self, response: Response) -> bytes:
-        """Return the body, cut at 1 MiB."""
-        held = bytearray()
-        for _, piece in self.pieces(response):
-            held += piece
-            if len(held) > BODY_LIMIT_BYTES:
-                break
-        return bytes(held[:BODY_LIMIT_BYTES])
 
 
 class _SocketReader(io.RawIOBase):
@@ -164,48 +149,23 @@ class TooLongError(ValueError):
     """A line or an event is longer than any that a token could make."""
 
 
-class EventParser:
-    """Collects the lines of a server-sent event stream; ``feed`` returns complete events' data.
+def read_events(stream: io.BufferedIOBase) -> Iterator[str]:
+    """Yield the data of each complete event of a server-sent event stream.
 
-    Lines end in LF, CR LF or CR. Comments, all fields but ``data`` and events without data are
+    Lines end in LF or CR LF. Comments, all fields but ``data`` and events without data are
     skipped. A last event without an empty line after it is dropped: its end was not received.
     Raises ``TooLongError`` past the limits in bytes.
     """
-
-    def __init__(self) -> None:
-        self._line = bytearray()
-        self._data: list[bytes] = []
-        self._held_bytes = 0
-        self._after_cr = False
-
-    def feed(self, data: bytes) -> list[str]:
-        """Take received bytes; return the data of each event that they complete, in order."""
-        if self._after_cr and data:
-            # The LF of a CR LF that was cut in two.
-            data = data.removeprefix(b"\n")
-            self._after_cr = False
-        self._after_cr = data.endswith(b"\r")
-        lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        events: list[str] = []
-        for line in lines[:-1]:
-            self._line += line
-            self._end_line(bytes(self._line), events)
-            self._line.clear()
-        self._line += lines[-1]
-        if len(self._line) > LINE_LIMIT_BYTES:
+    data: list[bytes] = []
+    while line := stream.readline(LINE_LIMIT_BYTES + 1):
+        if len(line) > LINE_LIMIT_BYTES:
             raise TooLongError(f"a line of more than {LINE_LIMIT_BYTES >> 20} MiB")
-        return events
-
-    def _end_line(self, line: bytes, events: list[str]) -> None:
-        if not line:
-            if self._data:
-                events.append(b"\n".join(self._data).decode("utf-8", "replace"))
-            self._data, self._held_bytes = [], 0
-            return
-        name, _, value = line.partition(b":")
-        if name != b"data":
-            return
-        self._data.append(value.removeprefix(b" "))
-        self._held_bytes += len(value)
-        if self._held_bytes > EVENT_LIMIT_BYTES:
-            raise TooLongError(f"an event of more than {EVENT_LIMIT_BYTES >> 20} MiB")
+        name, _, value = line.rstrip(b"\r\n").partition(b":")
+        if name == b"data":
+            data.append(value.removeprefix(b" "))
+            if sum(map(len, data)) > EVENT_LIMIT_BYTES:
+                raise TooLongError(f"an event of more than {EVENT_LIMIT_BYTES >> 20} MiB")
+        elif line in (b"\n", b"\r\n"):
+            if data:
+                yield b"\n".join(data).decode("utf-8", "replace")
+            data = []

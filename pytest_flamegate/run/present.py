@@ -254,8 +254,8 @@ def report_directory(settings: Settings) -> list[RunReport]:
             found.append(_read_run(artifacts.latest_directory(name), hints))
         except FlamegateError as error:
             problem = f"The files of the run cannot be read: {error.problem} {error.remedy}"
-            reasons = [Reason(error.code, problem)]
-            verdict = Verdict.unjudged("error", reasons, grade="SELF_REPORTED")
+            reasons = (Reason(error.code, problem),)
+            verdict = Verdict("error", reasons, grade="SELF_REPORTED")
             found.append(RunReport(name, verdict, headline(verdict)))
     return found
 

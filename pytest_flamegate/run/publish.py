@@ -267,7 +267,7 @@ def verdict_of_error(error: errors.FlamegateError, workload: Workload) -> Verdic
     elif isinstance(error, errors.UndecidedError):
         name = "not_comparable" if error.code == "E_WORKLOAD_DIFFERS" else "inconclusive"
     message = redactor.redact_text(f"{error.problem} {error.remedy}", "verdict")
-    return Verdict.unjudged(name, [Reason(error.code, message)], grade="SELF_REPORTED")
+    return Verdict(name, (Reason(error.code, message),), grade="SELF_REPORTED")
 
 
 def batch_of(evidence: Evidence) -> Batch:

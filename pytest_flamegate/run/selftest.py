@@ -228,8 +228,8 @@ class Bench:
         try:
             sealed = seal(compose(measure(prepared, until, self.progress)))
         except UndecidedError as error:
-            reasons = [Reason.from_error(error)]
-            return Compared(Verdict.unjudged("inconclusive", reasons, grade="SELF_REPORTED"))
+            reasons = (Reason.from_error(error),)
+            return Compared(Verdict("inconclusive", reasons, grade="SELF_REPORTED"))
         self.progress.end()
         return Compared(judge_run(sealed, policy), sealed.base, sealed.head)
 

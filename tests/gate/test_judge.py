@@ -85,7 +85,7 @@ def test_exit_code_and_outcome(name: VerdictName, code: int, *, locally: bool, i
 
 def test_a_verdict_that_was_not_judged_has_a_reason() -> None:
     warned = Reason("W_X", "It warns.")
-    assert Verdict.unjudged("error", (*WHY, warned), grade="CONSISTENT").warnings == (warned,)
+    assert Verdict("error", (*WHY, warned), grade="CONSISTENT").warnings == (warned,)
     for old in (None, baseline(), evidence()):
         found = judge_stored(old, evidence(), errors=WHY)
         assert (found.verdict, found.reasons) == ("dishonest", WHY)

@@ -29,7 +29,7 @@ from tests.gate.factory import (
 from tests.receipt.documents import load_schema
 from tests.report import verdicts
 
-BROKEN = Verdict.unjudged("error", [Reason("E_X", "It broke.")], grade="SELF_REPORTED")
+BROKEN = Verdict("error", (Reason("E_X", "It broke."),), grade="SELF_REPORTED")
 REGRESSED = judge_stored(baseline(profile=PROFILE), evidence(scaled(QUIET, 1.2), PROFILE))
 
 

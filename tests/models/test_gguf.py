@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.models import gguf
-from pytest_flamegate.models.discover import summarize_headers
+from pytest_flamegate.models.discover import read_model
 from pytest_flamegate.models.files import model_sha256
 from tests.models.gguf_files import (
     ARRAY,
@@ -237,7 +237,7 @@ def test_no_mutation_gets_past_the_checks(
     for info in header.tensors:
         assert info.nbytes > 0
         assert info.offset + info.nbytes <= header.size_bytes
-    told = summarize_headers([header])
+    told = read_model(path)
     assert told.parameters == sum(each.parameters for each in header.tensors)
     assert told.bytes_per_token is None or 0 <= told.bytes_per_token <= header.size_bytes
     assert not told.quantisation or sum(told.quantisation.values()) == pytest.approx(1.0)
@@ -256,7 +256,7 @@ def test_a_large_model_costs_little_memory(tmp_path: Path) -> None:
     assert header.metadata["llama.block_count"] == 32
     assert header.size_bytes > 2_000_000_000
     assert peak_bytes < 2 * MIB
-    summary = summarize_headers([header])
+    summary = read_model(path)
     assert summary.parameters == 2560 * 128_256 + 256 * 2560 * 2560
     assert summary.bytes_per_token == 2 * 2560 * 128_256 + 256 * 2560 * 2560 * 9 // 16
 

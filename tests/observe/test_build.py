@@ -14,13 +14,13 @@ import pytest
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.process_system import find_executable
 from pytest_flamegate.engines.base import Served, Streamed
 from pytest_flamegate.observe import build as observe_build
 from pytest_flamegate.observe.build import (
     Build,
     InspectedProgram,
     build_workload,
-    find_executable,
     inspect_program,
 )
 

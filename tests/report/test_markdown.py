@@ -127,7 +127,7 @@ def test_missing_parts_are_named() -> None:
 
 
 def test_the_job_summary_is_a_table_with_every_headline() -> None:
-    broke = Verdict.unjudged("error", [Reason("E_X", "It <b>broke</b>.")], grade="NONE")
+    broke = Verdict("error", (Reason("E_X", "It <b>broke</b>."),), grade="NONE")
     passed = replace(verdicts.regressed(), verdict="pass")
     given = {"decode|x": verdicts.regressed(), "1tok": broke, "a": passed}
     rows = [RunReport(name, verdict, headline(verdict)) for name, verdict in given.items()]

@@ -98,7 +98,7 @@ def test_the_top_has_the_facts_that_all_runs_share() -> None:
 
 def test_a_workload_that_was_never_measured_gives_its_reason() -> None:
     failed = Reason("E_BUILD", "The build failed.")
-    verdict = Verdict.unjudged("error", [failed], grade="SELF_REPORTED")
+    verdict = Verdict("error", (failed,), grade="SELF_REPORTED")
     warnings = ("The history does not have this run.",)
     bare = RunReport("decode", verdict, headline(verdict), warnings=warnings)
     shown = words(run_page([bare], title="run"))

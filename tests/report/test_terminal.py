@@ -92,7 +92,7 @@ def test_rows_fit_the_terminal_and_no_frame_is_cut() -> None:
 
 
 def test_an_unknown_part_is_a_dash_or_taken_from_the_evidence() -> None:
-    verdict = Verdict.unjudged("error", [Reason("E_X", "It broke.")], grade="SELF_REPORTED")
+    verdict = Verdict("error", (Reason("E_X", "It broke."),), grade="SELF_REPORTED")
     lines = summary([RunReport("broken", verdict, warnings=("No history.",))])
     assert lines[1].split() == ["broken", "–", "–", "error"]
     assert lines[2:] == ["broken: No history."]
@@ -229,8 +229,8 @@ def test_an_undecided_verdict_gives_its_reasons() -> None:
 
 
 def test_a_verdict_without_figures() -> None:
-    copied = [Reason("E_COPIED", "It is a copy.")]
-    verdict = Verdict.unjudged("dishonest", copied, grade="SELF_REPORTED")
+    copied = (Reason("E_COPIED", "It is a copy."),)
+    verdict = Verdict("dishonest", copied, grade="SELF_REPORTED")
     assert section(verdict, accept=None) == (
         "dishonest: It is a copy.\n"
         "  E_COPIED It is a copy.\n"

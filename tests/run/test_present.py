@@ -19,7 +19,7 @@ from tests.report import factory, verdicts
 from tests.run import fakes
 
 NODE = "flamegate.toml::toy"
-ERROR = Verdict.unjudged("error", [Reason("E_TIMEOUT", "Too long.")], grade="SELF_REPORTED")
+ERROR = Verdict("error", (Reason("E_TIMEOUT", "Too long."),), grade="SELF_REPORTED")
 
 
 def full() -> Verdict:
