@@ -174,7 +174,15 @@ def base_error(based: Workload, commit: str, error: FlamegateError) -> Undecided
             "The next comparison will have it. If it was renamed or moved, compare by its old "
             "name, or look at it yourself.",
         )
-    return _broken_base_error(commit, error)
+    broken = _broken_base_error(commit, error)
+    for word in based.command[1:]:
+        if word in error.problem and Path(word).suffix and not (based.directory / word).exists():
+            remedy = (
+                f"{word} is not in the checkout of {commit[:12]}: does git ignore it? Give a model "
+                "by the key model and {model}, and other files by their absolute path."
+            )
+            return UndecidedError(broken.code, broken.problem, remedy)
+    return broken
 
 
 def _broken_base_error(commit: str, error: FlamegateError) -> UndecidedError:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from pytest_flamegate.core.errors import FlamegateError, NoBaselineError, system_errors
+from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_errors
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import Helper, Reason, last_analysis
 from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace
@@ -183,7 +183,7 @@ class _Pairs(_MeasuringLoop):
         self.progress.update("warming up")
         try:
             base_time = _warm_up(self.base)
-        except NoBaselineError:
+        except UndecidedError:
             _warm_up(self.head)  # an error of the head is worth more
             raise
         times = [base_time, _warm_up(self.head)]

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.frames import parse_folded
-from pytest_flamegate.run.base_side import declare_base
+from pytest_flamegate.run.base_side import base_error, declare_base
 from tests.doors.project import Project, workload, write_toy
 from tests.profile.fakes import FakeValgrind
 from tests.run import fakes
@@ -274,6 +275,15 @@ def test_a_program_that_both_sides_share_is_reported(
 
 
 @pytest.mark.measures
+def test_a_file_that_only_the_project_has_is_named(tmp_path: Path) -> None:
+    command = ("./run", "model.bin", "-t")
+    based = Workload("toy", "command", "x", 1, "", command=command, directory=tmp_path)
+    died = ToolError("E_ENGINE_DIED", "It ended: Couldn't open file model.bin", "Run it by hand.")
+    assert "model.bin is not in the checkout of ffffff" in base_error(based, "f" * 40, died).remedy
+    (tmp_path / "model.bin").touch()
+    assert base_error(based, "f" * 40, died).remedy == "Run it by hand."
+
+
 @pytest.mark.usefixtures("py_spy")
 def test_a_profile_names_the_function_that_got_slower(history: Project) -> None:
     options = (ON, "--flamegate-profiler=py-spy", "--flamegate-budget=12")
