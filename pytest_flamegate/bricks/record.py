@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -77,44 +79,13 @@ def compute_quantile_ns(counts: Mapping[int, int], part: float) -> int:
 Category = Literal["Norm", "Attention", "FFN", "Other"]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
+_KNOWN = tomllib.loads(Path(__file__).with_name("known.toml").read_text("utf-8"))
 KNOWN_BRICKS: Mapping[str, Category] = MappingProxyType(
-    {
-        "RmsNorm": "Norm",
-        "LayerNorm": "Norm",
-        "QkvProjection": "Attention",
-        "RopeEmbedding": "Attention",
-        "AttentionScore": "Attention",
-        "AttentionSoftmax": "Attention",
-        "AttentionOutput": "Attention",
-        "OutputProjection": "Attention",
-        "GateProjection": "FFN",
-        "UpProjection": "FFN",
-        "Activation": "FFN",
-        "DownProjection": "FFN",
-        "Embedding": "Other",
-        "LmHead": "Other",
-        "Sampling": "Other",
-    }
+    {name: category for category in CATEGORIES for name in _KNOWN[category]}
 )
 """The known bricks and the category of each."""
-
 ALIASES: Mapping[str, str] = MappingProxyType(
-    {
-        "Qkv": "QkvProjection",
-        "Rope": "RopeEmbedding",
-        "RoPE": "RopeEmbedding",
-        "Softmax": "AttentionSoftmax",
-        "OutProj": "OutputProjection",
-        "Gate": "GateProjection",
-        "Up": "UpProjection",
-        "SiLU": "Activation",
-        "GELU": "Activation",
-        "ReLU": "Activation",
-        "Down": "DownProjection",
-        "Embed": "Embedding",
-        "Head": "LmHead",
-        "Sample": "Sampling",
-    }
+    {alias: name for each in _KNOWN.values() for name in each for alias in each[name]}
 )
 """Other names by which engines call known bricks."""
 CLIPPED_ABOVE = 0.25

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,34 +84,11 @@ class Endpoint:
     executable: str | None = None
 
 
-THREAD_VARIABLES: Mapping[str, str] = {
-    "OMP_NUM_THREADS": "{threads}",
-    "OMP_DYNAMIC": "false",
-    "OPENBLAS_NUM_THREADS": "{threads}",
-    "MKL_NUM_THREADS": "{threads}",
-    "NUMEXPR_NUM_THREADS": "{threads}",
-    "MKL_DYNAMIC": "false",
-    "MKL_CBWR": "COMPATIBLE",
-    "PYTHONHASHSEED": "0",
-}
-LIBRARY_VARIABLES: Mapping[str, str] = {
-    **THREAD_VARIABLES,
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    "RAYON_NUM_THREADS": "{threads}",
-}
-PYTHON_VARIABLES: Mapping[str, str] = {
-    **LIBRARY_VARIABLES,
-    "TOKENIZERS_PARALLELISM": "false",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-}
-PROGRAM_VARIABLES: Mapping[str, str] = {
-    **LIBRARY_VARIABLES,
-    "TOKENIZERS_PARALLELISM": "false",
-    "LLAMA_ARG_THREADS": "{threads}",
-    "BITNET_DETERMINISTIC": "1",
-    "BITNET_SEED": "{seed}",
-    "RUST_LOG": "warn",
-}
+_VARIABLES = tomllib.loads(Path(__file__).with_name("variables.toml").read_text("utf-8"))
+THREAD_VARIABLES: Mapping[str, str] = _VARIABLES["threads"]
+LIBRARY_VARIABLES: Mapping[str, str] = {**THREAD_VARIABLES, **_VARIABLES["libraries"]}
+PYTHON_VARIABLES: Mapping[str, str] = {**LIBRARY_VARIABLES, **_VARIABLES["python"]}
+PROGRAM_VARIABLES: Mapping[str, str] = {**LIBRARY_VARIABLES, **_VARIABLES["programs"]}
 
 Lasting = Served | Endpoint
 """Plans of a process that generates again and again, and is clocked from outside."""

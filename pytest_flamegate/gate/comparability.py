@@ -9,8 +9,7 @@ from dataclasses import replace
 from pytest_flamegate.config.thresholds import MAX_CPU_PRESSURE_PCT
 from pytest_flamegate.gate.measurement import Measurement
 from pytest_flamegate.gate.rule import Comparability, FieldDifference, Reason
-from pytest_flamegate.gate.statistics import mean
-from pytest_flamegate.gate.throughput import reference_shift
+from pytest_flamegate.gate.throughput import mean_reference_log, reference_shift
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt.types import Evidence
 
@@ -280,11 +279,8 @@ def condition_differences(baseline: Measurement, current: Measurement) -> Iterat
         yield FieldDifference("CPU pressure", old, new, code)
     shift = reference_shift(baseline, current)
     if shift is not None and abs(shift) > REFERENCE_LIMIT:
-        logs = [
-            [math.log(process.reference_s) for process in side.timed if process.reference_s]
-            for side in (baseline, current)
-        ]
-        old, new = (f"{1e3 * math.exp(mean(each)):.3f} ms" for each in logs)
+        sides = (mean_reference_log(side) or 0.0 for side in (baseline, current))
+        old, new = (f"{1e3 * math.exp(each):.3f} ms" for each in sides)
         yield FieldDifference("speed of the reference kernel", old, new, code)
 
 

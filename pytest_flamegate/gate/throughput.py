@@ -90,11 +90,14 @@ def view_change(
 
 def reference_shift(baseline: Measurement, current: Measurement) -> float | None:
     """Return the change of the reference kernel's log time; None without one on both sides."""
-    old, new = (
-        [math.log(p.reference_s) for p in side.timed if p.reference_s is not None]
-        for side in (baseline, current)
-    )
-    return mean(new) - mean(old) if old and new else None
+    old, new = mean_reference_log(baseline), mean_reference_log(current)
+    return None if old is None or new is None else new - old
+
+
+def mean_reference_log(side: Measurement) -> float | None:
+    """Return the mean log time of the reference kernel in seconds; None if it did not run."""
+    logs = [math.log(each.reference_s) for each in side.timed if each.reference_s is not None]
+    return mean(logs) if logs else None
 
 
 def estimate_from_batches(

@@ -11,6 +11,7 @@ import itertools
 import math
 import mmap
 import struct
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,47 +175,9 @@ class Cursor:
         self.take(at - self.at)
 
 
-# Type id: (name, values in a block, bytes of a block), as ggml lays them out.
-_TENSOR_TYPES = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    2: ("Q4_0", 32, 18),
-    3: ("Q4_1", 32, 20),
-    6: ("Q5_0", 32, 22),
-    7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34),
-    9: ("Q8_1", 32, 40),
-    10: ("Q2_K", 256, 84),
-    11: ("Q3_K", 256, 110),
-    12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176),
-    14: ("Q6_K", 256, 210),
-    15: ("Q8_K", 256, 292),
-    16: ("IQ2_XXS", 256, 66),
-    17: ("IQ2_XS", 256, 74),
-    18: ("IQ3_XXS", 256, 98),
-    19: ("IQ1_S", 256, 50),
-    20: ("IQ4_NL", 32, 18),
-    21: ("IQ3_S", 256, 110),
-    22: ("IQ2_S", 256, 82),
-    23: ("IQ4_XS", 256, 136),
-    24: ("I8", 1, 1),
-    25: ("I16", 1, 2),
-    26: ("I32", 1, 4),
-    27: ("I64", 1, 8),
-    28: ("F64", 1, 8),
-    29: ("IQ1_M", 256, 56),
-    30: ("BF16", 1, 2),
-    34: ("TQ1_0", 256, 54),
-    35: ("TQ2_0", 256, 66),
-    39: ("MXFP4", 32, 17),
-    40: ("NVFP4", 64, 36),
-    41: ("Q1_0", 128, 18),
-}
-GGML_TYPES = frozenset(name for name, _, _ in _TENSOR_TYPES.values())
+_TYPES = tomllib.loads(Path(__file__).with_name("ggml_types.toml").read_text("utf-8"))
+GGML_TYPES = frozenset(name for name, _, _ in _TYPES["block"].values())
 """The types whose size follows from their shape."""
-# bitnet.cpp's own types; it packs them by tensor, not by block.
-_FOREIGN_TYPES = {36: "I2_S", 37: "I8_S", 38: "TL1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,11 +329,11 @@ def _shape(cursor: Cursor, name: str) -> tuple[int, ...]:
 
 def _extent(name: str, shape: tuple[int, ...], code: int, room: int) -> tuple[str, int]:
     """Return the type's name and the tensor's size in bytes: ``room`` for foreign types."""
-    if code not in _TENSOR_TYPES:
+    if str(code) not in _TYPES["block"]:
         if math.prod(shape) > 8 * room:
             raise MalformedError(f"ends before the data of the tensor {name!r}")
-        return _FOREIGN_TYPES.get(code, f"type_{code}"), room
-    kind, block, block_bytes = _TENSOR_TYPES[code]
+        return _TYPES["tensor"].get(str(code), f"type_{code}"), room
+    kind, block, block_bytes = _TYPES["block"][str(code)]
     row = shape[0] if shape else 1
     if row % block:
         raise MalformedError(f"gives {kind} rows of {row} values to the tensor {name!r}")

@@ -8,78 +8,20 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 Span = tuple[int, int]
 
 _MAX_TAIL = 4096
-
-
-def _form(marks: str, pattern: str) -> tuple[list[str], re.Pattern[str]]:
-    return marks.split(" "), re.compile(pattern)
-
-
-_FORMS = (
-    # Keys of cloud services.
-    _form("AKIA ASIA ABIA ACCA", r"(?<![A-Za-z0-9])A(?:KI|SI|BI|CC)A[A-Z2-7]{16}(?![A-Za-z0-9])"),
-    _form("AIza", r"(?<![\w-])AIza[\w-]{35}(?![\w-])"),
-    # Tokens of code hosts and package registries.
-    _form("ghp_ gho_ ghu_ ghs_ ghr_", r"(?<![A-Za-z0-9])gh[pousr]_[A-Za-z0-9]{30,255}"),
-    _form("github_pat_", r"(?<![A-Za-z0-9])github_pat_\w{22,255}"),
-    _form("glpat-", r"(?<![A-Za-z0-9])glpat-[\w.-]{20,255}"),
-    _form("npm_", r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
-    _form("pypi-", r"(?<![A-Za-z0-9])pypi-AgE[\w-]{50,1000}"),
-    # Tokens of model hosts, chat and payment services. A word after sk- is no key.
-    _form("hf_", r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,255}(?!\w)"),
-    _form("sk-", r"(?<![\w-])sk-(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{20,512}"),
-    _form("k_live_ k_test_", r"(?<![A-Za-z0-9])[rs]k_(?:live|test)_[A-Za-z0-9]{16,255}"),
-    _form("xox", r"(?<![A-Za-z0-9])xox[abeoprs]-[\w-]{10,512}"),
-    # JSON Web Tokens, private keys, headers, and URLs with a password in them.
-    _form("eyJ", r"(?<![\w.-])eyJ[\w-]{8,4096}\.eyJ[\w-]{2,16384}\.[\w-]{0,4096}"),
-    _form(
-        "-----BEGIN",
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        rf"(?:(?!-----)[\s\S]){{0,{16 * _MAX_TAIL}}}(?:-----END [A-Z0-9 ]{{1,60}}-----)?",
-    ),
-    _form(
-        "uthorization UTHORIZATION",
-        r"(?i:authorization)[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:[A-Za-z]{3,10} )?"
-        r"(?P<secret>[^\s\"'<>]{6,4096})",
-    ),
-    _form("earer EARER", r"(?i:\bbearer)\s{1,4}(?P<secret>(?=[^\s\"']*\d)[\w.~+/=-]{16,4096})"),
-    _form("://", r"://[^\s/:@\"'<>]{0,256}:(?P<secret>[^\s/@\"'<>]{1,1024})@"),
-)
-"""Published forms, precise enough to be a secret anywhere: plain marks and a pattern.
-
-One of the marks is in every text that holds such a token. The group ``secret`` of a match is
-removed; without such a group, the whole match.
-"""
-
+_KNOWN = tomllib.loads(Path(__file__).with_name("secrets.toml").read_text("utf-8"))
+_FORMS = [(form["marks"], re.compile(form["pattern"])) for form in _KNOWN["form"]]
+_NAMES = {kind: frozenset(words) for kind, words in _KNOWN["names"].items()}
+"""Forms of tokens, and the words of names that sound secret: ``secrets.toml`` explains them."""
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_ANYWHERE = frozenset({
-    "PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "PASS", "SECRET", "SECRETS", "CREDENTIAL",
-    "CREDENTIALS", "CREDS", "APIKEY", "AUTH", "AUTHORIZATION", "PRIVATE", "BEARER", "JWT",
-    "COOKIE",
-})  # fmt: skip
-_LAST = frozenset({"TOKEN", "KEY", "PAT", "PSK"})
-_NO_SECRETS = frozenset({
-    "FILE", "PATH", "DIR", "DIRECTORY", "SOCK", "SOCKET", "URL", "URI", "HOST", "PORT", "TYPE",
-    "METHOD", "COUNT", "LIMIT", "SIZE", "LENGTH", "COMMAND", "TIMEOUT", "ENABLED", "DISABLED",
-    "MODE",
-})  # fmt: skip
-"""Names with these ends hold the place or the number of secrets: SSH_AUTH_SOCK."""
-_NO_TOKENS = frozenset({
-    "EOS", "BOS", "PAD", "UNK", "UNKNOWN", "MASK", "SEP", "CLS", "STOP", "END", "START",
-    "SPECIAL", "PER", "FIRST", "NEXT", "LAST", "MAX", "MIN", "NUM", "PREFIX", "SUFFIX", "EOT",
-    "IMAGE",
-})  # fmt: skip
-"""Words before TOKEN that models use: EOS_TOKEN is no secret."""
-_NO_KEYS = frozenset({
-    "PUBLIC", "CACHE", "SORT", "PRIMARY", "FOREIGN", "PARTITION", "HOT", "MAP", "GROUP", "RUN",
-})  # fmt: skip
-
 _WEAK = frozenset(["auth", "cookie", "key", "pass", "private", "token"])
 """Common names of arguments in programs: secret only as an option or in capitals."""
 
@@ -99,14 +41,13 @@ _PLACEHOLDER = re.compile(r"\{[a-z_]+\}|\$\{?\w+\}?|\$\(.*|[*x.]{3,}|redacted|No
 def is_secret_name(name: str) -> bool:
     """Return whether the value of ``name`` (a variable, an option, a key) is a secret."""
     words = [word.upper() for word in _WORDS.findall(name)]
-    if not words or words[-1] in _NO_SECRETS:
+    if not words or words[-1] in _NAMES["no_secrets"]:
         return False
-    if not _ANYWHERE.isdisjoint(words):
+    if not _NAMES["anywhere"].isdisjoint(words):
         return True
-    if words[-1] not in _LAST:
+    if words[-1] not in _NAMES["last"]:
         return False
-    before = set(words[:-1])
-    return before.isdisjoint(_NO_TOKENS if words[-1] == "TOKEN" else _NO_KEYS)
+    return _NAMES["no_tokens" if words[-1] == "TOKEN" else "no_keys"].isdisjoint(words[:-1])
 
 
 def is_placeholder(value: str) -> bool:

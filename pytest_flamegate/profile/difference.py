@@ -14,7 +14,6 @@ more than one pooled profile does, its answer counts.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
@@ -22,7 +21,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from pytest_flamegate.profile import model
-from pytest_flamegate.profile.hotspots import no_samples_error
+from pytest_flamegate.profile.hotspots import count_by_name, no_samples_error
 from pytest_flamegate.profile.stacks import align_stacks
 
 Measure = Literal["cost", "share", "count"]
@@ -197,8 +196,8 @@ def compare_profiles(
     if {base.profile.unit, head.profile.unit} == {"instructions"}:
         measure = "count"
     old_stacks, new_stacks = align_stacks(base.profile.stacks, head.profile.stacks)
-    old_own, old_inclusive, old_frames = _count_by_name(old_stacks)
-    new_own, new_inclusive, new_frames = _count_by_name(new_stacks)
+    old_own, old_inclusive, old_frames = count_by_name(old_stacks)
+    new_own, new_inclusive, new_frames = count_by_name(new_stacks)
     frames = {**old_frames, **new_frames}
     own = {name: _change(base, head, measure, old_own[name], new_own[name]) for name in frames}
     tested = sum(each.base_samples + each.head_samples >= LEAST_SAMPLES for each in own.values())
@@ -294,24 +293,6 @@ def _is_detectable(value: float, side: ProfileSide, measure: Measure) -> bool:
     """Return whether a tenth of ``value`` would have been several samples of ``side``."""
     expected = side.samples * DETECTABLE_PART * value / max(_whole(side, measure), 1e-300)
     return expected >= LEAST_SAMPLES
-
-
-def _count_by_name(
-    stacks: Mapping[model.Stack, int],
-) -> tuple[Counter[str], Counter[str], dict[str, model.Frame]]:
-    """Return each function's own samples, those of all stacks that it occurs in, and its frame."""
-    own: Counter[str] = Counter()
-    inclusive: Counter[str] = Counter()
-    heaviest: Counter[model.Frame] = Counter()
-    for stack, samples in stacks.items():
-        for frame in set(stack):
-            heaviest[frame] += samples
-        inclusive.update(dict.fromkeys((frame.name for frame in stack), samples))
-        if stack:
-            own[stack[-1].name] += samples
-    # Of several frames of one name the heaviest is shown: it comes last.
-    ordered = sorted(heaviest, key=lambda frame: (heaviest[frame], frame))
-    return own, inclusive, {frame.name: frame for frame in ordered}
 
 
 def _merge_paths(

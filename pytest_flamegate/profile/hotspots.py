@@ -3,15 +3,14 @@
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache, lru_cache
-from importlib.resources import files
-from typing import Any
+from pathlib import Path
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.profile.model import Frame, Hotspot, Profile
+from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
 
 _QUALIFIER = re.compile(r"^.*(?:::|\.)(?=[^:.]+$)")
 
@@ -39,8 +38,7 @@ class CategoryRule:
 @cache
 def load_category_rules() -> tuple[CategoryRule, ...]:
     """Return the rows of the table in their order; the last one matches every frame."""
-    text = files("pytest_flamegate.profile").joinpath("category.toml").read_text("utf-8")
-    rows: list[dict[str, Any]] = tomllib.loads(text)["rule"]
+    rows = tomllib.loads(Path(__file__).with_name("category.toml").read_text("utf-8"))["rule"]
     return tuple(
         CategoryRule(
             category=row["category"],
@@ -66,6 +64,27 @@ def _compile(globs: Iterable[str]) -> re.Pattern[str] | None:
 _RUN_LONGER = "Let the workload run longer: more tokens, or a larger --flamegate-budget."
 
 
+def count_by_name(
+    stacks: Mapping[Stack, int],
+) -> tuple[Counter[str], Counter[str], dict[str, Frame]]:
+    """Return each function's own samples, those of all stacks that it occurs in, and its frame.
+
+    Of several frames of one name it is the heaviest, by its own samples first.
+    """
+    own: Counter[Frame] = Counter()
+    within: Counter[Frame] = Counter()
+    inclusive: Counter[str] = Counter()
+    for stack, samples in stacks.items():
+        within.update(dict.fromkeys(stack, samples))
+        inclusive.update(dict.fromkeys((frame.name for frame in stack), samples))
+        own.update(dict.fromkeys(stack[-1:], samples))
+    own_by_name: Counter[str] = Counter()
+    for frame, samples in own.items():
+        own_by_name[frame.name] += samples
+    ordered = sorted(within, key=lambda frame: (own[frame], within[frame], frame))
+    return own_by_name, inclusive, {frame.name: frame for frame in ordered}
+
+
 def rank_hotspots(profile: Profile, cpu_s_per_token: float | None = None) -> tuple[Hotspot, ...]:
     """Return every function, the one with the largest self share first.
 
@@ -73,29 +92,18 @@ def rank_hotspots(profile: Profile, cpu_s_per_token: float | None = None) -> tup
     heaviest frame. With ``cpu_s_per_token``, the CPU time of one token in seconds, each hotspot
     gets its self share of it.
     """
-    own: Counter[Frame] = Counter()
-    within: Counter[Frame] = Counter()
-    inclusive: Counter[str] = Counter()
-    for stack, samples in profile.stacks.items():
-        within.update(dict.fromkeys(stack, samples))
-        inclusive.update(dict.fromkeys((frame.name for frame in stack), samples))
-        own.update(dict.fromkeys(stack[-1:], samples))
-    heaviest: dict[str, Frame] = {}
-    own_by_name: Counter[str] = Counter()
-    for frame in sorted(within, key=lambda frame: (own[frame], within[frame], frame)):
-        heaviest[frame.name] = frame
-        own_by_name[frame.name] += own[frame]
+    own, inclusive, frames = count_by_name(profile.stacks)
     total = profile.samples
     hotspots = []
-    for name, frame in heaviest.items():
-        self_share = own_by_name[name] / total
+    for name, frame in frames.items():
+        self_share = own[name] / total
         hotspots.append(
             Hotspot(
                 name=name,
                 module=frame.module,
                 kind=frame.kind,
                 category=categorize_frame(frame),
-                self_samples=own_by_name[name],
+                self_samples=own[name],
                 inclusive_samples=inclusive[name],
                 self_share=self_share,
                 inclusive_share=inclusive[name] / total,

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
-from pytest_flamegate.profile.formats import detect_format, parse_profile
+from pytest_flamegate.profile.formats import parse_profile
 from pytest_flamegate.profile.formats.traces import count_onnx_kernels, count_torch_kernels
 from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Profile
@@ -129,4 +129,5 @@ def test_a_malformed_trace_is_refused(data: bytes, words: str) -> None:
 def test_a_trace_without_time_or_of_another_tool_is_no_profile() -> None:
     with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
         parse_profile(torch(event("a", 0, 0)))
-    assert detect_format(b'{"traceEvents": [{"ph":"X","name":"a","ts":1,"dur":2}]}') is None
+    with pytest.raises(ReceiptError, match="E_UNKNOWN_FORMAT"):
+        parse_profile(b'{"traceEvents": [{"ph":"X","name":"a","ts":1,"dur":2}]}')

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.files import read_error
@@ -40,14 +39,6 @@ _GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
 _JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 
 
-class ProfileFormat(NamedTuple):
-    """A format that can be read. ``roots`` of ``read`` are directories to shorten paths by."""
-
-    name: str
-    matches: Callable[[bytes], bool]
-    read: Callable[[bytes, Sequence[str]], Profile]
-
-
 def read_file(path: Path) -> bytes:
     """Return the content of ``path``. Raises ``E_CANNOT_READ`` or ``E_TOO_LARGE``."""
     try:
@@ -73,14 +64,10 @@ def parse_profile(data: bytes, roots: Sequence[str] = ()) -> Profile:
         UndecidedError: ``E_NO_SAMPLES`` if it holds no sample.
     """
     data = unpack(data)
-    if (found := detect_format(data)) is None:
-        raise unknown_format_error(data)
-    return found.read(data, roots)
-
-
-def detect_format(data: bytes) -> ProfileFormat | None:
-    """Return the format of ``data`` (unpacked), None if no format matches."""
-    return next((each for each in FORMATS if each.matches(data)), None)
+    for matches, read in FORMATS:
+        if matches(data):
+            return read(data, roots)
+    raise unknown_format_error(data)
 
 
 def _read_folded(data: bytes, roots: Sequence[str]) -> Profile:
@@ -110,12 +97,13 @@ def _is_speedscope(data: bytes) -> bool:
     return b"speedscope.app" in data or (b'"profiles"' in data and b'"shared"' in data)
 
 
-FORMATS = (
-    ProfileFormat("speedscope", _is_speedscope, read_speedscope),
-    ProfileFormat("torch.profiler", is_torch_trace, read_torch_trace),
-    ProfileFormat("onnxruntime", is_onnx_trace, read_onnx_trace),
-    ProfileFormat("folded", _is_folded, _read_folded),
+FORMATS: tuple[tuple[Callable[[bytes], bool], Callable[[bytes, Sequence[str]], Profile]], ...] = (
+    (_is_speedscope, read_speedscope),
+    (is_torch_trace, read_torch_trace),
+    (is_onnx_trace, read_onnx_trace),
+    (_is_folded, _read_folded),
 )
+"""How each format is recognised and read; paths below one of the texts become relative."""
 
 
 def export_profile(profile: Profile, form: str, title: str) -> bytes:

@@ -8,7 +8,6 @@ import tempfile
 import time
 import tomllib
 from functools import cache, lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,8 +53,7 @@ class ProfilerError(ToolError):
 
 @cache
 def _load_messages() -> dict[str, Any]:
-    text = files("pytest_flamegate.profile.profilers").joinpath("messages.toml").read_text("utf-8")
-    return tomllib.loads(text)
+    return tomllib.loads(Path(__file__).with_name("messages.toml").read_text("utf-8"))
 
 
 @cache
