@@ -37,11 +37,6 @@ def load_engine(load: dict[str, Any]) -> Generate:
     return trace_with_torch(target, directory) if tracer == TRACERS[0] else target
 
 
-def is_missing(error: ImportError, module: str) -> bool:
-    """Say whether ``module`` itself, or a package it lies in, is what could not be found."""
-    return isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-
-
 def _import_target(target: str, directory: str) -> tuple[Generate, ModuleType]:
     sys.path.insert(0, directory)
     module_name, _, function_name = target.partition(":")
@@ -50,7 +45,10 @@ def _import_target(target: str, directory: str) -> tuple[Generate, ModuleType]:
         for part in function_name.split("."):
             function = getattr(function, part)
     except (ImportError, AttributeError) as error:
-        if isinstance(error, ImportError) and not is_missing(error, module_name):
+        is_missing = isinstance(error, ModuleNotFoundError) and (
+            f"{module_name}.".startswith(f"{error.name}.")  # itself, or a package it lies in
+        )
+        if isinstance(error, ImportError) and not is_missing:
             raise  # the target is there, and what it imports is not
         raise ToolError(
             "E_TARGET_NOT_FOUND",

@@ -35,7 +35,6 @@ OUTPUT_LIMIT_BYTES = 64 << 20
 class CompletedCommand:
     """How a command ended, and its output."""
 
-    argv: tuple[str, ...]
     returncode: int
     stdout: bytes
     stderr: bytes
@@ -296,7 +295,7 @@ def run(
         child.end()
     code = -signal.SIGKILL if status is None else status
     elapsed_s = time.monotonic() - began
-    return CompletedCommand(tuple(argv), code, stdout, stderr, status is None, elapsed_s)
+    return CompletedCommand(code, stdout, stderr, status is None, elapsed_s)
 
 
 def _give_up(output: process_system.Output, program: str, error: Exception) -> NoReturn:

@@ -34,38 +34,20 @@ MAX_ALIGNMENT = 1 << 20
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _BOOL, _STRING, _ARRAY = 7, 8, 9
+_CODES = (0, 1, 2, 3, 4, 5, 6, _BOOL, 10, 11, 12)
 _NUMBERS = {
-    code: (name, struct.Struct(f"<{letter}"))
-    for code, name, letter in (
-        (0, "u8", "B"),
-        (1, "i8", "b"),
-        (2, "u16", "H"),
-        (3, "i16", "h"),
-        (4, "u32", "I"),
-        (5, "i32", "i"),
-        (6, "f32", "f"),
-        (_BOOL, "bool", "B"),
-        (10, "u64", "Q"),
-        (11, "i64", "q"),
-        (12, "f64", "d"),
-    )
+    code: struct.Struct(f"<{letter}") for code, letter in zip(_CODES, "BbHhIifBQqd", strict=True)
 }
+"""How numbers of each type are packed."""
 
 
 class MalformedError(Exception):
     """The problem of a file, worded to follow "The model file …"."""
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedValue:
-    """A long array or string that was skipped: its element type and length."""
-
-    kind: str
-    length: int
-
-
 Scalar = str | int | float | bool
-Value = Scalar | tuple[Scalar, ...] | SkippedValue
+Value = Scalar | tuple[Scalar, ...] | None
+"""None for a long array or string, which was skipped."""
 
 
 class Cursor:
@@ -129,24 +111,24 @@ class Cursor:
             if nbytes <= MAX_STRING_BYTES:
                 return self.text(nbytes, "string")
             self.take(nbytes)
-            return SkippedValue("byte", nbytes)
+            return None
         if code not in _NUMBERS:
             raise MalformedError(f"gives the metadata key {key!r} the unknown type {code}")
         return self._number(code)
 
     def _number(self, code: int) -> int | float | bool:
-        packed = _NUMBERS[code][1]
+        packed = _NUMBERS[code]
         value: int | float = packed.unpack_from(self.data, self.take(packed.size))[0]
         if code == _BOOL and value not in (0, 1):
             raise MalformedError(f"holds a boolean of value {value}")
         return bool(value) if code == _BOOL else value
 
-    def _array(self, key: str) -> tuple[Scalar, ...] | SkippedValue:
+    def _array(self, key: str) -> tuple[Scalar, ...] | None:
         code, length = self.u32(), self.u64()
         if code == _STRING:
-            name, smallest = "string", 8
+            smallest = 8
         elif code in _NUMBERS:
-            name, smallest = _NUMBERS[code][0], _NUMBERS[code][1].size
+            smallest = _NUMBERS[code].size
         else:
             # llama.cpp rejects arrays of arrays as well, so no usable model has them.
             raise MalformedError(f"gives the array {key!r} elements of unsupported type {code}")
@@ -159,7 +141,7 @@ class Cursor:
             self._skip_strings(length)
         else:
             self.take(length * smallest)
-        return SkippedValue(name, length)
+        return None
 
     def _skip_strings(self, count: int) -> None:
         self.strings_left -= count
@@ -212,8 +194,6 @@ class ModelHeader:
     """
 
     path: Path
-    size_bytes: int
-    version: int
     architecture: str
     name: str
     metadata: Mapping[str, Value]
@@ -223,7 +203,7 @@ class ModelHeader:
 def read_header(path: Path) -> ModelHeader:
     """Read the header of the GGUF file at ``path`` (versions 2 and 3, little-endian).
 
-    Arrays longer than 16 elements and strings longer than 1 MiB become ``SkippedValue``. Raises
+    Arrays longer than 16 elements and strings longer than 1 MiB become None. Raises
     ``ToolError``: E_MODEL_MISSING, E_MODEL_UNREADABLE, E_MODEL_BROKEN.
     """
     size = read_stamp(path).size_bytes
@@ -279,8 +259,6 @@ def _parse(path: Path, cursor: Cursor) -> ModelHeader:
         raise MalformedError(f"asks for an alignment of {grid}")
     return ModelHeader(
         path=path,
-        size_bytes=cursor.end,
-        version=version,
         architecture=_text(metadata, "general.architecture", ""),
         name=_text(metadata, "general.name", path.stem),
         metadata=MappingProxyType(metadata),

@@ -24,13 +24,13 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Window(Protocol[T_co]):
-    """A profiler attached to a process."""
+    """A profiler attached to a process. ``close`` may be called again, and after ``stop``."""
 
     def stop(self) -> T_co:
-        """Detach and return the samples."""
+        """Detach and return the samples. Raises ``ToolError``."""
 
     def close(self) -> None:
-        """Detach and discard the samples."""
+        """Detach in any state; without ``stop`` the samples are discarded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,7 @@ def test_a_sound_file(tmp_path: Path) -> None:
     header = read(tmp_path, GgufFile().packed())
     start = len(GgufFile().header())
     assert header.path == tmp_path / "model.gguf"
-    assert header.size_bytes == start + 176
-    assert (header.version, header.architecture, header.name) == (3, "bitnet", "tiny")
+    assert (header.architecture, header.name) == ("bitnet", "tiny")
     assert header.tensors == (
         gguf.TensorInfo("a.weight", (256, 2), "TQ2_0", start, 132),
         gguf.TensorInfo("b.weight", (4,), "F32", start + 160, 16),
@@ -87,7 +86,7 @@ def test_every_type_of_value(tmp_path: Path, kind: int, packed: bytes, value: ob
     assert metadata["after"] == 9
 
 
-def test_long_arrays_and_strings_come_as_their_length(tmp_path: Path) -> None:
+def test_long_arrays_and_strings_are_skipped(tmp_path: Path) -> None:
     words = [f"word{i}" for i in range(20)]
     data = sound(
         key("words", ARRAY, strings(words)),
@@ -96,9 +95,7 @@ def test_long_arrays_and_strings_come_as_their_length(tmp_path: Path) -> None:
         key("after", U32, u32(9)),
     )
     metadata = read(tmp_path, data).metadata
-    assert metadata["words"] == gguf.SkippedValue("string", 20)
-    assert metadata["scores"] == gguf.SkippedValue("f32", 17)
-    assert metadata["long"] == gguf.SkippedValue("byte", MIB + 1)
+    assert {key for key, value in metadata.items() if value is None} == {"words", "scores", "long"}
     assert metadata["after"] == 9
 
 
@@ -234,12 +231,13 @@ def test_no_mutation_gets_past_the_checks(
     except ToolError as error:
         assert error.code == "E_MODEL_BROKEN"  # noqa: PT017 - a sound header is no error
         return
+    size = path.stat().st_size
     for info in header.tensors:
         assert info.nbytes > 0
-        assert info.offset + info.nbytes <= header.size_bytes
+        assert info.offset + info.nbytes <= size
     told = read_model(path)
     assert told.parameters == sum(each.parameters for each in header.tensors)
-    assert told.bytes_per_token is None or 0 <= told.bytes_per_token <= header.size_bytes
+    assert told.bytes_per_token is None or 0 <= told.bytes_per_token <= size
     assert not told.quantisation or sum(told.quantisation.values()) == pytest.approx(1.0)
 
 
@@ -252,9 +250,9 @@ def test_a_large_model_costs_little_memory(tmp_path: Path) -> None:
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert header.metadata["tokenizer.ggml.tokens"] == gguf.SkippedValue("string", 128_256)
+    assert header.metadata["tokenizer.ggml.tokens"] is None
     assert header.metadata["llama.block_count"] == 32
-    assert header.size_bytes > 2_000_000_000
+    assert path.stat().st_size > 2_000_000_000
     assert peak_bytes < 2 * MIB
     summary = read_model(path)
     assert summary.parameters == 2560 * 128_256 + 256 * 2560 * 2560

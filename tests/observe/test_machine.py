@@ -44,7 +44,7 @@ def answer(
     stdout: bytes = b"5e9 9\n", stderr: bytes = b"", code: int = 0, *, late: bool = False
 ) -> Callable[..., CompletedCommand]:
     def run(argv: Any, **_: Any) -> CompletedCommand:
-        return CompletedCommand(tuple(argv), code, stdout, stderr, late, 0.1)
+        return CompletedCommand(code, stdout, stderr, late, 0.1)
 
     return run
 

@@ -260,7 +260,7 @@ def test_a_failed_worktree_quotes_git(project: Path, monkeypatch: pytest.MonkeyP
     error = open_error(project, "HEAD")
     assert error.code == "E_WORKTREE"
     assert "No space left" in error.problem
-    late = CompletedCommand(("git",), -9, b"", b"", timed_out=True, elapsed_s=60.0)
+    late = CompletedCommand(-9, b"", b"", timed_out=True, elapsed_s=60.0)
     assert "60 s" in core_git.failure_text(late)
 
 

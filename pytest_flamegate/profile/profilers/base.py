@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from pytest_flamegate.observe.engine_process import Window
 from pytest_flamegate.profile.model import Profile
 
 
@@ -93,14 +94,8 @@ class WrappedCommand:
     clean: Callable[[bytes], bytes] | None = None
 
 
-class RunningProfiler(Protocol):
-    """A profiler that is sampling a process. ``close`` may be called again, and after ``stop``."""
-
-    def stop(self) -> Recording:
-        """End the sampling. Raises ``ToolError``."""
-
-    def close(self) -> None:
-        """End the profiler in any state; without ``stop`` its file is abandoned."""
+RunningProfiler = Window[Recording]
+"""A profiler that is sampling a process."""
 
 
 class Profiler(Protocol):
