@@ -43,13 +43,18 @@ class Served:
     python: str | None = None
 
 
+MAX_TOKENS = "\ufdd0"
+"""Stands for the number of tokens in a planned command line: no text holds this character."""
+
+
 @dataclass(frozen=True, slots=True)
 class Streamed:
     """A program that loads, writes its answer to standard output, and ends.
 
-    ``tokenizer`` is the file that tokens are counted with, set for the unit ``tokenizer``
-    alone. ``sources`` are the figures that are read from the program's messages. ``executable`` is
-    the file that is run instead of ``argv[0]``: a copy of it.
+    ``argv`` has ``MAX_TOKENS`` in the places of the number of tokens. ``tokenizer`` is the file
+    that tokens are counted with, set for the unit ``tokenizer`` alone. ``sources`` are the figures
+    that are read from the program's messages. ``executable`` is the file that is run instead of
+    ``argv[0]``: a copy of it.
     """
 
     argv: tuple[str, ...]
@@ -57,6 +62,10 @@ class Streamed:
     tokenizer: Path | None = None
     sources: SourceSelection = NO_SOURCES
     executable: str | None = None
+
+    def command_line(self, max_tokens: int) -> tuple[str, ...]:
+        """Return the command line for so many tokens."""
+        return tuple(part.replace(MAX_TOKENS, str(max_tokens)) for part in self.argv)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def run_program(
     began_ns = time.monotonic_ns()
     try:
         child = process.start(
-            plan.argv,
+            plan.command_line(workload.max_tokens),
             env=env,
             cwd=workload.directory,
             stdout_fd=write_fd,

@@ -1,6 +1,5 @@
 """The command engine as it is declared, and programs that misbehave."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Streamed
-from pytest_flamegate.engines.command import replace_max_tokens
 from pytest_flamegate.observe.observer import Observer
 from tests.engines.test_tokenizers import word_level
 from tests.observe.workloads import assert_nothing_left, command_workload, make_workload, observer
@@ -80,15 +78,8 @@ def streamed(*command: str, prompt: str = "p") -> tuple[Streamed, Workload]:
 )
 def test_of_a_command_only_the_number_of_tokens_changes(part: str, expected: str) -> None:
     plan, workload = streamed("engine", part, "{max_tokens}", prompt="a 20 b")
-    assert replace_max_tokens(plan, workload, 3) == ("engine", expected, "3")
-
-
-def test_programs_without_the_placeholder_cannot_generate_fewer() -> None:
-    plan, workload = streamed("engine", "20")
-    assert replace_max_tokens(plan, workload, 1) is None
-    assert replace_max_tokens(replace(plan, argv=("engine", "--n", "20")), workload, 1) is None
-    _, named = streamed("engine", "{max_tokens}")
-    assert replace_max_tokens(replace(plan, argv=("engine", "21")), named, 1) is None
+    assert plan.command_line(3) == ("engine", expected, "3")
+    assert plan.command_line(workload.max_tokens)[2] == "20"
 
 
 BAD_OPTIONS = [

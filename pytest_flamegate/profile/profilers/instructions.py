@@ -16,7 +16,6 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.engines import base
 from pytest_flamegate.engines.base import Endpoint, Plan, Served, Streamed
-from pytest_flamegate.engines.command import replace_max_tokens
 from pytest_flamegate.observe import served
 from pytest_flamegate.observe.engine_process import check_token_count, read_child_error
 from pytest_flamegate.observe.program_output import AnswerReader
@@ -67,7 +66,7 @@ def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -
     if isinstance(plan, Served):
         python = tool_version(plan.python) if plan.python else platform.python_version()
     notes = (THREADS,) if workload.threads > 1 else ()
-    fixed = isinstance(plan, Streamed) and replace_max_tokens(plan, workload, many) is None
+    fixed = isinstance(plan, Streamed) and base.MAX_TOKENS not in " ".join(plan.argv)
     if fixed or many <= FEW:
         whole, tokens = _run(plan, workload, env, workload.max_tokens)
         check_token_count(workload, len(tokens))
@@ -134,7 +133,7 @@ def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) ->
         )
 
     if isinstance(plan, Streamed):
-        counted = count(replace_max_tokens(plan, workload, tokens) or plan.argv)
+        counted = count(plan.command_line(tokens))
         answer: AnswerReader[int] = AnswerReader(plan)
         made = [*answer.feed(counted.stdout, 0), *answer.finish()]
         return counted, tuple(text for text, _ in made)
