@@ -63,11 +63,14 @@ class BrickRecording:
         self._locator = ThreadLocator(self._make_clock)
         self._began_ns = clock()
 
-    def make_locator(self, *, has_tasks: bool) -> Locator:
-        """Return the locator of clocks; ``has_tasks`` if asyncio may run some."""
+    def set_locator(self, *, has_tasks: bool) -> None:
+        """Have marks find the clock of their thread; of their task if asyncio may run some."""
+        locator: Locator = self._locator
         if has_tasks:
-            return TaskLocator(self._locator, self._running, self._make_clock)
-        return self._locator
+            locator = TaskLocator(self._locator, self._running, self._make_clock)
+        # In this order, so that a call that begins finds the clock in which it ends.
+        marks._locator = locator
+        marks._on = locator
 
     def list_clocks(self) -> list[ThreadClock]:
         """Return the clocks whose sums were not taken yet."""
@@ -279,7 +282,7 @@ class BrickProfiler:
             marks._declared = self._recording.categories
             marks._always = self._sync != "none" or self._buffer is not None
             marks._clock = self._clock
-            self._set_locator(self._recording, has_tasks="asyncio" in sys.modules)
+            self._recording.set_locator(has_tasks="asyncio" in sys.modules)
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -320,12 +323,7 @@ class BrickProfiler:
     def find_spec(self, name: str, *_: object) -> None:
         """Notice, as an import finder that finds nothing, that asyncio is about to be imported."""
         if name == "asyncio" and self._recording is not None:
-            self._set_locator(self._recording, has_tasks=True)
-
-    def _set_locator(self, recording: BrickRecording, *, has_tasks: bool) -> None:
-        # In this order, so that a call that begins finds the clock in which it ends.
-        marks._locator = recording.make_locator(has_tasks=has_tasks)
-        marks._on = marks._locator
+            self._recording.set_locator(has_tasks=True)
 
     def _begin(
         self,

@@ -62,11 +62,6 @@ class TensorDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __str__(self) -> str:
         return f"{self.dtype} {list(self.shape)} {self.sha256[:16]}"
 
-    @property
-    def numbers(self) -> Values:
-        """The values that were kept, flat."""
-        return np.frombuffer(self.values or b"", np.dtype(self.dtype).newbyteorder("<"))
-
 
 class Digests:
     """The digests of one run by their key, in the order of recording. Several threads may record.
@@ -221,7 +216,7 @@ class Tolerance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The comparison of two runs; as text, one or more sentences.
+    """The comparison of two runs.
 
     ``differing`` are the tensors that differ, in the order of the first run, and ``difference``
     describes that of the first one. ``missing`` are only in the first run, ``extra`` only in the
@@ -234,30 +229,22 @@ class Divergence:
     missing: tuple[TensorKey, ...]
     extra: tuple[TensorKey, ...]
 
-    @property
-    def same(self) -> bool:
-        """Whether both runs have the same tensors and all of them agree."""
-        return not (self.differing or self.missing or self.extra)
-
-    def __str__(self) -> str:
-        parts = [f"All {self.compared:,} tensors that both runs have are the same."]
-        if not self.compared:
-            parts = ["The runs have no tensor in common."]
-        elif self.differing:
-            count = f"{len(self.differing):,} of {self.compared:,} tensors differ"
-            first = self.differing[0]
-            parts = [f"The runs differ from {first} on: {self.difference}; {count}."]
-        for run, keys in (("first", self.missing), ("second", self.extra)):
-            if keys:
-                more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
-                named = "; ".join(map(str, keys[:_NAMED]))
-                parts.append(f"{len(keys):,} are only in the {run} run: {named}{more}.")
-        return " ".join(parts)
-
 
 def sentence(found: Divergence) -> str:
     """Return the comparison in one or more sentences."""
-    return str(found)
+    parts = [f"All {found.compared:,} tensors that both runs have are the same."]
+    if not found.compared:
+        parts = ["The runs have no tensor in common."]
+    elif found.differing:
+        count = f"{len(found.differing):,} of {found.compared:,} tensors differ"
+        first = found.differing[0]
+        parts = [f"The runs differ from {first} on: {found.difference}; {count}."]
+    for run, keys in (("first", found.missing), ("second", found.extra)):
+        if keys:
+            more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
+            named = "; ".join(map(str, keys[:_NAMED]))
+            parts.append(f"{len(keys):,} are only in the {run} run: {named}{more}.")
+    return " ".join(parts)
 
 
 def divergence(a: Digests, b: Digests, *, tolerance: Tolerance | None = None) -> Divergence:
@@ -301,7 +288,10 @@ def _compare_tensors(first: TensorDigest, second: TensorDigest, tolerance: Toler
             f"A tolerance needs the values of {first.key}, which were not kept.",
             "Record both runs with Digests(values_bytes=...), or compare without a tolerance.",
         )
-    one, other = (each.numbers.astype(np.float64) for each in (first, second))
+    one, other = (
+        np.frombuffer(each.values or b"", np.dtype(each.dtype).newbyteorder("<")).astype(np.float64)
+        for each in (first, second)
+    )
     with np.errstate(over="ignore", invalid="ignore"):
         within = np.isclose(other, one, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True)
         differences = np.where(within, 0.0, np.abs(one - other))

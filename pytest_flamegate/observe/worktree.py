@@ -124,11 +124,6 @@ def _move_existing(value: str, sides: TreePair) -> str:
     return moved if os.path.exists(moved) else value  # noqa: PTH110 - it may be no path at all
 
 
-def make_home() -> Path:
-    """Make an empty directory for a worktree of this process, below the temporary directory."""
-    return real_path(Path(tempfile.mkdtemp(prefix=scratch.scratch_prefix())))
-
-
 def remove_home(home: Path, project: Path) -> None:
     """Remove a home, its worktree and git's record of it; ``ToolError`` ``E_WORKTREE``."""
     scratch.remove_tree(home)
@@ -200,7 +195,7 @@ def open_checkout(directory: Path, rev: str) -> Checkout:
     stay = remove_abandoned_homes(project)
     notes += [f"{home} of a dead run cannot be removed" for home in stay]
     try:
-        home = make_home()
+        home = real_path(Path(tempfile.mkdtemp(prefix=scratch.scratch_prefix())))
     except OSError as error:
         raise _worktree_error(rev, f"no temporary directory: {error.strerror}") from None
     root = home / (project.name or "base")

@@ -334,7 +334,7 @@ def test_worktrees_of_others_stay(project: Path, tmp_path: Path) -> None:
 
 def test_homes_and_scratch_of_dead_processes_are_removed(temporary: Path, project: Path) -> None:
     """A reused process id is another owner."""
-    mine = worktree.make_home(), Path(tempfile.mkdtemp(prefix=scratch.scratch_prefix()))
+    mine = [Path(tempfile.mkdtemp(prefix=scratch.scratch_prefix())) for _ in range(2)]
     dead, others = [], [temporary / "flamegate-notes"]
     for path in mine:
         machine, pid, ticks, rest = path.name.removeprefix("flamegate-").split("-")
