@@ -109,6 +109,14 @@ def open_directory(path: Path) -> Iterator[OpenDirectory]:
         yield directory
 
 
+def read_system_text(path: Path) -> str:
+    """Return the text of a small file of the system, stripped; empty if it cannot be read."""
+    try:
+        return path.read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
 def read_error(path: Path, error: OSError | ValueError) -> FlamegateError:
     """Return the ToolError for a file that cannot be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import IO
-from urllib.parse import urlsplit
 
 import psutil
 
@@ -326,12 +325,9 @@ def find_server(host: str, port: int) -> int | None:
     return min(ages, default=(0, None))[1]
 
 
-def find_server_program(url: str) -> str:
-    """Return the name of the program that answers at ``url``; empty if it is unknown."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        pid = find_server(parts.hostname or "", port)
+def find_server_program(host: str, port: int) -> str:
+    """Return the name of the program that answers there; empty if it is unknown."""
+    pid = find_server(host, port)
+    with suppress(psutil.Error, OSError):
         return "" if pid is None else Path(psutil.Process(pid).exe()).name
-    except (ValueError, psutil.Error, OSError):
-        return ""
+    return ""

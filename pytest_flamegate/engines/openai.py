@@ -57,7 +57,8 @@ class OpenAI(base.Engine):
             return _is_python(argv[0], workload.directory)
         from pytest_flamegate.core import process_system
 
-        program = process_system.find_server_program(str(workload.options.get("url", "")))
+        origin = Origin.of(str(workload.options["url"]))
+        program = process_system.find_server_program(origin.host, origin.port)
         return bool(_PYTHON.fullmatch(program))
 
     def validate(self, workload: Workload) -> None:

@@ -3,11 +3,10 @@
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.process_system import FILLER
+from pytest_flamegate.core.process_system import FILLER, read_proc
 from pytest_flamegate.engines import engine
 from pytest_flamegate.observe.redact import redact_environment
 
@@ -49,12 +48,8 @@ def read_variables(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
     Values of secrets are removed, and all other variables left out. Empty if the environment
     cannot be read, as outside Linux.
     """
-    try:
-        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return MappingProxyType({})
     found = {}
-    for entry in entries:
+    for entry in read_proc(pid, "environ").split(b"\0"):
         name, _, value = entry.decode("utf-8", "replace").partition("=")
         if name in names or (_RECORDED.fullmatch(name) and name not in _OWN):
             found[name] = value

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
+from pytest_flamegate.core.files import read_system_text
 from pytest_flamegate.core.json import Count, NonEmpty, Positive
 
 _MAX_DEVICES = 1024
@@ -196,7 +197,7 @@ class NvidiaDriver:
 
     def version(self) -> str | None:
         """Return the version of the loaded driver; None if there is none."""
-        match = _VERSION.search(self._read("driver/nvidia/version"))
+        match = _VERSION.search(read_system_text(self.proc / "driver/nvidia/version"))
         return match[1] if match is not None else None
 
     def shares_pids(self) -> bool:
@@ -217,16 +218,10 @@ class NvidiaDriver:
         return os.minor(found.st_rdev)
 
     def _read_majors(self) -> frozenset[int]:
-        rows = (line.split() for line in self._read("devices").splitlines())
+        rows = (line.split() for line in read_system_text(self.proc / "devices").splitlines())
         return frozenset(
             int(row[0]) for row in rows if len(row) == 2 and row[1] in _DRIVERS and row[0].isdigit()
         )
-
-    def _read(self, name: str) -> str:
-        try:
-            return (self.proc / name).read_text("utf-8", "replace")[:65536]
-        except OSError:
-            return ""
 
 
 def import_nvml() -> Any:

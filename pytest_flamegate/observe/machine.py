@@ -19,7 +19,7 @@ import psutil
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.core.files import read_cached, write_cached
+from pytest_flamegate.core.files import read_cached, read_system_text, write_cached
 from pytest_flamegate.core.json import decode_json
 
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -38,12 +38,12 @@ def read_identity() -> Mapping[str, str]:
     found = {
         "arch": platform.machine(),
         "blas": _read_blas(),
-        "cgroup_cpu": _read_line(_CGROUP_QUOTA),
+        "cgroup_cpu": read_system_text(_CGROUP_QUOTA),
         "cpu_cores": str(len(os.sched_getaffinity(0))),
         "cpu_flags_sha256": hashlib.sha256(flags.encode()).hexdigest() if flags else "",
         "cpu_model": model,
         # "always [madvise] never": the brackets mark the setting.
-        "huge_pages": _read_line(_HUGE_PAGES).partition("[")[2].partition("]")[0],
+        "huge_pages": read_system_text(_HUGE_PAGES).partition("[")[2].partition("]")[0],
         "kernel": platform.release(),
         "memory_gib": str(round(psutil.virtual_memory().total / 2**30)),
         "os": platform.system().lower(),
@@ -62,7 +62,7 @@ def find_instruction_set() -> str:
 def _cpu() -> tuple[str, str]:
     """Return the CPU's model name and its sorted feature flags."""
     model, flags = platform.processor(), ""
-    for line in _read_line(Path("/proc/cpuinfo")).splitlines():
+    for line in read_system_text(Path("/proc/cpuinfo")).splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
             model = value.strip()
@@ -78,13 +78,6 @@ def _read_blas() -> str:
         built = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
         return f"{built['name']} {built.get('version', '')}".strip()
     except (KeyError, TypeError):
-        return ""
-
-
-def _read_line(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace").strip()
-    except OSError:
         return ""
 
 
@@ -186,20 +179,20 @@ def find_cache_bytes(threads: int, root: Path = Path("/sys/devices/system/cpu"))
     found: dict[str, int] = {}
     for cpu in sorted(os.sched_getaffinity(0))[:threads]:
         last = max((root / f"cpu{cpu}/cache").glob("index[0-9]"), default=root)
-        size = _read_line(last / "size").removesuffix("K")
+        size = read_system_text(last / "size").removesuffix("K")
         if not size.isdecimal():
             return None
-        found[_read_line(last / "shared_cpu_list")] = int(size) << 10
+        found[read_system_text(last / "shared_cpu_list")] = int(size) << 10
     return sum(found.values()) or None
 
 
 def find_available_bytes(root: Path = Path("/")) -> int:
     """Return the memory that the kernel and the control groups allow without swapping."""
     available = [int(psutil.virtual_memory().available)]
-    path = _read_line(root / "proc/self/cgroup").removeprefix("0::/")
+    path = read_system_text(root / "proc/self/cgroup").removeprefix("0::/")
     base = root / "sys/fs/cgroup"
     for group in (base / path, *(base / path).parents):
-        limit, used = (_read_line(group / name) for name in ("memory.max", "memory.current"))
+        limit, used = (read_system_text(group / name) for name in ("memory.max", "memory.current"))
         if limit.isdecimal() and used.isdecimal():
             available.append(max(0, int(limit) - int(used)))
     return min(available)

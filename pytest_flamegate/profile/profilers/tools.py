@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
+from pytest_flamegate.core.files import read_system_text
 from pytest_flamegate.core.text import decode_name, escape_name
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Recording
@@ -92,9 +93,9 @@ def tool_version(path: str) -> str:
 
 def describe_permissions(proc: Path = PROC) -> str:
     """Return the limits that the kernel puts on profilers here, in one line; never raises."""
-    values = {name: _read_text(proc / "sys" / name.replace(".", "/")) for name in _SYSCTLS}
+    values = {name: read_system_text(proc / "sys" / name.replace(".", "/")) for name in _SYSCTLS}
     limits = [f"{name} is {value}" for name, value in values.items() if value]
-    status = _read_text(proc / "self/status")
+    status = read_system_text(proc / "self/status")
     if effective := _EFFECTIVE.search(status):
         bits = int(effective[1], 16)
         limits += [
@@ -104,13 +105,6 @@ def describe_permissions(proc: Path = PROC) -> str:
     if mode := _MODE.search(status):
         limits.append(f"{_SECCOMP[mode[1]]} is in force")
     return ", ".join(limits) or "the kernel does not report its limits"
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def quote_output(output: bytes) -> str:
