@@ -1,8 +1,4 @@
-"""The command line: ``flamegate COMMAND``.
-
-Exit codes: 0 pass or improved, 1 regressed, 2 usage error, 3 receipt rejected, 4 inconclusive,
-not comparable or no baseline, 5 a tool failed. They follow from verdicts and classes of errors.
-"""
+"""The command line: ``flamegate COMMAND``. Exit codes follow from verdicts and errors."""
 
 from __future__ import annotations
 
@@ -23,10 +19,7 @@ from pytest_flamegate.core.text import suggest
 _COMMANDS = {
     "run": ("run:declare", "measure and gate workloads"),
     "check": ("check:declare_check", "the required check: judge a commit by its base's policy"),
-    "accept": (
-        "check:declare_accept",
-        "accept a measured slowdown, with a reason and an end",
-    ),
+    "accept": ("check:declare_accept", "accept a measured slowdown, with a reason and an end"),
     "flamegraph": (
         "pictures:declare_flamegraph",
         "write flame graphs of 1 and 10 tokens, each with its page, and a guide",

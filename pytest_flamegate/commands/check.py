@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -13,31 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.run import gate_all
+from pytest_flamegate.commands.run import gate_all, show_outcomes
 from pytest_flamegate.config.settings import Settings, read_ini
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.git import ARTIFACTS, Commit, query, read_commit
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.declare import InvalidWorkload
-from pytest_flamegate.gate import GatePolicy
 from pytest_flamegate.observe.worktree import Checkout, open_checkout
 from pytest_flamegate.receipt import store
 from pytest_flamegate.report.markdown import check_markdown
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.run import present
-from pytest_flamegate.run.check import Check
-from pytest_flamegate.run.policy import (
+from pytest_flamegate.run.check import (
     SETTINGS,
     BasePolicy,
+    Check,
+    Entry,
     compare_policies,
     compare_settings,
-    read_entries,
 )
-from pytest_flamegate.run.processes import plan_pair_counts
-from pytest_flamegate.run.publish import Hints, Outcome
+from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session
-from pytest_flamegate.run.stored_run import Expected, find_runs, judge_stored_run
+from pytest_flamegate.run.stored_run import find_runs, judge_stored_run
 from pytest_flamegate.run.waivers import accept_run, describe_debt, read_waivers, today_utc
 
 DOCUMENT, PAGE = "check.json", "check.md"
@@ -78,6 +74,11 @@ class _Tree:
     def move(self, path: Path) -> Path:
         """Return the counterpart of a path of the working tree."""
         return path if self.checkout is None else self.checkout.move_path(path)
+
+    def read_declarations(self, settings: Settings) -> tuple[Entry, ...]:
+        """Return the workloads declared here; none without a workload file."""
+        config = settings.config and self.move(settings.config)
+        return common.read_declarations(replace(settings, root=self.root, config=config))[1]
 
     @property
     def values(self) -> dict[str, Any]:
@@ -137,14 +138,13 @@ def run_check(parsed: argparse.Namespace) -> int:
                 "Name the commit that the change started from: HEAD~1, or the merge base "
                 "(git merge-base origin/main HEAD).",
             )
-        settings = _read_settings(parsed, root, base.values, base.revision)
-        merged, waivers = (read_waivers(each.move(settings.directory)) for each in (base, head))
-        required, declared = (
-            read_entries(
-                each.root, replace(settings, config=settings.config and each.move(settings.config))
-            )
-            for each in (base, head)
+        values = {name: value for name, value in base.values.items() if name in SETTINGS}
+        # An open question fails, whether CI is set or not.
+        settings = replace(
+            common.read_settings(parsed, (root, values)), against=base.revision, strict=True
         )
+        merged, waivers = (read_waivers(each.move(settings.directory)) for each in (base, head))
+        required, declared = (each.read_declarations(settings) for each in (base, head))
         base_name = f"The base {base.revision[:12]}"
         policy = compare_policies(required, declared, base_name, base.place)
         changes = (*compare_settings(base.values, head.values), *policy.changes)
@@ -158,9 +158,7 @@ def run_check(parsed: argparse.Namespace) -> int:
     common.print_text("\n".join(_heading(base.revision, head.revision, policy)))
     new: list[Outcome] = []
     if parsed.receipts:
-        max_age_s = None if parsed.max_age is None else common.parse_age_s(parsed.max_age)
-        expected = Expected(base.revision, head.revision, max_age_s=max_age_s)
-        outcomes = _judge_stored(parsed.receipts, policy, settings, expected)
+        outcomes = _judge_stored(parsed, policy.required, settings, head.revision)
     else:
         outcomes = gate_all(settings, policy.required) if policy.required else []
         # There is nothing to compare a new workload with: it is measured alone.
@@ -204,38 +202,29 @@ def _require_clean(root: Path) -> Commit:
     return commit
 
 
-def _read_settings(
-    parsed: argparse.Namespace, root: Path, values: dict[str, Any], base: str
-) -> Settings:
-    """Return the base's settings, with those of the command line over them."""
-    policy = {name: value for name, value in values.items() if name in SETTINGS}
-    settings = common.read_settings(parsed, (root, policy))
-    # An open question fails, whether CI is set or not.
-    return replace(settings, against=base, strict=True)
-
-
 def _judge_stored(
-    directories: Sequence[Path], policy: BasePolicy, settings: Settings, expected: Expected
+    parsed: argparse.Namespace, required: Sequence[Entry], settings: Settings, head: str
 ) -> list[Outcome]:
     """Judge the stored runs of each required workload; each of several has to pass."""
-    runs, outcomes = find_runs(directories), []
-    for entry in policy.required:
+    max_age_s = common.parse_age_s(parsed.max_age)
+    runs, session, outcomes = find_runs(parsed.receipts), Session(settings), []
+    for entry in required:
+        stored = runs.get(entry.name, ())
         if isinstance(entry, InvalidWorkload):
-            outcomes.append(Session(settings).reject(entry))
-            continue
-        rule = GatePolicy(entry.thresholds, settings.share_drift, ci=True)
-        plan = plan_pair_counts(settings.budget_of(entry.engine, compare=True))
-        found = [
-            judge_stored_run(each, entry, rule, plan, expected) for each in runs.get(entry.name, ())
-        ]
-        missing = UsageError(
-            "E_RUN_MISSING",
-            f"There is no run of the required workload {entry.name!r} in "
-            f"{', '.join(map(str, directories))}.",
-            "Let the measuring job upload its directory .flamegate/latest.",
-        )
-        none = InvalidWorkload(entry.name, missing, None)
-        outcomes += found or [Session(settings).reject(none)]
+            outcomes.append(session.reject(entry))
+        elif not stored:
+            missing = UsageError(
+                "E_RUN_MISSING",
+                f"There is no run of the required workload {entry.name!r} in "
+                f"{', '.join(map(str, parsed.receipts))}.",
+                "Let the measuring job upload its directory .flamegate/latest.",
+            )
+            outcomes.append(session.reject(InvalidWorkload(entry.name, missing, None)))
+        else:
+            commits = settings.against or "", head
+            outcomes += [
+                judge_stored_run(each, entry, settings, commits, max_age_s) for each in stored
+            ]
     return outcomes
 
 
@@ -252,23 +241,12 @@ def _heading(base: str, head: str, policy: BasePolicy) -> list[str]:
 
 def _publish(found: Check, settings: Settings) -> None:
     """Print failures, table and answer; write the page, the document and the job's summary."""
-    hints = Hints(settings, as_command=True)
-    outcomes = (*found.required, *found.new)
-    views = [present.view_of(each, each.workload.node_name, hints) for each in outcomes]
-    for one in views:
-        if one.fails:
-            common.print_text(one.section + "\n")
-    width, colour = common.terminal_width(), sys.stdout.isatty()
-    lines = present.summary_lines(views, hints, (), width=width, colour=colour)
+    views = show_outcomes(settings, (*found.required, *found.new))
     changes = [str(change) for change in found.policy.changes]
     page = check_markdown(found.sentence, present.rows(views), changes, found.debt)
     for name, data in ((PAGE, page.encode()), (DOCUMENT, encode_json(found.document()))):
         store.write_atomic(settings.directory / name, data)
-    if settings.report is not None:
-        present.write_report(settings.report, present.report_results(views, settings), settings)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        lines += present.workflow_commands(views)
-        present.append_step_summary(views, page)
+    lines = present.report_to_github(views, page)
     common.print_text("\n".join([*lines, "", *found.debt, found.sentence]))
 
 

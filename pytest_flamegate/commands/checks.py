@@ -7,12 +7,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import choose_entries
-from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.settings import Settings, read_number
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError, UsageError
@@ -117,7 +116,7 @@ def _calibrate(
     found = find_supported_thresholds(
         calibration,
         drop_pct,
-        session.settings.compare_budget_s,
+        session.settings.budget_of(workload.engine, compare=True),
         1.0 if session.settings.profiler == "none" else PAIRS_SHARE,
     )
     artifacts = session.bench.store.artifacts
@@ -191,8 +190,6 @@ def declare_selftest(parser: argparse.ArgumentParser) -> None:
 def run_selftest(parsed: argparse.Namespace) -> int:
     """Try every case; return an exit code."""
     settings = common.read_settings(parsed)
-    if parsed.budget is None and settings.compare_budget_s == COMPARE_BUDGET_S:
-        settings = replace(settings, compare_budget_s=SELFTEST_BUDGET_S)
     plan = make_plan(_workload(parsed, settings), parsed.extra, parsed.frame, parsed.other)
     progress = stream_progress(sys.stderr)
     profiler = partial(Instruments(settings.profiler, settings.root).profiler, comparing=True)

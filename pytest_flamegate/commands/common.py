@@ -81,17 +81,10 @@ def read_declarations(
     return file, declare.read_declarations(file, settings.thresholds).entries if file else ()
 
 
-def read_workloads(settings: Settings) -> tuple[Workload, ...]:
-    """Return the declared workloads without an error, or the embedded ones if none are declared."""
-    from pytest_flamegate.engines.gguf import embedded_workloads
-
-    _, entries = read_declarations(settings)
-    valid = tuple(each for each in entries if isinstance(each, Workload))
-    return valid if entries else embedded_workloads(settings.root, settings.thresholds)
-
-
-def parse_age_s(text: str) -> float:
-    """Return the seconds of ``24h``; UsageError ``E_BAD_OPTION``."""
+def parse_age_s(text: str | None) -> float | None:
+    """Return the seconds of ``24h``, None if no age is given; UsageError ``E_BAD_OPTION``."""
+    if text is None:
+        return None
     match = _AGE.fullmatch(text)
     if match is None:
         raise UsageError(

@@ -23,7 +23,7 @@ from pytest_flamegate.receipt import baseline, store
 from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
 from pytest_flamegate.receipt.imports.reading import detect_import_format
 from pytest_flamegate.report import text as figures
-from pytest_flamegate.report.bricks import BrickView, brick_lines, graph_text
+from pytest_flamegate.report.bricks import brick_lines, graph_text
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
@@ -119,9 +119,8 @@ def run_export(parsed: argparse.Namespace) -> int:
 def run_bricks(parsed: argparse.Namespace) -> int:
     """Show the graph, or the sums."""
     if parsed.shape == "table":
-        found = open_sums(parsed.path)
-        view = BrickView(found.table, notes=found.notes)
-        text = "\n".join(brick_lines(found.name, view, width=common.terminal_width())[1:])
+        name, view = open_sums(parsed.path)
+        text = "\n".join(brick_lines(name, view, width=common.terminal_width())[1:])
     else:
         text = _SHAPES[parsed.shape](open_graph(parsed.path))
     return _print_or_write(f"{text}\n".encode(), parsed.output)

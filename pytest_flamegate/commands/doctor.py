@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_flamegate.commands import common
 from pytest_flamegate.config.thresholds import MAX_CPU_PRESSURE_PCT
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.files import path_text
 from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL
@@ -65,7 +65,7 @@ def run(_: argparse.Namespace) -> int:
     ):
         for line in _describe_choice(setup, probes):
             common.print_text(f"{kind}: {line}")
-    return 0 if any(probe.usable for probe in probes.values()) else 5
+    return 0 if any(probe.usable for probe in probes.values()) else ToolError.exit_code
 
 
 def _print_probe(probe: Probe, details: str, missing: str = "") -> None:

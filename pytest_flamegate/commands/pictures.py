@@ -97,8 +97,8 @@ def _choose_workloads(
     """Return the two workloads, on the declared command that takes ``{model}`` if there is one."""
     declared = (
         each
-        for each in common.read_workloads(settings)
-        if any("{model}" in part for part in each.command)
+        for each in common.read_declarations(settings)[1]
+        if isinstance(each, Workload) and any("{model}" in part for part in each.command)
     )
     template = next(declared, None)
     command = template.command if template is not None else ()

@@ -45,18 +45,26 @@ def run(parsed: argparse.Namespace) -> int:
     if invalid and len(invalid) == len(entries):
         raise invalid[0].error
     outcomes = gate_all(settings, entries)
+    show_outcomes(settings, outcomes, parsed.workloads)
+    return worst_exit_code(outcomes)
+
+
+def show_outcomes(
+    settings: Settings, outcomes: Sequence[Outcome], names: Sequence[str] = ()
+) -> list[present.ResultView]:
+    """Print the failures and the table, write the report; return the results as they are shown."""
     hints = Hints(settings, as_command=True)
     shown = [present.view_of(outcome, outcome.workload.node_name, hints) for outcome in outcomes]
-    for outcome, one in zip(outcomes, shown, strict=True):
-        if outcome.fails:
+    for one in shown:
+        if one.fails:
             common.print_text(one.section + "\n")
     width, colour = common.terminal_width(), sys.stdout.isatty()
-    table = present.summary_lines(shown, hints, parsed.workloads, width=width, colour=colour)
+    table = present.summary_lines(shown, hints, names, width=width, colour=colour)
     common.print_text("\n".join(table))
     if settings.report is not None:
         present.write_report(settings.report, present.report_results(shown, settings), settings)
         common.print_text(f"report: {relative(settings.report, settings.root)}")
-    return worst_exit_code(outcomes)
+    return shown
 
 
 def gate_all(settings: Settings, entries: Sequence[Workload | InvalidWorkload]) -> list[Outcome]:

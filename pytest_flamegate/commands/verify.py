@@ -8,8 +8,9 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core import errors
@@ -132,20 +133,16 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
             "The grade ATTESTED needs a signature, and no key was given to check it.",
             "Give the signer's public key: --key PUB.",
         )
-    requirements: dict[str, Any] = {
-        "policy": parsed.kernel_policy,
-        "require_gpu_kernels": parsed.require_gpu_kernels,
-        "require_grade": grade,
-        "commit": parsed.commit,
-        "workload": parsed.workload,
-        "max_age_s": None if parsed.max_age is None else common.parse_age_s(parsed.max_age),
-        "keys": [_read_public_key(path) for path in parsed.key],
-    }
-
-    def verify(receipt: bytes | Path, **parts: Any) -> Verification:
-        return verify_receipt(receipt, **{**requirements, **parts})
-
-    return verify
+    return partial(
+        verify_receipt,
+        policy=parsed.kernel_policy,
+        require_gpu_kernels=parsed.require_gpu_kernels,
+        require_grade=grade,
+        commit=parsed.commit,
+        workload=parsed.workload,
+        max_age_s=common.parse_age_s(parsed.max_age),
+        keys=[_read_public_key(path) for path in parsed.key],
+    )
 
 
 def _read_public_key(path: Path) -> bytes:
@@ -168,9 +165,8 @@ def _replay_all(
     settings = common.read_settings(parsed)
     progress = stream_progress(sys.stderr)
     replaying = Replaying(
-        root=settings.root,
+        settings,
         entries=(*common.read_declarations(settings)[1], *embedded_workloads(settings.root)),
-        budget_s=settings.budget_s,
         progress=progress,
         model=parsed.model,
         untrusted=parsed.replay_untrusted,

@@ -37,9 +37,7 @@ class Settings:
         root: pytest's root directory; paths in its configuration file start here.
         directory: Where artifacts are written.
         config: The workload file, if one was named.
-        budget_s: Measuring time for each workload, in seconds.
-        compare_budget_s: The same for a comparison with a revision.
-        kernel_budgets_s: Both again, for each kernel benchmark.
+        budget_s: Measuring time for each workload, in seconds; None if it was not given.
         bricks: The number of bricks to show; None if bricks were not asked for.
         base: The commit that ``against`` named before any code of the project ran, if known.
         ci: Whether this runs under CI, where an undecided verdict fails.
@@ -49,12 +47,7 @@ class Settings:
     directory: Path
     config: Path | None = None
     profiler: str = "auto"
-    budget_s: float = options.DEFAULT_BUDGET_S
-    compare_budget_s: float = options.COMPARE_BUDGET_S
-    kernel_budgets_s: tuple[float, float] = (
-        options.KERNEL_BUDGET_S,
-        options.KERNEL_COMPARE_BUDGET_S,
-    )
+    budget_s: float | None = None
     against: str | None = None
     base: str | None = None
     report: Path | None = None
@@ -70,9 +63,10 @@ class Settings:
 
     def budget_of(self, engine: str, *, compare: bool = False) -> float:
         """Return the measuring time for a workload of that engine, in seconds."""
+        usual_s = options.DEFAULT_BUDGET_S, options.COMPARE_BUDGET_S
         if engine == BENCHMARK_ENGINE:
-            return self.kernel_budgets_s[compare]
-        return self.compare_budget_s if compare else self.budget_s
+            usual_s = options.KERNEL_BUDGET_S, options.KERNEL_COMPARE_BUDGET_S
+        return self.budget_s or usual_s[compare]
 
     @classmethod
     def from_pytest(cls, config: pytest.Config) -> Settings:
@@ -107,7 +101,6 @@ class Settings:
                 f"flamegate_dir is {given!r}, which contains the project itself.",
                 "Name a directory for artifacts alone, such as .flamegate.",
             )
-        budget_s = read_number("budget", values)
         bricks = read_number("bricks", values)
         hotspots = values.get("hotspots")
         return cls(
@@ -115,12 +108,7 @@ class Settings:
             directory=directory,
             config=file,
             profiler=_choice("profiler", values),
-            budget_s=budget_s or options.DEFAULT_BUDGET_S,
-            compare_budget_s=budget_s or options.COMPARE_BUDGET_S,
-            kernel_budgets_s=(
-                budget_s or options.KERNEL_BUDGET_S,
-                budget_s or options.KERNEL_COMPARE_BUDGET_S,
-            ),
+            budget_s=read_number("budget", values),
             against=values.get("against") or None,
             base=values.get("base"),
             report=resolve_path(root, report, "report") if report else None,

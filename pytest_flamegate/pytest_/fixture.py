@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pytest_flamegate.config.thresholds import parse_thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import suggest
@@ -115,15 +114,8 @@ class Gate:
         return known[name]
 
     def _with_thresholds(self, workload: Workload) -> Workload:
-        options = self._options
         try:
-            found = parse_thresholds(
-                options.tokens_per_second,
-                options.hotspots,
-                f"{self._item.nodeid} ",
-                workload.thresholds,
-                options.bricks,
-            )
+            found = self._options.thresholds(self._item, workload.thresholds)
         except UsageError as error:
             raise pytest.fail.Exception(f"error: {error}", pytrace=False) from None
         return replace(workload, thresholds=found)

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import os
 import sys
 import textwrap
 from collections.abc import Generator, Sequence
@@ -306,13 +305,8 @@ class Gatekeeper:
         if self.settings.report is not None and self.report_error is None:
             report = relative(self.settings.report, self.settings.root)
             terminalreporter.write_line(f"report: {report}")
-        if os.environ.get("GITHUB_ACTIONS") == "true":
-            for line in present.workflow_commands(self.results):
-                terminalreporter.write_line(line)
-            try:
-                present.append_step_summary(self.results)
-            except OSError as error:
-                terminalreporter.write_line(f"GITHUB_STEP_SUMMARY cannot be written: {error}")
+        for line in present.report_to_github(self.results):
+            terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:
         """Remove the checkouts, after an interrupt too."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.config.thresholds import parse_thresholds
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.python import WORK
@@ -42,17 +41,6 @@ def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
     settings = gating.settings
     options: dict[str, Any] = {name: _work(name, getattr(marker, name), item) for name in WORK}
     options["arguments"] = pytest_arguments(item) or None
-    try:
-        thresholds = parse_thresholds(
-            marker.throughput,
-            marker.hotspots,
-            f"{item.nodeid} ",
-            settings.thresholds,
-            marker.bricks,
-        )
-    except UsageError as error:
-        problem = error.problem.replace(" tokens_per_second is", " throughput is")
-        raise UsageError(error.code, problem, error.remedy) from None
     return Workload(
         name=name_of_test(item.nodeid),
         engine=BENCHMARK_ENGINE,
@@ -61,7 +49,7 @@ def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
         source=item.nodeid,
         directory=settings.root,
         target=item.nodeid,
-        thresholds=thresholds,
+        thresholds=marker.thresholds(item, settings.thresholds),
         options=MappingProxyType({k: each for k, each in options.items() if each is not None}),
     )
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config import marker
+from pytest_flamegate.config.thresholds import Thresholds, parse_thresholds
+from pytest_flamegate.core.errors import UsageError
 
 Work = int | Callable[..., int] | None
 KERNEL_ARGUMENTS = ("throughput", "elements", "bytes", "flops")
@@ -56,6 +58,17 @@ class MarkerOptions:
                     )
                 given.setdefault(name, value)
         return cls(**given)
+
+    def thresholds(self, item: pytest.Item, below: Thresholds) -> Thresholds:
+        """Return its thresholds over those ``below``; UsageError ``E_BAD_THRESHOLD``."""
+        rate = "tokens_per_second" if self.throughput is None else "throughput"
+        try:
+            return parse_thresholds(
+                getattr(self, rate), self.hotspots, f"{item.nodeid} ", below, self.bricks
+            )
+        except UsageError as error:
+            problem = error.problem.replace(" tokens_per_second is", f" {rate} is")
+            raise UsageError(error.code, problem, error.remedy) from None
 
 
 def check_marker(item: pytest.Item) -> None:

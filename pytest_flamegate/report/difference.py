@@ -8,8 +8,7 @@ solid and removed cost is an empty outline, so that neither depends on colour al
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
@@ -22,34 +21,16 @@ from pytest_flamegate.profile.difference import (
     ProfileSide,
     State,
 )
+from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import SHORTEST_CHAIN, Layout, chain_frame, place
-from pytest_flamegate.report.svg import FLOOR, Shade
+from pytest_flamegate.report.svg import FLOOR, read_shades
 from pytest_flamegate.report.text import columns, paint, visible
 
 STEPS = (0.01, 0.03)
 """Parts of the whole at which a tint gets stronger."""
-_DARK, _WHITE = "#14171A", "#FFFFFF"
-
-SHADES: Mapping[str, Shade] = MappingProxyType(
-    {
-        "floor": FLOOR,
-        "same": Shade("#EDEFF2", "#262C33", "#57606A", "#A3ADB8"),
-        "came": Shade("#EDEFF2", "#262C33", "#57606A", "#A3ADB8", edge=("#D55E00", "#E0731C")),
-        "went": Shade("#FFFFFF", "#0D1117", "#57606A", "#A3ADB8", edge=("#0072B2", "#5CB3EE")),
-        "up1": Shade("#FCE3D3", "#4A2A17", _DARK, _WHITE),
-        "up2": Shade("#F9C9A6", "#65371B", _DARK, _WHITE),
-        "up3": Shade("#F4A873", "#85451D", _DARK, _WHITE),
-        "down1": Shade("#DCEBF7", "#16303F", _DARK, _WHITE),
-        "down2": Shade("#B5D7F0", "#184562", _DARK, _WHITE),
-        "down3": Shade("#84BDE8", "#195C86", _DARK, _WHITE),
-        "more": Shade("#D55E00", "#C24E00", _DARK, _WHITE),
-        "less": Shade("#FFFFFF", "#0D1117", _DARK, _WHITE, edge=("#0072B2", "#5CB3EE")),
-        "loud": Shade("#FFE66A", "#5A4A00", _DARK, _WHITE),
-    }
-)
-"""By class. ``more`` and ``less`` are added and removed cost; ``came`` and ``went`` are callers on
-one side alone whose own cost did not change."""
+SHADES = MappingProxyType({"floor": FLOOR, **read_shades("changes")})
+"""The colours of boxes by class."""
 
 
 def unchanged_shade(side: Literal["new", "vanished"] | None) -> str:
@@ -68,29 +49,19 @@ def change_shade(state: State, part_of_whole: float) -> str:
     return f"{state}{1 + sum(part_of_whole >= step for step in STEPS)}"
 
 
-def collapse_chains(difference: ProfileDifference) -> ProfileDifference:
-    """Return ``difference`` with each chain of callers that do no work themselves as one path."""
-    paths: list[tuple[PathChange, int]] = []
-    todo = [(root, -1) for root in reversed(difference.roots)]
-    # A list and not recursion: a stack may be deeper than Python's own.
-    while todo:
-        path, above = todo.pop()
-        chain = [path]
-        while chain[-1].is_idle and chain[-1].one_sided is None:
-            chain.append(chain[-1].children[0])
-        idle = chain[:-1]
-        if len(idle) >= SHORTEST_CHAIN:
-            path = replace(idle[-1], frame=chain_frame([each.frame for each in idle]))
-        todo += [(child, len(paths)) for child in reversed(path.children)]
-        paths.append((path, above))
-    below: dict[int, list[PathChange]] = {}
-    for index in range(len(paths) - 1, -1, -1):
-        path, above = paths[index]
-        children = tuple(reversed(below.pop(index, [])))
-        if any(one is not other for one, other in zip(children, path.children, strict=True)):
-            path = replace(path, children=children)
-        below.setdefault(above, []).append(path)
-    return replace(difference, roots=tuple(reversed(below.get(-1, []))))
+DrawnPath = tuple[Frame, PathChange]
+"""The frame of a box, and the path that it is drawn for."""
+
+
+def join_chain(path: PathChange) -> DrawnPath:
+    """Return the last of a chain of callers that do no work themselves, with a frame for all."""
+    chain = [path]
+    while chain[-1].is_idle and chain[-1].one_sided is None:
+        chain.append(chain[-1].children[0])
+    idle = chain[:-1]
+    if len(idle) < SHORTEST_CHAIN:
+        return path.frame, path
+    return chain_frame([each.frame for each in idle]), idle[-1]
 
 
 NOTHING = "no difference beyond sampling noise"
@@ -336,7 +307,7 @@ def _change(change: Change) -> dict[str, object]:
 
 def difference_layout(
     difference: ProfileDifference, *, least_part: float, calm_part: float
-) -> tuple[Layout[PathChange], float]:
+) -> tuple[Layout[DrawnPath], float]:
     """Lay the merged tree out in the unit of the measure; return it with the width of the whole.
 
     A path is as wide as its callees and its own cost: the larger of the two sides' if it
@@ -353,10 +324,10 @@ def difference_layout(
     width = sum(heavy[id(root)] for root in difference.roots)
     width += (stackless.base + stackless.head) / 2
     laid = place(
-        difference.roots,
-        weight=lambda path: heavy[id(path)],
-        children=lambda path: path.children,
-        least=lambda path: width * (least_part if id(path) in moved else calm_part),
+        map(join_chain, difference.roots),
+        weight=lambda item: heavy[id(item[1])],
+        children=lambda item: map(join_chain, item[1].children),
+        least=lambda item: width * (least_part if id(item[1]) in moved else calm_part),
     )
     return laid, width
 

@@ -7,17 +7,17 @@ callees changed.
 
 from collections.abc import Iterator
 
-from pytest_flamegate.profile.difference import Change, PathChange, ProfileDifference
+from pytest_flamegate.profile.difference import Change, ProfileDifference
 from pytest_flamegate.report import svg
 from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.difference import (
     SHADES,
     SHARES_ONLY,
     STEPS,
+    DrawnPath,
     Scale,
     change_rows,
     change_shade,
-    collapse_chains,
     describe_difference,
     describe_total,
     difference_layout,
@@ -164,7 +164,6 @@ _NARROWEST, _NARROWEST_CALM = 0.5, 2.0
 
 def difference_svg(difference: ProfileDifference, *, title: str, subtitle: str) -> str:
     """Draw ``difference`` as one self-contained SVG document, the same bytes each time."""
-    difference = collapse_chains(difference)
     laid, width = difference_layout(
         difference, least_part=_NARROWEST / svg.INNER, calm_part=_NARROWEST_CALM / svg.INNER
     )
@@ -203,7 +202,7 @@ def _answer(sheet: svg.Sheet, difference: ProfileDifference) -> None:
 def _flames(
     sheet: svg.Sheet,
     difference: ProfileDifference,
-    laid: Layout[PathChange],
+    laid: Layout[DrawnPath],
     width: float,
     unit: float,
 ) -> None:
@@ -212,7 +211,7 @@ def _flames(
     ranks = {each.frame.name: rank for rank, each in enumerate(difference.changed, 1)}
     for box in laid.boxes:
         y = top + (laid.depth - box.depth - 1) * svg.ROW
-        _box(boxes, difference, box, ranks.get(box.item.frame.name), y, unit)
+        _box(boxes, difference, box, ranks.get(box.item[0].name), y, unit)
     everything = f"all: {describe_total(difference)}"
     floor = top + laid.depth * svg.ROW
     boxes.add("floor", svg.MARGIN, floor, width * unit, [everything], svg.Words(everything))
@@ -223,14 +222,14 @@ def _flames(
 def _box(
     boxes: svg.Boxes,
     difference: ProfileDifference,
-    box: Placed[PathChange],
+    box: Placed[DrawnPath],
     rank: int | None,
     y: float,
     unit: float,
 ) -> None:
     """Draw one box; ``rank`` is the row of its function in the table, if that changed."""
-    path, scale = box.item, Scale.of(difference)
-    name, side = path.frame.name, path.one_sided
+    (frame, path), scale = box.item, Scale.of(difference)
+    name, side = frame.name, path.one_sided
     own = difference.change(path.base_self, path.head_self)
     whole = difference.change(path.base_samples, path.head_samples)
     word = f"{state_word(difference, side)}: " if side else ""
@@ -250,7 +249,7 @@ def _box(
     x, width = svg.MARGIN + box.start * unit, box.weight * unit
     mark = "more" if own.change > 0 else "less"
     is_marked = _NARROWEST <= moved < 0.999 * width
-    title = list(_title(difference, path, own, whole))
+    title = list(_title(difference, box.item, own, whole))
     # A label may lie on the mark, so it takes the ink that is legible on both.
     boxes.add(shade, x, y, width, title, words, ink=mark if is_marked else "")
     if is_marked:
@@ -259,12 +258,12 @@ def _box(
 
 
 def _title(
-    difference: ProfileDifference, path: PathChange, own: Change, whole: Change
+    difference: ProfileDifference, drawn: DrawnPath, own: Change, whole: Change
 ) -> Iterator[str]:
-    scale, unit = Scale.of(difference), unit_of(difference)
-    yield path.frame.name
+    (frame, path), scale, unit = drawn, Scale.of(difference), unit_of(difference)
+    yield frame.name
     state = state_word(difference, path.state)
-    yield f"{path.frame.module or 'module unknown'} · itself {state}"
+    yield f"{frame.module or 'module unknown'} · itself {state}"
     for words, change in (("itself", own), ("with all it calls", whole)):
         yield (
             f"{words}: {scale.describe(change)} · {figures.share(change.base_share)} → "

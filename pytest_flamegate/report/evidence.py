@@ -2,8 +2,12 @@
 
 import json
 import shlex
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 
+from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.receipt.formulas import meaning_of
 from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, value_of
@@ -35,9 +39,8 @@ def machine_note(evidence: Evidence) -> str:
     return f"{model}, {cores} {'core' if cores == '1' else 'cores'}" if cores else model
 
 
-def revision_note(evidence: Evidence) -> str:
+def revision_note(commit: Commit | None) -> str:
     """Return the short commit and how many files differ from it; empty outside a repository."""
-    commit = evidence.commit
     if commit is None:
         return ""
     more = text.plural(commit.uncommitted, "uncommitted file")
@@ -49,7 +52,8 @@ def picture_subtitle(evidence: Evidence, receipt: Receipt | None) -> str:
     notes = workload_notes(evidence)
     if receipt is not None:
         notes.append(f"{significant(receipt.tokens_per_second)} tokens/s")
-    return " · ".join(filter(None, [*notes, machine_note(evidence), revision_note(evidence)]))
+    notes += [machine_note(evidence), revision_note(evidence.commit)]
+    return " · ".join(filter(None, notes))
 
 
 # Rates in one line
@@ -105,31 +109,10 @@ def _rate(metric: Metric) -> str:
 # Figures
 
 
-_METRIC_TITLES = {
-    "tokens_per_second": "throughput",
-    "quiet_s_per_token": "quiet time for each token",
-    "cpu_s_per_token": "CPU time for each token",
-    "time_to_first_token_ms": "time to first token (TTFT)",
-    "time_per_output_token_ms": "time per output token (TPOT)",
-    "inter_token_latency_ms": "inter-token latency (ITL), median",
-    "inter_token_latency_p95_ms": "inter-token latency (ITL), 95th percentile",
-    "prefill_tokens_per_second": "prefill",
-    "decode_tokens_per_second": "decode",
-    "load_ms": "load, start to ready",
-    "engine_tokens": "tokens generated",
-    "engine_prompt_tokens": "tokens of the prompt",
-    "engine_load_ms": "load",
-    "engine_prefill_ms": "prefill",
-    "engine_decode_ms": "decode, in all",
-    "engine_total_ms": "total",
-    "engine_embed_us": "embedding",
-    "engine_forward_us": "forward pass",
-    "engine_logits_us": "logits",
-    "engine_sample_us": "sampling",
-    "engine_tokens_per_second": "throughput",
-    "engine_prefill_tokens_per_second": "prefill rate",
-    "engine_decode_tokens_per_second": "decode rate",
-}
+_TITLES: Mapping[str, str] = MappingProxyType(
+    tomllib.loads(Path(__file__).with_name("assets").joinpath("titles.toml").read_text("utf-8"))
+)
+"""The usual names of figures."""
 _SCALES = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _ENGINE_RATES = ("engine_decode_tokens_per_second", "engine_tokens_per_second")
 _MOST_FIGURES, _MOST_KERNELS = 60, 4
@@ -137,7 +120,7 @@ _MOST_FIGURES, _MOST_KERNELS = 60, 4
 
 def metric_title(metric: Metric) -> str:
     """Return a metric's usual name; its own if there is none."""
-    return _METRIC_TITLES.get(metric.name, metric.name.replace("_", " "))
+    return _TITLES.get(metric.name, metric.name.replace("_", " "))
 
 
 def metric_value(metric: Metric) -> str:

@@ -17,10 +17,7 @@ from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.hotspots import categorize_frame, no_samples_error, rank_hotspots
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
-from pytest_flamegate.report.svg import FLOOR, Shade
-
-_DARK = "#14171A"
-_WHITE = "#FFFFFF"
+from pytest_flamegate.report.svg import FLOOR, UNKNOWN, Shade, read_shades
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,49 +35,16 @@ class Drawn:
     opens_compared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Tone:
-    """The colours of a category, and its meaning in a few words; ``name`` is its class."""
-
-    name: str
-    shade: Shade
-    meaning: str
-
-
-def _same(name: str, fill: str, meaning: str, ink: str = _DARK) -> Tone:
-    return Tone(name, Shade(fill, fill, ink, ink), meaning)
-
-
-_TONES = (
-    _same("matmul", "#E8971A", "matrix multiplication: gemm, gemv, dot products"),
-    _same("quantisation", "#DC6239", "packing, unpacking and scaling quantised values"),
-    _same("attention", "#69C6FA", "attention, softmax, rotary embedding, KV cache"),
-    _same("norm", "#349874", "RMS norm and layer norm"),
-    _same("memory", "#5348D0", "allocating, copying and moving memory", _WHITE),
-    _same("system", "#FFE66A", "the operating system's kernel"),
-    Tone("python", Shade("#E4ECF0", "#3A444D", _DARK, _WHITE), "Python code and the interpreter"),
-    _same("native", "#AEABBE", "other compiled code"),
-)
-PALETTE: Mapping[str, Tone] = MappingProxyType({each.name: each for each in _TONES})
-
-UNKNOWN = Tone(
-    "unknown",
-    Shade("#F7F7F7", "#161B22", _DARK, _WHITE),
-    "a category that this version does not know",
-)
-
+PALETTE: Mapping[str, Shade] = MappingProxyType(read_shades("categories"))
+_MODULES = MappingProxyType(read_shades("modules"))
+"""The colours of modules, the one with the largest self share first."""
 _GENERIC = frozenset({"python", "native"})
 """Categories that name no kind of work."""
-_MODULE_FILLS = ("#7CB2C0", "#DAC262", "#9C8CD9", "#E28383", "#C5F1F1", "#F1F1C5")
-_MODULE_SHADES = MappingProxyType(
-    {f"module{rank}": Shade(fill, fill, _DARK, _DARK) for rank, fill in enumerate(_MODULE_FILLS, 1)}
-)
 
 
 def shades() -> dict[str, Shade]:
     """Return the colours of every class of box in a flame graph."""
-    named = {each.name: each.shade for each in (*_TONES, UNKNOWN)}
-    return named | dict(_MODULE_SHADES) | {"floor": FLOOR}
+    return {**PALETTE, "unknown": UNKNOWN, **_MODULES, "floor": FLOOR}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +55,21 @@ class Colouring:
     is coloured by category alone.
     """
 
-    modules: Mapping[str, Tone]
+    modules: Mapping[str, Shade]
 
     def kind(self, frame: Frame) -> str:
         """Return the kind of a frame, as the legend names it."""
         category, module = categorize_frame(frame), _file_name(frame.module)
         return module if category in _GENERIC and module in self.modules else category
 
-    def tone(self, kind: str) -> Tone:
+    def tone(self, kind: str) -> Shade:
         """Return the colours of a kind; those of ``UNKNOWN`` if it is in no palette."""
         return self.modules.get(kind) or PALETTE.get(kind, UNKNOWN)
 
 
 def choose_colours(spots: Sequence[Hotspot]) -> Colouring:
     """Return the colouring of the picture of a profile with these functions."""
-    generic = [spot for spot in spots if spot.category in _GENERIC]
+    generic = [spot for spot in spots if spot.self_samples and spot.category in _GENERIC]
     by_module: Counter[str] = Counter()
     for spot in generic:
         by_module[_file_name(spot.module)] += spot.self_samples
@@ -116,8 +80,8 @@ def choose_colours(spots: Sequence[Hotspot]) -> Colouring:
         return Colouring({})
     ranked = sorted(by_module, key=lambda name: (-by_module[name], name))
     tones = {
-        name: Tone(kind, shade, f"the module {name}")
-        for name, (kind, shade) in zip(ranked, _MODULE_SHADES.items(), strict=False)
+        name: replace(shade, meaning=f"the module {name}")
+        for name, shade in zip(ranked, _MODULES.values(), strict=False)
     }
     return Colouring(tones)
 

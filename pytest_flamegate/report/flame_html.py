@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pytest_flamegate.profile.difference import FunctionChange, PathChange, ProfileDifference, State
+from pytest_flamegate.profile.difference import FunctionChange, ProfileDifference, State
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.difference import (
     SHARES_ONLY,
     STEPS,
+    DrawnPath,
     Scale,
     change_shade,
-    collapse_chains,
     describe_difference,
     finite_z,
+    join_chain,
     state_word,
     unchanged_shade,
     z_text,
@@ -330,16 +331,17 @@ def _walk_profile(profile: Profile) -> Iterator[_Row]:
 
 
 def _walk_difference(difference: ProfileDifference) -> Iterator[_Row]:
-    def row(path: PathChange, depth: int) -> tuple[_Row, Sequence[PathChange]]:
+    def row(drawn: DrawnPath, depth: int) -> tuple[_Row, Iterable[DrawnPath]]:
+        frame, path = drawn
         z = finite_z(difference.change(path.base_self, path.head_self).z)
         shade = unchanged_shade(difference.one_sided_call(path))
         state = _STATES.index(path.state)
         own = (path.head_self, path.base_self)
-        return _Row(depth, path.frame, path.frame, *own, state, z, shade), path.children
+        return _Row(depth, frame, frame, *own, state, z, shade), map(join_chain, path.children)
 
     least = max(difference.base.profile.samples, difference.head.profile.samples) / PARTS
-    roots = collapse_chains(difference).roots
-    return _walk(roots, lambda path: (path.head_samples, path.base_samples), least, row)
+    roots = map(join_chain, difference.roots)
+    return _walk(roots, lambda item: (item[1].head_samples, item[1].base_samples), least, row)
 
 
 def _difference(

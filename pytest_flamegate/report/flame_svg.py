@@ -40,7 +40,7 @@ class _FlamePicture:
             return ""
         return f" · {text.seconds(self.cpu_s_per_token * samples / self.profile.samples)}/token"
 
-    def tone(self, box: flame.Placed[flame.Group]) -> flame.Tone:
+    def tone(self, box: flame.Placed[flame.Group]) -> svg.Shade:
         """Return the colours of a box, which are those of its last frame."""
         return self.colouring.tone(self.colouring.kind(box.item.frames[-1]))
 
@@ -108,7 +108,7 @@ def _category_bar(sheet: svg.Sheet, picture: _FlamePicture) -> None:
     for name, value in picture.shares.items():
         tone = picture.colouring.tone(name)
         wide = max(value * svg.INNER - 1, 0.5)
-        sheet.parts.append(svg.rect(x, sheet.y, wide, 9, tone.shade.light, class_=tone.name))
+        sheet.parts.append(svg.rect(x, sheet.y, wide, 9, tone.light, class_=tone.name))
         x += value * svg.INNER
     sheet.y += 26
     for index, (name, value) in enumerate(picture.shares.items()):
@@ -122,7 +122,7 @@ def _category_bar(sheet: svg.Sheet, picture: _FlamePicture) -> None:
 def _legend_entry(name: str, value: float, picture: _FlamePicture, x: float, y: float) -> str:
     tone = picture.colouring.tone(name)
     fits = svg.room(svg.INNER / _LEGEND_COLUMNS - 16, svg.TEXT, svg.SANS_EM)
-    swatch = svg.rect(x, y - 10, 11, 11, tone.shade.light, rx=2, class_=f"{tone.name} swatch")
+    swatch = svg.rect(x, y - 10, 11, 11, tone.light, rx=2, class_=f"{tone.name} swatch")
     label = svg.line(x + 16, y, clip(visible(name), fits), font_size=svg.TEXT, class_="ink")
     figure = f'<tspan font-weight="600" class="ink">{svg.xml_text(text.share(value))}</tspan>'
     if picture.cpu_s_per_token is not None:

@@ -209,9 +209,7 @@ def guide_readme(runs: Sequence[RunReport], *, regenerate: str = "flamegate flam
         cells = (link(run.name, run.picture), page, about, code(run.evidence.created), hardware)
         rows.append([cell or sections.NONE for cell in cells])
     head = ["flame graph", "details", "workload", "generated", "hardware"]
-    tones = [
-        [code(name), code(tone.shade.light), escape(tone.meaning)] for name, tone in PALETTE.items()
-    ]
+    tones = [[code(name), code(tone.light), escape(tone.meaning)] for name, tone in PALETTE.items()]
     values = {
         "baselines": table(head, rows) if rows else "None yet.",
         "regenerate": visible(regenerate, _LONG),

@@ -43,7 +43,7 @@ def _about(runs: Sequence[RunReport]) -> str:
     notes = [
         text.plural(len(runs), "workload"),
         common_note(map(machine_note, found), "different machines"),
-        common_note(map(revision_note, found), "different revisions"),
+        common_note((revision_note(each.commit) for each in found), "different revisions"),
         " to ".join(dict.fromkeys(times[:1] + times[-1:])),
         common_note(versions, "different versions of flamegate"),
     ]

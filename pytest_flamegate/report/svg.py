@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from types import MappingProxyType
 from xml.sax.saxutils import escape
 
@@ -51,16 +53,30 @@ def room(width: float, size: float, em: float = MONO_CELL) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shade:
-    """A fill on light and on dark paper, and the ink that reads on each of them.
+    """A class of boxes: its fill on light and on dark paper, and the ink that reads on each.
 
-    ``edge`` are the colours of an outline on both, where there is one.
+    ``edge`` are the colours of an outline on both, if there is one; ``meaning`` is for a legend.
     """
 
+    name: str
     light: str
     dark: str
-    light_ink: str = "#14171A"
-    dark_ink: str = "#F0F3F6"
-    edge: tuple[str, str] | None = None
+    light_ink: str
+    dark_ink: str
+    edge: Sequence[str] = ()
+    meaning: str = ""
+
+
+def read_shades(group: str) -> dict[str, Shade]:
+    """Return the shades of a group in ``assets/palette.toml`` by their names."""
+    text = files("pytest_flamegate.report").joinpath("assets", "palette.toml").read_text("utf-8")
+    shades = {}
+    for name, row in tomllib.loads(text)[group].items():
+        ink = row.get("light_ink", "#14171A")
+        dark_ink = "#FFFFFF" if "dark" in row else ink
+        usual = {"dark": row["light"], "light_ink": ink, "dark_ink": dark_ink}
+        shades[name] = Shade(name, **{**usual, **row})
+    return shades
 
 
 INK: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -73,8 +89,8 @@ INK: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Colours on light and on dark paper of everything but boxes, by class."""
 
-FLOOR = Shade("#EEF1F4", "#21262D", "#57606A", "#9AA4AF")
-"""The box of everything."""
+UNKNOWN, FLOOR = read_shades("others").values()
+"""The colours of a category that this version does not know, and of the box of everything."""
 
 
 def style(shades: Mapping[str, Shade]) -> str:

@@ -53,13 +53,6 @@ def section_lines(section: sections.Section, *, indent: int = 2, width: int = 10
     return lines
 
 
-def preamble(*, profiler: str, note: str | None, cpu: str, cores: int) -> str:
-    """Return the line before the runs; ``note`` states why the profiler is not a better one."""
-    used = f"{visible(profiler)} ({visible(note)})" if note else visible(profiler)
-    machine = visible(cpu.strip()) or "unknown CPU"
-    return f"flamegate: {used} · {machine}, {text.plural(cores, 'core')}"
-
-
 # The table after the runs
 
 
@@ -157,7 +150,7 @@ def failure_section(
     proof.append(f"receipt {visible(verdict.grade)}")
     if baseline is not None and baseline.commit is not None:
         proof.append(f"base {visible(baseline.commit.revision)[:7]}")
-    if evidence is not None and (revision := revision_note(evidence)):
+    if evidence is not None and (revision := revision_note(evidence.commit)):
         proof.append(f"head {visible(revision)}")
     facts = [("evidence", " · ".join(proof)), ("again", visible(again, _LONG))]
     if accept is not None:

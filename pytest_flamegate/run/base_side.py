@@ -294,11 +294,3 @@ def use_own_environments(
         return base, head
     base = replace(base, python=str(pythons[0]))
     return base, replace(head, python=str(pythons[1])) if pythons[1].exists() else head
-
-
-def bind_to_project(plan: Plan, checkout: Checkout) -> Plan:
-    """Bind the head's imports to the working tree: a build may install the base's package."""
-    if not isinstance(plan, Served):
-        return plan
-    trees = {"project": str(checkout.root), "checkout": str(checkout.project)}
-    return replace(plan, load={**plan.load, **trees})

@@ -227,7 +227,6 @@ class SupportedThresholds:
 
     drop_pct: float
     budget_s: float
-    plan: AnalysisPlan
     rates: ReplayedRates
     rows: tuple[BudgetThreshold, ...]
 
@@ -252,8 +251,8 @@ def find_supported_thresholds(
         found = replayed.find_smallest(plan(seconds))
         smallest = (found[0], found[1].median_pairs) if found else ()
         rows.append(BudgetThreshold(seconds, plan(seconds).pairs, *smallest))
-    own = plan(budget_s)
-    return SupportedThresholds(drop_pct, budget_s, own, replayed.rates(drop_pct, own), tuple(rows))
+    rates = replayed.rates(drop_pct, plan(budget_s))
+    return SupportedThresholds(drop_pct, budget_s, rates, tuple(rows))
 
 
 def threshold_error(workload: str, found: SupportedThresholds) -> UndecidedError | None:

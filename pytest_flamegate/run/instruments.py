@@ -21,7 +21,7 @@ from pytest_flamegate.profile.profilers import choose_profiler, explain_fallback
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.instructions import InstructionCount, count_instructions
 from pytest_flamegate.receipt.types import Metric
-from pytest_flamegate.report.terminal import preamble
+from pytest_flamegate.report.text import plural, visible
 
 COUNTER = "callgrind"
 """The profiler name that asks for a count of instructions, in addition to one that samples."""
@@ -113,12 +113,11 @@ class Instruments:
             probe = self._probes[workload.sampling][profiler.name]
             names.append(f"{probe.profiler} {probe.version}")
             notes += [*probe.notes, *self._fallbacks(workload)]
-        return preamble(
-            profiler=", ".join(dict.fromkeys(names)),
-            note="; ".join(dict.fromkeys(notes)) or None,
-            cpu=machine["cpu_model"],
-            cores=int(machine["cpu_cores"]),
-        )
+        used = visible(", ".join(dict.fromkeys(names)))
+        more = visible("; ".join(dict.fromkeys(notes)))
+        cores = plural(int(machine["cpu_cores"]), "core")
+        cpu = visible(machine["cpu_model"].strip()) or "unknown CPU"
+        return f"flamegate: {used}{f' ({more})' if more else ''} · {cpu}, {cores}"
 
     def _setup(self, workload: Workload, project: Path, *, comparing: bool) -> Setup:
         sampling = workload.sampling

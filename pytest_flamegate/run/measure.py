@@ -120,7 +120,7 @@ class _OneSide(_MeasuringLoop):
     def measure(self) -> Measured:
         (side,) = self.sides
         self.progress.update("warming up")
-        self.announce(processes.schedule_alone(self.prepared, side.observer.warm_up()))
+        self.announce(processes.schedule(self.prepared, [side.observer.warm_up()]))
         share = processes.TIMED_SHARE if side.side.profiler else 1 - processes.PROFILED_SHARE
         self._time(share, processes.MIN_TIMED)
         self._profile(self.budget.spent + processes.PROFILED_SHARE, processes.MIN_PROFILED)
@@ -189,7 +189,7 @@ class _Pairs(_MeasuringLoop):
         times = [base_time, _warm_up(self.head)]
         self.observers = PairObserver(self.base.observer, self.head.observer)
         shared = self.observers.shares_core
-        self.announce(processes.schedule_pairs(self.prepared, times, shared=shared))
+        self.announce(processes.schedule(self.prepared, times, shared=shared))
         self._run_pairs()
         self._profile(processes.MIN_PROFILED, until_done=PAIRS_PROFILED)
         self.clock_bricks()

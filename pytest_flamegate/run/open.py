@@ -20,29 +20,25 @@ from pytest_flamegate.gate import Verdict
 from pytest_flamegate.gate.costs import WAITING, CostChange, estimate_cpu_cost
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.graph import ExecutionGraph
-from pytest_flamegate.graph.table import BrickTable, tabulate_runs, tabulate_totals
+from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
 from pytest_flamegate.profile import difference
 from pytest_flamegate.profile.formats import parse_profile, read_file, unpack
 from pytest_flamegate.profile.frames import fold_profile, parse_folded
-from pytest_flamegate.profile.model import Profile, Unit
+from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.metrics import cost_of, spread_of
 from pytest_flamegate.receipt.types import Evidence, ProfileRecord
+from pytest_flamegate.report.bricks import BrickView
 from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.run.seal import ComposedRun, ComposedSide
 
-_EVIDENCE_OF = {
-    run_files.FOLDED: run_files.EVIDENCE,
-    run_files.BASE_FOLDED: run_files.BASE_EVIDENCE,
-}
-_UNITS: dict[str, Unit] = {
-    run_files.INSTRUCTIONS: "instructions",
-    run_files.BASE_INSTRUCTIONS: "instructions",
-}
-"""The unit of the counts in a run's other profiles: folded stacks do not name it."""
-_DOCUMENTS = frozenset({run_files.RECEIPT, run_files.EVIDENCE, run_files.BASE_EVIDENCE})
+_SIDES = ("", run_files.BASE)
+_EVIDENCE_OF = {f"{side}{run_files.FOLDED}": f"{side}{run_files.EVIDENCE}" for side in _SIDES}
+_COUNTS = frozenset(f"{side}{run_files.INSTRUCTIONS}" for side in _SIDES)
+"""A run's other profiles: folded stacks do not name their unit."""
+_DOCUMENTS = frozenset({run_files.RECEIPT, *_EVIDENCE_OF.values()})
 _OWN_DOCUMENT = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
 _AGAIN = "Restore it from version control, or measure again."
 _MEASURE_BRICKS = "Measure with --flamegate-bricks, and give the directory of that run or a trace."
@@ -95,8 +91,8 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
     if evidence := _evidence_beside(path, data):
         return _profile_of_run(evidence, data, path)
     profile = _imported_profile(path, data) or parse_profile(data, roots)
-    if path.name in _UNITS and is_file(path.with_name(run_files.EVIDENCE)):
-        profile = replace(profile, unit=_UNITS[path.name])
+    if path.name in _COUNTS and is_file(path.with_name(run_files.EVIDENCE)):
+        profile = replace(profile, unit="instructions")
     return OpenedProfile(profile, path.stem, None, None)
 
 
@@ -235,26 +231,21 @@ def open_graph(path: Path) -> ExecutionGraph:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class BrickSums:
-    """The whole table of bricks of a run or a trace, called ``name``."""
+def open_sums(path: Path) -> tuple[str, BrickView]:
+    """Return the name of a run or a trace, and the whole table of its bricks.
 
-    name: str
-    table: BrickTable
-    notes: tuple[str, ...] = ()
-
-
-def open_sums(path: Path) -> BrickSums:
-    """Open the sums of the bricks of a run or a trace. Raises as ``open_graph`` does."""
+    Raises as ``open_graph`` does.
+    """
     if not _is_directory(path) and path.name not in (run_files.BRICKS, run_files.EVIDENCE):
         found = read_trace(read_file(path), str(path))
         table = tabulate_totals(found.totals, wall_ns=found.wall_ns, top=_ALL)
-        return BrickSums(path.name, replace(table, lanes=len(found.lanes)), found.notes)
+        return path.name, BrickView(replace(table, lanes=len(found.lanes)), notes=found.notes)
     directory = path if _is_directory(path) else path.parent
-    found_file = _require_file(directory, run_files.EVIDENCE, _MEASURE_BRICKS)
-    evidence = decode_evidence(read_bounded(found_file))
+    evidence = decode_evidence(
+        read_bounded(_require_file(directory, run_files.EVIDENCE, _MEASURE_BRICKS))
+    )
     name = str(evidence.workload.get("name", ""))
-    return BrickSums(name, tabulate_runs(evidence.bricks, top=_ALL))
+    return name, BrickView(tabulate_runs(evidence.bricks, top=_ALL))
 
 
 _NOTHING_TO_COMPARE = frozenset({"not_comparable", "dishonest", "error"})
@@ -313,7 +304,7 @@ def title_profile(opened: OpenedProfile, role: str) -> OpenedProfile:
     injected = opened.evidence.workload.get("injection")
     more = [f"with {injected} injected"] if injected else []
     return replace(
-        opened, title=" ".join(filter(None, [role, revision_note(opened.evidence), *more]))
+        opened, title=" ".join(filter(None, [role, revision_note(opened.evidence.commit), *more]))
     )
 
 
@@ -340,9 +331,7 @@ def read_difference(directory: Path, verdict: Verdict) -> difference.ProfileDiff
         return None
     paired = verdict.pairs is not None
     roles = ("base", "head") if paired else ("baseline", "now")
-    base, head = (
-        open_profile(directory / name) for name in (run_files.BASE_FOLDED, run_files.FOLDED)
-    )
+    head, base = (open_profile(directory / name) for name in _EVIDENCE_OF)
     if base.evidence is None or head.evidence is None:
         return None
     return compare_opened(

@@ -32,7 +32,7 @@ from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.markdown import run_markdown
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.run.open import RecordedCalls, difference_of
-from pytest_flamegate.run.seal import ComposedRun, Sealed
+from pytest_flamegate.run.seal import ComposedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Pictures:
 
 
 def draw(
-    sealed: Sealed,
+    run: ComposedRun,
     verdict: Verdict,
     settings: Settings,
     *,
@@ -53,7 +53,6 @@ def draw(
     directory: Path,
 ) -> Pictures:
     """Draw a run; its page shows ``verdict`` and the command that measures it ``again``."""
-    run = sealed.run
     difference, head = difference_of(run, verdict), run.head
     bricks = None
     warnings: tuple[str, ...] = ()
@@ -62,7 +61,7 @@ def draw(
         bricks, warnings = make_brick_view(
             head.evidence, calls, settings, run.measured.bandwidth, directory
         )
-    drawings = _difference_files(sealed, difference)
+    drawings = _difference_files(run, difference)
     drawings |= _flame_files(run, verdict, again, difference, bricks)
     drawings |= _instruction_files(run)
     return Pictures(drawings, bricks, warnings)
@@ -114,12 +113,11 @@ def opens_compared(verdict: Verdict) -> bool:
     return verdict.verdict in {"regressed", "improved"}
 
 
-def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> dict[str, bytes]:
+def _difference_files(run: ComposedRun, difference: ProfileDifference | None) -> dict[str, bytes]:
     """Return the picture of the difference, and the files of the other side."""
-    run, found = sealed.run, {}
-    baseline = run.prepared.baseline
-    if sealed.base is not None:
-        found = _base_files(sealed.base.files)
+    found, baseline = {}, run.prepared.baseline
+    if run.base is not None:
+        found = _base_files(run.base.files)
     elif difference is not None and baseline is not None:
         stored = {
             name: files.read_bounded(baseline.directory / name)
@@ -138,12 +136,8 @@ def _difference_files(sealed: Sealed, difference: ProfileDifference | None) -> d
 
 
 def _base_files(stored: Mapping[str, bytes]) -> dict[str, bytes]:
-    names = {
-        run_files.RECEIPT: run_files.BASE_RECEIPT,
-        run_files.EVIDENCE: run_files.BASE_EVIDENCE,
-        run_files.FOLDED: run_files.BASE_FOLDED,
-    }
-    return {names[name]: data for name, data in stored.items() if name in names}
+    names = (run_files.RECEIPT, run_files.EVIDENCE, run_files.FOLDED)
+    return {run_files.BASE + name: stored[name] for name in names if name in stored}
 
 
 def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
@@ -162,7 +156,7 @@ def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
         run_files.INSTRUCTIONS_PICTURE: picture.encode(),
     }
     if len(counts) > 1 and counts[0] is not None:
-        found[run_files.BASE_INSTRUCTIONS] = fold_profile(counts[0].profile).encode()
+        found[run_files.BASE + run_files.INSTRUCTIONS] = fold_profile(counts[0].profile).encode()
     return found
 
 

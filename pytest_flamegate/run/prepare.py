@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 from pytest_flamegate.config.settings import Settings
@@ -34,6 +33,16 @@ INJECTABLE = frozenset({"embedded", "python"})
 """Engines whose functions can be made to do more work."""
 
 
+def injection_error(workload: Workload) -> UsageError:
+    """Return the error of a workload whose functions cannot be made to do more work."""
+    return UsageError(
+        "E_BAD_INJECTION",
+        "Work can be injected into the embedded engine and into workloads with a Python target "
+        f"only, and {workload.name!r} is neither.",
+        "Deselect it, or drop the option.",
+    )
+
+
 @dataclass
 class Workbench:
     """The tools of preparing, each made once: settings, machine, instruments, checkouts, store."""
@@ -41,38 +50,23 @@ class Workbench:
     settings: Settings
     progress: Progress = field(default_factory=Progress)
 
-    @cached_property
-    def checkouts(self) -> base_side.Checkouts:
-        """The revisions to compare with."""
-        return base_side.Checkouts(self.settings.base)
+    checkouts: base_side.Checkouts = field(init=False)
+    instruments: Instruments = field(init=False)
+    machine: Mapping[str, str] = field(init=False)
+    store: RunStore = field(init=False)
 
-    @cached_property
-    def instruments(self) -> Instruments:
-        """The profilers and the counter of instructions."""
-        return Instruments(
-            self.settings.profiler, self.settings.root, counts=self.settings.instructions
-        )
-
-    @cached_property
-    def machine(self) -> Mapping[str, str]:
-        """The identity of this machine."""
-        return read_identity()
-
-    @cached_property
-    def store(self) -> RunStore:
-        """The runs and baselines of this class of machine."""
-        return RunStore(ArtifactStore(self.settings.directory), machine_id(self.machine))
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.checkouts = base_side.Checkouts(settings.base)
+        self.instruments = Instruments(settings.profiler, settings.root, settings.instructions)
+        self.machine = read_identity()
+        self.store = RunStore(ArtifactStore(settings.directory), machine_id(self.machine))
 
     def prepare(self, task: Task) -> Prepared:
         """Build the workload, find its model and its baseline, and plan how it runs."""
         if injection := self.settings.inject:
             if task.workload.engine not in INJECTABLE or task.call is not None:
-                raise UsageError(
-                    "E_BAD_INJECTION",
-                    "Work can be injected into the embedded engine and into workloads with a "
-                    f"Python target only, and {task.workload.name!r} is neither.",
-                    "Deselect it, or drop the option.",
-                )
+                raise injection_error(task.workload)
             task = replace(task, workload=replace(task.workload, injection=injection))
         prepared = self._prepare_alone(task) if task.rev is None else self._prepare_pair(task)
         warnings = self.instruments.warnings(task.workload)
@@ -143,7 +137,10 @@ class Workbench:
             base_model = checkout.move_path(model)
         base_program = base_side.inspect_base_program(base_plan, based, base_built, checkout)
         notes += filter(None, [base_side.find_shared_program(base_plan, based, checkout)])
-        head_plan = base_side.bind_to_project(head_plan, checkout)
+        if isinstance(head_plan, Served):
+            # A build may install the base's package: imports are bound to the working tree.
+            trees = {"project": str(checkout.root), "checkout": str(checkout.project)}
+            head_plan = replace(head_plan, load={**head_plan.load, **trees})
         base_plan, head_plan = base_side.use_own_environments(base_plan, head_plan, based, workload)
         base_commit = Commit(
             checkout.commit, "HEAD", 0, code_digest(checkout.root, checkout.commit)

@@ -107,7 +107,7 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
         outcome.warnings,
         workload.family,
         workload.variant,
-        bricks=outcome.pictures.bricks,
+        bricks=outcome.bricks,
         pairs_pct=pair_changes(verdict, outcome.baseline, outcome.evidence),
         again=again,
         accept=accept,
@@ -172,33 +172,36 @@ def summary_lines(
 
 def accepted_lines(results: Sequence[ResultView]) -> list[str]:
     """Return which baselines were accepted, where they lie, and that they are to be committed."""
-    found: dict[str, list[str]] = {}
-    for one in results:
-        if one.accepted is not None:
-            directory, _, name = one.accepted.rpartition("/")
-            found.setdefault(directory, []).append(name)
+    paths = list(dict.fromkeys(one.accepted for one in results if one.accepted))
+    if not paths:
+        return []
+    directory = paths[0].rpartition("/")[0]
+    names = ", ".join(path.rpartition("/")[2] for path in paths)
     return [
-        f"accepted {text.plural(len(set(names)), 'baseline')} in {directory}: "
-        f"{', '.join(dict.fromkeys(names))}. Commit {'it' if len(set(names)) == 1 else 'them'}: "
-        f"git add {shlex.quote(directory)}"
-        for directory, names in found.items()
+        f"accepted {text.plural(len(paths), 'baseline')} in {directory}: {names}. "
+        f"Commit {'it' if len(paths) == 1 else 'them'}: git add {shlex.quote(directory)}"
     ]
 
 
-def workflow_commands(results: Sequence[ResultView]) -> list[str]:
-    """Return one GitHub workflow command for each result that failed its test."""
-    return [
+def report_to_github(results: Sequence[ResultView], page: str | None = None) -> list[str]:
+    """Append ``page``, or else the table, to the job's summary; return the lines of its log.
+
+    They are a workflow command for each result that failed its test; none outside of GitHub.
+    """
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return []
+    lines = [
         error_annotation(one.file, one.line, f"flamegate: {one.report.name}", one.report.headline)
         for one in results
         if one.fails
     ]
-
-
-def append_step_summary(results: Sequence[ResultView], page: str | None = None) -> None:
-    """Append ``page``, or else the table, to the job's summary if the CI service names one."""
-    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write((page or step_summary(rows(results))) + "\n")
+    try:
+        if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with Path(path).open("a", encoding="utf-8") as file:
+                file.write((page or step_summary(rows(results))) + "\n")
+    except OSError as error:
+        lines.append(f"GITHUB_STEP_SUMMARY cannot be written: {error}")
+    return lines
 
 
 def require_writable(path: Path) -> None:
@@ -272,7 +275,8 @@ def _read_run(directory: Path, hints: Hints) -> RunReport:
     written = files.read_bounded(directory / run_files.VERDICT)
     headline_text, verdict = read_verdict(written)
     evidence = read(run_files.EVIDENCE, decode_evidence)
-    base = read(run_files.BASE_EVIDENCE, decode_evidence) if verdict.pairs is not None else None
+    base_name = run_files.BASE + run_files.EVIDENCE
+    base = read(base_name, decode_evidence) if verdict.pairs is not None else None
     receipt = read(run_files.RECEIPT, decode_receipt)
     view = None
     drawn, warnings = _read_drawn(directory, evidence, verdict)

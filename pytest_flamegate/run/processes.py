@@ -328,45 +328,37 @@ def plan_pair_counts(budget_s: float) -> tuple[int, ...]:
     return plan_analyses(round(FIRST_ANALYSES[-1] * max(1.0, budget_s / COMPARE_BUDGET_S)))
 
 
-def schedule_alone(prepared: Prepared, time_: ProcessTime) -> Schedule:
-    """Plan the processes of one side by the time that the first one took."""
-    side, budget = prepared.head, Budget(prepared.budget_s)
-    timed_s = time_.process_s(budget.process_s(TIMED_PART))
-    share = TIMED_SHARE if side.profiler else 1 - PROFILED_SHARE
-    timed = min(max(MIN_TIMED, math.ceil(share * budget.total_s / timed_s)), MAX_TIMED)
-    runs = [PlannedRuns("timed", timed, timed_s, f"{timed} processes × {timed_s:.1f} s")]
-    least_s = MIN_TIMED * timed_s
-    if side.profiler is not None:
-        profiled_s = _ATTACH_S + time_.process_s(budget.process_s(PROFILED_PART))
-        enough = _enough_profiled(time_, side.profiler.rate_hz)
-        wanted = math.ceil(PROFILED_SHARE * budget.total_s / profiled_s)
-        profiled = max(enough, min(wanted, MAX_PROFILED))
-        words = f"profile {profiled * profiled_s:.0f} s"
-        runs.append(PlannedRuns("profiled", profiled, profiled_s, words))
-        least_s += enough * profiled_s
-    runs += _brick_runs(prepared, [time_])
-    return Schedule(tuple(runs), least_s, budget.total_s)
+def schedule(prepared: Prepared, times: Sequence[ProcessTime], *, shared: bool = False) -> Schedule:
+    """Plan the processes of one side, or of two that share a core or alternate.
 
-
-def schedule_pairs(prepared: Prepared, times: list[ProcessTime], *, shared: bool) -> Schedule:
-    """Plan a comparison, of sides that share a core or alternate.
-
-    It ends at the first analysis that decides, so this is the most.
+    ``times`` are what the first process of each side took. A comparison ends at the first analysis
+    that decides, so this is the most.
     """
-    budget_s, planned = prepared.budget_s, prepared.pair_counts
-    pair_s = sum(time_.process_s(PAIR_S) for time_ in times)
-    profiles = []
-    if prepared.head.profiler is not None:
-        each_s = sum(_ATTACH_S + time_.process_s(PAIRS_PROFILED_S) for time_ in times)
-        rate_hz = prepared.head.profiler.rate_hz
-        count = max(_enough_profiled(time_, rate_hz) for time_ in times)
-        profiles.append(PlannedRuns("profiled", count, each_s, f"profiles {count * each_s:.0f} s"))
-    share = PAIRS_SHARE if profiles else 1.0
-    pairs = min(max(planned[0], math.ceil(share * budget_s / pair_s)), planned[-1])
-    words = f"{planned[0]} to {pairs} pairs × {pair_s:.1f} s"
-    runs = [PlannedRuns("timed", pairs, pair_s, words), *profiles]
-    least_s = planned[0] * pair_s + sum(each.seconds for each in profiles)
-    return Schedule((*runs, *_brick_runs(prepared, times, shared=shared)), least_s, budget_s)
+    budget, profiler = Budget(prepared.budget_s), prepared.head.profiler
+    is_pair = len(times) > 1
+    if is_pair:
+        planned = prepared.pair_counts
+        timed_s, profiled_s, share = PAIR_S, PAIRS_PROFILED_S, PAIRS_SHARE if profiler else 1.0
+    else:
+        planned = MIN_TIMED, MAX_TIMED
+        timed_s, profiled_s = budget.process_s(TIMED_PART), budget.process_s(PROFILED_PART)
+        share = TIMED_SHARE if profiler else 1 - PROFILED_SHARE
+    each_s = sum(time_.process_s(timed_s) for time_ in times)
+    count = min(max(planned[0], math.ceil(share * budget.total_s / each_s)), planned[-1])
+    words = f"{planned[0]} to {count} pairs" if is_pair else f"{count} processes"
+    runs = [PlannedRuns("timed", count, each_s, f"{words} × {each_s:.1f} s")]
+    least_s = planned[0] * each_s
+    if profiler is not None:
+        each_s = sum(_ATTACH_S + time_.process_s(profiled_s) for time_ in times)
+        count = enough = max(_enough_profiled(time_, profiler.rate_hz) for time_ in times)
+        if not is_pair:
+            wanted = math.ceil(PROFILED_SHARE * budget.total_s / each_s)
+            count = max(enough, min(wanted, MAX_PROFILED))
+        words = f"{'profiles' if is_pair else 'profile'} {count * each_s:.0f} s"
+        runs.append(PlannedRuns("profiled", count, each_s, words))
+        least_s += enough * each_s
+    runs += _brick_runs(prepared, times, shared=shared)
+    return Schedule(tuple(runs), least_s, budget.total_s)
 
 
 def brick_run_s(budget: Budget, *, gated: bool, shared: bool) -> float:
@@ -375,7 +367,7 @@ def brick_run_s(budget: Budget, *, gated: bool, shared: bool) -> float:
 
 
 def _brick_runs(
-    prepared: Prepared, times: Sequence[ProcessTime], *, shared: bool = False
+    prepared: Prepared, times: Sequence[ProcessTime], *, shared: bool
 ) -> list[PlannedRuns]:
     """Plan the processes whose bricks are clocked: none if that is not asked for."""
     is_gated = bool(prepared.head.workload.thresholds.bricks)

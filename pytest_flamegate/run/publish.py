@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +22,9 @@ from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine, StoredPat
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Batch, Evidence, Receipt
+from pytest_flamegate.report.bricks import BrickView
 from pytest_flamegate.run.pictures import Pictures
-from pytest_flamegate.run.seal import Sealed, require_no_secret
+from pytest_flamegate.run.seal import ComposedRun, require_no_secret
 
 NOT_ACCEPTABLE = frozenset({"dishonest", "error"})
 """Verdicts of runs that cannot become a baseline."""
@@ -106,7 +107,7 @@ class Outcome:
     accepted: Path | None = None
     error: errors.FlamegateError | None = None
     warnings: tuple[str, ...] = ()
-    pictures: Pictures = field(default_factory=Pictures)
+    bricks: BrickView | None = None
 
     @property
     def exit_code(self) -> int:
@@ -191,7 +192,7 @@ class RunStore:
 
 
 def publish(
-    sealed: Sealed, verdict: Verdict, pictures: Pictures, store: RunStore, *, accept: bool
+    run: ComposedRun, verdict: Verdict, pictures: Pictures, store: RunStore, *, accept: bool
 ) -> Outcome:
     """Write a run's files, accept it if asked to, and record it; each all or nothing.
 
@@ -199,11 +200,10 @@ def publish(
         ToolError: ``E_SECRET``, ``E_CANNOT_WRITE``: nothing was written. If the run cannot be
             accepted the outcome holds the error; if it cannot be recorded, a warning.
     """
-    run = sealed.run
     prepared = run.prepared
     workload = prepared.workload
     files = {
-        **sealed.head.files,
+        **run.head.files,
         **pictures.files,
         run_files.VERDICT: encode_json(verdict_document(verdict)),
     }
@@ -241,7 +241,7 @@ def publish(
         accepted=accepted,
         error=error,
         warnings=tuple(warnings),
-        pictures=pictures,
+        bricks=pictures.bricks,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import UndecidedError, UsageError, system_errors
@@ -32,6 +33,7 @@ from pytest_flamegate.receipt import rerun
 from pytest_flamegate.receipt.compose import compose
 from pytest_flamegate.receipt.rules.replay import Replayed
 from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.stages import Measured, Prepared
@@ -45,15 +47,14 @@ _LONGEST_SHOWN = 2000
 
 @dataclass(frozen=True, slots=True)
 class Replaying:
-    """The workloads that may run here, and how: ``root`` is the project, ``entries`` its own.
+    """The workloads that may run here, and how; ``entries`` are the project's own.
 
     ``model`` is a model file that was given by hand. ``untrusted`` lets a receipt's own recipe
-    run, whatever program it names. ``budget_s`` is as for any measurement.
+    run, whatever program it names.
     """
 
-    root: Path
+    settings: Settings
     entries: Sequence[Workload | InvalidWorkload]
-    budget_s: float
     progress: Progress
     model: Path | None = None
     untrusted: bool = False
@@ -80,7 +81,7 @@ class Replaying:
                 _require_same_model(workload, model, evidence)
                 side = prepare_side(workload, read_identity(), None)
                 self.progress.begin(workload.name)
-                prepared = Prepared((side,), self.budget_s)
+                prepared = Prepared((side,), self.settings.budget_of(workload.engine))
                 found = compare(measure(prepared, until, self.progress))
                 self.progress.end()
                 return found
@@ -119,7 +120,7 @@ class Replaying:
 
     def _allowed(self, recipe: Mapping[str, object]) -> Workload:
         """Return a recipe's own workload as it may run here; raise if it is not trusted."""
-        workload = rerun.parse_recipe(recipe, self.root)
+        workload = rerun.parse_recipe(recipe, self.settings.root)
         harmless = workload.engine == _EMBEDDED and not (workload.env or workload.build)
         if not harmless and not self.untrusted:
             raise UndecidedError(
@@ -165,11 +166,11 @@ class Replaying:
         """
         if workload.model is None or self.model is not None:
             return workload
+        root = self.settings.root
         for named in (workload.model, str(evidence.model.get("path", ""))):
-            path = self.root / named
-            if is_file(path) and real_path(path).is_relative_to(real_path(self.root)):
-                return replace(workload, model=str(real_path(path)))
-        return replace(workload, model=str(find_model(None, self.root)))
+            if is_file(root / named) and real_path(root / named).is_relative_to(real_path(root)):
+                return replace(workload, model=str(real_path(root / named)))
+        return replace(workload, model=str(find_model(None, root)))
 
 
 def _require_same_model(workload: Workload, model: Path | None, evidence: Evidence) -> None:
@@ -227,15 +228,8 @@ def _compare_commits(then: Commit | None, now: Commit | None) -> str | None:
         clean = not then.uncommitted and not now.uncommitted
         if clean and (then.revision == now.revision or then.same_code(now)):
             return None
-    before, after = (_describe_commit(commit) for commit in (then, now))
+    before, after = (revision_note(commit) or "no commit" for commit in (then, now))
     return f"It was measured at {before}, and replayed at {after}"
-
-
-def _describe_commit(commit: Commit | None) -> str:
-    if commit is None:
-        return "no commit"
-    changed = f" and {commit.uncommitted} changed files" if commit.uncommitted else ""
-    return f"{quote(commit.revision[:12])}{changed}"
 
 
 def _would_run(workload: Workload) -> str:

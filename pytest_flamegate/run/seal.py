@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pytest_flamegate.bricks.record import Recorded
 from pytest_flamegate.config.thresholds import STACK_FLOOR
@@ -32,13 +32,23 @@ from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared
 
 @dataclass(frozen=True, slots=True)
 class ComposedSide:
-    """One side without secrets, which ``redactor`` knows; no ``receipt`` if profiling is off."""
+    """One side without secrets, which ``redactor`` knows; no ``receipt`` if profiling is off.
+
+    Once it is sealed it has ``files``, and a ``verification`` if there is a receipt.
+    """
 
     receipt: Receipt | None
     evidence: Evidence
     profile: Profile | None
     recorded: Recorded | None
     redactor: Redactor
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    verification: Verification | None = None
+
+    @property
+    def grade(self) -> str:
+        """The grade reached; without a receipt the run is only reported by itself."""
+        return self.verification.grade.name if self.verification else "SELF_REPORTED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +68,9 @@ class ComposedRun:
         """The sides and the baseline that it was planned with."""
         return self.measured.prepared
 
-
-@dataclass(frozen=True, slots=True)
-class SealedSide:
-    """The files of one side; ``verification`` is None without a receipt."""
-
-    side: ComposedSide
-    files: Mapping[str, bytes]
-    verification: Verification | None
-
-    @property
-    def grade(self) -> str:
-        """The grade reached; without a receipt the run is only reported by itself."""
-        return self.verification.grade.name if self.verification else "SELF_REPORTED"
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """A run as it will be written: its exact bytes, verified."""
-
-    run: ComposedRun
-    head: SealedSide
-    base: SealedSide | None = None
-
     @property
     def errors(self) -> tuple[Reason, ...]:
-        """Why the receipts are not honest; empty if they are."""
+        """Why the receipts are not honest; empty if they are, and before the run is sealed."""
         found: list[Reason] = []
         for name, side in (("base", self.base), ("head", self.head)):
             for error in side.verification.refusals if side and side.verification else ():
@@ -114,9 +101,9 @@ def compose(measured: Measured) -> ComposedRun:
     return ComposedRun(measured, head, base, clean)
 
 
-def seal(run: ComposedRun) -> Sealed:
-    """Encode a run and verify it. Call it when nothing more will be measured."""
-    return Sealed(run, _seal_side(run.head), None if run.base is None else _seal_side(run.base))
+def seal(run: ComposedRun) -> ComposedRun:
+    """Encode a run as it will be written, and verify it. Nothing more will be measured."""
+    return replace(run, head=_seal_side(run.head), base=run.base and _seal_side(run.base))
 
 
 def require_no_secret(files: Mapping[str, bytes], redactor: Redactor) -> None:
@@ -166,7 +153,7 @@ def _compose_side(measured: MeasuredSide) -> ComposedSide:
     return ComposedSide(receipt, evidence, pooled, recorded, redactor)
 
 
-def _seal_side(side: ComposedSide) -> SealedSide:
+def _seal_side(side: ComposedSide) -> ComposedSide:
     files = {EVIDENCE: encode_evidence(side.evidence)}
     verification = None
     if (recorded := side.recorded) is not None:
@@ -188,7 +175,7 @@ def _seal_side(side: ComposedSide) -> SealedSide:
         verification = verify_receipt(
             files[RECEIPT], evidence=files[EVIDENCE], profile_folded=files[FOLDED]
         )
-    return SealedSide(side, files, verification)
+    return replace(side, files=files, verification=verification)
 
 
 def redacted_profile(profile: Profile, redactor: Redactor) -> Profile:
@@ -218,11 +205,9 @@ def redacted_reports(observation: Observation, redactor: Redactor) -> Observatio
     """
     runs = tuple(
         replace(run, reported=tuple(_redacted_report(each, redactor) for each in run.reported))
-        if run.reported
-        else run
         for run in observation.runs
     )
-    return observation if runs == observation.runs else replace(observation, runs=runs)
+    return replace(observation, runs=runs)
 
 
 def _redacted_report(report: Report, redactor: Redactor) -> Report:

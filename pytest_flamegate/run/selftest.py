@@ -18,9 +18,9 @@ from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.receipt.types import Side
 from pytest_flamegate.run.measure import measure
-from pytest_flamegate.run.prepare import INJECTABLE, prepare_side
+from pytest_flamegate.run.prepare import INJECTABLE, injection_error, prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses, plan_pair_counts
-from pytest_flamegate.run.seal import SealedSide, compose, seal
+from pytest_flamegate.run.seal import ComposedSide, compose, seal
 from pytest_flamegate.run.session import judge_run, wanted_processes
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 
@@ -46,9 +46,9 @@ def is_same_function(given: str, shown: str) -> bool:
     return dotted.endswith(f".{shown}") or f".{shown}".endswith(dotted)
 
 
-def find_share(given: str, sealed: SealedSide | None) -> float | None:
+def find_share(given: str, side: ComposedSide | None) -> float | None:
     """Return the part of the time, 0 to 1, in a function and its callees; None if unseen."""
-    profile = sealed.side.profile if sealed is not None else None
+    profile = side.profile if side is not None else None
     if profile is None:
         return None
     within = sum(
@@ -59,14 +59,14 @@ def find_share(given: str, sealed: SealedSide | None) -> float | None:
     return within / profile.samples if within else None
 
 
-def is_called_by(given: str, shown: str, sealed: SealedSide | None) -> bool:
+def is_called_by(given: str, shown: str, side: ComposedSide | None) -> bool:
     """Whether most samples of the function ``shown`` were taken in calls by ``given``.
 
     A profiler that sees native code shows the extra work there.
     """
-    if sealed is None or sealed.side.profile is None:
+    if side is None or side.profile is None:
         return False
-    stacks = sealed.side.profile.stacks
+    stacks = side.profile.stacks
     own = {stack: n for stack, n in stacks.items() if stack[-1].name == shown}
     called = sum(
         n for stack, n in own.items() if any(is_same_function(given, f.name) for f in stack)
@@ -88,8 +88,8 @@ class Compared:
     """Two sides as they were measured; both None if there were too few samples."""
 
     verdict: Verdict
-    base: SealedSide | None = None
-    head: SealedSide | None = None
+    base: ComposedSide | None = None
+    head: ComposedSide | None = None
 
 
 def make_plan(
@@ -165,10 +165,8 @@ class Bench:
         if need == "profile":
             return None if self.profiler else self.unprofiled
         if self.plan.slowed is None:
-            return (
-                "E_BAD_INJECTION: Work can be injected into the embedded engine and into "
-                f"workloads with a Python target only, and {self.plan.workload.name!r} is neither."
-            )
+            error = injection_error(self.plan.workload)
+            return f"{error.code}: {error.problem}"
         if need == "other" and self.plan.other is None:
             return "No second function is known. Say --other NAME to try it."
         return None
@@ -208,7 +206,7 @@ class Bench:
         *,
         again: bool = True,
     ) -> Compared:
-        budget_s = self.settings.compare_budget_s
+        budget_s = self.settings.budget_s or BUDGET_S
         found = self._once(label, base, head, budget_s)
         if again and found.verdict.verdict == "inconclusive":
             return self._once(f"{label}, again", base, head, MORE * budget_s)

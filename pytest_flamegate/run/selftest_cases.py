@@ -134,15 +134,15 @@ def _forge_receipt(bench: Bench) -> tuple[str, Result, str]:
     """Claim a better rate and make the hash fit: the observer's own clock contradicts it."""
     found = bench.slowed if bench.plan.slowed else bench.same
     honest = found.head
-    if honest is None or honest.side.receipt is None:
+    if honest is None or honest.receipt is None:
         raise UndecidedError(
             "E_NOTHING_MEASURED",
             f"Too little was measured to forge its receipt. {found.verdict.reasons[0].message}",
             "Give it more time (--budget sets the seconds).",
         )
-    receipt = honest.side.receipt
+    receipt = honest.receipt
     forged = encode_receipt(replace(receipt, tokens_per_second=1.5 * receipt.tokens_per_second))
-    evidence = replace(honest.side.evidence, receipt_sha256=hashlib.sha256(forged).hexdigest())
+    evidence = replace(honest.evidence, receipt_sha256=hashlib.sha256(forged).hexdigest())
     verification = verify_receipt(
         forged, evidence=encode_evidence(evidence), profile_folded=honest.files[FOLDED]
     )

@@ -33,7 +33,7 @@ from pytest_flamegate.run.publish import (
     publish_error,
     verdict_of_error,
 )
-from pytest_flamegate.run.seal import ComposedRun, Sealed, compose, seal
+from pytest_flamegate.run.seal import ComposedRun, compose, seal
 from pytest_flamegate.run.stages import Call, Measured, Task
 
 
@@ -47,7 +47,7 @@ class Session:
     """Whether hints are commands of ``flamegate run`` instead of ``pytest``."""
     hints: Hints = field(init=False)
     bench: Workbench = field(init=False)
-    _measured: list[tuple[Sealed, Outcome]] = field(default_factory=list)
+    _measured: list[tuple[ComposedRun, Outcome]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.bench = Workbench(self.settings, self.progress)
@@ -142,34 +142,34 @@ class Session:
             with machine_lock(self.progress.announce):
                 self.progress.begin(workload.name)
                 try:
-                    sealed, verdict = self._measure(task)
+                    run, verdict = self._measure(task)
                     self.progress.end()
                 finally:
                     self.progress.stop()
         elif found[1].workload.thresholds == workload.thresholds:
             return found[1]
         else:
-            sealed, verdict = found[0], self._judge(found[0], task)
+            run, verdict = found[0], self._judge(found[0], task)
         pictures = draw(
-            sealed,
+            run,
             verdict,
             settings,
             again=self.hints.again(workload.node_name, against=verdict.against),
             directory=store.artifacts.latest_directory(workload.name),
         )
-        outcome = publish(sealed, verdict, pictures, store, accept=settings.update)
+        outcome = publish(run, verdict, pictures, store, accept=settings.update)
         outcome = replace(outcome, workload=workload)
         if task.call is None:
-            self._measured.append((sealed, outcome))
+            self._measured.append((run, outcome))
         return outcome
 
-    def _measure(self, task: Task) -> tuple[Sealed, Verdict]:
+    def _measure(self, task: Task) -> tuple[ComposedRun, Verdict]:
         """Measure and judge; in pairs too if a stored baseline alone gives only a suspicion."""
-        sealed, verdict = self._measure_once(task)
+        run, verdict = self._measure_once(task)
         is_final = task.rev is not None or self.settings.update
-        commit = None if is_final else suspected_commit(sealed.run, verdict)
+        commit = None if is_final else suspected_commit(run, verdict)
         if commit is None:
-            return sealed, verdict
+            return run, verdict
         most = clock_time(self._doubt_s(task.workload))
         self.progress.announce(
             f"{task.workload.name}: {headline(verdict).rstrip('.')}; so the baseline's commit "
@@ -190,42 +190,41 @@ class Session:
                 f"Its commit {commit[:12]} could not be measured in pairs with this run: "
                 f"{error.code}: {error.problem} {error.remedy}"
             )
-            clean = sealed.run.head.redactor.redact_text(message, "verdict")
-            notes = (*sealed.run.notes, Reason("I_NOT_COMPARED", clean))
-            sealed = replace(sealed, run=replace(sealed.run, notes=notes))
-            return sealed, self._judge(sealed, task)
+            clean = run.head.redactor.redact_text(message, "verdict")
+            run = replace(run, notes=(*run.notes, Reason("I_NOT_COMPARED", clean)))
+            return run, self._judge(run, task)
 
-    def _measure_once(self, task: Task) -> tuple[Sealed, Verdict]:
+    def _measure_once(self, task: Task) -> tuple[ComposedRun, Verdict]:
         prepared = self.bench.prepare(task)
 
         def until(measured: Measured) -> tuple[Helper, ...]:
             return wanted_processes(self._judge(compose(measured), task))
 
-        sealed = seal(compose(measure(prepared, until, self.progress)))
-        return sealed, self._judge(sealed, task)
+        run = seal(compose(measure(prepared, until, self.progress)))
+        return run, self._judge(run, task)
 
-    def _measured_before(self, task: Task) -> tuple[Sealed, Outcome] | None:
+    def _measured_before(self, task: Task) -> tuple[ComposedRun, Outcome] | None:
         """Return the same workload as it was measured in this session, if that decides this one.
 
         The thresholds may differ: then it is judged again, and measured again only if that
         leaves it undecided.
         """
         thresholds = task.workload.thresholds
-        for sealed, outcome in self._measured:
+        for run, outcome in self._measured:
             earlier = outcome.workload
             if replace(earlier, thresholds=thresholds) != task.workload:
                 continue
             if earlier.thresholds == thresholds:
-                return sealed, outcome
+                return run, outcome
             has_bricks = earlier.thresholds.bricks.keys() == thresholds.bricks.keys()
-            if has_bricks and self._judge(sealed, task).verdict != "inconclusive":
-                return sealed, outcome
+            if has_bricks and self._judge(run, task).verdict != "inconclusive":
+                return run, outcome
         return None
 
-    def _judge(self, found: ComposedRun | Sealed, task: Task) -> Verdict:
+    def _judge(self, run: ComposedRun, task: Task) -> Verdict:
         settings, thresholds = self.settings, task.workload.thresholds
         policy = GatePolicy(thresholds, settings.share_drift, INTERIM_ANALYSES, ci=settings.ci)
-        return judge_run(found, policy)
+        return judge_run(run, policy)
 
     def _with_failure(self, outcome: Outcome) -> Outcome:
         """Return ``outcome`` with the answer to whether a test on it fails."""
@@ -233,20 +232,13 @@ class Session:
         return replace(outcome, fails=fails and outcome.accepted is None)
 
 
-def judge_run(found: ComposedRun | Sealed, policy: GatePolicy) -> Verdict:
+def judge_run(run: ComposedRun, policy: GatePolicy) -> Verdict:
     """Judge a run by its base or its baseline; once sealed, with its grade and its errors."""
-    run, sealed = (found.run, found) if isinstance(found, Sealed) else (found, None)
-    prepared = run.prepared
-    gated = GatedRun(
-        run.head.evidence,
-        grade=sealed.head.grade if sealed else "SELF_REPORTED",
-        errors=sealed.errors if sealed else (),
-        notes=run.notes,
-    )
+    prepared, stored = run.prepared, run.prepared.baseline
+    gated = GatedRun(run.head.evidence, run.head.grade, run.errors, run.notes)
     if run.base is not None:
         base = PairedBase(run.base.evidence, prepared.pair_counts, rates=prepared.known)
         return judge(gated, base, policy)
-    stored = prepared.baseline
     baseline = StoredBaseline(stored.evidence, stored.batches) if stored else None
     return judge(gated, baseline, policy)
 

@@ -6,36 +6,27 @@ them. They may come from another job or another machine, so everything is checke
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.gate import GatedRun, GatePolicy, PairedBase, Reason, judge
-from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.receipt import Grade, verify_receipt
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.rerun import compare_recipes
 from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.report.evidence import revision_note
+from pytest_flamegate.run.processes import plan_pair_counts
 from pytest_flamegate.run.publish import Outcome, verdict_of_error
 
 MAX_RUNS = 1000
 _APART_S = 300.0
 """A pair starts together, or one side after the other."""
-_HEAD = (run_files.RECEIPT, run_files.EVIDENCE, run_files.FOLDED)
-_BASE = (run_files.BASE_RECEIPT, run_files.BASE_EVIDENCE, run_files.BASE_FOLDED)
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The commits that a run must have compared, and how old it may be."""
-
-    base: str
-    head: str
-    max_age_s: float | None = None
 
 
 def find_runs(directories: Sequence[Path]) -> dict[str, list[Path]]:
@@ -62,19 +53,24 @@ def find_runs(directories: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def judge_stored_run(
-    directory: Path, workload: Workload, policy: GatePolicy, plan: tuple[int, ...], want: Expected
+    directory: Path,
+    workload: Workload,
+    settings: Settings,
+    commits: tuple[str, str],
+    max_age_s: float | None,
 ) -> Outcome:
-    """Return the outcome of a finished run, judged as the ``policy`` says.
+    """Return the outcome of a finished run, judged again; an error is an outcome too.
 
-    ``workload`` is the declaration that it must have measured. An error is an outcome too.
+    ``workload`` is the declaration that it must have measured, ``commits`` are the base and the
+    head that it must have compared.
     """
+    policy = GatePolicy(workload.thresholds, settings.share_drift, ci=True)
+    plan = plan_pair_counts(settings.budget_of(workload.engine, compare=True))
     try:
-        head, grade, errors = _read_side(directory, _HEAD, want)
-        base, base_grade, base_errors = _read_side(directory, _BASE, want)
-        _require_pair(base, head, workload, want)
-        gated = GatedRun(
-            head, grade=min(grade, base_grade).name, errors=(*base_errors, *errors), notes=()
-        )
+        head, grade, errors = _read_side(directory, "", max_age_s)
+        base, base_grade, base_errors = _read_side(directory, run_files.BASE, max_age_s)
+        _require_pair(base, head, workload, commits)
+        gated = GatedRun(head, min(grade, base_grade).name, errors=(*base_errors, *errors))
         verdict = judge(gated, PairedBase(base, plan), policy)
         receipt = decode_receipt(_read(directory, run_files.RECEIPT))
         return Outcome(workload, verdict, directory, verdict.exit_code != 0, receipt, head, base)
@@ -95,35 +91,37 @@ def _read(directory: Path, name: str) -> bytes:
 
 
 def _read_side(
-    directory: Path, names: tuple[str, str, str], want: Expected
+    directory: Path, prefix: str, max_age_s: float | None
 ) -> tuple[Evidence, Grade, tuple[Reason, ...]]:
     """Return the evidence of a side, the grade of its receipt, and why it is rejected."""
+    names = [prefix + name for name in (run_files.RECEIPT, run_files.EVIDENCE, run_files.FOLDED)]
     receipt, evidence, folded = (_read(directory, name) for name in names)
     attestation = directory / run_files.ATTESTATION
-    is_signed = names is _HEAD and is_file(attestation)
-    found: Verification = verify_receipt(
+    is_signed = not prefix and is_file(attestation)
+    found = verify_receipt(
         receipt,
         evidence=evidence,
         profile_folded=folded,
         require_grade=Grade.OBSERVED,
-        max_age_s=want.max_age_s,
+        max_age_s=max_age_s,
         attestation=attestation if is_signed else None,
     )
     errors = tuple(Reason(each.code, f"{names[0]}: {each.message}") for each in found.refusals)
     return decode_evidence(evidence), found.grade, errors
 
 
-def _require_pair(base: Evidence, head: Evidence, workload: Workload, want: Expected) -> None:
+def _require_pair(
+    base: Evidence, head: Evidence, workload: Workload, commits: tuple[str, str]
+) -> None:
     """Raise unless both sides are of the expected commits, workload, machine and time."""
-    for name, side, commit in (("base", base, want.base), ("head", head, want.head)):
+    for name, side, commit in zip(("base", "head"), (base, head), commits, strict=True):
         seen = side.commit
-        clean = seen is not None and not seen.uncommitted
-        if side.side != name or seen is None or seen.revision != commit or not clean:
-            state = "no commit" if seen is None else seen.revision[:12]
-            state += "" if clean or seen is None else f" and {seen.uncommitted} other files"
+        is_clean = seen is not None and seen.revision == commit and not seen.uncommitted
+        if side.side != name or not is_clean:
             raise ReceiptError(
                 "E_OTHER_COMMIT",
-                f"The {name} of the run is of {state}, and {commit[:12]} is checked.",
+                f"The {name} of the run is of {revision_note(seen) or 'no commit'}, and "
+                f"{commit[:12]} is checked.",
                 "Measure this commit against this base, in a clean checkout.",
             )
         # A base may lack the build that the head introduces.

@@ -29,7 +29,7 @@ def command_settings(**given: str) -> Settings:
 @pytest.mark.parametrize(
     ("name", "value", "found"),
     [
-        ("budget", "", 15.0),
+        ("budget", "", None),
         ("budget", 20, 20.0),
         ("budget", 86400.0, 86400.0),
         ("bricks", 20.0, 20),
@@ -216,8 +216,6 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
             config=pytester.path / "loads.toml",
             profiler="none",
             budget_s=2.0,
-            compare_budget_s=2.0,
-            kernel_budgets_s=(2.0, 2.0),
             bricks=3,
             strict=True,
             share_drift="strict",
@@ -283,7 +281,7 @@ def test_the_command_line_reads_the_values_that_pytest_reads(
 def test_the_first_file_counts(pytester: pytest.Pytester) -> None:
     (pytester.path / "tox.ini").write_text("[pytest]\nflamegate_budget = 3\n")
     (pytester.path / "pyproject.toml").write_text("[tool.pytest.ini_options]\nflamegate_dir='x'\n")
-    assert command_settings().budget_s == 15.0
+    assert command_settings().budget_s is None
     assert command_settings() == Settings.from_pytest(pytester.parseconfig())
 
 

@@ -6,12 +6,12 @@ from pytest_flamegate.profile.model import Stack, Unit
 from pytest_flamegate.report.difference import (
     change_rows,
     change_shade,
-    collapse_chains,
     describe_difference,
     describe_total,
     difference_document,
     difference_layout,
     difference_text,
+    join_chain,
     unit_of,
 )
 from pytest_flamegate.report.difference_svg import difference_svg
@@ -138,10 +138,13 @@ def test_callers_that_do_no_work_are_one_path() -> None:
     work = factory.python("work")
     base: dict[Stack, int] = {(*callers, work): 900, (*callers[:2], factory.python("b")): 100}
     found = compared({stack: 2 * count for stack, count in base.items()}, base)
-    outer, branch = collapse_chains(found).roots[0], collapse_chains(found).roots[0].children[0]
+    (outer, first), (branch, second) = (
+        join_chain(path) for path in (found.roots[0], found.roots[0].children[0])
+    )
     # Two callers in a row are short enough to be drawn; the second one branches.
-    assert (outer.frame.name, branch.frame.name) == ("c0", "c1")
-    inner = {path.frame.name: path for path in branch.children}
+    assert (outer.name, branch.name) == ("c0", "c1")
+    assert first.children[0] is second
+    inner = {frame.name: path for frame, path in map(join_chain, second.children)}
     (chain,) = (name for name in inner if name.startswith("c2 › c3"))
     assert chain.endswith("c3999")
     assert [path.frame.name for path in inner[chain].children] == ["work"]
@@ -159,6 +162,6 @@ def test_slivers_are_drawn_only_where_something_changed() -> None:
     found = compared(head, base)
     assert [each.frame.name for each in found.changed] == ["in_hot"]
     laid, _ = difference_layout(found, least_part=0.0005, calm_part=0.005)
-    drawn = {box.item.frame.name for box in laid.boxes}
+    drawn = {box.item[0].name for box in laid.boxes}
     assert {"hot", "in_hot"} <= drawn
     assert {"calm", "in_calm"}.isdisjoint(drawn)

@@ -13,7 +13,6 @@ from pytest_flamegate.report import flame
 from pytest_flamegate.report.difference import SHADES
 from pytest_flamegate.report.flame import (
     PALETTE,
-    UNKNOWN,
     Colouring,
     Drawn,
     Group,
@@ -23,7 +22,7 @@ from pytest_flamegate.report.flame import (
     colour_hotspots,
     shades,
 )
-from pytest_flamegate.report.svg import INK
+from pytest_flamegate.report.svg import INK, UNKNOWN
 from tests.report import factory
 
 STACKS = st.dictionaries(

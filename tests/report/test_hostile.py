@@ -18,7 +18,7 @@ from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.markdown import guide_readme, run_markdown, step_summary
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.report.terminal import error_annotation, failure_section, preamble, summary
+from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
 from pytest_flamegate.report.text import cells
 from tests.report import factory, verdicts
 
@@ -96,9 +96,8 @@ def test_a_terminal_keeps_its_lines(evil: str) -> None:
         failed = failure_section(
             verdict, shown.evidence, shown.evidence, paths=[name], again=name, accept=name
         )
-        before = preamble(profiler=name, note=name, cpu=name, cores=2)
         table = summary([shown], width=60, directory="x", accept=name)
-        return [before, *failed.split("\n"), *table]
+        return [*failed.split("\n"), *table]
 
     assert_inert("\n".join(lines(evil)), 3000)
     assert len(lines(evil)) == len(lines("plain"))

@@ -165,5 +165,5 @@ def test_the_guide_lists_its_pictures_by_name() -> None:
     )
     assert readme == guide_readme([entry("10tok"), entry("1tok")], regenerate=command)
     assert f"```bash\n{command}\n```" in readme
-    assert all(f"| `{name}` | `{tone.shade.light}` |" in readme for name, tone in PALETTE.items())
+    assert all(f"| `{name}` | `{tone.light}` |" in readme for name, tone in PALETTE.items())
     assert "## Current baselines\n\nNone yet." in guide_readme([])

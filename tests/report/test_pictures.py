@@ -142,7 +142,7 @@ def test_the_legend_lists_the_categories_largest_first() -> None:
     root = draw_stacks(ternary_gemv=10)
     assert legend(root) == ["matmul"]
     assert "100.0 %1.93 ms" in texts(root)
-    assert PALETTE["norm"].shade.light not in ET.tostring(root, "unicode")
+    assert PALETTE["norm"].light not in ET.tostring(root, "unicode")
 
 
 def test_the_footer_states_how_the_profile_was_taken_and_how_to_read_it() -> None:

@@ -15,7 +15,6 @@ from pytest_flamegate.report.sections import Picture, Section, cell_text
 from pytest_flamegate.report.terminal import (
     error_annotation,
     failure_section,
-    preamble,
     replay_document,
     replay_line,
     summary,
@@ -28,16 +27,6 @@ from tests.report import factory, verdicts
 def outcome(name: str = "decode", verdict: Verdict | None = None) -> RunReport:
     given = verdict or verdicts.no_baseline()
     return RunReport(name, given, headline(given), factory.receipt(), factory.evidence())
-
-
-def test_the_line_before() -> None:
-    for note, cpu, cores, line in (
-        ("no perf", "AMD EPYC", 2, "py-spy (no perf) · AMD EPYC, 2 cores"),
-        (None, " ", 1, "py-spy · unknown CPU, 1 core"),
-        (None, "A\nB", 1, r"py-spy · A\x0aB, 1 core"),
-    ):
-        found = preamble(profiler="py-spy", note=note, cpu=cpu, cores=cores)
-        assert found == f"flamegate: {line}"
 
 
 def test_the_gated_clock_stands_first_in_the_table() -> None:

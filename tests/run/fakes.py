@@ -30,7 +30,7 @@ from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.run import calibration, instruments, measure, processes
 from pytest_flamegate.run.open import recorded_profile
-from pytest_flamegate.run.seal import ComposedRun, ComposedSide, Sealed, seal
+from pytest_flamegate.run.seal import ComposedRun, ComposedSide, seal
 from pytest_flamegate.run.session import Session
 from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared, PreparedSide
 from tests import made
@@ -310,7 +310,7 @@ def run_side(bundle: made.Bundle) -> ComposedSide:
 
 def sealed_run(
     head: made.Bundle, base: made.Bundle | None = None, *, baseline: Baseline | None = None
-) -> Sealed:
+) -> ComposedRun:
     """Return a sealed run of a bundle, or of two that were measured in pairs."""
     sides = [(None, head)] if base is None else [("base", base), ("head", head)]
     measured = tuple(

@@ -76,6 +76,17 @@ def test_the_options_of_a_workload_reach_its_profiler(chosen: list[Setup]) -> No
     assert len(chosen) == 2
 
 
+def test_the_line_before_names_the_machine_in_visible_characters() -> None:
+    for cpu, cores, line in (
+        ("AMD EPYC", "2", "AMD EPYC, 2 cores"),
+        (" ", "1", "unknown CPU, 1 core"),
+        ("A\nB", "1", r"A\x0aB, 1 core"),
+    ):
+        machine = {"cpu_model": cpu, "cpu_cores": cores}
+        found = Instruments("none", Path()).preamble([workload()], machine)
+        assert found == f"flamegate: profiling off · {line}"
+
+
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
     """No other program is found; processes are fake, and the trial of a profiler is real."""

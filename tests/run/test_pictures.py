@@ -19,7 +19,7 @@ from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run import pictures
 from pytest_flamegate.run.open import OpenedProfile, compare_opened, other_work
 from pytest_flamegate.run.pictures import Pictures, draw, make_brick_view, read_brick_view
-from pytest_flamegate.run.seal import Sealed
+from pytest_flamegate.run.seal import ComposedRun
 from tests.bricks.factory import make_run, make_totals
 from tests.made import Bundle, bundle
 from tests.report import factory, verdicts
@@ -35,9 +35,9 @@ BASE = bundle(timed=5, seed=1, shares={"ternary_gemv": 0.9, "rms_norm": 0.1})
 HEAD = bundle(timed=5, seed=2, token_ns=2_300_000, shares={"ternary_gemv": 0.7, "rms_norm": 0.3})
 
 
-def drawn(sealed: Sealed, verdict: Any = None) -> Pictures:
+def drawn(run: ComposedRun, verdict: Any = None) -> Pictures:
     return draw(
-        sealed,
+        run,
         verdict or verdicts.regressed(),
         SETTINGS,
         again="pytest --flamegate",
@@ -74,8 +74,8 @@ def test_sides_that_may_not_be_compared_have_no_difference(name: str, baseline: 
 
 def test_without_a_profile_nothing_is_drawn(baseline: Baseline) -> None:
     sealed = fakes.sealed_run(HEAD, baseline=baseline)
-    bare = replace(sealed.run.head, profile=None, receipt=None)
-    assert drawn(replace(sealed, run=replace(sealed.run, head=bare))) == Pictures()
+    bare = replace(sealed.head, profile=None, receipt=None)
+    assert drawn(replace(sealed, head=bare)) == Pictures()
 
 
 def test_drawing_starts_no_process(monkeypatch: pytest.MonkeyPatch, baseline: Baseline) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.errors import ToolError, UndecidedError
@@ -18,8 +17,9 @@ from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.pyspy import make_pyspy
 from pytest_flamegate.run import selftest, selftest_cases
-from pytest_flamegate.run.seal import SealedSide
+from pytest_flamegate.run.seal import ComposedSide
 from pytest_flamegate.run.selftest import (
+    BUDGET_S,
     MORE,
     WHOLE,
     Bench,
@@ -46,7 +46,7 @@ def verdict(name: str, **more: Any) -> Verdict:
     return Verdict(verdict=name, grade="OBSERVED", false_alarm_rate=0.01, **options)  # type: ignore[arg-type]
 
 
-def side(name: str, seed: int, pairs: int = 6) -> SealedSide:
+def side(name: str, seed: int, pairs: int = 6) -> ComposedSide:
     created = f"2025-10-13T12:00:0{seed}Z"
     made = bundle(seed=seed, timed=pairs, profiled=3, created=created)
     runs = tuple(
@@ -79,7 +79,7 @@ def profiled(**samples: int) -> Any:
         for stack, count in samples.items()
     }
     profile = SimpleNamespace(stacks=stacks, samples=sum(samples.values()))
-    return SimpleNamespace(side=SimpleNamespace(profile=profile))
+    return SimpleNamespace(profile=profile)
 
 
 HOT = profiled(ternary_gemv=780, attention=90, rope=130)
@@ -180,7 +180,7 @@ def test_noise_is_given_more_time_once(
 
     monkeypatch.setattr(Bench, "_once", once)
     assert getattr(bench(tmp_path), name).verdict.verdict == verdicts[-1]
-    assert given == [each * COMPARE_BUDGET_S for each in times]
+    assert given == [each * BUDGET_S for each in times]
 
 
 def test_too_little_seen_is_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
