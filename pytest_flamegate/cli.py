@@ -7,7 +7,8 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -16,43 +17,10 @@ from pytest_flamegate.core.errors import FlamegateError, system_errors
 from pytest_flamegate.core.progress import Terminated, terminable
 from pytest_flamegate.core.text import suggest
 
-_COMMANDS = {
-    "run": ("run:declare", "measure and gate workloads"),
-    "check": ("check:declare_check", "the required check: judge a commit by its base's policy"),
-    "accept": ("check:declare_accept", "accept a measured slowdown, with a reason and an end"),
-    "flamegraph": (
-        "pictures:declare_flamegraph",
-        "write flame graphs of 1 and 10 tokens, each with its page, and a guide",
-    ),
-    "import": (
-        "convert:declare_import",
-        "read a profile or a benchmark's result that another tool wrote",
-    ),
-    "export": ("convert:declare_export", "write a profile for other tools"),
-    "diff": ("diff:declare", "compare two profiles: which function costs a token more or less"),
-    "bricks": ("convert:declare_bricks", "show an engine's bricks: tree, critical path, graph"),
-    "verify-receipt": (
-        "verify:declare",
-        "check that a receipt is honest, with its evidence if it has any",
-    ),
-    "keygen": ("sign:declare_keygen", "make a key pair to sign receipts with"),
-    "sign": ("sign:declare", "sign a receipt, its evidence and its profile"),
-    "report": (
-        "pictures:declare_report",
-        "write the latest run of every workload as one HTML page",
-    ),
-    "baseline": ("baseline:declare", "list, show, accept or prune baselines"),
-    "calibrate": (
-        "checks:declare_calibrate",
-        "measure how small a slowdown this machine can detect",
-    ),
-    "selftest": (
-        "checks:declare_selftest",
-        "prove that the gate fails when it must, and only then",
-    ),
-    "doctor": ("doctor:declare", "show what works here and how to fix the rest"),
-}
-"""Module and function that declare the arguments of each command, and its line in the help."""
+_COMMANDS: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    Path(__file__).with_name("commands").joinpath("commands.toml").read_text("utf-8")
+)
+"""Module and function that declare the arguments of each command, and its words in the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,10 +60,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     command = next((each for each in arguments if not each.startswith("-")), None)
     if command is not None and command not in _COMMANDS:
         parser.error(f"there is no command {command!r}. {suggest(command, _COMMANDS)}")
-    for name, (place, words) in _COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=words)
+    for name, row in _COMMANDS.items():
+        description, epilog = row.get("description"), row.get("epilog")
+        subparser = subparsers.add_parser(
+            name, help=row["help"], description=description, epilog=epilog
+        )
         if name == command:
-            module, _, function = place.partition(":")
+            module, _, function = row["place"].partition(":")
             declare = import_module(f"pytest_flamegate.commands.{module}")
             getattr(declare, function)(subparser)
     return parser.parse_args(arguments)

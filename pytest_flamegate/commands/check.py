@@ -88,11 +88,6 @@ class _Tree:
 
 def declare_check(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``check``."""
-    parser.description = (
-        "Measures the commit that is checked out and the base revision in pairs, by the base's "
-        "workload file and settings, and fails if a workload that the base requires is slower, "
-        "missing, or cannot be judged. No test file and no conftest.py is loaded."
-    )
     parser.add_argument(
         "--base", required=True, metavar="REV", help="the revision to compare with, and its policy"
     )
@@ -252,11 +247,6 @@ def _publish(found: Check, settings: Settings) -> None:
 
 def declare_accept(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``accept``."""
-    parser.description = (
-        "Writes a waiver for the last run of a workload, which was slower than its base. Commit "
-        "it with the change that is slower: flamegate check then passes if the change measured "
-        "there is no larger, and shows the waiver."
-    )
     parser.add_argument("workload", metavar="WORKLOAD")
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why it is accepted")
     parser.add_argument(

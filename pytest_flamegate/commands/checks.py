@@ -50,11 +50,6 @@ _COLOURS = {"ok": "green", "differs": "red"}
 
 def declare_calibrate(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``calibrate``."""
-    parser.description = (
-        "Measures pairs of the same code, replays the whole decision rule on them, and prints its "
-        "error rates here and the thresholds that hold. A workload's threshold that this machine "
-        "cannot hold is an error."
-    )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
     parser.add_argument(
         "--pairs", type=int, default=PAIRS, metavar="N", help=f"pairs to measure (default {PAIRS})"
@@ -163,12 +158,6 @@ def _describe_thresholds(found: SupportedThresholds, pair_s: float) -> Iterator[
 
 def declare_selftest(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``selftest``."""
-    parser.description = (
-        "Slows a function for real, forges a receipt, and checks what the gate decides in each "
-        "case. Nothing is written. Exits with 0 if all is as expected, 1 if anything differs, 4 if "
-        "noise left a case undecided or a case cannot be tried here: without a profiler, or with a "
-        "program of unknown functions."
-    )
     parser.add_argument("workload", nargs="?", metavar="WORKLOAD", help=f"default: {_DEFAULT}")
     parser.add_argument(
         "--frame", metavar="NAME", help="the function to slow; needed for a Python workload"

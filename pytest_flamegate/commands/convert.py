@@ -46,14 +46,6 @@ _EXTENSIONS = (
 
 def declare_import(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``import``."""
-    parser.description = (
-        "Reads folded stacks, a speedscope file or a trace of torch.profiler or onnxruntime, "
-        "recognised by its content, and writes profile.folded, profile.speedscope.json, "
-        "flamegraph.svg and flamegraph.html. Or reads "
-        "results of vLLM bench, GuideLLM, inference-perf, AIPerf or GenAI-Perf in JSON, or of "
-        "llama-bench in JSON, CSV or Markdown, and writes a document of grade SELF_REPORTED for "
-        "each. Values that the file does not contain stay unknown; nothing is gated by them."
-    )
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--name", metavar="NAME", help="its name here (default: the file's)")
     common.add_output(parser, "DIR", "where to write (default: .flamegate/imported/NAME)")
@@ -63,10 +55,6 @@ def declare_import(parser: argparse.ArgumentParser) -> None:
 
 def declare_export(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``export``."""
-    parser.description = (
-        "Writes the profile of a run (its directory, receipt or evidence), or of a file that "
-        "import reads. Equal profiles give equal bytes."
-    )
     parser.add_argument("path", type=Path, metavar="PATH")
     parser.add_argument("--format", required=True, choices=("folded", "speedscope"))
     common.add_output(parser, "FILE", "default: standard output")
@@ -75,11 +63,6 @@ def declare_export(parser: argparse.ArgumentParser) -> None:
 
 def declare_bricks(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``bricks``."""
-    parser.description = (
-        "Reads the bricks of the last generated token (a run's directory, its bricks.json, or "
-        "another profiler's trace) and shows layers, bricks, kernels and copies as a tree, with "
-        "the critical path and its share of the wall time; with --table the sum of each brick."
-    )
     parser.add_argument("path", type=Path, metavar="PATH")
     shape = parser.add_mutually_exclusive_group()
     for name, words in (

@@ -30,17 +30,6 @@ _PICTURE = "diff.svg"
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``diff``."""
-    parser.description = (
-        "Compares two profiles by the cost of each function for a token (share of the samples x "
-        "CPU time of a token). Each side is the directory of a run or a baseline, a receipt or "
-        "evidence, folded stacks, or a speedscope file. A profile without evidence next to it has "
-        "no cost: then shares are compared, and the result says so. Profiles that were taken "
-        "differently (profiler, rate, event, call graph, Python, coverage) are an error."
-    )
-    parser.epilog = (
-        "exit codes: 0 compared, whatever was found (nothing is gated); 2 usage; 3 a file is "
-        "malformed; 4 not comparable, or no samples; 5 cannot be read or written"
-    )
     parser.add_argument("before", type=Path, metavar="BEFORE")
     parser.add_argument("after", type=Path, metavar="AFTER")
     common.add_output(

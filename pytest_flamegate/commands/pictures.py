@@ -31,11 +31,6 @@ _GUIDE = "README.md"
 
 def declare_flamegraph(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``flamegraph``."""
-    parser.description = (
-        "Runs MODEL on the declared command that takes {model}, else on the engine that can run "
-        "it. Without MODEL it takes the model that it finds, else the embedded one. Nothing is "
-        "judged, and earlier results are left as they are."
-    )
     parser.add_argument("model", nargs="?", metavar="MODEL")
     parser.add_argument("tokenizer", nargs="?", metavar="TOKENIZER")
     parser.add_argument(
@@ -47,10 +42,6 @@ def declare_flamegraph(parser: argparse.ArgumentParser) -> None:
 
 def declare_report(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``report``."""
-    parser.description = (
-        "Makes one self-contained page of the artifact directory: verdicts, flame graphs, "
-        "figures. Nothing is measured and nothing is judged again."
-    )
     common.add_output(parser, "PATH", f"default: {DEFAULT_REPORT}", DEFAULT_REPORT)
     common.add_options(parser, "dir")
     parser.set_defaults(run=run_report)

@@ -21,10 +21,6 @@ from pytest_flamegate.run.session import Session
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``run``."""
-    parser.description = (
-        "Measures and gates workloads. The flamegate_ keys of pytest's configuration file count "
-        "as under pytest; its addopts do not."
-    )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
     common.add_options(
         parser,

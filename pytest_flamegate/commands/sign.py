@@ -28,11 +28,6 @@ PASSPHRASE = "FLAMEGATE_KEY_PASSPHRASE"
 
 def declare_keygen(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``keygen``."""
-    parser.description = (
-        "Writes an Ed25519 key pair: the private key (PKCS8 in PEM, for its owner's eyes only) "
-        "and next to it the public one (.pub). Nothing is overwritten. The private key is "
-        f"encrypted if {PASSPHRASE} is set or --passphrase is given."
-    )
     parser.add_argument(
         "-o",
         "--output",
@@ -97,11 +92,6 @@ def _from_environment() -> bytes | None:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``sign``."""
-    parser.description = (
-        "Writes attestation.dsse.json next to the receipt: an in-toto statement about "
-        "receipt.json, evidence.json and profile.folded in a DSSE envelope. Signed again with "
-        f"another key it gains a signature. A passphrase is taken from {PASSPHRASE}, or asked for."
-    )
     parser.add_argument("receipt", type=Path, metavar="RECEIPT")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--key", type=Path, metavar="PRIVATE", help="sign with this private key")

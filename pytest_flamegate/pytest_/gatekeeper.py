@@ -16,7 +16,7 @@ import pytest
 from pytest_flamegate.config import marker
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
-from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.progress import LogProgress, Progress, TerminalProgress
 from pytest_flamegate.pytest_.fixture import Gate
@@ -26,7 +26,7 @@ from pytest_flamegate.pytest_.items import (
     WorkloadItem,
     select_workloads,
 )
-from pytest_flamegate.pytest_.kernel_benchmarks import gate_benchmark
+from pytest_flamegate.pytest_.kernel_benchmarks import benchmark_of
 from pytest_flamegate.pytest_.marker_options import MarkerOptions, check_marker
 from pytest_flamegate.run import present
 from pytest_flamegate.run.publish import Outcome
@@ -183,7 +183,12 @@ class Gatekeeper:
         result = yield
         if is_kernel:
             assert isinstance(item, pytest.Function)
-            gate_benchmark(self, item)
+            try:
+                workload = benchmark_of(item, self)
+            except UsageError as error:
+                # Raised from None: pytest would show the error twice.
+                raise pytest.fail.Exception(f"error: {error}", pytrace=False) from None
+            self.gate(item, workload)
         if is_gate_test and not item.stash.get(_IS_GATED, False):
             pytest.fail(
                 "E_NOTHING_GATED: the test takes the fixture flamegate and gates nothing. "

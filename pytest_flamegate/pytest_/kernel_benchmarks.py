@@ -20,17 +20,6 @@ _HEAVY = {"hypothesispytest": "hypothesis", "anyio": "anyio"}
 """Plugins that take long to import in every process, and the prefix of their names."""
 
 
-def gate_benchmark(gating: Gating, item: pytest.Function) -> None:
-    """Gate the benchmark that ``item`` has just run; fail the test if the verdict fails."""
-    __tracebackhide__ = True
-    try:
-        workload = benchmark_of(item, gating)
-    except UsageError as error:
-        # Raised from None: pytest would show the error twice.
-        raise pytest.fail.Exception(f"error: {error}", pytrace=False) from None
-    gating.gate(item, workload)
-
-
 def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
     """Return the workload that the benchmark of ``item`` is.
 

@@ -212,8 +212,12 @@ def verification_text(
         answer = paint(answer, "green" if found.ok else "red")
     wanted = f", wanted {visible(required).upper()}" if required else ""
     name = f"{visible(path, 1000)}: " if path is not None else ""
-    replayed = replay_line(found)
-    replay = [replayed] if replayed is not None else []
+    replay = []
+    if found.replayed is not None:
+        tokens = _compare_tokens(found)
+        digest = "differs" if tokens == "differ" else tokens
+        processes, rates = found.replayed.processes, describe_rates(found.replayed.rate)
+        replay = [f"replayed here: {processes} processes, digest {digest}, {rates}"]
     if error is not None:
         problem = visible(f"{error.problem} {error.remedy}", 20_000)
         replay = ["not replayed:", *columns([(error.code, problem)], indent=2)]
@@ -239,17 +243,6 @@ def _finding_lines(findings: Sequence[Refusal | Notice]) -> list[str]:
         sentences = (visible(each.message, 1000), visible(each.remedy, 1000))
         rows.append((each.code, " ".join(filter(None, sentences))))
     return columns(rows, indent=2)
-
-
-def replay_line(found: Verification) -> str | None:
-    """Return ``replayed here: 8 processes, digest equal, …``; None if nothing was run."""
-    replayed = found.replayed
-    if replayed is None:
-        return None
-    tokens = _compare_tokens(found)
-    digest = "differs" if tokens == "differ" else tokens
-    rates = describe_rates(replayed.rate)
-    return f"replayed here: {replayed.processes} processes, digest {digest}, {rates}"
 
 
 def replay_document(found: Verification) -> dict[str, object] | None:

@@ -29,7 +29,6 @@ from pytest_flamegate.observe.build import (
     Build,
     InspectedProgram,
     build_workload,
-    inspect_program,
     without_build_variables,
 )
 from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout
@@ -270,17 +269,6 @@ def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> s
         f"Both sides run {plan.argv[0]!r}, and none of its arguments is a file of the "
         "repository: only the files that it reads from its directory can differ."
     )
-
-
-def inspect_base_program(
-    plan: Plan, workload: Workload, built: Build | None, checkout: Checkout
-) -> InspectedProgram | None:
-    """Inspect the base's program; its paths are written as the project's."""
-    try:
-        found = inspect_program(plan, workload, built)
-    except ToolError as error:
-        raise base_error(workload, checkout.commit, error) from None
-    return found and found.with_build_paths(checkout.root, checkout.project)
 
 
 def use_own_environments(

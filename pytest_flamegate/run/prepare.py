@@ -7,7 +7,7 @@ from pathlib import Path
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__
-from pytest_flamegate.core.errors import ReceiptError, UsageError
+from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
 from pytest_flamegate.core.git import Commit, code_digest, read_commit
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
@@ -135,7 +135,12 @@ class Workbench:
         base_model = model
         if model is not None and checkout.move_path(model).exists():
             base_model = checkout.move_path(model)
-        base_program = base_side.inspect_base_program(base_plan, based, base_built, checkout)
+        try:
+            found = build.inspect_program(base_plan, based, base_built)
+        except ToolError as error:
+            raise base_side.base_error(based, checkout.commit, error) from None
+        # Its paths are written as the project's.
+        base_program = found and found.with_build_paths(checkout.root, checkout.project)
         notes += filter(None, [base_side.find_shared_program(base_plan, based, checkout)])
         if isinstance(head_plan, Served):
             # A build may install the base's package: imports are bound to the working tree.

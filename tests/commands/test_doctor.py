@@ -56,6 +56,8 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Doctor:
         }
         module = import_module("pytest_flamegate.profile.profilers")
         monkeypatch.setattr(module, "PROFILERS", table)
+        for place in (module, doctor_command):
+            monkeypatch.setattr(place, "try_profiler", lambda profiler: profiler.probe())
         monkeypatch.setattr(doctor_command, "probe_callgrind", lambda: counts)
         code = ask("doctor")
         return code, "\n".join(
