@@ -182,43 +182,60 @@ class ServedProcess(engine_process.EngineProcess):
         return self._command(wire.REFERENCE, times)[0]
 
     def _command(self, kind: bytes, value: int) -> tuple[Interval, tuple[tuple[int, ...], ...]]:
-        times = _SequenceTimes(self._workload, None if kind == wire.WARM else self._sink)
-        interval = self._exchange(kind, value, times)
-        times.finish()
-        return interval, tuple(times.sequences_ns)
+        """Have a command obeyed; return its time, and the gap before each token by sequence.
 
-    def _extend_deadline(self, more_s: float = 0.0) -> None:
-        self._deadline_s = time.monotonic() + self._workload.timeout_s + more_s
-
-    def _exchange(self, kind: bytes, value: int, times: _SequenceTimes) -> Interval:
+        A gap begins at the previous token, even across sequences; the first one when the command
+        was sent. If the observer reads late because it got no core, time moves from gap to gap
+        and none is lost: the gaps always add up to the time from the command to the last token.
+        """
         self._extend_deadline(_REPORT_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)
         before = self._begin_interval(is_measured=kind == wire.BLOCK)
-        times.last_ns = time.monotonic_ns()
+        last_ns = time.monotonic_ns()
         try:
             wire.send(self._write_fd, kind, value)
         except BrokenPipeError:
             raise self._gone_error() from None
         sent_ns = time.monotonic_ns()
-        while True:
+        sequences: list[tuple[list[int], list[str]]] = []
+        interval: Interval | None = None
+        while interval is None:
             delay_ns = clocks.read_own_delay_ns()
             now_ns, records = self._receive()
             for record, number, text in records:
                 if record in (wire.TOKEN, wire.TEXT):
-                    times.token(now_ns, str(number) if record == wire.TOKEN else text)
+                    gaps, tokens = sequences[-1]
+                    gaps.append(now_ns - last_ns)
+                    tokens.append(str(number) if record == wire.TOKEN else text)
+                    last_ns = now_ns
+                    if len(tokens) > self._workload.max_tokens:
+                        engine_process.check_token_count(self._workload, len(tokens))
                 elif record == wire.SEQUENCE:
-                    times.begin()
+                    sequences.append(([], []))
                     self._extend_deadline()
-                elif record == wire.REPORT:
-                    self._reports.append(read_report(json.loads(text)))
-                elif record == wire.RECORDED:
-                    # Imported late: only a brick run needs it.
-                    from pytest_flamegate.bricks.record import decode_recorded
-
-                    self._bricks = decode_recorded(text)
-                    self._extend_deadline(_REPORT_S)
                 elif record == wire.DONE:
                     ready_ns = now_ns - (clocks.read_own_delay_ns() - delay_ns)
-                    return self._end_interval(before, ready_ns - sent_ns)
+                    interval = self._end_interval(before, ready_ns - sent_ns)
+                    break
+                else:
+                    self._take_report(record, text)
+        for _, tokens in sequences:
+            engine_process.check_token_count(self._workload, len(tokens))
+            if kind != wire.WARM:
+                self._sink(tuple(tokens))
+        return interval, tuple(tuple(gaps) for gaps, _ in sequences)
+
+    def _take_report(self, record: bytes, text: str) -> None:
+        if record == wire.REPORT:
+            self._reports.append(read_report(json.loads(text)))
+        elif record == wire.RECORDED:
+            # Imported late: only a brick run needs it.
+            from pytest_flamegate.bricks.record import decode_recorded
+
+            self._bricks = decode_recorded(text)
+            self._extend_deadline(_REPORT_S)
+
+    def _extend_deadline(self, more_s: float = 0.0) -> None:
+        self._deadline_s = time.monotonic() + self._workload.timeout_s + more_s
 
     def _receive(self) -> tuple[int, list[tuple[bytes, int, str]]]:
         """Wait for at least one record; return the time it was read and all that came with it."""
@@ -246,42 +263,3 @@ class ServedProcess(engine_process.EngineProcess):
     def _gone_error(self) -> ToolError:
         status = self._child.wait(1.0)
         return engine_process.EngineDiedError(self._workload, status, self._child.stderr_text())
-
-
-class _SequenceTimes:
-    """The tokens of one command and the gaps between them.
-
-    A gap begins at the previous token, even across sequences; the first one when the command was
-    sent. If the observer reads late because it got no core, time moves from gap to gap and none
-    is lost: the gaps always add up to the time from the command to the last token.
-    """
-
-    def __init__(self, workload: Workload, sink: Callable[[tuple[str, ...]], None] | None) -> None:
-        self.sequences_ns: list[tuple[int, ...]] = []
-        self.last_ns = 0
-        self._workload = workload
-        self._sink = sink
-        self._open = False
-        self._gaps: list[int] = []
-        self._tokens: list[str] = []
-
-    def begin(self) -> None:
-        self.finish()
-        self._open = True
-
-    def token(self, now_ns: int, text: str) -> None:
-        self._gaps.append(now_ns - self.last_ns)
-        self._tokens.append(text)
-        self.last_ns = now_ns
-        if len(self._tokens) > self._workload.max_tokens:
-            engine_process.check_token_count(self._workload, len(self._tokens))
-
-    def finish(self) -> None:
-        """Close the open sequence, if there is one."""
-        if self._open:
-            engine_process.check_token_count(self._workload, len(self._tokens))
-            self.sequences_ns.append(tuple(self._gaps))
-            if self._sink is not None:
-                self._sink(tuple(self._tokens))
-        self._open = False
-        self._gaps, self._tokens = [], []
