@@ -12,9 +12,8 @@ import pytest
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.python import WORK
-from pytest_flamegate.pytest_.fixture import name_of_test
+from pytest_flamegate.pytest_.fixture import MarkerOptions, name_of_test
 from pytest_flamegate.pytest_.items import Gating
-from pytest_flamegate.pytest_.marker_options import MarkerOptions
 
 _HEAVY = {"hypothesispytest": "hypothesis", "anyio": "anyio"}
 """Plugins that take long to import in every process, and the prefix of their names."""

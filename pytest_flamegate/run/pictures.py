@@ -37,9 +37,10 @@ from pytest_flamegate.run.seal import ComposedRun
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """The drawn files by their names, and the bricks, which reports show again."""
+    """The drawn files by their names, and the data that reports show again."""
 
     files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    drawn: Drawn | None = None
     bricks: BrickView | None = None
     warnings: tuple[str, ...] = ()
 
@@ -54,37 +55,39 @@ def draw(
 ) -> Pictures:
     """Draw a run; its page shows ``verdict`` and the command that measures it ``again``."""
     difference, head = difference_of(run, verdict), run.head
-    bricks = None
+    bricks = drawn = None
     warnings: tuple[str, ...] = ()
     if verdict.verdict != "dishonest":
         calls = head.recorded.calls if head.recorded is not None else None
         bricks, warnings = make_brick_view(
             head.evidence, calls, settings, run.measured.bandwidth, directory
         )
+    if head.profile is not None:
+        drawn = Drawn(
+            run.prepared.workload.name,
+            head.profile,
+            cost_of(head.profile.covers, head.evidence.metrics),
+            difference,
+            opens_compared=opens_compared(verdict),
+        )
     drawings = _difference_files(run, difference)
-    drawings |= _flame_files(run, verdict, again, difference, bricks)
+    drawings |= _flame_files(run, verdict, again, drawn, bricks)
     drawings |= _instruction_files(run)
-    return Pictures(drawings, bricks, warnings)
+    return Pictures(drawings, drawn, bricks, warnings)
 
 
 def _flame_files(
     run: ComposedRun,
     verdict: Verdict,
     again: str,
-    difference: ProfileDifference | None,
+    drawn: Drawn | None,
     bricks: BrickView | None,
 ) -> dict[str, bytes]:
     """Return the flame graph, still and interactive, and its page; nothing without a profile."""
     head = run.head
-    if head.profile is None or head.receipt is None:
+    if drawn is None or head.receipt is None:
         return {}
-    drawn = Drawn(
-        run.prepared.workload.node_name,
-        head.profile,
-        cost_of(head.profile.covers, head.evidence.metrics),
-        difference,
-        opens_compared=opens_compared(verdict),
-    )
+    drawn = replace(drawn, title=run.prepared.workload.node_name)
     subtitle = picture_subtitle(head.evidence, head.receipt)
     picture = flamegraph(drawn, subtitle=subtitle)
     interactive = flamegraph_html(drawn, subtitle=subtitle)
@@ -96,7 +99,7 @@ def _flame_files(
             head.receipt,
             head.evidence,
             picture=run_files.PICTURE,
-            difference=run_files.DIFFERENCE if difference is not None else "",
+            difference=run_files.DIFFERENCE if drawn.difference is not None else "",
             bricks=bricks and replace(bricks, full_command=f"flamegate bricks {run_files.BRICKS}"),
             again=again,
         )

@@ -63,8 +63,9 @@ class ResultView:
         return verdict is not None and verdict.verdict == "no_baseline" and self.accepted is None
 
     def as_data(self) -> Mapping[str, Any]:
-        """Return plain data; ``from_data`` gives the result back."""
-        plain: Mapping[str, Any] = encode_plain(self)
+        """Return plain data without the flame graph; ``from_data`` gives it back."""
+        report = replace(self.report, drawn=None)
+        plain: Mapping[str, Any] = encode_plain(replace(self, report=report))
         return plain
 
     @classmethod
@@ -107,7 +108,8 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
         outcome.warnings,
         workload.family,
         workload.variant,
-        bricks=outcome.bricks,
+        bricks=outcome.pictures.bricks,
+        drawn=outcome.pictures.drawn,
         pairs_pct=pair_changes(verdict, outcome.baseline, outcome.evidence),
         again=again,
         accept=accept,
@@ -232,9 +234,11 @@ def report_results(results: Sequence[ResultView], settings: Settings) -> list[Ru
     """Return the workloads gated in this session; of one gated twice, the last run."""
     found = []
     for report in {one.report.name: one.report for one in results}.values():
-        directory = ArtifactStore(settings.directory).latest_directory(report.name)
-        drawn, more = _read_drawn(directory, report.evidence, report.verdict)
-        found.append(replace(report, drawn=drawn, warnings=report.warnings + more))
+        if report.drawn is None:
+            directory = ArtifactStore(settings.directory).latest_directory(report.name)
+            drawn, more = _read_drawn(directory, report.evidence, report.verdict)
+            report = replace(report, drawn=drawn, warnings=report.warnings + more)
+        found.append(report)
     return found
 
 

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,6 @@ from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine, StoredPat
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Batch, Evidence, Receipt
-from pytest_flamegate.report.bricks import BrickView
 from pytest_flamegate.run.pictures import Pictures
 from pytest_flamegate.run.seal import ComposedRun, require_no_secret
 
@@ -107,7 +106,7 @@ class Outcome:
     accepted: Path | None = None
     error: errors.FlamegateError | None = None
     warnings: tuple[str, ...] = ()
-    bricks: BrickView | None = None
+    pictures: Pictures = field(default_factory=Pictures)
 
     @property
     def exit_code(self) -> int:
@@ -241,7 +240,7 @@ def publish(
         accepted=accepted,
         error=error,
         warnings=tuple(warnings),
-        bricks=pictures.bricks,
+        pictures=pictures,
     )
 
 

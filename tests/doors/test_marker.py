@@ -4,8 +4,7 @@ import pytest
 
 from pytest_flamegate.config.marker import is_marked, takes_fixture
 from pytest_flamegate.engines.declare import NAME
-from pytest_flamegate.pytest_.fixture import name_of_test
-from pytest_flamegate.pytest_.marker_options import MarkerOptions
+from pytest_flamegate.pytest_.fixture import MarkerOptions, name_of_test
 
 MARK = "import pytest\n@pytest.mark.flamegate({})\ndef test_it(flamegate): pass\n"
 

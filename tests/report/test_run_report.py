@@ -20,11 +20,7 @@ from pytest_flamegate.report.evidence import (
 )
 from pytest_flamegate.report.flame import category_shares
 from pytest_flamegate.report.markdown import render_section, step_summary
-from pytest_flamegate.report.run_report import (
-    RunReport,
-    hotspot_section,
-    variant_sections,
-)
+from pytest_flamegate.report.run_report import RunReport, hotspot_section, variant_sections
 from pytest_flamegate.report.sections import Items, Section, Table, cell_text, join_line
 from pytest_flamegate.report.terminal import summary
 from tests.made import MODEL_SHA256, bundle

@@ -53,6 +53,8 @@ def baseline(tmp_path: Path) -> Baseline:
 def test_a_run_alone_has_a_flame_graph_and_a_page() -> None:
     found = drawn(fakes.sealed_run(HEAD), verdicts.no_baseline())
     assert found.files.keys() == {"flamegraph.svg", "flamegraph.html", "flamegraph.md"}
+    assert found.drawn is not None
+    assert found.drawn.difference is None
 
 
 def test_a_stored_baseline_adds_the_difference_and_its_own_profile(baseline: Baseline) -> None:
@@ -62,6 +64,8 @@ def test_a_stored_baseline_adds_the_difference_and_its_own_profile(baseline: Bas
     svg = found.files["diff.svg"].decode()
     assert "rms_norm costs" in svg
     assert "baseline 4f2c91a" in svg
+    assert found.drawn is not None
+    assert found.drawn.difference is not None
 
 
 @pytest.mark.parametrize("name", ["not_comparable", "dishonest", "error"])

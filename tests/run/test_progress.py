@@ -5,11 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_flamegate.core import progress
-from pytest_flamegate.core.progress import (
-    LogProgress,
-    TerminalProgress,
-    clock_time,
-)
+from pytest_flamegate.core.progress import LogProgress, TerminalProgress, clock_time
 
 
 class Clock:
