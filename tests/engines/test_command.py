@@ -59,13 +59,6 @@ def test_missing_and_impossible_counts(tmp_path: Path, said: str, code: str) -> 
     assert error_of(observer(workload)).code == code
 
 
-def streamed(*command: str, prompt: str = "p") -> tuple[Streamed, Workload]:
-    workload = Workload("w", "command", prompt, 20, "test", Path(), command)
-    plan = engine("command").plan(workload, None)
-    assert isinstance(plan, Streamed)
-    return plan, workload
-
-
 @pytest.mark.parametrize(
     ("part", "expected"),
     [
@@ -77,9 +70,10 @@ def streamed(*command: str, prompt: str = "p") -> tuple[Streamed, Workload]:
     ],
 )
 def test_of_a_command_only_the_number_of_tokens_changes(part: str, expected: str) -> None:
-    plan, workload = streamed("engine", part, "{max_tokens}", prompt="a 20 b")
+    command = ("engine", part, "{max_tokens}")
+    plan = engine("command").plan(Workload("w", "command", "a 20 b", 20, "", Path(), command), None)
+    assert isinstance(plan, Streamed)
     assert plan.command_line(3) == ("engine", expected, "3")
-    assert plan.command_line(workload.max_tokens)[2] == "20"
 
 
 BAD_OPTIONS = [
