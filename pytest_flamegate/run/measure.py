@@ -196,9 +196,12 @@ class _Pairs(_MeasuringLoop):
         while True:
             measured = self.measured()
             wanted = self.until(measured)
-            if "bricks" in wanted and self._clock_more_bricks():
+            if "bricks" in wanted and not self.head.bricks_undecided:
+                for side in self.sides:
+                    side.bricks_undecided = True
+                self.clock_bricks()
                 continue
-            if "profiled" not in wanted or self._has_all_profiles or self.budget.spent >= 1.0:
+            if "profiled" not in wanted or self.budget.spent >= 1.0:
                 return self.complete(measured)
             before = self.head.samples
             self._profile(1, until_spent=min(1.0, self.budget.spent + 0.1))
@@ -256,20 +259,6 @@ class _Pairs(_MeasuringLoop):
             samples = sum(side.samples for side in self.sides)
             pairs = plural(self.head.count("timed"), "pair")
             self.update("profiling", f"{pairs}, {samples:,} samples")
-
-    def _clock_more_bricks(self) -> bool:
-        """Clock more of them, once; False if that was done before."""
-        if self.head.bricks_undecided:
-            return False
-        for side in self.sides:
-            side.bricks_undecided = True
-        self.clock_bricks()
-        return True
-
-    @property
-    def _has_all_profiles(self) -> bool:
-        done = self.head.count("profiled")
-        return self.head.side.profiler is None or done >= MAX_PAIRS_PROFILED
 
 
 def _warm_up(side: SideProcesses) -> ProcessTime:
