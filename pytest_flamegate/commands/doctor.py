@@ -29,12 +29,25 @@ Check = tuple[str, bool, str]
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    """Declare ``doctor``, which takes no arguments."""
+    """Declare the argument of ``doctor``."""
+    parser.add_argument(
+        "--ci",
+        nargs="?",
+        type=Path,
+        const=Path(),
+        metavar="DIR",
+        help="check the workflows of GitHub and GitLab in DIR instead: exit code 2 if there are "
+        "traps",
+    )
     parser.set_defaults(run=run)
 
 
-def run(_: argparse.Namespace) -> int:
+def run(parsed: argparse.Namespace) -> int:
     """Try every instrument; 0 if at least one profiler works."""
+    if parsed.ci is not None:
+        from pytest_flamegate.commands import ci  # the machine's instruments need none of it
+
+        return ci.run(parsed.ci)
     machine = read_identity()
     common.print_text(
         f"machine    {machine['cpu_model']}, {machine['cpu_cores']} cores, "

@@ -1,0 +1,249 @@
+"""Read the configuration of a CI service, with the line of each value, and name its traps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pytest_flamegate.core.errors import FlamegateError, ToolError
+from pytest_flamegate.core.files import read_bounded, relative
+from pytest_flamegate.core.text import Finding
+
+MAX_BYTES = 1 << 20
+CHECK = re.compile(r"\b(?:flamegate|pytest_flamegate)\s+check\b")
+"""The command that decides: it measures, or with ``--receipts`` judges the runs of another job."""
+MEASURES = re.compile(
+    rf"{CHECK.pattern}(?!.*--receipts)|\bflamegate\s+run\b|\bpytest\b.*--flamegate(?![\w-])"
+)
+UPDATES = re.compile(
+    r"--flamegate-update|\bflamegate\s+run\b.*--update|\bflamegate\s+baseline\s+accept\b"
+)
+FETCHES = re.compile(r"\bgit\b.*\bfetch\b")
+_IGNORES = re.compile(
+    r"\|\|\s*+(?!(?:\{.*)?exit\s+[1-9$]|false\b)|;\s*(?:true|:|exit\s+0)\s*$|(?<!&)&\s*$"
+)
+_PIPE = re.compile(r"(?<!\|)\|(?!\|)")
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_MOVING_INSTALL = re.compile(
+    r"git\+\S+?pytest-flamegate(?:\.git)?(?:@(?:main|master|HEAD|trunk|dev|develop))?(?=[\"'\s#]|$)"
+)
+
+
+class Scalar(str):
+    """A value as it is written, so that ``on``, ``true`` and ``0`` stay text, and its line."""
+
+    line = 0
+    is_block = False
+
+    def commands(self) -> list[tuple[int, str]]:
+        """Return line and text of each command of a script, continued lines joined."""
+        found: list[tuple[int, str]] = []
+        is_continued = False
+        for number, text in enumerate(self.splitlines()):
+            line = self.line + 1 + number if self.is_block else self.line
+            text = _COMMENT.sub("", text).strip()
+            if is_continued:
+                line, text = found[-1][0], f"{found.pop()[1]} {text}"
+            is_continued = text.endswith("\\")
+            found.append((line, text.removesuffix("\\").rstrip()))
+        return found
+
+
+class Items(list[Any]):
+    """A sequence and its line."""
+
+    line = 0
+
+
+class Table(dict[str, Any]):
+    """A mapping, its line, and the line of each key."""
+
+    line = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: dict[str, int] = {}
+
+    def table(self, key: str) -> Table:
+        """Return the mapping under ``key``, an empty one if there is none."""
+        value = self.get(key)
+        return value if isinstance(value, Table) else Table()
+
+    def text(self, key: str, default: str = "") -> str:
+        """Return the scalar under ``key``."""
+        value = self.get(key)
+        return value if isinstance(value, Scalar) else default
+
+    def tables(self, key: str) -> list[Table]:
+        """Return the mappings in the sequence under ``key``."""
+        value = self.get(key)
+        return (
+            [each for each in value if isinstance(each, Table)] if isinstance(value, list) else []
+        )
+
+    def line_of(self, key: str) -> int:
+        """Return the line of ``key``, else that of the mapping."""
+        return self.lines.get(key, self.line)
+
+
+@dataclass(frozen=True, slots=True)
+class Trap(Finding):
+    """A place in the configuration that lets a slower commit pass, or lets its code act.
+
+    ``line`` is 0 if the trap is something that is missing in the whole file.
+    """
+
+    file: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.code}\n  {self.message}\n  {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One file of the configuration; an empty ``content`` with a trap if it cannot be read."""
+
+    name: str
+    content: Table
+    unreadable: tuple[Trap, ...] = ()
+
+    def trap(self, code: str, line: int, message: str, remedy: str) -> Trap:
+        """Return a trap at ``line`` of this file."""
+        return Trap(code, message, remedy, self.name, line)
+
+
+def read_document(path: Path, root: Path) -> Document:
+    """Return the YAML file ``path``; ``ToolError`` ``E_NO_YAML`` if PyYAML is not installed."""
+    try:
+        import yaml
+    except ImportError:
+        raise ToolError(
+            "E_NO_YAML",
+            "The files of a CI service are YAML, and PyYAML is not installed.",
+            "Type: pip install 'pytest-flamegate[ci]'.",
+        ) from None
+    name = relative(path, root)
+
+    def unreadable(line: int, reason: str) -> Document:
+        problem = f"The file is not checked: {reason}."
+        trap = Trap("E_CI_NOT_READ", problem, "Correct the file.", name, line)
+        return Document(name, Table(), (trap,))
+
+    try:
+        text = read_bounded(path, MAX_BYTES).decode("utf-8")
+        content = _located(yaml.compose(text, Loader=_loader()), {})
+    except FlamegateError as error:
+        return unreadable(0, error.problem.rstrip("."))
+    except UnicodeDecodeError:
+        return unreadable(0, "it is not UTF-8")
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        return unreadable(mark.line + 1 if mark else 0, "it is not valid YAML")
+    except RecursionError:
+        return unreadable(0, "its values are nested too deeply")
+    if not isinstance(content, Table):
+        return unreadable(1, "it is no mapping")
+    return Document(name, content)
+
+
+def _loader() -> Any:
+    import yaml
+
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _located(node: Any, known: dict[int, Any]) -> Any:
+    """Return the values of a YAML node; a node that has several aliases is converted once."""
+    if node is None or id(node) in known:
+        return known.get(id(node))
+    line = node.start_mark.line + 1
+    value: Scalar | Items | Table
+    if node.id == "scalar":
+        value = Scalar(node.value)
+        value.is_block = node.style == "|"
+    else:
+        value = Items() if node.id == "sequence" else Table()
+    known[id(node)] = value
+    value.line = line
+    if isinstance(value, Items):
+        value += [_located(each, known) for each in node.value]
+    elif isinstance(value, Table):
+        for key, each in node.value:
+            found = _located(each, known)
+            if key.value == "<<":
+                merged = found if isinstance(found, Items) else [found]
+                for one in merged:
+                    for name in one.keys() - value.keys() if isinstance(one, Table) else ():
+                        value[name], value.lines[name] = one[name], one.lines[name]
+            elif isinstance(key.value, str):
+                value[key.value], value.lines[key.value] = found, key.start_mark.line + 1
+    return value
+
+
+def scalars(value: object, seen: set[int] | None = None) -> Iterator[Scalar]:
+    """Yield every scalar in ``value``, those with several aliases once."""
+    seen = set() if seen is None else seen
+    if isinstance(value, Scalar):
+        yield value
+    elif isinstance(value, Table | Items) and id(value) not in seen:
+        seen.add(id(value))
+        for each in value.values() if isinstance(value, Table) else value:
+            yield from scalars(each, seen)
+
+
+def find_ignored(
+    document: Document, scripts: Sequence[Scalar], *, pipefail: bool
+) -> Iterator[Trap]:
+    """Yield the places of a deciding job that ignore the exit code of ``flamegate check``."""
+    commands = list(chain.from_iterable(each.commands() for each in scripts))
+    for position, (line, text) in enumerate(commands):
+        if not CHECK.search(text) and not MEASURES.search(text):
+            continue
+        before = [each for _, each in commands[:position]]
+        has_pipefail = pipefail or any("pipefail" in each for each in before)
+        has_pipe = _PIPE.search(text) is not None and not has_pipefail
+        if _IGNORES.search(text) or any(re.match(r"set \+e", each) for each in before):
+            reason = "The exit code of flamegate is ignored here, so a slower commit passes."
+        elif has_pipe:
+            reason = "The job takes the exit code of the last command of this pipe."
+        else:
+            continue
+        remedy = "Let the command stand alone: the job has to fail with its exit code."
+        yield document.trap("E_CI_IGNORED", line, reason, remedy)
+
+
+def find_in_commands(document: Document, content: object) -> Iterator[Trap]:
+    """Yield the commands that accept a baseline in CI, or install whatever a branch points to."""
+    for each in scalars(content):
+        for line, text in each.commands():
+            if UPDATES.search(text):
+                yield document.trap(
+                    "E_CI_UPDATE",
+                    line,
+                    "The run accepts its own figures as the baseline, so it compares with itself.",
+                    "Accept a baseline on a machine of the same class, and commit it.",
+                )
+            if _MOVING_INSTALL.search(text):
+                yield moving_trap(document, line, "flamegate is installed from a branch.")
+
+
+def moving_trap(document: Document, line: int, message: str) -> Trap:
+    """Return the trap of code that the job runs and that changes without a commit here."""
+    return document.trap(
+        "E_CI_MOVING",
+        line,
+        f"{message} Whoever may push to it changes what this job runs.",
+        "Name a full commit hash, or a version.",
+    )
+
+
+def shallow_trap(document: Document, line: int, remedy: str) -> Trap:
+    """Return the trap of a clone that lacks the base revision."""
+    message = "The clone is shallow, so the base revision may be missing."
+    return document.trap("E_CI_SHALLOW", line, message, remedy)

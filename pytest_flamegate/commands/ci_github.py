@@ -1,0 +1,371 @@
+"""Traps in GitHub's workflows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_flamegate.commands.ci_files import (
+    CHECK,
+    FETCHES,
+    MEASURES,
+    Document,
+    Scalar,
+    Table,
+    Trap,
+    find_ignored,
+    find_in_commands,
+    moving_trap,
+    scalars,
+    shallow_trap,
+)
+
+_CHANGES = frozenset(
+    {"pull_request", "pull_request_target", "merge_group", "workflow_run", "workflow_call"}
+)
+"""Events of a change that is not merged yet."""
+_PRIVILEGED = ("pull_request_target", "workflow_run")
+"""Events whose jobs get secrets and a token that may write."""
+_HEAD = re.compile(
+    r"github\.head_ref|refs/pull/|pull_request\.(?:head\b|merge_commit_sha)"
+    r"|workflow_run\.(?:head_|pull_requests)"
+)
+_VARIABLE = re.compile(r"\$\{?(\w+)")
+_ENV = re.compile(r"\$\{\{\s*env\.(\w+)\s*\}\}")
+_CHECKS_OUT = re.compile(
+    r"\bgit\b.*\s(?:checkout|switch|reset|merge|rebase|pull|cherry-pick|archive"
+    r"|worktree\s+add)\s"
+)
+_PR_CHECKOUT = re.compile(r"\bgh\s+pr\s+checkout\b")
+_DOWNLOADS = re.compile(r"(?:^|/)(?:action-)?download-artifact(?:@|$)")
+_RUNS = (
+    r"(?:^|[;&|(]\s*|\b(?:bash|sh|source|python[\d.]*|node|perl|ruby|exec|env|sudo|cd|make\s+-C"
+    r"|chmod\s+\S+|(?:pip[\d.]*|npm)\s+install)\s+(?:-\S+\s+)*|(?:^|\s)\.\s+)[\"']?"
+)
+_TO_RUNNER = re.compile(r">>?\s*[\"']?\$\{?GITHUB_(?:ENV|PATH|OUTPUT)")
+_STATUS = re.compile(r"/statuses/|/check-runs|createCommitStatus|checks\.create")
+_FIXED = re.compile(r"[0-9a-f]{40}|v?\d+(?:\.\d+)*(?:[-.]?\w+)?|sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One job of a workflow."""
+
+    document: Document
+    name: str
+    table: Table
+
+    @property
+    def events(self) -> Table:
+        """The events that start the workflow, each with its filters."""
+        return _read_events(self.document.content)
+
+    @property
+    def steps(self) -> list[Table]:
+        return self.table.tables("steps")
+
+    @property
+    def scripts(self) -> list[Scalar]:
+        return [step["run"] for step in self.steps if isinstance(step.get("run"), Scalar)]
+
+    @property
+    def commands(self) -> list[tuple[int, str]]:
+        return [each for script in self.scripts for each in script.commands()]
+
+    @property
+    def is_for_changes(self) -> bool:
+        return not _CHANGES.isdisjoint(self.events)
+
+    @property
+    def measures(self) -> bool:
+        return self.is_for_changes and any(MEASURES.search(text) for _, text in self.commands)
+
+    @property
+    def judges(self) -> bool:
+        return self.is_for_changes and any(
+            CHECK.search(text) and "--receipts" in text for _, text in self.commands
+        )
+
+    @property
+    def is_privileged(self) -> bool:
+        return any(event in self.events for event in _PRIVILEGED)
+
+    def trap(self, code: str, line: int, message: str, remedy: str) -> Trap:
+        """Return a trap of this job."""
+        return self.document.trap(code, line, f"Job {self.name}: {message}", remedy)
+
+
+def find_github_traps(workflows: Sequence[Document]) -> Iterator[Trap]:
+    """Yield the traps of all workflows of a repository."""
+    jobs = [
+        _Job(document, name, job)
+        for document in workflows
+        for name, job in document.content.table("jobs").items()
+        if isinstance(job, Table)
+    ]
+    judging = [job for job in jobs if job.judges]
+    measuring = [job for job in jobs if job.measures]
+    deciding = judging or measuring
+    if not any(CHECK.search(text) for job in deciding for _, text in job.commands):
+        yield Trap(
+            "E_CI_NO_CHECK",
+            "No workflow runs flamegate check for a pull request. Inside pytest the change itself "
+            "decides what is gated.",
+            "Write the workflows: flamegate init.",
+            workflows[0].name,
+        )
+    gates = [job for job in jobs if job.measures or job.judges]
+    for document in workflows:
+        if any(job.document is document for job in gates):
+            yield from _find_filters(document)
+        yield from find_in_commands(document, document.content)
+    for job in jobs:
+        yield from _find_job_traps(job, decides=job in deciding)
+
+
+def _find_job_traps(job: _Job, *, decides: bool) -> Iterator[Trap]:
+    if decides:
+        yield from _find_skips(job)
+        yield from _find_ignored(job)
+    if job.judges:
+        yield from _find_missing_status(job)
+    if job.measures:
+        yield from _find_rights(job)
+    if job.judges or job.measures:
+        yield from _find_shallow(job)
+    if job.is_privileged:
+        yield from _find_head_code(job)
+        yield from _find_artifact_code(job)
+    if job.judges or job.measures or job.is_privileged:
+        yield from _find_moving_actions(job)
+
+
+def _read_events(content: Table) -> Table:
+    """Return ``on``, which may be a name, a list of names or a mapping, as a mapping."""
+    found = content.get("on")
+    if isinstance(found, Table):
+        return found
+    events = Table()
+    events.line = content.line_of("on")
+    for each in scalars(found):
+        events[each], events.lines[each] = Table(), each.line
+    return events
+
+
+def _find_filters(document: Document) -> Iterator[Trap]:
+    """Yield the filters that keep a workflow of the check from starting."""
+    events = _read_events(document.content)
+    for name in _CHANGES.intersection(events):
+        event = events.table(name)
+        keys = ["paths", "paths-ignore"]
+        if name == "workflow_run":
+            # A fork chooses the name of its branch.
+            keys += ["branches", "branches-ignore"]
+        for key in keys:
+            if key in event:
+                yield document.trap(
+                    "E_CI_FILTERED",
+                    event.line_of(key),
+                    f"{key} keeps this workflow from starting for some changes: the check is then "
+                    "never reported, or a job of the same name reports instead.",
+                    f"Remove {key}: the check always runs.",
+                )
+    if "pull_request" in events and "merge_group" not in events:
+        yield document.trap(
+            "E_CI_NO_QUEUE",
+            events.line_of("pull_request"),
+            "In a merge queue the check does not run: there is no merge_group among the events.",
+            "Add merge_group: below on:.",
+        )
+
+
+def _find_skips(job: _Job) -> Iterator[Trap]:
+    condition = re.sub(r"[\s${}]", "", job.table.text("if"))
+    if "if" in job.table and condition != "always()":
+        yield job.trap(
+            "E_CI_SKIPPED",
+            job.table.line_of("if"),
+            "its if: can skip it, and a skipped job counts as success.",
+            "Remove the condition, or write if: always().",
+        )
+    elif "needs" in job.table and "if" not in job.table:
+        yield job.trap(
+            "E_CI_SKIPPED",
+            job.table.line_of("needs"),
+            "it is skipped if a job that it needs fails, and a skipped job counts as success.",
+            "Write if: always(), and let the job fail if files are missing.",
+        )
+    for step in job.steps:
+        if "if" in step and CHECK.search(step.text("run")) and "always()" not in step.text("if"):
+            yield job.trap(
+                "E_CI_SKIPPED",
+                step.line_of("if"),
+                "the if: of this step can skip the check, and the job then succeeds.",
+                "Remove the condition.",
+            )
+
+
+def _find_ignored(job: _Job) -> Iterator[Trap]:
+    for table in (job.table, *job.steps):
+        is_own = table is job.table or CHECK.search(table.text("run"))
+        if is_own and table.text("continue-on-error", "false") != "false":
+            yield job.trap(
+                "E_CI_IGNORED",
+                table.line_of("continue-on-error"),
+                "continue-on-error lets it succeed although the check failed.",
+                "Remove continue-on-error.",
+            )
+    for step in job.steps:
+        places = (step, *(each.table("defaults").table("run") for each in _outer(job)))
+        shell = next((each.text("shell") for each in places if "shell" in each), "")
+        if isinstance(step.get("run"), Scalar):
+            # Only a shell that is named "bash" gets -o pipefail.
+            yield from find_ignored(job.document, [step["run"]], pipefail=shell == "bash")
+
+
+def _outer(job: _Job) -> tuple[Table, Table]:
+    return job.table, job.document.content
+
+
+def _find_missing_status(job: _Job) -> Iterator[Trap]:
+    for step in job.steps:
+        text = step.text("run") + step.table("with").text("script")
+        if _STATUS.search(text) and "always()" not in step.text("if"):
+            yield job.trap(
+                "E_CI_SKIPPED",
+                step.line,
+                "this step sets the status, and is skipped if a step before it fails: an earlier "
+                "status of the same commit then stays.",
+                "Write if: always() in this step.",
+            )
+
+
+def _find_rights(job: _Job) -> Iterator[Trap]:
+    """Yield secrets and rights of a job that runs the code of the change."""
+    remedy = "Give it permissions: contents: read, and let another job judge and comment."
+    holder = next((each for each in _outer(job) if "permissions" in each), None)
+    if holder is None:
+        yield job.trap(
+            "E_CI_RIGHTS",
+            job.document.content.line_of("jobs"),
+            "it runs the code of the change, and permissions: is missing, so its token has the "
+            "repository's default, which may be to write.",
+            remedy,
+        )
+    else:
+        granted = holder["permissions"]
+        names = [key for key, each in granted.items()] if isinstance(granted, Table) else [""]
+        for name in names:
+            value = holder.table("permissions").text(name) if name else str(granted)
+            if value.startswith("write"):
+                table = holder.table("permissions") if name else holder
+                yield job.trap(
+                    "E_CI_RIGHTS",
+                    table.line_of(name or "permissions"),
+                    f"it runs the code of the change with the permission "
+                    f"{name + ': ' if name else ''}{value}.",
+                    remedy,
+                )
+    shared = (job.document.content.get("env"), job.table)
+    for each in (found for part in shared for found in scalars(part)):
+        if re.search(r"\bsecrets\b(?!\.GITHUB_TOKEN\b)", each) and "${{" in each:
+            yield job.trap(
+                "E_CI_RIGHTS",
+                each.line,
+                "it runs the code of the change, which can read this secret.",
+                "Use the secret in a job that runs nothing of the change.",
+            )
+
+
+def _find_shallow(job: _Job) -> Iterator[Trap]:
+    if any(FETCHES.search(text) for _, text in job.commands):
+        return
+    for step in job.steps:
+        is_checkout = step.text("uses").startswith("actions/checkout")
+        if is_checkout and step.table("with").text("fetch-depth", "1") != "0":
+            yield shallow_trap(job.document, step.line, "Write fetch-depth: 0 below with:.")
+
+
+def _find_head_code(job: _Job) -> Iterator[Trap]:
+    """Yield the places where a job with rights checks out the code of the change."""
+    tables = [each.table("env") for each in (*_outer(job), *job.steps)]
+    names = {name for table in tables for name in table if _HEAD.search(table.text(name))}
+
+    def is_head(text: str) -> bool:
+        used = {*_VARIABLE.findall(text), *_ENV.findall(text)}
+        return bool(_HEAD.search(text) or "FETCH_HEAD" in text or used & names)
+
+    lines = [
+        step.table("with").line_of(key)
+        for step in job.steps
+        for key in ("ref", "repository")
+        if step.text("uses").startswith("actions/checkout")
+        and is_head(step.table("with").text(key))
+    ]
+    lines += [
+        line
+        for line, text in job.commands
+        if _PR_CHECKOUT.search(text) or (_CHECKS_OUT.search(text) and is_head(text))
+    ]
+    event = next(each for each in _PRIVILEGED if each in job.events)
+    for line in lines:
+        yield job.trap(
+            "E_CI_HEAD_CODE",
+            line,
+            f"it checks out the code of the change, and {event} gives it secrets and a token that "
+            "may write.",
+            "Check out the default branch: flamegate check --head reads the change's files from "
+            "git and runs nothing of it.",
+        )
+
+
+def _find_artifact_code(job: _Job) -> Iterator[Trap]:
+    """Yield the places where a job with rights runs the files of a job without."""
+    places = []
+    for step in job.steps:
+        if not _DOWNLOADS.search(step.text("uses")):
+            continue
+        place = _shell_path(step.table("with").text("path"))
+        if place in ("", ".", "$GITHUB_WORKSPACE"):
+            yield job.trap(
+                "E_CI_ARTIFACT_CODE",
+                step.line,
+                "the uploaded files are unpacked over the checkout, so they can replace programs "
+                "that this job runs.",
+                "Write path: ${{ runner.temp }}/runs below with:.",
+            )
+        else:
+            places.append(re.escape(place))
+    if not places:
+        return
+    place = rf"(?:{'|'.join(places)})"
+    runs = re.compile(rf"{_RUNS}(?:\./)?{place}(?=[/\"'\s;]|$)")
+    for line, text in job.commands:
+        plain = re.sub(r"\$\{(\w+)\}", r"$\1", _shell_path(text))
+        if runs.search(plain) or (_TO_RUNNER.search(plain) and re.search(place, plain)):
+            yield job.trap(
+                "E_CI_ARTIFACT_CODE",
+                line,
+                "it runs files that the code of the change has written.",
+                "Only read them: flamegate check --receipts verifies each file.",
+            )
+
+
+def _shell_path(text: str) -> str:
+    """Return ``text`` with GitHub's directories as the variables of the shell."""
+    for name in ("temp", "workspace"):
+        variable = "RUNNER_TEMP" if name == "temp" else "GITHUB_WORKSPACE"
+        text = re.sub(rf"\$\{{\{{\s*(?:runner|github)\.{name}\s*\}}\}}", f"${variable}", text)
+    return text.strip().removeprefix("./").rstrip("/")
+
+
+def _find_moving_actions(job: _Job) -> Iterator[Trap]:
+    for table in (job.table, *job.steps):
+        uses = table.text("uses")
+        if not uses or uses.startswith(("./", "docker://")):
+            continue
+        action, _, version = uses.partition("@")
+        if not _FIXED.fullmatch(version):
+            message = f"Job {job.name}: {action} is taken from the branch {version!r}."
+            yield moving_trap(job.document, table.line_of("uses"), message)

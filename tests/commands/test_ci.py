@@ -1,0 +1,266 @@
+"""``flamegate doctor --ci``: our own files have no trap, and each trap is found at its line."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.commands.asked import Captured, ask
+
+DOCS = Path(__file__).parents[2] / "docs"
+MEASURE, JUDGE = "flamegate-measure.yml", "flamegate-judge.yml"
+SINGLE = "check.yml"
+ONE_JOB = """\
+name: check
+on:
+  pull_request:
+  merge_group:
+permissions:
+  contents: read
+jobs:
+  check:
+    runs-on: ubuntu-24.04
+    steps:
+      - uses: actions/checkout@v4
+        with:
+          fetch-depth: 0
+      - run: flamegate check --base "$BASE"
+"""
+PRIVILEGED = """\
+on: [pull_request_target]
+jobs:
+  label:
+    env:
+      REF: ${{ github.event.pull_request.head.sha }}
+    steps:
+      - uses: actions/checkout@v4
+"""
+PIPELINE = "flamegate.gitlab-ci.yml"
+RULE = '    - if: $CI_PIPELINE_SOURCE == "merge_request_event"\n'
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Return a directory with both workflows of the documentation."""
+    workflows = tmp_path / ".github/workflows"
+    workflows.mkdir(parents=True)
+    for name in (MEASURE, JUDGE):
+        (workflows / name).write_text((DOCS / "github" / name).read_text())
+    return tmp_path
+
+
+def found(directory: Path, capsys: Captured) -> tuple[int, list[tuple[str, str]]]:
+    """Return the exit code, and code and place of each trap."""
+    code = ask("doctor", "--ci", str(directory))
+    heads = [line.split() for line in capsys.readouterr().out.splitlines() if ": E_CI_" in line]
+    return code, [(code, place.rstrip(":")) for place, code in heads]
+
+
+def test_the_documented_files_have_no_trap(repository: Path, capsys: Captured) -> None:
+    assert ask("doctor", "--ci", str(repository)) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("no trap in .github/workflows/flamegate-judge.yml, ")
+    (repository / ".gitlab-ci.yml").write_text((DOCS / "gitlab" / PIPELINE).read_text())
+    assert found(repository, capsys) == (0, [])
+
+
+STEP = "      - name: Judge\n"
+CHECK = "      - run: flamegate check"
+TRAPS = [
+    # file, text of it, replacement, text of the reported line, code
+    (MEASURE, "  merge_group:\n", "", "pull_request:", "E_CI_NO_QUEUE"),
+    (MEASURE, "  pull_request:\n", "  pull_request:\n    paths: [a]\n", "paths", "E_CI_FILTERED"),
+    (MEASURE, "  pull_request:\n", "  pull_request: {paths-ignore: [a]}\n", "p", "E_CI_FILTERED"),
+    (JUDGE, "    types: [completed]\n", "    branches: [main]\n", "branches", "E_CI_FILTERED"),
+    (JUDGE, "  judge:\n", "  judge:\n    if: github.actor != 'bot'\n", "actor", "E_CI_SKIPPED"),
+    (JUDGE, "  judge:\n", "  judge:\n    needs: other\n", "needs", "E_CI_SKIPPED"),
+    (JUDGE, "        id: judge\n", "        if: env.NUMBER\n", "if: env", "E_CI_SKIPPED"),
+    (JUDGE, "        if: always()\n", "", "Set the status", "E_CI_SKIPPED"),
+    (JUDGE, "        id: judge\n", "        continue-on-error: true\n", "on-error", "E_CI_IGNORED"),
+    (JUDGE, "  judge:\n", "  judge:\n    continue-on-error: true\n", "on-error", "E_CI_IGNORED"),
+    (MEASURE, "  contents: read\n", "  statuses: write\n", "statuses", "E_CI_RIGHTS"),
+    (MEASURE, "permissions:\n  contents: read\n", "permissions: write-all\n", "all", "E_CI_RIGHTS"),
+    (MEASURE, CHECK, f"{CHECK} ${{{{ secrets.KEY }}}}", "secrets", "E_CI_RIGHTS"),
+    (MEASURE, "          fetch-depth: 0\n", "", "checkout", "E_CI_SHALLOW"),
+    (MEASURE, "upload-artifact@v4", "upload-artifact@main", "upload", "E_CI_MOVING"),
+    (MEASURE, "pytest-flamegate@COMMIT", "pytest-flamegate@main", "@main", "E_CI_MOVING"),
+    (
+        MEASURE,
+        CHECK,
+        f"      - run: |\n          a \\\n           b\n          x --flamegate-update\n{CHECK}",
+        "-update",
+        "E_CI_UPDATE",
+    ),
+    (JUDGE, STEP, f'      - run: git checkout "$HEAD"\n{STEP}', "git checkout", "E_CI_HEAD_CODE"),
+    (JUDGE, "          path: ${{ runner.temp }}/runs\n", "", "download", "E_CI_ARTIFACT_CODE"),
+    (
+        JUDGE,
+        STEP,
+        f'      - run: bash "${{RUNNER_TEMP}}/runs/make.sh"\n{STEP}',
+        "make.sh",
+        "E_CI_ARTIFACT_CODE",
+    ),
+    (
+        JUDGE,
+        STEP,
+        f"      - run: cat ${{{{ runner.temp }}}}/runs/base >> $GITHUB_ENV\n{STEP}",
+        "cat",
+        "E_CI_ARTIFACT_CODE",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "at", "code"), TRAPS)
+def test_a_trap_in_two_workflows_is_found(
+    repository: Path, capsys: Captured, name: str, old: str, new: str, at: str, code: str
+) -> None:
+    path = repository / ".github/workflows" / name
+    path.write_text(path.read_text().replace(old, new, 1))
+    exit_code, traps = found(repository, capsys)
+    assert (exit_code, [each for each, _ in traps]) == (2, [code])
+    reported, _, line = traps[0][1].rpartition(":")
+    assert reported == f".github/workflows/{name}"
+    assert at in path.read_text().splitlines()[int(line) - 1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ('"$BASE"', '"$BASE" || true', "E_CI_IGNORED"),
+        ('"$BASE"', '"$BASE" | tee log', "E_CI_IGNORED"),
+        ("      - run: f", "      - run: |\n          set +e\n          f", "E_CI_IGNORED"),
+        ("          fetch-depth: 0\n", "          fetch-depth: 1\n", "E_CI_SHALLOW"),
+        ("permissions:\n  contents: read\n", "", "E_CI_RIGHTS"),
+        ("    steps:\n", "    if: ${{ !cancelled() }}\n    steps:\n", "E_CI_SKIPPED"),
+        ("flamegate check", "pytest --flamegate --flamegate-against", "E_CI_NO_CHECK"),
+        ("on:\n", "on: [\n", "E_CI_NOT_READ"),
+    ],
+)
+def test_a_trap_in_one_job_is_found(
+    tmp_path: Path, capsys: Captured, old: str, new: str, code: str
+) -> None:
+    path = tmp_path / ".github/workflows" / SINGLE
+    path.parent.mkdir(parents=True)
+    path.write_text(ONE_JOB)
+    assert found(tmp_path, capsys) == (0, [])
+    path.write_text(ONE_JOB.replace(old, new, 1))
+    exit_code, traps = found(tmp_path, capsys)
+    assert exit_code == 2
+    assert code in [each for each, _ in traps]
+
+
+@pytest.mark.parametrize(
+    "more", ["|| exit 1", "|| { cat log; exit 1; }", "| tee log\n        shell: bash"]
+)
+def test_a_command_that_still_fails_is_no_trap(tmp_path: Path, capsys: Captured, more: str) -> None:
+    path = tmp_path / ".github/workflows" / SINGLE
+    path.parent.mkdir(parents=True)
+    path.write_text(ONE_JOB.replace('"$BASE"', f'"$BASE" {more}'))
+    assert found(tmp_path, capsys) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "      - run: gh pr checkout 3\n",
+        "      - run: git fetch origin main && git switch --detach $REF\n",
+        "      - run: git merge FETCH_HEAD\n",
+        "        with:\n          ref: ${{ env.REF }}\n",
+        "        with:\n          ref: refs/pull/${{ github.event.number }}/merge\n",
+    ],
+)
+def test_a_privileged_workflow_must_not_check_out_the_change(
+    repository: Path, capsys: Captured, step: str
+) -> None:
+    other = repository / ".github/workflows/label.yml"
+    other.write_text(PRIVILEGED)
+    assert found(repository, capsys) == (0, [])
+    other.write_text(PRIVILEGED + step)
+    code, traps = found(repository, capsys)
+    last = f".github/workflows/label.yml:{len((PRIVILEGED + step).splitlines())}"
+    assert (code, traps) == (2, [("E_CI_HEAD_CODE", last)])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("  timeout: 30m\n", "  only: {changes: [src]}\n", "E_CI_FILTERED"),
+        (RULE, "    - changes: [src]\n", "E_CI_FILTERED"),
+        (RULE, "    - {if: $CI_COMMIT_MESSAGE =~ /no/, when: never}\n", "E_CI_SKIPPED"),
+        ("  timeout: 30m\n", "  when: manual\n", "E_CI_SKIPPED"),
+        ("  timeout: 30m\n", "  allow_failure: true\n", "E_CI_IGNORED"),
+        ('DIFF_BASE_SHA}"', 'DIFF_BASE_SHA}" || true', "E_CI_IGNORED"),
+        ('    GIT_DEPTH: "0"', '    GIT_DEPTH: "50"', "E_CI_SHALLOW"),
+        ("  timeout: 30m\n", "  id_tokens: {A: {aud: b}}\n", "E_CI_RIGHTS"),
+        ("pytest-flamegate@COMMIT", "pytest-flamegate", "E_CI_MOVING"),
+        ("flamegate check", "flamegate run", "E_CI_NO_CHECK"),
+    ],
+)
+def test_a_trap_in_a_pipeline_is_found(
+    tmp_path: Path, capsys: Captured, old: str, new: str, code: str
+) -> None:
+    own = tmp_path / ".gitlab" / PIPELINE
+    own.parent.mkdir()
+    own.write_text((DOCS / "gitlab" / PIPELINE).read_text())
+    include = "include:\n  - local: /.gitlab/flamegate.gitlab-ci.yml\n  - local: ../out.yml\n"
+    (tmp_path / ".gitlab-ci.yml").write_text(include)
+    assert found(tmp_path, capsys) == (0, [])
+    own.write_text(own.read_text().replace(old, new, 1))
+    exit_code, traps = found(tmp_path, capsys)
+    assert (exit_code, [each for each, _ in traps]) == (2, [code])
+
+
+def test_templates_aliases_and_merged_keys_are_followed(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / ".gitlab-ci.yml").write_text(
+        """\
+.soft: {extends: .soft, allow_failure: true}
+.deep: &deep
+  variables: {GIT_DEPTH: 0}
+check:
+  <<: *deep
+  extends: [.soft, .missing]
+  script: [flamegate check --base main]
+loop: &loop [*loop]
+"""
+    )
+    assert found(tmp_path, capsys) == (2, [("E_CI_IGNORED", ".gitlab-ci.yml:1")])
+
+
+def test_hostile_files_are_reported(tmp_path: Path, capsys: Captured) -> None:
+    workflows = tmp_path / ".github/workflows"
+    workflows.mkdir(parents=True)
+    (workflows / SINGLE).write_text(ONE_JOB)
+    letters = "abcdefghijklmnopqrst"
+    laughs = "a: &a [x]\n" + "".join(
+        f"{own}: &{own} [{', '.join([f'*{last}'] * 9)}]\n" for last, own in pairwise(letters)
+    )
+    for name, data in (
+        ("deep.yml", b"[" * 5000),
+        ("laughs.yaml", laughs.encode()),
+        ("list.yml", b"- a\n"),
+        ("text.yml", b"\xff"),
+        ("large.yml", b"a: " + b"b" * (1 << 20)),
+    ):
+        (workflows / name).write_bytes(data)
+    (workflows / "link.yml").symlink_to("/etc/passwd")
+    code, traps = found(tmp_path, capsys)
+    assert code == 2
+    assert {place.rpartition("/")[2].partition(":")[0] for _, place in traps} == {
+        *("deep.yml", "list.yml", "text.yml", "large.yml", "link.yml")
+    }
+    assert {each for each, _ in traps} == {"E_CI_NOT_READ"}
+
+
+def test_without_files_or_pyyaml_the_remedy_is_named(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ask("doctor", "--ci", str(tmp_path)) == 2
+    assert "flamegate init" in capsys.readouterr().err
+    (tmp_path / ".gitlab-ci.yml").write_text("{}")
+    assert found(tmp_path, capsys) == (2, [("E_CI_NO_CHECK", ".gitlab-ci.yml")])
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert ask("doctor", "--ci", str(tmp_path)) == 5
+    assert "pip install 'pytest-flamegate[ci]'" in capsys.readouterr().err

@@ -1,0 +1,277 @@
+"""``flamegate init``: what it finds, what it writes, and that nothing that exists changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import distribution
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.commands import init
+from pytest_flamegate.core import __version__
+from pytest_flamegate.engines.declare import read_declarations
+from pytest_flamegate.engines.gguf import WORKLOADS, embedded_workloads
+from tests.commands.asked import Captured, ask
+from tests.doors.project import write_toy
+from tests.models.gguf_files import write_large_model
+from tests.run import fakes
+from tests.workload.repositories import git
+
+DOCS = Path(__file__).parents[2] / "docs"
+EMBEDDED = [name for name, _, _ in WORKLOADS]
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current directory: an empty repository."""
+    git(tmp_path, "init", "-q", "-b", "main")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """Return the content of all files but git's."""
+    paths = (path for path in directory.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in paths
+        if path.relative_to(directory).parts[0] != ".git"
+    }
+
+
+def declared(directory: Path) -> list[str]:
+    """Return the names of the workloads; an error in the file fails the test."""
+    found = read_declarations(directory / "flamegate.toml")
+    assert found.invalid == ()
+    return [each.name for each in found.workloads]
+
+
+def uncomment(directory: Path) -> dict[str, Any]:
+    """Declare the workload in the comments; return its fields."""
+    path = directory / "flamegate.toml"
+    example = path.read_text().partition("# [workloads.decode]")[2]
+    path.write_text("[workloads.decode]" + example.replace("\n# ", "\n"))
+    (found,) = read_declarations(path).workloads
+    return {name: getattr(found, name) for name in ("command", "build", "model", "max_tokens")}
+
+
+def test_a_generator_function_is_found_and_gated(
+    empty: Path, world: fakes.World, capsys: Captured
+) -> None:
+    write_toy(empty)
+    (empty / "other.py").write_text("def stream(prompt, n_tokens=1, *, top=1):\n    yield 1\n")
+    assert ask("init") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("found    the Python function toy:generate (toy.py:7)\n")
+    assert (empty / "flamegate.toml").read_text() in printed
+    assert "# also found: other:stream (other.py:1)" in printed
+    assert "next     flamegate run" in printed
+    assert declared(empty) == ["decode"]
+    assert ask("run") == 4  # measured, and there is no baseline
+    assert ask("doctor", "--ci") == 0
+
+
+def test_nothing_that_exists_is_changed(empty: Path, capsys: Captured) -> None:
+    write_toy(empty)
+    (empty / ".github/workflows").mkdir(parents=True)
+    measure = empty / ".github/workflows/flamegate-measure.yml"
+    measure.write_text("on: push\n")
+    (empty / ".github/workflows/flamegate-judge.yml").symlink_to("nowhere")
+    assert ask("init") == 0
+    assert "exists   .github/workflows/flamegate-measure.yml" in capsys.readouterr().out
+    assert measure.read_text() == "on: push\n"
+    before = files(empty)
+    assert ask("init") == 0
+    assert "nothing to write" in capsys.readouterr().out
+    assert files(empty) == before
+
+
+def test_without_an_engine_the_embedded_model_is_measured(empty: Path, capsys: Captured) -> None:
+    (empty / "setup.py").write_text(
+        "import missing_package\ndef generate(prompt, max_tokens): yield 1"
+    )
+    (empty / "tests").mkdir()
+    (empty / "tests/fake.py").write_text("def generate(prompt, max_tokens): yield 1")
+    (empty / "other.py").write_text(
+        "def one(prompt, max_tokens): return []\n"
+        "def two(prompt, max_tokens, model): yield 1\n"
+        "def three(prompt, max_tokens, *, model): yield 1\n"
+        "def four(prompt, max_tokens):\n    def inner(): yield 1\n    return inner\n"
+    )
+    (empty / "broken.py").write_text("def generate(prompt, max_tokens: yield")
+    assert ask("init") == 0
+    assert "found    no engine" in capsys.readouterr().out
+    assert declared(empty) == EMBEDDED
+    expected = [(each.engine, each.prompt, each.max_tokens) for each in embedded_workloads(empty)]
+    found = read_declarations(empty / "flamegate.toml").workloads
+    assert [(each.engine, each.prompt, each.max_tokens) for each in found] == expected
+    assert uncomment(empty)["command"][0] == "path/to/engine"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "build", "program"),
+    [
+        ("Cargo.toml", '[package]\nname = "bitnet"', "cargo", "target/release/bitnet"),
+        (
+            "Cargo.toml",
+            '[[bin]]\nname = "cli"\n[package]\nname = "b"',
+            "cargo",
+            "target/release/cli",
+        ),
+        ("CMakeLists.txt", "project(x)\nadd_executable(run main.c)", "sh", "build/run"),
+        ("Makefile", "CC := gcc\nall: bin/run\nbin/run: run.c\n\tcc $<", "make", "./bin/run"),
+        ("Cargo.toml", "[[[", "cargo", "target/release/engine"),
+    ],
+)
+def test_a_native_build_is_an_example_with_the_next_step(
+    empty: Path, capsys: Captured, name: str, text: str, build: str, program: str
+) -> None:
+    (empty / name).write_text(text)
+    (empty / "models").mkdir()
+    write_large_model(empty / 'models/a"b.gguf')
+    assert ask("init") == 0
+    printed = capsys.readouterr().out
+    assert f'found    {name} and models/a"b.gguf; the command of the engine is not known' in printed
+    assert "next     edit flamegate.toml: write the engine's command" in printed
+    assert declared(empty) == EMBEDDED
+    fields = uncomment(empty)
+    assert (fields["build"][0], fields["command"][0]) == (build, program)
+    assert fields["model"] == 'models/a"b.gguf'
+
+
+def test_a_model_alone_is_run_by_llama_cpp_if_that_is_installed(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_large_model(empty / "a.gguf")
+    for installed, names in ((None, EMBEDDED), (object(), ["decode"])):
+        monkeypatch.setattr("importlib.util.find_spec", lambda _, found=installed: found)
+        assert ask("init") == 0
+        assert declared(empty) == names
+        (empty / "flamegate.toml").unlink()
+
+
+def test_the_workflow_files_are_those_of_the_documentation(
+    empty: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    git(empty, "remote", "add", "origin", "git@gitlab.example:a/b.git")
+    monkeypatch.setattr(init, "find_installed", lambda: "pytest-flamegate==9.9")
+    assert ask("init") == 0
+    assert sorted(files(empty)) == [
+        *(".gitlab-ci.yml", ".gitlab/flamegate.gitlab-ci.yml", "flamegate.toml")
+    ]
+    own = (empty / ".gitlab/flamegate.gitlab-ci.yml").read_text()
+    text = (DOCS / "gitlab/flamegate.gitlab-ci.yml").read_text()
+    assert own == text.replace(init.INSTALL, "pytest-flamegate==9.9") != text
+    assert ask("doctor", "--ci") == 0
+    (empty / ".github").mkdir()
+    (empty / ".gitlab-ci.yml").write_text("stages: [test]\n")
+    capsys.readouterr()
+    assert ask("init") == 0
+    assert "add to .gitlab-ci.yml:  include:" in capsys.readouterr().out
+    for name in (init.MEASURE, init.JUDGE):
+        text = (DOCS / "github" / name).read_text()
+        written = (empty / ".github/workflows" / name).read_text()
+        assert written == text.replace(init.INSTALL, "pytest-flamegate==9.9") != text
+
+
+def test_a_project_below_the_repository_gets_no_workflows(
+    empty: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    (empty / "sub").mkdir()
+    monkeypatch.chdir(empty / "sub")
+    assert ask("init") == 0
+    assert "skipped  the workflows" in capsys.readouterr().out
+    assert sorted(files(empty)) == ["sub/flamegate.toml"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "installed"),
+    [
+        (None, f"pytest-flamegate=={__version__}"),
+        ({"url": "file:///x", "dir_info": {}}, None),
+        (
+            {"url": "https://host/p", "vcs_info": {"vcs": "git", "commit_id": "ab12"}},
+            "pytest-flamegate @ git+https://host/p@ab12",
+        ),
+    ],
+)
+def test_the_workflows_install_the_package_that_is_installed(
+    monkeypatch: pytest.MonkeyPatch, origin: object, installed: str | None
+) -> None:
+    text = None if origin is None else json.dumps(origin)
+    kind = type(distribution("pytest-flamegate"))
+    monkeypatch.setattr(kind, "read_text", lambda *_: text)
+    assert init.find_installed() == installed
+
+
+class _Notes(BaseHTTPRequestHandler):
+    """GitLab's notes of one merge request, two pages of them."""
+
+    notes: list[dict[str, Any]]
+    asked: list[str]
+
+    def answer(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length) or b"null")
+        type(self).asked.append(self.command)
+        assert self.headers["PRIVATE-TOKEN"] == "secret"
+        if self.command == "POST":
+            type(self).notes.append({"id": 7, **body})
+        elif self.command == "PUT":
+            found = [each for each in type(self).notes if self.path.endswith(f"/{each['id']}")]
+            found[0].update(body)
+        is_first = self.path.endswith("page=1")
+        data = json.dumps([{"id": 1, "body": "hello"}] if is_first else type(self).notes).encode()
+        self.send_response(200)
+        self.send_header("X-Next-Page", "2" if is_first else "")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_PUT = answer  # noqa: N815 - the names that the server calls
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def gitlab() -> Iterator[str]:
+    """Serve the notes; yield the address of the interface."""
+    _Notes.notes, _Notes.asked = [], []
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Notes) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/api/v4"
+        server.shutdown()
+
+
+def test_the_note_on_gitlab_is_kept_up_to_date(tmp_path: Path) -> None:
+    text = (DOCS / "gitlab/flamegate.gitlab-ci.yml").read_text()
+    script = text.partition("    - |\n")[2].replace("\n      ", "\n").removeprefix("      ")
+    (tmp_path / "python").symlink_to(sys.executable)
+    with gitlab() as address:
+        variables = {
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "CI_API_V4_URL": address,
+            "CI_MERGE_REQUEST_PROJECT_ID": "3",
+            "CI_MERGE_REQUEST_IID": "5",
+            "FLAMEGATE_NOTE_TOKEN": "secret",
+        }
+        for page in (None, "**check failed**\n/approve\n  /merge\n"):
+            if page is not None:
+                (tmp_path / ".flamegate").mkdir()
+                (tmp_path / ".flamegate/check.md").write_text(page)
+            subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=variables, check=True)
+    assert _Notes.asked == ["GET", "GET", "POST", "GET", "GET", "PUT"]
+    (note,) = _Notes.notes
+    # GitLab takes a line that begins with a slash for a command of the token's owner.
+    assert note["body"] == ("<!-- flamegate -->\n**check failed**\n&#47;approve\n  &#47;merge\n")
