@@ -14,23 +14,23 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.commands.ci_files import (
     CHECK,
     FETCHES,
-    Document,
-    Items,
-    Table,
+    CiFile,
     Trap,
+    YamlList,
+    YamlTable,
     find_ignored,
     find_in_commands,
     read_document,
     scalars,
     shallow_trap,
 )
-from pytest_flamegate.commands.ci_github import find_github_traps
+from pytest_flamegate.commands.ci_github import GITHUB, find_github_traps
 from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.report.text import plural
 
-GITHUB = ".github/workflows"
 GITLAB = ".gitlab-ci.yml"
+_LISTED = 4
 TRAPPED = 2
 """The exit code if there are traps: the files ask for something else than a required check."""
 _AUTHORS = re.compile(r"\$CI_(?:COMMIT_(?:MESSAGE|TITLE|DESCRIPTION)|MERGE_REQUEST_\w+)")
@@ -58,17 +58,18 @@ def run(directory: Path) -> int:
         *(find_github_traps(workflows) if workflows else ()),
         *(find_gitlab_traps(pipeline) if pipeline else ()),
     ]
-    names = [each.name for each in (*workflows, *pipeline)]
-    for trap in sorted(set(traps), key=lambda trap: (names.index(trap.file), trap.line)):
+    for trap in sorted(set(traps), key=lambda trap: (trap.file, trap.line)):
         common.print_text(str(trap))
+    names = [each.name for each in (*workflows, *pipeline)]
     found = plural(len(set(traps)), "trap") if traps else "no trap"
-    common.print_text(f"{found} in {', '.join(names)}")
+    places = ", ".join(names) if len(names) <= _LISTED else plural(len(names), "file")
+    common.print_text(f"{found} in {places}")
     return TRAPPED if traps else 0
 
 
-def _read_pipeline(root: Path) -> list[Document]:
+def _read_pipeline(root: Path) -> list[CiFile]:
     """Return the pipeline and the files of this repository that it includes."""
-    pending, found = [GITLAB], dict[str, Document]()
+    pending, found = [GITLAB], dict[str, CiFile]()
     while pending:
         name = pending.pop(0).lstrip("/")
         path = root / name
@@ -76,13 +77,13 @@ def _read_pipeline(root: Path) -> list[Document]:
             continue
         document = found[name] = read_document(path, root)
         include = document.content.get("include")
-        for each in include if isinstance(include, Items) else [include]:
-            local = each.text("local") if isinstance(each, Table) else each
+        for each in include if isinstance(include, YamlList) else [include]:
+            local = each.text("local") if isinstance(each, YamlTable) else each
             pending += [local] if isinstance(local, str) and local else []
     return list(found.values())
 
 
-def find_gitlab_traps(pipeline: Sequence[Document]) -> Iterator[Trap]:
+def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
     """Yield the traps of a GitLab pipeline and of the files that it includes."""
     # An included file comes first, because the file that includes it replaces its values.
     documents = {
@@ -121,18 +122,18 @@ def find_gitlab_traps(pipeline: Sequence[Document]) -> Iterator[Trap]:
             "E_CI_NO_CHECK",
             "No job of the pipeline runs flamegate check.",
             "Write one: flamegate init.",
-            pipeline[0].name,
+            GITLAB,
         )
     for document in pipeline:
         yield from find_in_commands(document, document.content)
 
 
 def _with_templates(
-    name: str, documents: dict[str, tuple[Document, Table]], above: tuple[str, ...]
-) -> Table:
+    name: str, documents: dict[str, tuple[CiFile, YamlTable]], above: tuple[str, ...]
+) -> YamlTable:
     """Return the keys of a job over those of the jobs that it extends."""
     own = documents[name][1]
-    merged = Table()
+    merged = YamlTable()
     merged.line = own.line
     for template in scalars(own.get("extends")):
         if template in documents and template not in (*above, name):
@@ -144,7 +145,7 @@ def _with_templates(
     return merged
 
 
-def _find_gitlab_skips(document: Document, name: str, table: Table) -> Iterator[Trap]:
+def _find_gitlab_skips(document: CiFile, name: str, table: YamlTable) -> Iterator[Trap]:
     for rule in (table, *table.tables("rules"), table.table("only"), table.table("except")):
         if "changes" in rule:
             yield document.trap(

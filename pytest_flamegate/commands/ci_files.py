@@ -33,7 +33,7 @@ _MOVING_INSTALL = re.compile(
 )
 
 
-class Scalar(str):
+class YamlText(str):
     """A value as it is written, so that ``on``, ``true`` and ``0`` stay text, and its line."""
 
     line = 0
@@ -53,13 +53,13 @@ class Scalar(str):
         return found
 
 
-class Items(list[Any]):
+class YamlList(list[Any]):
     """A sequence and its line."""
 
     line = 0
 
 
-class Table(dict[str, Any]):
+class YamlTable(dict[str, Any]):
     """A mapping, its line, and the line of each key."""
 
     line = 0
@@ -68,22 +68,21 @@ class Table(dict[str, Any]):
         super().__init__()
         self.lines: dict[str, int] = {}
 
-    def table(self, key: str) -> Table:
+    def table(self, key: str) -> YamlTable:
         """Return the mapping under ``key``, an empty one if there is none."""
         value = self.get(key)
-        return value if isinstance(value, Table) else Table()
+        return value if isinstance(value, YamlTable) else YamlTable()
 
     def text(self, key: str, default: str = "") -> str:
         """Return the scalar under ``key``."""
         value = self.get(key)
-        return value if isinstance(value, Scalar) else default
+        return value if isinstance(value, YamlText) else default
 
-    def tables(self, key: str) -> list[Table]:
+    def tables(self, key: str) -> list[YamlTable]:
         """Return the mappings in the sequence under ``key``."""
         value = self.get(key)
-        return (
-            [each for each in value if isinstance(each, Table)] if isinstance(value, list) else []
-        )
+        items = value if isinstance(value, YamlList) else ()
+        return [each for each in items if isinstance(each, YamlTable)]
 
     def line_of(self, key: str) -> int:
         """Return the line of ``key``, else that of the mapping."""
@@ -106,11 +105,11 @@ class Trap(Finding):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class CiFile:
     """One file of the configuration; an empty ``content`` with a trap if it cannot be read."""
 
     name: str
-    content: Table
+    content: YamlTable
     unreadable: tuple[Trap, ...] = ()
 
     def trap(self, code: str, line: int, message: str, remedy: str) -> Trap:
@@ -118,7 +117,7 @@ class Document:
         return Trap(code, message, remedy, self.name, line)
 
 
-def read_document(path: Path, root: Path) -> Document:
+def read_document(path: Path, root: Path) -> CiFile:
     """Return the YAML file ``path``; ``ToolError`` ``E_NO_YAML`` if PyYAML is not installed."""
     try:
         import yaml
@@ -130,10 +129,10 @@ def read_document(path: Path, root: Path) -> Document:
         ) from None
     name = relative(path, root)
 
-    def unreadable(line: int, reason: str) -> Document:
+    def unreadable(line: int, reason: str) -> CiFile:
         problem = f"The file is not checked: {reason}."
         trap = Trap("E_CI_NOT_READ", problem, "Correct the file.", name, line)
-        return Document(name, Table(), (trap,))
+        return CiFile(name, YamlTable(), (trap,))
 
     try:
         text = read_bounded(path, MAX_BYTES).decode("utf-8")
@@ -147,9 +146,9 @@ def read_document(path: Path, root: Path) -> Document:
         return unreadable(mark.line + 1 if mark else 0, "it is not valid YAML")
     except RecursionError:
         return unreadable(0, "its values are nested too deeply")
-    if not isinstance(content, Table):
+    if not isinstance(content, YamlTable):
         return unreadable(1, "it is no mapping")
-    return Document(name, content)
+    return CiFile(name, content)
 
 
 def _loader() -> Any:
@@ -163,42 +162,42 @@ def _located(node: Any, known: dict[int, Any]) -> Any:
     if node is None or id(node) in known:
         return known.get(id(node))
     line = node.start_mark.line + 1
-    value: Scalar | Items | Table
+    value: YamlText | YamlList | YamlTable
     if node.id == "scalar":
-        value = Scalar(node.value)
+        value = YamlText(node.value)
         value.is_block = node.style == "|"
     else:
-        value = Items() if node.id == "sequence" else Table()
+        value = YamlList() if node.id == "sequence" else YamlTable()
     known[id(node)] = value
     value.line = line
-    if isinstance(value, Items):
+    if isinstance(value, YamlList):
         value += [_located(each, known) for each in node.value]
-    elif isinstance(value, Table):
+    elif isinstance(value, YamlTable):
         for key, each in node.value:
             found = _located(each, known)
             if key.value == "<<":
-                merged = found if isinstance(found, Items) else [found]
+                merged = found if isinstance(found, YamlList) else [found]
                 for one in merged:
-                    for name in one.keys() - value.keys() if isinstance(one, Table) else ():
+                    for name in one.keys() - value.keys() if isinstance(one, YamlTable) else ():
                         value[name], value.lines[name] = one[name], one.lines[name]
             elif isinstance(key.value, str):
                 value[key.value], value.lines[key.value] = found, key.start_mark.line + 1
     return value
 
 
-def scalars(value: object, seen: set[int] | None = None) -> Iterator[Scalar]:
+def scalars(value: object, seen: set[int] | None = None) -> Iterator[YamlText]:
     """Yield every scalar in ``value``, those with several aliases once."""
     seen = set() if seen is None else seen
-    if isinstance(value, Scalar):
+    if isinstance(value, YamlText):
         yield value
-    elif isinstance(value, Table | Items) and id(value) not in seen:
+    elif isinstance(value, YamlTable | YamlList) and id(value) not in seen:
         seen.add(id(value))
-        for each in value.values() if isinstance(value, Table) else value:
+        for each in value.values() if isinstance(value, YamlTable) else value:
             yield from scalars(each, seen)
 
 
 def find_ignored(
-    document: Document, scripts: Sequence[Scalar], *, pipefail: bool
+    document: CiFile, scripts: Sequence[YamlText], *, pipefail: bool
 ) -> Iterator[Trap]:
     """Yield the places of a deciding job that ignore the exit code of ``flamegate check``."""
     commands = list(chain.from_iterable(each.commands() for each in scripts))
@@ -218,7 +217,7 @@ def find_ignored(
         yield document.trap("E_CI_IGNORED", line, reason, remedy)
 
 
-def find_in_commands(document: Document, content: object) -> Iterator[Trap]:
+def find_in_commands(document: CiFile, content: object) -> Iterator[Trap]:
     """Yield the commands that accept a baseline in CI, or install whatever a branch points to."""
     for each in scalars(content):
         for line, text in each.commands():
@@ -233,7 +232,7 @@ def find_in_commands(document: Document, content: object) -> Iterator[Trap]:
                 yield moving_trap(document, line, "flamegate is installed from a branch.")
 
 
-def moving_trap(document: Document, line: int, message: str) -> Trap:
+def moving_trap(document: CiFile, line: int, message: str) -> Trap:
     """Return the trap of code that the job runs and that changes without a commit here."""
     return document.trap(
         "E_CI_MOVING",
@@ -243,7 +242,7 @@ def moving_trap(document: Document, line: int, message: str) -> Trap:
     )
 
 
-def shallow_trap(document: Document, line: int, remedy: str) -> Trap:
+def shallow_trap(document: CiFile, line: int, remedy: str) -> Trap:
     """Return the trap of a clone that lacks the base revision."""
     message = "The clone is shallow, so the base revision may be missing."
     return document.trap("E_CI_SHALLOW", line, message, remedy)

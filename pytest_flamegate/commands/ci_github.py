@@ -10,10 +10,10 @@ from pytest_flamegate.commands.ci_files import (
     CHECK,
     FETCHES,
     MEASURES,
-    Document,
-    Scalar,
-    Table,
+    CiFile,
     Trap,
+    YamlTable,
+    YamlText,
     find_ignored,
     find_in_commands,
     moving_trap,
@@ -21,6 +21,7 @@ from pytest_flamegate.commands.ci_files import (
     shallow_trap,
 )
 
+GITHUB = ".github/workflows"
 _CHANGES = frozenset(
     {"pull_request", "pull_request_target", "merge_group", "workflow_run", "workflow_call"}
 )
@@ -52,22 +53,22 @@ _FIXED = re.compile(r"[0-9a-f]{40}|v?\d+(?:\.\d+)*(?:[-.]?\w+)?|sha256:[0-9a-f]{
 class _Job:
     """One job of a workflow."""
 
-    document: Document
+    document: CiFile
     name: str
-    table: Table
+    table: YamlTable
 
     @property
-    def events(self) -> Table:
+    def events(self) -> YamlTable:
         """The events that start the workflow, each with its filters."""
         return _read_events(self.document.content)
 
     @property
-    def steps(self) -> list[Table]:
+    def steps(self) -> list[YamlTable]:
         return self.table.tables("steps")
 
     @property
-    def scripts(self) -> list[Scalar]:
-        return [step["run"] for step in self.steps if isinstance(step.get("run"), Scalar)]
+    def scripts(self) -> list[YamlText]:
+        return [step["run"] for step in self.steps if isinstance(step.get("run"), YamlText)]
 
     @property
     def commands(self) -> list[tuple[int, str]]:
@@ -96,13 +97,13 @@ class _Job:
         return self.document.trap(code, line, f"Job {self.name}: {message}", remedy)
 
 
-def find_github_traps(workflows: Sequence[Document]) -> Iterator[Trap]:
+def find_github_traps(workflows: Sequence[CiFile]) -> Iterator[Trap]:
     """Yield the traps of all workflows of a repository."""
     jobs = [
         _Job(document, name, job)
         for document in workflows
         for name, job in document.content.table("jobs").items()
-        if isinstance(job, Table)
+        if isinstance(job, YamlTable)
     ]
     judging = [job for job in jobs if job.judges]
     measuring = [job for job in jobs if job.measures]
@@ -113,7 +114,7 @@ def find_github_traps(workflows: Sequence[Document]) -> Iterator[Trap]:
             "No workflow runs flamegate check for a pull request. Inside pytest the change itself "
             "decides what is gated.",
             "Write the workflows: flamegate init.",
-            workflows[0].name,
+            GITHUB,
         )
     gates = [job for job in jobs if job.measures or job.judges]
     for document in workflows:
@@ -141,19 +142,19 @@ def _find_job_traps(job: _Job, *, decides: bool) -> Iterator[Trap]:
         yield from _find_moving_actions(job)
 
 
-def _read_events(content: Table) -> Table:
+def _read_events(content: YamlTable) -> YamlTable:
     """Return ``on``, which may be a name, a list of names or a mapping, as a mapping."""
     found = content.get("on")
-    if isinstance(found, Table):
+    if isinstance(found, YamlTable):
         return found
-    events = Table()
+    events = YamlTable()
     events.line = content.line_of("on")
     for each in scalars(found):
-        events[each], events.lines[each] = Table(), each.line
+        events[each], events.lines[each] = YamlTable(), each.line
     return events
 
 
-def _find_filters(document: Document) -> Iterator[Trap]:
+def _find_filters(document: CiFile) -> Iterator[Trap]:
     """Yield the filters that keep a workflow of the check from starting."""
     events = _read_events(document.content)
     for name in _CHANGES.intersection(events):
@@ -219,12 +220,12 @@ def _find_ignored(job: _Job) -> Iterator[Trap]:
     for step in job.steps:
         places = (step, *(each.table("defaults").table("run") for each in _outer(job)))
         shell = next((each.text("shell") for each in places if "shell" in each), "")
-        if isinstance(step.get("run"), Scalar):
+        if isinstance(step.get("run"), YamlText):
             # Only a shell that is named "bash" gets -o pipefail.
             yield from find_ignored(job.document, [step["run"]], pipefail=shell == "bash")
 
 
-def _outer(job: _Job) -> tuple[Table, Table]:
+def _outer(job: _Job) -> tuple[YamlTable, YamlTable]:
     return job.table, job.document.content
 
 
@@ -255,7 +256,7 @@ def _find_rights(job: _Job) -> Iterator[Trap]:
         )
     else:
         granted = holder["permissions"]
-        names = [key for key, each in granted.items()] if isinstance(granted, Table) else [""]
+        names = [key for key, each in granted.items()] if isinstance(granted, YamlTable) else [""]
         for name in names:
             value = holder.table("permissions").text(name) if name else str(granted)
             if value.startswith("write"):

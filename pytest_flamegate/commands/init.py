@@ -16,11 +16,13 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.ci import GITHUB, GITLAB
+from pytest_flamegate.commands.ci import GITLAB
+from pytest_flamegate.commands.ci_github import GITHUB
 from pytest_flamegate.config.settings import read_ini
 from pytest_flamegate.core import __version__, git
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.files import create_file, is_file, read_bounded, relative
+from pytest_flamegate.core.json_parser import parse_json
 from pytest_flamegate.engines.declare import FILE_NAME, find_file
 from pytest_flamegate.engines.gguf import WORKLOADS
 from pytest_flamegate.models.discover import find_model
@@ -347,8 +349,8 @@ def find_installed() -> str | None:
     """Return the requirement that installs this very package; None if it is not known."""
     try:
         text = distribution("pytest-flamegate").read_text("direct_url.json")
-        origin = json.loads(text) if text else None
-    except (PackageNotFoundError, ValueError):
+        origin = parse_json(text.encode()) if text else None
+    except (PackageNotFoundError, FlamegateError):
         return None
     if origin is None:
         return f"pytest-flamegate=={__version__}"
