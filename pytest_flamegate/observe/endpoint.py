@@ -57,7 +57,6 @@ class EndpointProcess(engine_process.EngineProcess):
         if plan.url is not None:
             self._find_server(Origin.of(plan.url))
         else:
-            self._began_ns = time.monotonic_ns()
             self._start()
 
     def await_ready(self) -> None:
@@ -107,6 +106,7 @@ class EndpointProcess(engine_process.EngineProcess):
             cpu=self._cpu,
             executable=self._plan.executable,
         )
+        self._began_ns = time.monotonic_ns()
         self.pid = self._child.pid
         self._client = completions.CompletionClient(
             self._workload, Origin("http", HOST, port), self._key, self._require_running

@@ -119,10 +119,11 @@ class ServedProcess(engine_process.EngineProcess):
         self._bricks: Recorded | None = None
         origin = "called" if plan.token_unit == ROUND else "yielded"
         self.token_source = f"{origin}:{plan.token_unit}"
-        self._began_ns = time.monotonic_ns()
         self._child, self._read_fd, self._write_fd = _start_child(
             plan, workload, env, python_flags, cpu
         )
+        # On a busy machine seconds can pass before the process exists; they are not its own.
+        self._began_ns = time.monotonic_ns()
         self.pid = self._child.pid
         try:
             began(self.pid)

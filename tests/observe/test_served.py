@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,21 @@ def test_a_failed_start_leaves_nothing() -> None:
         start(Boasting({}), interrupted)
     assert not psutil.pid_exists(begun[0])
     assert descriptors() == before
+
+
+def test_the_load_begins_when_the_process_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a run lasts longer than its process, which a verifier takes for a forgery."""
+    fork = process.fork
+
+    def fork_late(*given: Any, **more: Any) -> process.Child:
+        time.sleep(0.3)
+        return fork(*given, **more)
+
+    monkeypatch.setattr(process, "fork", fork_late)
+    with start(Boasting({})) as running:
+        age_s = time.time() - psutil.Process(running.pid).create_time()
+        assert running.load_ns is not None
+        assert running.load_ns / 1e9 < age_s + 0.05  # ticks of 10 ms
 
 
 def test_an_interrupt_while_it_leaves_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
