@@ -177,7 +177,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "profile/profilers/perf.py": "a pair of connected sockets: perf's control, no address",
     },
     "a lenient YAML": {
-        "commands/ci_files.py": "composes the nodes of the safe loader, and makes no objects of them"
+        "commands/ci_files.py": "composes the safe loader's nodes, and makes no objects of them"
     },
     "XML read": {"report/svg.py": "escapes what is written; nothing is parsed"},
     "lenient JSON": {

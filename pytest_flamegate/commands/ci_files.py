@@ -13,7 +13,7 @@ from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.files import read_bounded, relative
 from pytest_flamegate.core.text import Finding
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 19
 CHECK = re.compile(r"\b(?:flamegate|pytest_flamegate)\s+check\b")
 """The command that decides: it measures, or with ``--receipts`` judges the runs of another job."""
 MEASURES = re.compile(
@@ -136,7 +136,9 @@ def read_document(path: Path, root: Path) -> CiFile:
 
     try:
         text = read_bounded(path, MAX_BYTES).decode("utf-8")
-        content = _located(yaml.compose(text, Loader=_loader()), {})
+        # Of several documents the last holds the jobs. The loader in C crashes on deep nesting.
+        nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+        content = _located(nodes[-1], {}) if nodes else None
     except FlamegateError as error:
         return unreadable(0, error.problem.rstrip("."))
     except UnicodeDecodeError:
@@ -149,12 +151,6 @@ def read_document(path: Path, root: Path) -> CiFile:
     if not isinstance(content, YamlTable):
         return unreadable(1, "it is no mapping")
     return CiFile(name, content)
-
-
-def _loader() -> Any:
-    import yaml
-
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _located(node: Any, known: dict[int, Any]) -> Any:

@@ -89,6 +89,12 @@ class _Job:
         )
 
     @property
+    def called(self) -> str:
+        """The workflow of this repository that the job calls, empty if it calls none."""
+        uses = self.table.text("uses")
+        return uses.removeprefix("./") if uses.startswith("./") else ""
+
+    @property
     def is_privileged(self) -> bool:
         return any(event in self.events for event in _PRIVILEGED)
 
@@ -116,13 +122,16 @@ def find_github_traps(workflows: Sequence[CiFile]) -> Iterator[Trap]:
             "Write the workflows: flamegate init.",
             GITHUB,
         )
-    gates = [job for job in jobs if job.measures or job.judges]
+    # A job that calls a workflow of this repository can be skipped like the jobs in it.
+    calling = [job for job in jobs if job.called in {each.document.name for each in deciding}]
     for document in workflows:
-        if any(job.document is document for job in gates):
+        if any(job.document is document for job in (*measuring, *judging, *calling)):
             yield from _find_filters(document)
         yield from find_in_commands(document, document.content)
     for job in jobs:
-        yield from _find_job_traps(job, decides=job in deciding)
+        yield from _find_job_traps(job, decides=job in deciding or job in calling)
+        if "secrets" in job.table and job.called in {each.document.name for each in measuring}:
+            yield _secret_trap(job, job.table.line_of("secrets"))
 
 
 def _find_job_traps(job: _Job, *, decides: bool) -> Iterator[Trap]:
@@ -271,12 +280,13 @@ def _find_rights(job: _Job) -> Iterator[Trap]:
     shared = (job.document.content.get("env"), job.table)
     for each in (found for part in shared for found in scalars(part)):
         if re.search(r"\bsecrets\b(?!\.GITHUB_TOKEN\b)", each) and "${{" in each:
-            yield job.trap(
-                "E_CI_RIGHTS",
-                each.line,
-                "it runs the code of the change, which can read this secret.",
-                "Use the secret in a job that runs nothing of the change.",
-            )
+            yield _secret_trap(job, each.line)
+
+
+def _secret_trap(job: _Job, line: int) -> Trap:
+    message = "it runs the code of the change, which can read this secret."
+    remedy = "Use the secret in a job that runs nothing of the change."
+    return job.trap("E_CI_RIGHTS", line, message, remedy)
 
 
 def _find_shallow(job: _Job) -> Iterator[Trap]:

@@ -162,6 +162,28 @@ def test_a_command_that_still_fails_is_no_trap(tmp_path: Path, capsys: Captured,
     assert found(tmp_path, capsys) == (0, [])
 
 
+def test_the_job_that_calls_a_workflow_has_its_traps(tmp_path: Path, capsys: Captured) -> None:
+    workflows = tmp_path / ".github/workflows"
+    workflows.mkdir(parents=True)
+    (workflows / SINGLE).write_text(
+        ONE_JOB.replace("pull_request:\n  merge_group", "workflow_call")
+    )
+    caller = (
+        "on:\n  pull_request:\n    paths: [a]\n  merge_group:\njobs:\n  all:\n"
+        "    if: github.actor != 'bot'\n    uses: ./.github/workflows/check.yml\n"
+        "    secrets: inherit\n"
+    )
+    (workflows / "all.yml").write_text(caller)
+    assert found(tmp_path, capsys) == (
+        2,
+        [
+            ("E_CI_FILTERED", ".github/workflows/all.yml:3"),
+            ("E_CI_SKIPPED", ".github/workflows/all.yml:7"),
+            ("E_CI_RIGHTS", ".github/workflows/all.yml:9"),
+        ],
+    )
+
+
 @pytest.mark.parametrize(
     "step",
     [
@@ -213,6 +235,12 @@ def test_a_trap_in_a_pipeline_is_found(
     assert (exit_code, [each for each, _ in traps]) == (2, [code])
 
 
+def test_of_several_documents_the_last_counts(tmp_path: Path, capsys: Captured) -> None:
+    text = (DOCS / "gitlab" / PIPELINE).read_text()
+    (tmp_path / ".gitlab-ci.yml").write_text(f"spec: {{inputs: {{}}}}\n---\n{text}")
+    assert found(tmp_path, capsys) == (0, [])
+
+
 def test_templates_aliases_and_merged_keys_are_followed(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / ".gitlab-ci.yml").write_text(
         """\
@@ -238,7 +266,7 @@ def test_hostile_files_are_reported(tmp_path: Path, capsys: Captured) -> None:
         f"{own}: &{own} [{', '.join([f'*{last}'] * 9)}]\n" for last, own in pairwise(letters)
     )
     for name, data in (
-        ("deep.yml", b"[" * 5000),
+        ("deep.yml", b"[" * 500_000),
         ("laughs.yaml", laughs.encode()),
         ("list.yml", b"- a\n"),
         ("text.yml", b"\xff"),
