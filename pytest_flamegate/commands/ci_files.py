@@ -14,6 +14,7 @@ from pytest_flamegate.core.files import read_bounded, relative
 from pytest_flamegate.core.text import Finding
 
 MAX_BYTES = 1 << 19
+_MAX_COMMAND = 10_000
 CHECK = re.compile(r"\b(?:flamegate|pytest_flamegate)\s+check\b")
 """The command that decides: it measures, or with ``--receipts`` judges the runs of another job."""
 MEASURES = re.compile(
@@ -49,7 +50,8 @@ class YamlText(str):
             if is_continued:
                 line, text = found[-1][0], f"{found.pop()[1]} {text}"
             is_continued = text.endswith("\\")
-            found.append((line, text.removesuffix("\\").rstrip()))
+            # Cut, because a search in a very long line takes very long.
+            found.append((line, text.removesuffix("\\").rstrip()[:_MAX_COMMAND]))
         return found
 
 

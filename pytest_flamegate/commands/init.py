@@ -33,7 +33,9 @@ INSTALL = "pytest-flamegate @ git+https://HOST/PATH/pytest-flamegate@COMMIT"
 """The package in the workflow files: replaced by the one that is installed here."""
 _MAX_FILES = 5000
 _MAX_BYTES = 1 << 20
-_NO_ENGINES = frozenset({"test", "tests", "testing", "docs", "doc", "examples", "build", "dist"})
+_NO_ENGINES = frozenset(
+    {"test", "tests", "testing", "docs", "doc", "examples", "benchmarks", "build", "dist"}
+)
 _COUNTS = frozenset({"max_tokens", "max_new_tokens", "n_tokens", "num_tokens"})
 _ALLOWED = 'tokens_per_second = "5%"    # allowed drop'
 
