@@ -32,6 +32,10 @@ _HEAD = re.compile(
     r"github\.head_ref|refs/pull/|pull_request\.(?:head\b|merge_commit_sha)"
     r"|workflow_run\.(?:head_|pull_requests)"
 )
+_CHOSEN = re.compile(
+    r"\$\{\{[^}]*(?:github\.head_ref|\.(?:title|body|message|display_title|head_branch|head\.ref))\b"
+)
+"""A text of the event that its author chooses, as a part of a command."""
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 _ENV = re.compile(r"\$\{\{\s*env\.(\w+)\s*\}\}")
 _CHECKS_OUT = re.compile(
@@ -40,6 +44,7 @@ _CHECKS_OUT = re.compile(
 )
 _PR_CHECKOUT = re.compile(r"\bgh\s+pr\s+checkout\b")
 _DOWNLOADS = re.compile(r"(?:^|/)(?:action-)?download-artifact(?:@|$)")
+_GH_DOWNLOADS = re.compile(r"\bgh\s+run\s+download\b(?:.*\s(?:-D|--dir)[\s=]*[\"']?([^\s\"']+))?")
 _RUNS = (
     r"(?:^|[;&|(]\s*|\b(?:bash|sh|source|python[\d.]*|node|perl|ruby|exec|env|sudo|cd|make\s+-C"
     r"|chmod\s+\S+|(?:pip[\d.]*|npm)\s+install)\s+(?:-\S+\s+)*|(?:^|\s)\.\s+)[\"']?"
@@ -253,30 +258,23 @@ def _find_missing_status(job: _Job) -> Iterator[Trap]:
 
 def _find_rights(job: _Job) -> Iterator[Trap]:
     """Yield secrets and rights of a job that runs the code of the change."""
-    remedy = "Give it permissions: contents: read, and let another job judge and comment."
     holder = next((each for each in _outer(job) if "permissions" in each), None)
     if holder is None:
+        missing = "permissions: is missing, and the repository's default may be to write"
+        found = [(job.document.content.line_of("jobs"), missing)]
+    elif isinstance(granted := holder["permissions"], YamlTable):
+        rights = [name for name in granted if granted.text(name) == "write"]
+        found = [(granted.line_of(name), f"with {name}: write") for name in rights]
+    else:
+        is_all = granted == "write-all"
+        found = [(holder.line_of("permissions"), "with write-all")] if is_all else []
+    for line, rights_text in found:
         yield job.trap(
             "E_CI_RIGHTS",
-            job.document.content.line_of("jobs"),
-            "it runs the code of the change, and permissions: is missing, so its token has the "
-            "repository's default, which may be to write.",
-            remedy,
+            line,
+            f"it runs the code of the change, {rights_text}.",
+            "Give it permissions: contents: read, and let another job judge and comment.",
         )
-    else:
-        granted = holder["permissions"]
-        names = [key for key, each in granted.items()] if isinstance(granted, YamlTable) else [""]
-        for name in names:
-            value = holder.table("permissions").text(name) if name else str(granted)
-            if value.startswith("write"):
-                table = holder.table("permissions") if name else holder
-                yield job.trap(
-                    "E_CI_RIGHTS",
-                    table.line_of(name or "permissions"),
-                    f"it runs the code of the change with the permission "
-                    f"{name + ': ' if name else ''}{value}.",
-                    remedy,
-                )
     shared = (job.document.content.get("env"), job.table)
     for each in (found for part in shared for found in scalars(part)):
         if re.search(r"\bsecrets\b(?!\.GITHUB_TOKEN\b)", each) and "${{" in each:
@@ -320,31 +318,45 @@ def _find_head_code(job: _Job) -> Iterator[Trap]:
         if _PR_CHECKOUT.search(text) or (_CHECKS_OUT.search(text) and is_head(text))
     ]
     event = next(each for each in _PRIVILEGED if each in job.events)
+    rights = f"and {event} gives it secrets and a token that may write."
     for line in lines:
         yield job.trap(
             "E_CI_HEAD_CODE",
             line,
-            f"it checks out the code of the change, and {event} gives it secrets and a token that "
-            "may write.",
+            f"it checks out the code of the change, {rights}",
             "Check out the default branch: flamegate check --head reads the change's files from "
             "git and runs nothing of it.",
         )
+    for line, text in job.commands:
+        if _CHOSEN.search(text):
+            yield job.trap(
+                "E_CI_HEAD_CODE",
+                line,
+                f"the author of the change chooses a part of this command, {rights}",
+                "Pass the value in env:, and write it as a variable in quotes.",
+            )
 
 
 def _find_artifact_code(job: _Job) -> Iterator[Trap]:
     """Yield the places where a job with rights runs the files of a job without."""
+    downloads = [
+        (step.line, step.table("with").text("path"))
+        for step in job.steps
+        if _DOWNLOADS.search(step.text("uses"))
+    ]
+    commands = list(job.commands)
+    for line, text in commands:
+        downloads += [(line, path) for path in _GH_DOWNLOADS.findall(text)]
     places = []
-    for step in job.steps:
-        if not _DOWNLOADS.search(step.text("uses")):
-            continue
-        place = _shell_path(step.table("with").text("path"))
+    for line, path in downloads:
+        place = _shell_path(path)
         if place in ("", ".", "$GITHUB_WORKSPACE"):
             yield job.trap(
                 "E_CI_ARTIFACT_CODE",
-                step.line,
+                line,
                 "the uploaded files are unpacked over the checkout, so they can replace programs "
                 "that this job runs.",
-                "Write path: ${{ runner.temp }}/runs below with:.",
+                "Unpack them into ${{ runner.temp }}/runs.",
             )
         else:
             places.append(re.escape(place))
@@ -352,7 +364,9 @@ def _find_artifact_code(job: _Job) -> Iterator[Trap]:
         return
     place = rf"(?:{'|'.join(places)})"
     runs = re.compile(rf"{_RUNS}(?:\./)?{place}(?=[/\"'\s;]|$)")
-    for line, text in job.commands:
+    key = "working-directory"
+    commands += [(each.line_of(key), f"cd {each[key]}") for each in job.steps if key in each]
+    for line, text in commands:
         plain = re.sub(r"\$\{(\w+)\}", r"$\1", _shell_path(text))
         if runs.search(plain) or (_TO_RUNNER.search(plain) and re.search(place, plain)):
             yield job.trap(

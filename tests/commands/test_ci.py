@@ -106,6 +106,28 @@ TRAPS = [
     (
         JUDGE,
         STEP,
+        f"      - run: make\n        working-directory: ${{{{ runner.temp }}}}/runs\n{STEP}",
+        "working",
+        "E_CI_ARTIFACT_CODE",
+    ),
+    (JUDGE, STEP, f"      - run: gh run download 1\n{STEP}", "gh run", "E_CI_ARTIFACT_CODE"),
+    (
+        JUDGE,
+        STEP,
+        f"      - run: gh run download 1 -D out && out/run\n{STEP}",
+        "gh run",
+        "E_CI_ARTIFACT_CODE",
+    ),
+    (
+        JUDGE,
+        STEP,
+        f"      - run: echo ${{{{ github.event.workflow_run.head_branch }}}}\n{STEP}",
+        "echo",
+        "E_CI_HEAD_CODE",
+    ),
+    (
+        JUDGE,
+        STEP,
         f"      - run: cat ${{{{ runner.temp }}}}/runs/base >> $GITHUB_ENV\n{STEP}",
         "cat",
         "E_CI_ARTIFACT_CODE",
