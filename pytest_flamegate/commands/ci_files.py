@@ -127,7 +127,7 @@ def read_document(path: Path, root: Path) -> CiFile:
         raise ToolError(
             "E_NO_YAML",
             "The files of a CI service are YAML, and PyYAML is not installed.",
-            "Type: pip install 'pytest-flamegate[ci]'.",
+            "Type: pip install pyyaml.",
         ) from None
     name = relative(path, root)
 

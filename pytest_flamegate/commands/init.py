@@ -42,10 +42,14 @@ _ALLOWED = 'tokens_per_second = "5%"    # allowed drop'
 
 @dataclass(frozen=True, slots=True)
 class _Generator:
-    """A Python function ``target`` that takes a prompt and a number of tokens and yields them."""
+    """A Python function ``target`` that takes a prompt and a number of tokens and yields them.
+
+    ``missing`` is a module that its file imports and that is not installed, empty if there is none.
+    """
 
     target: str
     place: str
+    missing: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ def _describe_project(root: Path) -> tuple[str, str, str]:
     generators = sorted(
         find_generators(root),
         key=lambda each: (
+            each.missing,
             not each.target.endswith(":generate"),
             each.target.count("."),
             each.target,
@@ -115,16 +120,23 @@ def _describe_project(root: Path) -> tuple[str, str, str]:
     )
     head = "# The workloads that flamegate measures. Written by flamegate init.\n\n"
     if generators:
-        chosen = generators[0]
-        others = [f"# also found: {each.target} ({each.place})" for each in generators[1:]]
-        lines = [
+        chosen, *more = generators
+        found = f"the Python function {chosen.target} ({chosen.place})"
+        own = [
             "[workloads.decode]",
             f'target = "{chosen.target}"    # called with prompt and max_tokens: {chosen.place}',
             *_keys(),
-            *others,
+            *(f"# also found: {each.target} ({each.place})" for each in more),
         ]
-        found = f"the Python function {chosen.target} ({chosen.place})"
-        return found, head + _join(lines), "flamegate run"
+        if not chosen.missing:
+            return found, head + _join(own), "flamegate run"
+        lines = [*_embedded(), "# Your engine.", *(f"# {line.removeprefix('# ')}" for line in own)]
+        step = (
+            f"install {chosen.missing}, remove the marks of comment in {FILE_NAME}, and type "
+            "flamegate run decode"
+        )
+        found += f", which needs {chosen.missing}: it is not installed"
+        return found, head + _join(lines), step
     build, model, reason = find_build(root), None, ""
     try:
         model = find_model(None, root)
@@ -192,11 +204,9 @@ def find_generators(root: Path) -> Iterator[_Generator]:
         parts = Path(name).with_suffix("").parts
         if _NO_ENGINES.intersection(parts) or parts[-1].startswith("test_"):
             continue
-        if parts[0] == "src":
-            # Such a package has to be installed to be imported.
-            if importlib.util.find_spec(parts[1]) is None:
-                continue
-            parts = parts[1:]
+        # A package below src has to be installed to be imported.
+        needed = [parts[1]] if parts[0] == "src" and len(parts) > 1 else []
+        parts = parts[1:] if needed else parts
         module = ".".join(parts).removesuffix(".__init__")
         if not all(part.isidentifier() for part in module.split(".")):
             continue
@@ -205,9 +215,10 @@ def find_generators(root: Path) -> Iterator[_Generator]:
         except (FlamegateError, SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         found = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
-        if all(_can_be_imported(each, root) for each in _imported_modules(tree)):
-            for each in filter(_yields_tokens, found):
-                yield _Generator(f"{module}:{each.name}", f"{name}:{each.lineno}")
+        for each in filter(_yields_tokens, found):
+            modules = (*needed, *_imported_modules(tree))
+            missing = next((one for one in modules if not _can_be_imported(one, root)), "")
+            yield _Generator(f"{module}:{each.name}", f"{name}:{each.lineno}", missing)
 
 
 def _yields_tokens(function: ast.FunctionDef) -> bool:

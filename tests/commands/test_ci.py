@@ -313,4 +313,4 @@ def test_without_files_or_pyyaml_the_remedy_is_named(
     assert found(tmp_path, capsys) == (2, [("E_CI_NO_CHECK", ".gitlab-ci.yml")])
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert ask("doctor", "--ci", str(tmp_path)) == 5
-    assert "pip install 'pytest-flamegate[ci]'" in capsys.readouterr().err
+    assert "pip install pyyaml" in capsys.readouterr().err

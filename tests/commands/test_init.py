@@ -96,9 +96,6 @@ def test_nothing_that_exists_is_changed(empty: Path, capsys: Captured) -> None:
 
 
 def test_without_an_engine_the_embedded_model_is_measured(empty: Path, capsys: Captured) -> None:
-    (empty / "setup.py").write_text(
-        "import missing_package\ndef generate(prompt, max_tokens): yield 1"
-    )
     (empty / "tests").mkdir()
     (empty / "tests/fake.py").write_text("def generate(prompt, max_tokens): yield 1")
     (empty / "other.py").write_text(
@@ -115,6 +112,26 @@ def test_without_an_engine_the_embedded_model_is_measured(empty: Path, capsys: C
     found = read_declarations(empty / "flamegate.toml").workloads
     assert [(each.engine, each.prompt, each.max_tokens) for each in found] == expected
     assert uncomment(empty)["command"][0] == "path/to/engine"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "missing"),
+    [
+        ("src/own/engine.py", "", "own"),
+        ("engine.py", "import missing_package.part\n", "missing_package"),
+    ],
+)
+def test_an_engine_that_cannot_be_imported_is_a_comment(
+    empty: Path, capsys: Captured, name: str, text: str, missing: str
+) -> None:
+    (empty / name).parent.mkdir(parents=True, exist_ok=True)
+    (empty / name).write_text(f"{text}def generate(prompt, max_tokens):\n    yield 1\n")
+    assert ask("init") == 0
+    printed = capsys.readouterr().out
+    assert f"which needs {missing}: it is not installed" in printed
+    assert f"next     install {missing}, remove the marks of comment" in printed
+    assert declared(empty) == EMBEDDED
+    assert uncomment(empty)["max_tokens"] == 32
 
 
 @pytest.mark.parametrize(
