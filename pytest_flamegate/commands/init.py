@@ -63,10 +63,6 @@ class _Build:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Declare ``init``, which takes no arguments."""
-    parser.description = (
-        f"Writes {FILE_NAME} for the engine that it finds here, and the workflows of the required "
-        "check. No file that exists is changed, and nothing of the project is run."
-    )
     parser.set_defaults(run=run)
 
 

@@ -257,6 +257,16 @@ def test_a_trap_in_a_pipeline_is_found(
     assert (exit_code, [each for each, _ in traps]) == (2, [code])
 
 
+def test_a_manual_job_that_blocks_the_pipeline_is_no_trap(tmp_path: Path, capsys: Captured) -> None:
+    text = (DOCS / "gitlab" / PIPELINE).read_text()
+    for old, new in (
+        (RULE, "    - when: manual\n"),
+        ("  timeout: 30m\n", "  when: manual\n  allow_failure: false\n"),
+    ):
+        (tmp_path / ".gitlab-ci.yml").write_text(text.replace(old, new, 1))
+        assert found(tmp_path, capsys) == (0, [])
+
+
 def test_of_several_documents_the_last_counts(tmp_path: Path, capsys: Captured) -> None:
     text = (DOCS / "gitlab" / PIPELINE).read_text()
     (tmp_path / ".gitlab-ci.yml").write_text(f"spec: {{inputs: {{}}}}\n---\n{text}")
