@@ -10,7 +10,7 @@ import hashlib
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Block, Role, Run

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import Struct
+
 from pytest_flamegate.core import process_system
 from pytest_flamegate.core.json import Count
 
@@ -22,8 +24,7 @@ _LOST = 0.1
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """The time that one process used between two readings of its clocks.
 
     Attributes:

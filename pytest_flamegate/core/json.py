@@ -15,12 +15,13 @@ are stated once, as frozen dataclasses; their annotations are the validation.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import types
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -52,15 +53,15 @@ _DAY = (
     r"|(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)"
 )
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d"
-_RFC3339 = rf"^{_DAY}[Tt]{_CLOCK}:[0-5]\d(?:\.\d+)?(?:[Zz]|[+-]{_CLOCK})(?![\s\S])".replace(
-    r"\d", "[0-9]"
+_RFC3339 = re.compile(
+    rf"^{_DAY}[Tt]{_CLOCK}:[0-5]\d(?:\.\d+)?(?:[Zz]|[+-]{_CLOCK})(?![\s\S])".replace(r"\d", "[0-9]")
 )
 # Nine digits of a second make 35 characters; more cost time to read and say nothing.
 _TIMESTAMP_CHARACTERS = 64
 Timestamp = Annotated[
     str,
     Meta(
-        pattern=_RFC3339,
+        pattern=_RFC3339.pattern,
         max_length=_TIMESTAMP_CHARACTERS,
         description="an RFC 3339 timestamp with an offset",
     ),
@@ -70,7 +71,7 @@ Timestamp = Annotated[
 
 def is_timestamp(text: str) -> bool:
     """Whether ``text`` is an RFC 3339 date-time with an offset, and nothing else."""
-    return len(text) <= _TIMESTAMP_CHARACTERS and re.match(_RFC3339, text) is not None
+    return len(text) <= _TIMESTAMP_CHARACTERS and _RFC3339.match(text) is not None
 
 
 def parse_timestamp(text: str) -> datetime:
@@ -226,6 +227,12 @@ def _expected(message: str, kind: Any) -> str | None:
         words = expected["expected"].replace("`", "").replace(" | ", " or ")
         return re.sub(r"\w+", lambda word: _WORDS.get(word[0], word[0]), words)
     return None
+
+
+def replace(typed: T, /, **changes: Any) -> T:
+    """Return a Struct or a dataclass with some of its fields changed."""
+    module: Any = msgspec.structs if isinstance(typed, msgspec.Struct) else dataclasses
+    return cast("T", module.replace(typed, **changes))
 
 
 def encode_plain(value: object) -> Any:

@@ -7,9 +7,13 @@ from the engine; all other fields were observed from outside.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_flamegate.core.clocks import Interval, sum_intervals
 from pytest_flamegate.core.json import Count, NonNegative, Positive, Sha256, Timestamp
@@ -20,8 +24,7 @@ Role = Literal["timed", "profiled", "traced", "bricks"]
 ClockScope = Literal["sequence", "process"]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """Sequences that were generated back to back, and the reference kernel that ran around them.
 
     Attributes:
@@ -98,8 +101,7 @@ def _adjust(interval: Interval) -> Interval:
     return Interval(interval.quiet_ns, interval.cpu_ns, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True, dict=True):
     """One process from start to end.
 
     Attributes:
@@ -148,7 +150,7 @@ class Run:
         """Tokens generated in all measured blocks."""
         return sum([block.tokens for block in self.blocks])
 
-    @property
+    @cached_property
     def judged_tokens(self) -> int:
         """The tokens behind figures per token."""
         return sum([block.judged_tokens for block in self.blocks])

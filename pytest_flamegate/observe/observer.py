@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.clocks import ProcessCounters, sum_intervals
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Streamed
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.engines.tokens import SequenceComparison, token_digest

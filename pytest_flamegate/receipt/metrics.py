@@ -9,15 +9,16 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.observe.observation import Block, ClockScope, Role, Run
 from pytest_flamegate.profile.difference import SPREAD
 from pytest_flamegate.profile.model import Covers
 from pytest_flamegate.receipt.reported import engine_metrics
-from pytest_flamegate.receipt.types import Clock, Metric, ProcessProfile
+from pytest_flamegate.receipt.types import Clock, Direction, Metric, ProcessProfile
 
 _KERNEL_RATES = (
     ("kernel_calls_per_second", "calls*rounds/total", None, "calls/s", 1.0),
@@ -81,10 +82,9 @@ def rate_of(runs: Iterable[Run]) -> Rate | None:
     """
     blocks = [block for run in runs if run.role == "timed" for block in run.own.blocks]
     decode = bool(blocks) and all(block.decode is not None for block in blocks)
-    sequences = [gaps for block in blocks for gaps in block.sequences_ns if gaps]
     skipped = 1 if decode else 0
-    tokens = sum(block.judged_tokens if decode else block.tokens for block in blocks)
-    elapsed_ns = sum(sum(gaps[skipped:]) for gaps in sequences)
+    tokens = sum([block.judged_tokens if decode else block.tokens for block in blocks])
+    elapsed_ns = sum([sum(gaps[skipped:]) for block in blocks for gaps in block.sequences_ns])
     if tokens <= 0 or elapsed_ns <= 0:
         return None
     formula = "decode-tokens/decode-time" if decode else "tokens/total"
@@ -123,35 +123,36 @@ def figures(
     blocks = [block for run in timed for block in run.blocks]
     sequences = [gaps for block in blocks for gaps in block.sequences_ns]
     first = [gaps[0] for gaps in sequences]
-    long = [gaps for gaps in sequences if len(gaps) > 1]
     found = [
         tokens_per_second(timed, rate),
         _cost("quiet_s_per_token", "quiet", timed),
         _cost("cpu_s_per_token", "cpu", timed),
     ]
-    if saw_first := unseen or statistics.median(first) > 0:
-        found.append(_time("time_to_first_token_ms", "first-token-request", first))
+    first_ns = statistics.median(first)
+    if saw_first := unseen or first_ns > 0:
+        found.append(_time("time_to_first_token_ms", "first-token-request", first_ns, len(first)))
     if loads := [run.load_ns for run in timed if run.load_ns is not None]:
-        found.append(_time("load_ms", "ready-start", loads))
+        found.append(_time("load_ms", "ready-start", statistics.median(loads), len(loads)))
     if clock_scope == "process":
         found.append(_cost("process_cpu_s_per_token", "process-cpu", timed))
     if prompt_tokens is not None and saw_first:
-        found.append(_rate("prefill_tokens_per_second", "prompt-tokens/ttft", prompt_tokens, first))
-    if long:
-        gaps = sorted(gap for sequence in long for gap in sequence[1:])
+        name = "prefill_tokens_per_second"
+        found.append(_rate(name, "prompt-tokens/ttft", prompt_tokens, first_ns, len(first)))
+    if gaps := sorted([gap for sequence in sequences for gap in sequence[1:]]):
         per_token = [each for block in blocks for each in _per_token(block)]
-        if unseen or statistics.median(per_token) > 0:
+        token_ns, gap_ns, count = statistics.median(per_token), statistics.median(gaps), len(gaps)
+        if unseen or token_ns > 0:
+            tokens = len(per_token)
             found += [
-                _time("time_per_output_token_ms", "(latency-ttft)/(n-1)", per_token),
-                _rate("decode_tokens_per_second", "1/tpot", 1, per_token),
+                _time("time_per_output_token_ms", "(latency-ttft)/(n-1)", token_ns, tokens),
+                _rate("decode_tokens_per_second", "1/tpot", 1, token_ns, tokens),
             ]
-        if unseen or statistics.median(gaps) > 0:
+        if unseen or gap_ns > 0:
             # The nearest rank: the smallest gap that 95 % do not exceed.
-            rank = math.ceil(len(gaps) * 0.95) - 1
-            p95_ms = gaps[rank] / _MS
+            p95_ns = gaps[math.ceil(count * 0.95) - 1]
             found += [
-                _time("inter_token_latency_ms", "token-gap", gaps),
-                _metric("inter_token_latency_p95_ms", p95_ms, "token-gap-p95", "ms", len(gaps)),
+                _time("inter_token_latency_ms", "token-gap", gap_ns, count),
+                _time("inter_token_latency_p95_ms", "token-gap-p95", p95_ns, count),
             ]
     if any(run.shares_core for run in timed):
         # Loading and single gaps include slices of the other side; other times are adjusted.
@@ -193,27 +194,25 @@ def _per_token(block: Block) -> list[float]:
     """Return the mean time of the later tokens of each sequence that has any."""
     if block.decode is not None and block.decode_tokens:
         return [sum(sum(gaps[1:]) for gaps in block.sequences_ns) / block.decode_tokens]
-    return [sum(gaps[1:]) / (len(gaps) - 1) for gaps in block.sequences_ns if len(gaps) > 1]
+    return [(sum(gaps) - gaps[0]) / (len(gaps) - 1) for gaps in block.sequences_ns if len(gaps) > 1]
 
 
 def _cost(name: str, clock: _CostClock, runs: Sequence[Run]) -> Metric:
     per_run = []
     for run in runs:
-        spent_ns = sum(map(_SPENT[clock], run.blocks))
         tokens = run.tokens if clock == "process-cpu" else run.judged_tokens
-        per_run.append(spent_ns / tokens / _S)
+        per_run.append(sum(map(_SPENT[clock], run.blocks)) / tokens / _S)
     value, formula = statistics.median(per_run), f"{clock}-time/tokens"
     known: Clock = "quiet" if clock == "quiet" else "cpu"
     return _metric(name, value, formula, "s", len(per_run), clock=known)
 
 
-def _time(name: str, formula: str, values_ns: Sequence[float]) -> Metric:
-    return _metric(name, statistics.median(values_ns) / _MS, formula, "ms", len(values_ns))
+def _time(name: str, formula: str, value_ns: float, samples: int) -> Metric:
+    return _metric(name, value_ns / _MS, formula, "ms", samples)
 
 
-def _rate(name: str, formula: str, count: int, times_ns: Sequence[float]) -> Metric:
-    value = count / max(statistics.median(times_ns), 1.0) * _S
-    return _metric(name, value, formula, "tokens/s", len(times_ns))
+def _rate(name: str, formula: str, count: int, time_ns: float, samples: int) -> Metric:
+    return _metric(name, count / max(time_ns, 1.0) * _S, formula, "tokens/s", samples)
 
 
 def _metric(
@@ -226,16 +225,9 @@ def _metric(
     clock: Clock = "wall",
     derived: bool = False,
 ) -> Metric:
-    return Metric(
-        name=name,
-        value=value,
-        formula=formula,
-        unit=unit,
-        direction="lower_is_better" if unit in ("s", "ms") else "higher_is_better",
-        clock=clock,
-        samples=samples,
-        provenance="derived" if derived else "measured",
-    )
+    direction: Direction = "lower_is_better" if unit in ("s", "ms") else "higher_is_better"
+    provenance: Literal["derived", "measured"] = "derived" if derived else "measured"
+    return Metric(name, value, formula, unit, direction, clock, samples, provenance)
 
 
 _MIN_EXPECTED = 5.0

@@ -100,16 +100,9 @@ def _make_metric(name: str, source: str, values: Sequence[ReportedValue]) -> Met
     # For sequences of different lengths only the engine's own count describes all of them.
     same = len({each.formula for each in values}) == 1
     formula = first.formula if same else "predicted-tokens/decode-time"
-    return Metric(
-        name=PREFIX + name,
-        value=statistics.median(each.value for each in values),
-        formula=f"{source}:{formula}/median",
-        unit=unit,
-        direction=direction,
-        clock="wall",
-        samples=len(values),
-        provenance=first.provenance,
-    )
+    stated, value = f"{source}:{formula}/median", statistics.median(each.value for each in values)
+    count, provenance = len(values), first.provenance
+    return Metric(PREFIX + name, value, stated, unit, direction, "wall", count, provenance)
 
 
 def of_engine(metric: Metric) -> bool:

@@ -12,7 +12,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from pytest_flamegate.bricks.record import BrickRun
 from pytest_flamegate.core.errors import UsageError
@@ -129,8 +129,7 @@ class Receipt:
     schema_version: Literal["1.0.0", "1.0", "1.1.0"] = "1.0.0"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """One figure with everything needed to compare it.
 
     ``formulas.toml`` explains each ``formula``: tools use one name for different ones. Derived and

@@ -95,7 +95,7 @@ class _Findings:
             else:
                 self.warnings.append(Notice(rule.code, message, rule.remedy))
                 self.lower(rule.protects)
-        return tuple(rule.code for rule, _ in breaches)
+        return tuple([rule.code for rule, _ in breaches])
 
 
 _IMPORTED = Refusal(

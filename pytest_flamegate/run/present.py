@@ -9,7 +9,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
 from pytest_flamegate.core.files import is_file, relative
-from pytest_flamegate.core.json import decode_plain, encode_plain
+from pytest_flamegate.core.json import decode_plain, encode_plain, replace
 from pytest_flamegate.engines.declare import find_line, split_variant_name
 from pytest_flamegate.gate import Reason, Verdict, headline
 from pytest_flamegate.gate.document import read_verdict

@@ -8,12 +8,12 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pytest_flamegate.bricks.record import Recorded
 from pytest_flamegate.config.thresholds import STACK_FLOOR
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.json import encode_json
+from pytest_flamegate.core.json import encode_json, replace
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.gate import Reason
 from pytest_flamegate.models.files import require_unchanged

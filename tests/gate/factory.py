@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate import (
     GatedRun,
     GatePolicy,

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate import read_measurement
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.pairs import trimmed_mean

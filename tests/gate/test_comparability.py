@@ -1,11 +1,11 @@
 """Which differences forbid a comparison, each with its code, and the name of a machine."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate import Comparability, compare, machine_id, read_measurement
 from pytest_flamegate.gate.comparability import (
     MACHINE_ID_FIELDS,

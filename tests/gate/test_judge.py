@@ -1,7 +1,6 @@
 """Whole verdicts: what outweighs what, what is dishonest, undecided or not comparable."""
 
 import math
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate import (
     EXIT_CODES,
     FIRST_ANALYSES,

@@ -1,10 +1,10 @@
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate import read_measurement
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Evidence, ProcessProfile

@@ -1,12 +1,12 @@
 """Pairs: their differences, the trimmed mean, phases, and when a decision is allowed."""
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.gate.pairs import (
     PairDifference,

@@ -4,7 +4,7 @@ import importlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from pytest_flamegate.core import clocks, process
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.observe import gpu_watch
 from pytest_flamegate.observe.gpu import DeviceUse
 from pytest_flamegate.observe.gpu_watch import DeviceWatch

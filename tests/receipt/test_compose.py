@@ -1,13 +1,13 @@
 """From an observation to evidence and a claim: the kernels and the backend that are claimed."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import utc_now
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Observation, Run
 from pytest_flamegate.profile.model import Profile

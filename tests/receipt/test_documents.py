@@ -6,14 +6,13 @@ jsonschema checks the schema here as an independent reader.
 import hashlib
 import json
 import math
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker, validators
 
 from pytest_flamegate.core.errors import ReceiptError, ToolError
-from pytest_flamegate.core.json import is_timestamp
+from pytest_flamegate.core.json import is_timestamp, replace
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.receipt import documents
 from pytest_flamegate.receipt.documents import (

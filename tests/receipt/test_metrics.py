@@ -1,12 +1,12 @@
 """Figures from token times and from engines' reports, their formulas, and the spread of shares."""
 
 import math
-from dataclasses import replace
 from random import Random
 
 import pytest
 
 from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Block, Role, Run
 from pytest_flamegate.profile.difference import SPREAD
@@ -272,7 +272,7 @@ ITL = replace(TPOT, name="inter_token_latency_ms", formula="token-gap")
     ],
 )
 def test_a_field_in_which_two_figures_differ_is_named(field: str, value: str, code: str) -> None:
-    other = replace(TPOT, **{field: value})  # type: ignore[arg-type]
+    other = replace(TPOT, **{field: value})
     (difference,) = formulas.differing_formulas([TPOT, ITL], [other])
     assert (difference.quantity, difference.field) == ("time_per_output_token", field)
     assert difference.values == (getattr(TPOT, field), value)

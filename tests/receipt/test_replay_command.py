@@ -5,7 +5,6 @@ import io
 import json
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from pytest_flamegate.cli import main
 from pytest_flamegate.commands.verify import Answer
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt

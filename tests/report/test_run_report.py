@@ -1,10 +1,10 @@
 """The report on one run: its frames, its evidence; and variants next to each other."""
 
-from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.observe.build import Program
 from pytest_flamegate.receipt.metrics import kernel_rates
 from pytest_flamegate.receipt.types import Evidence

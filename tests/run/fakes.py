@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Injection, Workload
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.tokens import token_digest

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +10,7 @@ import pytest
 
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import ToolError, UndecidedError
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.models.files import read_stamps
 from pytest_flamegate.observe.observation import Observation

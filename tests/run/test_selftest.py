@@ -1,6 +1,5 @@
 """The self test: its plan, its bench, the cases, and functions by the name that was given."""
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.errors import ToolError, UndecidedError
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.core.locks import LOCK_DIRECTORY, machine_lock
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import Reason, Verdict

@@ -44,11 +44,11 @@ def _check_roundness(case: Submission) -> Iterator[str]:
     blocks = case.timed_blocks
     gaps = [gap for block in blocks for gaps in block.sequences_ns for gap in gaps if gap]
     if len(gaps) >= ENOUGH_GAPS:
-        if len(set(gaps)) == 1:
+        if gaps.count(gaps[0]) == len(gaps):
             yield f"All {len(gaps):,} token times are {gaps[0]:,} ns."
         elif not any(gap % ROUND_NS for gap in gaps):
             yield f"All {len(gaps):,} token times are multiples of {ROUND_NS:,} ns."
-    same = sum(block.interval.cpu_ns == block.interval.wall_ns for block in blocks)
+    same = sum([block.interval.cpu_ns == block.interval.wall_ns for block in blocks])
     if len(blocks) > 2 and same == len(blocks):
         yield f"CPU time equals wall time to the nanosecond in all {same} blocks."
     rate, claimed = case.rate, case.claim.tokens_per_second
@@ -114,7 +114,7 @@ def _check_accounted_time(case: Submission) -> Iterator[str]:
         for block in blocks
         for gaps in block.sequences_ns
     )
-    wall_ns = sum(block.judged.wall_ns for block in blocks)
+    wall_ns = sum([block.judged.wall_ns for block in blocks])
     if wall_ns - tokens_ns > UNACCOUNTED_NS and tokens_ns < ACCOUNTED_AT_LEAST * wall_ns:
         yield f"Token times add up to {tokens_ns / 1e6:,.1f} ms of {wall_ns / 1e6:,.1f} ms."
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import chain, islice
 from typing import Generic, Literal, TypeVar, cast
+
+from msgspec.structs import replace
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import parse_timestamp
@@ -219,17 +221,17 @@ class Submission:
     @cached_property
     def timed(self) -> tuple[Run, ...]:
         """The runs that supply the figures."""
-        return tuple(run for run in self.evidence.runs if run.role == "timed")
+        return tuple([run for run in self.evidence.runs if run.role == "timed"])
 
     @cached_property
     def timed_blocks(self) -> tuple[Block, ...]:
         """The blocks of all timed runs."""
-        return tuple(block for run in self.timed for block in run.blocks)
+        return tuple([block for run in self.timed for block in run.blocks])
 
     @cached_property
     def profiled(self) -> tuple[Run, ...]:
         """The runs that were sampled."""
-        return tuple(run for run in self.evidence.runs if run.role == "profiled")
+        return tuple([run for run in self.evidence.runs if run.role == "profiled"])
 
     @cached_property
     def rate(self) -> Rate | None:
@@ -283,11 +285,10 @@ class Submission:
         Threads were counted at one moment and without the program's children, so the number of
         cores is the bound. A server that ran before may have more cores than its observer.
         """
-        bounds = [] if self.cores is None else [self.cores]
-        is_counted = not bounds and self.evidence.clock_scope == "sequence"
-        if run.threads is not None and (is_counted or (bounds and self.in_windows)):
-            bounds.append(run.threads)
-        return max(1, *bounds) if bounds else None
+        if self.cores is not None:
+            return max(1, self.cores, (run.threads or 0) if self.in_windows else 0)
+        is_counted = run.threads is not None and self.evidence.clock_scope == "sequence"
+        return max(1, run.threads or 0) if is_counted else None
 
 
 def has_tokens(run: Run) -> bool:

@@ -225,14 +225,14 @@ def find_repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
     which no copy of a whole sequence changes. A copy with random noise in it is not found.
     """
     # Honest sequences hardly ever repeat, and then none is compared any further.
-    sequences = [gaps for run in runs for block in run.blocks for gaps in block.sequences_ns]
+    blocks = [block.sequences_ns for run in runs for block in run.blocks]
+    different = set[tuple[int, ...]]().union(*blocks)
     gaps: list[_Row] = []
-    if len(set(sequences)) < len(sequences) or min(map(len, sequences), default=0) < _FEWEST:
+    if len(different) < sum(map(len, blocks)) or min(map(len, different), default=0) < _FEWEST:
         gaps = [row for index, run in enumerate(runs) for row in _iter_gaps(index, run)]
     # Figures come from timed runs alone, so only those are worth shifting or scaling.
     timed = [(index, run) for index, run in enumerate(runs) if run.role == "timed"]
-    rows = (row for index, run in timed for row in _iter_gaps(index, run))
-    long = [row for row in rows if len(row[1]) > _FEWEST]
+    long = [row for index, run in timed for row in _iter_gaps(index, run) if len(row[1]) > _FEWEST]
     # Honest rows hardly ever have their first steps in common, and then none is shifted.
     if len({(row[1] - row[0], row[2] - row[1]) for _, row in long}) == len(long):
         long = []
@@ -278,7 +278,7 @@ def _find_scaled(runs: Sequence[tuple[int, Run]]) -> Iterator[Repetition]:
     for index, run in runs:
         sums = _sums(run)
         if len(sums) > _FEWEST and (total := sum(sums)) > 0:
-            shares = tuple(each / total for each in sums)
+            shares = tuple([each / total for each in sums])
             found.append((shares, math.gcd(*sums) / total, index))
     # Sorted by their first share, proportional runs are neighbours.
     for (one, step, at), (other, other_step, later) in pairwise(sorted(found)):
@@ -324,7 +324,7 @@ def _read_clocks(run: Run) -> tuple[int, ...]:
     times = [run.load_ns or 0]
     for interval in _intervals(run):
         times += (interval.wall_ns, interval.cpu_ns)
-    return tuple(time for time in times if time >= SHORTEST_NS and time % _WHOLE_US)
+    return tuple([time for time in times if time >= SHORTEST_NS and time % _WHOLE_US])
 
 
 @SHORTFALLS.rule("W_NO_TIMED_RUN", "The evidence has token times of runs without a profiler.")
@@ -347,8 +347,8 @@ def _check_sleep(case: Submission) -> Iterator[str]:
     # A mock that sleeps between tokens, or the client of a server that does the work. Time in
     # which the process waited for a CPU does not count.
     intervals = [block.interval for block in case.timed_blocks]
-    ready_ns = sum(interval.wall_ns - (interval.run_delay_ns or 0) for interval in intervals)
-    cpu_ns = sum(interval.cpu_ns for interval in intervals)
+    ready_ns = sum([interval.wall_ns - (interval.run_delay_ns or 0) for interval in intervals])
+    cpu_ns = sum([interval.cpu_ns for interval in intervals])
     asleep = ready_ns > ASLEEP_AFTER_NS and cpu_ns < ASLEEP_BELOW * ready_ns
     if case.claim.backend == "cpu" and asleep:
         yield f"The timed runs used {cpu_ns / 1e6:.1f} ms of CPU time of {ready_ns / 1e6:.1f} ms."
@@ -365,9 +365,9 @@ def _check_waits(case: Submission) -> Iterator[str]:
     if any(each.cpu_ns > each.wall_ns * (1 + CLOCK_SLACK) + CLOCK_SLACK_NS for each in every):
         return
     intervals = [block.judged for run in case.timed if run.threads == 1 for block in run.blocks]
-    cpu_ns = sum(interval.cpu_ns for interval in intervals)
-    waited_ns = sum(interval.run_delay_ns or 0 for interval in intervals)
-    wall_ns = sum(interval.wall_ns for interval in intervals)
+    cpu_ns = sum([interval.cpu_ns for interval in intervals])
+    waited_ns = sum([interval.run_delay_ns or 0 for interval in intervals])
+    wall_ns = sum([interval.wall_ns for interval in intervals])
     most_ns = wall_ns * (1 + WAITS_SLACK) + CLOCK_SLACK_NS
     if cpu_ns + waited_ns > most_ns >= cpu_ns:
         yield (

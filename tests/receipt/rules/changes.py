@@ -1,10 +1,10 @@
 """Changes of a bundle by a forger, an odd engine or an odd machine."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.core.text import Finding
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt import Verification

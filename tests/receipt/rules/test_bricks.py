@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import replace
 from itertools import repeat
 from random import Random
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.bricks import BrickProfiler, brick
-from pytest_flamegate.core.json import decode_plain, encode_plain
+from pytest_flamegate.core.json import decode_plain, encode_plain, replace
 from pytest_flamegate.receipt.metrics import overhead_pct, rate_of
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.book import verify

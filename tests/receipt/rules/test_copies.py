@@ -1,11 +1,11 @@
 """Copies of runs that no forgery contains are found too, and honest runs never are."""
 
 import random
-from dataclasses import replace
 
 import pytest
 
 from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.rules.runs import find_repetitions
 from tests import made

@@ -1,7 +1,6 @@
 """The limits of each rule over receipt and evidence; the corpus of forgeries breaks all of them."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.git import Commit
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt import Grade
 from pytest_flamegate.receipt.documents import decode_evidence

@@ -1,11 +1,11 @@
 """Suspicions, and reasons why an honest receipt is not usable as a baseline."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pytest_flamegate.core.git import Commit
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt import Grade, verify_receipt
 from pytest_flamegate.receipt.rules import SUSPICIONS

@@ -1,13 +1,12 @@
 """Rules over the figures and kernels that an engine reports about itself."""
 
-from dataclasses import replace
 from time import process_time
 from typing import Any, cast
 
 import pytest
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import decode_plain
+from pytest_flamegate.core.json import decode_plain, replace
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.receipt import Grade
 from pytest_flamegate.receipt.rules.figures import _check_reported_tokens

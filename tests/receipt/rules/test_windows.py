@@ -1,9 +1,8 @@
 """Runs that ask one running server: windows of one process, which are no copies."""
 
-from dataclasses import replace
-
 import pytest
 
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate import read_measurement
 from pytest_flamegate.observe.observation import uses_running_server
 from pytest_flamegate.receipt import Grade
