@@ -38,14 +38,14 @@ from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import PAIRS_SHARE
 from pytest_flamegate.run.selftest import BUDGET_S as SELFTEST_BUDGET_S
 from pytest_flamegate.run.selftest import Bench, make_plan, open_bench
-from pytest_flamegate.run.selftest_cases import CASES, CaseRow, exit_code_of, try_case
+from pytest_flamegate.run.selftest_cases import CASES, CaseRow, summarize, try_case
 from pytest_flamegate.run.session import Session
 
 _MAX_PAIRS = 10_000
 _DEFAULT = "embedded::passage"
-_EXTRA = "25%"
-_HEAD = ("case", "expected", "result", "ok")
-_COLOURS = {"ok": "green", "differs": "red"}
+_EXTRA = "100%"
+_HEAD = ("case", "expected", "result", "ok", "time")
+_COLOURS = {"ok": "green", "failed": "red"}
 
 
 def declare_calibrate(parser: argparse.ArgumentParser) -> None:
@@ -162,9 +162,8 @@ def declare_selftest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--frame", metavar="NAME", help="the function to slow; needed for a Python workload"
     )
-    parser.add_argument("--other", metavar="NAME", help="the function that is made faster instead")
     parser.add_argument(
-        "--extra", metavar="25%", default=_EXTRA, help="how much slower (default %(default)s)"
+        "--extra", metavar="100%", default=_EXTRA, help="how much slower (default %(default)s)"
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument(
@@ -179,7 +178,7 @@ def declare_selftest(parser: argparse.ArgumentParser) -> None:
 def run_selftest(parsed: argparse.Namespace) -> int:
     """Try every case; return an exit code."""
     settings = common.read_settings(parsed)
-    plan = make_plan(_workload(parsed, settings), parsed.extra, parsed.frame, parsed.other)
+    plan = make_plan(_workload(parsed, settings), parsed.extra, parsed.frame)
     progress = stream_progress(sys.stderr)
     profiler = partial(Instruments(settings.profiler, settings.root).profiler, comparing=True)
     began_s = time.monotonic()
@@ -188,7 +187,7 @@ def run_selftest(parsed: argparse.Namespace) -> int:
             rows = tuple(try_case(bench, case) for case in CASES)
     finally:
         progress.stop()
-    seconds, status = time.monotonic() - began_s, exit_code_of(rows)
+    seconds, (status, advice) = time.monotonic() - began_s, summarize(rows)
     if parsed.format == "json":
         plan = bench.plan
         document = {
@@ -196,9 +195,9 @@ def run_selftest(parsed: argparse.Namespace) -> int:
             "profiler": bench.profiler.name if bench.profiler else None,
             "frame": plan.slowed.frame if plan.slowed else None,
             "extra_pct": plan.slowed.extra_pct if plan.slowed else None,
-            "other": plan.other,
             "seconds": round(seconds, 1),
             "exit_code": status,
+            "advice": advice,
             "cases": [asdict(row) for row in rows],
         }
         common.print_text(json.dumps(document, indent=2))
@@ -225,11 +224,13 @@ def _text(bench: Bench, rows: Sequence[CaseRow], seconds: float, *, colour: bool
     table = [_HEAD]
     for row in rows:
         result = paint(row.result, _COLOURS.get(row.result, "yellow")) if colour else row.result
-        table.append((visible(row.done), visible(row.expected), visible(row.happened), result))
+        spent = f"{row.seconds:.0f} s" if row.seconds >= 1.0 else ""
+        case, expected, happened = map(visible, (row.done, row.expected, row.happened))
+        table.append((case, expected, happened, result, spent))
     found = Counter[str](row.result for row in rows)
-    others = (("differs", "different"), ("undecided", "undecided"), ("left out", "left out"))
+    others = ("failed", "undecided", "left out")
     counts = [f"{found['ok']} of {len(rows)} as expected"]
-    counts += [f"{found[result]} {word}" for result, word in others if found[result]]
+    counts += [f"{found[result]} {result}" for result in others if found[result]]
     return [
         f"flamegate selftest: {visible(bench.plan.workload.node_name)} · {profiler}",
         "",
@@ -240,5 +241,5 @@ def _text(bench: Bench, rows: Sequence[CaseRow], seconds: float, *, colour: bool
             for row in rows
             if row.result != "ok"
         ),
-        f"{', '.join(counts)}, {seconds:.0f} s",
+        f"{', '.join(counts)}, {seconds:.0f} s. {summarize(rows)[1]}",
     ]

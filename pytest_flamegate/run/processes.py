@@ -84,6 +84,22 @@ class Budget:
         return min(max(self.total_s * part, PROCESS_S[0]), PROCESS_S[1])
 
 
+def pool_profiles(
+    profiler: Profiler | None, profiles: Sequence[Profile]
+) -> tuple[Profile | None, Mapping[str, str]]:
+    """Return the sum of all samples, None if there are none, and a note if they are too few."""
+    if profiler is None:
+        return None, {}
+    pooled = merge_profiles(profiles) if profiles else None
+    try:
+        if pooled is None:
+            raise no_samples_error(profiler.name, 0, 0)
+        require_samples(pooled, SAMPLE_FLOOR)
+    except UndecidedError as error:
+        return pooled, {error.code: f"{error.problem} {error.remedy}"}
+    return pooled, {}
+
+
 @dataclass(slots=True)
 class SideProcesses:
     """Starts the processes of one side, one after another, and collects their measurements."""
@@ -107,15 +123,8 @@ class SideProcesses:
 
     def measured(self) -> MeasuredSide:
         """Return the measurement so far; too few samples are a note, for the rate needs none."""
-        pooled, poolable, notes = None, self._poolable(), dict(self.observer.notes)
-        if self.side.profiler is not None:
-            try:
-                if not poolable:
-                    raise no_samples_error(self.side.profiler.name, 0, 0)
-                pooled = merge_profiles(poolable)
-                require_samples(pooled, SAMPLE_FLOOR)
-            except UndecidedError as error:
-                notes[error.code] = f"{error.problem} {error.remedy}"
+        poolable = self._poolable()
+        pooled, few = pool_profiles(self.side.profiler, poolable)
         return MeasuredSide(
             side=self.side,
             observation=self._observation(),
@@ -124,7 +133,7 @@ class SideProcesses:
             overhead_pct=overhead_pct(self.observer.runs, self.observer.observation().clock_scope),
             bricks=tuple(self.bricks),
             recorded=self.recorded,
-            notes=MappingProxyType(notes),
+            notes=MappingProxyType({**self.observer.notes, **few}),
         )
 
     def count(self, role: Role) -> int:

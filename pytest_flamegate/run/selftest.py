@@ -1,5 +1,6 @@
 """The bench of the self test: it measures each comparison that the cases need once."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -7,37 +8,38 @@ from functools import cached_property
 from typing import Literal
 
 from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection, Workload, parse_injection
 from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
-from pytest_flamegate.gate import GatePolicy, Helper, Reason, Verdict
+from pytest_flamegate.gate import GatePolicy, Helper, HotspotChange, Reason, Verdict
+from pytest_flamegate.gate.judge import SHARE_ANALYSES
+from pytest_flamegate.gate.rule import FALSE_ALARM_RATE
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
+from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.base import Profiler
-from pytest_flamegate.receipt.types import Side
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import INJECTABLE, injection_error, prepare_side
 from pytest_flamegate.run.processes import Budget, SideProcesses, plan_pair_counts
-from pytest_flamegate.run.seal import ComposedSide, compose, seal
+from pytest_flamegate.run.seal import ComposedRun, compose, seal
 from pytest_flamegate.run.session import judge_run, wanted_processes
-from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
+from pytest_flamegate.run.stages import Measured, Prepared
 
-Need = Literal["injection", "other", "profile"]
+Need = Literal["injection", "profile"]
 
-SLOWED, OTHER = "ternary_gemv", "attention"
-"""The embedded engine's two hottest functions."""
+SLOWED = "ternary_gemv"
+"""The embedded engine's hottest function."""
 BUDGET_S = 30.0
 """Seconds for one comparison by default."""
 MORE = 2.0
 """How much more time a comparison gets that noise left undecided."""
-WHOLE = 1.0
-"""How much longer the whole takes by the work that is injected into the other function.
-
-In the embedded engine it comes to a third of this: a call repeated finds its data in the cache.
-"""
-MAX_EXTRA_PCT = 2000.0
+SMALL = 1.5
+"""How many times the threshold the small slowdown is."""
+ALARMS = ("regressed", "improved")
+"""The verdicts that the same code must not get."""
 
 
 def is_same_function(given: str, shown: str) -> bool:
@@ -46,81 +48,83 @@ def is_same_function(given: str, shown: str) -> bool:
     return dotted.endswith(f".{shown}") or f".{shown}".endswith(dotted)
 
 
-def find_share(given: str, side: ComposedSide | None) -> float | None:
-    """Return the part of the time, 0 to 1, in a function and its callees; None if unseen."""
-    profile = side.profile if side is not None else None
-    if profile is None:
-        return None
-    within = sum(
-        samples
-        for stack, samples in profile.stacks.items()
-        if any(is_same_function(given, frame.name) for frame in stack)
-    )
-    return within / profile.samples if within else None
+def find_share(given: str, profile: Profile | None, leaf: str | None = None) -> float | None:
+    """Return the part of the samples, 0 to 1, in a function and its callees; None if unseen.
 
-
-def is_called_by(given: str, shown: str, side: ComposedSide | None) -> bool:
-    """Whether most samples of the function ``shown`` were taken in calls by ``given``.
-
-    A profiler that sees native code shows the extra work there.
+    With ``leaf``, only the samples of that function count.
     """
-    if side is None or side.profile is None:
-        return False
-    stacks = side.profile.stacks
-    own = {stack: n for stack, n in stacks.items() if stack[-1].name == shown}
-    called = sum(
-        n for stack, n in own.items() if any(is_same_function(given, f.name) for f in stack)
+    found = all_samples = 0
+    for stack, samples in profile.stacks.items() if profile else ():
+        if leaf in (None, stack[-1].name):
+            all_samples += samples
+            found += samples * any(is_same_function(given, frame.name) for frame in stack)
+    return found / all_samples if found else None
+
+
+def find_blamed(verdict: Verdict) -> tuple[str, ...]:
+    """Return the functions that a verdict fails, or reports as costing more or less."""
+    return tuple(
+        spot.name
+        for spot in verdict.hotspots
+        if spot.decision == "regressed" or spot.finding in ("costs_more", "costs_less")
     )
-    return called > sum(own.values()) / 2
+
+
+def is_certain(spot: HotspotChange) -> bool:
+    """Whether the share of a function certainly moved, by the rule of the gate."""
+    return spot.share.p_adjusted <= FALSE_ALARM_RATE / SHARE_ANALYSES
 
 
 @dataclass(frozen=True, slots=True)
 class SelftestPlan:
-    """``slowed`` gets more work, ``other`` less; None if that is impossible or unknown."""
+    """``slowed`` gets more work; None if that is impossible."""
 
     workload: Workload
     slowed: Injection | None
-    other: str | None
+
+    @property
+    def small_pct(self) -> float:
+        """The drop of tokens per second that is just past the threshold."""
+        return SMALL * self.workload.thresholds.tokens_per_second_pct
+
+    @property
+    def allowing(self) -> Thresholds:
+        """Thresholds that allow twice the slowdown of a workload that is all in that function."""
+        extra = self.slowed.extra_pct / 100.0 if self.slowed else 1.0
+        return Thresholds(round(100.0 * (1.0 - (1.0 + extra) ** -2), 1), {"*": 99.0})
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two sides as they were measured; both None if there were too few samples."""
+    """A comparison as it was measured; ``run`` is None if there were too few samples.
+
+    ``first`` is the verdict that made it be measured again, None if it was measured once.
+    """
 
     verdict: Verdict
-    base: ComposedSide | None = None
-    head: ComposedSide | None = None
+    run: ComposedRun | None = None
+    first: Verdict | None = None
 
 
-def make_plan(
-    workload: Workload, extra: str, frame: str | None = None, other: str | None = None
-) -> SelftestPlan:
+def make_plan(workload: Workload, extra: str, frame: str | None = None) -> SelftestPlan:
     """Return the plan for ``workload``; ``extra`` is written ``25%``.
 
     Raises:
-        UsageError: ``E_BAD_INJECTION`` for a bad percentage, or if no function to slow is named;
-            ``E_SAME_FRAME`` if both functions are the same.
+        UsageError: ``E_BAD_INJECTION`` for a bad percentage, or if no function to slow is named.
     """
     if workload.engine == "embedded":
         frame = frame or SLOWED
-        other = other or (OTHER if frame != OTHER else SLOWED)
     written = extra.strip().removeprefix("+").removesuffix("%")
     slowed = parse_injection(f"{frame or 'FRAME'}:+{written}%")
     if workload.engine not in INJECTABLE:
-        return SelftestPlan(workload, None, None)
+        return SelftestPlan(workload, None)
     if frame is None:
         raise UsageError(
             "E_BAD_INJECTION",
             f"No function of {workload.name!r} to slow is named.",
             "Say --frame NAME: a function that takes much of its time, as a profile shows it.",
         )
-    if other == frame:
-        raise UsageError(
-            "E_SAME_FRAME",
-            f"{frame!r} cannot be made slower and be the other function that is made faster.",
-            "Give --other another name.",
-        )
-    return SelftestPlan(workload, slowed, other)
+    return SelftestPlan(workload, slowed)
 
 
 @dataclass
@@ -137,28 +141,62 @@ class Bench:
     @cached_property
     def slowed(self) -> Compared:
         """The same code twice, with more work on the head's side."""
-        return self._compared("slowed", head=self.plan.slowed)
+        return self._compare("slowed", self.plan.slowed)
 
     @cached_property
     def same(self) -> Compared:
-        """The same code twice. Undecided is an answer here."""
-        return self._compared("same code", again=False)
+        """The same code twice. An alarm is measured again: one in a hundred is chance."""
+        return self._compare("same code", None)
 
     @cached_property
-    def faster(self) -> Compared:
-        """The same code twice, with more work in another function on the base's side."""
-        return self._compared("another faster", base=self.other)
+    def small(self) -> Compared:
+        """The same code twice, with just enough work at the head to be past the threshold."""
+        extra_pct = self.find_extra_pct(self.plan.small_pct)
+        if extra_pct is None or self.plan.slowed is None:
+            raise nothing_measured("No profile says which part of the time the function takes.")
+        return self._compare("small", Injection(self.plan.slowed.frame, extra_pct), profiled=False)
 
-    @cached_property
-    def other(self) -> Injection | None:
-        """The work that makes the other function slower at the base: enough to be seen."""
-        slowed = self.plan.slowed
-        if self.plan.other is None or slowed is None:
+    @property
+    def run(self) -> ComposedRun:
+        """A measured comparison for a case to change.
+
+        Raises:
+            UndecidedError: ``E_NOTHING_MEASURED`` if there were too few samples.
+        """
+        found = self.slowed if self.plan.slowed else self.same
+        if found.run is None:
+            raise nothing_measured(found.verdict.reasons[0].message)
+        return found.run
+
+    @property
+    def share(self) -> float | None:
+        """The part of the base's time, 0 to 1, in the function that is slowed; None if unseen."""
+        run, slowed = self.slowed.run, self.plan.slowed
+        base = run.base if run else None
+        return find_share(slowed.frame, base.profile) if slowed and base else None
+
+    def find_extra_pct(self, drop_pct: float) -> float | None:
+        """Return how much slower the function must be for such a drop of tokens per second."""
+        if not self.share or drop_pct >= 100.0:
             return None
-        share = find_share(self.plan.other, self.slowed.base)
-        extra_pct = 100.0 * WHOLE / share if share else 4.0 * slowed.extra_pct
-        extra_pct = min(max(extra_pct, slowed.extra_pct), MAX_EXTRA_PCT)
-        return Injection(self.plan.other, float(round(extra_pct)))
+        # x percent more of a part s changes tokens per second by a factor of 1 / (1 + s·x).
+        return math.ceil(100.0 * (1.0 / (1.0 - drop_pct / 100.0) - 1.0) / self.share)
+
+    def is_slowed(self, name: str, profile: Profile | None) -> bool:
+        """Whether a function is the slowed one, or in most samples one that it calls.
+
+        A profiler that sees native code shows the extra work there.
+        """
+        frame = self.plan.slowed.frame if self.plan.slowed else ""
+        return is_same_function(frame, name) or (find_share(frame, profile, name) or 0.0) > 0.5
+
+    def find_slowed(self, verdict: Verdict, profile: Profile | None) -> HotspotChange | None:
+        """Return the change of the slowed function; None if it is no hotspot."""
+        return next((spot for spot in verdict.hotspots if self.is_slowed(spot.name, profile)), None)
+
+    def judge(self, run: ComposedRun, allowed: Thresholds | None = None) -> Verdict:
+        """Judge a run, by other thresholds than the workload's own if they are given."""
+        return judge_run(run, GatePolicy(allowed or self.plan.workload.thresholds))
 
     def why_unavailable(self, need: Need) -> str | None:
         """Return why ``need`` is not there; None if it is."""
@@ -167,60 +205,46 @@ class Bench:
         if self.plan.slowed is None:
             error = injection_error(self.plan.workload)
             return f"{error.code}: {error.problem}"
-        if need == "other" and self.plan.other is None:
-            return "No second function is known. Say --other NAME to try it."
         return None
 
     @property
     def case_texts(self) -> Mapping[str, str]:
         """The values of the names in the texts of a case."""
         slowed = self.plan.slowed
-        other = self.other if "slowed" in vars(self) else None
-        another = f"{other.frame} (base: +{other.extra_pct:g} %)" if other else "another function"
         return {
             "frame": slowed.frame if slowed else "a function",
             "extra": f"+{slowed.extra_pct:g} %" if slowed else "more work",
-            "another": another,
+            "allowed": f"{self.plan.allowing.tokens_per_second_pct:g} %",
+            "small": f"{self.plan.small_pct:g} %",
         }
 
-    def side(self, role: Side, injection: Injection | None) -> PreparedSide:
-        """Return one side of a comparison, not yet measured."""
-        workload = replace(self.plan.workload, injection=injection)
-        return prepare_side(workload, self.machine, self.profiler, role=role)
-
-    def warm_up(self) -> None:
-        """Start the workload with each injection once: a misspelt name is reported first."""
-        slowed = self.plan.slowed
-        if slowed is None:
-            return
-        frames = [slowed.frame, *filter(None, [self.plan.other])]
-        for frame in frames:
-            side = self.side("head", Injection(frame, slowed.extra_pct))
-            SideProcesses(side, Budget(1.0)).observer.warm_up()
-
-    def _compared(
-        self,
-        label: str,
-        base: Injection | None = None,
-        head: Injection | None = None,
-        *,
-        again: bool = True,
-    ) -> Compared:
+    def _compare(self, label: str, head: Injection | None, *, profiled: bool = True) -> Compared:
         budget_s = self.settings.budget_s or BUDGET_S
-        found = self._once(label, base, head, budget_s)
-        if again and found.verdict.verdict == "inconclusive":
-            return self._once(f"{label}, again", base, head, MORE * budget_s)
-        return found
+        found = self._compare_once(label, head, budget_s, profiled)
+        first = found.verdict
+        is_alarm = head is None and (first.verdict in ALARMS or find_blamed(first))
+        if first.verdict != "inconclusive" and not is_alarm:
+            return found
+        budget_s *= 1.0 if is_alarm else MORE
+        return replace(self._compare_once(f"{label}, again", head, budget_s, profiled), first=first)
 
-    def _once(
-        self, label: str, base: Injection | None, head: Injection | None, budget_s: float
+    def _compare_once(
+        self, label: str, head: Injection | None, budget_s: float, profiled: bool
     ) -> Compared:
-        policy = GatePolicy(self.plan.workload.thresholds, self.settings.share_drift)
-        sides = self.side("base", base), self.side("head", head)
+        same, profiler = self.plan.workload, self.profiler if profiled else None
+        changed = replace(same, injection=head)
+        sides = (
+            prepare_side(same, self.machine, profiler, role="base"),
+            prepare_side(changed, self.machine, profiler, role="head"),
+        )
         prepared = Prepared(sides, budget_s, pair_counts=plan_pair_counts(budget_s))
 
         def until(measured: Measured) -> tuple[Helper, ...]:
-            return wanted_processes(judge_run(compose(measured), policy))
+            composed = compose(measured)
+            verdict = self.judge(composed)
+            spot = self.find_slowed(verdict, composed.head.profile) if head else None
+            is_open = spot is not None and not is_certain(spot)
+            return ("profiled",) if is_open else wanted_processes(verdict)
 
         self.progress.begin(label)
         try:
@@ -229,7 +253,12 @@ class Bench:
             reasons = (Reason.from_error(error),)
             return Compared(Verdict("inconclusive", reasons, grade="SELF_REPORTED"))
         self.progress.end()
-        return Compared(judge_run(sealed, policy), sealed.base, sealed.head)
+        return Compared(self.judge(sealed), sealed)
+
+
+def nothing_measured(problem: str) -> UndecidedError:
+    """Build the error of a case that needs a measurement that is not there."""
+    return UndecidedError("E_NOTHING_MEASURED", problem, "Give it more time (--budget).")
 
 
 @contextmanager
@@ -239,7 +268,7 @@ def open_bench(
     progress: Progress,
     profiler: Callable[[Workload], Profiler | None],
 ) -> Iterator[Bench]:
-    """Hold the machine, build the workload and start it once.
+    """Hold the machine, build the workload, and start it once: errors of it are reported first.
 
     ``profiler`` chooses one. Without one that works, the cases that need none are tried; one
     that is named must work.
@@ -255,5 +284,7 @@ def open_bench(
                 raise
             unprofiled = str(error)
         bench = Bench(plan, settings, progress, chosen, unprofiled)
-        bench.warm_up()
+        workload = replace(plan.workload, injection=plan.slowed)
+        side = prepare_side(workload, bench.machine, chosen, role="head")
+        SideProcesses(side, Budget(1.0)).observer.warm_up()
         yield bench

@@ -1,5 +1,8 @@
-"""The self test: its plan, its bench, the cases, and functions by the name that was given."""
+"""The self test: its plan, its bench, and its cases, with a right gate and with faults in it."""
 
+import itertools
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,16 +15,15 @@ from pytest_flamegate.core.errors import ToolError, UndecidedError
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.core.locks import LOCK_DIRECTORY, machine_lock
 from pytest_flamegate.core.progress import Progress
-from pytest_flamegate.gate import Reason, Verdict
+from pytest_flamegate.gate import GatedRun, Reason, Verdict, hotspots, pairs
+from pytest_flamegate.gate import verdict as verdicts
+from pytest_flamegate.gate.rule import COMPARABLE, RateDecision, decide
 from pytest_flamegate.profile.model import Frame
-from pytest_flamegate.profile.profilers.base import Setup
-from pytest_flamegate.profile.profilers.pyspy import make_pyspy
-from pytest_flamegate.run import selftest, selftest_cases
-from pytest_flamegate.run.seal import ComposedSide
+from pytest_flamegate.receipt import Refusal, verify_receipt
+from pytest_flamegate.run import seal, selftest
 from pytest_flamegate.run.selftest import (
     BUDGET_S,
     MORE,
-    WHOLE,
     Bench,
     Compared,
     SelftestPlan,
@@ -30,13 +32,155 @@ from pytest_flamegate.run.selftest import (
     make_plan,
     open_bench,
 )
-from pytest_flamegate.run.selftest_cases import CASES, CaseRow, exit_code_of, try_case
-from tests.made import bundle
+from pytest_flamegate.run.selftest_cases import CASES, SUMMARIES, CaseRow, summarize, try_case
 from tests.report.verdicts import rate, share
-from tests.run.fakes import sealed_run
+from tests.run.fakes import TOKEN_NS, FakeProfiler, World, install
 
 WORKLOAD = Workload("4tok", "embedded", "2+2=", 4, "flamegate.toml")
-SLOWED = Injection("ternary_gemv", 25.0)
+SLOWED = Injection("ternary_gemv", 100.0)
+NAMES = tuple(case.name for case in CASES)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return install(monkeypatch)
+
+
+def bench(directory: Path, plan: SelftestPlan | None = None, **measured: Compared) -> Bench:
+    """A bench that measures fake processes, and holds ``measured`` as if it had been."""
+    workload = replace(WORKLOAD, directory=directory)
+    made = Bench(
+        plan or SelftestPlan(workload, SLOWED),
+        Settings(directory, directory / ".flamegate"),
+        Progress(),
+        FakeProfiler(),  # type: ignore[arg-type]
+        "Profiling is off.",
+    )
+    vars(made).update(measured)
+    return made
+
+
+def tried(name: str, made: Bench) -> CaseRow:
+    return next(try_case(made, case) for case in CASES if case.name == name)
+
+
+@pytest.mark.usefixtures("world")
+def test_every_case_is_ok_with_a_right_gate(tmp_path: Path) -> None:
+    made = bench(tmp_path)
+    assert [(row.name, row.result) for row in (try_case(made, case) for case in CASES)] == [
+        (name, "ok") for name in NAMES
+    ]
+    assert len(NAMES) == len(set(NAMES)) == 17
+
+
+def decides(decision: RateDecision, if_slower: bool | None = None) -> Callable[..., Any]:
+    """Return a rule that decides so about every change, or about slower or faster ones only."""
+
+    def faulty(*arguments: Any) -> Any:
+        found = RIGHT_RULE(*arguments)
+        concerns = if_slower is None or (found.slower if if_slower else found.faster)
+        return replace(found, decision=decision) if concerns else found
+
+    return faulty
+
+
+def halve(*arguments: Any) -> Any:
+    found = RIGHT_DIFFERENCE(*arguments)
+    return replace(found, quiet=found.quiet / 2)
+
+
+def blame_risen_shares(moved_share: Any, *_: Any, **__: Any) -> str:
+    return "costs_more" if moved_share.shift_pp > 0.0 else "unchanged"
+
+
+def trust(*arguments: Any, **options: Any) -> Any:
+    return replace(RIGHT_VERIFIER(*arguments, **options), ok=True, refusals=())
+
+
+def reject(*arguments: Any, **options: Any) -> Any:
+    refusal = Refusal("E_TPS_MISMATCH", "It does not fit.", "Measure again.")
+    return replace(RIGHT_VERIFIER(*arguments, **options), ok=False, refusals=(refusal,))
+
+
+RIGHT_RULE, RIGHT_DIFFERENCE, RIGHT_VERIFIER = decide, pairs._difference, verify_receipt
+JUDGE = sys.modules[GatedRun.__module__]
+GREEN = dict.fromkeys(verdicts.EXIT_CODES, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "attribute", "fault"),
+    [
+        ("slowed", pairs, "decide", decides("pass")),
+        ("slowed", pairs, "decide", decides("improved")),
+        ("slowed", verdicts, "EXIT_CODES", GREEN),
+        ("named", JUDGE, "explaining_functions", lambda *_: ("attention", "ternary_gemv")),
+        ("size", pairs, "_difference", halve),
+        ("allowed", pairs, "decide", decides("regressed", if_slower=True)),
+        ("share", hotspots, "decide_drift", lambda *_: ("pass", ())),
+        ("share", verdicts, "EXIT_CODES", GREEN),
+        ("backwards", pairs, "decide", decides("pass", if_slower=False)),
+        ("neighbours", hotspots, "_find", blame_risen_shares),
+        ("small", pairs, "log_time_of_drop", lambda _: 0.2),
+        ("same code", pairs, "decide", decides("regressed")),
+        ("same code", pairs, "decide", decides("improved")),
+        ("no blame", hotspots, "_find", lambda *_, **__: "costs_more"),
+        ("receipt", seal, "verify_receipt", reject),
+        ("forged figure", seal, "verify_receipt", trust),
+        ("forged figure", seal, "verify_receipt", reject),
+        ("forged profile", seal, "verify_receipt", trust),
+        ("forged profile", verdicts, "EXIT_CODES", GREEN),
+        ("copied run", JUDGE, "find_copy", lambda *_: None),
+        ("other prompt", JUDGE, "compare", lambda *_, **__: COMPARABLE),
+        ("other prompt", verdicts, "EXIT_CODES", GREEN),
+        ("no baseline", verdicts, "EXIT_CODES", GREEN),
+        ("few samples", GatedRun, "lacks_samples", False),
+    ],
+)
+@pytest.mark.usefixtures("world")
+def test_a_gate_with_a_fault_fails(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    owner: Any,
+    attribute: str,
+    fault: Any,
+) -> None:
+    monkeypatch.setattr(owner, attribute, fault)
+    assert tried(name, bench(tmp_path)).result == "failed"
+
+
+@pytest.mark.parametrize("name", ["share", "neighbours"])
+def test_few_samples_leave_the_cases_of_shares_undecided(
+    tmp_path: Path, world: World, name: str
+) -> None:
+    world.samples = 200
+    assert tried(name, bench(tmp_path)).result == "undecided"
+
+
+def test_noise_leaves_cases_undecided_and_fails_none(tmp_path: Path, world: World) -> None:
+    factors = itertools.cycle((0.3, 1.0, 3.0))
+
+    def on_process(_: str) -> None:
+        world.token_ns = round(TOKEN_NS * next(factors))
+
+    world.on_process = on_process
+    made = bench(tmp_path)
+    rows = [try_case(made, case) for case in CASES]
+    assert not [row for row in rows if row.result == "failed"]
+    undecided = {row.name for row in rows if row.result == "undecided"}
+    assert undecided >= {"slowed", "named", "backwards", "same code"}
+    status, advice = summarize(rows)
+    assert (status, "idle" in advice) == (4, True)
+
+
+def test_too_little_extra_work_says_how_much_is_enough(tmp_path: Path, world: World) -> None:
+    little = SelftestPlan(replace(WORKLOAD, directory=tmp_path), Injection("attention", 25.0))
+    row = tried("slowed", bench(tmp_path, little))
+    # A twelfth of the time: 1.3 × 5 % fewer tokens per second are 7.0 % more time.
+    assert (row.result, "--extra 8" in row.detail) == ("undecided", True), row
+    unprofiled = bench(tmp_path, little)
+    unprofiled.profiler = None
+    assert tried("slowed", unprofiled).result == "undecided"
 
 
 def verdict(name: str, **more: Any) -> Verdict:
@@ -46,141 +190,47 @@ def verdict(name: str, **more: Any) -> Verdict:
     return Verdict(verdict=name, grade="OBSERVED", false_alarm_rate=0.01, **options)  # type: ignore[arg-type]
 
 
-def side(name: str, seed: int, pairs: int = 6) -> ComposedSide:
-    created = f"2025-10-13T12:00:0{seed}Z"
-    made = bundle(seed=seed, timed=pairs, profiled=3, created=created)
-    runs = tuple(
-        replace(run, pair=index if run.role == "timed" else None)
-        for index, run in enumerate(made.evidence.runs)
-    )
-    sealed = sealed_run(made.with_evidence(runs=runs, side=name)).head
-    assert sealed.verification is not None
-    assert sealed.verification.ok, sealed.verification.refusals
-    return sealed
-
-
-def bench(directory: Path, plan: SelftestPlan | None = None, **measured: Compared) -> Bench:
-    """A bench that holds what ``measured`` says, as if it had been."""
-    made = Bench(
-        plan or SelftestPlan(WORKLOAD, SLOWED, "attention"),
-        Settings(directory, directory / ".flamegate"),
-        Progress(),
-        make_pyspy(Setup()),
-        "Profiling is off.",
-    )
-    vars(made).update(measured)
-    return made
-
-
-def profiled(**samples: int) -> Any:
-    """A side whose profile has stacks written ``a__b``, root first."""
-    stacks = {
-        tuple(Frame(name, "toy.py", "python") for name in stack.split("__")): count
-        for stack, count in samples.items()
-    }
-    profile = SimpleNamespace(stacks=stacks, samples=sum(samples.values()))
-    return SimpleNamespace(profile=profile)
-
-
-HOT = profiled(ternary_gemv=780, attention=90, rope=130)
-COLD = profiled(ternary_gemv=100, attention=90, rope=810)
-
-
-def tried(name: str, made: Bench) -> CaseRow:
-    return next(try_case(made, case) for case in CASES if case.name == name)
-
-
-def slowed(found: str, base: Any = HOT, **more: Any) -> Compared:
-    return Compared(verdict(found, **more), base, base)
-
-
-def spot(finding: str, before: float, after: float) -> Compared:
-    hotspot, _ = share("ternary_gemv", before, after, finding)
-    return slowed("improved", hotspots=(hotspot,))
-
-
-def named(*names: str, base: Any = HOT) -> Compared:
-    return slowed("regressed", base, explained_by=names)
-
-
-def calling(name: str, **samples: int) -> Compared:
-    return named(name, base=profiled(**samples))
+BLAMED = (share("ternary_gemv", 0.5, 0.6, "costs_more")[0],)
 
 
 @pytest.mark.parametrize(
-    ("case", "found", "result"),
+    ("name", "measured", "times"),
     [
-        ("slowed", slowed("regressed"), "ok"),
-        ("slowed", slowed("inconclusive"), "undecided"),
-        ("slowed", slowed("pass"), "differs"),
-        ("slowed", slowed("dishonest"), "differs"),
-        ("slowed", slowed("pass", COLD), "undecided"),
-        ("slowed", slowed("pass", profiled(rope=1)), "undecided"),
-        ("slowed", slowed("improved", COLD), "differs"),
-        ("named", named("ternary_gemv", "rope"), "ok"),
-        ("named", named("rope", "ternary_gemv"), "differs"),
-        ("named", named(), "undecided"),
-        ("named", calling("dot", main__ternary_gemv__dot=9, main__dot=8), "ok"),
-        ("named", calling("dot", main__ternary_gemv__dot=9, main__dot=10), "differs"),
-        ("named", calling("absent", main__ternary_gemv=9), "differs"),
-        ("named", named("dot", base=None), "differs"),
-        ("named", slowed("pass", explained_by=("ternary_gemv",)), "undecided"),
-        ("same code", slowed("pass"), "ok"),
-        ("same code", slowed("improved"), "ok"),
-        ("same code", slowed("inconclusive"), "ok"),
-        ("same code", slowed("regressed"), "differs"),
-        ("same code", slowed("dishonest"), "differs"),
-        ("faster", slowed("pass"), "ok"),
-        ("faster", slowed("improved"), "ok"),
-        ("faster", slowed("inconclusive"), "undecided"),
-        ("faster", slowed("regressed"), "differs"),
-        ("neighbours", spot("share_moved", 0.5, 0.6), "ok"),
-        ("neighbours", spot("costs_more", 0.5, 0.6), "differs"),
-        ("neighbours", spot("costs_less", 0.6, 0.5), "undecided"),
+        ("slowed", [verdict("inconclusive"), verdict("regressed")], [1, MORE]),
+        ("slowed", [verdict("inconclusive"), verdict("inconclusive")], [1, MORE]),
+        ("slowed", [verdict("pass")], [1]),
+        ("same", [verdict("inconclusive"), verdict("pass")], [1, MORE]),
+        ("same", [verdict("regressed"), verdict("pass")], [1, 1]),
+        ("same", [verdict("pass", hotspots=BLAMED), verdict("pass")], [1, 1]),
+        ("same", [verdict("pass")], [1]),
     ],
 )
-def test_each_answer_of_the_gate(case: str, found: Compared, result: str, tmp_path: Path) -> None:
-    first = found if case in ("slowed", "named") else slowed("regressed")
-    assert tried(case, bench(tmp_path, slowed=first, same=found, faster=found)).result == result
-
-
-def test_too_little_extra_work_says_how_much_is_enough(tmp_path: Path) -> None:
-    row = tried("slowed", bench(tmp_path, slowed=slowed("pass", COLD)))
-    # A tenth of the time: 1.3 × 5 % fewer tokens per second are 7.0 % more time.
-    assert "--extra 70%" in row.detail
-    enough = SelftestPlan(WORKLOAD, Injection("ternary_gemv", 70.0), None)
-    again = tried("slowed", bench(tmp_path, enough, slowed=slowed("pass", COLD)))
-    assert again.result == "differs"
-
-
-def test_the_other_function_gets_enough_work_to_be_seen(tmp_path: Path) -> None:
-    made = bench(tmp_path, slowed=slowed("regressed"))
-    assert made.other == Injection("attention", round(100 * WHOLE / 0.09))
-    unseen = bench(tmp_path, slowed=slowed("regressed", None))
-    assert unseen.other == Injection("attention", 4 * SLOWED.extra_pct)
-
-
-@pytest.mark.parametrize(
-    ("name", "verdicts", "times"),
-    [
-        ("slowed", ["inconclusive", "regressed"], [1, MORE]),
-        ("slowed", ["inconclusive", "inconclusive"], [1, MORE]),
-        ("slowed", ["pass"], [1]),
-        ("same", ["inconclusive"], [1]),
-    ],
-)
-def test_noise_is_given_more_time_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, verdicts: list[str], times: Any
+def test_noise_is_given_more_time_once_and_an_alarm_a_second_look(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    measured: list[Verdict],
+    times: list[float],
 ) -> None:
     given: list[float] = []
 
-    def once(made: Bench, label: str, base: Any, head: Any, budget_s: float) -> Compared:
-        given.append(budget_s)
-        return Compared(verdict(verdicts[len(given) - 1]), HOT, HOT)
+    def once(made: Bench, label: str, head: Any, budget_s: float, profiled: bool) -> Compared:
+        given.append(budget_s / BUDGET_S)
+        return Compared(measured[len(given) - 1])
 
-    monkeypatch.setattr(Bench, "_once", once)
-    assert getattr(bench(tmp_path), name).verdict.verdict == verdicts[-1]
-    assert given == [each * BUDGET_S for each in times]
+    monkeypatch.setattr(Bench, "_compare_once", once)
+    found = getattr(bench(tmp_path), name)
+    assert (found.verdict, given) == (measured[-1], times)
+    assert found.first == (measured[0] if len(measured) > 1 else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("same code", verdict("regressed")), ("no blame", verdict("pass", hotspots=BLAMED))],
+)
+def test_one_alarm_of_two_is_undecided(tmp_path: Path, name: str, first: Verdict) -> None:
+    row = tried(name, bench(tmp_path, same=Compared(verdict("pass"), first=first)))
+    assert (row.result, "may be chance" in row.detail) == ("undecided", True)
 
 
 def test_too_little_seen_is_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,58 +238,54 @@ def test_too_little_seen_is_undecided(tmp_path: Path, monkeypatch: pytest.Monkey
         raise UndecidedError("E_FEW_SAMPLES", "Too few.", "More.")
 
     monkeypatch.setattr(selftest, "measure", measure)
-    row = tried("slowed", bench(tmp_path))
-    assert (row.result, row.happened) == ("undecided", "inconclusive, E_FEW_SAMPLES")
+    rows = [tried(name, bench(tmp_path)) for name in NAMES]
+    assert {row.result for row in rows} == {"undecided"}
+    assert rows[0].happened == "inconclusive, E_FEW_SAMPLES"
 
 
+@pytest.mark.usefixtures("world")
 def test_a_case_without_what_it_needs_is_left_out(tmp_path: Path) -> None:
-    made = bench(tmp_path, SelftestPlan(WORKLOAD, SLOWED, None), slowed=slowed("regressed"))
+    made = bench(tmp_path)
     made.profiler = None
-    assert tried("slowed", made).result == "ok"
-    named, faster = tried("named", made), tried("faster", made)
-    assert (named.result, named.detail) == ("left out", "Profiling is off.")
-    assert (faster.result, "--other" in faster.detail) == ("left out", True)
+    results = {name: tried(name, made).result for name in NAMES}
+    assert {name for name in NAMES if results[name] == "ok"} == {
+        "slowed", "allowed", "backwards", "same code", "copied run", "other prompt", "no baseline"
+    }  # fmt: skip
+    assert tried("named", made).detail == "Profiling is off."
+    program = bench(tmp_path, SelftestPlan(replace(WORKLOAD, directory=tmp_path), None))
+    assert "E_BAD_INJECTION" in tried("slowed", program).detail
+    assert tried("copied run", program).result == "ok"
 
 
 @pytest.mark.parametrize(
     ("results", "code"),
-    [(("ok", "ok"), 0), (("ok", "left out"), 4), (("undecided", "differs"), 1), ((), 4)],
+    [
+        (("ok", "ok"), 0),
+        (("ok", "left out"), 4),
+        (("undecided", "failed"), 1),
+        (("left out", "undecided"), 4),
+    ],
 )
 def test_exit_code(results: tuple[Any, ...], code: int) -> None:
-    assert exit_code_of([CaseRow("", "", "", "", result) for result in results]) == code
+    rows = [CaseRow("", "", "", "", result) for result in results]
+    assert summarize(rows) == (code, SUMMARIES[results[-1]][1])
 
 
 @pytest.mark.parametrize(
     ("engine", "arguments", "expected"),
     [
-        ("embedded", ("25%",), (Injection("ternary_gemv", 25.0), "attention")),
-        ("embedded", ("+10", "attention"), (Injection("attention", 10.0), "ternary_gemv")),
-        ("embedded", ("25%", None, "rope"), (SLOWED, "rope")),
-        ("python", ("25%", "heavy"), (Injection("heavy", 25.0), None)),
-        ("python", ("25%", "toy:heavy", "light"), (Injection("toy:heavy", 25.0), "light")),
+        ("embedded", ("25%",), Injection("ternary_gemv", 25.0)),
+        ("embedded", ("+10", "attention"), Injection("attention", 10.0)),
+        ("python", ("25%", "toy:heavy"), Injection("toy:heavy", 25.0)),
+        ("command", ("25%",), None),
     ],
 )
-def test_what_is_asked(engine: str, arguments: Any, expected: Any) -> None:
+def test_the_plan(engine: str, arguments: Any, expected: Injection | None) -> None:
     plan = make_plan(replace(WORKLOAD, engine=engine, target="toy:generate"), *arguments)
-    assert (plan.slowed, plan.other) == expected
+    assert plan.slowed == expected
 
 
-def test_a_forged_receipt_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Compared(verdict("regressed"), side("base", 1), side("head", 2))
-    made = bench(tmp_path, slowed=pair)
-    row = tried("forged receipt", made)
-    assert (row.result, row.happened) == ("ok", row.expected)
-    accepted = SimpleNamespace(ok=True, refusals=())
-    with monkeypatch.context() as patch:
-        patch.setattr(selftest_cases, "verify_receipt", lambda *_, **__: accepted)
-        assert tried("forged receipt", made).result == "differs"
-    # If the honest receipt is rejected as well, a rejection shows nothing.
-    object.__setattr__(made.slowed.head, "verification", SimpleNamespace(ok=False))
-    assert tried("forged receipt", made).result == "differs"
-    undecided = bench(tmp_path, slowed=Compared(verdict("inconclusive")))
-    assert tried("forged receipt", undecided).result == "undecided"
-
-
+@pytest.mark.usefixtures("world")
 def test_the_machine_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LOCK_DIRECTORY, str(tmp_path))
     program = Workload("prog", "command", "p", 4, "flamegate.toml", command=("true",))
@@ -269,8 +315,14 @@ def test_the_name_that_was_given(given: str, shown: str, same: bool) -> None:
 
 
 def test_a_share_is_of_all_that_a_function_calls() -> None:
-    profile = profiled(main__heavy__dot=60, main__heavy=20, main__light=15, main=5)
+    counts = {"main heavy dot": 60, "main heavy": 20, "main light": 15, "main light dot": 5}
+    stacks = {
+        tuple(Frame(name, "toy.py", "python") for name in stack.split()): count
+        for stack, count in counts.items()
+    }
+    profile: Any = SimpleNamespace(stacks=stacks)
     assert find_share("heavy", profile) == 0.8
-    assert find_share("toy:light", profile) == 0.15
+    assert find_share("toy:light", profile) == 0.2
+    assert find_share("heavy", profile, "dot") == 60 / 65
     assert find_share("nothing", profile) is None
     assert find_share("heavy", None) is None
