@@ -152,6 +152,10 @@ def test_pairs_show_the_change_of_cpu_time_and_its_error() -> None:
     assert 0.0005 < found.error < 0.01
     assert few is not None
     assert few.error > 3 * found.error
+    # Three noisy pairs still show that a whole got 40 % slower, with room for three functions.
+    noisy = estimate_cpu_cost(*sides([0.47, 0.51, 0.55]), paired=True)
+    assert noisy is not None
+    assert (1.0 - noisy.base_s / noisy.head_s) / noisy.error > 3.0
     one, other = (evidence((1000.0,), first_pid=pid) for pid in (100, 200))
     assert estimate_cpu_cost(one, other) is None
     base, head = evidence(first_pid=100), evidence(first_pid=300)
