@@ -5,7 +5,7 @@ import json
 import math
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -221,8 +221,10 @@ def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
 
 def _text(bench: Bench, rows: Sequence[CaseRow], seconds: float, *, colour: bool) -> list[str]:
     profiler = bench.profiler.name if bench.profiler else "no profiler"
-    table = [_HEAD]
+    table, notes = [_HEAD], defaultdict[str, list[str]](list)
     for row in rows:
+        if row.result != "ok":
+            notes[f"({row.result}): {visible(row.detail, 1000)}"].append(row.name)
         result = paint(row.result, _COLOURS.get(row.result, "yellow")) if colour else row.result
         spent = f"{row.seconds:.0f} s" if row.seconds >= 1.0 else ""
         case, expected, happened = map(visible, (row.done, row.expected, row.happened))
@@ -236,10 +238,6 @@ def _text(bench: Bench, rows: Sequence[CaseRow], seconds: float, *, colour: bool
         "",
         *columns(table, gap=2),
         "",
-        *(
-            f"{row.name} ({row.result}): {visible(row.detail, 1000)}"
-            for row in rows
-            if row.result != "ok"
-        ),
+        *(f"{', '.join(names)} {detail}" for detail, names in notes.items()),
         f"{', '.join(counts)}, {seconds:.0f} s. {summarize(rows)[1]}",
     ]
