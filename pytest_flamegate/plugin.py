@@ -43,7 +43,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     break a run that collects nothing from there. Those of the current directory and above are
     loaded as usual.
     """
-    _resolve_base(early_config)
+    _read_surroundings(early_config)
     options = early_config.known_args_namespace
     arguments = list(options.file_or_dir)
     directory = early_config.invocation_params.dir
@@ -58,21 +58,24 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         options.file_or_dir = arguments
 
 
-def _resolve_base(config: pytest.Config) -> None:
-    """Find the commit to compare with before a conftest or a test runs, which may move a branch.
+def _read_surroundings(config: pytest.Config) -> None:
+    """Find the commit to compare with, and whether this is CI, before a conftest or a test runs.
 
-    It is stored among the options, and so it reaches the workers of pytest-xdist, too.
+    Either may move a branch, or unset a variable. Both facts are stored among the options, and
+    so they reach the workers of pytest-xdist, too.
     """
     options = config.known_args_namespace
     rev = options.flamegate_against or config.getini("flamegate_against")
-    is_known = hasattr(config.option, "flamegate_base")
-    if not rev or is_known or config.pluginmanager.has_plugin(marker.HOSTED):
+    is_known = hasattr(config.option, "flamegate_ci")
+    if is_known or config.pluginmanager.has_plugin(marker.HOSTED):
         return
     with suppress(ValueError, pytest.UsageError):  # a bad value is reported later
         if options.flamegate or config.getini("flamegate"):
+            from pytest_flamegate.config.settings import is_ci
             from pytest_flamegate.core import git
 
-            config.option.flamegate_base = git.resolve(config.rootpath, rev)
+            config.option.flamegate_ci = is_ci()
+            config.option.flamegate_base = rev and git.resolve(config.rootpath, rev)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import gate_all, show_outcomes
 from pytest_flamegate.config.settings import Settings, read_ini
-from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.files import relative
-from pytest_flamegate.core.git import ARTIFACTS, Commit, query, read_commit
+from pytest_flamegate.core.git import ARTIFACTS, Commit, list_changed, query, read_commit
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.observe.worktree import Checkout, open_checkout
@@ -103,19 +105,22 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
         metavar="REV",
         help="with --receipts: the commit that they are of; its files are read, and never run",
     )
-    parser.add_argument("--max-age", metavar="24h", help="with --receipts: reject older runs")
+    common.add_requirements(parser, "with --receipts: ")
     common.add_options(parser, "profiler", "budget", "dir", "config", "report")
     parser.set_defaults(run=run_check)
 
 
 def run_check(parsed: argparse.Namespace) -> int:
     """Check the working tree; return the exit code of the worst workload."""
-    if parsed.head and not parsed.receipts:
-        raise UsageError(
-            "E_BAD_OPTION",
-            "--head is for --receipts: what is measured is the commit that is checked out.",
-            "Leave out --head, or check that commit out.",
-        )
+    for name in ("head", "require_grade", "max_age", "kernel_policy", "key"):
+        if getattr(parsed, name) and not parsed.receipts:
+            raise UsageError(
+                "E_BAD_OPTION",
+                f"--{name.replace('_', '-')} is for --receipts: without it the commit that is "
+                "checked out is measured here.",
+                "Leave it out, or name the directories of finished runs: --receipts DIR.",
+            )
+    requirements = common.read_requirements(parsed)
     with ExitStack() as stack:
         # The base chooses the root too: a new pytest.ini must not hide its workload file.
         base = _Tree.check_out(stack, Path.cwd(), parsed.base)
@@ -151,13 +156,21 @@ def run_check(parsed: argparse.Namespace) -> int:
             "Declare one in flamegate.toml (docs/engines.md).",
         )
     common.print_text("\n".join(_heading(base.revision, head.revision, policy)))
+    _write_unfinished(base.revision, head.revision, settings)
     new: list[Outcome] = []
     if parsed.receipts:
-        outcomes = _judge_stored(parsed, policy.required, settings, head.revision)
+        judge = partial(
+            judge_stored_run,
+            settings=settings,
+            commits=(base.revision, head.revision),
+            requirements=requirements,
+        )
+        outcomes = _judge_stored(parsed.receipts, policy.required, Session(settings), judge)
     else:
         outcomes = gate_all(settings, policy.required) if policy.required else []
         # There is nothing to compare a new workload with: it is measured alone.
         new = gate_all(replace(settings, against=None), policy.new) if policy.new else []
+        _require_unchanged(root, head.revision)
     known = {each.workload: each.base for each in merged}
     # A change of a waiver that was merged is no new waiver.
     own = tuple(each for each in waivers if known.get(each.workload) != each.base)
@@ -197,12 +210,33 @@ def _require_clean(root: Path) -> Commit:
     return commit
 
 
+def _require_unchanged(root: Path, revision: str) -> None:
+    """Raise ``ToolError`` if measuring has changed a file of the commit."""
+    if changed := list_changed(root, revision):
+        raise ToolError(
+            "E_TREE_CHANGED",
+            f"Measuring changed {len(changed)} files of the commit, such as {changed[0]}, so it "
+            "may have measured other code than the commit's.",
+            "Let the build and the engine write to files that git does not track.",
+        )
+
+
+def _write_unfinished(base: str, head: str, settings: Settings) -> None:
+    """Replace an earlier answer: this check may end without one."""
+    sentence = "The check has not ended."
+    document = {"base": base, "head": head, "passed": False, "sentence": sentence}
+    for name, data in ((PAGE, f"**{sentence}**\n".encode()), (DOCUMENT, encode_json(document))):
+        store.write_atomic(settings.directory / name, data)
+
+
 def _judge_stored(
-    parsed: argparse.Namespace, required: Sequence[Entry], settings: Settings, head: str
+    directories: Sequence[Path],
+    required: Sequence[Entry],
+    session: Session,
+    judge: Callable[[Path, Workload], Outcome],
 ) -> list[Outcome]:
     """Judge the stored runs of each required workload; each of several has to pass."""
-    max_age_s = common.parse_age_s(parsed.max_age)
-    runs, session, outcomes = find_runs(parsed.receipts), Session(settings), []
+    runs, outcomes = find_runs(directories), []
     for entry in required:
         stored = runs.get(entry.name, ())
         if isinstance(entry, InvalidWorkload):
@@ -211,15 +245,12 @@ def _judge_stored(
             missing = UsageError(
                 "E_RUN_MISSING",
                 f"There is no run of the required workload {entry.name!r} in "
-                f"{', '.join(map(str, parsed.receipts))}.",
+                f"{', '.join(map(str, directories))}.",
                 "Let the measuring job upload its directory .flamegate/latest.",
             )
             outcomes.append(session.reject(InvalidWorkload(entry.name, missing, None)))
         else:
-            commits = settings.against or "", head
-            outcomes += [
-                judge_stored_run(each, entry, settings, commits, max_age_s) for each in stored
-            ]
+            outcomes += [judge(each, entry) for each in stored]
     return outcomes
 
 

@@ -50,6 +50,60 @@ def add_output(
     parser.add_argument("-o", "--output", type=Path, metavar=metavar, default=default, help=words)
 
 
+def add_requirements(parser: argparse.ArgumentParser, condition: str = "") -> None:
+    """Add the options by which a reader of receipts rejects some; ``condition`` begins their help.
+
+    ``read_requirements`` returns their values.
+    """
+    add = parser.add_argument
+    add("--require-grade", metavar="GRADE", help=f"{condition}reject a lower grade")
+    add("--max-age", metavar="24h", help=f"{condition}reject an older receipt (s, m, h, d)")
+    add("--kernel-policy", metavar="NAME", help=f"{condition}read kernel names by this policy")
+    add(
+        "--key",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PUB",
+        help=f"{condition}reject a receipt that was not signed with this key (or one of several)",
+    )
+
+
+def read_requirements(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of ``verify_receipt`` that the options of ``add_requirements`` give.
+
+    Raises ``UsageError``: ``E_BAD_OPTION``, ``E_BAD_KEY``, ``E_UNKNOWN_POLICY``.
+    """
+    # Imported here: most commands need neither.
+    from pytest_flamegate.receipt.policies import policy_for
+    from pytest_flamegate.receipt.types import Grade
+
+    grade = None if parsed.require_grade is None else Grade.parse(parsed.require_grade)
+    # An unknown policy is a mistake of the caller, not of the receipt.
+    policy_for(parsed.kernel_policy)
+    if grade is Grade.ATTESTED and not parsed.key:
+        raise UsageError(
+            "E_BAD_KEY",
+            "The grade ATTESTED needs a signature, and no key was given to check it.",
+            "Give the signer's public key: --key PUB.",
+        )
+    return {
+        "policy": parsed.kernel_policy,
+        "require_grade": grade,
+        "max_age_s": parse_age_s(parsed.max_age),
+        "keys": [_read_public_key(path) for path in parsed.key],
+    }
+
+
+def _read_public_key(path: Path) -> bytes:
+    """Return the content of a key file; raises ``E_BAD_KEY`` if it holds no public key."""
+    from pytest_flamegate.receipt import keys
+
+    pem = keys.read_key_file(path)
+    keys.load_public_key(pem)
+    return pem
+
+
 def read_settings(
     parsed: argparse.Namespace, file: tuple[Path, dict[str, Any]] | None = None
 ) -> Settings:

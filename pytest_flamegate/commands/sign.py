@@ -13,6 +13,8 @@ from pytest_flamegate.core.files import create_file, read_bounded
 from pytest_flamegate.core.locks import lock_directory
 from pytest_flamegate.receipt import Grade, Refusal, store, verify_receipt
 from pytest_flamegate.receipt import sign as statement
+from pytest_flamegate.receipt.baseline import BASE
+from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.sources import (
     ATTESTATION_NAME,
     EVIDENCE_NAME,
@@ -125,22 +127,32 @@ def run(parsed: argparse.Namespace) -> int:
         common.print_text(
             f"note: other users of this machine may read {parsed.key}; run: chmod 600 {parsed.key}"
         )
-    path = parsed.receipt.parent / ATTESTATION_NAME
+    directory = parsed.receipt.parent
     # Runs and other signers of this directory hold the same lock.
-    above = parsed.receipt.parent.resolve().parent
+    above = directory.resolve().parent
     with lock_directory(above, LOCK_TIMEOUT_S) if above.is_dir() else nullcontext():
-        files = _read_honest(parsed.receipt, grade)
-        present = (
-            read_bounded(path, statement.ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
-        )
-        store.write_atomic(path, statement.sign_files(files, key, present))
-    common.print_text(f"{path}\nsigned by {key.public.keyid}")
+        head = _read_honest(parsed.receipt, grade)
+        signed = {directory / ATTESTATION_NAME: head}
+        is_pair = EVIDENCE_NAME in head and decode_evidence(head[EVIDENCE_NAME]).side == "head"
+        base = directory / (BASE + RECEIPT_NAME)
+        if is_pair and os.path.lexists(base):
+            # The verdict of a comparison with a revision rests on both sides.
+            near = [directory / (BASE + name) for name in (EVIDENCE_NAME, FOLDED_NAME)]
+            signed[directory / (BASE + ATTESTATION_NAME)] = _read_honest(base, grade, *near)
+        for path, files in signed.items():
+            present = (
+                read_bounded(path, statement.ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
+            )
+            store.write_atomic(path, statement.sign_files(files, key, present))
+    common.print_text("\n".join(map(str, signed)) + f"\nsigned by {key.public.keyid}")
     return 0
 
 
-def _read_honest(path: Path, grade: Grade) -> dict[str, bytes]:
+def _read_honest(
+    path: Path, grade: Grade, evidence: Path | None = None, folded: Path | None = None
+) -> dict[str, bytes]:
     """Return the verified files, read once; raises ``E_NOT_SIGNED`` below ``grade``."""
-    sources = read_sources(path)
+    sources = read_sources(path, evidence, folded)
     for part in (sources.receipt, sources.evidence, sources.folded):
         if isinstance(part, Refusal):
             raise ReceiptError(part.code, part.message, part.remedy)

@@ -7,17 +7,18 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.core import errors
-from pytest_flamegate.core.text import Finding
-from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.core import errors, git
+from pytest_flamegate.core.files import read_bounded
+from pytest_flamegate.core.text import Finding, Refusal
+from pytest_flamegate.receipt import Verification, verify_receipt
+from pytest_flamegate.receipt.baseline import VERDICT
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
-from pytest_flamegate.receipt.policies import policy_for
 from pytest_flamegate.receipt.sources import read_sources
 from pytest_flamegate.report.terminal import replay_document, verification_text
 
@@ -29,16 +30,22 @@ _REPLAY_OPTIONS = ("replay_untrusted", "model", "budget", "config")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result for one receipt; ``error`` is the reason why its workload was not replayed."""
+    """The result for one receipt.
+
+    Attributes:
+        error: The reason why its workload was not replayed.
+        verdict_code: The exit code of the run's own verdict, if that alone rejects it.
+    """
 
     path: Path
     verification: Verification
     error: errors.FlamegateError | None = None
+    verdict_code: int = 0
 
     def exit_code(self, *, replay: bool) -> int:
         """Return 0 if all requirements hold; a replay that confirmed nothing is undecided."""
         if not self.verification.ok:
-            return errors.ReceiptError.exit_code
+            return self.verdict_code or errors.ReceiptError.exit_code
         if self.error is not None:
             return self.error.exit_code
         if replay and not self.verification.obtained_again:
@@ -50,18 +57,19 @@ def declare(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``verify-receipt``."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--require-gpu-kernels", action="store_true", help="reject CPU-only claims")
-    parser.add_argument("--require-grade", metavar="GRADE", help="reject a lower grade")
-    parser.add_argument("--max-age", metavar="24h", help="reject an older receipt (s, m, h, d)")
+    common.add_requirements(parser)
     parser.add_argument("--commit", metavar="HASH", help="reject a run of another commit")
     parser.add_argument("--workload", metavar="NAME", help="reject a run of another workload")
-    parser.add_argument("--kernel-policy", metavar="NAME", help="read kernel names by this policy")
     parser.add_argument(
-        "--key",
+        "--repository",
         type=Path,
-        action="append",
-        default=[],
-        metavar="PUB",
-        help="reject a receipt that was not signed with this key (or with one of several)",
+        metavar="DIR",
+        help="reject a run of a commit that this git repository does not have",
+    )
+    parser.add_argument(
+        "--require-verdict",
+        action="store_true",
+        help="reject a run whose verdict.json does not say pass or improved",
     )
     parser.add_argument(
         "--replay",
@@ -83,13 +91,17 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Verify each receipt; 0 if all hold, 3 if one is rejected.
 
+    A run that only its verdict rejects has the exit code of that verdict: 1 if it was slower.
     With ``--replay`` 4 or 5 if one could not be replayed, or the replay was undecided.
     """
     verify = _make_verify(parsed)
     plain = (Answer(path, verify(path)) for path in parsed.paths)
     answers = []
     # Each is printed at once, so that an interrupted command has printed its results so far.
-    for answer in _replay_all(parsed, verify) if parsed.replay else plain:
+    for found in _replay_all(parsed, verify) if parsed.replay else plain:
+        answer = _require_verdict(found) if parsed.require_verdict else found
+        if parsed.repository is not None:
+            answer = _require_repository(answer, parsed.repository)
         answers.append(answer)
         if parsed.format == "text":
             common.print_text(
@@ -105,7 +117,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.format == "json":
         common.print_text(json.dumps([_document(answer) for answer in answers], indent=2))
     elif len(codes) > 1:
-        rejected = codes.count(errors.ReceiptError.exit_code)
+        rejected = sum(not answer.verification.ok for answer in answers)
         undecided = len(codes) - codes.count(0) - rejected
         not_replayed = f", {undecided} not replayed" if undecided else ""
         common.print_text(f"{codes.count(0)} accepted, {rejected} rejected{not_replayed}")
@@ -124,34 +136,63 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
                 f"--{name.replace('_', '-')} has no effect without --replay.",
                 "Add --replay, or leave it out.",
             )
-    grade = None if parsed.require_grade is None else Grade.parse(parsed.require_grade)
-    # An unknown policy is a mistake of the caller, not of the receipt.
-    policy_for(parsed.kernel_policy)
-    if grade is Grade.ATTESTED and not parsed.key:
-        raise errors.UsageError(
-            "E_BAD_KEY",
-            "The grade ATTESTED needs a signature, and no key was given to check it.",
-            "Give the signer's public key: --key PUB.",
-        )
     return partial(
         verify_receipt,
-        policy=parsed.kernel_policy,
         require_gpu_kernels=parsed.require_gpu_kernels,
-        require_grade=grade,
         commit=parsed.commit,
         workload=parsed.workload,
-        max_age_s=common.parse_age_s(parsed.max_age),
-        keys=[_read_public_key(path) for path in parsed.key],
+        **common.read_requirements(parsed),
     )
 
 
-def _read_public_key(path: Path) -> bytes:
-    """Return the content of a key file; raises ``E_BAD_KEY`` if it holds no public key."""
-    from pytest_flamegate.receipt import keys
+def _require_verdict(answer: Answer) -> Answer:
+    """Reject a run unless the verdict next to its receipt says that it passed.
 
-    pem = keys.read_key_file(path)
-    keys.load_public_key(pem)
-    return pem
+    The file is believed: whoever could write it could write another verdict.
+    """
+    # Imported here: the rules of receipts need nothing of the gate.
+    from pytest_flamegate.gate.document import read_verdict
+    from pytest_flamegate.gate.verdict import PASSES
+
+    remedy = "Judge the run by its files: flamegate check --base REV --receipts DIR."
+    try:
+        data = read_bounded(answer.path.parent / VERDICT)
+        sentence, verdict = read_verdict(data)
+    except errors.FlamegateError as error:
+        problem = f"The run's verdict is unknown: {error.problem}"
+        return _reject(answer, Refusal("E_VERDICT", problem, remedy))
+    if verdict.verdict in PASSES:
+        return answer
+    refused = _reject(answer, Refusal("E_VERDICT", f"The run did not pass: {sentence}", remedy))
+    code = verdict.exit_code or errors.UndecidedError.exit_code
+    return replace(refused, verdict_code=code) if answer.verification.ok else refused
+
+
+def _require_repository(answer: Answer, repository: Path) -> Answer:
+    """Reject a run unless the repository has its commit, with the same code."""
+    evidence = read_sources(answer.path).evidence
+    try:
+        found = decode_evidence(evidence).commit if isinstance(evidence, bytes) else None
+    except errors.FlamegateError:
+        found = None  # rejected already
+    if found is not None and git.resolve(repository, found.revision) == found.revision:
+        here = git.code_digest(repository, found.revision)
+        if here and here == found.tree:
+            return answer
+    name = "an unknown commit" if found is None else found.revision[:12]
+    refusal = Refusal(
+        "E_OTHER_REPOSITORY",
+        f"The run is of {name}, which the repository at {str(repository)!a} does not have.",
+        "Fetch the commit, or measure in a clone of this repository.",
+    )
+    return replace(_reject(answer, refusal), verdict_code=0)
+
+
+def _reject(answer: Answer, refusal: Refusal) -> Answer:
+    found = answer.verification
+    return replace(
+        answer, verification=replace(found, ok=False, refusals=(*found.refusals, refusal))
+    )
 
 
 def _replay_all(

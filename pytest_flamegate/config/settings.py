@@ -79,13 +79,14 @@ class Settings:
         for name in _PATHS:
             if given := config.getoption(f"--flamegate-{name}"):
                 values[name] = str(resolve_path(config.invocation_params.dir, given, name))
-        values["base"] = config.getoption("flamegate_base", None)
+        for name in ("base", "ci"):
+            values[name] = config.getoption(f"flamegate_{name}", None)
         return cls.from_values(values, root=config.rootpath)
 
     @classmethod
     def from_values(cls, values: dict[str, Any], *, root: Path) -> Settings:
         """Return the settings; UsageError for a bad value, or options that exclude each other."""
-        ci = is_ci()
+        ci = bool(values.get("ci")) or is_ci()
         _check_combinations(values, ci=ci)
         config, report, inject = (values.get(name) for name in ("config", "report", "inject"))
         file = resolve_path(root, config, "config") if config else None
@@ -110,7 +111,7 @@ class Settings:
             profiler=_choice("profiler", values),
             budget_s=read_number("budget", values),
             against=values.get("against") or None,
-            base=values.get("base"),
+            base=values.get("base") or None,
             report=resolve_path(root, report, "report") if report else None,
             bricks=None if bricks is None else int(bricks),
             update=bool(values.get("update")),

@@ -93,6 +93,16 @@ def resolve(directory: Path, rev: str) -> str | None:
     return query(directory, "rev-parse", "-q", "--verify", f"{rev.lstrip('-')}^{{commit}}")
 
 
+def list_changed(directory: Path, revision: str) -> list[str]:
+    """Return the files of a commit that differ now, without artifacts of this package.
+
+    If git fails they are unknown, and the list holds a word that says so.
+    """
+    not_ours = f":(exclude,top,glob)**/{ARTIFACTS}/**"
+    found = query(directory, "diff", "--name-only", revision, "--", ":/", not_ours)
+    return ["an unknown file"] if found is None else found.splitlines()
+
+
 def code_digest(directory: Path, commit: str) -> str:
     """Return the sha256 of names and contents of all code files; empty if git cannot list them."""
     top = query(directory, "rev-parse", "--show-toplevel") or str(directory)

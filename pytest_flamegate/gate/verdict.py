@@ -36,6 +36,8 @@ EXIT_CODES: Mapping[VerdictName, int] = MappingProxyType(
         "error": 5,
     }
 )
+PASSES = frozenset[VerdictName]({"pass", "improved"})
+"""The verdicts that say that nothing got slower."""
 
 
 @dataclass(frozen=True, slots=True)

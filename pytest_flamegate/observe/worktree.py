@@ -22,6 +22,7 @@ _QUERY_S = 60.0
 _CHECKOUT_S = 1800.0
 """Long enough for a large repository whose files have to come over the network."""
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
+_BRANCH = re.compile(r"[\w./-]{1,200}", re.ASCII)
 _NO_DETAILS = "Needed a single revision"
 _QUIET = (
     # No hook and no service of the user runs for our checkout or outlives it.
@@ -259,6 +260,17 @@ def _worktree_error(rev: str, details: str) -> ToolError:
     )
 
 
+def _fetch_command(directory: Path, rev: str) -> str:
+    """Return the command that brings ``rev`` into a shallow clone: one commit is enough."""
+    if _COMMIT.fullmatch(rev):
+        return f"git fetch --depth=1 origin {rev}"
+    remote, _, branch = rev.partition("/")
+    remotes = (git.query(directory, "remote") or "").split()
+    if remote in remotes and _BRANCH.fullmatch(branch):
+        return f"git fetch --depth=1 {remote} +refs/heads/{branch}:refs/remotes/{rev}"
+    return "git fetch --unshallow"
+
+
 def _unknown_rev_error(directory: Path, rev: str, details: str) -> UsageError:
     if (
         not rev.startswith("-")
@@ -267,7 +279,7 @@ def _unknown_rev_error(directory: Path, rev: str, details: str) -> UsageError:
         return UsageError(
             "E_REV_SHALLOW",
             f"{rev!r} names no commit of this shallow clone, which lacks the history.",
-            "Fetch it: git fetch --unshallow (for actions/checkout: fetch-depth: 0).",
+            f"Fetch it: {_fetch_command(directory, rev)} (for actions/checkout: fetch-depth: 0).",
         )
     if git.query(directory, "rev-parse", "--verify", "HEAD") is None:
         problem = f"{rev!r} names no commit: the repository has none yet."

@@ -14,6 +14,7 @@ from pytest_flamegate.core.errors import UndecidedError, UsageError, worst_code
 from pytest_flamegate.core.text import format_value, suggest
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.gate import headline
+from pytest_flamegate.gate.verdict import PASSES
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import compare_recipes
 from pytest_flamegate.report.text import plural
@@ -130,9 +131,6 @@ def _show(value: object) -> str:
     return format_value(value) if isinstance(value, str | int | float | list) else str(value)
 
 
-_PASSES = frozenset({"pass", "improved"})
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
     """The result: both commits, the policy, and the outcome of each of its workloads in order.
@@ -153,7 +151,7 @@ class Check:
 
         None if it passes.
         """
-        if outcome.verdict.verdict in _PASSES and not outcome.exit_code:
+        if outcome.verdict.verdict in PASSES and not outcome.exit_code:
             return None
         name = outcome.workload.name
         found = next((each for each in self.waivers if each.workload == name), None)

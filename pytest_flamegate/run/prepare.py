@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
-from pytest_flamegate.core.git import Commit, code_digest, read_commit
+from pytest_flamegate.core.files import real_path
+from pytest_flamegate.core.git import Commit, code_digest, query, read_commit
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served
@@ -62,6 +64,18 @@ class Workbench:
         self.machine = read_identity()
         self.store = RunStore(ArtifactStore(settings.directory), machine_id(self.machine))
 
+    @cached_property
+    def is_declared_elsewhere(self) -> bool:
+        """Whether ``--config`` names a file outside of the project's repository.
+
+        Such a file declares the work of both sides, whatever the repository declares.
+        """
+        if self.settings.config is None:
+            return False
+        top = query(self.settings.root, "rev-parse", "--show-toplevel")
+        file = real_path(self.settings.config)
+        return top is not None and not file.is_relative_to(real_path(Path(top)))
+
     def prepare(self, task: Task) -> Prepared:
         """Build the workload, find its model and its baseline, and plan how it runs."""
         if injection := self.settings.inject:
@@ -101,6 +115,8 @@ class Workbench:
         workload, rev = task.workload, task.rev or "HEAD"
         if task.call is not None:
             workload = base_side.make_importable(workload, task.call)
+        elif self.is_declared_elsewhere:
+            workload = replace(workload, directory=self.settings.root)
         workload = build.settle_workload(workload)
         self.progress.update(f"checking out {rev}")
         checkout = self.checkouts.checkout(workload.directory, rev)
@@ -123,7 +139,10 @@ class Workbench:
         chosen = engine(workload.engine)
         chosen.validate(workload)
         base_side.require_own_code(workload, checkout)
-        unchanged = replace(base_side.declare_base(workload, checkout, notes), injection=None)
+        declared = workload
+        if not self.is_declared_elsewhere:
+            declared = base_side.declare_base(workload, checkout, notes)
+        unchanged = replace(declared, injection=None)
         built = self._build(workload)
         model = chosen.model(workload)
         head_plan = chosen.plan(workload, model)

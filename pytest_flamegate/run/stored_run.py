@@ -5,8 +5,9 @@ them. They may come from another job or another machine, so everything is checke
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
@@ -24,7 +25,7 @@ from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.run.processes import plan_pair_counts
 from pytest_flamegate.run.publish import Outcome, verdict_of_error
 
-MAX_RUNS = 1000
+MAX_DIRECTORIES = 2000
 _APART_S = 300.0
 """A pair starts together, or one side after the other."""
 
@@ -40,13 +41,13 @@ def find_runs(directories: Sequence[Path]) -> dict[str, list[Path]]:
         for name, names, files in os.walk(top):
             names.sort()
             parent = Path(name)
+            count += 1
             if run_files.EVIDENCE in files and run_files.VERDICT in files:
-                count += 1
                 found.setdefault(parent.name, []).append(parent)
-            if count > MAX_RUNS:
+            if count > MAX_DIRECTORIES:
                 raise ReceiptError(
                     "E_TOO_MANY_RUNS",
-                    f"{top} holds more than {MAX_RUNS} runs.",
+                    f"{top} holds more than {MAX_DIRECTORIES:,} directories.",
                     "Name the directories of this change's runs alone.",
                 )
     return found
@@ -57,18 +58,19 @@ def judge_stored_run(
     workload: Workload,
     settings: Settings,
     commits: tuple[str, str],
-    max_age_s: float | None,
+    requirements: Mapping[str, Any],
 ) -> Outcome:
     """Return the outcome of a finished run, judged again; an error is an outcome too.
 
     ``workload`` is the declaration that it must have measured, ``commits`` are the base and the
-    head that it must have compared.
+    head that it must have compared. ``requirements`` are arguments of ``verify_receipt`` for both
+    receipts, which have to reach OBSERVED if no grade is among them.
     """
     policy = GatePolicy(workload.thresholds, settings.share_drift, ci=True)
     plan = plan_pair_counts(settings.budget_of(workload.engine, compare=True))
     try:
-        head, grade, errors = _read_side(directory, "", max_age_s)
-        base, base_grade, base_errors = _read_side(directory, run_files.BASE, max_age_s)
+        head, grade, errors = _read_side(directory, "", requirements)
+        base, base_grade, base_errors = _read_side(directory, run_files.BASE, requirements)
         _require_pair(base, head, workload, commits)
         gated = GatedRun(head, min(grade, base_grade).name, errors=(*base_errors, *errors))
         verdict = judge(gated, PairedBase(base, plan), policy)
@@ -91,20 +93,19 @@ def _read(directory: Path, name: str) -> bytes:
 
 
 def _read_side(
-    directory: Path, prefix: str, max_age_s: float | None
+    directory: Path, prefix: str, requirements: Mapping[str, Any]
 ) -> tuple[Evidence, Grade, tuple[Reason, ...]]:
     """Return the evidence of a side, the grade of its receipt, and why it is rejected."""
     names = [prefix + name for name in (run_files.RECEIPT, run_files.EVIDENCE, run_files.FOLDED)]
     receipt, evidence, folded = (_read(directory, name) for name in names)
-    attestation = directory / run_files.ATTESTATION
-    is_signed = not prefix and is_file(attestation)
+    attestation = directory / (prefix + run_files.ATTESTATION)
+    grade = requirements.get("require_grade") or Grade.OBSERVED
     found = verify_receipt(
         receipt,
         evidence=evidence,
         profile_folded=folded,
-        require_grade=Grade.OBSERVED,
-        max_age_s=max_age_s,
-        attestation=attestation if is_signed else None,
+        attestation=attestation if os.path.lexists(attestation) else None,
+        **{**requirements, "require_grade": grade},
     )
     errors = tuple(Reason(each.code, f"{names[0]}: {each.message}") for each in found.refusals)
     return decode_evidence(evidence), found.grade, errors

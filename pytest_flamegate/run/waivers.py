@@ -30,6 +30,8 @@ from pytest_flamegate.report.text import plural, visible
 DIRECTORY = "waivers"
 MAX_AGE = timedelta(days=366)
 _LONGEST_REASON = 1000
+_CLOCKS = timedelta(days=1)
+"""How far ahead the clock of the machine may be that wrote a waiver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Waiver:
         """Return why it does not cover this regression, None if it does."""
         if self.is_expired(today):
             return f"the waiver of {self.workload} ended on {self.until}"
+        if self.accepted > today + _CLOCKS:
+            return f"the waiver of {self.workload} is dated {self.accepted}, and it is {today}"
         rate = verdict.signal()
         if rate is None or rate.change_pct is None or rate.change_pct < self.low_pct:
             slower = "unknown" if rate is None else f"{-(rate.change_pct or 0.0):.1f} %"
@@ -166,7 +170,7 @@ def describe_debt(waivers: Sequence[Waiver], today: date, new: Collection[Waiver
     if not waivers:
         return []
     total = -sum(each.change_pct for each in waivers)
-    oldest = max((today - each.accepted).days for each in waivers)
+    oldest = max(0, *((today - each.accepted).days for each in waivers))
     count = plural(len(waivers), "accepted slowdown")
     lines = [f"{count}, {total:.1f} % in sum, oldest {plural(oldest, 'day')}"]
     for each in waivers:

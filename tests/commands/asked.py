@@ -1,8 +1,11 @@
 """Run a command in this process, or, by ``PROGRAM``, in one of its own."""
 
+from pathlib import Path
+
 import pytest
 
 from pytest_flamegate.cli import main
+from tests.workload.repositories import git
 
 Captured = pytest.CaptureFixture[str]
 PROGRAM = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
@@ -14,3 +17,10 @@ def ask(*arguments: str) -> int:
         return main(arguments)
     except SystemExit as end:
         return int(end.code or 0)
+
+
+def commit(project: Path) -> str:
+    """Commit everything, ignored files too; return the commit."""
+    git(project, "add", "-A", "-f")
+    git(project, "commit", "-q", "--allow-empty", "-m", "a change")
+    return git(project, "rev-parse", "HEAD")

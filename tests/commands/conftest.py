@@ -1,13 +1,16 @@
 """A project whose one workload was gated, by fake processes, and a directory with a receipt."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pytest_flamegate.core.locks import LOCK_DIRECTORY
-from tests.doors.project import workload, write_toy
+from tests.commands.asked import commit
+from tests.doors.project import IGNORED, workload, write_toy
 from tests.made import bundle
 from tests.run import fakes
+from tests.workload.repositories import git
 
 
 @pytest.fixture
@@ -39,3 +42,18 @@ def receipt_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (directory / name).write_bytes(data)
     monkeypatch.chdir(directory)
     return directory
+
+
+@pytest.fixture
+def declare(project: Path) -> Callable[..., str]:
+    """A function that declares workloads and commits; the repository's first commit has toy."""
+
+    def declare(*workloads: str) -> str:
+        (project / "flamegate.toml").write_text("\n".join(workloads))
+        return commit(project)
+
+    git(project, "init", "-q", "-b", "main")
+    (project / ".gitignore").write_text(f"{IGNORED}.flamegate/latest\n.flamegate/history\n")
+    write_toy(project)
+    declare(workload("toy"))
+    return declare

@@ -14,34 +14,13 @@ import pytest
 from pytest_flamegate.commands import check as command
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.run import check
-from tests.commands.asked import Captured, ask
-from tests.doors.project import IGNORED, workload, write_toy
+from tests.commands.asked import Captured, ask, commit
+from tests.doors.project import workload
 from tests.run import fakes
 from tests.workload.repositories import git
 
 SLOWER_NS = round(1.3 * fakes.TOKEN_NS)
 TODAY = date(2026, 11, 23)
-
-
-def commit(project: Path) -> str:
-    git(project, "add", "-A", "-f")
-    git(project, "commit", "-q", "--allow-empty", "-m", "a change")
-    return git(project, "rev-parse", "HEAD")
-
-
-@pytest.fixture
-def declare(project: Path) -> Callable[..., str]:
-    """A function that declares workloads and commits; the repository's first commit has toy."""
-
-    def declare(*workloads: str) -> str:
-        (project / "flamegate.toml").write_text("\n".join(workloads))
-        return commit(project)
-
-    git(project, "init", "-q", "-b", "main")
-    (project / ".gitignore").write_text(f"{IGNORED}.flamegate/latest\n.flamegate/history\n")
-    write_toy(project)
-    declare(workload("toy"))
-    return declare
 
 
 def set_day(monkeypatch: pytest.MonkeyPatch, day: date) -> None:

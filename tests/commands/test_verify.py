@@ -1,12 +1,16 @@
 """``flamegate verify-receipt``."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.commands.asked import Captured, ask
+from tests.doors.project import workload
 from tests.made import COMMIT
+from tests.run import fakes
+from tests.workload.repositories import git
 
 
 @pytest.mark.usefixtures("receipt_directory")
@@ -57,3 +61,27 @@ def test_several_receipts_are_counted_and_json_has_the_same_result(
     assert (bad["path"], bad["ok"]) == ("edited.json", False)
     assert bad["refusals"]
     assert all(each["code"].startswith("E_") and each["message"] for each in bad["refusals"])
+
+
+def test_a_judge_can_ask_for_the_verdict_and_the_repository(
+    project: Path, world: fakes.World, declare: Callable[..., str], capsys: Captured
+) -> None:
+    declare(workload("toy"))
+    latest = project / ".flamegate/latest/toy"
+    verify = ("verify-receipt", str(latest / "receipt.json"), "--require-verdict")
+    for token_ns, code in ((1.0, 0), (1.3, 1)):
+        world.token_ns = round(token_ns * fakes.TOKEN_NS)
+        assert ask("check", "--base=HEAD~1") == code
+        assert ask(*verify) == code
+    assert "E_VERDICT  " in capsys.readouterr().out
+    assert ask(*verify, "--max-age=0.001s") == 3
+    (latest / "verdict.json").unlink()
+    assert ask(*verify) == 3
+    assert ask("run", "toy") == 4  # without a base it says neither
+    assert ask(*verify) == 4
+    repository = (*verify[:2], f"--repository={project}")
+    assert ask(*repository) == 0
+    git(project.parent, "init", "-q", "another")
+    capsys.readouterr()
+    assert ask(*repository[:2], f"--repository={project.parent / 'another'}") == 3
+    assert "E_OTHER_REPOSITORY" in capsys.readouterr().out

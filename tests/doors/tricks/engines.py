@@ -1,0 +1,255 @@
+"""Engines that try to look fast: each is code appended to the slower toy engine of a change."""
+
+TOY = """\
+ROUNDS, WASTE = 20_000, {waste}
+
+
+def matmul(x):
+    for i in range(ROUNDS):
+        x = (x * 31 + i) & 0xFFFFFF
+    y = 0
+    for i in range(WASTE):
+        y = (y * 31 + i) & 0xFFFFFF
+    return x
+
+
+def compute(prompt, max_tokens):
+    x = sum(prompt.encode())
+    for _ in range(max_tokens):
+        x = matmul(x)
+        yield x % 256
+
+
+def generate(prompt, max_tokens):
+    yield from compute(prompt, max_tokens)
+
+
+def once(task, done=[]):
+    if not done:
+        done.append(task())
+    return done[0]
+
+
+def rest(tokens):
+    y = 0
+    for i in range(14_000 * tokens):
+        y = (y * 31 + i) & 0xFFFFFF
+"""
+"""The engine; ``rest`` is the work that a change adds, for engines that put it elsewhere."""
+BASE, SLOWER, EQUAL = TOY.format(waste=0), TOY.format(waste=14_000), TOY.format(waste=0)
+
+_ORPHAN = "os.setsid()\n        if os.fork():\n            os._exit(0)"
+_HELPER = """
+import os, select
+
+
+def start():
+    ask, answer = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(ask[1]), os.close(answer[0])
+        {child}
+        while size := os.read(ask[0], 8):
+            for token in compute("2+2=", int.from_bytes(size, "little")):
+                os.write(answer[1], bytes([token]))
+        os._exit(0)
+    os.close(ask[0]), os.close(answer[1])
+    {parent}
+    return ask[1], answer[0]
+
+
+def spin():
+    os.sched_yield()
+
+
+def generate(prompt, max_tokens):
+    ask, answer = once(start)
+    os.write(ask, max_tokens.to_bytes(8, "little"))
+    ready = select.poll()
+    ready.register(answer, select.POLLIN)
+    for _ in range(max_tokens):
+        while not ready.poll(0):
+            spin()
+        yield os.read(answer, 1)[0]
+"""
+
+
+def _helper(child: str = "pass", parent: str = "pass") -> str:
+    return _HELPER.format(child=child, parent=parent)
+
+
+_AHEAD = """
+import os
+
+
+def start(size):
+    end, begin = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(end)
+        os.setsid()
+        os.sched_setaffinity(0, range(os.cpu_count()))
+        if os.fork():
+            os._exit(0)
+        while True:
+            os.write(begin, bytes(compute("2+2=", size)))
+    os.close(begin)
+    os.waitpid(pid, 0)
+    return end
+
+
+def generate(prompt, max_tokens, pipes={}):
+    if max_tokens not in pipes:
+        pipes[max_tokens] = start(max_tokens)
+    for _ in range(max_tokens):
+        yield os.read(pipes[max_tokens], 1)[0]
+"""
+_THREAD_AHEAD = """
+import queue, threading
+
+
+def run_ahead(size, full):
+    while True:
+        full.put(list(compute("2+2=", size)))
+
+
+def generate(prompt, max_tokens, queues={}):
+    if max_tokens not in queues:
+        queues[max_tokens] = queue.Queue(4)
+        work = run_ahead, (max_tokens, queues[max_tokens])
+        threading.Thread(target=work[0], args=work[1], daemon=True).start()
+    yield from queues[max_tokens].get()
+"""
+
+
+def _after(code: str) -> str:
+    """Return an engine that runs ``code`` after the last token."""
+    body = "".join(f"    {line}\n" for line in code.splitlines())
+    return (
+        "\nimport atexit, os, signal, threading\n\n\n"
+        f"def generate(prompt, max_tokens):\n    yield from compute(prompt, max_tokens)\n{body}"
+    )
+
+
+def _first(code: str) -> str:
+    """Return an engine that runs ``code`` before its first token."""
+    body = "".join(f"    {line}\n" for line in code.splitlines())
+    return (
+        "\nimport os, signal, threading, time\n\n\n"
+        f"def prepare():\n{body}\n\n"
+        "def generate(prompt, max_tokens):\n    once(prepare)\n"
+        "    yield from compute(prompt, max_tokens)\n"
+    )
+
+
+_NEIGHBOURS = """\
+me, parent = os.getpid(), os.getppid()
+if os.fork() == 0:
+    os.sched_setaffinity(0, range(os.cpu_count()))
+    while os.getppid() == me:
+        try:
+            for task in os.listdir(f"/proc/{parent}/task"):
+                kids = open(f"/proc/{parent}/task/{task}/children").read().split()
+                for kid in set(map(int, kids)) - {me, os.getpid()}:
+                    os.kill(kid, signal.SIGSTOP), time.sleep(0.02), os.kill(kid, signal.SIGCONT)
+        except OSError:
+            pass
+        time.sleep(0.02)
+    os._exit(0)
+"""
+_CHILD_PER_TOKEN = """
+import os, select, signal
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def generate(prompt, max_tokens):
+    x = sum(prompt.encode())
+    for _ in range(max_tokens):
+        end, begin = os.pipe()
+        if os.fork() == 0:
+            os.write(begin, matmul(x).to_bytes(4, "little"))
+            os._exit(0)
+        os.close(begin)
+        ready = select.poll()
+        ready.register(end, select.POLLIN)
+        while not ready.poll(0):
+            os.sched_yield()
+        x = int.from_bytes(os.read(end, 4), "little")
+        os.close(end)
+        yield x % 256
+"""
+_IDLE_SPINNER = """\
+me = os.getpid()
+if os.fork() == 0:
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    while os.getppid() == me:
+        for _ in range(100_000):
+            pass
+    os._exit(0)
+"""
+_SLEEPS = """
+def compute(prompt, max_tokens):
+    x = sum(prompt.encode())
+    for _ in range(max_tokens):
+        x = matmul(x)
+        time.sleep(0.001)
+        yield x % 256
+"""
+
+SLOW_ENGINES = {
+    "helper-process": _helper(),
+    "helper-orphan": _helper(_ORPHAN, "os.waitpid(pid, 0)"),
+    "helper-lower-priority": _helper(_ORPHAN, "os.waitpid(pid, 0), os.nice(6)"),
+    "helper-autogroup": _helper(
+        _ORPHAN,
+        'os.waitpid(pid, 0), os.nice(6), open("/proc/self/autogroup", "w").write("8")',
+    ),
+    "helper-on-another-core": _helper(
+        _ORPHAN + "\n        os.sched_setaffinity(0, range(os.cpu_count()))", "os.waitpid(pid, 0)"
+    ),
+    "process-ahead": _AHEAD,
+    "thread-ahead": _THREAD_AHEAD,
+    "child-per-token": _CHILD_PER_TOKEN,
+    "raised-priority": _first("os.nice(-20)"),
+    "real-time-class": _first("os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))"),
+    "other-core": _first(
+        "own = os.sched_getaffinity(0)\n"
+        "os.sched_setaffinity(0, set(range(os.cpu_count())) - own or own)"
+    ),
+    "stopped-neighbour": _first(_NEIGHBOURS),
+}
+"""Engines that do the slower work, or seem to."""
+EQUAL_ENGINES = {
+    "after-in-a-child": _after("if os.fork() == 0:\n    rest(max_tokens)\n    os._exit(0)"),
+    "after-in-an-orphan": _after(
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nif os.fork() == 0:\n    os.setsid()\n"
+        "    if os.fork() == 0:\n        rest(max_tokens)\n    os._exit(0)"
+    ),
+    "after-in-a-thread": _after(
+        "threading.Thread(target=rest, args=(max_tokens,), daemon=True).start()"
+    ),
+    "sleeps": "\nimport time\n" + _SLEEPS,
+    "sleeps-beside-a-spinner": _first(_IDLE_SPINNER) + _SLEEPS,
+}
+"""Engines as fast as the base until their last token; the added work is done elsewhere."""
+BEYOND_REACH = {
+    "memoised": SLOWER
+    + "\nimport functools\n\n\n@functools.cache\ndef waste(x):\n    rest(1)\n\n\n"
+    "WASTE, fast = 0, matmul\n\n\ndef matmul(x):\n    waste(x)\n    return fast(x)\n",
+    "fast-while-measured": SLOWER
+    + "\nimport sys\n\nif any('pytest_flamegate.child' in name for name in sys.modules):\n"
+    "    WASTE = 0\n",
+    "after-at-exit": EQUAL + _after("atexit.register(rest, max_tokens)"),
+}
+"""Engines whose added work is on no clock."""
+BUILD = "cp toy.py program.py"
+BEYOND_REACH_BUILDS = {
+    "build-borrows-the-base": "git show base:toy.py > program.py",
+    "build-slows-the-base": (
+        "cp toy.py program.py\n"
+        "for tree in $(git worktree list --porcelain | sed -n 's/^worktree //p')\n"
+        "do cmp -s toy.py $tree/toy.py || cp toy.py $tree/toy.py\ndone"
+    ),
+}
+"""Scripts by which the slower change builds what is measured."""

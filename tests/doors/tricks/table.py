@@ -1,0 +1,416 @@
+"""Ways of turning the gate green as data: the change, and the answer of pytest and of the check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.doors.project import workload
+from tests.doors.tricks import engines
+from tests.doors.tricks.uploads import GREEN, UPLOADS, Upload
+from tests.made import TOKENS
+from tests.run import fakes
+
+SLOWER: Mapping[str, Any] = {"token_ns": round(1.3 * fakes.TOKEN_NS)}
+NOISY: Mapping[str, Any] = {"token_ns": round(1.1 * fakes.TOKEN_NS), "jitter": 0.6}
+
+
+@dataclass(frozen=True, eq=False)
+class Trick:
+    """One trick of a change that is 30 % slower.
+
+    Attributes:
+        does: What the change does, as a sentence.
+        head: The files that it adds, replaces or (None) removes. ``base`` are files of the base.
+        by_pytest: The answer of ``pytest --flamegate --flamegate-against=base``: a code, a
+            verdict, or GREEN; empty if the trick is none there. ``by_check`` that of the check.
+        arguments: More arguments of pytest.
+        world: What the fake processes show.
+        is_alone: Whether pytest needs a process of its own, which ends before it measures.
+    """
+
+    name: str
+    does: str
+    head: Mapping[str, str | None] = field(default_factory=dict)
+    by_pytest: str = ""
+    by_check: str = "regressed"
+    base: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    world: Mapping[str, Any] = field(default_factory=lambda: SLOWER)
+    is_alone: bool = False
+
+
+def _ini(line: str) -> dict[str, str | None]:
+    return {"pytest.ini": f"[pytest]\n{line}\n"}
+
+
+def _conftest(text: str, **more: str) -> dict[str, str | None]:
+    return {"conftest.py": f"import os, subprocess\nimport pytest\n\n{text}\n", **more}
+
+
+def _hook(name: str, body: str, *, wrapper: bool = False) -> dict[str, str | None]:
+    return _conftest(
+        f"{'@pytest.hookimpl(wrapper=True)' * wrapper}\ndef pytest_{name}:\n    {body}"
+    )
+
+
+_GATE = "import pytest\n\n\ndef test_gate(flamegate):\n    flamegate.run('toy')\n"
+_BY_TEST: dict[str, Any] = {"base": {"test_gate.py": _GATE}, "arguments": ("test_gate.py",)}
+"""A repository that gates by a test."""
+
+
+def _waiver(accepted: str = "2020-01-01", until: str = "2020-12-31", head: str = "0" * 40) -> str:
+    return (
+        f'workload = "toy"\nreason = "it is fine"\nauthor = ""\naccepted = {accepted}\n'
+        f'until = {until}\nchange_pct = -50.0\nlow_pct = -60.0\nbase = "{head}"\nhead = "{head}"\n'
+        f'evidence_sha256 = "{"0" * 64}"\n'
+    )
+
+
+NOT_RUN: tuple[tuple[str, str], ...] = (
+    ("collect-only", "--collect-only"),
+    ("setup-only", "--setup-only"),
+    ("setup-plan", "--setup-plan"),
+    ("deselected-by-name", "-k nothing"),
+    ("deselected-by-marker", '-m "not flamegate"'),
+    ("ignored", "--ignore=flamegate.toml"),
+    ("deselected", "--deselect=flamegate.toml::toy"),
+)
+"""Options of pytest in ``addopts`` with which no workload is judged."""
+
+WITHOUT_MEASURING: Sequence[Trick] = (
+    *(
+        Trick(
+            name, f"Adds `{option}` to `addopts`.", _ini(f"addopts = {option}"), "E_NOTHING_GATED"
+        )
+        for name, option in NOT_RUN
+    ),
+    Trick(
+        "other-tests-only",
+        "Names another test file in `addopts`.",
+        {**_ini("addopts = test_other.py"), "test_other.py": "def test_it(): pass\n"},
+        "E_NOTHING_GATED",
+    ),
+    Trick(
+        "help",
+        "Adds `--help` to `addopts`: pytest prints it and ends.",
+        _ini("addopts = --help"),
+        GREEN,
+        is_alone=True,
+    ),
+    Trick(
+        "collect-ignore",
+        "A `conftest.py` has the workload file ignored.",
+        _conftest("collect_ignore = ['flamegate.toml']"),
+        "E_NOTHING_GATED",
+    ),
+    Trick(
+        "items-removed",
+        "A hook of a `conftest.py` removes the workload from the collected items.",
+        _hook("collection_modifyitems(items)", "items.clear()"),
+        "E_NOTHING_GATED",
+    ),
+    Trick(
+        "skipped-by-hook",
+        "A hook marks the workload as skipped.",
+        _hook(
+            "collection_modifyitems(items)",
+            "[item.add_marker(pytest.mark.skip) for item in items]",
+        ),
+        "E_NOTHING_GATED",
+    ),
+    Trick(
+        "skipped-test",
+        "The test of the workload gets a skip marker.",
+        {"test_gate.py": _GATE.replace("def ", "@pytest.mark.skip\ndef ")},
+        "E_NOTHING_GATED",
+        **_BY_TEST,
+    ),
+    Trick(
+        "skip-in-the-test",
+        "The test of the workload skips itself when it runs.",
+        {"test_gate.py": _GATE.replace("flamegate.run('toy')", "pytest.skip()")},
+        "E_NOTHING_GATED",
+        **_BY_TEST,
+    ),
+    Trick(
+        "test-renamed",
+        "The test of the workload is renamed, so that pytest does not collect it.",
+        {"test_gate.py": _GATE.replace("test_gate(", "gate(")},
+        "E_NOTHING_GATED",
+        **_BY_TEST,
+    ),
+    Trick(
+        "verdict-caught",
+        "The test catches the failure of its verdict.",
+        {
+            "test_gate.py": "def test_gate(flamegate):\n    try:\n        flamegate.run('toy')\n"
+            "    except BaseException:\n        pass\n"
+        },
+        "E_VERDICT_SWALLOWED",
+        **_BY_TEST,
+    ),
+    Trick(
+        "expected-failure",
+        "A hook marks the workload as expected to fail.",
+        _hook(
+            "collection_modifyitems(items)",
+            "[item.add_marker(pytest.mark.xfail) for item in items]",
+        ),
+        "E_VERDICT_SWALLOWED",
+    ),
+    Trick(
+        "report-rewritten",
+        "A hook rewrites the report of the failed test.",
+        _hook(
+            "runtest_makereport()",
+            "report = yield\n    report.outcome, report.longrepr = 'passed', None\n"
+            "    return report",
+            wrapper=True,
+        ),
+        "E_VERDICT_SWALLOWED",
+    ),
+    Trick(
+        "exit-status-rewritten",
+        "A hook sets the exit status of the session to 0.",
+        _hook("sessionfinish(session)", "session.exitstatus = 0"),
+        "E_VERDICT_SWALLOWED",
+    ),
+    Trick(
+        "plugin-unregistered",
+        "A `conftest.py` unregisters the plugin.",
+        _hook(
+            "collection_modifyitems(config)",
+            "config.pluginmanager.unregister(name='flamegate-gatekeeper')",
+        ),
+        GREEN,
+    ),
+    Trick(
+        "plugin-replaced",
+        "Turns the plugin off in `addopts`; a `conftest.py` declares its options.",
+        {
+            **_ini("addopts = -p no:flamegate"),
+            **_hook(
+                "addoption(parser)",
+                "parser.addoption('--flamegate', action='store_true')\n"
+                "    parser.addoption('--flamegate-against')",
+            ),
+            "test_other.py": "def test_it(): pass\n",
+        },
+        GREEN,
+        is_alone=True,
+    ),
+    Trick(
+        "package-patched",
+        "A `conftest.py` replaces the function that decides if a verdict fails.",
+        _conftest(
+            "from pytest_flamegate.gate.verdict import Verdict\n"
+            "Verdict.fails_test = lambda *_, **__: False"
+        ),
+        GREEN,
+    ),
+    Trick(
+        "process-ended",
+        "A `conftest.py` ends the process with status 0.",
+        _conftest("os._exit(0)"),
+        GREEN,
+        is_alone=True,
+    ),
+    Trick(
+        "ci-denied",
+        "A `conftest.py` removes the variable `CI`, under which undecided verdicts fail.",
+        _conftest("os.environ.pop('CI', None)"),
+        "inconclusive",
+        "inconclusive",
+        world=NOISY,
+    ),
+    Trick(
+        "base-tag-moved",
+        "A `conftest.py` moves the tag of the base to the head.",
+        _conftest("subprocess.run(['git', 'tag', '-f', 'base', 'HEAD'], check=True)"),
+        "regressed",
+    ),
+    Trick(
+        "threshold-raised",
+        "Raises its own threshold in the workload file.",
+        {"flamegate.toml": workload("toy", tokens_per_second='"60%"')},
+        GREEN,
+    ),
+    Trick(
+        "threshold-in-settings",
+        "Raises the threshold in pytest's configuration file.",
+        _ini("flamegate_tokens_per_second = 60%"),
+        GREEN,
+    ),
+    Trick(
+        "less-work",
+        "Declares fewer tokens and a shorter prompt.",
+        {"flamegate.toml": workload("toy", max_tokens="1", prompt='"2"')},
+        "E_WORKLOAD_DIFFERS",
+    ),
+    Trick(
+        "cheaper-settings",
+        "Turns the profiler off, lowers the budget and says that nothing is strict.",
+        _ini("flamegate_profiler = none\nflamegate_budget = 1\nflamegate_strict = false"),
+        "regressed",
+    ),
+    Trick(
+        "workload-renamed",
+        "Declares the workload under another name.",
+        {"flamegate.toml": workload("toys")},
+        "regressed",
+        "E_REQUIRED_WORKLOAD",
+    ),
+    Trick(
+        "workload-removed",
+        "Removes the workload file.",
+        {"flamegate.toml": None},
+        "E_NOTHING_DIFFERS",
+        "E_REQUIRED_WORKLOAD",
+    ),
+    Trick(
+        "workload-malformed",
+        "Declares the workload with an unknown key.",
+        {"flamegate.toml": workload("toy", max_token="3")},
+        "E_UNKNOWN_KEY",
+        "E_UNKNOWN_KEY",
+    ),
+    Trick(
+        "root-moved",
+        "Adds a configuration file in a subdirectory, from which the check is called.",
+        {"sub/pytest.ini": "[pytest]\n"},
+        base={"pytest.ini": "[pytest]\n", "sub/test_one.py": ""},
+    ),
+    Trick(
+        "answers-committed",
+        "Commits results of its own: a verdict, a baseline and the answer of a check.",
+        {
+            ".flamegate/check.json": '{"passed": true}',
+            ".flamegate/latest/toy/verdict.json": '{"verdict": "pass"}',
+            ".flamegate/baselines/any/toy/baseline.json": "{}",
+        },
+        "regressed",
+    ),
+    Trick(
+        "noisy-engine",
+        "Makes the engine so uneven that nothing can be decided.",
+        {},
+        "inconclusive",
+        "inconclusive",
+        world=NOISY,
+    ),
+    Trick(
+        "other-tokens",
+        "Generates other, cheaper tokens.",
+        {},
+        "E_TOKENS_DIFFER",
+        "E_TOKENS_DIFFER",
+        world={"token_ns": fakes.TOKEN_NS // 2, "tokens": ("9",) * len(TOKENS)},
+    ),
+    Trick(
+        "build-restores-the-base",
+        "Declares a build that checks out the base's source before it is measured.",
+        {
+            "flamegate.toml": workload(
+                "toy", build='["git", "checkout", "-q", "base", "--", "toy.py"]'
+            )
+        },
+        GREEN,
+        "E_TREE_CHANGED",
+        world={},
+    ),
+    Trick(
+        "build-commits-the-base",
+        "The same, and the build commits what it has changed.",
+        {
+            "flamegate.toml": workload(
+                "toy",
+                build='["sh", "-c", "git checkout -q base -- toy.py && git commit -qm x; true"]',
+            )
+        },
+        GREEN,
+        "E_TREE_CHANGED",
+        world={},
+    ),
+    Trick(
+        "waiver-written-by-hand",
+        "Adds a waiver that nobody measured.",
+        {".flamegate/waivers/toy.toml": _waiver(until="2020-12-31")},
+        "regressed",
+        GREEN,
+    ),
+    Trick(
+        "waiver-used-again",
+        "Edits the reason of a waiver that was merged before.",
+        {".flamegate/waivers/toy.toml": _waiver().replace("fine", "better")},
+        "regressed",
+        base={".flamegate/waivers/toy.toml": _waiver()},
+    ),
+    Trick(
+        "waiver-expired",
+        "Adds a waiver that has ended.",
+        {".flamegate/waivers/toy.toml": _waiver("2019-01-01", "2019-12-31")},
+        "regressed",
+    ),
+    Trick(
+        "waiver-without-end",
+        "Adds a waiver that is dated years ahead.",
+        {".flamegate/waivers/toy.toml": _waiver("2090-01-01", "2090-12-31")},
+        "regressed",
+    ),
+)
+
+_STOPPED = {
+    "helper-process": "A child computes the tokens, and the measured process spins beside it.",
+    "helper-orphan": "The same, and the helper is a daemon in a session of its own.",
+    "helper-lower-priority": "The same, and the measured process lowers its own priority.",
+    "helper-autogroup": "The same, in a scheduling group that gets less of the core.",
+    "helper-on-another-core": "The same, and the helper binds itself to the other cores.",
+    "process-ahead": "A daemon on another core computes the next answer before it is asked.",
+    "thread-ahead": "A thread does that.",
+    "raised-priority": "The engine raises its own priority.",
+    "real-time-class": "The engine moves itself into a real-time class.",
+    "other-core": "The engine moves itself to a core without the base.",
+    "after-in-a-child": "The added work runs in a child, after the last token.",
+    "after-in-a-thread": "The same, in a thread.",
+    "sleeps": "The engine sleeps for a millisecond in each token: no CPU time is used.",
+    "sleeps-beside-a-spinner": "The same, while a child of the lowest class keeps the core busy.",
+}
+_BEYOND_REACH = {
+    "memoised": "The added work is done once for each input, and so before the timed runs.",
+    "fast-while-measured": "The engine sees that it is measured, and leaves the added work out.",
+    "after-at-exit": "The added work is left to the exit of the process.",
+    "build-borrows-the-base": "The build makes its program of the base's source.",
+    "build-slows-the-base": "The build copies the slower source into the checkout of the base.",
+}
+_PARTLY_SEEN = {
+    "child-per-token": "Each token is computed by a child that nobody waits for.",
+    "after-in-an-orphan": "The added work runs in a daemon whose parents nobody waits for.",
+}
+
+
+def _measured(name: str, does: str, answer: str) -> Trick:
+    if name in engines.BEYOND_REACH_BUILDS:
+        head = {"build.sh": engines.BEYOND_REACH_BUILDS[name], "toy.py": engines.SLOWER}
+    elif name in engines.BEYOND_REACH:
+        head = {"toy.py": engines.BEYOND_REACH[name]}
+    elif name in engines.EQUAL_ENGINES:
+        head = {"toy.py": engines.EQUAL + engines.EQUAL_ENGINES[name]}
+    else:
+        head = {"toy.py": engines.SLOWER + engines.SLOW_ENGINES[name]}
+    return Trick(name, does, head, by_check=answer)
+
+
+MEASURED = (
+    *(_measured(name, does, "regressed or error") for name, does in _STOPPED.items()),
+    *(_measured(name, does, GREEN) for name, does in _BEYOND_REACH.items()),
+    *(_measured(name, does, f"regressed or {GREEN}") for name, does in _PARTLY_SEEN.items()),
+    _measured(
+        "stopped-neighbour",
+        "The engine stops the base's process for 20 ms, again and again.",
+        f"E_CLOCK_CONFLICT or {GREEN}",
+    ),
+)
+"""Tricks of engines and builds, each with its answer on a measurement."""
+ALL: Sequence[Trick | Upload] = (*WITHOUT_MEASURING, *MEASURED, *UPLOADS)
