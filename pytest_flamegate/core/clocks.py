@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -47,6 +47,13 @@ class Interval(Struct, frozen=True):
             return self.cpu_ns
         return max(self.wall_ns - self.run_delay_ns, min(self.cpu_ns, self.wall_ns))
 
+    @property
+    def parallel_ns(self) -> int:
+        """The same of a process that is bound to no core: less than the CPU time of its threads."""
+        if self.run_delay_ns is None:
+            return self.cpu_ns
+        return max(self.wall_ns - self.run_delay_ns, 1)
+
 
 def sum_intervals(intervals: Sequence[Interval]) -> Interval:
     """Return the sum of several intervals."""
@@ -64,21 +71,37 @@ class ClockReading:
     """One reading of a process: monotonic time, its CPU time and its run delay, all in ns.
 
     ``ended_ns`` is the CPU time of its threads and children that have ended. Their run delay is
-    lost, so an interval in which they did much of the work counts CPU time alone.
+    lost, so an interval in which they did much of the work counts CPU time alone. ``threads`` is
+    the CPU time of each thread that lives.
     """
 
     at_ns: int
     cpu_ns: int
     run_delay_ns: int | None
     ended_ns: int = 0
+    threads: Mapping[int, int] = field(default_factory=dict)
 
-    def until(self, later: ClockReading, idle_ns: int = 0) -> Interval:
-        """Return the interval up to a later reading; ``idle_ns`` of it is the observer's own."""
+    def until(self, later: ClockReading, idle_ns: int = 0, threads: int = 1) -> Interval:
+        """Return the interval up to a later reading.
+
+        ``idle_ns`` of it is the observer's own. If several ``threads`` share the work, their delays
+        overlap and are capped: the work takes at least the CPU time of its busiest thread, and at
+        least all CPU time spread over the cores that the threads may use.
+        """
         delay = None
         if self.run_delay_ns is not None and later.run_delay_ns is not None:
             delay = max(0, later.run_delay_ns - self.run_delay_ns)
         # A child that nobody waits for takes its CPU time with it.
         wall_ns, cpu_ns = later.at_ns - self.at_ns, max(0, later.cpu_ns - self.cpu_ns)
+        if delay is not None and threads > 1:
+            busiest_ns = max(
+                (ns - self.threads.get(thread, 0) for thread, ns in later.threads.items()),
+                default=0,
+            )
+            most_ns = max(
+                0, wall_ns - max(busiest_ns, cpu_ns // process_system.count_cores(threads))
+            )
+            return Interval(wall_ns, cpu_ns, min(delay + idle_ns, most_ns))
         if delay is not None:
             delay = max(delay, min(delay + idle_ns, wall_ns - cpu_ns))
         if delay is not None and _is_lost(later.ended_ns - self.ended_ns, cpu_ns):
@@ -100,8 +123,12 @@ class ProcessCounters:
 def read_clocks(pid: int) -> ClockReading:
     """Read the clocks of ``pid`` (all threads); ``ProcessLookupError`` if it has ended."""
     at_ns, cpu_ns = time.monotonic_ns(), _cpu_ns(pid)
-    live_ns, delay_ns = _thread_times_ns(pid)
-    return ClockReading(at_ns, cpu_ns, delay_ns, 0 if delay_ns is None else cpu_ns - live_ns)
+    times = _thread_times_ns(pid)
+    if not times:
+        return ClockReading(at_ns, cpu_ns, None)
+    threads = {thread: spent_ns for thread, (spent_ns, _) in times.items()}
+    delay_ns = sum(delay_ns for _, delay_ns in times.values())
+    return ClockReading(at_ns, cpu_ns, delay_ns, cpu_ns - sum(threads.values()), threads)
 
 
 def read_tree_clocks(leader: int, marker: str) -> ClockReading:
@@ -113,14 +140,16 @@ def read_tree_clocks(leader: int, marker: str) -> ClockReading:
     own = read_clocks(leader)
     waited_ns = _waited_cpu_ns(leader)
     cpu_ns, delay_ns, ended_ns = own.cpu_ns + waited_ns, own.run_delay_ns, own.ended_ns + waited_ns
+    threads = dict(own.threads)
     for pid in process_system.find_tree(leader, marker) - {leader}:
         with suppress(ProcessLookupError):
             one, waited_ns = read_clocks(pid), _waited_cpu_ns(pid)
             cpu_ns += one.cpu_ns + waited_ns
             ended_ns += one.ended_ns + waited_ns
+            threads |= one.threads
             if delay_ns is not None:
                 delay_ns += one.run_delay_ns or 0
-    return ClockReading(own.at_ns, cpu_ns, delay_ns, ended_ns)
+    return ClockReading(own.at_ns, cpu_ns, delay_ns, ended_ns, threads)
 
 
 def read_own_delay_ns() -> int:
@@ -188,15 +217,15 @@ def _waited_cpu_ns(pid: int) -> int:
     return sum(map(int, fields[13:15])) * _TICK_NS if fields else 0
 
 
-def _thread_times_ns(pid: int) -> tuple[int, int | None]:
-    """Return CPU time and run delay of all threads that live; no delay if it is not reported."""
-    found = []
+def _thread_times_ns(pid: int) -> dict[int, tuple[int, int]]:
+    """Return CPU time and run delay of each thread that lives; empty if they are not reported."""
+    found = {}
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError, ValueError):  # a thread may end meanwhile
                 cpu, delay, _ = map(int, (task / "schedstat").read_text().split())
-                found.append((cpu, delay))
-    return sum(cpu for cpu, _ in found), sum(delay for _, delay in found) if found else None
+                found[int(task.name)] = cpu, delay
+    return found
 
 
 def _is_lost(ended_ns: int, cpu_ns: int) -> bool:

@@ -70,6 +70,11 @@ def choose_cpu(rng: random.Random) -> int | None:
     return rng.choice(sorted(usable))
 
 
+def count_cores(threads: int) -> int:
+    """Return on how many cores at a time so many threads of this process may compute."""
+    return min(max(threads, 1), len(os.sched_getaffinity(0)))
+
+
 @contextmanager
 def bound_to_cpu(cpu: int | None) -> Iterator[None]:
     """Bind this thread, and any process it starts meanwhile, to one core; None binds to none."""

@@ -17,7 +17,7 @@ from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.rule import Reason, Signal
-from pytest_flamegate.gate.verdict import Verdict, headline
+from pytest_flamegate.gate.verdict import PairMethod, Verdict, headline
 from pytest_flamegate.receipt.types import VerdictName
 
 _SIGNAL_FIELDS = [each.name for each in fields(Signal) if each.name not in ("reasons", "helped_by")]
@@ -64,6 +64,8 @@ class StoredVerdict(Struct, frozen=True):
     against: str | None
     grade: str
     explained_by: tuple[str, ...]
+    pair_method: PairMethod | None = None
+    """Absent from older documents."""
 
 
 def read_verdict(data: bytes) -> tuple[str, Verdict]:
@@ -99,6 +101,7 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
         "error_rate_basis": verdict.error_rate_basis,
         "method": "stored" if verdict.pairs is None else "pairs",
         "pairs": verdict.pairs,
+        "pair_method": verdict.pair_method,
         "looks": verdict.analyses,
         "against": verdict.against,
         "comparability": {

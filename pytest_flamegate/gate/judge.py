@@ -28,6 +28,7 @@ from pytest_flamegate.gate.measurement import (
 from pytest_flamegate.gate.pairs import (
     FIRST_ANALYSES,
     PhaseChange,
+    find_busy_cores,
     find_disagreement,
     last_analysis,
     pair_differences,
@@ -56,7 +57,7 @@ from pytest_flamegate.gate.throughput import (
     uncompared_rate,
 )
 from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signals
-from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.gate.verdict import PairMethod, Verdict
 from pytest_flamegate.receipt.types import Batch, Evidence, VerdictName
 
 
@@ -196,6 +197,7 @@ def _judge(
         explained_by=explaining_functions(shares.costs),
         phases=rate.phases,
         pairs=rate.pairs,
+        pair_method=rate.pair_method,
         analyses=rate.analyses,
         against=commit.revision if commit is not None and paired else None,
         helped_by=tuple(sorted(helpers.union(shares.helped_by, bricks.helped_by))),
@@ -305,6 +307,7 @@ class _JudgedRate:
     cpu: Estimate | None = None
     phases: tuple[PhaseChange, ...] = ()
     pairs: int | None = None
+    pair_method: PairMethod | None = None
     analyses: tuple[int, ...] = ()
 
 
@@ -331,11 +334,9 @@ def _judge_paired_rate(
         )
     rates = pair_rates(base.analyses)
     analysed = differences[: analysis.pairs]
+    shares_core = any(run.shares_core for run in head.runs)
     reported = base.rates or rates_without_calibration(
-        head.workload,
-        drop_pct,
-        base.analyses,
-        shares_core=any(run.shares_core for run in head.runs),
+        head.workload, drop_pct, base.analyses, shares_core=shares_core
     )
     verdict = analysis.verdict
     signal = rate_signal(
@@ -346,9 +347,10 @@ def _judge_paired_rate(
         drop_pct,
         helps=False,
     )
-    if disagreement := find_disagreement(analysed, verdict, rates, head):
+    doubts = find_disagreement(analysed, verdict, rates, head)
+    if doubts := doubts + find_busy_cores(base.evidence, head):
         verdict = replace(verdict, decision="inconclusive")
-        reasons = (*disagreement, *signal.reasons)
+        reasons = (*doubts, *signal.reasons)
         signal = replace(signal, decision="inconclusive", reasons=reasons)
     return _JudgedRate(
         signal,
@@ -359,6 +361,7 @@ def _judge_paired_rate(
         cpu=trimmed_mean([pair.cpu for pair in analysed]),
         phases=phase_changes(base.evidence, head, analysed, rates),
         pairs=analysis.pairs,
+        pair_method="shared core" if shares_core else "one after the other",
         analyses=base.analyses,
     )
 

@@ -104,7 +104,7 @@ def read_measurement(evidence: Evidence) -> Measurement:
     timed_runs = [run for run in evidence.runs if run.role == "timed"]
     if not timed_runs:
         raise UndecidedError("E_FEW_PROCESSES", "No process was timed.", MORE_TIME)
-    timed = tuple(_read_process(run.own) for run in timed_runs)
+    timed = tuple(_read_process(run.judged) for run in timed_runs)
     profiled = evidence.profile.processes if evidence.profile is not None else ()
     for process in profiled:
         _check_profile(process)

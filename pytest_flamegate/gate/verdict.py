@@ -40,6 +40,10 @@ PASSES = frozenset[VerdictName]({"pass", "improved"})
 """The verdicts that say that nothing got slower."""
 
 
+PairMethod = Literal["shared core", "one after the other"]
+"""How both sides of a pair ran: at the same time, or in turn."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The decision about one workload. It is complete when made: nothing is added later.
@@ -63,6 +67,7 @@ class Verdict:
     explained_by: tuple[str, ...] = ()
     phases: tuple[PhaseChange, ...] = ()
     pairs: int | None = None
+    pair_method: PairMethod | None = None
     analyses: tuple[int, ...] = ()
     against: str | None = None
     helped_by: tuple[Helper, ...] = ()

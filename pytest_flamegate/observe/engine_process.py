@@ -164,8 +164,9 @@ class EngineProcess:
         """
         after = self._idle_from = self.read_clocks()
         idle_ns = after.at_ns - self._began_at_ns - answer_ns
-        adjusted = before.until(after, max(0, idle_ns))
-        return before.until(after) if mostly_waits(adjusted) else adjusted
+        threads = self._workload.threads
+        adjusted = before.until(after, max(0, idle_ns), threads)
+        return before.until(after, threads=threads) if mostly_waits(adjusted) else adjusted
 
     def _gone_error(self) -> ToolError:
         raise NotImplementedError

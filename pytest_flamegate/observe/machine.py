@@ -21,6 +21,7 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.files import read_cached, read_system_text, write_cached
 from pytest_flamegate.core.json import decode_json
+from pytest_flamegate.core.process_system import count_cores
 
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _INSTRUCTIONS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON", "neon": "NEON"}
@@ -115,7 +116,7 @@ def measure_bandwidth(threads: int = 1) -> Bandwidth:
     known = find_known_bandwidth(threads)
     if known is not None:
         return known
-    threads, cache_bytes = _count_threads(threads), find_cache_bytes(threads)
+    threads, cache_bytes = count_cores(threads), find_cache_bytes(threads)
     array_bytes, available = find_array_bytes(cache_bytes), find_available_bytes()
     if array_bytes > available // 2:
         raise ToolError(
@@ -147,7 +148,7 @@ def measure_bandwidth(threads: int = 1) -> Bandwidth:
 
 def find_known_bandwidth(threads: int = 1) -> Bandwidth | None:
     """Return the bandwidth measured here in the last seven days, without measuring."""
-    stored = read_cached(_CACHE, _cache_key(_count_threads(threads))) or ""
+    stored = read_cached(_CACHE, _cache_key(count_cores(threads))) or ""
     try:
         found = decode_json(stored.encode(), Bandwidth)
     except FlamegateError:
@@ -155,10 +156,6 @@ def find_known_bandwidth(threads: int = 1) -> Bandwidth | None:
     # A virtual machine may move, so a figure does not hold for ever.
     is_recent = 0 <= time.time() - found.measured_at_s <= _VALID_S
     return found if is_recent and found.bytes_per_second > 0 else None
-
-
-def _count_threads(threads: int) -> int:
-    return min(max(threads, 1), len(os.sched_getaffinity(0)))
 
 
 def _cache_key(threads: int) -> str:

@@ -6,7 +6,7 @@ from the engine; all other fields were observed from outside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -64,27 +64,26 @@ class Block(Struct, frozen=True):
             return self.decode_tokens
         return self.tokens - len(self.sequences_ns)
 
-    @property
-    def adjusted(self) -> Block:
-        """The block with its times as if nothing else had run on its core.
+    def adjust(self, clock: Callable[[Interval], int]) -> Block:
+        """Return the block with its wall times as ``clock`` reads them, as if nothing else had run.
 
-        Wall times become scheduler-adjusted ones, and token times shrink in proportion. A single
-        gap is then wrong, because the other side's slice fell into one of them; sums are right.
+        Token times shrink in proportion. A single gap is then wrong, because the time of other
+        processes fell into one of them; sums are right.
         """
         whole, decode = self.interval, self.decode
-        first = rest = whole.quiet_ns / max(whole.wall_ns, 1)
+        first = rest = clock(whole) / max(whole.wall_ns, 1)
         if decode is not None:
-            rest = decode.quiet_ns / max(decode.wall_ns, 1)
-            before_ns = max(whole.quiet_ns - decode.quiet_ns, 0)
+            rest = clock(decode) / max(decode.wall_ns, 1)
+            before_ns = max(clock(whole) - clock(decode), 0)
             first = before_ns / max(whole.wall_ns - decode.wall_ns, 1)
         return replace(
             self,
-            interval=_adjust(whole),
+            interval=Interval(clock(whole), whole.cpu_ns, 0),
             sequences_ns=tuple(
                 tuple(round(gap * (rest if at else first)) for at, gap in enumerate(gaps))
                 for gaps in self.sequences_ns
             ),
-            decode=None if decode is None else _adjust(decode),
+            decode=None if decode is None else Interval(clock(decode), decode.cpu_ns, 0),
         )
 
     def with_late_work(self, cpu_ns: int) -> Block:
@@ -95,10 +94,6 @@ class Block(Struct, frozen=True):
     def without_decode(self) -> Block:
         """Return the block with its decode not separated."""
         return replace(self, decode=None, decode_tokens=None)
-
-
-def _adjust(interval: Interval) -> Interval:
-    return Interval(interval.quiet_ns, interval.cpu_ns, 0)
 
 
 class Run(Struct, frozen=True, dict=True):
@@ -143,7 +138,20 @@ class Run(Struct, frozen=True, dict=True):
         """The run without the time that the other side of its pair used on a shared core."""
         if not self.shares_core:
             return self
-        return replace(self, blocks=tuple(block.adjusted for block in self.blocks))
+        return self._adjust(lambda interval: interval.quiet_ns)
+
+    @property
+    def judged(self) -> Run:
+        """The run as comparisons in pairs judge it: by the time it would have taken alone.
+
+        A process with several threads runs in turn with the other side and is bound to no core.
+        """
+        if self.pair is None or self.cpu is not None or (self.threads or 1) == 1:
+            return self.own
+        return self._adjust(lambda interval: interval.parallel_ns)
+
+    def _adjust(self, clock: Callable[[Interval], int]) -> Run:
+        return replace(self, blocks=tuple(block.adjust(clock) for block in self.blocks))
 
     @property
     def tokens(self) -> int:

@@ -124,7 +124,7 @@ def run_program(
         os.close(read_fd)
         child.end()
     readings = [at for _, at in stream.tokens]
-    decode = None if stream.started_outside else _separate_decode(readings)
+    decode = None if stream.started_outside else _separate_decode(readings, workload.threads)
     counters, total_cpu_ns = stream.counters, 0
     if usage is not None:
         total_cpu_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
@@ -142,7 +142,7 @@ def run_program(
         # Accounted at the end for a wrapped program, and one that ended before it could be read.
         interval=Interval(ended_ns - began_ns, total_cpu_ns, None)
         if wrapped or readings[-1].cpu_ns == 0
-        else ClockReading(began_ns, 0, 0).until(readings[-1]),
+        else ClockReading(began_ns, 0, 0).until(readings[-1], threads=workload.threads),
         decode=decode,
         window_ns=(readings[0].at_ns, readings[-1].at_ns) if decode is not None else None,
         counters=counters,
@@ -300,12 +300,12 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _separate_decode(readings: Sequence[ClockReading]) -> Interval | None:
+def _separate_decode(readings: Sequence[ClockReading], threads: int) -> Interval | None:
     """Return the interval from the first token to the last if that is the decode.
 
     A program that buffers its output has decoded before its first token is read.
     """
     if len({each.at_ns for each in readings}) < min(_MIN_DECODE_PIECES, max(2, len(readings))):
         return None
-    interval = readings[0].until(readings[-1])
+    interval = readings[0].until(readings[-1], threads=threads)
     return interval if interval.wall_ns >= _MIN_DECODE_NS and interval.cpu_ns > 0 else None

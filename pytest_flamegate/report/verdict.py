@@ -1,12 +1,12 @@
 """The sections of a verdict: the change, the functions behind it, and how sure it is."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate import rule
 from pytest_flamegate.gate.costs import MOST, CostChange
 from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
-from pytest_flamegate.gate.verdict import MOST_OF_IT, Verdict
+from pytest_flamegate.gate.verdict import MOST_OF_IT, PairMethod, Verdict
 from pytest_flamegate.report import text
 from pytest_flamegate.report.sections import (
     NONE,
@@ -198,12 +198,20 @@ def sureness_section(verdict: Verdict) -> Section:
     return make_section("How sure it is", [Items(tuple(describe_sureness(verdict)))], folded=True)
 
 
+_PAIR_METHODS: Mapping[PairMethod, str] = {
+    "shared core": ", both sides at the same time on one core",
+    "one after the other": ", one side after the other",
+}
+
+
 def describe_sureness(verdict: Verdict) -> list[str]:
     """Return a sentence each on the grade, the processes and the error rates."""
     lines = [f"Receipt: {verdict.grade}."]
     if verdict.pairs is not None:
         against = f" against {verdict.against[:12]}" if verdict.against else ""
-        lines.append(f"Measured in {text.plural(verdict.pairs, 'pair')} of processes{against}.")
+        pairs = f"{text.plural(verdict.pairs, 'pair')} of processes{against}"
+        how = _PAIR_METHODS[verdict.pair_method] if verdict.pair_method else ""
+        lines.append(f"Measured in {pairs}{how}.")
     elif verdict.current_processes:
         lines.append(
             f"Timed processes: {verdict.baseline_processes} of the baseline, "

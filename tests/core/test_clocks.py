@@ -1,5 +1,7 @@
 """The clocks of other processes, as kernels and sandboxes report them."""
 
+import os
+
 import pytest
 
 from pytest_flamegate.core import clocks, process_system
@@ -42,3 +44,25 @@ def test_time_that_the_observer_lost_is_not_the_engines(
 ) -> None:
     began = clocks.ClockReading(0, 0, None if delay is None else 0)
     assert began.until(clocks.ClockReading(100, 60, delay), idle).quiet_ns == quiet
+
+
+@pytest.mark.parametrize(
+    ("cores", "spent", "delay", "alone"),
+    [
+        (2, (90, 90), 20, 90),  # each waited 10 of 100, at the same time
+        (2, (90, 40), 10, 90),
+        (2, (90, 40), 60, 90),  # some of it while the other computed
+        (2, (50, 50), 0, 100),  # they waited for each other
+        (2, (50, 50), 5, 95),
+        (1, (50, 50), 100, 100),  # they waited for each other's core
+        (2, (0, 0), 90, 50),  # those that computed have ended
+    ],
+)
+def test_delays_of_several_threads_overlap(
+    monkeypatch: pytest.MonkeyPatch, cores: int, spent: tuple[int, int], delay: int, alone: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    began = clocks.ClockReading(0, 0, 0, threads={1: 7, 2: 7})
+    after = {1: 7 + spent[0], 2: 7 + spent[1]}
+    ended = clocks.ClockReading(100, sum(spent) or 100, delay, 0 if sum(spent) else 100, after)
+    assert began.until(ended, threads=2).parallel_ns == alone

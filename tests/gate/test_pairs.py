@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.gate.pairs import (
@@ -20,7 +21,7 @@ from pytest_flamegate.gate.pairs import (
     trimmed_mean,
 )
 from pytest_flamegate.gate.rule import RateVerdict, log_time_of_drop
-from pytest_flamegate.observe.observation import Run
+from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Evidence
 from tests import made
 from tests.gate.factory import SPREAD, block, judge_paired, shifted, sides, undecided
@@ -194,6 +195,42 @@ def test_clocks_that_disagree_are_named(
     reasons = find_disagreement(found, quiet, RATES, head)
     assert [reason.code for reason in reasons] == ["E_CLOCK_CONFLICT"] * bool(clock)
     assert all(f"The {clock} clock shows head at least" in reason.message for reason in reasons)
+
+
+def with_threads(side: Evidence, parallel: float, delayed: float) -> Evidence:
+    """The same side with two threads, which use and wait for so much more than its wall time."""
+
+    def slower(each: Block) -> Block:
+        wall_ns = round(each.interval.wall_ns * (1 + delayed))
+        cpu_ns = round(each.interval.cpu_ns * parallel)
+        delay_ns = round(each.interval.wall_ns * delayed)
+        return replace(each, interval=Interval(wall_ns, cpu_ns, delay_ns))
+
+    runs = (
+        replace(run, threads=2, blocks=tuple(map(slower, run.blocks))) if run.blocks else run
+        for run in side.runs
+    )
+    return replace(side, workload={**side.workload, "threads": 2}, runs=tuple(runs))
+
+
+@pytest.mark.parametrize(
+    ("delayed", "difference", "verdict"),
+    [(0.04, 0.0, "pass"), (0.04, 0.3, "regressed"), (0.06, 0.0, "inconclusive"),
+     (0.06, 0.3, "inconclusive")],
+)  # fmt: skip
+def test_threads_that_wait_for_a_cpu_leave_it_open_how_they_share_their_work(
+    delayed: float, difference: float, verdict: str
+) -> None:
+    base, head = sides(shifted(difference, 10))
+    # The work of the base is done by two threads at a time, the head's by one.
+    base = with_threads(base, 1.0 + difference, delayed)
+    head = with_threads(head, 1.0, delayed)
+    found = judge_paired(base, head)
+    assert found.verdict == verdict
+    assert found.pair_method == "one after the other"
+    busy = [each for each in found.reasons if each.code == "E_CORES_BUSY"]
+    assert bool(busy) == (verdict == "inconclusive")
+    assert all("waited for a CPU 6 % of the time, " in each.message for each in busy)
 
 
 def test_work_hidden_from_the_quiet_clock_is_no_improvement() -> None:

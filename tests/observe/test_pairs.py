@@ -1,14 +1,18 @@
 """Pairs: both sides at the same time on one core, or in turn if they cannot share it."""
 
+import hashlib
 import os
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -16,6 +20,7 @@ from pytest_flamegate.bricks import brick
 from pytest_flamegate.core import clocks, process_system
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.observe import http, pairs, served
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
@@ -100,12 +105,13 @@ def test_both_sides_run_at_the_same_time_on_one_core(tmp_path: Path, most: int |
 
 
 def test_a_wait_before_the_first_token_is_in_no_later_gap() -> None:
+    quiet = attrgetter("quiet_ns")
     whole, decode = Interval(1400, 200, 200), Interval(400, 200, 200)
-    block = Block(whole, ((1000, 200, 200),), decode=decode).adjusted
+    block = Block(whole, ((1000, 200, 200),), decode=decode).adjust(quiet)
     assert block.sequences_ns == ((1000, 100, 100),)
     assert (block.interval.wall_ns, block.judged.wall_ns) == (1200, 200)
     nothing = Interval(0, 0, 0)
-    assert Block(nothing, ((0,),), decode=nothing).adjusted.interval == nothing
+    assert Block(nothing, ((0,),), decode=nothing).adjust(quiet).interval == nothing
 
 
 def test_bricks_of_both_sides_are_clocked_at_the_same_time(tmp_path: Path) -> None:
@@ -212,6 +218,30 @@ def test_several_threads_alternate_on_any_core(tmp_path: Path, threads: tuple[in
     sides = [forked(tmp_path, busy, threads=count) for count in threads]
     assert not pair_of(*sides).shares_core
     assert [run.cpu for side in sides for run in side.runs] == [None, None]
+
+
+_POOL: list[ThreadPoolExecutor] = []
+
+
+def in_threads(parts: int, max_tokens: int) -> Iterator[int]:
+    """Compute for each token in so many parts at a time, without Python's lock."""
+    if not _POOL:
+        _POOL.append(ThreadPoolExecutor(2))
+    for i in range(max_tokens):
+        work = [b" " * (4_000_000 // parts)] * parts
+        yield from (i for _ in [*_POOL[0].map(hashlib.sha256, work)][:1])
+
+
+@pytest.mark.measures
+def test_one_thread_fewer_is_slower(tmp_path: Path) -> None:
+    calls = [lambda _, tokens, parts=parts: in_threads(parts, tokens) for parts in (2, 1)]
+    base, head = (forked(tmp_path, call, threads=2, max_tokens=16) for call in calls)
+    made = pair_of(base, head)
+    made.pair()
+    found = pair_differences(base.observation(), head.observation())
+    # The CPU time is the same, and under load so is the wall time.
+    assert max(abs(each.cpu) for each in found) < 0.3
+    assert mean(each.quiet for each in found) > 0.4
 
 
 @pytest.mark.parametrize("served", [True, False])

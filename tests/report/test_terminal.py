@@ -169,7 +169,8 @@ def test_a_regression_reads_in_ten_seconds() -> None:
 
 def test_pairs_add_their_phases_on_the_wall_clock() -> None:
     text = section(verdicts.in_pairs(), factory.evidence(), factory.evidence())
-    assert "Measured in 14 pairs of processes against 4f2c91a0c2d1." in text
+    measured = "Measured in 14 pairs of processes against 4f2c91a0c2d1"
+    assert f"{measured}, both sides at the same time on one core." in text
     assert "false alarms ≤ 1 %, misses ≤ 2 %" in text
     assert "  80 % of the change is explained by rms_norm and quantize.\n" in text
     phases = text.partition("  Phases (not gated)")[2].splitlines()[1:3]
