@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -36,10 +36,13 @@ _CACHE = "bandwidth"
 def read_identity() -> Mapping[str, str]:
     """Return this machine's properties by name; unknown ones are left out."""
     model, flags = _cpu()
+    quota = read_cpu_quota()
     found = {
         "arch": platform.machine(),
         "blas": _read_blas(),
-        "cgroup_cpu": read_system_text(_CGROUP_QUOTA),
+        "cgroup_cpu": f"{quota.quota_us} {quota.period_us}"
+        if quota
+        else read_system_text(_CGROUP_QUOTA),
         "cpu_cores": str(len(os.sched_getaffinity(0))),
         "cpu_flags_sha256": hashlib.sha256(flags.encode()).hexdigest() if flags else "",
         "cpu_model": model,
@@ -186,10 +189,59 @@ def find_cache_bytes(threads: int, root: Path = Path("/sys/devices/system/cpu"))
 def find_available_bytes(root: Path = Path("/")) -> int:
     """Return the memory that the kernel and the control groups allow without swapping."""
     available = [int(psutil.virtual_memory().available)]
-    path = read_system_text(root / "proc/self/cgroup").removeprefix("0::/")
-    base = root / "sys/fs/cgroup"
-    for group in (base / path, *(base / path).parents):
+    for group in _find_groups("memory", root):
         limit, used = (read_system_text(group / name) for name in ("memory.max", "memory.current"))
         if limit.isdecimal() and used.isdecimal():
             available.append(max(0, int(limit) - int(used)))
     return min(available)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuQuota:
+    """The CPU time that a control group may use in each period, and how often it was used up.
+
+    ``throttled`` and ``throttled_s`` count since the group was made, in all of its processes.
+    """
+
+    quota_us: int
+    period_us: int
+    throttled: int = 0
+    throttled_s: float = 0.0
+
+    @property
+    def cores(self) -> float:
+        """The number of cores that it may use on average."""
+        return self.quota_us / self.period_us
+
+
+def read_cpu_quota(root: Path = Path("/")) -> CpuQuota | None:
+    """Return the tightest CPU quota of this process, as containers have one; None without one."""
+    quotas = []
+    for group in _find_groups("cpu", root):
+        limit = read_system_text(group / "cpu.max").split() or [
+            read_system_text(group / "cpu.cfs_quota_us"),
+            read_system_text(group / "cpu.cfs_period_us"),
+        ]
+        if all(each.isdecimal() and int(each) > 0 for each in limit):
+            pairs = (line.split() for line in read_system_text(group / "cpu.stat").splitlines())
+            counts = {name: int(value) for name, value in pairs if value.isdecimal()}
+            throttled_ns = counts.get("throttled_time", 1000 * counts.get("throttled_usec", 0))
+            throttled = counts.get("nr_throttled", 0)
+            quotas.append(CpuQuota(int(limit[0]), int(limit[1]), throttled, throttled_ns / 1e9))
+    return min(quotas, key=lambda quota: quota.cores, default=None)
+
+
+def _find_groups(controller: str, root: Path) -> Iterator[Path]:
+    """Yield the control groups of this process, its own before those above it.
+
+    Each controller has a hierarchy of its own in version 1; version 2 has one without a name.
+    """
+    for line in read_system_text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        top = root / "sys/fs/cgroup" / controllers
+        if controllers and controller not in controllers.split(","):
+            continue
+        if not controllers and (top / "unified").is_dir():
+            top /= "unified"
+        own = top / path.strip("/")
+        yield from (group for group in (own, *own.parents) if group.is_relative_to(top))

@@ -25,6 +25,7 @@ from typing import TypeVar
 from pytest_flamegate.core import process, process_system
 from pytest_flamegate.engines.base import Endpoint, Lasting, Served
 from pytest_flamegate.observe.engine_process import EngineProcess, RunPlace
+from pytest_flamegate.observe.machine import CpuQuota, read_cpu_quota
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.scratch import copy_program
@@ -52,6 +53,7 @@ class PairObserver:
     head: Observer
     rng: random.Random = field(default_factory=random.SystemRandom)
     pairs: int = 0
+    _quota: CpuQuota | None = field(default_factory=read_cpu_quota)
     _earlier: frozenset[int] = frozenset()
 
     @property
@@ -79,6 +81,18 @@ class PairObserver:
             else:
                 self._measure_rounds([partial(_run_program, side, place) for side in sides], place)
         self.pairs += 1
+        self._note_throttling()
+
+    def _note_throttling(self) -> None:
+        before, after = self._quota, read_cpu_quota()
+        if before is None or after is None or after.throttled <= before.throttled:
+            return
+        self.head.notes["I_THROTTLED"] = (
+            f"This container may use {after.cores:g} cores and was stopped "
+            f"{after.throttled - before.throttled} times while pairs ran, for "
+            f"{after.throttled_s - before.throttled_s:.1f} s in all. The quiet clock leaves that "
+            "time out; wall times contain it, and pairs take longer."
+        )
 
     def run_both(self, calls: Sequence[Callable[[RunPlace], object]], number: int) -> None:
         """Call what profiles a process of each side, or clocks its bricks, as pair ``number``."""

@@ -18,11 +18,13 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.process import CompletedCommand
 from pytest_flamegate.observe import machine
 from pytest_flamegate.observe.machine import (
+    CpuQuota,
     find_available_bytes,
     find_cache_bytes,
     find_instruction_set,
     find_known_bandwidth,
     measure_bandwidth,
+    read_cpu_quota,
 )
 from tests.workload.repositories import write
 
@@ -169,6 +171,49 @@ def test_control_group_limits_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for used, available in ((2000, 3000), (6000, 0)):
         write(ci, {"memory.max": "5000\n", "memory.current": f"{used}\n"})
         assert find_available_bytes(tmp_path) == available
+
+
+GROUPS = "9:name=systemd:/\n4:memory:/a\n2:cpu,cpuacct:/docker/job\n0::/\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "quota"),
+    [
+        ("0::/ci/job\n", {"ci/job/cpu.max": "max 100000\n"}, None),
+        (
+            "0::/ci/job\n",
+            {
+                "ci/job/cpu.max": "80000 100000\n",
+                "ci/cpu.max": "50000 100000\n",
+                "ci/cpu.stat": "usage_usec 5\nnr_throttled 3\nthrottled_usec 1500000\n",
+            },
+            CpuQuota(50_000, 100_000, 3, 1.5),
+        ),
+        (
+            GROUPS,
+            {
+                # A container sees its own group at the top, whatever its path is outside.
+                "cpu,cpuacct/cpu.cfs_quota_us": "150000\n",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+                "cpu,cpuacct/cpu.stat": "nr_throttled 2\nthrottled_time 250000000\n",
+            },
+            CpuQuota(150_000, 100_000, 2, 0.25),
+        ),
+        (
+            GROUPS,
+            {"cpu,cpuacct/cpu.cfs_quota_us": "-1\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
+            None,
+        ),
+        (GROUPS, {"unified/cpu.max": "200000 100000\n"}, CpuQuota(200_000, 100_000)),
+        ("", {}, None),
+    ],
+)
+def test_the_tightest_cpu_quota_counts(
+    tmp_path: Path, groups: str, files: dict[str, str], quota: CpuQuota | None
+) -> None:
+    write(tmp_path, {"proc/self/cgroup": groups})
+    write(tmp_path / "sys/fs/cgroup", files)
+    assert read_cpu_quota(tmp_path) == quota
 
 
 SLICE = 1 << 16

@@ -1,6 +1,7 @@
 """Pairs: both sides at the same time on one core, or in turn if they cannot share it."""
 
 import hashlib
+import math
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -242,6 +244,46 @@ def test_one_thread_fewer_is_slower(tmp_path: Path) -> None:
     # The CPU time is the same, and under load so is the wall time.
     assert max(abs(each.cpu) for each in found) < 0.3
     assert mean(each.quiet for each in found) > 0.4
+
+
+@pytest.fixture
+def quota() -> Iterator[None]:
+    """Let this process and its children use a tenth of a core, as a container may."""
+    groups = Path("/sys/fs/cgroup")
+    limits = {groups / "cpu": {"cpu.cfs_quota_us": "10000"}, groups: {"cpu.max": "10000 100000"}}
+    for top, files in limits.items():
+        own = top / f"flamegate-test-{os.getpid()}"
+        try:
+            own.mkdir()
+            for name, value in files.items():
+                (own / name).write_text(value)
+            (own / "cgroup.procs").write_text(str(os.getpid()))
+        except OSError:
+            with suppress(OSError):
+                own.rmdir()
+            continue
+        yield
+        (top / "cgroup.procs").write_text(str(os.getpid()))
+        own.rmdir()
+        return
+    pytest.skip("no control group may be made here")
+
+
+def busier(prompt: str, max_tokens: int) -> Iterator[int]:
+    for i in range(max_tokens):
+        _busy_s(1.5 * BUSY_S)
+        yield i
+
+
+@pytest.mark.measures
+@pytest.mark.usefixtures("quota")
+def test_a_quota_does_not_change_the_result(tmp_path: Path) -> None:
+    base, head = (forked(tmp_path, call, max_tokens=8) for call in (busy, busier))
+    made = pair_of(base, head)
+    assert made.shares_core
+    (found,) = pair_differences(base.observation(), head.observation())
+    assert math.exp(found.quiet) == pytest.approx(1.5, rel=0.15)
+    assert "may use 0.1 cores and was stopped" in head.notes["I_THROTTLED"]
 
 
 @pytest.mark.parametrize("served", [True, False])
