@@ -71,15 +71,15 @@ class ClockReading:
     """One reading of a process: monotonic time, its CPU time and its run delay, all in ns.
 
     ``ended_ns`` is the CPU time of its threads and children that have ended. Their run delay is
-    lost, so an interval in which they did much of the work counts CPU time alone. ``threads`` is
-    the CPU time of each thread that lives.
+    lost, so an interval in which they did much of the work counts CPU time alone. ``threads`` has
+    the CPU time and the run delay of each thread that lives.
     """
 
     at_ns: int
     cpu_ns: int
     run_delay_ns: int | None
     ended_ns: int = 0
-    threads: Mapping[int, int] = field(default_factory=dict)
+    threads: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     def until(self, later: ClockReading, idle_ns: int = 0, threads: int = 1) -> Interval:
         """Return the interval up to a later reading.
@@ -88,14 +88,21 @@ class ClockReading:
         overlap and are capped: the work takes at least the CPU time of its busiest thread, and at
         least all CPU time spread over the cores that the threads may use.
         """
+        # What threads did before this reading and have taken with them since is not the interval's.
+        gone = [times for each, times in self.threads.items() if each not in later.threads]
+        ended_ns = later.ended_ns - self.ended_ns - sum(cpu_ns for cpu_ns, _ in gone)
         delay = None
         if self.run_delay_ns is not None and later.run_delay_ns is not None:
-            delay = max(0, later.run_delay_ns - self.run_delay_ns)
+            gone_ns = sum(delay_ns for _, delay_ns in gone)
+            delay = max(0, later.run_delay_ns - self.run_delay_ns + gone_ns)
         # A child that nobody waits for takes its CPU time with it.
         wall_ns, cpu_ns = later.at_ns - self.at_ns, max(0, later.cpu_ns - self.cpu_ns)
         if delay is not None and threads > 1:
             busiest_ns = max(
-                (ns - self.threads.get(thread, 0) for thread, ns in later.threads.items()),
+                (
+                    cpu - self.threads.get(each, (0, 0))[0]
+                    for each, (cpu, _) in later.threads.items()
+                ),
                 default=0,
             )
             most_ns = max(
@@ -104,7 +111,7 @@ class ClockReading:
             return Interval(wall_ns, cpu_ns, min(delay + idle_ns, most_ns))
         if delay is not None:
             delay = max(delay, min(delay + idle_ns, wall_ns - cpu_ns))
-        if delay is not None and _is_lost(later.ended_ns - self.ended_ns, cpu_ns):
+        if delay is not None and _is_lost(ended_ns, cpu_ns):
             delay = max(delay, wall_ns - cpu_ns)
         return Interval(wall_ns, cpu_ns, delay)
 
@@ -123,12 +130,11 @@ class ProcessCounters:
 def read_clocks(pid: int) -> ClockReading:
     """Read the clocks of ``pid`` (all threads); ``ProcessLookupError`` if it has ended."""
     at_ns, cpu_ns = time.monotonic_ns(), _cpu_ns(pid)
-    times = _thread_times_ns(pid)
-    if not times:
+    threads = _thread_times_ns(pid)
+    if not threads:
         return ClockReading(at_ns, cpu_ns, None)
-    threads = {thread: spent_ns for thread, (spent_ns, _) in times.items()}
-    delay_ns = sum(delay_ns for _, delay_ns in times.values())
-    return ClockReading(at_ns, cpu_ns, delay_ns, cpu_ns - sum(threads.values()), threads)
+    live_ns, delay_ns = (sum(times) for times in zip(*threads.values(), strict=True))
+    return ClockReading(at_ns, cpu_ns, delay_ns, cpu_ns - live_ns, threads)
 
 
 def read_tree_clocks(leader: int, marker: str) -> ClockReading:

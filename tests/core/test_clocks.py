@@ -62,7 +62,15 @@ def test_delays_of_several_threads_overlap(
     monkeypatch: pytest.MonkeyPatch, cores: int, spent: tuple[int, int], delay: int, alone: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    began = clocks.ClockReading(0, 0, 0, threads={1: 7, 2: 7})
-    after = {1: 7 + spent[0], 2: 7 + spent[1]}
+    began = clocks.ClockReading(0, 0, 0, threads={1: (7, 0), 2: (7, 0)})
+    after = {1: (7 + spent[0], delay), 2: (7 + spent[1], 0)}
     ended = clocks.ClockReading(100, sum(spent) or 100, delay, 0 if sum(spent) else 100, after)
     assert began.until(ended, threads=2).parallel_ns == alone
+
+
+def test_what_ended_threads_did_before_is_not_the_intervals() -> None:
+    """A server's thread waits and computes for one request, and ends during the next."""
+    old, new = (20_000_000, 30_000_000), (20_000_000, 5_000_000)
+    began = clocks.ClockReading(0, old[0], old[1], 0, {1: (0, 0), 2: old})
+    ended = clocks.ClockReading(30_000_000, 2 * old[0], new[1], old[0], {1: (0, 0), 3: new})
+    assert began.until(ended) == Interval(30_000_000, 20_000_000, 5_000_000)
