@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.bricks import BrickChange
