@@ -38,6 +38,9 @@ MOST_DELAYED = 0.05
 """The part of the time that several threads may have waited for a CPU. Measured: beside other work
 that takes 5 % a lock that makes tokens 22 % slower shows as 20 %, beside 10 % as 15 %."""
 
+DOUBTS = frozenset({"E_CLOCK_CONFLICT", "E_CORES_BUSY"})
+"""Reasons why the quiet clock of pairs is not believed; more pairs would not help."""
+
 PairedSide: TypeAlias = Observation | Evidence
 """One side of a comparison in pairs: an observation, or the evidence made of it."""
 

@@ -12,7 +12,7 @@ from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.costs import OTHER, WAITING, CostChange
 from pytest_flamegate.gate.hotspots import HotspotChange
-from pytest_flamegate.gate.pairs import PhaseChange
+from pytest_flamegate.gate.pairs import DOUBTS, PhaseChange
 from pytest_flamegate.gate.rule import (
     COMPARABLE,
     TOKENS_PER_SECOND,
@@ -163,7 +163,7 @@ def _describe(verdict: Verdict) -> str:
 
 
 def _describe_inconclusive(verdict: Verdict, rate: Signal) -> str:
-    if rate.decision != "inconclusive":
+    if rate.decision != "inconclusive" or verdict.reasons[0].code in DOUBTS:
         return f"{verdict.reasons[0].message} Tokens per second: {_describe_estimate(rate)}."
     effort = f"{verdict.current_processes} processes"
     if verdict.pairs is not None:

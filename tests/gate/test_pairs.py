@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import replace
-from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
+from pytest_flamegate.gate import FIRST_ANALYSES, headline, plan_analyses
 from pytest_flamegate.gate.pairs import (
     PairDifference,
     due_analyses,
@@ -231,6 +231,7 @@ def test_threads_that_wait_for_a_cpu_leave_it_open_how_they_share_their_work(
     busy = [each for each in found.reasons if each.code == "E_CORES_BUSY"]
     assert bool(busy) == (verdict == "inconclusive")
     assert all("waited for a CPU 6 % of the time, " in each.message for each in busy)
+    assert ("free core" in headline(found)) == bool(busy)
 
 
 def test_work_hidden_from_the_quiet_clock_is_no_improvement() -> None:
