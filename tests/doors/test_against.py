@@ -284,9 +284,10 @@ def test_a_file_that_only_the_project_has_is_named(tmp_path: Path) -> None:
     assert base_error(based, "f" * 40, died).remedy == "Run it by hand."
 
 
+@pytest.mark.measures
 @pytest.mark.usefixtures("py_spy")
 def test_a_profile_names_the_function_that_got_slower(history: Project) -> None:
-    options = (ON, "--flamegate-profiler=py-spy", "--flamegate-budget=12")
+    options = (ON, "--flamegate-profiler=py-spy", "--flamegate-budget=30")
     # Four times as slow: three pairs decide, and the picture is certain of no less with so few.
     write_toy(history.path, 16_000)
     history.commit()
