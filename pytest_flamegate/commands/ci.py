@@ -32,7 +32,7 @@ from pytest_flamegate.report.text import plural
 GITLAB = ".gitlab-ci.yml"
 _LISTED = 4
 TRAPPED = 2
-"""The exit code if there are traps: the files ask for something else than a required check."""
+"""Exit code if any trap is found."""
 _AUTHORS = re.compile(r"\$CI_(?:COMMIT_(?:MESSAGE|TITLE|DESCRIPTION)|MERGE_REQUEST_\w+)")
 """GitLab's variables that the author of a merge request chooses."""
 

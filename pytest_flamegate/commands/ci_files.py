@@ -235,7 +235,7 @@ def moving_trap(document: CiFile, line: int, message: str) -> Trap:
     return document.trap(
         "E_CI_MOVING",
         line,
-        f"{message} Whoever may push to it changes what this job runs.",
+        f"{message} Anyone with push access changes what this job runs.",
         "Name a full commit hash, or a version.",
     )
 

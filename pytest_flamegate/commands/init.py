@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
-import json
 import os
 import re
 import tomllib
@@ -21,8 +20,9 @@ from pytest_flamegate.commands.ci_github import GITHUB
 from pytest_flamegate.config.settings import read_ini
 from pytest_flamegate.core import __version__, git
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.core.files import create_file, is_file, read_bounded, relative
+from pytest_flamegate.core.files import create_file, is_file, path_text, read_bounded, relative
 from pytest_flamegate.core.json_parser import parse_json
+from pytest_flamegate.core.text import quote_toml
 from pytest_flamegate.engines.declare import FILE_NAME, find_file
 from pytest_flamegate.engines.gguf import WORKLOADS
 from pytest_flamegate.models.discover import find_model
@@ -84,7 +84,8 @@ def run(_: argparse.Namespace) -> int:
     if top is not None and Path(top) != root.resolve():
         common.print_text(
             f"skipped  the workflows: they belong in {top}, and this project is in a directory "
-            "below it. Copy them from docs/github, and add working-directory:."
+            f"below it. Copy them from {find_template('github', MEASURE).parent}, and add "
+            "working-directory:."
         )
     else:
         written += _write_workflows(root, steps)
@@ -141,8 +142,15 @@ def _describe_project(root: Path) -> tuple[str, str, str]:
     except FlamegateError as error:
         reason = error.problem if error.code == "E_MODEL_AMBIGUOUS" else ""
     name = None if model is None else relative(model, root)
+    if name is not None and name != (shown := path_text(name)):
+        name, reason = None, f"the model {shown}, which TOML cannot name: rename it to UTF-8"
     if name is not None and build is None and importlib.util.find_spec("xllamacpp"):
-        lines = ["[workloads.decode]", 'engine = "llama-cpp"', f"model = {_quote(name)}", *_keys()]
+        lines = [
+            "[workloads.decode]",
+            'engine = "llama-cpp"',
+            f"model = {quote_toml(name)}",
+            *_keys(),
+        ]
         return f"the model {name}, for the engine llama-cpp", head + _join(lines), "flamegate run"
     example = _example(build, name)
     parts = [each for each in (build and build.file, name, reason) if each]
@@ -160,7 +168,7 @@ def _embedded() -> Iterator[str]:
     for name, prompt, max_tokens in WORKLOADS:
         yield f"[workloads.{name}]"
         yield 'engine = "embedded"'
-        yield f"prompt = {_quote(prompt)}"
+        yield f"prompt = {quote_toml(prompt)}"
         yield f"max_tokens = {max_tokens}"
         yield ""
 
@@ -171,11 +179,11 @@ def _example(build: _Build | None, model: str | None) -> Iterator[str]:
     command = [build.program if build else "path/to/engine", *options]
     yield "# Your engine. Correct its options, and remove the marks of comment."
     yield "# [workloads.decode]"
-    yield f"# command = {_quote([*command, '--max-tokens', '{max_tokens}'])}"
+    yield f"# command = {quote_toml([*command, '--max-tokens', '{max_tokens}'])}"
     if build:
-        yield f"# build = {_quote(list(build.command))}    # found: {build.file}"
+        yield f"# build = {quote_toml(list(build.command))}    # found: {build.file}"
     if model:
-        yield f"# model = {_quote(model)}"
+        yield f"# model = {quote_toml(model)}"
     yield '# token_unit = "word"    # how tokens are counted in the output: byte, word, line'
     for line in _keys():
         yield f"# {line}"
@@ -187,11 +195,6 @@ def _keys() -> tuple[str, ...]:
 
 def _join(lines: Sequence[str] | Iterator[str]) -> str:
     return "\n".join(lines) + "\n"
-
-
-def _quote(value: str | list[str]) -> str:
-    # TOML reads the strings of JSON, but no surrogates.
-    return json.dumps(value, ensure_ascii=False)
 
 
 def find_generators(root: Path) -> Iterator[_Generator]:
@@ -321,13 +324,13 @@ def _write_workflows(root: Path, steps: list[str]) -> list[str]:
     has_github = (root / ".github").exists() or "github" in remotes or not has_gitlab
     files: dict[str, str] = {}
     if has_github:
-        files |= {f"{GITHUB}/{name}": read_template("github", name) for name in (MEASURE, JUDGE)}
+        files |= {f"{GITHUB}/{name}": _read_template("github", name) for name in (MEASURE, JUDGE)}
     if has_gitlab:
         own = f".gitlab/{PIPELINE}"
         include = f"include:\n  - local: {own}\n"
         if (root / GITLAB).exists() and own not in (root / GITLAB).read_text("utf-8", "replace"):
             steps.append(f"add to {GITLAB}:  include: [{{local: {own}}}]")
-        files |= {own: read_template("gitlab", PIPELINE), GITLAB: include}
+        files |= {own: _read_template("gitlab", PIPELINE), GITLAB: include}
     package = find_installed()
     written = []
     for name, text in files.items():
@@ -343,12 +346,16 @@ def _write_workflows(root: Path, steps: list[str]) -> list[str]:
     return written
 
 
-def read_template(host: str, name: str) -> str:
-    """Return a workflow file: a wheel holds it in the package, a checkout in ``docs``."""
+def _read_template(host: str, name: str) -> str:
+    return find_template(host, name).read_text("utf-8")
+
+
+def find_template(host: str, name: str) -> Path:
+    """Return the path of a workflow file: a wheel holds it in the package, a checkout in docs."""
     package = Path(str(resources.files("pytest_flamegate")))
     for place in (package / "workflows" / host / name, package.parent / "docs" / host / name):
         if place.is_file():
-            return place.read_text("utf-8")
+            return place
     raise ToolError(
         "E_NO_TEMPLATE", f"The file {name} is not installed.", "Install pytest-flamegate again."
     )

@@ -174,6 +174,14 @@ def _quoted(text: str, most: int) -> str:
     return json.dumps(cut).replace("\x7f", "\\u007f")
 
 
+def quote_toml(value: str | list[str]) -> str:
+    """Return a string, or a list of strings, as TOML writes it: like JSON, but DEL is escaped.
+
+    TOML has no way to write a lone surrogate.
+    """
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def format_value(value: object) -> str:
     """Return ``value`` as Python writes it: at most 80 characters, and never an exception."""
     try:

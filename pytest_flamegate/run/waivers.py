@@ -6,7 +6,6 @@ change, so whoever reviews the change accepts it too.
 """
 
 import hashlib
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -20,6 +19,7 @@ from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import NonEmpty, Sha256, decode_plain
+from pytest_flamegate.core.text import quote_toml
 from pytest_flamegate.gate import Verdict
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.receipt import baseline as run_files
@@ -154,15 +154,10 @@ def accept_run(
 def _encode(waiver: Waiver) -> bytes:
     """Return the file: one key a line."""
     lines = [
-        f"{name} = {_quote(value) if isinstance(value, str) else value}"
+        f"{name} = {quote_toml(value) if isinstance(value, str) else value}"
         for name, value in asdict(waiver).items()
     ]
     return "\n".join(["# Accepted slowdown, written by flamegate accept.", *lines, ""]).encode()
-
-
-def _quote(text: str) -> str:
-    """Return a string of TOML: like JSON's, but DEL is escaped and no surrogate is."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def describe_debt(waivers: Sequence[Waiver], today: date, new: Collection[Waiver]) -> list[str]:

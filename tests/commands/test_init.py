@@ -176,6 +176,19 @@ def test_a_model_alone_is_run_by_llama_cpp_if_that_is_installed(
         (empty / "flamegate.toml").unlink()
 
 
+@pytest.mark.parametrize(("model", "named"), [("a\udcff.gguf", None), ("a\x7f.gguf", "a\x7f.gguf")])
+def test_unusual_names_of_files_are_written_as_toml(
+    empty: Path, capsys: Captured, model: str, named: str | None
+) -> None:
+    write_large_model(empty / model)
+    (empty / "Cargo.toml").write_text('[package]\nname = "a\\u007f"')
+    assert ask("init") == 0
+    assert ("which TOML cannot name" in capsys.readouterr().out) == (named is None)
+    assert declared(empty) == EMBEDDED
+    fields = uncomment(empty)
+    assert (fields["model"], fields["command"][0]) == (named, "target/release/a\x7f")
+
+
 def test_the_workflow_files_are_those_of_the_documentation(
     empty: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -206,7 +219,9 @@ def test_a_project_below_the_repository_gets_no_workflows(
     (empty / "sub").mkdir()
     monkeypatch.chdir(empty / "sub")
     assert ask("init") == 0
-    assert "skipped  the workflows" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "skipped  the workflows" in printed
+    assert Path(printed.partition("Copy them from ")[2].partition(",")[0], init.JUDGE).is_file()
     assert sorted(files(empty)) == ["sub/flamegate.toml"]
 
 
