@@ -148,7 +148,7 @@ def missed(goal: Goal, load: str, same: Replay, slower: Replay) -> list[str]:
 ENGINES = {
     "passage": ("embedded", "the embedded model"),
     "program": ("command", "a C program"),
-    "smol": ("python", "SmolLM2 in xllamacpp"),
+    "smol": ("llama-cpp", "SmolLM2 in xllamacpp"),
     "server": ("openai", "a server of SmolLM2"),
 }
 """The engine of each workload, and its name in a sentence."""

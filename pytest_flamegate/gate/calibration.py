@@ -236,7 +236,7 @@ STORED_REPLAYS: Mapping[str, StoredReplays] = MappingProxyType(
         "openai": StoredReplays(
             "a server of SmolLM2", 94, "2026-11-23", {5.0: (0, 2), 2.0: (0, 2), 1.0: (0, 4)}
         ),
-        "python": StoredReplays(
+        "llama-cpp": StoredReplays(
             "SmolLM2 in xllamacpp", 272, "2026-11-23", {5.0: (0, 1), 2.0: (0, 1), 1.0: (1, 5)}
         ),
     }

@@ -122,6 +122,8 @@ class Verdict:
 ALL_OF_IT = 0.9
 MOST_OF_IT = 0.5
 _WORTH_NAMING = 0.1
+_WORTH_ALLOWING_PCT = 20.0
+"""A larger drop is none that a user would allow so that it can be decided."""
 _BUSY_PCT = 20.0
 
 
@@ -180,7 +182,7 @@ def _describe_inconclusive(verdict: Verdict, rate: Signal) -> str:
         if "timed" in verdict.helped_by or verdict.pairs is not None
         else "compare in pairs (--flamegate-against=REV)"
     )
-    if smallest is not None and rate.threshold_pct is not None and smallest > rate.threshold_pct:
+    if smallest is not None and (rate.threshold_pct or math.inf) < smallest <= _WORTH_ALLOWING_PCT:
         remedy = f"allow a drop of {math.ceil(smallest)} %, which can be decided here, or {remedy}"
     return "; ".join([*parts, remedy])
 

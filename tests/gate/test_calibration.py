@@ -165,7 +165,7 @@ def test_a_loud_machine_and_too_few_pairs_hold_nothing() -> None:
 @pytest.mark.parametrize(
     ("engine", "drop_pct", "analyses", "shares_core"),
     [
-        ("llama-cpp", 5.0, FIRST_ANALYSES, True),
+        ("python", 5.0, FIRST_ANALYSES, True),
         ("embedded", 3.0, FIRST_ANALYSES, True),
         ("embedded", 5.0, (*FIRST_ANALYSES[:-1], 30), True),
         ("embedded", 5.0, FIRST_ANALYSES, False),
