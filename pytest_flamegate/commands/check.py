@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import date
@@ -17,7 +17,14 @@ from pytest_flamegate.config.settings import Settings, read_ini
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.files import relative
-from pytest_flamegate.core.git import ARTIFACTS, Commit, list_changed, query, read_commit
+from pytest_flamegate.core.git import (
+    ARTIFACTS,
+    Commit,
+    digest_file,
+    digest_files,
+    query,
+    read_commit,
+)
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.observe.worktree import Checkout, open_checkout
@@ -167,10 +174,11 @@ def run_check(parsed: argparse.Namespace) -> int:
         )
         outcomes = _judge_stored(parsed.receipts, policy.required, Session(settings), judge)
     else:
+        files = digest_files(root)
         outcomes = gate_all(settings, policy.required) if policy.required else []
         # There is nothing to compare a new workload with: it is measured alone.
         new = gate_all(replace(settings, against=None), policy.new) if policy.new else []
-        _require_unchanged(root, head.revision)
+        _require_unchanged(files)
     known = {each.workload: each.base for each in merged}
     # A change of a waiver that was merged is no new waiver.
     own = tuple(each for each in waivers if known.get(each.workload) != each.base)
@@ -200,23 +208,24 @@ def _require_clean(root: Path) -> Commit:
     waived = query(
         root, "status", "--porcelain", "-uall", "--", f":(glob)**/{ARTIFACTS}/waivers/**"
     )
-    if commit.uncommitted or waived:
+    # None if git has failed: what it would have listed is unknown.
+    if commit.uncommitted or waived != "":
         raise UsageError(
             "E_UNCOMMITTED",
-            f"Files differ from the commit {commit.revision[:12]} (git status shows them), and "
-            "the check judges commits.",
+            f"Files differ from the commit {commit.revision[:12]} (git status shows them), or the "
+            "index has git skip them (git ls-files -v), and the check judges commits.",
             "Commit them, or compare the working tree: flamegate run --against REV.",
         )
     return commit
 
 
-def _require_unchanged(root: Path, revision: str) -> None:
+def _require_unchanged(files: Mapping[Path, str]) -> None:
     """Raise ``ToolError`` if measuring has changed a file of the commit."""
-    if changed := list_changed(root, revision):
+    if changed := [path for path, digest in files.items() if digest_file(path) != digest]:
         raise ToolError(
             "E_TREE_CHANGED",
-            f"Measuring changed {len(changed)} files of the commit, such as {changed[0]}, so it "
-            "may have measured other code than the commit's.",
+            f"Measuring changed {len(changed)} files of the commit, such as {changed[0].name}, so "
+            "it may have measured other code than the commit's.",
             "Let the build and the engine write to files that git does not track.",
         )
 

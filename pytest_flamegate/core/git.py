@@ -68,7 +68,8 @@ def read_commit(directory: Path) -> Commit | None:
     """Return the commit checked out at ``directory``; None without git or without a commit.
 
     Artifacts of this package and untracked products of builds and test tools (``.coverage``,
-    ``target/``, ``*.o``) do not count as uncommitted files.
+    ``target/``, ``*.o``) do not count as uncommitted files. A file that the index has ``git
+    status`` skip does: its content is unknown.
     """
     revision = query(directory, "rev-parse", "HEAD")
     if revision is None:
@@ -84,7 +85,26 @@ def read_commit(directory: Path) -> Commit | None:
         for line in status.splitlines()
         if not (line.startswith("?? ") and _GENERATED.fullmatch(line[3:].strip('"')))
     ]
-    return Commit(revision, branch, len(uncommitted), code_digest(directory, revision))
+    hidden = _count_hidden(directory, not_ours)
+    if hidden is None:
+        return None
+    return Commit(revision, branch, len(uncommitted) + hidden, code_digest(directory, revision))
+
+
+def _count_hidden(directory: Path, *paths: str) -> int | None:
+    """Return the number of files whose changes ``git status`` does not look for.
+
+    They have the flag assume-unchanged, or skip-worktree although they are there (a sparse
+    checkout has left out the others).
+    """
+    listed = query(directory, "ls-files", "-v", "-z", "--", ":/", *paths)
+    if listed is None:
+        return None
+    entries = (entry.partition(" ") for entry in listed.split("\0") if entry)
+    return sum(
+        tag.islower() or (tag == "S" and os.path.lexists(directory / path))
+        for tag, _, path in entries
+    )
 
 
 def resolve(directory: Path, rev: str) -> str | None:
@@ -93,14 +113,35 @@ def resolve(directory: Path, rev: str) -> str | None:
     return query(directory, "rev-parse", "-q", "--verify", f"{rev.lstrip('-')}^{{commit}}")
 
 
-def list_changed(directory: Path, revision: str) -> list[str]:
-    """Return the files of a commit that differ now, without artifacts of this package.
+def digest_files(directory: Path) -> dict[Path, str]:
+    """Return the sha256 of every tracked file, also of submodules, without artifacts of ours.
 
-    If git fails they are unknown, and the list holds a word that says so.
+    Two answers compare the files themselves: no flag in the index, filter or configuration that a
+    program sets in between hides a change. Raises ``ToolError`` ``E_GIT`` if git fails.
     """
-    not_ours = f":(exclude,top,glob)**/{ARTIFACTS}/**"
-    found = query(directory, "diff", "--name-only", revision, "--", ":/", not_ours)
-    return ["an unknown file"] if found is None else found.splitlines()
+    top = query(directory, "rev-parse", "--show-toplevel") or str(directory)
+    listed = run(Path(top), "ls-files", "-z", "--recurse-submodules")
+    if listed.returncode != 0:
+        raise ToolError(
+            "E_GIT",
+            f"git cannot list the files of {top}: {failure_text(listed)}.",
+            "Run git ls-files there, and mend what it reports.",
+        )
+    names = os.fsdecode(listed.stdout).split("\0")
+    paths = (Path(top, name) for name in names if name and f"/{ARTIFACTS}/" not in f"/{name}")
+    return {path: digest_file(path) for path in paths}
+
+
+def digest_file(path: Path) -> str:
+    """Return a digest of the file's content and kind; empty if there is no such file."""
+    try:
+        if path.is_symlink():
+            return f"link {os.fsdecode(path.readlink())}"
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        return f"{found} {path.stat().st_mode & 0o100:o}"
+    except OSError:
+        return ""
 
 
 def code_digest(directory: Path, commit: str) -> str:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.core.git import Commit, read_commit
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.git import Commit, digest_file, digest_files, read_commit
 from tests.workload.repositories import git, repository, write
 
 
@@ -64,3 +65,37 @@ def test_commits_that_differ_in_baselines_alone_are_the_same_code(project: Path)
     assert after.same_code(before)
     (project / "engine.py").write_text("x = 3\n")
     assert not commit_at(project).same_code(before)
+
+
+@pytest.mark.parametrize("flag", ["assume-unchanged", "skip-worktree"])
+def test_a_file_that_git_status_skips_is_uncommitted(project: Path, flag: str) -> None:
+    git(project, "update-index", f"--{flag}", "engine.py")
+    write(project, {"engine.py": "x = 2\n"})
+    assert commit_at(project).uncommitted == 1
+    (project / "engine.py").unlink()
+    # A sparse checkout leaves files out; a deleted file has changed.
+    assert commit_at(project).uncommitted == (flag == "assume-unchanged")
+    git(project, "update-index", f"--no-{flag}", "engine.py")
+    git(project, "checkout", "-q", "engine.py")
+    assert commit_at(project).uncommitted == 0
+
+
+def test_digests_of_files_do_not_depend_on_the_index(project: Path) -> None:
+    write(project, {".flamegate/waivers/a.toml": "", "sub/link": ""})
+    (project / "sub/link").unlink()
+    (project / "sub/link").symlink_to("elsewhere")
+    git(project, "add", "-f", ".")
+    files = digest_files(project / "sub")
+    assert {str(path.relative_to(project)) for path in files} == {
+        *("engine.py", "Cargo.lock", "sub/link")
+    }
+    git(project, "update-index", "--assume-unchanged", "engine.py")
+    write(project, {"engine.py": "x = 2\n"})
+    (project / "Cargo.lock").chmod(0o755)
+    (project / "sub/link").unlink()
+    assert all(digest_file(path) != digest for path, digest in files.items())
+
+
+def test_files_that_git_cannot_list_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="E_GIT"):
+        digest_files(tmp_path)

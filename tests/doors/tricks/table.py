@@ -79,6 +79,26 @@ NOT_RUN: tuple[tuple[str, str], ...] = (
 )
 """Options of pytest in ``addopts`` with which no workload is judged."""
 
+HIDDEN: tuple[tuple[str, str, str], ...] = (
+    (
+        "build-assumes-unchanged",
+        "The build restores the base's source, and has git assume that the file is unchanged.",
+        "git update-index --assume-unchanged toy.py",
+    ),
+    (
+        "build-skips-the-worktree",
+        "The same with the flag skip-worktree.",
+        "git update-index --skip-worktree toy.py",
+    ),
+    (
+        "build-filters-the-file",
+        "The same with a filter, through which git reads the file as committed.",
+        "git config filter.head.clean 'git show HEAD:%f'\n"
+        "echo 'toy.py filter=head' > .git/info/attributes; git add toy.py",
+    ),
+)
+"""Builds that change a file and hide it from git."""
+
 WITHOUT_MEASURING: Sequence[Trick] = (
     *(
         Trick(
@@ -332,6 +352,20 @@ WITHOUT_MEASURING: Sequence[Trick] = (
         GREEN,
         "E_TREE_CHANGED",
         world={},
+    ),
+    *(
+        Trick(
+            name,
+            does,
+            {
+                "flamegate.toml": workload("toy", build='["sh", "build.sh"]'),
+                "build.sh": f"git show base:toy.py > toy.py\n{hides}\n",
+            },
+            GREEN,
+            "E_TREE_CHANGED",
+            world={},
+        )
+        for name, does, hides in HIDDEN
     ),
     Trick(
         "waiver-written-by-hand",
