@@ -236,7 +236,7 @@ def test_a_privileged_workflow_must_not_check_out_the_change(
         (RULE, "    - {if: $CI_COMMIT_MESSAGE =~ /no/, when: never}\n", "E_CI_SKIPPED"),
         ("  timeout: 30m\n", "  when: manual\n", "E_CI_SKIPPED"),
         ("  timeout: 30m\n", "  allow_failure: true\n", "E_CI_IGNORED"),
-        ('DIFF_BASE_SHA}"', 'DIFF_BASE_SHA}" || true', "E_CI_IGNORED"),
+        ('--base "$base"', '--base "$base" || true', "E_CI_IGNORED"),
         ('    GIT_DEPTH: "0"', '    GIT_DEPTH: "50"', "E_CI_SHALLOW"),
         ("  timeout: 30m\n", "  id_tokens: {A: {aud: b}}\n", "E_CI_RIGHTS"),
         ("pytest-flamegate@COMMIT", "pytest-flamegate", "E_CI_MOVING"),

@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+import yaml
 
 from pytest_flamegate.commands import init
 from pytest_flamegate.core import __version__
@@ -243,6 +244,50 @@ def test_the_workflows_install_the_package_that_is_installed(
     kind = type(distribution("pytest-flamegate"))
     monkeypatch.setattr(kind, "read_text", lambda *_: text)
     assert init.find_installed() == installed
+
+
+def commit(directory: Path, message: str) -> str:
+    """Commit nothing; return the hash."""
+    git(directory, "commit", "-q", "--allow-empty", "-m", message)
+    return git(directory, "rev-parse", "HEAD")
+
+
+def find_base_step(name: str) -> dict[str, Any]:
+    """Return the step of a workflow of the documentation that finds the base."""
+    (job,) = yaml.safe_load((DOCS / "github" / name).read_text())["jobs"].values()
+    step: dict[str, Any]
+    (step,) = [each for each in job["steps"] if each.get("name") == "Find the base"]
+    return step
+
+
+def test_the_base_is_the_merge_base_in_every_workflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = find_base_step(init.MEASURE)
+    assert step == find_base_step(init.JUDGE)
+    jobs = yaml.safe_load((DOCS / "gitlab" / init.PIPELINE).read_text())
+    lines = [each for each in jobs["flamegate"]["script"] if each.startswith(("target=", "base="))]
+    git(tmp_path, "init", "-q", "-b", "main")
+    began, ahead = (commit(tmp_path, message) for message in ("began", "ahead"))
+    git(tmp_path, "update-ref", "refs/remotes/origin/main", ahead)
+    git(tmp_path, "checkout", "-q", "-b", "stale", began)
+    stale = commit(tmp_path, "stale")
+    # A merge group that stands on another one: both are compared with main.
+    git(tmp_path, "checkout", "-q", "main")
+    commit(tmp_path, "first group")
+    second = commit(tmp_path, "second group")
+    monkeypatch.chdir(tmp_path)
+    for head, base in ((stale, began), (second, ahead)):
+        result = tmp_path / head
+        variables = {**os.environ, "TARGET": "main", "HEAD": head, "GITHUB_ENV": str(result)}
+        subprocess.run(["bash", "-ec", step["run"]], env=variables, check=True)
+        assert result.read_text() == f"BASE={base}\n"
+        git(tmp_path, "checkout", "-q", "--detach", head)
+        variables = {**os.environ, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA": ahead}
+        script = "\n".join([*lines, "echo $base"])
+        assert subprocess.check_output(["bash", "-ec", script], env=variables, text=True) == (
+            f"{base}\n"
+        )
 
 
 class _Notes(BaseHTTPRequestHandler):
