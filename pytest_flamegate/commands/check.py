@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -15,7 +16,7 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import gate_all, show_outcomes
 from pytest_flamegate.config.settings import Settings, read_ini
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError, UsageError
 from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.git import (
     ARTIFACTS,
@@ -33,6 +34,7 @@ from pytest_flamegate.report.markdown import check_markdown
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.run import present
 from pytest_flamegate.run.check import (
+    CHECK_VERSION,
     SETTINGS,
     BasePolicy,
     Check,
@@ -128,10 +130,19 @@ def run_check(parsed: argparse.Namespace) -> int:
                 "Leave it out, or name the directories of finished runs: --receipts DIR.",
             )
     requirements = common.read_requirements(parsed)
+    with suppress(FlamegateError):
+        # The base may name another directory, if there is one.
+        _replace_earlier(common.read_settings(parsed), parsed.base)
     with ExitStack() as stack:
         # The base chooses the root too: a new pytest.ini must not hide its workload file.
         base = _Tree.check_out(stack, Path.cwd(), parsed.base)
         root = base.place(base.root)
+        values = {name: value for name, value in base.values.items() if name in SETTINGS}
+        # An open question fails, whether CI is set or not.
+        settings = replace(
+            common.read_settings(parsed, (root, values)), against=base.revision, strict=True
+        )
+        _replace_earlier(settings, base.revision)
         # Of a head that is not checked out the files are read, and nothing is run.
         head = (
             _Tree.check_out(stack, root, parsed.head)
@@ -145,11 +156,6 @@ def run_check(parsed: argparse.Namespace) -> int:
                 "Name the commit that the change started from: HEAD~1, or the merge base "
                 "(git merge-base origin/main HEAD).",
             )
-        values = {name: value for name, value in base.values.items() if name in SETTINGS}
-        # An open question fails, whether CI is set or not.
-        settings = replace(
-            common.read_settings(parsed, (root, values)), against=base.revision, strict=True
-        )
         merged, waivers = (read_waivers(each.move(settings.directory)) for each in (base, head))
         required, declared = (each.read_declarations(settings) for each in (base, head))
         base_name = f"The base {base.revision[:12]}"
@@ -230,10 +236,24 @@ def _require_unchanged(files: Mapping[Path, str]) -> None:
         )
 
 
+def _replace_earlier(settings: Settings, base: str) -> None:
+    """Replace an earlier answer, if there is one, before anything can end the check."""
+    if any(os.path.lexists(settings.directory / name) for name in (PAGE, DOCUMENT)):
+        _write_unfinished(base, "", settings)
+
+
 def _write_unfinished(base: str, head: str, settings: Settings) -> None:
-    """Replace an earlier answer: this check may end without one."""
+    """Write an answer that fails: this check may end without one. ``head`` may be unknown."""
     sentence = "The check has not ended."
-    document = {"base": base, "head": head, "passed": False, "sentence": sentence}
+    document = {
+        "check_version": CHECK_VERSION,
+        "base": base,
+        "head": head,
+        "passed": False,
+        "exit_code": UndecidedError.exit_code,
+        "sentence": sentence,
+        **{name: [] for name in ("required", "new", "waivers", "policy_changes")},
+    }
     for name, data in ((PAGE, f"**{sentence}**\n".encode()), (DOCUMENT, encode_json(document))):
         store.write_atomic(settings.directory / name, data)
 
@@ -276,12 +296,19 @@ def _heading(base: str, head: str, policy: BasePolicy) -> list[str]:
 
 def _publish(found: Check, settings: Settings) -> None:
     """Print failures, table and answer; write the page, the document and the job's summary."""
-    views = show_outcomes(settings, (*found.required, *found.new))
+    outcomes = (*found.required, *found.new)
+    views = show_outcomes(settings, outcomes)
     changes = [str(change) for change in found.policy.changes]
     page = check_markdown(found.sentence, present.rows(views), changes, found.debt)
     for name, data in ((PAGE, page.encode()), (DOCUMENT, encode_json(found.document()))):
         store.write_atomic(settings.directory / name, data)
-    lines = present.report_to_github(views, page)
+    # A waived slowdown does not fail the check, and a missing comparison does.
+    failed = {id(each) for each in found.failed}
+    annotated = [
+        replace(view, fails=id(outcome) in failed)
+        for view, outcome in zip(views, outcomes, strict=True)
+    ]
+    lines = present.report_to_github(annotated, page)
     common.print_text("\n".join([*lines, "", *found.debt, found.sentence]))
 
 

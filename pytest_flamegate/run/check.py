@@ -21,6 +21,7 @@ from pytest_flamegate.report.text import plural
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.waivers import Waiver, today_utc
 
+CHECK_VERSION = "1.0.0"
 SETTINGS = (
     *("profiler", "budget", "config", "dir", "instructions", "strict", "share_drift"),
     *("tokens_per_second", "hotspots", "peak_gflops"),
@@ -192,7 +193,7 @@ class Check:
     def document(self) -> dict[str, Any]:
         """Return the result as the content of ``check.json``."""
         return {
-            "check_version": "1.0.0",
+            "check_version": CHECK_VERSION,
             "base": self.base,
             "head": self.head,
             "passed": self.exit_code == 0,

@@ -116,6 +116,26 @@ def test_what_is_no_change_is_not_judged(
     assert not (project / ".flamegate/check.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("base", "directory"), [("HEAD~1", ".flamegate"), ("HEAD~1", "kept"), ("nowhere", ".flamegate")]
+)
+def test_an_earlier_answer_does_not_outlive_a_check_that_ends_early(
+    project: Path, world: fakes.World, declare: Callable[..., str], base: str, directory: str
+) -> None:
+    (project / "pytest.ini").write_text(f"[pytest]\nflamegate_dir = {directory}\n")
+    (project / ".gitignore").write_text("kept\n__pycache__\n")
+    commit(project)
+    declare(workload("toy"))
+    assert ask("check", "--base=HEAD~1") == 0
+    finished = json.loads((project / directory / "check.json").read_text())
+    (project / "pytest.ini").unlink()  # the directory is the base's
+    assert ask("check", f"--base={base}") == 2
+    found = json.loads((project / directory / "check.json").read_text())
+    assert (found["passed"], found["exit_code"]) == (False, 4)
+    assert found.keys() == finished.keys()
+    assert "has not ended" in (project / directory / "check.md").read_text()
+
+
 def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     project: Path,
     world: fakes.World,
@@ -135,7 +155,9 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     assert ask("check", "--base=HEAD~1") == 2
     assert "E_UNCOMMITTED" in capsys.readouterr().err
     commit(project)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
     assert ask("check", "--base=HEAD~2") == 0
+    assert "::error" not in capsys.readouterr().out
     found = result(project)
     assert found["sentence"].endswith("slower as accepted: toy")
     assert found["waivers"][0].startswith("1 accepted slowdown, 2")
@@ -143,6 +165,7 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     # It covers no more than was measured, and counts only in the change that adds it.
     world.token_ns = 2 * SLOWER_NS
     assert ask("check", "--base=HEAD~2") == 1
+    assert "::error" in capsys.readouterr().out
     assert "accepts at most" in result(project)["sentence"]
     world.token_ns = SLOWER_NS
     waiver = project / ".flamegate/waivers/toy.toml"
