@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core import errors, git
@@ -20,6 +20,7 @@ from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.baseline import VERDICT
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.sources import read_sources
+from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.report.terminal import replay_document, verification_text
 
 if TYPE_CHECKING:  # heavy, and needed only for a replay
@@ -35,12 +36,14 @@ class Answer:
     Attributes:
         error: The reason why its workload was not replayed.
         verdict_code: The exit code of the run's own verdict, if that alone rejects it.
+        evidence: The bytes of the evidence that was verified; None without any.
     """
 
     path: Path
     verification: Verification
     error: errors.FlamegateError | None = None
     verdict_code: int = 0
+    evidence: bytes | None = None
 
     def exit_code(self, *, replay: bool) -> int:
         """Return 0 if all requirements hold; a replay that confirmed nothing is undecided."""
@@ -64,7 +67,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--repository",
         type=Path,
         metavar="DIR",
-        help="reject a run of a commit that this git repository does not have",
+        help="reject a run of a commit that this git repository does not have, or with "
+        "uncommitted files",
     )
     parser.add_argument(
         "--require-verdict",
@@ -95,7 +99,7 @@ def run(parsed: argparse.Namespace) -> int:
     With ``--replay`` 4 or 5 if one could not be replayed, or the replay was undecided.
     """
     verify = _make_verify(parsed)
-    plain = (Answer(path, verify(path)) for path in parsed.paths)
+    plain = (_verify_once(path, verify) for path in parsed.paths)
     answers = []
     # Each is printed at once, so that an interrupted command has printed its results so far.
     for found in _replay_all(parsed, verify) if parsed.replay else plain:
@@ -169,17 +173,16 @@ def _require_verdict(answer: Answer) -> Answer:
 
 
 def _require_repository(answer: Answer, repository: Path) -> Answer:
-    """Reject a run unless the repository has its commit, with the same code."""
-    evidence = read_sources(answer.path).evidence
+    """Reject a run unless it measured a commit of the repository, with nothing uncommitted."""
     try:
-        found = decode_evidence(evidence).commit if isinstance(evidence, bytes) else None
+        found = None if answer.evidence is None else decode_evidence(answer.evidence).commit
     except errors.FlamegateError:
         found = None  # rejected already
     if found is not None and git.resolve(repository, found.revision) == found.revision:
         here = git.code_digest(repository, found.revision)
-        if here and here == found.tree:
+        if here and here == found.tree and not found.uncommitted:
             return answer
-    name = "an unknown commit" if found is None else found.revision[:12]
+    name = "an unknown commit" if found is None else revision_note(found)
     refusal = Refusal(
         "E_OTHER_REPOSITORY",
         f"The run is of {name}, which the repository at {str(repository)!a} does not have.",
@@ -219,35 +222,52 @@ def _replay_all(
         progress.stop()
 
 
-def _verify_and_replay(
-    path: Path, verify: Callable[..., Verification], replaying: Replaying
-) -> Answer:
-    # Read once: the same bytes are verified, run and compared.
-    sources = read_sources(path, None, None)
+def _read_parts(path: Path) -> tuple[bytes, dict[str, Any]] | None:
+    """Return the receipt, and the arguments of ``verify`` beside it; None if one is unreadable."""
+    sources = read_sources(path)
     read = {"evidence": sources.evidence, "profile_folded": sources.folded}
     if not isinstance(sources.receipt, bytes) or not all(
         part is None or isinstance(part, bytes) for part in read.values()
     ):
+        return None
+    return sources.receipt, {**read, "attestation": sources.attestation}
+
+
+def _verify_once(path: Path, verify: Callable[..., Verification]) -> Answer:
+    found = _read_parts(path)
+    if found is None:
         return Answer(path, verify(path))
-    parts = {**read, "attestation": sources.attestation}
-    if not verify(sources.receipt, **parts, require_grade=None).ok:
-        return Answer(path, verify(sources.receipt, **parts))
+    receipt, parts = found
+    return Answer(path, verify(receipt, **parts), evidence=parts["evidence"])
+
+
+def _verify_and_replay(
+    path: Path, verify: Callable[..., Verification], replaying: Replaying
+) -> Answer:
+    # Read once: the same bytes are verified, run and compared.
+    read = _read_parts(path)
+    if read is None:
+        return Answer(path, verify(path))
+    receipt, parts = read
+    evidence: bytes | None = parts["evidence"]
+    if not verify(receipt, **parts, require_grade=None).ok:
+        return Answer(path, verify(receipt, **parts), evidence=evidence)
     try:
         with errors.system_errors():
-            if not isinstance(sources.evidence, bytes):
+            if evidence is None:
                 raise errors.UndecidedError(
                     "E_REPLAY_NO_EVIDENCE",
                     "There is no evidence next to the receipt, so the workload is unknown.",
                     "Put evidence.json and profile.folded next to the receipt.",
                 )
             replayed = replaying.replay(
-                hashlib.sha256(sources.receipt).hexdigest(),
-                decode_receipt(sources.receipt).tokens_per_second,
-                decode_evidence(sources.evidence),
+                hashlib.sha256(receipt).hexdigest(),
+                decode_receipt(receipt).tokens_per_second,
+                decode_evidence(evidence),
             )
     except errors.FlamegateError as error:
-        return Answer(path, verify(sources.receipt, **parts), error)
-    return Answer(path, verify(sources.receipt, **parts, replay=replayed))
+        return Answer(path, verify(receipt, **parts), error, evidence=evidence)
+    return Answer(path, verify(receipt, **parts, replay=replayed), evidence=evidence)
 
 
 def _document(answer: Answer) -> dict[str, object]:

@@ -3,9 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pytest_flamegate.commands import verify
+from pytest_flamegate.receipt import Verification, verify_receipt
 from tests.commands.asked import Captured, ask
 from tests.doors.project import workload
 from tests.made import COMMIT
@@ -85,3 +88,30 @@ def test_a_judge_can_ask_for_the_verdict_and_the_repository(
     capsys.readouterr()
     assert ask(*repository[:2], f"--repository={project.parent / 'another'}") == 3
     assert "E_OTHER_REPOSITORY" in capsys.readouterr().out
+
+
+def test_the_repository_has_the_code_of_the_evidence_that_was_verified(
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    declare(workload("toy"))
+    ask("run", "toy")
+    latest = project / ".flamegate/latest/toy"
+    given = ("verify-receipt", str(latest / "receipt.json"), f"--repository={project}")
+
+    def verify_and_remove(*args: Any, **options: Any) -> Verification:
+        found = verify_receipt(*args, **options)
+        (latest / "evidence.json").unlink()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(verify, "verify_receipt", verify_and_remove)
+        assert ask(*given) == 0
+    (project / "toy.py").write_text((project / "toy.py").read_text() + "# changed\n")
+    ask("run", "toy")
+    capsys.readouterr()
+    assert ask(*given) == 3
+    assert "+ 1 uncommitted file, which the repository" in capsys.readouterr().out
