@@ -202,6 +202,9 @@ class Gatekeeper:
         item.stash[_IS_GATED] = True
         outcome = self.session.gate(workload, call)
         view = present.view_of(outcome, item.nodeid, self.session.hints)
+        # A measurement of a test's own may have the name of a declared workload.
+        sources = {each.name: each.source for each in self.selection.declarations.workloads}
+        view = replace(view, is_declared=sources.get(workload.name) == workload.source)
         item.stash.setdefault(_RESULTS, []).append(view)
         item.user_properties.append(("flamegate_verdict", outcome.verdict.verdict))
         if outcome.fails:
@@ -279,7 +282,7 @@ class Gatekeeper:
             )
         names = [each.name for each in self.selection.declarations.entries]
         is_asked = self.settings.ci or self.settings.against is not None
-        if is_asked and names and not self.results:
+        if is_asked and names and not any(one.is_declared for one in self.results):
             return (
                 f"E_NOTHING_GATED: --flamegate judged none of the declared workloads "
                 f"({', '.join(names)}). Do not deselect or skip them, or leave out --flamegate."

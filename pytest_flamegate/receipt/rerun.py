@@ -1,11 +1,11 @@
 """Read the recipe in an evidence as a workload, and find the declared workload that equals it.
 
 A recipe is foreign text: it is parsed by the rules for declarations, and nothing here runs it. A
-value that was redacted matches any value.
+value matches any value in place of what was redacted, if the evidence lists its place.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ RUNS = (
 
 The model is known by its digest, not its place.
 """
+_PLACE = "evidence.workload."
+"""How the places of a recipe begin in the evidence's list of redacted ones."""
 _MAY_BE_EMPTY = ("command", "build", "env")
 NOT_RUN = frozenset({"name", "source", "timeout_s", "injection"})
 """The parts that do not decide how the unchanged code runs."""
@@ -75,26 +77,38 @@ def _read_text(stated: Mapping[str, Any], key: str) -> str | None:
     return value
 
 
-def find_declared(stated: Mapping[str, Any], declared: Sequence[Workload]) -> Workload | None:
-    """Return the declared workload that runs as the recipe states, first one of the same name."""
-    found = [each for each in declared if not find_differences(stated, each)]
+def find_declared(
+    stated: Mapping[str, Any], declared: Sequence[Workload], redacted: Collection[str] = ()
+) -> Workload | None:
+    """Return the declared workload that runs as the recipe states, first one of the same name.
+
+    ``redacted`` are the places that the evidence lists.
+    """
+    found = [each for each in declared if not find_differences(stated, each, redacted)]
     same = (each for each in found if each.name == stated.get("name"))
     return next(same, next(iter(found), None))
 
 
-def find_differences(stated: Mapping[str, Any], declared: Workload) -> list[str]:
+def find_differences(
+    stated: Mapping[str, Any], declared: Workload, redacted: Collection[str] = ()
+) -> list[str]:
     """Return the parts of the recipe in which the declared workload differs."""
-    ignored = {*NOT_RUN, "model"}
-    return [name for name, *_ in compare_recipes(stated, recipe(declared)) if name not in ignored]
+    compared = compare_recipes(stated, recipe(declared), redacted)
+    return [name for name, *_ in compared if name not in {*NOT_RUN, "model"}]
 
 
 def compare_recipes(
-    stated: Mapping[str, Any], here: Mapping[str, Any]
+    stated: Mapping[str, Any], here: Mapping[str, Any], redacted: Collection[str] = ()
 ) -> Iterator[tuple[str, object, object]]:
-    """Yield name and both values of each part in which two recipes differ, by name."""
+    """Yield name and both values of each part in which two recipes differ, by name.
+
+    ``redacted`` are the places that the evidence of ``stated`` lists: a text there matches any
+    text in place of each redacted part.
+    """
     for name in sorted({*stated, *here}, key=str):
         old, new = stated.get(name), here.get(name)
-        if not _matches(old, new) or (name not in here and name not in _KNOWN):
+        is_equal = _matches(old, new, f"{_PLACE}{name}", redacted)
+        if not is_equal or (name not in here and name not in _KNOWN):
             yield str(name), old, new
 
 
@@ -117,14 +131,18 @@ def _list_texts(value: object) -> Iterable[tuple[str, str]]:
         yield from (("", each) for each in value if isinstance(each, str))
 
 
-def _matches(stated: object, here: object) -> bool:
+def _matches(stated: object, here: object, place: str, redacted: Collection[str]) -> bool:
     if isinstance(stated, str) and isinstance(here, str):
-        return _matches_text(stated, here)
+        return stated == here or (place in redacted and _matches_text(stated, here))
     if isinstance(stated, (list, tuple)) and isinstance(here, (list, tuple)):
-        return len(stated) == len(here) and all(map(_matches, stated, here))
+        return len(stated) == len(here) and all(
+            _matches(old, new, f"{place}[{index}]", redacted)
+            for index, (old, new) in enumerate(zip(stated, here, strict=True))
+        )
     if isinstance(stated, Mapping) and isinstance(here, Mapping):
-        same = stated.keys() == here.keys()
-        return same and all(_matches(stated[key], here[key]) for key in stated)
+        return stated.keys() == here.keys() and all(
+            _matches(stated[key], here[key], f"{place}.{key}", redacted) for key in stated
+        )
     return type(stated) is type(here) and stated == here
 
 

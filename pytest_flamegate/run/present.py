@@ -45,7 +45,7 @@ class ResultView:
 
     ``file`` and ``line`` are its declaration, for annotations. ``section`` is the text of the
     failed test, empty if it passes. ``accepted`` is the directory of the baseline that the run
-    became.
+    became. ``is_declared`` says, under pytest, whether the workload file declares it.
     """
 
     node: str
@@ -55,6 +55,7 @@ class ResultView:
     line: int | None
     fails: bool
     accepted: str | None
+    is_declared: bool = False
 
     @property
     def waits(self) -> bool:

@@ -7,7 +7,7 @@ it. Nothing is written: neither artifacts nor history, and no baseline.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -105,11 +105,11 @@ class Replaying:
         for each in self.entries:
             if isinstance(each, InvalidWorkload) and each.name == recipe.get("name"):
                 raise each.error
-        declared = rerun.find_declared(recipe, self._declared)
+        declared = rerun.find_declared(recipe, self._declared, evidence.redacted)
         if declared is not None:
             workload = self._with_model(declared)
         else:
-            workload = self._with_model(self._placed(self._allowed(recipe), evidence))
+            workload = self._with_model(self._placed(self._allowed(evidence), evidence))
         chosen = engine(workload.engine)
         chosen.validate(workload)
         return workload, chosen.model(workload)
@@ -118,15 +118,16 @@ class Replaying:
     def _declared(self) -> list[Workload]:
         return [each for each in self.entries if isinstance(each, Workload)]
 
-    def _allowed(self, recipe: Mapping[str, object]) -> Workload:
+    def _allowed(self, evidence: Evidence) -> Workload:
         """Return a recipe's own workload as it may run here; raise if it is not trusted."""
+        recipe = evidence.workload
         workload = rerun.parse_recipe(recipe, self.settings.root)
         harmless = workload.engine == _EMBEDDED and not (workload.env or workload.build)
         if not harmless and not self.untrusted:
             raise UndecidedError(
                 "E_REPLAY_UNTRUSTED",
                 f"The receipt would run {_would_run(workload)}, and nothing declared here "
-                f"does{self._nearest(recipe)}.",
+                f"does{self._nearest(evidence)}.",
                 f"Declare it here in the same words, or allow it with {ALLOW}.",
             )
         if hidden := rerun.find_redacted(recipe):
@@ -137,12 +138,11 @@ class Replaying:
             )
         return replace(workload, timeout_s=min(workload.timeout_s, _LONGEST_S))
 
-    def _nearest(self, recipe: Mapping[str, object]) -> str:
+    def _nearest(self, evidence: Evidence) -> str:
         for each in self._declared:
-            if each.name == recipe.get("name"):
-                return (
-                    f": {each.name} has another {', '.join(rerun.find_differences(recipe, each))}"
-                )
+            if each.name == evidence.workload.get("name"):
+                found = rerun.find_differences(evidence.workload, each, evidence.redacted)
+                return f": {each.name} has another {', '.join(found)}"
         return ""
 
     def _with_model(self, workload: Workload) -> Workload:

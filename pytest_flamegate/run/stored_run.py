@@ -126,8 +126,8 @@ def _require_pair(
                 "Measure this commit against this base, in a clean checkout.",
             )
         # A base may lack the build that the head introduces.
-        ignored = {"source", "timeout_s", "model", "build" if side is base else ""}
-        compared = compare_recipes(side.workload, recipe(workload))
+        ignored = {"source", "timeout_s", "build" if side is base else ""}
+        compared = compare_recipes(side.workload, recipe(workload), side.redacted)
         if differing := [key for key, *_ in compared if key not in ignored]:
             raise ReceiptError(
                 "E_OTHER_WORKLOAD",

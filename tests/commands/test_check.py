@@ -217,11 +217,17 @@ def test_stored_runs_are_judged_by_their_files_alone(
     assert ask(*stored) == 3
     assert verdicts(project) == {"toy": "dishonest"}
     receipt.write_text(json.dumps(claim))
-    base = json.loads((uploaded / "base-evidence.json").read_text())
-    base["workload"]["injection"] = "hash_round:+99%"
-    (uploaded / "base-evidence.json").write_text(json.dumps(base))
-    assert ask(*stored) == 3
-    assert [row["reasons"] for row in result(project)["required"]] == [["E_OTHER_WORKLOAD"]]
+    written = (uploaded / "base-evidence.json").read_text()
+    for key, value in (
+        ("injection", "hash_round:+99%"),
+        ("model", "small.gguf"),
+        ("prompt", "redacted"),  # not listed as redacted
+    ):
+        base = json.loads(written)
+        base["workload"][key] = value
+        (uploaded / "base-evidence.json").write_text(json.dumps(base))
+        assert ask(*stored) == 3
+        assert [row["reasons"] for row in result(project)["required"]] == [["E_OTHER_WORKLOAD"]]
     (uploaded / "base-receipt.json").unlink()
     assert ask(*stored) == 3
     assert [row["reasons"] for row in result(project)["required"]] == [["E_RUN_INCOMPLETE"]]

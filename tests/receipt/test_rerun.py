@@ -146,10 +146,14 @@ def test_a_redacted_value_matches_any_value_and_is_named(tmp_path: Path) -> None
         ("redacted tail", "no", False),
         ("plain", "plain ", False),
     ):
-        differences = rerun.find_differences(
-            {**told(workload), "prompt": stated}, replace(workload, prompt=here)
-        )
+        recipe, declares = {**told(workload), "prompt": stated}, replace(workload, prompt=here)
+        differences = rerun.find_differences(recipe, declares, ["evidence.workload.prompt"])
         assert (differences == []) is fits, stated
+        # The word alone means nothing: a prompt may be this word.
+        assert rerun.find_differences(recipe, declares, ["evidence.workload.env.MODE"])
+    recipe = {**told(workload), "command": ["bin/run", "redacted"]}
+    assert rerun.find_differences(recipe, workload, ["evidence.workload.command[0]"])
+    assert not rerun.find_differences(recipe, workload, ["evidence.workload.command[1]"])
 
 
 # The values of a declaration are tested with the parser of declarations.

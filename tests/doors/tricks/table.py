@@ -112,6 +112,24 @@ WITHOUT_MEASURING: Sequence[Trick] = (
         {**_ini("addopts = test_other.py"), "test_other.py": "def test_it(): pass\n"},
         "E_NOTHING_GATED",
     ),
+    *(
+        Trick(
+            name,
+            does,
+            {
+                **_ini("addopts = test_own.py"),
+                "test_own.py": "import pytest\n\n\ndef trivial(prompt, max_tokens):\n"
+                "    yield from range(max_tokens)\n\n\n"
+                "@pytest.mark.flamegate(tokens_per_second='60%')\ndef test_it(flamegate):\n"
+                f"    flamegate.measure(trivial, prompt='', max_tokens=4{more})\n",
+            },
+            "E_NOTHING_GATED",
+        )
+        for name, does, more in (
+            ("own-measurement-only", "Names a test in `addopts` that measures no workload.", ""),
+            ("own-measurement-named", "The same, under the workload's name.", ", name='toy'"),
+        )
+    ),
     Trick(
         "help",
         "Adds `--help` to `addopts`: pytest prints it and ends.",
