@@ -12,14 +12,15 @@ from pathlib import Path
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.ci_files import (
-    CHECK,
     FETCHES,
     CiFile,
     Trap,
     YamlList,
     YamlTable,
+    YamlText,
     find_ignored,
     find_in_commands,
+    has_check,
     read_document,
     scalars,
     shallow_trap,
@@ -27,14 +28,29 @@ from pytest_flamegate.commands.ci_files import (
 from pytest_flamegate.commands.ci_github import GITHUB, find_github_traps
 from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.files import relative
 from pytest_flamegate.report.text import plural
 
 GITLAB = ".gitlab-ci.yml"
 _LISTED = 4
 TRAPPED = 2
 """Exit code if any trap is found."""
-_AUTHORS = re.compile(r"\$CI_(?:COMMIT_(?:MESSAGE|TITLE|DESCRIPTION)|MERGE_REQUEST_\w+)")
-"""GitLab's variables that the author of a merge request chooses."""
+_REQUEST = '$CI_PIPELINE_SOURCE == "merge_request_event"'
+_MET = ("", _REQUEST, "$CI_MERGE_REQUEST_IID", "$CI_MERGE_REQUEST_ID", "$CI_COMMIT_BRANCH")
+"""Conditions that hold for every merge request, or for every branch."""
+_ELSEWHERE = re.compile(
+    r'\$CI_PIPELINE_SOURCE == "(?!merge_request_event")\w+"'
+    r"|\$CI_COMMIT_TAG|\$CI_COMMIT_BRANCH && \$CI_OPEN_MERGE_REQUESTS"
+)
+"""Conditions that hold in no pipeline of a merge request."""
+_REFS = frozenset({"merge_requests", "branches"})
+_OTHER_REFS = frozenset({"tags", "schedules", "triggers", "web", "api", "pipelines", "external"})
+_STARTS = ("on_success", "always", "delayed")
+_MAX_DEPTH = 10
+"""GitLab follows no more templates or references from one to the next."""
+
+_Jobs = dict[str, tuple[CiFile, YamlTable]]
+"""The file and the keys of each job of a pipeline."""
 
 
 def run(directory: Path) -> int:
@@ -79,8 +95,18 @@ def _read_pipeline(root: Path) -> list[CiFile]:
         include = document.content.get("include")
         for each in include if isinstance(include, YamlList) else [include]:
             local = each.text("local") if isinstance(each, YamlTable) else each
-            pending += [local] if isinstance(local, str) and local else []
+            if isinstance(local, str) and local:
+                pending += _find_included(local.lstrip("/"), root)
     return list(found.values())
+
+
+def _find_included(pattern: str, root: Path) -> list[str]:
+    if "*" not in pattern:
+        return [pattern]
+    try:
+        return sorted(relative(each, root) for each in root.glob(pattern))
+    except ValueError:
+        return []
 
 
 def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
@@ -91,19 +117,33 @@ def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
         for each in reversed(pipeline)
         for name in each.content
     }
-    checks = False
+    checks, known = False, dict[str, YamlTable]()
     for name, (document, _) in documents.items():
-        table = _with_templates(name, documents, ())
-        scripts = [
-            each
-            for key in ("before_script", "script", "after_script")
-            for each in scalars(table.get(key))
-        ]
-        if name.startswith(".") or not any(CHECK.search(each) for each in scripts):
+        table = _with_templates(name, documents, known)
+        scripts, after = (
+            [
+                each
+                for key in keys
+                for each in _follow(table.get(key), documents)
+                if isinstance(each, YamlText)
+            ]
+            for keys in (("before_script", "script"), ("after_script",))
+        )
+        if name.startswith(".") or not any(map(has_check, (*scripts, *after))):
             continue
         checks = True
-        yield from _find_gitlab_skips(document, name, table)
-        yield from find_ignored(document, scripts, pipefail=True)
+        if not any(map(has_check, scripts)):
+            yield document.trap(
+                "E_CI_IGNORED",
+                table.line_of("after_script"),
+                f"Job {name}: GitLab ignores the exit code of after_script.",
+                "Run the check in script.",
+            )
+            continue
+        found = _follow(table.get("rules"), documents)
+        rules = [each for each in found if isinstance(each, YamlTable)]
+        yield from _find_gitlab_skips(document, name, table, rules)
+        yield from find_ignored(document, scripts)
         for key in ("secrets", "id_tokens"):
             if key in table:
                 yield document.trap(
@@ -129,41 +169,69 @@ def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
 
 
 def _with_templates(
-    name: str, documents: dict[str, tuple[CiFile, YamlTable]], above: tuple[str, ...]
+    name: str, documents: _Jobs, known: dict[str, YamlTable], depth: int = 0
 ) -> YamlTable:
-    """Return the keys of a job over those of the jobs that it extends."""
+    """Return the keys of a job over those of the jobs that it extends, tables merged like GitLab's.
+
+    ``known`` holds the jobs that are merged already, and those of a circle as far as they are.
+    """
+    if name in known or depth > _MAX_DEPTH:
+        return known.get(name, YamlTable())
     own = documents[name][1]
-    merged = YamlTable()
+    merged = known[name] = YamlTable()
     merged.line = own.line
-    for template in scalars(own.get("extends")):
-        if template in documents and template not in (*above, name):
-            found = _with_templates(template, documents, (*above, name))
-            merged.update(found)
-            merged.lines |= found.lines
-    merged.update(own)
-    merged.lines |= own.lines
+    templates = [each for each in scalars(own.get("extends")) if each in documents]
+    for each in (*(_with_templates(one, documents, known, depth + 1) for one in templates), own):
+        for key, value in list(each.items()):
+            is_table = isinstance(value, YamlTable) and isinstance(merged.get(key), YamlTable)
+            # Below the tables of a job nothing is read.
+            merged[key] = _merge(merged[key], value) if is_table else value
+            merged.lines[key] = each.line_of(key)
     return merged
 
 
-def _find_gitlab_skips(document: CiFile, name: str, table: YamlTable) -> Iterator[Trap]:
-    for rule in (table, *table.tables("rules"), table.table("only"), table.table("except")):
+def _merge(under: YamlTable, over: YamlTable) -> YamlTable:
+    merged = YamlTable()
+    merged.line = over.line
+    for each in (under, over):
+        merged.update(each)
+        merged.lines |= each.lines
+    return merged
+
+
+def _follow(
+    value: object, documents: _Jobs, seen: set[int] | None = None, depth: int = 0
+) -> Iterator[YamlText | YamlTable]:
+    """Yield the texts and tables of a list, and of the lists that ``!reference`` names in it."""
+    seen = set() if seen is None else seen
+    if isinstance(value, YamlText | YamlTable):
+        yield value
+    if not isinstance(value, YamlList) or id(value) in seen or depth > _MAX_DEPTH:
+        return
+    seen.add(id(value))
+    if not value.is_reference:
+        for each in value:
+            yield from _follow(each, documents, seen, depth)
+        return
+    found: object = YamlTable()
+    for number, name in enumerate(scalars(value)):
+        if number == 0:
+            found = documents[name][1] if name in documents else None
+        else:
+            found = found.get(name) if isinstance(found, YamlTable) else None
+    yield from _follow(found, documents, seen, depth + 1)
+
+
+def _find_gitlab_skips(
+    document: CiFile, name: str, table: YamlTable, rules: Sequence[YamlTable]
+) -> Iterator[Trap]:
+    for rule in (table, *rules, table.table("only"), table.table("except")):
         if "changes" in rule:
             yield document.trap(
                 "E_CI_FILTERED",
                 rule.line_of("changes"),
                 f"Job {name}: changes: leaves it out for some changes, and the pipeline passes.",
                 "Remove changes: the check always runs.",
-            )
-        # A manual job of a rule blocks the pipeline until somebody starts it.
-        is_manual = rule is table and rule.text("when") == "manual"
-        is_chosen = rule.text("when") == "never" and _AUTHORS.search(rule.text("if"))
-        if (is_manual and rule.text("allow_failure") != "false") or is_chosen:
-            yield document.trap(
-                "E_CI_SKIPPED",
-                rule.line_of("when"),
-                f"Job {name}: it does not run unless somebody wants it to, and the pipeline "
-                "passes without it.",
-                "Remove this rule: the check always runs.",
             )
         if "allow_failure" in rule and rule.text("allow_failure") != "false":
             yield document.trap(
@@ -172,3 +240,36 @@ def _find_gitlab_skips(document: CiFile, name: str, table: YamlTable) -> Iterato
                 f"Job {name}: allow_failure lets the pipeline pass although the check failed.",
                 "Remove allow_failure.",
             )
+    line = _find_condition(table, rules)
+    if line:
+        yield document.trap(
+            "E_CI_SKIPPED",
+            line,
+            f"Job {name}: it cannot be seen to run for every merge request, and the pipeline "
+            "passes without it.",
+            f"Write as the only one of its rules: - if: {_REQUEST}.",
+        )
+
+
+def _find_condition(table: YamlTable, rules: Sequence[YamlTable]) -> int:
+    """Return the line of what keeps a job out of merge requests; 0 if nothing is seen to."""
+    when = table.text("when", "on_success")
+    # A manual job of a rule blocks the pipeline until somebody starts it.
+    is_blocking = when == "manual" and table.text("allow_failure") == "false"
+    if when not in _STARTS and not is_blocking:
+        return table.line_of("when")
+    for key, is_accepted in (("only", _REFS.intersection), ("except", _OTHER_REFS.issuperset)):
+        value = table.get(key)
+        refs = value.get("refs") if isinstance(value, YamlTable) else value
+        has_variables = isinstance(value, YamlTable) and "variables" in value
+        if has_variables or (refs is not None and not is_accepted(scalars(refs))):
+            return table.line_of(key)
+    for rule in rules:
+        condition = " ".join(rule.text("if").replace("'", '"').split())
+        when = rule.text("when", "on_success")
+        if when == "never" and not _ELSEWHERE.fullmatch(condition):
+            return rule.line_of("when")
+        is_met = any(each.strip() in _MET for each in condition.split("||"))
+        if when != "never" and is_met:
+            return 0 if when in (*_STARTS, "manual") else rule.line_of("when")
+    return table.line_of("rules") if "rules" in table else 0

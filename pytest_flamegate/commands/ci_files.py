@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,31 @@ from pytest_flamegate.core.text import Finding
 
 MAX_BYTES = 1 << 19
 _MAX_COMMAND = 10_000
-CHECK = re.compile(r"\b(?:flamegate|pytest_flamegate)\s+check\b")
+CHECK = re.compile(r"\b(?:flamegate|pytest_flamegate)[\"']?\s+check\b")
 """The command that decides: it measures, or with ``--receipts`` judges the runs of another job."""
-MEASURES = re.compile(
+_MEASURES = re.compile(
     rf"{CHECK.pattern}(?!.*--receipts)|\bflamegate\s+run\b|\bpytest\b.*--flamegate(?![\w-])"
 )
-UPDATES = re.compile(
+_UPDATES = re.compile(
     r"--flamegate-update|\bflamegate\s+run\b.*--update|\bflamegate\s+baseline\s+accept\b"
 )
 FETCHES = re.compile(r"\bgit\b.*\bfetch\b")
-_IGNORES = re.compile(
-    r"\|\|\s*+(?!(?:\{.*)?exit\s+[1-9$]|false\b)|;\s*(?:true|:|exit\s+0)\s*$|(?<!&)&\s*$"
+_PLAIN = re.compile(
+    r"(?:(?:uv|poetry|pdm|hatch|pipenv|pixi) run )?(?:(?:\S*/)?python[\d.]* -m )?"
+    r"(?:\S*/)?(?:pytest_)?flamegate check(?: |$)"
 )
-_PIPE = re.compile(r"(?<!\|)\|(?!\|)")
+"""The words of a command that is nothing but the check, after its variables."""
+_PRINTED = re.compile(r"(?:echo|printf)\b(?!.*(?:\$\(|[`;&|<]))")
+_EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
+_OPERATOR = re.compile(r"[();<>|&]+")
+_REDIRECTION = re.compile(r"&?[<>]{1,2}&?")
+_BLOCKS = (("if", "fi"), ("case", "esac"), ("do", "done"), ("{", "}"))
+_COMMAND = r"(?:^|[;&|({]|\b(?:then|do|else)\b)\s*"
+_NO_ERREXIT = re.compile(rf"{_COMMAND}set\s.*\+(?:\w*e|o\s+errexit)")
+_ERREXIT = re.compile(r"set\s+-\w*e|set\s+-o\s+errexit")
+_ERREXIT_SHELL = re.compile(r"|bash|sh|(?:bash|sh)\s.*(?<=\s)-[a-z]*e[a-z]*\s.*")
+"""GitHub starts the shells that it knows with -e, and others as they are written."""
+_LEAVES = re.compile(rf"{_COMMAND}(?:trap\b|(?:exit|return)\b(?!\s+[1-9]))")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _MOVING_INSTALL = re.compile(
     r"git\+\S+?pytest-flamegate(?:\.git)?(?:@(?:main|master|HEAD|trunk|dev|develop))?(?=[\"'\s#]|$)"
@@ -56,9 +69,10 @@ class YamlText(str):
 
 
 class YamlList(list[Any]):
-    """A sequence and its line."""
+    """A sequence and its line; GitLab's ``!reference`` is one as well."""
 
     line = 0
+    is_reference = False
 
 
 class YamlTable(dict[str, Any]):
@@ -169,6 +183,7 @@ def _located(node: Any, known: dict[int, Any]) -> Any:
     known[id(node)] = value
     value.line = line
     if isinstance(value, YamlList):
+        value.is_reference = node.tag == "!reference"
         value += [_located(each, known) for each in node.value]
     elif isinstance(value, YamlTable):
         for key, each in node.value:
@@ -194,32 +209,93 @@ def scalars(value: object, seen: set[int] | None = None) -> Iterator[YamlText]:
             yield from scalars(each, seen)
 
 
+def runs_check(text: str) -> bool:
+    """Whether a command seems to run ``flamegate check``, and does not only print these words."""
+    return CHECK.search(text) is not None and _PRINTED.match(text) is None
+
+
+def measures(text: str) -> bool:
+    """Whether a command measures the commit that is checked out."""
+    return _MEASURES.search(text) is not None and _PRINTED.match(text) is None
+
+
+def has_check(script: object) -> bool:
+    """Whether a command of ``script`` seems to run ``flamegate check``."""
+    return isinstance(script, YamlText) and any(runs_check(text) for _, text in script.commands())
+
+
 def find_ignored(
-    document: CiFile, scripts: Sequence[YamlText], *, pipefail: bool
+    document: CiFile, scripts: Sequence[YamlText], *, shell: str = ""
 ) -> Iterator[Trap]:
-    """Yield the places of a deciding job that ignore the exit code of ``flamegate check``."""
-    commands = list(chain.from_iterable(each.commands() for each in scripts))
-    for position, (line, text) in enumerate(commands):
-        if not CHECK.search(text) and not MEASURES.search(text):
-            continue
-        before = [each for _, each in commands[:position]]
-        has_pipefail = pipefail or any("pipefail" in each for each in before)
-        has_pipe = _PIPE.search(text) is not None and not has_pipefail
-        if _IGNORES.search(text) or any(re.match(r"set \+e", each) for each in before):
-            reason = "The exit code of flamegate is ignored here, so a slower commit passes."
-        elif has_pipe:
-            reason = "The job takes the exit code of the last command of this pipe."
-        else:
-            continue
-        remedy = "Let the command stand alone: the job has to fail with its exit code."
-        yield document.trap("E_CI_IGNORED", line, reason, remedy)
+    """Yield the commands that run the check and cannot be seen to fail the job.
+
+    A check is seen to fail it if it is a plain command on a line of its own, no line before it in
+    its script belongs to a block, and nothing before it changes the exit code of the shell.
+
+    Args:
+        document: The file that a trap names if the scripts are of this file.
+        scripts: What one shell runs, in this order.
+        shell: The command of the shell; empty for the one that the service chooses.
+    """
+    leaves, has_errexit = False, _ERREXIT_SHELL.fullmatch(shell) is not None
+    for script in scripts:
+        is_open = False
+        for line, text in script.commands():
+            is_seen = has_errexit and not leaves and not is_open and _is_plain_check(text)
+            if runs_check(text) and not is_seen:
+                yield document.trap(
+                    "E_CI_IGNORED",
+                    line,
+                    "This command cannot be seen to fail the job, so a slower commit may pass.",
+                    "Write it alone on its line: not in an if or a pipe, without &&, ||, ; or &, "
+                    "not after set +e, trap, exit or a block of several lines.",
+                )
+            leaves = leaves or _LEAVES.search(text) is not None
+            is_open = is_open or not _is_closed(text)
+            if _NO_ERREXIT.search(text):
+                has_errexit = False
+            elif _ERREXIT.match(text):
+                has_errexit = True
+
+
+def _split_words(text: str) -> list[str] | None:
+    """Return the words and operators of a line of shell; None if a quote stays open."""
+    lexer = shlex.shlex(_EXPRESSION.sub("_", text), posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        return list(lexer)
+    except ValueError:
+        return None
+
+
+def _is_plain_check(text: str) -> bool:
+    words = _split_words(text) or []
+    if any(_OPERATOR.fullmatch(each) and not _REDIRECTION.fullmatch(each) for each in words):
+        return False
+    command = dropwhile(lambda word: re.match(r"\w+=", word), words)
+    return _PLAIN.match(" ".join(command)) is not None
+
+
+def _is_closed(text: str) -> bool:
+    """Whether the next line begins a new command."""
+    words = _split_words(text)
+    if words is None or _PRINTED.match(text):
+        return words is not None
+    operators = [each for each in words if _OPERATOR.fullmatch(each)]
+    joined = "".join(operators)
+    return (
+        all(words.count(first) == words.count(last) for first, last in _BLOCKS)
+        and joined.count("(") == joined.count(")")
+        and not any("<<" in each for each in operators)
+        and not (words and words[-1] in ("|", "||", "&&", "|&"))
+    )
 
 
 def find_in_commands(document: CiFile, content: object) -> Iterator[Trap]:
     """Yield the commands that accept a baseline in CI, or install whatever a branch points to."""
     for each in scalars(content):
         for line, text in each.commands():
-            if UPDATES.search(text):
+            if _UPDATES.search(text):
                 yield document.trap(
                     "E_CI_UPDATE",
                     line,

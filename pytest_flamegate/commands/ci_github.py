@@ -7,16 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_flamegate.commands.ci_files import (
-    CHECK,
     FETCHES,
-    MEASURES,
     CiFile,
     Trap,
     YamlTable,
     YamlText,
     find_ignored,
     find_in_commands,
+    has_check,
+    measures,
     moving_trap,
+    runs_check,
     scalars,
     shallow_trap,
 )
@@ -85,12 +86,12 @@ class _Job:
 
     @property
     def measures(self) -> bool:
-        return self.is_for_changes and any(MEASURES.search(text) for _, text in self.commands)
+        return self.is_for_changes and any(measures(text) for _, text in self.commands)
 
     @property
     def judges(self) -> bool:
         return self.is_for_changes and any(
-            CHECK.search(text) and "--receipts" in text for _, text in self.commands
+            runs_check(text) and "--receipts" in text for _, text in self.commands
         )
 
     @property
@@ -119,7 +120,7 @@ def find_github_traps(workflows: Sequence[CiFile]) -> Iterator[Trap]:
     judging = [job for job in jobs if job.judges]
     measuring = [job for job in jobs if job.measures]
     deciding = judging or measuring
-    if not any(CHECK.search(text) for job in deciding for _, text in job.commands):
+    if not any(map(has_check, (script for job in deciding for script in job.scripts))):
         yield Trap(
             "E_CI_NO_CHECK",
             "No workflow runs flamegate check for a pull request. Inside pytest the change itself "
@@ -196,8 +197,7 @@ def _find_filters(document: CiFile) -> Iterator[Trap]:
 
 
 def _find_skips(job: _Job) -> Iterator[Trap]:
-    condition = re.sub(r"[\s${}]", "", job.table.text("if"))
-    if "if" in job.table and condition != "always()":
+    if "if" in job.table and _condition(job.table) != "always()":
         yield job.trap(
             "E_CI_SKIPPED",
             job.table.line_of("if"),
@@ -212,7 +212,7 @@ def _find_skips(job: _Job) -> Iterator[Trap]:
             "Write if: always(), and let the job fail if files are missing.",
         )
     for step in job.steps:
-        if "if" in step and CHECK.search(step.text("run")) and "always()" not in step.text("if"):
+        if has_check(step.get("run")) and _condition(step) not in ("", "always()", "success()"):
             yield job.trap(
                 "E_CI_SKIPPED",
                 step.line_of("if"),
@@ -221,9 +221,13 @@ def _find_skips(job: _Job) -> Iterator[Trap]:
             )
 
 
+def _condition(table: YamlTable) -> str:
+    return re.sub(r"[\s${}]", "", table.text("if"))
+
+
 def _find_ignored(job: _Job) -> Iterator[Trap]:
     for table in (job.table, *job.steps):
-        is_own = table is job.table or CHECK.search(table.text("run"))
+        is_own = table is job.table or has_check(table.get("run"))
         if is_own and table.text("continue-on-error", "false") != "false":
             yield job.trap(
                 "E_CI_IGNORED",
@@ -235,8 +239,7 @@ def _find_ignored(job: _Job) -> Iterator[Trap]:
         places = (step, *(each.table("defaults").table("run") for each in _outer(job)))
         shell = next((each.text("shell") for each in places if "shell" in each), "")
         if isinstance(step.get("run"), YamlText):
-            # Only a shell that is named "bash" gets -o pipefail.
-            yield from find_ignored(job.document, [step["run"]], pipefail=shell == "bash")
+            yield from find_ignored(job.document, [step["run"]], shell=shell)
 
 
 def _outer(job: _Job) -> tuple[YamlTable, YamlTable]:
@@ -246,7 +249,7 @@ def _outer(job: _Job) -> tuple[YamlTable, YamlTable]:
 def _find_missing_status(job: _Job) -> Iterator[Trap]:
     for step in job.steps:
         text = step.text("run") + step.table("with").text("script")
-        if _STATUS.search(text) and "always()" not in step.text("if"):
+        if _STATUS.search(text) and _condition(step) != "always()":
             yield job.trap(
                 "E_CI_SKIPPED",
                 step.line,

@@ -24,3 +24,10 @@ def commit(project: Path) -> str:
     git(project, "add", "-A", "-f")
     git(project, "commit", "-q", "--allow-empty", "-m", "a change")
     return git(project, "rev-parse", "HEAD")
+
+
+def find_traps(directory: Path, capsys: Captured) -> tuple[int, list[tuple[str, str]]]:
+    """Return the exit code, and code and place of each trap."""
+    code = ask("doctor", "--ci", str(directory))
+    heads = [line.split() for line in capsys.readouterr().out.splitlines() if ": E_CI_" in line]
+    return code, [(code, place.rstrip(":")) for place, code in heads]
