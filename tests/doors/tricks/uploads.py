@@ -1,19 +1,24 @@
 """Tricks of a job that measures and uploads its files: what it changes, and the judge's answer.
 
-The run in the upload is that of a slower change, unless ``is_lucky``.
+The run in the upload is that of a slower change; if ``is_lucky``, the first that passes after one
+that does not.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 GREEN = "green"
 Change = Callable[[Path], object]
+_DAY = re.compile(r"\b\d{4}-\d\d-\d\d(?=T\d\d:)")
 _SIDES = ("receipt.json", "evidence.json", "profile.folded")
 
 
@@ -54,11 +59,38 @@ def _link_file(run: Path) -> None:
     (run / "receipt.json").symlink_to(moved)
 
 
-def _add_lucky(run: Path) -> None:
-    """A run of the same commits that passed: the slower one, with its sides exchanged."""
+def _invent(run: Path) -> None:
+    """Write a head that never ran: the base's figures under the head's name, told consistently."""
+    head, base = (json.loads((run / f"{side}evidence.json").read_text()) for side in ("", "base-"))
+    _copy_side(run, "base-", "")
+    blocks = [block for process in base["runs"] for block in process["blocks"]]
+    for number, block in enumerate(blocks, 1):
+        # Equal times, and pairs that differ by the same, are found out.
+        block["interval"]["run_delay_ns"] += number**2
+    text = json.dumps({**base, "side": head["side"], "commit": head["commit"]})
+    (run / "evidence.json").write_text(text.replace(base["nonce"], head["nonce"]))
+
+
+def _add_passing(run: Path) -> None:
+    """Add a run of the same commits that passes, since it is invented."""
     lucky = run.parent.parent / "again/toy"
     shutil.copytree(run, lucky)
-    _edit("verdict.json", lambda found: found.update(verdict="pass"))(lucky)
+    _invent(lucky)
+
+
+def _make_older(run: Path) -> None:
+    """Date every moment of both sides a week back, and put the digests right."""
+    for side in ("", "base-"):
+        receipt, evidence = (run / f"{side}{name}" for name in _SIDES[:2])
+        digest = hashlib.sha256(receipt.read_bytes()).hexdigest()
+        for path in (receipt, evidence):
+            path.write_text(_DAY.sub(_week_before, path.read_text()))
+        older = hashlib.sha256(receipt.read_bytes()).hexdigest()
+        evidence.write_text(evidence.read_text().replace(digest, older))
+
+
+def _week_before(day: re.Match[str]) -> str:
+    return (date.fromisoformat(day[0]) - timedelta(days=7)).isoformat()
 
 
 def _leave(run: Path) -> None:
@@ -102,7 +134,7 @@ UPLOADS = (
     ),
     Upload(
         "work-injected-into-the-base",
-        "Measures the base with `--inject`.",
+        "Uploads a base that states work injected by `--inject`.",
         "E_OTHER_WORKLOAD",
         _edit(
             "base-evidence.json", lambda found: found["workload"].update(injection="matmul:+99%")
@@ -123,9 +155,9 @@ UPLOADS = (
     ),
     Upload(
         "passing-run-added",
-        "Uploads another run beside the slower one.",
+        "Uploads another run beside the slower one: an invented one that passes.",
         "regressed",
-        _add_lucky,
+        _add_passing,
     ),
     Upload(
         "directory-linked",
@@ -134,7 +166,7 @@ UPLOADS = (
         _link_out,
     ),
     Upload("file-linked", "Uploads a link in place of a file.", "E_RUN_INCOMPLETE", _link_file),
-    Upload("old-run", "Uploads a run of last week.", "E_EXPIRED", _leave, ("--max-age=1s",)),
+    Upload("old-run", "Uploads a run of last week.", "E_EXPIRED", _make_older, ("--max-age=6d",)),
     Upload("huge-file", "Uploads a file of 5 GB.", "E_TOO_LARGE", _fill),
     Upload(
         "many-directories",
@@ -153,8 +185,7 @@ UPLOADS = (
         "evidence-invented",
         "Writes evidence that is consistent in itself, of a run that never took place.",
         GREEN,
-        _leave,
-        is_lucky=True,
+        _invent,
     ),
     Upload(
         "luckiest-attempt",
