@@ -34,6 +34,10 @@ def make_environment(workload: Workload) -> dict[str, str]:
 
 
 def _fill(workload: Workload) -> dict[str, str]:
+    """Return the engine's variables with threads and seed filled in, then the declared ones.
+
+    A declared variable wins: with ``env = { OMP_NUM_THREADS = "2" }`` two threads run.
+    """
     values = {
         name: value.format(threads=workload.threads, seed=workload.seed)
         for name, value in engine(workload.engine).variables.items()
