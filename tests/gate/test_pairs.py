@@ -163,6 +163,19 @@ def test_analyses_end_at_the_first_decision() -> None:
     assert decisions(UNDECIDED) == ["inconclusive"] * 7
 
 
+def test_a_slowdown_below_the_threshold_waits_for_pairs_that_may_let_it_pass() -> None:
+    """About 3.5 % slower at first 4.5 %, noisy, 5 % allowed: only the last analysis may fail it."""
+    noise = [0.0, 0.006, -0.006, 0.004, -0.004]
+    early = [0.045 + each for each in noise]
+    assert decisions(early) == ["inconclusive"] * 2
+    assert decisions(early, ended=True) == ["inconclusive", "regressed"]
+    assert decisions([*early, *(0.03 + each for each in noise * 5)])[-1] == "pass"
+    # A narrow interval that reaches the threshold is an answer, and so is an estimate above it.
+    assert decisions([0.045 + each / 20 for each in noise])[-1] == "pass"
+    assert decisions([0.0505 + each / 20 for each in noise])[-1] == "regressed"
+    assert decisions([0.053 + each for each in noise])[-1] == "regressed"
+
+
 def test_nothing_is_analysed_between_the_planned_analyses_unless_it_is_the_end() -> None:
     assert decisions(UNDECIDED[:2]) == decisions(UNDECIDED[:2], ended=True) == []
     assert len(decisions(UNDECIDED[:6])) == 2
