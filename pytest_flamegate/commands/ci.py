@@ -36,14 +36,14 @@ _LISTED = 4
 TRAPPED = 2
 """Exit code if any trap is found."""
 _REQUEST = '$CI_PIPELINE_SOURCE == "merge_request_event"'
-_MET = ("", _REQUEST, "$CI_MERGE_REQUEST_IID", "$CI_MERGE_REQUEST_ID", "$CI_COMMIT_BRANCH")
-"""Conditions that hold for every merge request, or for every branch."""
+_MET = ("", _REQUEST, "$CI_MERGE_REQUEST_IID", "$CI_MERGE_REQUEST_ID")
+"""Conditions that hold for every merge request."""
+_BRANCH = "$CI_COMMIT_BRANCH"
 _ELSEWHERE = re.compile(
     r'\$CI_PIPELINE_SOURCE == "(?!merge_request_event")\w+"'
     r"|\$CI_COMMIT_TAG|\$CI_COMMIT_BRANCH && \$CI_OPEN_MERGE_REQUESTS"
 )
 """Conditions that hold in no pipeline of a merge request."""
-_REFS = frozenset({"merge_requests", "branches"})
 _OTHER_REFS = frozenset({"tags", "schedules", "triggers", "web", "api", "pipelines", "external"})
 _STARTS = ("on_success", "always", "delayed")
 _MAX_DEPTH = 10
@@ -118,6 +118,9 @@ def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
         for name in each.content
     }
     checks, known = False, dict[str, YamlTable]()
+    has_own = _has_request_jobs(pipeline)
+    # With rules of the whole pipeline, a job without rules is part of all pipelines.
+    has_workflow = any("rules" in each.content.table("workflow") for each in pipeline)
     for name, (document, _) in documents.items():
         table = _with_templates(name, documents, known)
         scripts, after = (
@@ -132,31 +135,21 @@ def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
         if name.startswith(".") or not any(map(has_check, (*scripts, *after))):
             continue
         checks = True
-        if not any(map(has_check, scripts)):
+        if any(map(has_check, scripts)):
+            found = _follow(table.get("rules"), documents)
+            rules = [each for each in found if isinstance(each, YamlTable)]
+            yield from _find_gitlab_skips(document, name, table, rules)
+            takes_branches = not has_own or (has_workflow and "rules" not in table)
+            yield from _find_unstarted(document, name, table, rules, takes_branches=takes_branches)
+            yield from find_ignored(document, scripts)
+            yield from _find_gitlab_settings(document, name, table, scripts, pipeline)
+        else:
             yield document.trap(
                 "E_CI_IGNORED",
                 table.line_of("after_script"),
                 f"Job {name}: GitLab ignores the exit code of after_script.",
                 "Run the check in script.",
             )
-            continue
-        found = _follow(table.get("rules"), documents)
-        rules = [each for each in found if isinstance(each, YamlTable)]
-        yield from _find_gitlab_skips(document, name, table, rules)
-        yield from find_ignored(document, scripts)
-        for key in ("secrets", "id_tokens"):
-            if key in table:
-                yield document.trap(
-                    "E_CI_RIGHTS",
-                    table.line_of(key),
-                    f"Job {name}: it runs the code of the change, which can read its {key}.",
-                    "Use them in a job that runs nothing of the change.",
-                )
-        variables = (table.table("variables"), *(e.content.table("variables") for e in pipeline))
-        depth = next((each.text("GIT_DEPTH") for each in variables if "GIT_DEPTH" in each), "20")
-        if depth != "0" and not any(FETCHES.search(each) for each in scripts):
-            remedy = 'Write GIT_DEPTH: "0" below variables: of the job.'
-            yield shallow_trap(document, table.line, remedy)
     if not checks:
         yield Trap(
             "E_CI_NO_CHECK",
@@ -240,7 +233,52 @@ def _find_gitlab_skips(
                 f"Job {name}: allow_failure lets the pipeline pass although the check failed.",
                 "Remove allow_failure.",
             )
-    line = _find_condition(table, rules)
+
+
+def _find_gitlab_settings(
+    document: CiFile,
+    name: str,
+    table: YamlTable,
+    scripts: Sequence[YamlText],
+    pipeline: Sequence[CiFile],
+) -> Iterator[Trap]:
+    """Yield the secrets of a job, and its clone if that is shallow."""
+    for key in ("secrets", "id_tokens"):
+        if key in table:
+            yield document.trap(
+                "E_CI_RIGHTS",
+                table.line_of(key),
+                f"Job {name}: it runs the code of the change, which can read its {key}.",
+                "Use them in a job that runs nothing of the change.",
+            )
+    variables = (table.table("variables"), *(e.content.table("variables") for e in pipeline))
+    depth = next((each.text("GIT_DEPTH") for each in variables if "GIT_DEPTH" in each), "20")
+    if depth != "0" and not any(FETCHES.search(each) for each in scripts):
+        remedy = 'Write GIT_DEPTH: "0" below variables: of the job.'
+        yield shallow_trap(document, table.line, remedy)
+
+
+def _has_request_jobs(pipeline: Sequence[CiFile]) -> bool:
+    """Whether merge requests have pipelines of their own: those of branches do not count then."""
+    tables = [each for document in pipeline for each in document.content.values()]
+    return any(
+        "merge_request" in text.lower()
+        for table in tables
+        if isinstance(table, YamlTable)
+        for key in ("rules", "only")
+        for text in scalars(table.get(key))
+    )
+
+
+def _find_unstarted(
+    document: CiFile,
+    name: str,
+    table: YamlTable,
+    rules: Sequence[YamlTable],
+    *,
+    takes_branches: bool,
+) -> Iterator[Trap]:
+    line = _find_condition(table, rules, takes_branches=takes_branches)
     if line:
         yield document.trap(
             "E_CI_SKIPPED",
@@ -251,14 +289,15 @@ def _find_gitlab_skips(
         )
 
 
-def _find_condition(table: YamlTable, rules: Sequence[YamlTable]) -> int:
+def _find_condition(table: YamlTable, rules: Sequence[YamlTable], *, takes_branches: bool) -> int:
     """Return the line of what keeps a job out of merge requests; 0 if nothing is seen to."""
     when = table.text("when", "on_success")
     # A manual job of a rule blocks the pipeline until somebody starts it.
     is_blocking = when == "manual" and table.text("allow_failure") == "false"
     if when not in _STARTS and not is_blocking:
         return table.line_of("when")
-    for key, is_accepted in (("only", _REFS.intersection), ("except", _OTHER_REFS.issuperset)):
+    wanted = {"merge_requests", "branches"} if takes_branches else {"merge_requests"}
+    for key, is_accepted in (("only", wanted.intersection), ("except", _OTHER_REFS.issuperset)):
         value = table.get(key)
         refs = value.get("refs") if isinstance(value, YamlTable) else value
         has_variables = isinstance(value, YamlTable) and "variables" in value
@@ -269,7 +308,9 @@ def _find_condition(table: YamlTable, rules: Sequence[YamlTable]) -> int:
         when = rule.text("when", "on_success")
         if when == "never" and not _ELSEWHERE.fullmatch(condition):
             return rule.line_of("when")
-        is_met = any(each.strip() in _MET for each in condition.split("||"))
+        met = (*_MET, _BRANCH) if takes_branches else _MET
+        is_met = any(each.strip() in met for each in condition.split("||"))
         if when != "never" and is_met:
             return 0 if when in (*_STARTS, "manual") else rule.line_of("when")
-    return table.line_of("rules") if "rules" in table else 0
+    is_unstarted = "rules" in table or ("only" not in table and not takes_branches)
+    return table.line_of("rules") if is_unstarted else 0

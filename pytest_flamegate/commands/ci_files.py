@@ -26,7 +26,7 @@ _UPDATES = re.compile(
 )
 FETCHES = re.compile(r"\bgit\b.*\bfetch\b")
 _PLAIN = re.compile(
-    r"(?:(?:uv|poetry|pdm|hatch|pipenv|pixi) run )?(?:(?:\S*/)?python[\d.]* -m )?"
+    r"(?:(?:uvx|(?:uv|poetry|pdm|hatch|pipenv|pixi) run) (?:-\S+ )*)?(?:(?:\S*/)?python[\d.]* -m )?"
     r"(?:\S*/)?(?:pytest_)?flamegate check(?: |$)"
 )
 """The words of a command that is nothing but the check, after its variables."""
@@ -34,7 +34,13 @@ _PRINTED = re.compile(r"(?:echo|printf)\b(?!.*(?:\$\(|[`;&|<]))")
 _EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
 _OPERATOR = re.compile(r"[();<>|&]+")
 _REDIRECTION = re.compile(r"&?[<>]{1,2}&?")
-_BLOCKS = (("if", "fi"), ("case", "esac"), ("do", "done"), ("{", "}"))
+_BLOCKS = (
+    ({"if"}, "fi"),
+    ({"case"}, "esac"),
+    ({"for", "select", "while", "until"}, "done"),
+    ({"do"}, "done"),
+    ({"{"}, "}"),
+)
 _COMMAND = r"(?:^|[;&|({]|\b(?:then|do|else)\b)\s*"
 _NO_ERREXIT = re.compile(rf"{_COMMAND}set\s.*\+(?:\w*e|o\s+errexit)")
 _ERREXIT = re.compile(r"set\s+-\w*e|set\s+-o\s+errexit")
@@ -233,7 +239,7 @@ def find_ignored(
     its script belongs to a block, and nothing before it changes the exit code of the shell.
 
     Args:
-        document: The file that a trap names if the scripts are of this file.
+        document: The file that the traps name.
         scripts: What one shell runs, in this order.
         shell: The command of the shell; empty for the one that the service chooses.
     """
@@ -284,7 +290,7 @@ def _is_closed(text: str) -> bool:
     operators = [each for each in words if _OPERATOR.fullmatch(each)]
     joined = "".join(operators)
     return (
-        all(words.count(first) == words.count(last) for first, last in _BLOCKS)
+        all(sum(map(words.count, first)) == words.count(last) for first, last in _BLOCKS)
         and joined.count("(") == joined.count(")")
         and not any("<<" in each for each in operators)
         and not (words and words[-1] in ("|", "||", "&&", "|&"))

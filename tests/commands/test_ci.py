@@ -180,6 +180,7 @@ def block(*lines: str) -> str:
     [
         (block("if flamegate check; then echo; fi"), "E_CI_IGNORED"),
         (block("if", "flamegate check", "then echo; fi"), "E_CI_IGNORED"),
+        (block("while", "flamegate check", "do break; done"), "E_CI_IGNORED"),
         (block("f() {", "flamegate check", "}", "f || true"), "E_CI_IGNORED"),
         (block("cat <<END", "flamegate check", "END"), "E_CI_IGNORED"),
         (block("flamegate check", "echo") + "        shell: bash {0}\n", "E_CI_IGNORED"),
@@ -210,7 +211,7 @@ def test_only_a_plain_command_is_seen_to_fail_the_job(
 @pytest.mark.parametrize(
     "step",
     [
-        block("set -x +v", "pip install x || exit 1", 'A="b c" uv run flamegate check > log 2>&1'),
+        block("set -x +v", "pip install x || exit 1", 'A="b c" uv run -q flamegate check 2>&1'),
         block("if cat a; then echo; fi", "echo done", '"$VENV/bin/flamegate" check \\', "--base x"),
         block("set +e", "cat a", "set -eu", "python3 -m pytest_flamegate check --base b"),
         block("set -e", "flamegate check") + "        shell: bash {0}\n",

@@ -89,6 +89,29 @@ loop: &loop [*loop]
     assert find_traps(tmp_path, capsys) == (2, [("E_CI_IGNORED", ".gitlab-ci.yml:1")])
 
 
+@pytest.mark.parametrize(
+    ("key", "has_trap"),
+    [
+        ("", True),
+        ("  only: [branches]\n", True),
+        ("  rules: [if: $CI_COMMIT_BRANCH]\n", True),
+        ("  only: [merge_requests]\n", False),
+        ("workflow: {rules: [when: always]}\n", False),
+        ("  rules: [if: $CI_COMMIT_BRANCH]\nworkflow: {rules: [when: always]}\n", True),
+    ],
+)
+def test_a_job_of_branches_is_missing_in_the_pipelines_of_merge_requests(
+    tmp_path: Path, capsys: Captured, key: str, *, has_trap: bool
+) -> None:
+    pipeline = tmp_path / ".gitlab-ci.yml"
+    check = f"check:\n  script: [flamegate check]\n  variables: {{GIT_DEPTH: 0}}\n{key}"
+    pipeline.write_text(check)
+    assert find_traps(tmp_path, capsys) == (0, [])
+    pipeline.write_text(f"other:\n  script: [make]\n  only: [merge_requests]\n{check}")
+    traps = [each for each, _ in find_traps(tmp_path, capsys)[1]]
+    assert traps == (["E_CI_SKIPPED"] if has_trap else [])
+
+
 def test_templates_are_merged_like_gitlabs(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / ".gitlab/more").mkdir(parents=True)
     (tmp_path / ".gitlab-ci.yml").write_text("include: '/.gitlab/**/*.yml'\n")
@@ -108,7 +131,7 @@ check:
     )
     assert find_traps(tmp_path, capsys) == (0, [])
     (tmp_path / ".gitlab/more/check.yml").write_text(
-        "late:\n  variables: {GIT_DEPTH: 0}\n  script:\n  - set +e\n"
+        "late:\n  variables: {GIT_DEPTH: 0}\n  only: merge_requests\n  script:\n  - set +e\n"
         "  - !reference [.template, script]\n"
     )
     assert [each for each, _ in find_traps(tmp_path, capsys)[1]] == ["E_CI_IGNORED"]
