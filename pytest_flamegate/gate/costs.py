@@ -118,6 +118,7 @@ def share_changes(
             100.0 * (0.5 + 0.5 * math.tanh(0.5 * (start + bound)) - old.corrected)
             for bound in (estimate.lower(alpha / 2), estimate.upper(alpha / 2))
         )
+        shift_pp = 100.0 * (new.pooled - old.pooled)
         # The first step of Holm's procedure is the hardest one.
         hardest = student_t_upper(alpha / 2 / len(names), estimate.df)
         t_sum = hardest + student_t_upper(1.0 - POWER, estimate.df)
@@ -128,9 +129,10 @@ def share_changes(
                 baseline_share=old.pooled,
                 current_share=new.pooled,
                 presence="new" if not old.pooled else "both" if new.pooled else "vanished",
-                shift_pp=100.0 * (new.pooled - old.pooled),
-                ci_low_pp=low,
-                ci_high_pp=high,
+                shift_pp=shift_pp,
+                # Few samples and a new function pull the corrected share away from the pooled one.
+                ci_low_pp=min(low, shift_pp),
+                ci_high_pp=max(high, shift_pp),
                 p_adjusted=p,
                 detectable_pp=min(100.0, 100.0 * detectable),
                 baseline_variance=(old.slope**2 * old.variance, old.df),

@@ -149,7 +149,9 @@ def phase_section(verdict: Verdict) -> Section:
             f"{significant(phase.baseline_ms)} ms",
             f"{significant(phase.current_ms)} ms",
             rule.describe_rate_change(phase.change_pct) if phase.certain else "no certain change",
-            rule.describe_interval(phase.ci_low_pct, phase.ci_high_pct),
+            rule.describe_interval(phase.ci_low_pct, phase.ci_high_pct)
+            if phase.certain or (phase.ci_low_pct >= -50.0 and phase.ci_high_pct <= 100.0)
+            else "too few pairs: a factor of 2 could not be seen",
         )
         for phase in verdict.phases
     ]

@@ -183,7 +183,7 @@ class Check:
         if not self.required:
             return f"check passed, and required nothing: {self.base[:12]} declares no workload"
         waived = [each.workload.name for each in self.required if each.exit_code]
-        slower = f"slower as accepted: {', '.join(waived)}" if waived else "none slower"
+        slower = f"slower as accepted: {', '.join(waived)}" if waived else "none past its threshold"
         return f"check passed {by}: {count}, {slower}"
 
     def _describe_failure(self, outcome: Outcome) -> str:

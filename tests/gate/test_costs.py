@@ -191,6 +191,12 @@ def test_hotspots_are_judged_hottest_first_and_the_rest_last() -> None:
     assert list(changes(spread_by(0, 3, -2), spread_by(0, 3, -2))) == ["a", "b"]  # no rest
 
 
+def test_the_interval_of_a_new_function_holds_its_shift() -> None:
+    """Half a sample more in each of few small processes pulls the corrected share away."""
+    found = changes(({"a": 30},) * 20, ({"a": 27, "new": 3},) * 20)["new"]
+    assert found.ci_low_pp <= found.shift_pp <= found.ci_high_pp
+
+
 def test_one_percent_on_either_side_or_a_declaration_makes_a_hotspot() -> None:
     few, enough = ({"a": 900, "small": count} for count in (9, 10))
     assert "small" not in changes((few,) * 3, (few,) * 3)

@@ -176,6 +176,11 @@ def test_pairs_add_their_phases_on_the_wall_clock() -> None:
     phases = text.partition("  Phases (not gated)")[2].splitlines()[1:3]
     assert phases[0].split("  ")[-2:] == ["no certain change", "2.0 % slower … 1.1 % faster"]
     assert phases[1].endswith("6.2 % slower       5.1 … 7.4")
+    # Three pairs of a short prefill: no reader learns from "99.7 % slower … 18973.7 % faster".
+    found = verdicts.in_pairs()
+    wide = replace(found.phases[0], ci_low_pct=-99.7, ci_high_pct=18_973.7)
+    text = section(replace(found, phases=(wide,)), factory.evidence(), factory.evidence())
+    assert "no certain change  too few pairs: a factor of 2 could not be seen" in text
 
 
 def test_a_regression_adds_the_reasons_that_are_no_figure() -> None:
