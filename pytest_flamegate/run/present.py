@@ -226,7 +226,8 @@ def require_writable(path: Path) -> None:
 
 def write_report(path: Path, reported: Sequence[RunReport], settings: Settings) -> None:
     """Write the page, all or nothing; ``ToolError`` if the system does not allow it."""
-    failed_first = sorted(reported, key=lambda each: each.verdict.exit_code == 0)
+    passes = {each.name: each.verdict is None or not each.verdict.exit_code for each in reported}
+    failed_first = sorted(reported, key=lambda each: passes[each.name])
     page = run_page(failed_first, title=f"flamegate: {settings.root.name}")
     with system_errors():
         store.write_atomic(path, page.encode())

@@ -193,7 +193,8 @@ def test_hotspots_are_judged_hottest_first_and_the_rest_last() -> None:
 
 def test_the_interval_of_a_new_function_holds_its_shift() -> None:
     """Half a sample more in each of few small processes pulls the corrected share away."""
-    found = changes(({"a": 30},) * 20, ({"a": 27, "new": 3},) * 20)["new"]
+    old, new = (profiles(({"a": 30 - count, "new": count},) * 40, 30) for count in (0, 3))
+    (found,) = [each for each in share_changes(old, new, (), ALPHA) if each.name == "new"]
     assert found.ci_low_pp <= found.shift_pp <= found.ci_high_pp
 
 
