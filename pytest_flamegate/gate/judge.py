@@ -109,13 +109,15 @@ class GatePolicy:
     """The allowed changes, and how to judge them.
 
     ``analyses`` is how often a run may be judged at most against a stored baseline, with more
-    processes each time; the error rates are spent over them. ``ci`` changes advice only.
+    processes each time; the error rates are spent over them. ``ci`` and ``update`` (the run is to
+    be accepted) change advice only.
     """
 
     thresholds: Thresholds
     share_drift: ShareDrift = "cost"
     analyses: int = 1
     ci: bool = False
+    update: bool = False
 
 
 SHARE_ANALYSES = 2
@@ -283,6 +285,8 @@ def _no_baseline_reasons(processes: int, policy: GatePolicy) -> tuple[Reason, ..
     remedy = "Accept this run with --flamegate-update."
     if policy.ci:
         remedy = "Compare with a revision instead: --flamegate-against=origin/main."
+    if policy.update:
+        remedy = "This run becomes the first."
     missing = f"No baseline is accepted for this workload on this machine. {remedy}"
     few = f"A baseline needs {MIN_PROCESSES} timed processes; this run has {processes}. {MORE_TIME}"
     reasons = Reason("E_NO_BASELINE", missing), Reason("E_FEW_PROCESSES", few)

@@ -223,7 +223,13 @@ class Session:
 
     def _judge(self, run: ComposedRun, task: Task) -> Verdict:
         settings, thresholds = self.settings, task.workload.thresholds
-        policy = GatePolicy(thresholds, settings.share_drift, INTERIM_ANALYSES, ci=settings.ci)
+        policy = GatePolicy(
+            thresholds,
+            settings.share_drift,
+            INTERIM_ANALYSES,
+            ci=settings.ci,
+            update=settings.update,
+        )
         return judge_run(run, policy)
 
     def _with_failure(self, outcome: Outcome) -> Outcome:

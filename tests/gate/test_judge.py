@@ -242,6 +242,9 @@ def test_without_a_baseline_the_rates_are_shown() -> None:
     in_ci = judge_stored(None, evidence(), ci=True)
     remedy = "this machine. Compare with a revision instead: --flamegate-against=origin/main."
     assert in_ci.reasons[0].message.endswith(remedy)
+    policy = GatePolicy(Thresholds(), ci=True, update=True)
+    accepted = judge(GatedRun(evidence(), "OBSERVED"), None, policy)
+    assert accepted.reasons[0].message.endswith("this machine. This run becomes the first.")
     assert codes(judge_stored(None, evidence(QUIET[:2]))) == ["E_NO_BASELINE", "E_FEW_PROCESSES"]
 
 
