@@ -233,6 +233,8 @@ EQUAL_ENGINES = {
     "sleeps-beside-a-spinner": _first(_IDLE_SPINNER) + _SLEEPS,
 }
 """Engines as fast as the base until their last token; the added work is done elsewhere."""
+WITHOUT_TRICK = (SLOWER, EQUAL + _after("rest(max_tokens)"))
+"""The slowdowns that tricks hide: work in each token, and work after the last one."""
 BEYOND_REACH = {
     "memoised": SLOWER
     + "\nimport functools\n\n\n@functools.cache\ndef waste(x):\n    rest(1)\n\n\n"
