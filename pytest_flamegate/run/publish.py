@@ -221,6 +221,8 @@ def publish(
                 placed = store.accept(workload.name, files, run.head.evidence)
             accepted = placed.path
             warnings += placed.warnings
+            unfit = run.head.verification.unfit if run.head.verification else ()
+            warnings += [f"A doubtful baseline. {each.code}: {each.message}" for each in unfit]
         except errors.FlamegateError as failed:
             error, verdict = failed, verdict_of_error(failed, workload)
     try:

@@ -16,9 +16,18 @@ from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.baseline import RECORD
 from pytest_flamegate.receipt.documents import encode_evidence
 from pytest_flamegate.receipt.types import Batch
-from pytest_flamegate.run.publish import MAX_BATCHES, RunStore, batch_of, joined_batches
+from pytest_flamegate.run.pictures import Pictures
+from pytest_flamegate.run.publish import (
+    MAX_BATCHES,
+    RunStore,
+    batch_of,
+    joined_batches,
+    publish,
+)
 from tests.gate.factory import QUIET, baseline, evidence
 from tests.made import bundle
+from tests.report import verdicts
+from tests.run import fakes
 
 CLEAN = Commit("a" * 40, "main", 0, "c" * 64)
 
@@ -157,3 +166,16 @@ def test_the_same_run_counts_once_and_the_oldest_batches_leave() -> None:
     found = joined_batches(before, many, evidence(commit=CLEAN))
     assert len(found) == MAX_BATCHES
     assert found[-1].nonce == "current"
+
+
+def test_an_accepted_run_that_is_a_doubtful_baseline_is_accepted_with_a_warning(
+    store: RunStore,
+) -> None:
+    sealed = fakes.sealed_run(bundle(timed=2))
+    assert sealed.head.verification is not None
+    codes = [each.code for each in sealed.head.verification.unfit]
+    outcome = publish(sealed, verdicts.no_baseline(), Pictures(), store, accept=True)
+    assert outcome.accepted is not None
+    assert codes
+    for code in codes:
+        assert any(each.startswith(f"A doubtful baseline. {code}: ") for each in outcome.warnings)
