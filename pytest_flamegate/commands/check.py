@@ -1,4 +1,4 @@
-"""``flamegate check`` and ``accept``: judge a commit by its base's policy, accept a slowdown."""
+"""``flamegate check`` and ``accept``: judge a commit by its base's policy, accept what it found."""
 
 from __future__ import annotations
 
@@ -335,9 +335,10 @@ def run_accept(parsed: argparse.Namespace) -> int:
     name = parsed.workload.rpartition("::")[2]
     path, waiver = accept_run(settings.directory, name, parsed.reason, until, today_utc())
     shown = relative(path, settings.root)
+    most = f" (at most {-waiver.low_pct:.1f} %)" if waiver.low_pct is not None else ""
     common.print_text(
-        f"accepted: {waiver.workload} {-waiver.change_pct:.1f} % slower than "
-        f"{waiver.base[:12]} (at most {-waiver.low_pct:.1f} %), until {waiver.until}\n"
+        f"accepted: {waiver.workload} {waiver.effect} than {waiver.base[:12]}{most}, "
+        f"until {waiver.until}\n"
         f"commit it with the change: git add {shown}"
     )
     return 0

@@ -31,6 +31,10 @@ REFERENCE_LIMIT = 0.3
 _ACCEPT = "or accept a new baseline (--flamegate-update)."
 _ANY_REMEDY = "Accept a new baseline (--flamegate-update)."
 _PAIRED_REMEDY = "Both sides must do the same work in the same way; only the code may differ."
+_PAIRED_TOKENS = (
+    "Other tokens are other work: restore the output. If it is meant and as long as before, a "
+    "required check takes it, not compared, after flamegate accept."
+)
 _REMEDIES = {
     "E_BASELINE_NEWER": "Give the older measurement as the baseline.",
     "E_CLOCK_DIFFERS": "Measure on a system with the same clocks, " + _ACCEPT,
@@ -55,7 +59,10 @@ def difference_reasons(comparability: Comparability, *, paired: bool) -> tuple[R
     for number, each in enumerate(comparability.differences):
         message = each.message
         if last[each.code] == number:
-            message += " " + (_PAIRED_REMEDY if paired else _REMEDIES.get(each.code, _ANY_REMEDY))
+            remedy = _PAIRED_REMEDY if paired else _REMEDIES.get(each.code, _ANY_REMEDY)
+            if paired and each.code == "E_TOKENS_DIFFER":
+                remedy = _PAIRED_TOKENS
+            message += f" {remedy}"
         reasons.append(Reason(each.code, message))
     return tuple(reasons)
 

@@ -170,7 +170,7 @@ def check_markdown(
         parts.append("### Changed policy\n\nThis change counts once it is merged:")
         parts.append("\n".join(f"- {escape(change, _LONG)}" for change in changes))
     if debt:
-        parts.append("### Accepted slowdowns")
+        parts.append("### Accepted")
         parts.append("\n".join(f"- {escape(line, _LONG)}" for line in debt))
     return "\n\n".join(parts) + "\n"
 

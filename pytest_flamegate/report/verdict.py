@@ -6,7 +6,7 @@ from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate import rule
 from pytest_flamegate.gate.costs import MOST, CostChange
 from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
-from pytest_flamegate.gate.verdict import MOST_OF_IT, PairMethod, Verdict
+from pytest_flamegate.gate.verdict import MOST_OF_IT, PairMethod, Verdict, headline
 from pytest_flamegate.report import text
 from pytest_flamegate.report.sections import (
     NONE,
@@ -181,7 +181,8 @@ def pair_section(verdict: Verdict, changes_pct: Sequence[float]) -> Section:
 def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
     """Return the reasons by their codes.
 
-    A brief section leaves out those of a regression that other sections show as figures.
+    A brief section stands below the headline: of a sentence that this has said it shows the code,
+    and it leaves out those of a regression that other sections show as figures.
     """
     has_figures = brief and verdict.verdict == "regressed" and bool(verdict.signals)
     reasons = [
@@ -189,7 +190,11 @@ def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
         for reason in verdict.reasons
         if not (has_figures and reason.code[2:].startswith(_IN_FIGURES))
     ]
-    lines = [(Code(reason.code), " ", reason.message) for reason in reasons]
+    said = headline(verdict) if brief else ""
+    lines = [
+        (Code(reason.code),) if reason.message in said else (Code(reason.code), " ", reason.message)
+        for reason in reasons
+    ]
     left = len(lines) - _MOST_REASONS
     more = [f"and {text.plural(left, 'more reason')}"] if left > 0 else []
     return make_section("Reasons", [Items((*lines[:_MOST_REASONS], *more))])

@@ -19,7 +19,7 @@ from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import compare_recipes
 from pytest_flamegate.report.text import plural
 from pytest_flamegate.run.publish import Outcome
-from pytest_flamegate.run.waivers import Waiver, today_utc
+from pytest_flamegate.run.waivers import Waiver, find_other_tokens, today_utc
 
 CHECK_VERSION = "1.0.0"
 SETTINGS = (
@@ -156,9 +156,9 @@ class Check:
             return None
         name = outcome.workload.name
         found = next((each for each in self.waivers if each.workload == name), None)
-        if found is None or outcome.verdict.verdict != "regressed":
+        if found is None:
             return ""
-        return found.find_objection(outcome.verdict, today_utc())
+        return found.find_objection(outcome.verdict, _other_tokens(outcome), today_utc())
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
@@ -182,12 +182,25 @@ class Check:
             return f"check failed {by}: {names}; {count}"
         if not self.required:
             return f"check passed, and required nothing: {self.base[:12]} declares no workload"
-        waived = [each.workload.name for each in self.required if each.exit_code]
-        slower = f"slower as accepted: {', '.join(waived)}" if waived else "none past its threshold"
-        return f"check passed {by}: {count}, {slower}"
+        waived = [each for each in self.required if each.exit_code]
+        slower = [e.workload.name for e in waived if e.verdict.verdict == "regressed"]
+        others = [e.workload.name for e in waived if e.verdict.verdict != "regressed"]
+        answers = [count]
+        if slower:
+            answers.append(f"slower as accepted: {', '.join(slower)}")
+        elif len(others) < len(self.required):
+            answers.append(f"none {'of those compared ' if others else ''}past its threshold")
+        if others:
+            names = ", ".join(others)
+            answers.append(f"{len(others)} NOT COMPARED: other tokens, as accepted: {names}")
+        return f"check passed {by}: {', '.join(answers)}"
 
     def _describe_failure(self, outcome: Outcome) -> str:
         word = outcome.verdict.verdict.replace("_", " ")
+        if _other_tokens(outcome) is not None:
+            word += ": other tokens. If they are meant, accept them: flamegate accept"
+        elif outcome.error is not None and outcome.error.code == "E_TARGET_NOT_FOUND":
+            word += ": the base's target is gone. Keep the old name importable for one change"
         return f"{outcome.workload.name} ({self.find_objection(outcome) or word})"
 
     def document(self) -> dict[str, Any]:
@@ -207,6 +220,10 @@ class Check:
                 for each in self.policy.changes
             ],
         }
+
+
+def _other_tokens(outcome: Outcome) -> str | None:
+    return find_other_tokens(outcome.verdict, outcome.baseline, outcome.evidence)
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Accepted slowdowns: each a small file that a person commits, with the measurement it rests on.
+"""Accepted slowdowns and other tokens: each a small file, with the measurement it rests on.
 
-A waiver counts in the change that adds it. Once it is merged the slowdown is part of the base,
-and the waiver stays as a record of the debt until somebody removes it. The file is part of the
-change, so whoever reviews the change accepts it too.
+A person commits it. It counts in the change that adds it. Once that is merged, what it accepts is
+part of the base, and the waiver stays as a record of the debt until somebody removes it. The file
+is part of the change, so whoever reviews the change accepts it too.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.text import plural, visible
 
 DIRECTORY = "waivers"
@@ -34,14 +35,38 @@ _CLOCKS = timedelta(days=1)
 """How far ahead the clock of the machine may be that wrote a waiver."""
 
 
-@dataclass(frozen=True, slots=True)
+_OF_SAMPLES = frozenset({"E_NO_SAMPLES", "E_FEW_SAMPLES"})
+"""These forbid no comparison of rates."""
+
+
+def find_other_tokens(verdict: Verdict, base: Evidence | None, head: Evidence | None) -> str | None:
+    """Return the digest of the head's tokens if they alone forbid comparing the pairs, else None.
+
+    None too if there are more or fewer of them than of the base's, or if those of a side vary.
+    """
+    codes = {each.code for each in verdict.reasons if each.leaves_open} - _OF_SAMPLES
+    if verdict.verdict != "not_comparable" or codes != {"E_TOKENS_DIFFER"}:
+        return None
+    if base is None or head is None or (base.side, head.side) != ("base", "head"):
+        return None
+    sides = base, head
+    vary = any(
+        side.differs_at is not None
+        or {run.token_digest for run in side.runs} != {side.token_digest}
+        for side in sides
+    )
+    return None if vary or len(base.tokens) != len(head.tokens) else head.token_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Waiver:
-    """One accepted slowdown of one workload.
+    """One accepted slowdown of one workload, or its other tokens, whose speed is unknown.
 
     Attributes:
         until: The last day on which it is accepted, in UTC.
         change_pct: The measured change of tokens per second in percent, negative; ``low_pct`` is
-            the slower end of its interval.
+            the slower end of its interval. Both are None if ``tokens`` are accepted.
+        tokens: The digest of the head's tokens, None for a slowdown.
         base: The commit that the slowdown was measured against; ``head`` has it.
         evidence_sha256: The digest of the evidence that shows it.
     """
@@ -51,8 +76,9 @@ class Waiver:
     author: str
     accepted: date
     until: date
-    change_pct: Annotated[float, Meta(lt=0, gt=-100)]
-    low_pct: Annotated[float, Meta(lt=0, ge=-100)]
+    change_pct: Annotated[float, Meta(lt=0, gt=-100)] | None = None
+    low_pct: Annotated[float, Meta(lt=0, ge=-100)] | None = None
+    tokens: Sha256 | None = None
     base: NonEmpty
     head: NonEmpty
     evidence_sha256: Sha256
@@ -60,22 +86,44 @@ class Waiver:
     def __post_init__(self) -> None:
         if self.until - self.accepted > MAX_AGE:
             raise ValueError(f"it lasts longer than {MAX_AGE.days} days")
+        if {self.change_pct is None, self.low_pct is None} != {self.tokens is not None}:
+            raise ValueError("it has either change_pct and low_pct, or tokens")
+
+    @property
+    def effect(self) -> str:
+        """What is accepted, in a few words."""
+        if self.tokens is not None:
+            return f"NOT COMPARED: other tokens ({self.tokens[:12]})"
+        return f"{-(self.change_pct or 0.0):.1f} % slower"
 
     def is_expired(self, today: date) -> bool:
         """Whether it is accepted no longer."""
         return today > self.until
 
-    def find_objection(self, verdict: Verdict, today: date) -> str | None:
-        """Return why it does not cover this regression, None if it does."""
+    def find_objection(self, verdict: Verdict, tokens: str | None, today: date) -> str | None:
+        """Return why it does not cover this verdict, None if it does, empty if it is of another.
+
+        ``tokens`` are those that ``find_other_tokens`` has found.
+        """
+        if verdict.verdict != ("not_comparable" if self.tokens else "regressed"):
+            return ""
         if self.is_expired(today):
             return f"the waiver of {self.workload} ended on {self.until}"
         if self.accepted > today + _CLOCKS:
             return f"the waiver of {self.workload} is dated {self.accepted}, and it is {today}"
-        rate = verdict.signal()
-        if rate is None or rate.change_pct is None or rate.change_pct < self.low_pct:
+        if self.tokens is not None and tokens is None:
+            return (
+                f"not comparable, and not only by the tokens that {self.workload}'s waiver accepts"
+            )
+        if self.tokens is not None and tokens != self.tokens:
+            return f"the waiver of {self.workload} accepts other tokens than these"
+        if self.tokens is not None:
+            return None
+        rate, low_pct = verdict.signal(), self.low_pct or 0.0
+        if rate is None or rate.change_pct is None or rate.change_pct < low_pct:
             slower = "unknown" if rate is None else f"{-(rate.change_pct or 0.0):.1f} %"
             return (
-                f"the waiver of {self.workload} accepts at most {-self.low_pct:.1f} % slower, "
+                f"the waiver of {self.workload} accepts at most {-low_pct:.1f} % slower, "
                 f"and {slower} was measured"
             )
         return None
@@ -102,9 +150,11 @@ def _read(path: Path) -> Waiver:
 def accept_run(
     directory: Path, workload: str, reason: str, until: date, today: date
 ) -> tuple[Path, Waiver]:
-    """Write the waiver of the last run of ``workload``, which regressed against a revision.
+    """Write the waiver of the last run of ``workload``, compared with a revision.
 
-    Raises ``UsageError``: ``E_NO_RUN``, ``E_NOTHING_TO_ACCEPT`` for a run that did not regress,
+    It regressed, or could not be compared because its tokens differ, and for nothing else.
+
+    Raises ``UsageError``: ``E_NO_RUN``, ``E_NOTHING_TO_ACCEPT`` for any other run,
     ``E_BAD_OPTION`` for an empty reason or a day that is past or more than a year away.
     """
     if not reason.strip():
@@ -127,11 +177,18 @@ def accept_run(
     headline, verdict = read_verdict(verdict_data)
     rate, evidence = verdict.signal(), decode_evidence(data)
     against, commit = verdict.against, evidence.commit
-    if verdict.verdict != "regressed" or rate is None or against is None or commit is None:
+    path = latest / (run_files.BASE + run_files.EVIDENCE)
+    base = decode_evidence(read_bounded(path)) if is_file(path) else None
+    tokens = find_other_tokens(verdict, base, evidence)
+    if tokens is not None:
+        against = base.commit.revision if base is not None and base.commit is not None else None
+    is_slower = verdict.verdict == "regressed" and rate is not None
+    if not (is_slower or tokens) or against is None or commit is None:
         raise UsageError(
             "E_NOTHING_TO_ACCEPT",
-            f"The last run of {workload!r} is no regression against a revision: {headline}",
-            "Accept a slowdown that flamegate check has measured.",
+            f"The last run of {workload!r} is neither slower than a revision nor other than it in "
+            f"its tokens alone, as many as before: {headline}",
+            "Accept a slowdown, or other tokens, that flamegate check has found.",
         )
     waiver = Waiver(
         workload=workload,
@@ -139,8 +196,9 @@ def accept_run(
         author=git.query(directory.parent, "config", "user.name") or "",
         accepted=today,
         until=until,
-        change_pct=min(rate.change_pct or 0.0, -0.001),
-        low_pct=min(rate.ci_low_pct or 0.0, -0.001),
+        change_pct=None if tokens or rate is None else min(rate.change_pct or 0.0, -0.001),
+        low_pct=None if tokens or rate is None else min(rate.ci_low_pct or 0.0, -0.001),
+        tokens=tokens,
         base=against,
         head=commit.revision,
         evidence_sha256=hashlib.sha256(data).hexdigest(),
@@ -156,21 +214,27 @@ def _encode(waiver: Waiver) -> bytes:
     lines = [
         f"{name} = {quote_toml(value) if isinstance(value, str) else value}"
         for name, value in asdict(waiver).items()
+        if value is not None
     ]
-    return "\n".join(["# Accepted slowdown, written by flamegate accept.", *lines, ""]).encode()
+    kind = "other tokens" if waiver.tokens else "slowdown"
+    return "\n".join([f"# Accepted {kind}, written by flamegate accept.", *lines, ""]).encode()
 
 
 def describe_debt(waivers: Sequence[Waiver], today: date, new: Collection[Waiver]) -> list[str]:
-    """Return the accepted slowdowns as lines: their sum, the new ones, and those that ended."""
+    """Return what is accepted as lines: the sum, the new ones, and those that ended."""
     if not waivers:
         return []
-    total = -sum(each.change_pct for each in waivers)
+    slower = [each.change_pct for each in waivers if each.change_pct is not None]
     oldest = max(0, *((today - each.accepted).days for each in waivers))
-    count = plural(len(waivers), "accepted slowdown")
-    lines = [f"{count}, {total:.1f} % in sum, oldest {plural(oldest, 'day')}"]
+    counts = []
+    if slower:
+        counts.append(f"{plural(len(slower), 'accepted slowdown')}, {-sum(slower):.1f} % in sum")
+    if others := len(waivers) - len(slower):
+        counts.append(f"{others} with other tokens, accepted and NOT COMPARED")
+    lines = [f"{', '.join(counts)}, oldest {plural(oldest, 'day')}"]
     for each in waivers:
         author = visible(each.author) or "unknown"
-        about = f"{visible(each.workload)} {-each.change_pct:.1f} % slower, by {author}"
+        about = f"{visible(each.workload)} {each.effect}, by {author}"
         if each.is_expired(today):
             lines.append(
                 f"ended on {each.until}: {about}. See if it is still there: "

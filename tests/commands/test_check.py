@@ -189,6 +189,78 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
         assert "E_BAD_WAIVER" in capsys.readouterr().err
 
 
+def test_other_tokens_are_accepted_uncompared_and_no_others_pass(
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_day(monkeypatch, TODAY)
+    declare(workload("toy"), workload("more"))
+    declare(workload("toy"), workload("more"))
+    accept = ("accept", "toy", "--reason=SIMD sums in another order", "--until=2026-12-01")
+    world.tokens = world.base_tokens[:-1]
+    assert ask("check", "--base=HEAD~1") == 4
+    assert ask(*accept) == 2  # it did less
+    world.tokens = (*world.base_tokens[:-1], "9")
+    assert ask("check", "--base=HEAD~1") == 4
+    printed = capsys.readouterr().out
+    assert "flamegate accept" in printed
+    assert "toy (not comparable: other tokens." in result(project)["sentence"]
+    assert ask(*accept) == 0
+    assert "accepted: toy NOT COMPARED: other tokens" in capsys.readouterr().out
+    waiver = project / ".flamegate/waivers/toy.toml"
+    assert "pct" not in waiver.read_text()
+    commit(project)
+    assert ask("check", "--base=HEAD~2") == 4  # more has none
+    assert "more (not comparable" in result(project)["sentence"]
+    assert "toy" not in result(project)["sentence"]
+    other = waiver.read_text().replace('"toy"', '"more"')
+    (project / ".flamegate/waivers/more.toml").write_text(other)
+    commit(project)
+    runs = project.parent / "uploaded"
+    for more in ((), (f"--receipts={runs}",)):
+        assert ask("check", "--base=HEAD~3", *more) == 0
+        if not more:
+            shutil.move(project / ".flamegate/latest", runs)
+        loud = "2 NOT COMPARED: other tokens, as accepted: toy, more"
+        assert result(project)["sentence"].endswith(f"2 required workloads, {loud}")
+        assert loud in capsys.readouterr().out
+        assert f"{loud}**" in (project / ".flamegate/check.md").read_text()
+        assert result(project)["waivers"][0].startswith("2 with other tokens, accepted and NOT COM")
+    world.tokens = (*world.base_tokens[:-1], "8")
+    assert ask("check", "--base=HEAD~3") == 4
+    assert "the waiver of toy accepts other tokens than these" in result(project)["sentence"]
+    world.tokens = world.base_tokens[:-1]
+    assert ask("check", "--base=HEAD~3") == 4
+    assert "not only by the tokens" in result(project)["sentence"]
+    # It accepts no slowdown, and ends.
+    world.tokens, world.token_ns = world.base_tokens, SLOWER_NS
+    assert ask("check", "--base=HEAD~3") == 1
+    assert "toy (regressed)" in result(project)["sentence"]
+    world.tokens = (*world.base_tokens[:-1], "9")
+    set_day(monkeypatch, TODAY + timedelta(days=30))
+    assert ask("check", "--base=HEAD~3") == 4
+    assert "the waiver of toy ended on 2026-12-01" in result(project)["sentence"]
+    waiver.write_text(waiver.read_text() + "change_pct = -5.0\n")
+    commit(project)
+    assert ask("check", "--base=HEAD~4") == 2
+    assert "E_BAD_WAIVER" in capsys.readouterr().err
+
+
+def test_a_target_that_moved_says_once_how_to_move_it(
+    project: Path, world: fakes.World, declare: Callable[..., str], capsys: Captured
+) -> None:
+    declare(workload("toy"))
+    world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", "Look."), at="warm up")
+    assert ask("check", "--base=HEAD~1") == 5
+    assert "Keep the old name importable for one change" in result(project)["sentence"]
+    printed = capsys.readouterr().out
+    assert printed.count("It is missing.") == 1
+    assert "  E_TARGET_NOT_FOUND\n" in printed
+
+
 def test_stored_runs_are_judged_by_their_files_alone(
     project: Path, world: fakes.World, declare: Callable[..., str], capsys: Captured
 ) -> None:

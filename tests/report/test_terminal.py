@@ -227,7 +227,7 @@ def test_a_verdict_without_figures() -> None:
     verdict = Verdict("dishonest", copied, grade="SELF_REPORTED")
     assert section(verdict, accept=None) == (
         "dishonest: It is a copy.\n"
-        "  E_COPIED It is a copy.\n"
+        "  E_COPIED\n"
         "  evidence  .flamegate/latest/decode/flamegraph.svg · receipt SELF_REPORTED\n"
         f"  again     {NODE}"
     )
