@@ -53,7 +53,7 @@ class _Generator:
 
 
 @dataclass(frozen=True, slots=True)
-class _Build:
+class _BuildSystem:
     """How a native project is built, and the program that comes of it if its file names one."""
 
     file: str
@@ -173,7 +173,7 @@ def _embedded() -> Iterator[str]:
         yield ""
 
 
-def _example(build: _Build | None, model: str | None) -> Iterator[str]:
+def _example(build: _BuildSystem | None, model: str | None) -> Iterator[str]:
     """Yield a declaration in comments for a program, with its parts that are known."""
     options = [*(("--model", "{model}") if model else ()), "--prompt", "{prompt}"]
     command = [build.program if build else "path/to/engine", *options]
@@ -259,7 +259,7 @@ def _can_be_imported(name: str, root: Path) -> bool:
         return False
 
 
-def find_build(root: Path) -> _Build | None:
+def find_build(root: Path) -> _BuildSystem | None:
     """Return how the project is built by Cargo, CMake or make; None without such a file."""
     for name, read in (
         ("Cargo.toml", _read_cargo),
@@ -274,7 +274,7 @@ def find_build(root: Path) -> _Build | None:
     return None
 
 
-def _read_cargo(text: str) -> _Build:
+def _read_cargo(text: str) -> _BuildSystem:
     try:
         document = tomllib.loads(text)
     except ValueError:
@@ -283,21 +283,21 @@ def _read_cargo(text: str) -> _Build:
     tables = [*(programs if isinstance(programs, list) else ()), package]
     names = [each.get("name") for each in tables if isinstance(each, dict)]
     name = next((each for each in names if isinstance(each, str)), "engine")
-    return _Build("Cargo.toml", ("cargo", "build", "--release"), f"target/release/{name}")
+    return _BuildSystem("Cargo.toml", ("cargo", "build", "--release"), f"target/release/{name}")
 
 
-def _read_cmake(text: str) -> _Build:
+def _read_cmake(text: str) -> _BuildSystem:
     match = re.search(r"^\s*add_executable\s*\(\s*([\w.+-]+)", text, re.M | re.I)
     script = "cmake -B build -DCMAKE_BUILD_TYPE=Release && cmake --build build"
     program = f"build/{match[1] if match else 'engine'}"
-    return _Build("CMakeLists.txt", ("sh", "-c", script), program)
+    return _BuildSystem("CMakeLists.txt", ("sh", "-c", script), program)
 
 
-def _read_makefile(text: str) -> _Build:
+def _read_makefile(text: str) -> _BuildSystem:
     targets = re.findall(r"^([\w][\w./-]*)\s*:(?!=)", text, re.M)
     phony = {"all", "clean", "install", "test", "check", "run", "build"}
     program = next((each for each in targets if each not in phony), "engine")
-    return _Build("Makefile", ("make",), f"./{program}")
+    return _BuildSystem("Makefile", ("make",), f"./{program}")
 
 
 def _list_files(root: Path, suffix: str) -> list[str]:
