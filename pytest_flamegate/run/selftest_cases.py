@@ -31,8 +31,9 @@ Answer = tuple[str, Result, str]
 """A few words for the table, the result, and a whole sentence."""
 CLEAR = 1.3
 """A drop of so many times the threshold must be found: a gate that misses it is wrong."""
-NEAR = 0.25
-"""How far a measured slowdown may be from the injected one."""
+NEAR = 0.5
+"""How far a measured slowdown may be from the injected one. A repeated call finds its data in the
+cache: twice the calls of the embedded model's hottest function took 64 to 73 % more of its time."""
 LIMIT_PP = 1.0
 """The drift that is allowed if only shares are limited."""
 FEW = 20
@@ -347,7 +348,7 @@ _SLOWER, _SAME, _BACK = "{extra} of {frame}", "the same code twice", "the same, 
 CASES = (
     Case("slowed", _SLOWER, "regressed, exit code 1", _INJECTED, _slow_function),
     Case("named", _SLOWER, "{frame} is named", _PROFILED, _name_function),
-    Case("size", _SLOWER, "the injected time, ± a quarter", _PROFILED, _measure_size),
+    Case("size", _SLOWER, "the injected time, ± a half", _PROFILED, _measure_size),
     Case("allowed", "the same, {allowed} slower allowed", "pass, exit code 0", _INJECTED, _allow),
     Case("share", "the same, only shares limited", "{frame} regressed", _PROFILED, _limit_share),
     Case("backwards", _BACK, "improved, exit code 0", _INJECTED, _exchange_sides),
