@@ -16,6 +16,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -55,6 +56,9 @@ _REMEDIES: Mapping[int | None, str] = {
 }
 _ROOTS: dict[int, str] = {}
 """The markers of processes that were started here and are not ended yet, by their ids."""
+_REGISTERING = threading.Lock()
+"""Held from the start of a process until it is in ``_ROOTS``, and while orphans are reaped: another
+thread would take a process that is not there yet for an orphan, and its status would be lost."""
 
 
 def running() -> Mapping[int, str]:
@@ -187,9 +191,10 @@ class Child:
         or that are in its own session.
         """
         mine = os.getsid(0)
-        for pid, session in process_system.find_children().items():
-            if session != mine and pid not in self._before and pid not in _ROOTS:
-                self._is_alive(pid)
+        with _REGISTERING:
+            for pid, session in process_system.find_children().items():
+                if session != mine and pid not in self._before and pid not in _ROOTS:
+                    self._is_alive(pid)
 
     def _is_alive(self, pid: int) -> bool:
         """Whether ``pid`` is alive; reaps it if it is a dead child of this process."""
@@ -229,7 +234,11 @@ def start(
     before = process_system.find_children()
     process_system.acquire_subreaper()
     try:
-        with process_system.bound_to_cpu(cpu), process_system.accept_interrupts():
+        with (
+            _REGISTERING,
+            process_system.bound_to_cpu(cpu),
+            process_system.accept_interrupts(),
+        ):
             process = subprocess.Popen(
                 list(argv),
                 executable=executable,
@@ -241,9 +250,9 @@ def start(
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
             )
+            return Child(process.pid, marker, output, before, process)
     except (OSError, ValueError) as error:
         _give_up(output, repr(argv[0]), error)
-    return Child(process.pid, marker, output, before, process)
 
 
 def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
@@ -263,13 +272,15 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
         # CPython warns of forking with threads; the copy runs one callable and ends by _exit.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            pid = os.fork()
+            with _REGISTERING:  # left by the copy too
+                pid = os.fork()
+                child = Child(pid, marker, output, before) if pid else None
         except OSError as error:
             _give_up(output, "a copy of this process", error)
-    if pid == 0:
+    if child is None:
         os.environ[process_system.MARKER] = marker
         _run_forked(target, cpu, output.stdout.fileno(), output.stderr.fileno())
-    return Child(pid, marker, output, before)
+    return child
 
 
 def run(
@@ -310,7 +321,7 @@ def _give_up(output: process_system.Output, program: str, error: Exception) -> N
 
 def _run_forked(
     target: Callable[[], None], cpu: int | None, stdout_fd: int, stderr_fd: int
-) -> None:
+) -> NoReturn:
     """Run ``target`` and exit: the copy must never continue as a second pytest."""
     status = 1
     try:

@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -87,3 +89,29 @@ def test_a_child_ends_on_sigint_although_this_process_ignores_it() -> None:
     # Python turns it into an exception, whose traceback ends it.
     assert child.wait(30) in (1, -signal.SIGINT)
     child.end()
+
+
+def test_a_process_that_just_started_is_no_orphan_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may end before it is registered; its status must wait for the thread that started it."""
+    other = process.start(["true"])
+    enders: list[threading.Thread] = []
+    start = subprocess.Popen
+
+    def start_slowly(*args: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        started = start(*args, **options)
+        os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
+        ender = threading.Thread(target=other.end)
+        ender.start()
+        ender.join(0.5)
+        enders.append(ender)
+        return started
+
+    monkeypatch.setattr(subprocess, "Popen", start_slowly)
+    child = process.start(["true"])
+    try:
+        assert child.wait(20) == 0
+    finally:
+        child.end()
+        enders[0].join()
