@@ -132,12 +132,15 @@ def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
             ]
             for keys in (("before_script", "script"), ("after_script",))
         )
-        if name.startswith(".") or not any(map(has_check, (*scripts, *after))):
+        found = _follow(table.get("rules"), documents)
+        rules = [each for each in found if isinstance(each, YamlTable)]
+        is_for_changes = not rules or not all(map(_is_elsewhere, rules))
+        if name.startswith(".") or not is_for_changes:
+            continue
+        if not any(map(has_check, (*scripts, *after))):
             continue
         checks = True
         if any(map(has_check, scripts)):
-            found = _follow(table.get("rules"), documents)
-            rules = [each for each in found if isinstance(each, YamlTable)]
             yield from _find_gitlab_skips(document, name, table, rules)
             takes_branches = not has_own or (has_workflow and "rules" not in table)
             yield from _find_unstarted(document, name, table, rules, takes_branches=takes_branches)
@@ -289,6 +292,15 @@ def _find_unstarted(
         )
 
 
+def _condition(rule: YamlTable) -> str:
+    return " ".join(rule.text("if").replace("'", '"').split())
+
+
+def _is_elsewhere(rule: YamlTable) -> bool:
+    """Whether a rule is met in no pipeline of a merge request, such as that of a schedule."""
+    return _ELSEWHERE.fullmatch(_condition(rule)) is not None
+
+
 def _find_condition(table: YamlTable, rules: Sequence[YamlTable], *, takes_branches: bool) -> int:
     """Return the line of what keeps a job out of merge requests; 0 if nothing is seen to."""
     when = table.text("when", "on_success")
@@ -304,9 +316,9 @@ def _find_condition(table: YamlTable, rules: Sequence[YamlTable], *, takes_branc
         if has_variables or (refs is not None and not is_accepted(scalars(refs))):
             return table.line_of(key)
     for rule in rules:
-        condition = " ".join(rule.text("if").replace("'", '"').split())
+        condition = _condition(rule)
         when = rule.text("when", "on_success")
-        if when == "never" and not _ELSEWHERE.fullmatch(condition):
+        if when == "never" and not _is_elsewhere(rule):
             return rule.line_of("when")
         met = (*_MET, _BRANCH) if takes_branches else _MET
         is_met = any(each.strip() in met for each in condition.split("||"))

@@ -28,6 +28,7 @@ from pytest_flamegate.engines.gguf import WORKLOADS
 from pytest_flamegate.models.discover import find_model
 
 MEASURE, JUDGE = "flamegate-measure.yml", "flamegate-judge.yml"
+WORKFLOWS = (MEASURE, JUDGE, "flamegate-nightly.yml")
 PIPELINE = "flamegate.gitlab-ci.yml"
 INSTALL = "pytest-flamegate @ git+https://HOST/PATH/pytest-flamegate@COMMIT"
 """The package in the workflow files: replaced by the one that is installed here."""
@@ -324,7 +325,7 @@ def _write_workflows(root: Path, steps: list[str]) -> list[str]:
     has_github = (root / ".github").exists() or "github" in remotes or not has_gitlab
     files: dict[str, str] = {}
     if has_github:
-        files |= {f"{GITHUB}/{name}": _read_template("github", name) for name in (MEASURE, JUDGE)}
+        files |= {f"{GITHUB}/{name}": _read_template("github", name) for name in WORKFLOWS}
     if has_gitlab:
         own = f".gitlab/{PIPELINE}"
         include = f"include:\n  - local: {own}\n"

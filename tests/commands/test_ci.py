@@ -78,7 +78,7 @@ TRAPS = [
     (MEASURE, "permissions:\n  contents: read\n", "permissions: write-all\n", "all", "E_CI_RIGHTS"),
     (MEASURE, CHECK, f"{CHECK} ${{{{ secrets.KEY }}}}", "secrets", "E_CI_RIGHTS"),
     (MEASURE, "          fetch-depth: 0\n", "", "checkout", "E_CI_SHALLOW"),
-    (MEASURE, "upload-artifact@v4", "upload-artifact@main", "upload", "E_CI_MOVING"),
+    (MEASURE, "upload-artifact@v6", "upload-artifact@main", "upload", "E_CI_MOVING"),
     (MEASURE, "pytest-flamegate@COMMIT", "pytest-flamegate@main", "@main", "E_CI_MOVING"),
     (
         MEASURE,

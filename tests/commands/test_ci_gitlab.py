@@ -29,6 +29,8 @@ RULE = '    - if: $CI_PIPELINE_SOURCE == "merge_request_event"\n'
         ("  timeout: 30m\n", "  when: on_failure\n", "E_CI_SKIPPED"),
         (RULE, f"{RULE}      when: on_failure\n", "E_CI_SKIPPED"),
         (RULE, '    - if: $CI_COMMIT_BRANCH == "main"\n', "E_CI_SKIPPED"),
+        (RULE, '    - if: $CI_PIPELINE_SOURCE == "schedule"\n', "E_CI_NO_CHECK"),
+        ('== "schedule"', '== "schedule"\n    - if: $NIGHT', "E_CI_SKIPPED"),
         (RULE, "    - if: $CI_COMMIT_TITLE =~ /perf/\n", "E_CI_SKIPPED"),
         (f"  rules:\n{RULE}", "  only: [main]\n", "E_CI_SKIPPED"),
         (

@@ -208,7 +208,8 @@ def test_the_workflow_files_are_those_of_the_documentation(
     capsys.readouterr()
     assert ask("init") == 0
     assert "add to .gitlab-ci.yml:  include:" in capsys.readouterr().out
-    for name in (init.MEASURE, init.JUDGE):
+    assert sorted(path.name for path in (DOCS / "github").iterdir()) == sorted(init.WORKFLOWS)
+    for name in init.WORKFLOWS:
         text = (DOCS / "github" / name).read_text()
         written = (empty / ".github/workflows" / name).read_text()
         assert written == text.replace(init.INSTALL, "pytest-flamegate==9.9") != text
@@ -252,19 +253,19 @@ def commit(directory: Path, message: str) -> str:
     return git(directory, "rev-parse", "HEAD")
 
 
-def find_base_step(name: str) -> dict[str, Any]:
-    """Return the step of a workflow of the documentation that finds the base."""
+def find_step(name: str, title: str = "Find the base") -> dict[str, Any]:
+    """Return a step of a workflow of the documentation."""
     (job,) = yaml.safe_load((DOCS / "github" / name).read_text())["jobs"].values()
     step: dict[str, Any]
-    (step,) = [each for each in job["steps"] if each.get("name") == "Find the base"]
+    (step,) = [each for each in job["steps"] if each.get("name") == title]
     return step
 
 
 def test_the_base_is_the_merge_base_in_every_workflow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = find_base_step(init.MEASURE)
-    assert step == find_base_step(init.JUDGE)
+    step = find_step(init.MEASURE)
+    assert step == find_step(init.JUDGE)
     jobs = yaml.safe_load((DOCS / "gitlab" / init.PIPELINE).read_text())
     lines = [each for each in jobs["flamegate"]["script"] if each.startswith(("target=", "base="))]
     git(tmp_path, "init", "-q", "-b", "main")
@@ -288,6 +289,40 @@ def test_the_base_is_the_merge_base_in_every_workflow(
         assert subprocess.check_output(["bash", "-ec", script], env=variables, text=True) == (
             f"{base}\n"
         )
+
+
+@pytest.mark.parametrize(
+    ("tags", "given", "reference"),
+    [
+        (("v1", "v2"), "", "v1"),  # v2 is the newest commit itself
+        (("v1",), "v0", "v0"),
+        ((), "", ""),
+    ],
+    ids=["last tag", "named", "none"],
+)
+def test_the_nightly_reference_is_the_one_that_is_named_or_the_last_tag(
+    empty: Path, tags: tuple[str, ...], given: str, reference: str
+) -> None:
+    commit(empty, "first")
+    for tag in ("", *tags):
+        commit(empty, f"version {tag}")
+        if tag:
+            git(empty, "tag", tag)
+    if not tags[1:]:
+        commit(empty, "newest")
+    result = empty / "env"
+    variables = {**os.environ, "GIVEN": given, "GITHUB_ENV": str(result)}
+    script = find_step("flamegate-nightly.yml", "Find the reference")["run"]
+    printed = subprocess.check_output(["bash", "-ec", script], env=variables, text=True)
+    assert result.read_text() == f"REFERENCE={reference}\n"
+    assert ("::notice::nothing is compared" in printed) == (not reference)
+    lines = yaml.safe_load((DOCS / "gitlab" / init.PIPELINE).read_text())["flamegate nightly"]
+    (line,) = [each for each in lines["script"] if each.startswith("reference=")]
+    variables = {**os.environ, "FLAMEGATE_REFERENCE": given}
+    script = f"{line}\necho $reference"
+    done = subprocess.run(["bash", "-ec", script], env=variables, capture_output=True, text=True)
+    # On GitLab a person makes the schedule, so a missing reference fails it.
+    assert (done.returncode, done.stdout.strip()) == (0 if reference else 128, reference)
 
 
 class _Notes(BaseHTTPRequestHandler):
