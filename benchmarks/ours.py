@@ -10,8 +10,7 @@ from itertools import accumulate
 from benchmarks.replay import Method, Outcome
 from benchmarks.streams import Pair
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
-from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
-from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES, analyse, plan_analyses, trimmed_mean
 from pytest_flamegate.gate.rule import log_time_of_drop
 from pytest_flamegate.run.processes import PAIRS_SHARE, plan_pair_counts
 
@@ -28,14 +27,22 @@ def flamegate(
 
     Like the product it starts no further pair after ``budget_s`` seconds.
     """
-    rates, threshold = pair_rates(analyses), log_time_of_drop(drop_pct)
+    threshold = log_time_of_drop(drop_pct)
 
     def judge(pairs: Sequence[Pair]) -> Outcome:
         ends_s = list(accumulate(pair.took_s for pair in pairs))
         # The pair that runs when the budget ends is completed, and the first analysis is awaited.
         count = min(len(pairs), max(analyses[0], bisect_left(ends_s, budget_s) + 1))
         differences = [pair.difference for pair in pairs[:count]]
-        last = interim_analyses(differences, threshold, rates, analyses, ended=True)[-1]
+        last = analyse(
+            lambda number: trimmed_mean(differences[:number]),
+            count,
+            threshold,
+            analyses,
+            ended=True,
+        )
+        if last is None:
+            raise ValueError(f"{count} pairs are too few for the first analysis")
         return Outcome(last.verdict.decision, last.pairs, ends_s[last.pairs - 1])
 
     return Method(f"flamegate, τ = {drop_pct:g} %", analyses[-1], judge)

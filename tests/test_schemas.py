@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from msgspec.json import schema as generate_schema
 
 from pytest_flamegate.core.json import encode_plain
-from pytest_flamegate.gate import verdict_document
+from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.gate.rule import Comparability, FieldDifference
 from pytest_flamegate.receipt.artifacts import RunLine
 from pytest_flamegate.receipt.baseline import BaselineRecord

@@ -14,7 +14,7 @@ from pytest_flamegate.core.errors import (
 )
 from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.engines.gguf import embedded_workloads
-from pytest_flamegate.gate import machine_id
+from pytest_flamegate.gate.comparability import machine_id
 from pytest_flamegate.receipt import baseline
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.documents import decode_evidence

@@ -11,17 +11,12 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import impossible_figure, repeated_samples
-from pytest_flamegate.gate.pairs import (
-    FIRST_ANALYSES,
-    decide_at_analysis,
-    due_analyses,
-    pair_rates,
-    trimmed_mean,
-)
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES, analyse, pair_rates, trimmed_mean
 from pytest_flamegate.gate.rule import (
     RateDecision,
     ReportedRates,
@@ -159,7 +154,7 @@ class ResampledPairs:
         """Return the rates of the whole rule at the threshold ``drop_pct``."""
         threshold = log_time_of_drop(drop_pct)
         unchanged, at, twice = (
-            [decide_stream(stream, shift, threshold, plan) for stream in self.streams]
+            [_decide(stream, shift, threshold, plan) for stream in self.streams]
             for shift in (0.0, threshold, 2.0 * threshold)
         )
         pairs = sorted(taken for taken, _ in unchanged)
@@ -184,25 +179,13 @@ class ResampledPairs:
         return None
 
 
-def decide_stream(
+def _decide(
     stream: Stream, shift: float, threshold: float, plan: AnalysisPlan
 ) -> tuple[int, RateDecision]:
-    """Return after how many pairs of ``plan`` a stream is decided, and the decision.
-
-    The same as `interim_analyses`, as a test shows; here the estimates are stored for all
-    thresholds and shifts.
-    """
-    rates = pair_rates(plan.analyses)
-    taken = 0
-    decision: RateDecision = "inconclusive"
-    due = due_analyses(plan.pairs, plan.analyses, ended=True)
-    for pairs in due:
-        taken, estimate = pairs, stream.estimate(pairs, shift)
-        verdict = decide_at_analysis(estimate, threshold, rates, is_last=pairs == due[-1])
-        decision = verdict.decision
-        if decision != "inconclusive":
-            break
-    return taken, decision
+    """Return after how many pairs of ``plan`` a stream is decided, and the decision."""
+    estimate = partial(stream.estimate, shift=shift)
+    found = analyse(estimate, plan.pairs, threshold, plan.analyses, ended=True)
+    return (found.pairs, found.verdict.decision) if found else (0, "inconclusive")
 
 
 def _count(outcomes: Sequence[tuple[int, RateDecision]], *decisions: RateDecision) -> Count:

@@ -97,61 +97,54 @@ def last_analysis(
     Raises ``UndecidedError`` ``E_UNPAIRED`` if the runs of the two sides do not belong together.
     """
     differences = [pair.quiet for pair in pair_differences(base, head)]
-    taken = interim_analyses(
-        differences, log_time_of_drop(drop_pct), pair_rates(analyses), analyses, ended=ended
+    return analyse(
+        lambda pairs: trimmed_mean(differences[:pairs]),
+        len(differences),
+        log_time_of_drop(drop_pct),
+        analyses,
+        ended=ended,
     )
-    return taken[-1] if taken else None
 
 
-def interim_analyses(
-    differences: Sequence[float],
+def analyse(
+    estimate: Callable[[int], Estimate],
+    count: int,
     threshold: float,
-    rates: ErrorRates,
     analyses: Sequence[int],
     *,
     ended: bool,
-) -> tuple[InterimAnalysis, ...]:
-    """Return every analysis that was due; the last one decides if any does.
+) -> InterimAnalysis | None:
+    """Return the last analysis that was due once ``count`` pairs are measured; None before any.
 
-    None follows a decision, so further pairs change nothing that was decided. ``differences`` are
-    log time per token of head less that of base, in the order of measuring; ``threshold`` is the
-    allowed drop in log time; ``analyses`` is the plan. ``ended`` says that no more pairs will
-    come: then all there are take the place of the next analysis, if they are enough for the first.
+    No analysis follows a decision, so further pairs change nothing that was decided. A slowdown
+    that is probably allowed stays open while more pairs may show it: with the wide interval of a
+    few pairs a drop of two thirds of the threshold may reach it. More pairs let most of them pass,
+    and the last analysis judges by the rule alone.
+
+    Args:
+        estimate: Returns the change of log time per token after the first so many pairs.
+        count: The number of measured pairs.
+        threshold: The allowed drop in log time.
+        analyses: The plan.
+        ended: No more pairs will come: then all there are take the place of the next analysis, if
+            they are enough for the first.
     """
-    taken: list[InterimAnalysis] = []
-    due = due_analyses(len(differences), analyses, ended=ended)
+    due = [pairs for pairs in analyses if pairs <= count]
+    if ended and due and count < analyses[-1] and count != due[-1]:
+        due.append(count)
+    rates = pair_rates(analyses)
+    found = None
     for pairs in due:
-        estimate = trimmed_mean(differences[:pairs])
+        change = estimate(pairs)
+        verdict = decide(change, threshold, rates)
         is_last = pairs == analyses[-1] or (ended and pairs == due[-1])
-        verdict = decide_at_analysis(estimate, threshold, rates, is_last=is_last)
-        taken.append(InterimAnalysis(pairs, estimate, verdict))
+        is_wide = verdict.high - change.mean_diff > _NARROW * threshold
+        if verdict.decision == "regressed" and change.mean_diff < threshold and is_wide:
+            verdict = verdict if is_last else replace(verdict, decision="inconclusive")
+        found = InterimAnalysis(pairs, change, verdict)
         if verdict.decision != "inconclusive":
             break
-    return tuple(taken)
-
-
-def decide_at_analysis(
-    estimate: Estimate, threshold: float, rates: ErrorRates, *, is_last: bool
-) -> RateVerdict:
-    """Decide, but leave a slowdown open that is probably allowed, while more pairs may show it.
-
-    With the wide interval of a few pairs a drop of two thirds of the threshold may reach it. More
-    pairs let most of them pass, and the last analysis judges by the rule alone.
-    """
-    verdict = decide(estimate, threshold, rates)
-    is_wide = verdict.high - estimate.mean_diff > _NARROW * threshold
-    may_pass = estimate.mean_diff < threshold and is_wide
-    if verdict.decision == "regressed" and may_pass and not is_last:
-        return replace(verdict, decision="inconclusive")
-    return verdict
-
-
-def due_analyses(count: int, analyses: Sequence[int], *, ended: bool) -> tuple[int, ...]:
-    """Return the numbers of pairs to analyse once ``count`` pairs are measured."""
-    due = tuple(pairs for pairs in analyses if pairs <= count)
-    if ended and analyses[0] <= count < analyses[-1] and count not in due:
-        due = (*due, count)
-    return due
+    return found
 
 
 def trimmed_mean(differences: Sequence[float]) -> Estimate:

@@ -220,7 +220,6 @@ def _keep_from_zero(value: float) -> float:
 # --- bounds of a rate ----------------------------------------------------------------------
 
 CONFIDENCE = 0.95
-_HALVINGS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,36 +258,26 @@ def clopper_pearson_upper(failures: int, trials: int, confidence: float = CONFID
     """
     if failures == trials:
         return 1.0
-    log_tail = math.log1p(-confidence)
     low, high = failures / trials, 1.0
-    for _ in range(_HALVINGS):
-        rate = 0.5 * (low + high)
-        if rate in (low, high):
-            break
-        if _log_at_most(failures, trials, rate) > log_tail:
+    while low < (rate := 0.5 * (low + high)) < high:
+        if _probability_at_most(failures, trials, rate) > 1.0 - confidence:
             low = rate
         else:
             high = rate
     return high
 
 
-def _log_at_most(failures: int, trials: int, rate: float) -> float:
-    """Return the log probability of at most ``failures``, which are fewer than expected.
-
-    The terms fall from the last one on, so that few of them count.
-    """
-    log_last = (
-        math.lgamma(trials + 1.0)
-        - math.lgamma(failures + 1.0)
-        - math.lgamma(trials - failures + 1.0)
-        + failures * math.log(rate)
-        + (trials - failures) * math.log1p(-rate)
+def _probability_at_most(failures: int, trials: int, rate: float) -> float:
+    """Return the binomial probability of at most so many failures."""
+    log_hit, log_miss = math.log(rate), math.log1p(-rate)
+    log_all = math.lgamma(trials + 1.0)
+    return math.fsum(
+        math.exp(
+            log_all
+            - math.lgamma(count + 1.0)
+            - math.lgamma(trials - count + 1.0)
+            + count * log_hit
+            + (trials - count) * log_miss
+        )
+        for count in range(failures + 1)
     )
-    odds = rate / (1.0 - rate)
-    term = total = 1.0
-    for count in range(failures, 0, -1):
-        term *= count / ((trials - count + 1) * odds)
-        total += term
-        if term < 1e-17 * total:
-            break
-    return log_last + math.log(total)

@@ -16,7 +16,6 @@ from pytest_flamegate.core.files import read_beneath
 from pytest_flamegate.core.json import Timestamp, decode_json, encode_json, encode_plain
 from pytest_flamegate.core.json_parser import Limits
 from pytest_flamegate.core.progress import Progress
-from pytest_flamegate.gate import machine_id
 from pytest_flamegate.gate.calibration import (
     DRAWS,
     MIN_POOL,
@@ -25,6 +24,7 @@ from pytest_flamegate.gate.calibration import (
     ResampledPairs,
     check_pool,
 )
+from pytest_flamegate.gate.comparability import machine_id
 from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.rule import ReportedRates
 from pytest_flamegate.observe.pairs import PairObserver

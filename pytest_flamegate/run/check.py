@@ -13,8 +13,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UndecidedError, UsageError, worst_code
 from pytest_flamegate.core.text import format_value, suggest
 from pytest_flamegate.engines.declare import InvalidWorkload
-from pytest_flamegate.gate import headline
-from pytest_flamegate.gate.verdict import PASSES
+from pytest_flamegate.gate.verdict import PASSES, headline
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import compare_recipes
 from pytest_flamegate.report.text import plural

@@ -11,7 +11,7 @@ from pytest_flamegate.core.errors import FlamegateError, ToolError, system_error
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.engines.figures import Report, make_report
-from pytest_flamegate.gate import Reason
+from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.ungated import INSTRUCTIONS_PER_TOKEN
 from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.observer import Observer

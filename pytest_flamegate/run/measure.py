@@ -9,7 +9,8 @@ from functools import partial
 
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_errors
 from pytest_flamegate.core.progress import Progress
-from pytest_flamegate.gate import Helper, Reason, last_analysis
+from pytest_flamegate.gate.pairs import last_analysis
+from pytest_flamegate.gate.rule import Helper, Reason
 from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.pairs import PairObserver

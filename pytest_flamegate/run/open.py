@@ -16,8 +16,8 @@ from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageErro
 from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, parse_json
-from pytest_flamegate.gate import Verdict
 from pytest_flamegate.gate.costs import WAITING, CostChange, estimate_cpu_cost
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.graph import ExecutionGraph
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals

@@ -13,7 +13,7 @@ from pytest_flamegate.core.errors import FlamegateError, ReceiptError, system_er
 from pytest_flamegate.core.files import is_file, relative
 from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS
-from pytest_flamegate.gate import Verdict, headline
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.graph.roofline import describe_roofline
 from pytest_flamegate.graph.table import DEFAULT_ROWS, tabulate_runs
 from pytest_flamegate.graph.text import summarize_token

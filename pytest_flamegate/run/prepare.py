@@ -14,7 +14,8 @@ from pytest_flamegate.core.git import Commit, code_digest, query, read_commit
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served
-from pytest_flamegate.gate import Reason, ReportedRates, machine_id
+from pytest_flamegate.gate.comparability import machine_id
+from pytest_flamegate.gate.rule import Reason, ReportedRates
 from pytest_flamegate.models.discover import read_model_facts
 from pytest_flamegate.models.files import read_stamps
 from pytest_flamegate.observe import build

@@ -19,10 +19,10 @@ from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, 
 from pytest_flamegate.core.files import is_file, relative
 from pytest_flamegate.core.json import decode_plain, encode_plain, replace
 from pytest_flamegate.engines.declare import find_line, split_variant_name
-from pytest_flamegate.gate import Reason, Verdict, headline
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.gate.pairs import pair_differences
-from pytest_flamegate.gate.rule import rate_change_pct
+from pytest_flamegate.gate.rule import Reason, rate_change_pct
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import ArtifactStore

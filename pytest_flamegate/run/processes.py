@@ -14,7 +14,7 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.thresholds import MIN_BRICK_PASSES, SAMPLE_FLOOR
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
-from pytest_flamegate.gate import FIRST_ANALYSES, plan_analyses
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.observe.engine_process import (
     ALONE,
     NO_BRICKS_CODES,

@@ -13,8 +13,12 @@ from pytest_flamegate.core import errors
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.json import encode_json
-from pytest_flamegate.gate import Reason, Verdict, compare, read_measurement, verdict_document
+from pytest_flamegate.gate.comparability import compare
+from pytest_flamegate.gate.document import verdict_document
+from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.statistics import mean
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import verify_receipt

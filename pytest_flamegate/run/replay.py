@@ -22,9 +22,9 @@ from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.declare import InvalidWorkload
-from pytest_flamegate.gate import Helper
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.comparability import machine_differences
+from pytest_flamegate.gate.rule import Helper
 from pytest_flamegate.models.discover import find_model, read_model_facts
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.build import build_workload

@@ -15,7 +15,7 @@ from pytest_flamegate.config.thresholds import STACK_FLOOR
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import encode_json, replace
 from pytest_flamegate.engines.figures import Report
-from pytest_flamegate.gate import Reason
+from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor

@@ -14,9 +14,10 @@ from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
-from pytest_flamegate.gate import GatePolicy, Helper, HotspotChange, Reason, Verdict
-from pytest_flamegate.gate.judge import SHARE_ANALYSES
-from pytest_flamegate.gate.rule import FALSE_ALARM_RATE
+from pytest_flamegate.gate.hotspots import HotspotChange
+from pytest_flamegate.gate.judge import SHARE_ANALYSES, GatePolicy
+from pytest_flamegate.gate.rule import FALSE_ALARM_RATE, Helper, Reason
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.profile.model import Profile

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate import HotspotChange, Verdict, headline
+from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.rule import describe_rate_change
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.receipt.documents import encode_receipt
 from pytest_flamegate.receipt.types import VerdictName

@@ -10,17 +10,9 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError, system_erro
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress, clock_time, terminable
 from pytest_flamegate.engines.declare import InvalidWorkload
-from pytest_flamegate.gate import (
-    GatedRun,
-    GatePolicy,
-    Helper,
-    PairedBase,
-    Reason,
-    StoredBaseline,
-    Verdict,
-    headline,
-    judge,
-)
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, StoredBaseline, judge
+from pytest_flamegate.gate.rule import Helper, Reason
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.scratch import sweep_scratch
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw

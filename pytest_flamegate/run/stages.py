@@ -8,7 +8,7 @@ from typing import Any
 from pytest_flamegate.bricks.record import BrickRun, Recorded
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines.base import Plan
-from pytest_flamegate.gate import Reason, ReportedRates
+from pytest_flamegate.gate.rule import Reason, ReportedRates
 from pytest_flamegate.models.files import FileStamp
 from pytest_flamegate.observe.machine import Bandwidth
 from pytest_flamegate.observe.observation import Observation

@@ -14,7 +14,8 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import parse_timestamp
-from pytest_flamegate.gate import GatedRun, GatePolicy, PairedBase, Reason, judge
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, judge
+from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.receipt import Grade, verify_receipt
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt.compose import recipe

@@ -20,8 +20,8 @@ from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import NonEmpty, Sha256, decode_plain
 from pytest_flamegate.core.text import quote_toml
-from pytest_flamegate.gate import Verdict
 from pytest_flamegate.gate.document import read_verdict
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.documents import decode_evidence

@@ -21,7 +21,8 @@ from pytest_flamegate.core.errors import (
     UndecidedError,
     UsageError,
 )
-from pytest_flamegate.gate import EXIT_CODES, Reason, Verdict
+from pytest_flamegate.gate.rule import Reason
+from pytest_flamegate.gate.verdict import EXIT_CODES, Verdict
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.publish import Outcome
 from tests.commands.asked import PROGRAM, Captured, ask

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.core.json import encode_json
-from pytest_flamegate.gate import verdict_document
+from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.commands.asked import PROGRAM, Captured
 from tests.made import Bundle, bundle

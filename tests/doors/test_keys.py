@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config.options import OPTIONS
-from pytest_flamegate.gate import judge
+from pytest_flamegate.gate.judge import judge
 from pytest_flamegate.run import session
 from tests.doors.project import Project, workload
 from tests.run import fakes

@@ -13,18 +13,11 @@ from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import replace
-from pytest_flamegate.gate import (
-    GatedRun,
-    GatePolicy,
-    PairedBase,
-    Reason,
-    StoredBaseline,
-    Verdict,
-    headline,
-    judge,
-)
 from pytest_flamegate.gate.hotspots import ShareDrift
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, StoredBaseline, judge
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess
+from pytest_flamegate.gate.rule import Reason
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Batch, Evidence, ProcessProfile
 from tests import made

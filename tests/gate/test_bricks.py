@@ -16,7 +16,6 @@ from pytest_flamegate.bricks.record import BrickRun, ThreadTotals
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import encode_json, encode_plain
-from pytest_flamegate.gate import ErrorRates, Signal, Verdict, headline, verdict_document
 from pytest_flamegate.gate.brick_costs import (
     brick_costs,
     check_brick_runs,
@@ -24,7 +23,10 @@ from pytest_flamegate.gate.brick_costs import (
     find_grown_layer,
 )
 from pytest_flamegate.gate.bricks import RESOLUTION_SD, JudgedBricks, judge_bricks
+from pytest_flamegate.gate.document import verdict_document
+from pytest_flamegate.gate.rule import ErrorRates, Signal
 from pytest_flamegate.gate.statistics import Estimate, welch
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt.types import Evidence
 from tests import made

@@ -6,12 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from pytest_flamegate.gate import FIRST_ANALYSES, calibration, plan_analyses
-from pytest_flamegate.gate.pairs import interim_analyses, pair_rates
-from pytest_flamegate.gate.rule import log_time_of_drop
+from pytest_flamegate.gate import calibration
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.gate.statistics import Count
 from tests.gate.factory import undecided
 
@@ -69,27 +66,6 @@ def test_streams_are_balanced_and_reproducible() -> None:
 
 
 # --- the rule ------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.floats(-0.5, 0.5), min_size=28, max_size=57, unique=True),
-    st.sampled_from((0.0, 0.05, 0.2)),
-    st.sampled_from(calibration.LADDER),
-    st.integers(0, 57),
-)
-def test_a_replay_is_the_rule_itself(
-    values: list[float], shift: float, drop_pct: float, pairs: int
-) -> None:
-    analyses = plan_analyses(len(values))
-    plan = calibration.AnalysisPlan(analyses, min(pairs, analyses[-1]))
-    threshold = log_time_of_drop(drop_pct)
-    shifted = [value + shift for value in values]
-    rates, ended = pair_rates(analyses), plan.pairs < analyses[-1]
-    taken = interim_analyses(shifted[: plan.pairs], threshold, rates, analyses, ended=ended)
-    found = calibration.decide_stream(calibration.Stream(tuple(values)), shift, threshold, plan)
-    expected = (taken[-1].pairs, taken[-1].verdict.decision) if taken else (0, "inconclusive")
-    assert found == expected
 
 
 @pytest.mark.parametrize(

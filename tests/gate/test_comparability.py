@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.json import replace
-from pytest_flamegate.gate import Comparability, compare, machine_id, read_measurement
 from pytest_flamegate.gate.comparability import (
     MACHINE_ID_FIELDS,
+    compare,
     condition_differences,
     difference_reasons,
     engine_differences,
+    machine_id,
 )
+from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate.rule import Comparability
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import MACHINE, PROFILE, WORKLOAD, baseline, evidence
 

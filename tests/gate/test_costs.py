@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.gate import CostChange, ErrorRates, read_measurement
 from pytest_flamegate.gate.costs import (
     OTHER,
     WAITING,
+    CostChange,
     ShareChange,
     cost_changes,
     cpu_change,
@@ -18,7 +18,8 @@ from pytest_flamegate.gate.costs import (
     observed_frames,
     share_changes,
 )
-from pytest_flamegate.gate.measurement import Measurement
+from pytest_flamegate.gate.measurement import Measurement, read_measurement
+from pytest_flamegate.gate.rule import ErrorRates
 from pytest_flamegate.gate.statistics import Estimate, log_odds, student_t_upper, welch
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import (

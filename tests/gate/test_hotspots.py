@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.gate import CostChange, ErrorRates, HotspotChange, Reason, read_measurement
-from pytest_flamegate.gate.costs import OTHER
+from pytest_flamegate.gate.costs import OTHER, CostChange
 from pytest_flamegate.gate.hotspots import (
+    HotspotChange,
     JudgedShares,
     ShareDrift,
     Whole,
     decide_drift,
     judge_shares,
 )
-from pytest_flamegate.gate.measurement import MORE_TIME, Measurement
-from pytest_flamegate.gate.rule import RateVerdict
+from pytest_flamegate.gate.measurement import MORE_TIME, Measurement, read_measurement
+from pytest_flamegate.gate.rule import ErrorRates, RateVerdict, Reason
 from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.throughput import judge_throughput
 from tests.gate.factory import (

@@ -12,21 +12,13 @@ from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.json import replace
-from pytest_flamegate.gate import (
-    EXIT_CODES,
-    FIRST_ANALYSES,
-    GatedRun,
-    GatePolicy,
-    PairedBase,
-    Reason,
-    ReportedRates,
-    Signal,
-    Verdict,
-    judge,
-    read_measurement,
-    verdict_document,
-)
+from pytest_flamegate.gate.document import verdict_document
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, judge
+from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES
+from pytest_flamegate.gate.rule import Reason, ReportedRates, Signal
 from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signals
+from pytest_flamegate.gate.verdict import EXIT_CODES, Verdict
 from pytest_flamegate.observe.build import Program
 from pytest_flamegate.receipt.types import Evidence, VerdictName
 from tests import made

@@ -5,7 +5,7 @@ import pytest
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import replace
-from pytest_flamegate.gate import read_measurement
+from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Evidence, ProcessProfile
 from tests import made

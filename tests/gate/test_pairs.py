@@ -8,19 +8,21 @@ import pytest
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import replace
-from pytest_flamegate.gate import FIRST_ANALYSES, headline, plan_analyses
 from pytest_flamegate.gate.pairs import (
+    FIRST_ANALYSES,
     PairDifference,
-    due_analyses,
+    analyse,
     find_disagreement,
-    interim_analyses,
     last_analysis,
     pair_differences,
     pair_rates,
     phase_changes,
+    plan_analyses,
     trimmed_mean,
 )
 from pytest_flamegate.gate.rule import RateVerdict, log_time_of_drop
+from pytest_flamegate.gate.statistics import Estimate
+from pytest_flamegate.gate.verdict import headline
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Evidence
 from tests import made
@@ -32,8 +34,16 @@ UNDECIDED = [0.2 * (-1) ** i + SPREAD[i % 10] for i in range(28)]
 
 
 def decisions(values: list[float], *, ended: bool = False) -> list[str]:
-    taken = interim_analyses(values, TAU, RATES, FIRST_ANALYSES, ended=ended)
-    return [analysis.verdict.decision for analysis in taken]
+    """The decision at each analysis: all but the last one are open."""
+    asked: list[int] = []
+
+    def estimate(pairs: int) -> Estimate:
+        asked.append(pairs)
+        return trimmed_mean(values[:pairs])
+
+    last = analyse(estimate, len(values), TAU, FIRST_ANALYSES, ended=ended)
+    assert (last.pairs if last else 0) == (asked[-1] if asked else 0)
+    return ["inconclusive"] * len(asked[1:]) + ([last.verdict.decision] if last else [])
 
 
 def with_gaps(side: Evidence, *gaps: int) -> Evidence:
@@ -122,23 +132,6 @@ def test_analyses_are_planned_for_the_most_pairs(most: int, last: int) -> None:
     assert all(later > earlier for earlier, later in pairwise(planned))
 
 
-@pytest.mark.parametrize(
-    ("pairs", "due"),
-    [
-        (2, ()),
-        (3, (3,)),
-        (4, (3, 4)),
-        (27, (3, 5, 7, 10, 14, 20, 27)),
-        (28, FIRST_ANALYSES),
-    ],
-)
-def test_analyses_that_are_due_at_the_end(pairs: int, due: tuple[int, ...]) -> None:
-    assert due_analyses(pairs, FIRST_ANALYSES, ended=True) == due
-    assert due_analyses(pairs, FIRST_ANALYSES, ended=False) == tuple(
-        each for each in FIRST_ANALYSES if each <= pairs
-    )
-
-
 def test_few_pairs_are_not_trimmed() -> None:
     plain = trimmed_mean([1.0, 2.0, 3.0, 4.0, 6.0, 8.0])
     assert plain.mean_diff == 4.0
@@ -180,6 +173,8 @@ def test_nothing_is_analysed_between_the_planned_analyses_unless_it_is_the_end()
     assert decisions(UNDECIDED[:2]) == decisions(UNDECIDED[:2], ended=True) == []
     assert len(decisions(UNDECIDED[:6])) == 2
     assert len(decisions(UNDECIDED[:6], ended=True)) == 3
+    assert len(decisions(UNDECIDED[:27], ended=True)) == 7
+    assert len(decisions(UNDECIDED[:20], ended=True)) == 6
     assert len(decisions([*UNDECIDED, 0.0], ended=True)) == 7
     base, head = sides(UNDECIDED[:6])
     analyses = [last_analysis(base, head, 5.0, FIRST_ANALYSES, ended=end) for end in (False, True)]

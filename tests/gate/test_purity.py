@@ -9,7 +9,7 @@ import os, sys, time
 from tests.gate.bricked import allowing, brick_runs
 from tests.gate.factory import *
 from pytest_flamegate.core.json import encode_json
-from pytest_flamegate.gate import verdict_document
+from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.gate.calibration import AnalysisPlan, ResampledPairs
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 
@@ -57,7 +57,7 @@ def test_judging_opens_nothing_and_starts_nothing() -> None:
 
 def test_importing_the_gate_imports_nothing_heavy() -> None:
     code = (
-        "import sys, pytest_flamegate.gate; "
+        "import sys, pytest_flamegate.gate.judge, pytest_flamegate.gate.document; "
         "heavy = {'numpy', 'jsonschema', 'rich', 'pytest'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from pytest_flamegate.gate import FIRST_ANALYSES, ErrorRates, rule
-from pytest_flamegate.gate.pairs import pair_rates
+from pytest_flamegate.gate import rule
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES, pair_rates
+from pytest_flamegate.gate.rule import ErrorRates
 from pytest_flamegate.gate.statistics import Estimate
 
 Z99, Z95 = 2.3263478740, 1.6448536270

@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from pytest_flamegate.gate import ErrorRates
 from pytest_flamegate.gate.bricks import judge_bricks
+from pytest_flamegate.gate.rule import ErrorRates
 from pytest_flamegate.gate.throughput import judge_throughput
 from tests.gate.bricked import allowing, brick_runs, drawn
 from tests.gate.factory import evidence, judge_stored, measurement

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.gate import ErrorRates, Signal, read_measurement, rule, throughput
-from pytest_flamegate.gate.measurement import Measurement
+from pytest_flamegate.gate import rule, throughput
+from pytest_flamegate.gate.measurement import Measurement, read_measurement
+from pytest_flamegate.gate.rule import ErrorRates, Signal
 from pytest_flamegate.receipt.types import Batch
 from pytest_flamegate.run.publish import batch_of
 from tests.gate.factory import (

@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import encode_json, encode_plain
-from pytest_flamegate.gate import Reason, Verdict, headline, verdict_document
-from pytest_flamegate.gate.document import read_verdict
-from pytest_flamegate.gate.rule import COMPARABLE
+from pytest_flamegate.gate.document import read_verdict, verdict_document
+from pytest_flamegate.gate.rule import COMPARABLE, Reason
+from pytest_flamegate.gate.verdict import Verdict, headline
 from tests.gate.factory import (
     PROFILE,
     QUIET,

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_flamegate import cli
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.gate import GatedRun, GatePolicy, StoredBaseline, judge
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, StoredBaseline, judge
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 

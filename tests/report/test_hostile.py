@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
-from pytest_flamegate.gate import Reason
+from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.verdict import headline
 from pytest_flamegate.profile.model import Stack
 from pytest_flamegate.report.bricks import brick_lines

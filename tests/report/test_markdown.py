@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_flamegate.gate import Reason, Verdict, headline
+from pytest_flamegate.gate.rule import Reason
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.report.flame import PALETTE
 from pytest_flamegate.report.markdown import (
     block,

@@ -9,7 +9,8 @@ from typing import Any
 
 from hypothesis import given
 
-from pytest_flamegate.gate import Reason, Verdict, headline
+from pytest_flamegate.gate.rule import Reason
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report import html, markdown, page

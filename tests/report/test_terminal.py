@@ -6,7 +6,8 @@ import pytest
 from rich.cells import cell_len
 
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate import Reason, Verdict, headline
+from pytest_flamegate.gate.rule import Reason
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.receipt import Grade, Notice, Refusal, Verification
 from pytest_flamegate.receipt.rules.replay import RateAgain, Replayed
 from pytest_flamegate.receipt.types import Evidence

@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 from pytest_flamegate.config.thresholds import BrickBudget
-from pytest_flamegate.gate import CostChange, HotspotChange, Reason, Signal, Verdict
 from pytest_flamegate.gate.brick_costs import BrickCost, LayerGrowth
 from pytest_flamegate.gate.bricks import BrickChange
-from pytest_flamegate.gate.costs import ShareChange
+from pytest_flamegate.gate.costs import CostChange, ShareChange
+from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.pairs import PhaseChange
+from pytest_flamegate.gate.rule import Reason, Signal
+from pytest_flamegate.gate.verdict import Verdict
 
 
 def signal(name: str, unit: str, decision: str, **figures: float | None) -> Signal:

@@ -10,8 +10,8 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.json import encode_json, encode_plain
-from pytest_flamegate.gate import FIRST_ANALYSES
 from pytest_flamegate.gate.calibration import AnalysisPlan
+from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.calibration import (
     Calibration,

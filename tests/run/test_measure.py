@@ -11,7 +11,7 @@ import pytest
 from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import NoBaselineError, ToolError, UndecidedError
-from pytest_flamegate.gate import Helper
+from pytest_flamegate.gate.rule import Helper
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.run import measure as run_measure
 from pytest_flamegate.run.measure import measure

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config.workload import Injection
-from pytest_flamegate.gate import Comparability, FieldDifference, Reason, Verdict, headline
+from pytest_flamegate.gate.rule import Comparability, FieldDifference, Reason
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.run import present
 from pytest_flamegate.run.publish import Hints, Outcome

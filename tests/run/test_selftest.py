@@ -15,9 +15,11 @@ from pytest_flamegate.core.errors import ToolError, UndecidedError
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.core.locks import LOCK_DIRECTORY, machine_lock
 from pytest_flamegate.core.progress import Progress
-from pytest_flamegate.gate import GatedRun, Reason, Verdict, hotspots, pairs
+from pytest_flamegate.gate import hotspots, pairs
 from pytest_flamegate.gate import verdict as verdicts
-from pytest_flamegate.gate.rule import COMPARABLE, RateDecision, decide
+from pytest_flamegate.gate.judge import GatedRun
+from pytest_flamegate.gate.rule import COMPARABLE, RateDecision, Reason, decide
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.receipt import Refusal, verify_receipt
 from pytest_flamegate.run import seal, selftest

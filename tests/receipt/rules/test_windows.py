@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_flamegate.core.json import replace
-from pytest_flamegate.gate import read_measurement
+from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.observe.observation import uses_running_server
 from pytest_flamegate.receipt import Grade
 from tests.gate.factory import evidence
