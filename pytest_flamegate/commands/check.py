@@ -42,6 +42,7 @@ from pytest_flamegate.run.check import (
     compare_policies,
     compare_settings,
 )
+from pytest_flamegate.run.hosts import FIGURES, FINDINGS, encode_figures, encode_findings
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session
 from pytest_flamegate.run.stored_run import find_runs, judge_stored_run
@@ -254,7 +255,23 @@ def _write_unfinished(base: str, head: str, settings: Settings) -> None:
         "sentence": sentence,
         **{name: [] for name in ("required", "new", "waivers", "policy_changes")},
     }
-    for name, data in ((PAGE, f"**{sentence}**\n".encode()), (DOCUMENT, encode_json(document))):
+    _write_answer(settings, f"**{sentence}**\n", document)
+
+
+def _write_answer(
+    settings: Settings,
+    page: str,
+    document: Mapping[str, Any],
+    results: Sequence[present.ResultView] = (),
+) -> None:
+    """Write the answer for people, for programs, and for GitLab's widgets."""
+    files = {
+        PAGE: page.encode(),
+        DOCUMENT: encode_json(document),
+        FINDINGS: encode_findings(results),
+        FIGURES: encode_figures(results, passed=document["passed"]),
+    }
+    for name, data in files.items():
         store.write_atomic(settings.directory / name, data)
 
 
@@ -295,19 +312,18 @@ def _heading(base: str, head: str, policy: BasePolicy) -> list[str]:
 
 
 def _publish(found: Check, settings: Settings) -> None:
-    """Print failures, table and answer; write the page, the document and the job's summary."""
+    """Print failures, table and answer; write the files of the answer and the job's summary."""
     outcomes = (*found.required, *found.new)
     views = show_outcomes(settings, outcomes)
     changes = [str(change) for change in found.policy.changes]
     page = check_markdown(found.sentence, present.rows(views), changes, found.debt)
-    for name, data in ((PAGE, page.encode()), (DOCUMENT, encode_json(found.document()))):
-        store.write_atomic(settings.directory / name, data)
     # A waived slowdown does not fail the check, and a missing comparison does.
     failed = {id(each) for each in found.failed}
     annotated = [
         replace(view, fails=id(outcome) in failed)
         for view, outcome in zip(views, outcomes, strict=True)
     ]
+    _write_answer(settings, page, found.document(), annotated)
     lines = present.report_to_github(annotated, page)
     common.print_text("\n".join([*lines, "", *found.debt, found.sentence]))
 

@@ -34,16 +34,20 @@ from pytest_flamegate.report.markdown import step_summary
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
+from pytest_flamegate.run.hosts import locate_slower_function
 from pytest_flamegate.run.open import open_profile, read_difference
 from pytest_flamegate.run.pictures import opens_compared, read_brick_view
 from pytest_flamegate.run.publish import Hints, Outcome
+
+_MOST_ANNOTATIONS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
     """One gated workload as it travels from a worker of pytest-xdist.
 
-    ``file`` and ``line`` are its declaration, for annotations. ``section`` is the text of the
+    ``file`` and ``line`` are those of the function that made it slower, if that is known, or else
+    of its declaration: for annotations. ``section`` is the text of the
     failed test, empty if it passes. ``accepted`` is the directory of the baseline that the run
     became. ``is_declared`` says, under pytest, whether the workload file declares it.
     """
@@ -115,12 +119,18 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
         again=again,
         accept=accept,
     )
+    place: tuple[str, int | None] | None = None
+    if outcome.fails:
+        place = locate_slower_function(verdict, outcome.evidence, root)
+    if place is None and declared is not None:
+        place = relative(declared, root), find_line(declared, workload.name)
+    shown_file, line = place or (node.partition("::")[0], None)
     return ResultView(
         node,
         report,
         section,
-        file=relative(declared, root) if declared else node.partition("::")[0],
-        line=find_line(declared, workload.name) if declared else None,
+        file=shown_file,
+        line=line,
         fails=outcome.fails,
         accepted=relative(outcome.accepted, root) if outcome.accepted else None,
     )
@@ -189,15 +199,20 @@ def accepted_lines(results: Sequence[ResultView]) -> list[str]:
 def report_to_github(results: Sequence[ResultView], page: str | None = None) -> list[str]:
     """Append ``page``, or else the table, to the job's summary; return the lines of its log.
 
-    They are a workflow command for each result that failed its test; none outside of GitHub.
+    They are a workflow command for each result that failed its test, but at most ten, the last of
+    which counts the others: GitHub ignores more of a step. There are none outside of GitHub.
     """
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return []
+    failed = [one for one in results if one.fails]
+    shown = failed if len(failed) <= _MOST_ANNOTATIONS else failed[: _MOST_ANNOTATIONS - 1]
     lines = [
         error_annotation(one.file, one.line, f"flamegate: {one.report.name}", one.report.headline)
-        for one in results
-        if one.fails
+        for one in shown
     ]
+    if others := [one.report.name for one in failed[len(shown) :]]:
+        title = f"flamegate: {text.plural(len(others), 'workload')} more"
+        lines.append(error_annotation("", None, title, f"Failed too: {', '.join(others)}"))
     try:
         if path := os.environ.get("GITHUB_STEP_SUMMARY"):
             with Path(path).open("a", encoding="utf-8") as file:

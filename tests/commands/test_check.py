@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_metrics,
+)
 
 from pytest_flamegate.commands import check as command
 from pytest_flamegate.core.errors import ToolError
@@ -349,3 +354,110 @@ def test_a_new_configuration_file_does_not_hide_the_policy(
     world.token_ns = SLOWER_NS
     assert ask("check", "--base=HEAD~1") == 1
     assert verdicts(project) == {"toy": "regressed"}
+
+
+GITLAB_FINDING = {
+    # What GitLab's documentation asks for, and its own validator's types.
+    "type": "object",
+    "required": ["description", "check_name", "fingerprint", "severity", "location"],
+    "additionalProperties": False,
+    "properties": {
+        "description": {"type": "string", "minLength": 1},
+        "check_name": {"type": "string", "minLength": 1},
+        "fingerprint": {"type": "string", "minLength": 1},
+        "severity": {"enum": ["info", "minor", "major", "critical", "blocker"]},
+        "location": {
+            "type": "object",
+            "required": ["path", "lines"],
+            "properties": {
+                "path": {"type": "string", "pattern": "^[^./]"},
+                "lines": {"required": ["begin"], "properties": {"begin": {"type": "integer"}}},
+            },
+        },
+    },
+}
+
+
+def read_findings(project: Path) -> list[dict[str, Any]]:
+    """Return the findings as GitLab reads them; each is valid."""
+    text = (project / ".flamegate/code-quality.json").read_text("utf-8")
+    assert not text.startswith("\ufeff")
+    found: list[dict[str, Any]] = json.loads(text)
+    jsonschema.validate(found, {"type": "array", "items": GITLAB_FINDING})
+    assert len({each["fingerprint"] for each in found}) == len(found)
+    return found
+
+
+def read_figures(project: Path) -> dict[str, str]:
+    """Return the figures by name and labels, as GitLab's parser does."""
+    text = (project / ".flamegate/metrics.txt").read_text("utf-8")
+    # The parser of the format's own project.
+    assert list(parse_metrics(text))  # type: ignore[no-untyped-call]
+    lines = (line for line in text.splitlines() if not line.startswith("#"))
+    return dict(shlex.split(line) for line in lines)
+
+
+def test_a_slowdown_stands_at_the_function_that_explains_it(
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = project / "src/kernels.py"
+    source.parent.mkdir()
+    source.write_text("import math\n\n\ndef ternary_gemv(x):\n    return x\n")
+    declare(workload("toy"))
+    shares = {name: share / 1.3 for name, share in world.shares.items()}
+    world.shares = {**shares, "ternary_gemv": 1 - sum(shares.values()) + shares["ternary_gemv"]}
+    world.token_ns = SLOWER_NS
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert ask("check", "--base=HEAD~1") == 1
+    assert "::error file=src/kernels.py,line=4,title=flamegate%3A toy::regressed: " in (
+        capsys.readouterr().out
+    )
+    (finding,) = read_findings(project)
+    assert finding["location"] == {"path": "src/kernels.py", "lines": {"begin": 4}}
+    assert (finding["severity"], finding["check_name"]) == ("major", "flamegate/regressed")
+    assert finding["description"].startswith("toy: regressed: ")
+    figures = read_figures(project)
+    assert figures["flamegate_check_passed"] == figures["flamegate_passed{workload=toy}"] == "0"
+    base, head = (
+        float(figures[f"flamegate_tokens_per_second{{workload=toy,side={side}}}"])
+        for side in ("base", "head")
+    )
+    change = float(figures["flamegate_rate_change_percent{workload=toy,bound=estimate}"])
+    assert change == pytest.approx(100 * (head / base - 1), abs=1)
+    # Two functions of one name, or none: the finding stands at the declaration.
+    for text in ("def ternary_gemv(): ...\n" * 2, "ternary_gemv = max\n", "def ternary_gemv("):
+        source.write_text(text)
+        commit(project)
+        assert ask("check", "--base=HEAD~1") == 1
+        (finding,) = read_findings(project)
+        assert finding["location"] == {"path": "flamegate.toml", "lines": {"begin": 1}}
+    # A check that ends early leaves neither the earlier finding nor the earlier figures.
+    (project / "toy.py").write_text("")
+    assert ask("check", "--base=HEAD~1") == 2
+    assert read_findings(project) == []
+    assert read_figures(project) == {"flamegate_check_passed": "0"}
+
+
+def test_a_step_gets_no_more_annotations_than_github_shows(
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"toy{number}" for number in range(12)]
+    declare(*map(workload, names))
+    declare(workload("other"))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert ask("check", "--base=HEAD~1") == 2
+    lines = [each for each in capsys.readouterr().out.splitlines() if each.startswith("::error")]
+    assert len(lines) == 10
+    assert lines[-1] == (
+        "::error title=flamegate%3A 3 workloads more::Failed too: toy9, toy10, toy11"
+    )
+    assert {each["location"]["path"] for each in read_findings(project)} == {"flamegate.toml"}
+    assert len(read_findings(project)) == 12

@@ -1,0 +1,115 @@
+"""What a code host shows at a line or as a figure: the function that got slower, GitLab's reports.
+
+GitLab reads findings in the format of its Code Quality reports, and figures as OpenMetrics text.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_flamegate.core import git
+from pytest_flamegate.core.json import encode_json
+from pytest_flamegate.engines.declare import FILE_NAME
+from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.report.text import visible
+
+if TYPE_CHECKING:
+    from pytest_flamegate.run.present import ResultView
+
+FINDINGS, FIGURES = "code-quality.json", "metrics.txt"
+_SEVERITIES = {"regressed": "major", "dishonest": "critical", "error": "critical"}
+"""GitLab's word for a verdict; any other verdict is ``minor``."""
+_LONG = 1000
+_HELP = {
+    "check_passed": "1 if the check passed.",
+    "passed": "1 if the workload does not fail the check.",
+    "tokens_per_second": "Mean rate of a side.",
+    "rate_change_percent": "Change of the rate against the base, and its interval.",
+}
+
+
+def locate_slower_function(
+    verdict: Verdict, evidence: Evidence | None, root: Path
+) -> tuple[str, int] | None:
+    """Return file and line of the Python function that explains most of a slowdown.
+
+    The file is relative to ``root`` and is read from the commit that was measured. None if the
+    function is not known, not Python, not of the repository, or shares its name in the file.
+    """
+    if verdict.verdict != "regressed" or not verdict.explained_by:
+        return None
+    if evidence is None or evidence.profile is None or evidence.commit is None:
+        return None
+    name = verdict.explained_by[0]
+    spot = next((each for each in evidence.profile.hotspots if each.name == name), None)
+    if spot is None or spot.kind != "python":
+        return None
+    # A profile leaves the directory src/ out of its paths.
+    for path in (spot.module, f"src/{spot.module}"):
+        text = git.query(root, "show", f"{evidence.commit.revision}:./{path}")
+        if text is not None and (line := _find_definition(text, name.rpartition(".")[2])):
+            return path, line
+    return None
+
+
+def _find_definition(source: str, name: str) -> int | None:
+    """Return the line of the only function of that name."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    lines = [e.lineno for e in ast.walk(tree) if isinstance(e, functions) and e.name == name]
+    return lines[0] if len(lines) == 1 else None
+
+
+def encode_findings(results: Sequence[ResultView]) -> bytes:
+    """Return the results that fail as a Code Quality report: a JSON array of findings."""
+    return encode_json([_describe_finding(one) for one in results if one.fails])
+
+
+def _describe_finding(one: ResultView) -> dict[str, object]:
+    word = one.report.verdict.verdict if one.report.verdict else "error"
+    check = f"flamegate/{word}"
+    return {
+        "description": visible(f"{one.report.name}: {one.report.headline}", _LONG),
+        "check_name": check,
+        # Equal ones are one finding to GitLab, so that of a workload stays the same between runs.
+        "fingerprint": hashlib.sha256(f"{one.report.name}\0{check}".encode()).hexdigest(),
+        "severity": _SEVERITIES.get(word, "minor"),
+        "location": {"path": one.file or FILE_NAME, "lines": {"begin": max(one.line or 1, 1)}},
+    }
+
+
+def encode_figures(results: Sequence[ResultView], *, passed: bool) -> bytes:
+    """Return the rates of both sides and their change as OpenMetrics text."""
+    figures: dict[str, list[str]] = {"check_passed": [f" {int(passed)}"]}
+    for one in results:
+        for name, sample in _list_figures(one):
+            figures.setdefault(name, []).append(sample)
+    lines = []
+    for name, samples in figures.items():
+        lines += [f"# TYPE flamegate_{name} gauge", f"# HELP flamegate_{name} {_HELP[name]}"]
+        lines += [f"flamegate_{name}{sample}" for sample in samples]
+    return "\n".join([*lines, "# EOF\n"]).encode()
+
+
+def _list_figures(one: ResultView) -> Iterator[tuple[str, str]]:
+    name = visible(one.report.name, _LONG).replace("\\", "\\\\").replace('"', '\\"')
+    label = f'workload="{name}"'
+    yield "passed", f"{{{label}}} {int(not one.fails)}"
+    rate = one.report.verdict.signal() if one.report.verdict else None
+    if rate is None:
+        return
+    for side, value in (("base", rate.baseline), ("head", rate.current)):
+        if value is not None:
+            yield "tokens_per_second", f'{{{label},side="{side}"}} {value:.6g}'
+    ends = {"estimate": rate.change_pct, "low": rate.ci_low_pct, "high": rate.ci_high_pct}
+    for bound, value in ends.items():
+        if value is not None:
+            yield "rate_change_percent", f'{{{label},bound="{bound}"}} {value:.6g}'
