@@ -37,13 +37,13 @@ from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import PAIRS_SHARE
 from pytest_flamegate.run.selftest import BUDGET_S as SELFTEST_BUDGET_S
+from pytest_flamegate.run.selftest import EXTRA as SELFTEST_EXTRA
 from pytest_flamegate.run.selftest import Bench, make_plan, open_bench
 from pytest_flamegate.run.selftest_cases import CASES, CaseRow, summarize, try_case
 from pytest_flamegate.run.session import Session
 
 _MAX_PAIRS = 10_000
 _DEFAULT = "embedded::passage"
-_EXTRA = "100%"
 _HEAD = ("case", "expected", "result", "ok", "time")
 _COLOURS = {"ok": "green", "failed": "red"}
 
@@ -163,7 +163,10 @@ def declare_selftest(parser: argparse.ArgumentParser) -> None:
         "--frame", metavar="NAME", help="the function to slow; needed for a Python workload"
     )
     parser.add_argument(
-        "--extra", metavar="100%", default=_EXTRA, help="how much slower (default %(default)s)"
+        "--extra",
+        metavar="300%",
+        default=SELFTEST_EXTRA,
+        help="how much slower (default %(default)s)",
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument(

@@ -6,8 +6,9 @@ of ln(time per token of head / that of base), so what slowed both cancels.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from pytest_flamegate.core.errors import UndecidedError
@@ -39,6 +40,8 @@ _NARROW = 0.25
 MOST_DELAYED = 0.05
 """The part of the time that several threads may have waited for a CPU. Measured: beside other work
 that takes 5 % a lock that makes tokens 22 % slower shows as 20 %, beside 10 % as 15 %."""
+_WAITING_ERROR = 0.01
+"""How often an analysis may stop a comparison for waiting that is not above ``MOST_DELAYED``."""
 
 DOUBTS = frozenset({"E_CLOCK_CONFLICT", "E_CORES_BUSY"})
 """Reasons why the quiet clock of pairs is not believed; more pairs would not help."""
@@ -259,12 +262,27 @@ def find_disagreement(
 
 def delayed_part(base: PairedSide, head: PairedSide) -> float:
     """Return the part of the wall time of both sides that they did not need by themselves."""
-    runs = [run for side in (base, head) for run in side.runs if run.role == "timed"]
-    wall_ns, own_ns = (
-        sum(block.judged.wall_ns for run in each for block in run.blocks)
-        for each in (runs, [run.judged for run in runs])
-    )
+    return _delayed_part(chain(*_blocks_by_pair(base).values(), *_blocks_by_pair(head).values()))
+
+
+def _delayed_part(blocks: Iterable[tuple[Block, Block]]) -> float:
+    wall_ns = own_ns = 0
+    for measured, own in blocks:
+        wall_ns += measured.judged.wall_ns
+        own_ns += own.judged.wall_ns
     return 1.0 - own_ns / wall_ns
+
+
+def are_cores_busy(base: PairedSide, head: PairedSide, *, certainly: bool = False) -> bool:
+    """Return whether several threads waited for a CPU for too much of the time.
+
+    If ``certainly``, the lower bound of the mean over pairs decides: further ones would not help.
+    """
+    if not certainly:
+        return delayed_part(base, head) > MOST_DELAYED
+    old, new = _blocks_by_pair(base), _blocks_by_pair(head)
+    parts = [_delayed_part((*old[pair], *new[pair])) for pair in old]
+    return trimmed_mean(parts).lower(_WAITING_ERROR) > MOST_DELAYED
 
 
 def find_busy_cores(base: PairedSide, head: Evidence) -> tuple[Reason, ...]:
@@ -281,7 +299,8 @@ def find_busy_cores(base: PairedSide, head: Evidence) -> tuple[Reason, ...]:
     message = (
         f"Its {threads} threads waited for a CPU {100 * part:.0f} % of the time, and with more "
         f"than {100 * MOST_DELAYED:.0f} % a change in how they share their work does not show. "
-        "Measure on a machine with a free core for each thread, or with threads = 1."
+        "Measure on an idle machine with a free core for each thread, or declare fewer threads; "
+        "with threads = 1 the gate works beside other work."
     )
     return (Reason("E_CORES_BUSY", message),)
 

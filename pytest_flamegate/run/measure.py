@@ -9,10 +9,11 @@ from functools import partial
 
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_errors
 from pytest_flamegate.core.progress import Progress
-from pytest_flamegate.gate.pairs import last_analysis
+from pytest_flamegate.gate.pairs import are_cores_busy, last_analysis
 from pytest_flamegate.gate.rule import Helper, Reason
 from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace
 from pytest_flamegate.observe.machine import measure_bandwidth
+from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.report.text import plural
 from pytest_flamegate.run import base_side, processes
@@ -192,6 +193,8 @@ class _Pairs(_MeasuringLoop):
         shared = self.observers.shares_core
         self.announce(processes.schedule(self.prepared, times, shared=shared))
         self._run_pairs()
+        if self._uses_threads and are_cores_busy(*self._observations()):
+            return self.measured()  # no profile makes these pairs worth more
         self._profile(processes.MIN_PROFILED, until_done=PAIRS_PROFILED)
         self.clock_bricks()
         while True:
@@ -217,6 +220,13 @@ class _Pairs(_MeasuringLoop):
     def head(self) -> SideProcesses:
         return self.sides[1]
 
+    @property
+    def _uses_threads(self) -> bool:
+        return self.prepared.head.workload.threads > 1
+
+    def _observations(self) -> tuple[Observation, Observation]:
+        return self.base.observer.observation(), self.head.observer.observation()
+
     def _run_pairs(self) -> None:
         """Run pairs until one of the planned analyses decides, or their time is over."""
         observers = self.observers
@@ -228,10 +238,12 @@ class _Pairs(_MeasuringLoop):
                 return
             observers.pair()
             self.update("pairs", f"pair {observers.pairs} of ≤ {planned[-1]}")
-            base, head = (side.observer.observation() for side in self.sides)
+            base, head = self._observations()
             if base.tokens != head.tokens:
                 return  # nothing that takes longer could make them comparable
             if observers.pairs in planned:
+                if self._uses_threads and are_cores_busy(base, head, certainly=True):
+                    return
                 drop_pct = thresholds.tokens_per_second_pct
                 analysis = last_analysis(base, head, drop_pct, planned, ended=False)
                 if analysis is not None and analysis.verdict.decision != "inconclusive":

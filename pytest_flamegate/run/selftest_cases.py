@@ -23,6 +23,7 @@ from pytest_flamegate.run.selftest import (
     find_blamed,
     is_certain,
     nothing_measured,
+    time_pct,
 )
 from pytest_flamegate.run.stages import MeasuredSide
 
@@ -34,7 +35,7 @@ CLEAR = 1.3
 """A drop of so many times the threshold must be found: a gate that misses it is wrong."""
 NEAR = 0.5
 """How far a measured slowdown may be from the injected one. A repeated call finds its data in the
-cache: twice the calls of the embedded model's hottest function took 64 to 73 % more of its time."""
+cache: each took 64 to 85 % of the time of a first one in the embedded model's hottest function."""
 LIMIT_PP = 1.0
 """The drift that is allowed if only shares are limited."""
 FEW = 20
@@ -125,14 +126,13 @@ def _measure_size(bench: Bench) -> Answer:
     """Expect the measured slowdown to be the injected one: the function's share × the extra."""
     verdict, slowed = bench.slowed.verdict, bench.plan.slowed
     rate = verdict.signal()
-    if not bench.share or slowed is None or rate is None or rate.change_pct is None:
+    injected_pct, measured_pct = bench.injected_pct, bench.slowed_pct
+    if not bench.share or not slowed or not rate or injected_pct is None or measured_pct is None:
         return "not measured", "undecided", headline(verdict)
     spot = bench.find_slowed(verdict, bench.run.head.profile)
     error = 4.0 * math.sqrt(spot.share.baseline_variance[0]) if spot else bench.share
-    injected_pct = bench.share * slowed.extra_pct
     less, more = ((1.0 + part) * slowed.extra_pct for part in (-NEAR, NEAR))
-    bounds = (rate.ci_high_pct or 0.0, rate.change_pct, rate.ci_low_pct or 0.0)
-    low, measured_pct, high = (100.0 * (1.0 / (1.0 + pct / 100.0) - 1.0) for pct in bounds)
+    low, high = time_pct(rate.ci_high_pct or 0.0), time_pct(rate.ci_low_pct or 0.0)
     is_open = low <= more * (bench.share + error) and high >= less * (bench.share - error)
     result: Result = "undecided" if is_open else "failed"
     if abs(measured_pct - injected_pct) <= NEAR * injected_pct:

@@ -22,7 +22,7 @@ def test_everything_is_as_expected(
     assert main(("selftest", "--format=json")) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["workload"], document["frame"]) == ("embedded::passage", "ternary_gemv")
-    assert (document["profiler"], document["extra_pct"]) == ("py-spy", 100.0)
+    assert (document["profiler"], document["extra_pct"]) == ("py-spy", 300.0)
     assert "can be trusted" in document["advice"]
     assert {case["result"] for case in document["cases"]} == {"ok"}
     assert len(document["cases"]) == 17

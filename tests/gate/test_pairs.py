@@ -12,6 +12,7 @@ from pytest_flamegate.gate.pairs import (
     FIRST_ANALYSES,
     PairDifference,
     analyse,
+    are_cores_busy,
     find_disagreement,
     last_analysis,
     pair_differences,
@@ -240,6 +241,26 @@ def test_threads_that_wait_for_a_cpu_leave_it_open_how_they_share_their_work(
     assert bool(busy) == (verdict == "inconclusive")
     assert all("waited for a CPU 6 % of the time, " in each.message for each in busy)
     assert ("free core" in headline(found)) == bool(busy)
+
+
+@pytest.mark.parametrize(
+    ("delayed", "certain"),
+    [((0.06, 0.06, 0.06), True), ((0.04, 0.04, 0.04), False), ((0.2, 0.5, 0.3), False),
+     ((0.2, 0.5, 0.3, 0.4, 0.4), True), ((0.5, 0.5, 0.5, 0.0, 0.0), False)],
+)  # fmt: skip
+def test_waiting_is_certain_if_the_lower_bound_over_pairs_is_above_the_limit(
+    delayed: tuple[float, ...], certain: bool
+) -> None:
+    """Waiting time, in parts of the time that a pair would take alone."""
+    pairs = [with_threads(side, 1.0, 0.0) for side in sides(shifted(0.0, len(delayed)))]
+
+    def wait(run: Run) -> Run:
+        part = delayed[run.pair or 0]
+        return next(each for each in with_threads(replace(pairs[0], runs=(run,)), 1.0, part).runs)
+
+    base, head = (replace(side, runs=tuple(map(wait, side.runs))) for side in pairs)
+    assert are_cores_busy(base, head, certainly=True) == certain
+    assert are_cores_busy(base, head) == (delayed != (0.04, 0.04, 0.04))
 
 
 def test_work_hidden_from_the_quiet_clock_is_no_improvement() -> None:

@@ -1,7 +1,6 @@
 """How a budget is spent: what is announced, how many processes run, and when it ends."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -10,9 +9,12 @@ import pytest
 
 from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
 from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import NoBaselineError, ToolError, UndecidedError
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.rule import Helper
 from pytest_flamegate.observe.engine_process import ProcessTime
+from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.run import measure as run_measure
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.processes import PlannedRuns, Schedule, plan_pair_counts
@@ -197,6 +199,33 @@ def test_pairs_that_decide_nothing_leave_time_for_profiles(world: World) -> None
     assert roles(found)["timed"] >= 5
     assert roles(found)["profiled"] >= 3
     assert world.now_s <= 50.0 + 2 * 1.0
+
+
+@pytest.mark.parametrize(("delayed", "threads"), [(0.3, 2), (0.02, 2), (0.3, 1)])
+def test_threads_that_certainly_wait_for_the_cores_end_the_comparison(
+    world: World, monkeypatch: pytest.MonkeyPatch, delayed: float, threads: int
+) -> None:
+    world.jitter = 0.2  # no pair would decide
+    take = fakes.FakeObserver.run_timed
+
+    def wait(each: fakes.FakeObserver, seconds: float, pair: int | None = None) -> Run:
+        run = take(each, seconds, pair)
+        blocks = []
+        for block in run.blocks:
+            wall_ns, part = block.interval.wall_ns, delayed + 0.001 * (pair or 0)
+            interval = Interval(round(wall_ns / (1 - part)), wall_ns, round(wall_ns * part))
+            blocks.append(replace(block, interval=interval))
+        run = replace(run, blocks=tuple(blocks), threads=threads)
+        each.runs = (*each.runs[:-1], run)
+        return run
+
+    monkeypatch.setattr(fakes.FakeObserver, "run_timed", wait)
+    found, _ = run(paired(1000.0, threads=threads))
+    if (delayed, threads) == (0.3, 2):
+        assert roles(found) == {"timed": 3}
+    else:
+        assert roles(found)["timed"] > 3
+        assert roles(found)["profiled"] == 5
 
 
 def test_other_tokens_end_the_pairs_at_once(world: World) -> None:

@@ -26,6 +26,8 @@ from pytest_flamegate.run import seal, selftest
 from pytest_flamegate.run.selftest import (
     BUDGET_S,
     MORE,
+    SAME_PART,
+    SLOWED_PART,
     Bench,
     Compared,
     SelftestPlan,
@@ -222,8 +224,30 @@ def test_noise_is_given_more_time_once_and_an_alarm_a_second_look(
 
     monkeypatch.setattr(Bench, "_compare_once", once)
     found = getattr(bench(tmp_path), name)
-    assert (found.verdict, given) == (measured[-1], times)
+    part = {"slowed": SLOWED_PART, "same": SAME_PART}[name]
+    assert (found.verdict, given) == (measured[-1], [part * each for each in times])
     assert found.first == (measured[0] if len(measured) > 1 else None)
+
+
+def test_a_small_slowdown_counts_what_a_repeated_call_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Injection] = []
+
+    def once(made: Bench, label: str, head: Injection, *_: Any) -> Compared:
+        given.append(head)
+        return Compared(verdict("regressed"))
+
+    monkeypatch.setattr(Bench, "_compare_once", once)
+    monkeypatch.setattr(Bench, "share", 0.5)
+    plan = SelftestPlan(replace(WORKLOAD, directory=tmp_path), Injection("ternary_gemv", 300.0))
+    # Half the time, three times more: 150 % if each call took as long. 75 % were measured.
+    signal = rate("regressed", change_pct=100.0 * (1.0 / 1.75 - 1.0))
+    made = bench(tmp_path, plan, slowed=Compared(verdict("regressed", signals=(signal,))))
+    assert (made.injected_pct, made.slowed_pct) == pytest.approx((150.0, 75.0))
+    assert made.small.verdict.verdict == "regressed"
+    # 8.1 % more time is 7.5 % fewer tokens per second: 17 % of that function, 34 % of such calls.
+    assert given == [Injection("ternary_gemv", 34)]
 
 
 @pytest.mark.parametrize(
