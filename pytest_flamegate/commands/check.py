@@ -45,10 +45,10 @@ from pytest_flamegate.run.check import (
 from pytest_flamegate.run.hosts import FIGURES, FINDINGS, encode_figures, encode_findings
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session
-from pytest_flamegate.run.stored_run import find_runs, judge_stored_run
+from pytest_flamegate.run.stored_run import find_runs, judge_stored_run, list_digests
 from pytest_flamegate.run.waivers import accept_run, describe_debt, read_waivers, today_utc
 
-DOCUMENT, PAGE = "check.json", "check.md"
+DOCUMENT, PAGE, DIGESTS = "check.json", "check.md", "check.sha256"
 _LONG = 1000
 
 
@@ -263,13 +263,15 @@ def _write_answer(
     page: str,
     document: Mapping[str, Any],
     results: Sequence[present.ResultView] = (),
+    judged: Sequence[Outcome] = (),
 ) -> None:
-    """Write the answer for people, for programs, and for GitLab's widgets."""
+    """Write the answer for people, for programs, for GitLab's widgets, and for an attestation."""
     files = {
         PAGE: page.encode(),
         DOCUMENT: encode_json(document),
         FINDINGS: encode_findings(results),
         FIGURES: encode_figures(results, passed=document["passed"]),
+        DIGESTS: list_digests(judged),
     }
     for name, data in files.items():
         store.write_atomic(settings.directory / name, data)
@@ -323,7 +325,7 @@ def _publish(found: Check, settings: Settings) -> None:
         replace(view, fails=id(outcome) in failed)
         for view, outcome in zip(views, outcomes, strict=True)
     ]
-    _write_answer(settings, page, found.document(), annotated)
+    _write_answer(settings, page, found.document(), annotated, found.required)
     lines = present.report_to_github(annotated, page)
     common.print_text("\n".join([*lines, "", *found.debt, found.sentence]))
 

@@ -4,6 +4,7 @@ A run directory holds receipt, evidence and profile of the head, and those of th
 them. They may come from another job or another machine, so everything is checked here.
 """
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -80,6 +81,26 @@ def judge_stored_run(
     except FlamegateError as error:
         verdict = verdict_of_error(error, workload)
         return Outcome(workload, verdict, directory, fails=True, error=error)
+
+
+def list_digests(outcomes: Sequence[Outcome]) -> bytes:
+    """Return the files that outcomes rest on, as ``sha256sum`` lists them: ``WORKLOAD/FILE``.
+
+    They are receipt, evidence and profile of both sides, if there are such.
+    """
+    names = (run_files.RECEIPT, run_files.EVIDENCE, run_files.FOLDED)
+    paths = [
+        outcome.directory / (side + name)
+        for outcome in outcomes
+        if outcome.evidence is not None
+        for side in ("", run_files.BASE)
+        for name in names
+    ]
+    return "".join(
+        f"{hashlib.sha256(read_bounded(path)).hexdigest()}  {path.parent.name}/{path.name}\n"
+        for path in paths
+        if is_file(path)
+    ).encode()
 
 
 def _read(directory: Path, name: str) -> bytes:

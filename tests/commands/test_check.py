@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
@@ -331,8 +332,21 @@ def test_a_judge_reads_the_head_and_does_not_check_it_out(
     shutil.move(project / ".flamegate/latest", runs)
     git(project, "switch", "-q", "--detach", base)
     judge = ("check", f"--base={base}", f"--head={head}")
+    listed = (project / ".flamegate/check.sha256").read_text()
     assert ask(*judge) == 2  # not without runs
     assert ask(*judge, f"--receipts={runs}") == 0
+    # An attestation names exactly the files that were judged.
+    (runs / "other").mkdir()
+    shutil.copy(runs / "toy/receipt.json", runs / "other/receipt.json")
+    assert ask(*judge, f"--receipts={runs}") == 0
+    assert (project / ".flamegate/check.sha256").read_text() == listed
+    names = ("receipt.json", "evidence.json", "profile.folded")
+    assert {line.split("  ")[1] for line in listed.splitlines()} == {
+        f"toy/{side}{name}" for side in ("", "base-") for name in names
+    }
+    subprocess.run(["sha256sum", "-c", "-"], cwd=runs, input=listed.encode(), check=True)
+    workflow = (Path(__file__).parents[2] / "docs/github/flamegate-judge.yml").read_text()
+    assert workflow.count(f"urn:pytest-flamegate:check:{check.CHECK_VERSION}") == 2
     assert result(project)["head"] == head
     assert "tokens_per_second_pct 5.0 → 50.0" in capsys.readouterr().out
     assert len(git(project, "worktree", "list").splitlines()) == 1
