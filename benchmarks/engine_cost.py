@@ -20,8 +20,8 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
-from pytest_flamegate.observe import environment
-from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.observe.engine_process import RunPlace
+from pytest_flamegate.observe.observer import Observer
 
 WARM = 4
 PROCESSES = 4
@@ -57,8 +57,9 @@ def _of_one(workload: Workload, pairs: int, seed: int, cpu: int) -> list[Pair]:
         "warm": WARM,
         "pairs": pairs,
     }
-    env = {**environment.make_environment(workload), "PYTHONPATH": str(_ROOT)}
-    with ServedProcess(replace(plan, load=load), workload, env, lambda _: None, cpu=cpu) as process:
+    workload = replace(workload, env={"PYTHONPATH": str(_ROOT)})
+    observer = Observer(workload, replace(plan, load=load))
+    with observer.serve(RunPlace(cpu=cpu)) as process:
         for _ in range(WARM):
             process.block(1)
         seen: dict[bool, list[Interval]] = {True: [], False: []}

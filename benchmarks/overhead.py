@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.passage import passage
 from benchmarks.tables import Table
 from pytest_flamegate.core.clocks import Interval, sum_intervals
-from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.observe.engine_process import EngineProcess
 from pytest_flamegate.profile.profilers import PROFILERS
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.tools import try_profiler
@@ -90,7 +90,7 @@ def in_a_process(profiler: Profiler, rng: random.Random) -> list[Cost]:
     return costs
 
 
-def spent(served: ServedProcess, profiler: Profiler | None) -> Interval:
+def spent(served: EngineProcess, profiler: Profiler | None) -> Interval:
     """Return the times of some sequences, with ``profiler`` attached if there is one."""
     if profiler is None:
         return sum_intervals([served.profile_block(1).interval for _ in range(SEQUENCES)])

@@ -11,8 +11,8 @@ from pathlib import Path
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.gguf import embedded_workloads
-from pytest_flamegate.observe import environment
-from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.observe.engine_process import EngineProcess
+from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import PROFILERS, perf_data
 from pytest_flamegate.profile.profilers.base import Setup
@@ -20,15 +20,13 @@ from pytest_flamegate.profile.stacks import trim_stacks
 
 
 @contextmanager
-def passage(python_flags: Sequence[str] = ()) -> Iterator[ServedProcess]:
+def passage(python_flags: Sequence[str] = ()) -> Iterator[EngineProcess]:
     """Start it, warm it up, and end it. ``python_flags`` are the profiler's."""
     workload = next(each for each in embedded_workloads(Path()) if each.name == "passage")
     kind = engine(workload.engine)
     plan = kind.plan(workload, kind.model(workload))
     assert isinstance(plan, Served)
-    with ServedProcess(
-        plan, workload, environment.make_environment(workload), lambda _: None, tuple(python_flags)
-    ) as served:
+    with Observer(workload, plan).serve(python_flags=python_flags) as served:
         served.warm_up(workload.max_tokens)
         try:
             yield served

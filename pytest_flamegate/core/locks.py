@@ -13,10 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.files import close, write_errors
+from pytest_flamegate.core.files import close, read_system_text, write_errors
 
 _FIRST_POLL_S, _POLL_S = 0.001, 0.02
-_PID_DIGITS = 16
 _LOCKS = Path("/proc/locks")
 LOCK_DIRECTORY = "FLAMEGATE_LOCK_DIR"
 """Names another directory for the machine's lock: one that its containers share."""
@@ -49,10 +48,6 @@ def machine_lock(
         with write_errors(path):
             descriptor = _hold(path, _open_own, timeout_s)
     try:
-        # The id is only shown in a message; a full disk must not stop the run.
-        with suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         yield
     finally:
         close(descriptor)
@@ -144,21 +139,15 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def describe_holder(descriptor: int) -> str:
-    """Return the holder of the lock on the open file ``descriptor``: ``process 4711``."""
-    with suppress(OSError, ValueError):
-        pid = _holder_by_proc(os.fstat(descriptor)) or int(os.pread(descriptor, _PID_DIGITS, 0))
-        if pid > 0:
-            return f"process {pid}"
-    return "another process"
+    """Return the holder of the lock on the open file ``descriptor``: ``process 4711``.
 
-
-def _holder_by_proc(file: os.stat_result) -> int:
-    """Return the process that holds a lock on ``file`` according to Linux, 0 if unknown."""
+    Linux does not name a holder in another container.
+    """
+    file = os.fstat(descriptor)
     inode = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
-    with suppress(OSError):
-        for line in _LOCKS.read_text("ascii", "replace").splitlines():
-            # 1: FLOCK  ADVISORY  WRITE 4711 fe:00:131081 0 EOF
-            words = line.split()
-            if len(words) > 5 and words[1] == "FLOCK" and words[5] == inode:
-                return int(words[4])
-    return 0
+    for line in read_system_text(_LOCKS).splitlines():
+        # 1: FLOCK  ADVISORY  WRITE 4711 fe:00:131081 0 EOF
+        words = line.split()
+        if len(words) > 5 and words[1] == "FLOCK" and words[5] == inode and int(words[4]) > 0:
+            return f"process {words[4]}"
+    return "another process"

@@ -86,7 +86,6 @@ _BIDI_AND_BREAKS = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | {
     for first, last in ((0x202A, 0x202E), (0x2066, 0x2069))
     for code in range(first, last + 1)
 }
-_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
 
 def find_hidden_character(name: str) -> str | None:
@@ -94,9 +93,7 @@ def find_hidden_character(name: str) -> str | None:
     if name.isascii() and name.isprintable() and name.strip() == name:
         return None
     for character in name:
-        category = unicodedata.category(character)
-        is_odd_space = category == "Zs" and character != " "
-        if category in _HIDDEN_CATEGORIES or is_odd_space or character in INVISIBLE:
+        if not character.isprintable() or character in INVISIBLE:
             return f"the character U+{ord(character):04X}"
     return "a space at its edge" if name.strip() != name else None
 

@@ -19,8 +19,8 @@ from pytest_flamegate.core.process_system import find_executable, read_interpret
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.observe.environment import make_environment
+from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.redact import redact_environment
-from pytest_flamegate.observe.served import ServedProcess
 
 SKIP = "FLAMEGATE_SKIP_BUILD"
 _TIMEOUT_S = 3600.0
@@ -53,8 +53,7 @@ def settle_workload(workload: Workload, known: Mapping[str, object] | None = Non
         return workload
     plan = chosen.plan(workload, None)
     assert isinstance(plan, Served)
-    env = make_environment(workload)
-    with ServedProcess(plan, workload, env, lambda _: None) as served:
+    with Observer(workload, plan).serve() as served:
         return chosen.complete(workload, served.facts, known)
 
 

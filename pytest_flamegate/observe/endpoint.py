@@ -26,7 +26,6 @@ CHUNK, USAGE = "sse:chunk", "sse:usage"
 """Token sources: one token in each piece of the stream, or the count that the server reports."""
 MAX_OTHER_SHARE = 0.1
 """CPU time of the server's other processes, relative to the clocked one, that needs no note."""
-_PORT_TRIES = 3
 _POLL_S = 0.02
 _FIRST_TOKENS = 8
 
@@ -62,10 +61,8 @@ class EndpointProcess(engine_process.EngineProcess):
     def await_ready(self) -> None:
         """Wait for the server, find the process that computes, and see how it sends tokens."""
         if self._child is not None:
-            tries_left = _PORT_TRIES - 1
-            while not self._holds_port(tries_left):
-                tries_left -= 1
-                self._start()
+            self._await_answer(time.monotonic() + self._workload.timeout_s)
+            self._require_own_port()
             self.load_ns = time.monotonic_ns() - self._began_ns
         self._server_pid = self.pid
         self._model = self._plan.served_model or self._client.find_model()
@@ -117,28 +114,17 @@ class EndpointProcess(engine_process.EngineProcess):
             self._child.end()
             raise
 
-    def _holds_port(self, tries_left: int) -> bool:
-        """Wait until the server is ready; False if another process took its port first."""
-        assert self._child is not None
-        port = self._port
-        try:
-            self._await_answer(time.monotonic() + self._workload.timeout_s)
-            own = process_system.find_listeners(port, process_system.find_descendants(self.pid))
-            if own or not (others := process_system.find_listeners(port)):
-                return True
+    def _require_own_port(self) -> None:
+        """Raise an error if another process took the port before the server did."""
+        own = process_system.find_listeners(self._port, process_system.find_descendants(self.pid))
+        if not own and (others := process_system.find_listeners(self._port)):
             pids = ", ".join(map(str, sorted(others)))
             raise ToolError(
                 "E_PORT_TAKEN",
-                f"Port {port}, given to the server of {self._workload.name!r}, is answered by "
-                f"another process ({pids}).",
+                f"Port {self._port}, given to the server of {self._workload.name!r}, is answered "
+                f"by another process ({pids}).",
                 "Check that {port} reaches the server, and run again.",
             )
-        except BaseException as error:
-            self._child.end()
-            is_lost = isinstance(error, ToolError) and bool(process_system.find_listeners(port))
-            if not tries_left or not is_lost:
-                raise
-        return False
 
     def _await_answer(self, until_s: float) -> None:
         """Poll the server until it answers, up to ``until_s`` on the monotonic clock."""

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
@@ -49,7 +49,7 @@ ALONE = RunPlace()
 
 
 class EngineProcess:
-    """A child process or a server that generates on command. As a context manager it is ready.
+    """A child process or a server that generates on command.
 
     ``sink(tokens)`` receives the tokens of every whole sequence. ``pid`` is the process whose
     clocks are read; ``load_ns`` is None if it ran before. ``facts`` is the identity that the
@@ -70,17 +70,6 @@ class EngineProcess:
         self._child: process.Child | None = None
         self._idle_from: clocks.ClockReading | None = None
         self._late_ns = 0
-
-    def __enter__(self) -> Self:
-        try:
-            self.await_ready()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def await_ready(self) -> None:
         """Wait until it has loaded and can generate."""

@@ -20,28 +20,19 @@ from tests.observe.workloads import observer
 PROMPT, TOKENS = "What is 2+2?", 10
 
 
-class CallCounter:
-    """Counts the calls of a kernel by size in elements, until the test ends."""
+def count_calls(frame: str, monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """Count the calls of a kernel by size in elements, until the test ends."""
+    calls: Counter[int] = Counter()
+    kernel = getattr(kernels, frame)
 
-    def __init__(self, frame: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.calls: Counter[int] = Counter()
-        kernel = getattr(kernels, frame)
+    def count(*arguments: Any) -> Any:
+        first = arguments[0]
+        size = {"attention": lambda: arguments[5], "ternary_gemv": lambda: first.signs.size}
+        calls[int(size.get(frame, lambda: first.size)())] += 1
+        return kernel(*arguments)
 
-        def count(*arguments: Any) -> Any:
-            # Independent of the injector's own table of sizes.
-            if frame == "attention":
-                size = int(arguments[5]) + 1
-            else:
-                size = arguments[0].signs.size if frame == "ternary_gemv" else arguments[0].size
-            self.calls[int(size)] += 1
-            return kernel(*arguments)
-
-        monkeypatch.setattr(kernels, frame, count)
-
-    def take(self) -> Counter[int]:
-        taken = Counter(self.calls)
-        self.calls.clear()
-        return taken
+    monkeypatch.setattr(kernels, frame, count)
+    return calls
 
 
 @pytest.mark.parametrize("extra_pct", [10.0, 250.0])
@@ -49,30 +40,21 @@ class CallCounter:
 def test_calls_of_every_size_get_their_share(
     model: Transformer, monkeypatch: pytest.MonkeyPatch, frame: str, extra_pct: float
 ) -> None:
-    kernel = CallCounter(frame, monkeypatch)
+    calls = count_calls(frame, monkeypatch)
     usual_tokens = list(model.generate("2+2=", 3))
-    usual = kernel.take()
+    usual = Counter(calls)
+    own = getattr(kernels, frame).__code__
     serving.inject(Injection(frame, extra_pct))
-    rounds = 2
+    added = getattr(kernels, frame).__code__
+    assert added is not own
+    assert (added.co_name, added.co_filename) == (own.co_name, own.co_filename)
+    calls.clear()
+    rounds = 20
     for _ in range(rounds):
         assert list(model.generate("2+2=", 3)) == usual_tokens
-    injected = kernel.take()
-    assert injected.keys() == usual.keys()
+    assert calls.keys() == usual.keys()
     for size, count in usual.items():
-        expected = rounds * count * extra_pct / 100
-        assert abs(injected[size] - rounds * count - expected) <= 1
-
-
-def test_long_sequences_get_full_share(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def elements(calls: Counter[int]) -> int:
-        return sum(size * count for size, count in calls.items())
-
-    kernel = CallCounter("attention", monkeypatch)
-    list(model.generate("The gate", 120))
-    usual = elements(kernel.take())
-    serving.inject(Injection("attention", 10.0))
-    list(model.generate("The gate", 120))
-    assert elements(kernel.take()) / usual - 1 == pytest.approx(0.10, rel=0.03)
+        assert abs(calls[size] - rounds * count * (1 + extra_pct / 100)) <= 4
 
 
 def test_a_repeat_reads_another_layer(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,21 +72,6 @@ def test_a_repeat_reads_another_layer(model: Transformer, monkeypatch: pytest.Mo
     matrices = matrices[12 * 4 :]  # after the first token every layer has been read
     assert len(matrices) == 12 * 4 * 4
     assert all(len(set(matrices[at : at + 3])) == 3 for at in range(0, len(matrices), 3))
-
-
-def test_injections_replace_each_other(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = kernels.sample.__code__
-    kernel = CallCounter("sample", monkeypatch)
-    serving.inject(Injection("sample", 400.0))
-    serving.inject(Injection("sample", 100.0))
-    list(model.generate("2+2=", 1))
-    assert kernel.take().total() == 2
-    monkeypatch.undo()
-    monkeypatch.setattr(kernels, "sample", kernels.sample)
-    serving.inject(Injection("sample", 10.0))
-    added = kernels.sample.__code__
-    assert added is not own
-    assert (added.co_name, added.co_filename) == (own.co_name, own.co_filename)
 
 
 def test_every_kernel_and_no_other_frame_can_be_injected() -> None:

@@ -1,6 +1,5 @@
 """A benchmark served from a process of its own, and the tests that cannot be."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.build import settle_workload
-from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.observe.observer import Observer
 from tests.observe.workloads import make_workload
 
 TESTS = """\
@@ -98,14 +97,14 @@ def test_rounds_are_served_and_fixtures_torn_down(tmp_path: Path) -> None:
     asked = workload(tmp_path, "TestClass::test_sums[2]", calls=3)
     plan = engine("benchmark").plan(asked, None)
     assert isinstance(plan, Served)
-    tokens: list[tuple[str, ...]] = []
-    with ServedProcess(plan, asked, dict(os.environ), tokens.append) as served:
+    observer = Observer(asked, plan)
+    with observer.serve() as served:
         pid = served.pid
         block = served.block(2)
         assert len(served.facts["test_sha256"]) == 64
         assert served.token_source == "called:round"
     assert block.tokens == 8
-    assert tokens == [("0", "1", "2", "3")] * 2
+    assert observer.observation().tokens == ("0", "1", "2", "3")
     assert (tmp_path / "torn_down").exists()
     assert not psutil.pid_exists(pid)
 

@@ -14,9 +14,8 @@ import pytest
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.engines.base import Plan, Served, Streamed
-from pytest_flamegate.observe import environment
 from pytest_flamegate.observe.build import build_workload
-from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.streamed import run_program
 from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout, plan_base
 from tests.observe.workloads import make_workload, observer
@@ -60,12 +59,10 @@ def workload(checkout: Checkout, **given: Any) -> Workload:
 
 
 def tokens(plan: Plan, declared: Workload) -> tuple[str, ...]:
-    assert isinstance(plan, Served)
-    taken: list[tuple[str, ...]] = []
-    env = environment.make_environment(declared)
-    with ServedProcess(plan, declared, env, taken.append) as served:
+    observer = Observer(declared, plan)
+    with observer.serve() as served:
         served.block(1)
-    return taken[0]
+    return observer.observation().tokens
 
 
 def plan_error(plan: Plan, declared: Workload, checkout: Checkout) -> FlamegateError:

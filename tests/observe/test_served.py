@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,8 @@ def test_the_load_begins_when_the_process_exists(monkeypatch: pytest.MonkeyPatch
         return fork(*given, **more)
 
     monkeypatch.setattr(process, "fork", fork_late)
-    with start(Boasting({})) as running:
+    with closing(start(Boasting({}))) as running:
+        running.await_ready()
         age_s = time.time() - psutil.Process(running.pid).create_time()
         assert running.load_ns is not None
         assert running.load_ns / 1e9 < age_s + 0.05  # ticks of 10 ms
@@ -87,8 +89,8 @@ def test_an_interrupt_while_it_leaves_ends_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_facts_that_are_no_texts_are_rejected() -> None:
-    with pytest.raises(ToolError) as caught, start(Boasting({"version": 3})):
-        pass
+    with closing(start(Boasting({"version": 3}))) as running, pytest.raises(ToolError) as caught:
+        running.await_ready()
     assert caught.value.code == "E_BAD_REPORT"
 
 
@@ -98,6 +100,8 @@ def test_a_record_without_end_is_rejected(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         wire, "send_token", lambda fd, _: wire.send_text(fd, wire.TEXT, "x" * 999_999)
     )
-    with start(Boasting({})) as running, pytest.raises(ToolError) as caught:
-        running.block(1)
+    with closing(start(Boasting({}))) as running:
+        running.await_ready()
+        with pytest.raises(ToolError) as caught:
+            running.block(1)
     assert caught.value.code == "E_OUTPUT_FLOOD"

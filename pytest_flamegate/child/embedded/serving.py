@@ -78,62 +78,45 @@ def count_traffic(weights: Weights) -> dict[str, str]:
     return {name: str(value) for name, value in counts.items()}
 
 
-# Every kernel that can be given extra work, and the size by which its calls are compared.
-_CALL_SIZE: dict[str, Callable[..., int]] = {
-    "ternary_gemv": lambda matrix, *_: matrix.signs.size,
-    "quantize": lambda x: x.size,
-    "rms_norm": lambda x, *_: x.size,
-    "rope": lambda x, *_: x.size,
-    "attention": lambda *arguments: arguments[-1],
-    "swiglu": lambda gate_up: gate_up.size,
-    "lm_head": lambda table, *_: table.size,
-    "embed": lambda table, *_: table.size,
-    "sample": lambda logits: logits.size,
-}
-FRAMES = tuple(_CALL_SIZE)
-
-# A matrix that was just read is still in the CPU's cache, where reading it again costs
-# half as much. So a repeated product takes the matrices of earlier layers in turn.
-_REMEMBERED_CALLS = {"ternary_gemv": 3}
 _GOLDEN = (math.sqrt(5) - 1) / 2
+_LAYER_PRODUCTS, _LAYERS_BACK = 4, 3
 
 
 def inject(injection: Injection) -> None:
     """Make ``injection.frame`` do ``extra_pct`` percent more of its work in this process.
 
-    Calls of each size are counted separately, so that small calls do not stand in for large
-    ones, and each size starts at another point of its cycle, so that not all sizes are
-    repeated in the same step. A second injection into the same frame replaces the first. Raises
-    ``UsageError`` ``E_UNKNOWN_FRAME``.
+    Raises ``UsageError`` ``E_UNKNOWN_FRAME``.
     """
-    if injection.frame not in _CALL_SIZE:
+    if injection.frame not in FRAMES:
         raise UsageError(
             "E_UNKNOWN_FRAME",
             f"The embedded engine has no frame {injection.frame!r} to give more work.",
             f"Choose one of: {', '.join(FRAMES)}.",
         )
-    extra = injection.extra_pct / 100.0
     kernel = getattr(kernels, injection.frame)
-    kernel = getattr(kernel, "flamegate_kernel", kernel)
-    setattr(kernels, injection.frame, _repeat_calls(kernel, injection.frame, extra))
+    # A matrix that was just read is still in the CPU's cache, where reading it again costs half
+    # as much. So a repeated product takes the matrices of earlier layers in turn.
+    remembered = _LAYER_PRODUCTS * _LAYERS_BACK if injection.frame == "ternary_gemv" else 0
+    setattr(
+        kernels, injection.frame, _repeat_calls(kernel, injection.extra_pct / 100.0, remembered)
+    )
 
 
-def _repeat_calls(kernel: Callable[..., Any], frame: str, extra: float) -> Callable[..., Any]:
-    call_size = _CALL_SIZE[frame]
-    remembered_calls = _REMEMBERED_CALLS.get(frame, 0)
-    credit_by_size: dict[int, float] = {}
-    earlier_calls: dict[int, deque[tuple[Any, ...]]] = {}
+def _repeat_calls(kernel: Callable[..., Any], extra: float, remembered: int) -> Callable[..., Any]:
+    """Return ``kernel`` with ``extra`` repetitions a call on average.
+
+    Multiples of the golden ratio are spread so evenly that calls of each size get their share,
+    whatever the order in which the sizes follow one another.
+    """
+    phase = 0.0
+    earlier: deque[tuple[Any, ...]] = deque(maxlen=remembered)
 
     def injected_work(*arguments: Any) -> Any:
-        size = call_size(*arguments)
-        if size not in credit_by_size:
-            credit_by_size[size] = len(credit_by_size) * _GOLDEN % 1.0
-            earlier_calls[size] = deque(maxlen=remembered_calls)
-        credit, earlier = credit_by_size[size] + extra, earlier_calls[size]
-        repeats = int(credit)
-        for turn in range(repeats):
-            kernel(*(earlier[turn % len(earlier)] if earlier else arguments))
-        credit_by_size[size] = credit - repeats
+        nonlocal phase
+        phase = (phase + _GOLDEN) % 1.0
+        for turn in range(int(extra + phase)):
+            at = _LAYER_PRODUCTS * (turn % _LAYERS_BACK + 1) - 1
+            kernel(*(earlier[at] if at < len(earlier) else arguments))
         earlier.appendleft(arguments)
         return kernel(*arguments)
 
@@ -141,7 +124,6 @@ def _repeat_calls(kernel: Callable[..., Any], frame: str, extra: float) -> Calla
     injected_work.__code__ = injected_work.__code__.replace(
         co_name=own.co_name, co_qualname=own.co_qualname, co_filename=own.co_filename
     )
-    injected_work.flamegate_kernel = kernel  # type: ignore[attr-defined]
     return injected_work
 
 
@@ -232,6 +214,8 @@ MARKS = (
     ),
     Mark("_feed_forward", _count_block, "FeedForward", "FFN", transformer.Transformer, 2),
 )
+FRAMES = tuple(mark.function for mark in MARKS if mark.owner is kernels)
+"""Every kernel that can be given extra work."""
 
 
 @contextmanager
