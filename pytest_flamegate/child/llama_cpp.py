@@ -31,7 +31,7 @@ def load_engine(load: dict[str, Any]) -> LlamaCppServer:
     log_start = _count_log_bytes()
     try:
         server = library.Server(_make_parameters(library, load))
-        return LlamaCppServer(server, load["seed"], read_library_facts(library))
+        return LlamaCppServer(server, load["seed"], _read_library_facts(library))
     except RuntimeError as error:
         reason = _find_log_error(log_start) or str(error).rstrip(".")
         raise ToolError(
@@ -79,7 +79,7 @@ def _make_parameters(library: ModuleType, load: Mapping[str, Any]) -> Any:
     return params
 
 
-def read_library_facts(library: ModuleType) -> dict[str, str]:
+def _read_library_facts(library: ModuleType) -> dict[str, str]:
     """Return the library's version and build, and the CPU's features that it uses."""
     build = library.BUILD_INFO
     return {

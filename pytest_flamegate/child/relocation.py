@@ -15,19 +15,10 @@ import site
 import sys
 import sysconfig
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.abc import MetaPathFinder
-from importlib.machinery import (
-    EXTENSION_SUFFIXES,
-    ExtensionFileLoader,
-    ModuleSpec,
-    PathFinder,
-    SourceFileLoader,
-    SourcelessFileLoader,
-)
-from importlib.util import spec_from_file_location
+from importlib.abc import FileLoader, MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -40,7 +31,6 @@ _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
 _TOOL = real_path(Path(pytest_flamegate.__file__)).parent
 UNDER_TEST = _TOOL / "child/embedded"
 """The only part of this package that is measured; the rest is the same on both sides."""
-_FILE_LOADERS = (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader)
 _LAYOUTS = ("", "src", "python", "lib")
 """The directories in which a repository keeps its packages."""
 _LINKS = "/build/__editable__."
@@ -238,26 +228,20 @@ class Relocator(MetaPathFinder):
         raise _not_at_revision_error(spec, str(origin))
 
     def _load_from(self, spec: ModuleSpec, moved: Path) -> ModuleSpec:
-        """Return ``spec`` for the file ``moved``, with a loader of the same kind."""
-        kind = type(spec.loader)
-        locations = spec.submodule_search_locations
-        if locations is not None:
-            locations = self._relocate_locations(locations) or [str(moved.parent)]
-        found = None
-        if issubclass(kind, _FILE_LOADERS):
-            with suppress(TypeError):  # a loader of the user's may take other arguments
-                loader = kind(spec.name, str(moved))
-                found = spec_from_file_location(
-                    spec.name, moved, loader=loader, submodule_search_locations=locations
-                )
-        if found is None:
+        """Return ``spec`` with its loader pointed at the file ``moved``."""
+        if not isinstance(spec.loader, FileLoader | ExtensionFileLoader):
             raise self._store_error(
                 "E_CANNOT_RELOCATE",
-                f"The module {spec.name!r} is loaded by {kind.__qualname__}, "
+                f"The module {spec.name!r} is loaded by {type(spec.loader).__qualname__}, "
                 "which cannot be pointed at the checkout.",
                 'Measure it as a program of its own: engine = "command".',
             )
-        return found
+        spec.loader.path = spec.origin = str(moved)
+        spec.cached = None  # the place of the byte code follows from the origin
+        if (locations := spec.submodule_search_locations) is not None:
+            locations = self._relocate_locations(locations) or [str(moved.parent)]
+            spec.submodule_search_locations = locations
+        return spec
 
     def _relocate_locations(self, locations: Sequence[str]) -> list[str]:
         """Return ``locations`` on this side, without those that the revision does not have."""

@@ -12,12 +12,12 @@ the work of those tokens. ANSWER and SPEC are files; the tokens are written as r
 from __future__ import annotations
 
 import ctypes
-import importlib
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from pytest_flamegate.child import wire
@@ -165,7 +165,7 @@ def load(spec: dict[str, Any]) -> Generate:
     If ``spec`` names a ``project`` and a ``checkout`` of it, the code comes from the checkout.
     """
     check = _relocate(spec)
-    generate: Generate = _import_function(spec["factory"])(spec)
+    generate: Generate = resolve_name(spec["factory"])(spec)
     check()
     return generate
 
@@ -185,7 +185,7 @@ def run(spec: dict[str, Any], serving: Serving) -> None:
         check()
         serving(generate)
 
-    _import_function(spec["host"])(spec, checked)
+    resolve_name(spec["host"])(spec, checked)
 
 
 def _relocate(spec: dict[str, Any]) -> Callable[[], None]:
@@ -200,12 +200,6 @@ def _relocate(spec: dict[str, Any]) -> Callable[[], None]:
     relocation.relocate_imports(project, checkout)
     has_own_code = "target" in spec
     return lambda: relocation.check_side(project, checkout, has_own_code=has_own_code)
-
-
-def _import_function(place: str) -> Callable[..., Any]:
-    module, _, name = place.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return function
 
 
 def allow_profiler() -> None:

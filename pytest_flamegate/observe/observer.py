@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -359,11 +359,7 @@ class Observer:
         return Run(
             token_digest=token_digest(self._same.last),
             tokens_per_sequence=len(self._same.last),
-            peak_rss_bytes=counters.peak_rss_bytes,
-            read_bytes=counters.read_bytes,
-            threads=counters.threads,
-            voluntary_switches=counters.voluntary_switches,
-            involuntary_switches=counters.involuntary_switches,
+            **asdict(counters),
             # The other side of a pair is pressure that was made on purpose.
             cpu_pressure_pct=None if place.shares_core else clocks.read_cpu_pressure_pct(),
             pair=place.pair,

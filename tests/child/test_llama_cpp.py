@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.child.embedded.transformer import Transformer
-from pytest_flamegate.child.llama_cpp import LlamaCppServer, read_library_facts
+from pytest_flamegate.child.llama_cpp import LlamaCppServer
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.engines import engine, gguf
@@ -32,7 +32,6 @@ def declare(prompt: str = "2+2=", max_tokens: int = 4, **given: Any) -> Workload
         ("library = 'llama-cpp-python'", "recipe of the engine python"),
         ("context = 0", "context"),
         ("batch = -1", "batch"),
-        ("gpu_layers = -1", "gpu_layers"),
         ("gpu_layers = 2147483648", "gpu_layers"),
     ],
 )
@@ -165,20 +164,6 @@ def test_a_closed_pipe_ends_the_sequence() -> None:
         )
 
 
-def test_facts_are_the_librarys_own_words() -> None:
-    build = {"build_number": 7, "commit": "abc", "compiler": "GNU 10", "build_target": "Linux"}
-    library: Any = SimpleNamespace(
-        __version__="2026.1",
-        BUILD_INFO=build,
-        get_system_info=lambda: "CPU : AVX2 = 1 | \n FMA = 1 | ",
-    )
-    assert read_library_facts(library) == {
-        "library": "xllamacpp 2026.1",
-        "build": "llama.cpp 7 (abc), GNU 10, Linux",
-        "system": "CPU : AVX2 = 1 | FMA = 1",
-    }
-
-
 def error_of(declared: Workload) -> FlamegateError:
     with pytest.raises(FlamegateError) as caught:
         observer(declared).run_timed(0.05)
@@ -231,7 +216,7 @@ TALKS = """\
 __version__ = "1"
 BUILD_INFO = {"build_number": 1, "commit": "c", "compiler": "C", "build_target": "T"}
 def get_system_info():
-    return "CPU"
+    return "CPU : AVX2 = 1 | \\n FMA = 1 | "
 class Params:
     def __init__(self):
         self.model = Params.__new__(Params)
@@ -279,7 +264,11 @@ def test_library_may_print_and_must_not_change(tmp_path: Path) -> None:
     watching = observer(declare(max_tokens=2, env=env))
     with watching.serve() as served:
         served.block(1)
-        assert served.facts["build"] == "llama.cpp 1 (c), C, T"
+        assert served.facts == {
+            "library": "xllamacpp 1",
+            "build": "llama.cpp 1 (c), C, T",
+            "system": "CPU : AVX2 = 1 | FMA = 1",
+        }
     fake.write_text(text.replace('__version__ = "1"', '__version__ = "1.1"'))
     with pytest.raises(FlamegateError, match="E_ENGINE_CHANGED"), watching.serve():
         pass

@@ -189,7 +189,8 @@ def test_imports_come_from_the_checkout(trees: Trees, name: str) -> None:
 
 
 def test_finder_of_an_editable_install(trees: Trees) -> None:
-    trees.both("lib/sub.py", "single.py", **{"lib/__init__.py": "from pkg.sub import side"})
+    files = {"lib/__init__.py": "from pkg.sub import side", f"lib/fast{SUFFIX}": ""}
+    trees.both("lib/sub.py", "single.py", **files)
     before = editable({"pkg": trees.project / "lib", "single": trees.project / "single"})
     found = trees.run(
         "import pkg, single; found.update(one=pkg.side, two=single.side, path=list(pkg.__path__))",
@@ -197,6 +198,8 @@ def test_finder_of_an_editable_install(trees: Trees) -> None:
     )
     path = [str(trees.checkout / "lib")]
     assert found == {"one": "checkout", "two": "checkout", "path": path}
+    # The loader of the checkout's file is asked, and the file is none.
+    assert str(trees.checkout) in trees.side("pkg.fast", before)
 
 
 def test_namespace_package_of_a_finder(trees: Trees) -> None:
@@ -284,13 +287,11 @@ def test_compiled_module_that_the_checkout_lacks(trees: Trees, how: str, swallow
 
 
 def test_source_that_the_project_runs_compiled(trees: Trees) -> None:
-    trees.both("pkg/hot.py", **{"pkg/__init__.py": "", f"pkg/fast{SUFFIX}": ""})
+    trees.both("pkg/hot.py", **{"pkg/__init__.py": ""})
     write(trees.project, {f"pkg/hot{SUFFIX}": ""})
     assert trees.side("pkg.hot", path=(trees.project,))[0] == "E_BASE_NOT_BUILT"
     (trees.project / "pkg/hot.py").unlink()
     assert trees.side("pkg.hot", path=(trees.project,)) == "checkout"
-    # The loader of the checkout's file is asked, and the file is none.
-    assert str(trees.checkout) in trees.side("pkg.fast", path=(trees.project,))
 
 
 AROUND = """

@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 from types import MappingProxyType
 
-import pytest
-
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.engines import ENGINES, engine
 from pytest_flamegate.engines.base import PROGRAM_VARIABLES
@@ -28,20 +26,6 @@ def test_each_variable_is_in_the_documented_table() -> None:
             users.setdefault(f"{name}={value}", []).append(each)
     rows = re.findall(r"^\| `([A-Z0-9_]+=\S+)` \| ([a-z, -]+) \| ", document, re.MULTILINE)
     assert dict(rows) == {setting: ", ".join(engines) for setting, engines in users.items()}
-
-
-@pytest.mark.parametrize(
-    ("kind", "has", "lacks"),
-    [
-        ("command", "BITNET_SEED", "VLLM_ENABLE_V1_MULTIPROCESSING"),
-        ("python", "TOKENIZERS_PARALLELISM", "BITNET_SEED"),
-        ("embedded", "OPENBLAS_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG"),
-    ],
-)
-def test_an_engine_gets_its_own_variables(kind: str, has: str, lacks: str) -> None:
-    variables = requested_variables(workload(kind))
-    assert has in variables
-    assert lacks not in variables
 
 
 def test_threads_are_one_unless_set_and_a_declared_variable_wins() -> None:

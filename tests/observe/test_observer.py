@@ -243,17 +243,3 @@ def test_a_fault_of_a_program_is_a_coded_error(program: str, problem: str, tmp_p
     with pytest.raises(FlamegateError, match=f"(?s){problem}"):
         watched.run_timed(1)
     assert_nothing_left()
-
-
-def test_file_descriptors_beyond_1023_can_be_waited_for(tmp_path: Path) -> None:
-    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-    try:
-        for watched in (
-            forked(tmp_path, sleepy),
-            observer(command_workload(tmp_path, STREAM, token_unit="word")),
-        ):
-            watched.run_timed(0.01)
-            assert len(watched.observation().tokens) == 4
-    finally:
-        for fd in many:
-            os.close(fd)

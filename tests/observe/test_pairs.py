@@ -38,13 +38,6 @@ from tests.observe.workloads import (
 )
 
 BUSY_S = 0.002
-STREAM = """\
-import sys, time
-for i in range(int(sys.argv[2])):
-    end = time.thread_time() + 0.002
-    while time.thread_time() < end: pass
-    print(i, flush=True)
-"""
 
 
 @pytest.fixture(autouse=True)
