@@ -10,7 +10,7 @@ from msgspec.json import schema as generate_schema
 
 from pytest_flamegate.core.json import encode_plain
 from pytest_flamegate.gate.document import verdict_document
-from pytest_flamegate.gate.rule import Comparability, FieldDifference
+from pytest_flamegate.gate.rule import FieldDifference
 from pytest_flamegate.receipt.artifacts import RunLine
 from pytest_flamegate.receipt.baseline import BaselineRecord
 from pytest_flamegate.receipt.imports.imported import ImportedFile
@@ -26,7 +26,7 @@ WRITTEN = {
     "imported": ImportedFile,
 }
 DIFFERENCES = (FieldDifference("model", "a", "b", "E_MODEL_DIFFERS"),)
-VERDICT = replace(verdicts.in_pairs(), comparability=Comparability(DIFFERENCES))
+VERDICT = replace(verdicts.in_pairs(), differences=DIFFERENCES)
 KINDS = sorted(path.name.partition("-")[0] for path in SCHEMAS.iterdir())
 FREE = (".environment.", ".model.", ".workload.", ".bricks.*.decisions.")
 """Objects that may have any names, of which the schema or the document has a few."""

@@ -37,6 +37,7 @@ from pytest_flamegate.gate.rule import (
     describe_rate_change,
     describe_us,
     detectable_change,
+    list_names,
     rate_change_pct,
 )
 from pytest_flamegate.gate.statistics import Estimate, combine, mean, variance, welch
@@ -50,7 +51,6 @@ WORTH_JUDGING = 0.01
 RESOLUTION_SD = 1.0 / 64.0 / math.sqrt(12.0)
 """Of log time: all calls of a side may lie in one bucket of the histogram, 1/64 wide."""
 _CALLS_DIFFER = 0.005
-_NAMED = 5
 _WITHIN: dict[Window, str] = {"decode": " in decode", "all": ""}
 
 
@@ -141,13 +141,11 @@ def judge_bricks(
         [(old, [*parts[0].values()] if old else []), (new, [*parts[1].values()])], window
     )
     named = {name: budget for name, budget in budgets.items() if name != EVERY_OTHER}
-    observed = sorted(after)
-    shown = f"{', '.join(observed[:_NAMED]) or 'none'}{', …' * (len(observed) > _NAMED)}"
     reasons += [
         Reason(
             "E_BRICK_UNKNOWN",
             f"{name} is declared with a budget and no run shows it{_WITHIN[window]}. Bricks there: "
-            f"{shown}. Correct the name in bricks.",
+            f"{list_names(sorted(after))}. Correct the name in bricks.",
         )
         for name in sorted(named)
         if name not in after and name not in before

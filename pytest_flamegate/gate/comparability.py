@@ -3,12 +3,12 @@
 import hashlib
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_flamegate.config.thresholds import MAX_CPU_PRESSURE_PCT
 from pytest_flamegate.gate.measurement import Measurement
-from pytest_flamegate.gate.rule import Comparability, FieldDifference, Reason
+from pytest_flamegate.gate.rule import FieldDifference, Reason
 from pytest_flamegate.gate.throughput import mean_reference_log, reference_shift
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt.types import Evidence
@@ -52,11 +52,13 @@ _REMEDIES = {
 }
 
 
-def difference_reasons(comparability: Comparability, *, paired: bool) -> tuple[Reason, ...]:
+def difference_reasons(
+    differences: Sequence[FieldDifference], *, paired: bool
+) -> tuple[Reason, ...]:
     """Return one reason for each difference; the last one of a code has the remedy."""
-    last = {each.code: number for number, each in enumerate(comparability.differences)}
+    last = {each.code: number for number, each in enumerate(differences)}
     reasons = []
-    for number, each in enumerate(comparability.differences):
+    for number, each in enumerate(differences):
         message = each.message
         if last[each.code] == number:
             remedy = _PAIRED_REMEDY if paired else _REMEDIES.get(each.code, _ANY_REMEDY)
@@ -67,7 +69,9 @@ def difference_reasons(comparability: Comparability, *, paired: bool) -> tuple[R
     return tuple(reasons)
 
 
-def compare(baseline: Evidence, current: Evidence, *, paired: bool = False) -> Comparability:
+def compare(
+    baseline: Evidence, current: Evidence, *, paired: bool = False
+) -> tuple[FieldDifference, ...]:
     """Compare every field that must be equal for times and shares to mean the same.
 
     Differences come in the order in which they matter to a reader: workload, model, tokens,
@@ -81,22 +85,20 @@ def compare(baseline: Evidence, current: Evidence, *, paired: bool = False) -> C
     )
     builds = [side.program.build for side in (baseline, current) if paired and side.program]
     unused = {name for build in builds if build for name in build.environment}
-    return Comparability(
-        (
-            *_compare_mappings("workload", old, new, "E_WORKLOAD_DIFFERS"),
-            *_compare_models(baseline, current),
-            *_compare_tokens(baseline, current),
-            *machine_differences(baseline, current),
-            *_compare_mappings(
-                "environment",
-                _without(unused, baseline.requested_environment),
-                _without(unused, current.requested_environment),
-                "E_ENVIRONMENT_DIFFERS",
-            ),
-            *_compare_clocks(baseline, current),
-            *_compare_formulas(baseline, current),
-            *_compare_profilers(baseline, current),
-        )
+    return (
+        *_compare_mappings("workload", old, new, "E_WORKLOAD_DIFFERS"),
+        *_compare_models(baseline, current),
+        *_compare_tokens(baseline, current),
+        *machine_differences(baseline, current),
+        *_compare_mappings(
+            "environment",
+            _without(unused, baseline.requested_environment),
+            _without(unused, current.requested_environment),
+            "E_ENVIRONMENT_DIFFERS",
+        ),
+        *_compare_clocks(baseline, current),
+        *_compare_formulas(baseline, current),
+        *_compare_profilers(baseline, current),
     )
 
 

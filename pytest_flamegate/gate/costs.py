@@ -309,10 +309,7 @@ def cpu_change(baseline: Measurement, current: Measurement) -> Estimate:
     It lies between the views of it; if they disagree, the error grows by half their distance. A
     side with fewer than two timed processes is a ``ValueError``.
     """
-    views = view_change(
-        baseline, current, lambda side: side.log_cpu, lambda side: side.log_cpu_ratio
-    )
-    estimates = [view.estimate for view in views]
+    estimates = [view.estimate for view in view_change(baseline, current, "log_cpu")]
     middle = mean([estimate.mean_diff for estimate in estimates])
     apart = max(e.mean_diff for e in estimates) - min(e.mean_diff for e in estimates)
     widest = max(estimates, key=lambda estimate: estimate.standard_error)

@@ -71,7 +71,7 @@ class StoredVerdict(Struct, frozen=True):
 def read_verdict(data: bytes) -> tuple[str, Verdict]:
     """Return the headline and the verdict in ``verdict.json``; ReceiptError if it is malformed.
 
-    The verdict comes without shares, bricks, phases and comparability.
+    The verdict comes without shares, bricks, phases and differences.
     """
     document = asdict(decode_json(data, StoredVerdict, subject="The verdict"))
     processes: ProcessCounts = document.pop("processes")
@@ -86,7 +86,6 @@ def read_verdict(data: bytes) -> tuple[str, Verdict]:
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
     """Return ``verdict`` as it is written to ``verdict.json``."""
-    comparability = verdict.comparability
     return {
         "verdict": verdict.verdict,
         "headline": headline(verdict),
@@ -105,8 +104,8 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
         "looks": verdict.analyses,
         "against": verdict.against,
         "comparability": {
-            "comparable": comparability.comparable,
-            "differences": comparability.differences,
+            "comparable": not verdict.differences,
+            "differences": verdict.differences,
         },
         "grade": verdict.grade,
         "processes": ProcessCounts(verdict.baseline_processes, verdict.current_processes),

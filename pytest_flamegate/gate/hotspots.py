@@ -23,7 +23,15 @@ from pytest_flamegate.gate.costs import (
     share_changes,
 )
 from pytest_flamegate.gate.measurement import MORE_TIME, Measurement
-from pytest_flamegate.gate.rule import Decision, ErrorRates, Helper, RateVerdict, Reason, Signal
+from pytest_flamegate.gate.rule import (
+    Decision,
+    ErrorRates,
+    Helper,
+    RateVerdict,
+    Reason,
+    Signal,
+    list_names,
+)
 from pytest_flamegate.gate.statistics import Estimate
 
 ShareDrift = Literal["cost", "strict"]
@@ -41,7 +49,6 @@ _FINDING_WORDS: dict[Finding, str] = {
     "new": "it is new",
     "vanished": "it is gone",
 }
-_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +212,7 @@ def _general_reasons(
             yield Reason(
                 "E_HOTSPOT_UNKNOWN",
                 f"{name} is declared with a share and is in neither profile. Functions there: "
-                f"{', '.join(observed[:_NAMED]) or 'none'}{', …' * (len(observed) > _NAMED)}. "
-                "Correct the name in hotspots.",
+                f"{list_names(observed)}. Correct the name in hotspots.",
             )
     found = [hotspot for hotspot in hotspots if hotspot.coarse]
     coarse = [
@@ -218,8 +224,7 @@ def _general_reasons(
         yield Reason(
             "I_SHARES_COARSE",
             "Smallest drifts of a share that could have been seen for certain: "
-            f"{', '.join(coarse[:_NAMED])}{', …' * (len(coarse) > _NAMED)}. "
-            f"{_more_samples(sampled_s, most)}",
+            f"{list_names(coarse)}. {_more_samples(sampled_s, most)}",
         )
 
 

@@ -37,8 +37,6 @@ from pytest_flamegate.gate.pairs import (
     trimmed_mean,
 )
 from pytest_flamegate.gate.rule import (
-    COMPARABLE,
-    Comparability,
     Decision,
     ErrorRates,
     FieldDifference,
@@ -58,7 +56,8 @@ from pytest_flamegate.gate.throughput import (
 )
 from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signals
 from pytest_flamegate.gate.verdict import PairMethod, Verdict
-from pytest_flamegate.receipt.types import Batch, Evidence, VerdictName
+from pytest_flamegate.receipt.baseline import Baseline
+from pytest_flamegate.receipt.types import Evidence, VerdictName
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +77,6 @@ class GatedRun:
     def lacks_samples(self) -> bool:
         """Whether a profile of either side has too few samples to judge any share."""
         return any(note.code in ("E_NO_SAMPLES", "E_FEW_SAMPLES") for note in self.notes)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBaseline:
-    """An accepted measurement, and the batches of the same code that it rests on.
-
-    From six batches on their own spread takes the place of an assumed drift.
-    """
-
-    evidence: Evidence
-    batches: tuple[Batch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +112,7 @@ SHARE_ANALYSES = 2
 """In pairs shares are judged when the profiles' part of the budget is spent, and at its end."""
 
 
-def judge(
-    run: GatedRun, baseline: StoredBaseline | PairedBase | None, policy: GatePolicy
-) -> Verdict:
+def judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePolicy) -> Verdict:
     """Judge a run against a baseline; without one the verdict is `no_baseline`.
 
     Whatever is wrong with the evidence is a verdict, never an exception.
@@ -137,9 +123,7 @@ def judge(
     return replace(verdict, reasons=(*verdict.reasons, *notes))
 
 
-def _judge(
-    run: GatedRun, baseline: StoredBaseline | PairedBase | None, policy: GatePolicy
-) -> Verdict:
+def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePolicy) -> Verdict:
     errors = _dishonesty(run, baseline)
     if errors:
         return Verdict("dishonest", errors, grade=run.grade)
@@ -151,13 +135,13 @@ def _judge(
             reasons = _no_baseline_reasons(len(new.timed), policy)
             return _uncompared("no_baseline", run, policy, rates, reasons, current=new)
         differing = _compare(baseline, run)
-        if not differing.comparable:
+        if differing:
             reasons = difference_reasons(differing, paired=paired)
             return _uncompared("not_comparable", run, policy, rates, reasons, differing)
         old, new = read_measurement(baseline.evidence), read_measurement(run.evidence)
-        if isinstance(baseline, StoredBaseline):
-            state = Comparability(tuple(condition_differences(old, new)))
-            if not state.comparable:
+        if isinstance(baseline, Baseline):
+            state = tuple(condition_differences(old, new))
+            if state:
                 reasons = difference_reasons(state, paired=False)
                 return _uncompared(
                     "not_comparable", run, policy, rates, reasons, state, old=old, current=new
@@ -213,14 +197,14 @@ def _judge(
 # --- may the run be judged? ----------------------------------------------------------------
 
 
-def _dishonesty(run: GatedRun, baseline: StoredBaseline | PairedBase | None) -> tuple[Reason, ...]:
+def _dishonesty(run: GatedRun, baseline: Baseline | PairedBase | None) -> tuple[Reason, ...]:
     """Return why the run must not be judged at all; nothing if it may be."""
     if run.errors or baseline is None:
         return run.errors
     base, head = baseline.evidence, run.evidence
     if (copied := find_copy(base, head)) is not None:
         return (copied,)
-    if isinstance(baseline, StoredBaseline) or (base.side, head.side) == ("base", "head"):
+    if isinstance(baseline, Baseline) or (base.side, head.side) == ("base", "head"):
         return ()
     measured = (
         f"The evidence given as the base was measured as {base.side or 'no side'}, and that given "
@@ -229,17 +213,17 @@ def _dishonesty(run: GatedRun, baseline: StoredBaseline | PairedBase | None) -> 
     return (Reason("E_SIDES_SWAPPED", measured),)
 
 
-def _compare(baseline: StoredBaseline | PairedBase, run: GatedRun) -> Comparability:
+def _compare(baseline: Baseline | PairedBase, run: GatedRun) -> tuple[FieldDifference, ...]:
     paired = isinstance(baseline, PairedBase)
-    differences = compare(baseline.evidence, run.evidence, paired=paired).differences
+    differences = compare(baseline.evidence, run.evidence, paired=paired)
     if run.lacks_samples:  # then one side may have no profile, and no share is compared
         differences = tuple(each for each in differences if each.code != "E_PROFILER_DIFFERS")
     created = (baseline.evidence.created, run.evidence.created)
     # Both are written alike, in UTC to the millisecond: their order is that of the text.
-    if isinstance(baseline, StoredBaseline) and created[0] > created[1]:
+    if isinstance(baseline, Baseline) and created[0] > created[1]:
         newer = FieldDifference("time of measuring", *created, "E_BASELINE_NEWER")
-        return Comparability((newer, *differences))
-    return Comparability(differences)
+        return newer, *differences
+    return differences
 
 
 # --- without a comparison ------------------------------------------------------------------
@@ -251,7 +235,7 @@ def _uncompared(
     policy: GatePolicy,
     rates: ErrorRates,
     reasons: Sequence[Reason],
-    comparability: Comparability = COMPARABLE,
+    differences: tuple[FieldDifference, ...] = (),
     *,
     old: Measurement | None = None,
     current: Measurement | None = None,
@@ -273,7 +257,7 @@ def _uncompared(
         reasons=(*_reasons_of(over), *reasons, *_reasons_of(rest), *bricks.reasons),
         grade=run.grade,
         signals=signals,
-        comparability=comparability,
+        differences=differences,
         baseline_processes=len(old.timed) if old is not None else 0,
         current_processes=len(current.timed) if current is not None else 0,
         cpu_pressure_pct=current.cpu_pressure_pct if current is not None else None,

@@ -57,11 +57,6 @@ class Measurement:
     sampled_s: float = 0.0
 
     @property
-    def has_reference(self) -> bool:
-        """Whether the reference kernel ran next to every block."""
-        return self.timed[0].reference_s is not None
-
-    @property
     def quiet_tokens_per_second(self) -> float:
         """Tokens per scheduler-adjusted second: geometric mean over the processes."""
         return math.exp(-mean([process.log_time for process in self.timed]))

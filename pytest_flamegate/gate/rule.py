@@ -21,6 +21,7 @@ planned analyses, and code that is slower by τ is `pass` with at most ``miss``.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -143,6 +144,7 @@ Helper = Literal["timed", "profiled", "bricks"]
 """A kind of process. More processes of this kind could settle an open question."""
 
 _MAX_EXPONENT = 700.0
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,12 @@ def describe_interval(low_pct: float, high_pct: float) -> str:
     return f"{describe_rate_change(low_pct)} … {describe_rate_change(high_pct)}"
 
 
+def list_names(names: Sequence[str]) -> str:
+    """Return the first five names, with ``…`` if there are more, or ``none``."""
+    more = ", …" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED]) or 'none'}{more}"
+
+
 def describe_us(value_us: float) -> str:
     """Return ``0.305 µs``, ``76.2 µs`` or ``2,890 µs``."""
     return f"{significant(value_us)} µs"
@@ -237,24 +245,3 @@ class FieldDifference:
     def message(self) -> str:
         """One sentence with the field and both values."""
         return f"{self.field} differs: {self.baseline} at the baseline, {self.current} now."
-
-
-@dataclass(frozen=True, slots=True)
-class Comparability:
-    """Whether two sides may be compared, and every difference that forbids it."""
-
-    differences: tuple[FieldDifference, ...] = ()
-
-    @property
-    def comparable(self) -> bool:
-        """Whether no field differs that matters."""
-        return not self.differences
-
-    @property
-    def is_transient(self) -> bool:
-        """Whether only the state of the machine differs, which may pass."""
-        return {difference.code for difference in self.differences} == {"E_MACHINE_STATE"}
-
-
-COMPARABLE = Comparability()
-"""Nothing differs."""

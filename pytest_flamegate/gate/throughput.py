@@ -11,12 +11,13 @@ measured once and is assumed, until six batches of the same code show their own 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import Measurement, TimedProcess, repeated_samples
+from pytest_flamegate.gate.measurement import Measurement, repeated_samples
 from pytest_flamegate.gate.rule import (
     TOKENS_PER_SECOND,
     Decision,
@@ -46,6 +47,8 @@ Measured: of a drift of 2.0 % in CPU time, 0.42 % was left in CPU time over refe
 MIN_BATCHES = 6
 """Fewer batches show no spread that could replace the assumed drift."""
 
+Clock = Literal["log_time", "log_cpu"]
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -62,30 +65,35 @@ class View:
 
 
 def view_change(
-    baseline: Measurement,
-    current: Measurement,
-    time: Callable[[TimedProcess], float],
-    ratio: Callable[[TimedProcess], float],
+    baseline: Measurement, current: Measurement, clock: Clock = "log_time"
 ) -> tuple[View, ...]:
-    """Return the ways to compare a time, one or two.
+    """Return the ways to compare a clock of two sides, by Welch's t with the drift added."""
+    names, shift = choose_times(baseline, current, clock), reference_shift(baseline, current)
+    drift_sd = BATCH_DRIFT_SD_WITHOUT_REFERENCE if shift is None else BATCH_DRIFT_SD
+    drift_variance = 2.0 * drift_sd**2
+    if shift is not None and len(names) == 1:
+        # The ratio is trusted less the further the machine's speed has moved.
+        drift_variance += (REFERENCE_LEAK * shift) ** 2
+    return tuple(
+        View(_times_of(baseline, name), _times_of(current, name), drift_variance) for name in names
+    )
 
-    With a reference kernel that the engine follows: the ratio to it, trusted less the further
-    the machine's speed has moved. With another reference: the ratio and the plain time, because
-    it is not known which holds still. Without a reference: the plain time. ``time`` returns the
-    log time of a process, ``ratio`` the same over the reference kernel.
+
+def choose_times(baseline: Measurement, current: Measurement, clock: Clock) -> tuple[str, ...]:
+    """Return the fields of `TimedProcess` in which two sides are compared, one or two.
+
+    With a reference kernel that the engine follows: the ratio to it. With another reference: the
+    ratio and the plain time, because it is not known which holds still. Without a reference: the
+    plain time.
     """
+    if reference_shift(baseline, current) is None:
+        return (clock,)
+    follows = baseline.reference_follows and current.reference_follows
+    return (f"{clock}_ratio",) if follows else (f"{clock}_ratio", clock)
 
-    def view(value: Callable[[TimedProcess], float], drift_variance: float) -> View:
-        old, new = (tuple(map(value, side.timed)) for side in (baseline, current))
-        return View(old, new, drift_variance)
 
-    referenced = 2.0 * BATCH_DRIFT_SD**2
-    shift = reference_shift(baseline, current)
-    if shift is None:
-        return (view(time, 2.0 * BATCH_DRIFT_SD_WITHOUT_REFERENCE**2),)
-    if baseline.reference_follows and current.reference_follows:
-        return (view(ratio, referenced + (REFERENCE_LEAK * shift) ** 2),)
-    return view(ratio, referenced), view(time, referenced)
+def _times_of(side: Measurement, name: str) -> tuple[float, ...]:
+    return tuple(getattr(process, name) for process in side.timed)
 
 
 def reference_shift(baseline: Measurement, current: Measurement) -> float | None:
@@ -105,30 +113,15 @@ def estimate_from_batches(
 ) -> list[Estimate]:
     """Return the change as each view shows it, its error taken from the spread of ``batches``.
 
-    Without a reference kernel the batches' plain times count, with one that the engine follows
-    their ratios, else both.
-    """
-    time = _predict(
-        [batch.log_time for batch in batches], [process.log_time for process in current.timed]
-    )
-    if not (baseline.has_reference and current.has_reference):
-        return [time]
-    ratio = _predict(
-        [batch.log_time_ratio for batch in batches],
-        [process.log_time_ratio for process in current.timed],
-    )
-    follows = baseline.reference_follows and current.reference_follows
-    return [ratio] if follows else [ratio, time]
-
-
-def _predict(earlier: Sequence[float], current: Sequence[float]) -> Estimate:
-    """Estimate how far one more batch lies from ``earlier`` ones.
-
     The error is that of predicting one batch from S others: their spread × √(1 + 1/S), S - 1 df.
     """
-    count = len(earlier)
-    error = math.sqrt(variance(earlier) * (1.0 + 1.0 / count))
-    return Estimate(mean(current) - mean(earlier), error, count - 1.0)
+    count, found = len(batches), []
+    for name in choose_times(baseline, current, "log_time"):
+        earlier = [getattr(batch, name) for batch in batches]
+        change = mean(_times_of(current, name)) - mean(earlier)
+        error = math.sqrt(variance(earlier) * (1.0 + 1.0 / count))
+        found.append(Estimate(change, error, count - 1.0))
+    return found
 
 
 def combine_views(verdicts: Sequence[RateVerdict]) -> RateVerdict:
@@ -216,12 +209,7 @@ def compare_log_times(baseline: Measurement, current: Measurement) -> tuple[View
             raise repeated_samples(
                 f"All {count} processes of the {side} side took exactly the same time per token."
             )
-    return view_change(
-        baseline,
-        current,
-        lambda process: process.log_time,
-        lambda process: process.log_time_ratio,
-    )
+    return view_change(baseline, current)
 
 
 def _would_more_help(views: Sequence[View], threshold: float, rates: ErrorRates) -> bool:

@@ -14,9 +14,8 @@ from pytest_flamegate.gate.costs import OTHER, WAITING, CostChange
 from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.pairs import DOUBTS, PhaseChange
 from pytest_flamegate.gate.rule import (
-    COMPARABLE,
     TOKENS_PER_SECOND,
-    Comparability,
+    FieldDifference,
     Helper,
     Reason,
     Signal,
@@ -51,7 +50,8 @@ class Verdict:
 
     ``reasons`` begin with those that decided and end with notes on the run. The two rates are
     those of tokens per second; None if they are not known. ``helped_by`` are the kinds of process
-    of which more could settle an open question.
+    of which more could settle an open question. ``differences`` are those that forbid a
+    comparison.
     """
 
     verdict: VerdictName
@@ -62,7 +62,7 @@ class Verdict:
     false_alarm_rate: float | None = None
     miss_rate: float | None = None
     error_rate_basis: str = ""
-    comparability: Comparability = COMPARABLE
+    differences: tuple[FieldDifference, ...] = ()
     hotspots: tuple[HotspotChange, ...] = ()
     attribution: tuple[CostChange, ...] = ()
     explained_by: tuple[str, ...] = ()
@@ -103,9 +103,14 @@ class Verdict:
         return tuple(reason for reason in self.reasons if reason.code.startswith("W_"))
 
     @property
+    def is_transient(self) -> bool:
+        """Whether only the state of the machine differs, which may pass."""
+        return {difference.code for difference in self.differences} == {"E_MACHINE_STATE"}
+
+    @property
     def more_processes(self) -> tuple[Helper, ...]:
         """The processes that could settle the verdict; none if it is settled or none could."""
-        if self.verdict == "not_comparable" and self.comparability.is_transient:
+        if self.verdict == "not_comparable" and self.is_transient:
             return ("timed",)
         return self.helped_by if self.verdict == "inconclusive" else ()
 
@@ -113,7 +118,7 @@ class Verdict:
     def is_suspicious(self) -> bool:
         """Whether a comparison in pairs with the baseline's commit would say more."""
         if self.verdict == "not_comparable":
-            return self.comparability.is_transient
+            return self.is_transient
         return self.verdict in ("regressed", "inconclusive") and bool(self.signals)
 
 

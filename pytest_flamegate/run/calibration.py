@@ -31,7 +31,7 @@ from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.artifacts import ArtifactStore, StoredPath
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import NOT_RUN
-from pytest_flamegate.run.processes import Budget, SideProcesses, plan_pair_counts
+from pytest_flamegate.run.processes import PAIRS_SHARE, Budget, SideProcesses, plan_pair_counts
 from pytest_flamegate.run.stages import PreparedSide
 
 SCHEMA_VERSION = "1.0.0"
@@ -129,14 +129,28 @@ def plan_for(budget_s: float, pair_s: float, pairs_share: float) -> AnalysisPlan
     return AnalysisPlan(analyses, min(analyses[-1], max(analyses[0], in_time)))
 
 
-def known_rates(calibration: Calibration, drop_pct: float, plan: AnalysisPlan) -> ReportedRates:
-    """Return upper bounds of the rule's error rates, replayed on a calibration within ``plan``."""
-    rates = ResampledPairs.draw(calibration.differences, plan.pairs).rates(drop_pct, plan)
+def find_known_rates(
+    artifacts: ArtifactStore,
+    machine_id: str,
+    workload: Workload,
+    budget_s: float,
+    warn: Callable[[str], None],
+) -> ReportedRates | None:
+    """Return upper bounds of the rule's error rates in a comparison that profiles both sides.
+
+    They are replayed on the calibration of the workload here; None without one. ``warn`` gets
+    the reason why one that there is does not count.
+    """
+    found = load(artifacts, machine_id, workload, warn)
+    if found is None:
+        return None
+    plan = plan_for(budget_s, found.pair_s, PAIRS_SHARE)
+    drop_pct = workload.thresholds.tokens_per_second_pct
+    rates = ResampledPairs.draw(found.differences, plan.pairs).rates(drop_pct, plan)
     basis = (
-        f"calibrated here on {len(calibration.differences)} A/A pairs "
-        f"({calibration.created[:10]}): {rates.false_alarm.words} false alarms and "
-        f"{rates.miss.words} misses in {DRAWS:,} replays of the whole rule, within {plan.pairs} "
-        "pairs"
+        f"calibrated here on {len(found.differences)} A/A pairs ({found.created[:10]}): "
+        f"{rates.false_alarm.words} false alarms and {rates.miss.words} misses in {DRAWS:,} "
+        f"replays of the whole rule, within {plan.pairs} pairs"
     )
     return ReportedRates(rates.false_alarm.upper, rates.miss.upper, basis)
 
@@ -238,20 +252,18 @@ def find_supported_thresholds(
     pairs_share: float,
 ) -> SupportedThresholds:
     """Replay the rule for every budget, and at ``drop_pct`` in ``budget_s``."""
-
-    def plan(seconds: float) -> AnalysisPlan:
-        return plan_for(seconds, calibration.pair_s, pairs_share)
-
-    all_s = sorted({*BUDGETS_S, budget_s})
-    replayed = ResampledPairs.draw(
-        calibration.differences, max(plan(seconds).pairs for seconds in all_s)
-    )
+    plans = {
+        seconds: plan_for(seconds, calibration.pair_s, pairs_share)
+        for seconds in sorted({*BUDGETS_S, budget_s})
+    }
+    most = max(plan.pairs for plan in plans.values())
+    replayed = ResampledPairs.draw(calibration.differences, most)
     rows = []
-    for seconds in all_s:
-        found = replayed.find_smallest(plan(seconds))
+    for seconds, plan in plans.items():
+        found = replayed.find_smallest(plan)
         smallest = (found[0], found[1].median_pairs) if found else ()
-        rows.append(BudgetThreshold(seconds, plan(seconds).pairs, *smallest))
-    rates = replayed.rates(drop_pct, plan(budget_s))
+        rows.append(BudgetThreshold(seconds, plan.pairs, *smallest))
+    rates = replayed.rates(drop_pct, plans[budget_s])
     return SupportedThresholds(drop_pct, budget_s, rates, tuple(rows))
 
 

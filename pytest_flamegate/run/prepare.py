@@ -1,7 +1,7 @@
 """Prepare a measurement: this project alone, or base and head of a comparison."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.gate.comparability import machine_id
-from pytest_flamegate.gate.rule import Reason, ReportedRates
+from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.models.discover import read_model_facts
 from pytest_flamegate.models.files import read_stamps
 from pytest_flamegate.observe import build
@@ -26,9 +26,9 @@ from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.receipt.types import Side
 from pytest_flamegate.run import base_side
-from pytest_flamegate.run.calibration import known_rates, load, plan_for
+from pytest_flamegate.run.calibration import find_known_rates
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
-from pytest_flamegate.run.processes import PAIRS_SHARE, plan_pair_counts
+from pytest_flamegate.run.processes import plan_pair_counts
 from pytest_flamegate.run.publish import RunStore
 from pytest_flamegate.run.stages import Prepared, PreparedSide, Task
 
@@ -46,20 +46,11 @@ def injection_error(workload: Workload) -> UsageError:
     )
 
 
-@dataclass
 class Workbench:
     """The tools of preparing, each made once: settings, machine, instruments, checkouts, store."""
 
-    settings: Settings
-    progress: Progress = field(default_factory=Progress)
-
-    checkouts: base_side.Checkouts = field(init=False)
-    instruments: Instruments = field(init=False)
-    machine: Mapping[str, str] = field(init=False)
-    store: RunStore = field(init=False)
-
-    def __post_init__(self) -> None:
-        settings = self.settings
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self.settings, self.progress = settings, progress
         self.checkouts = base_side.Checkouts(settings.base)
         self.instruments = Instruments(settings.profiler, settings.root, settings.instructions)
         self.machine = read_identity()
@@ -129,7 +120,9 @@ class Workbench:
             budget_s=budget_s,
             show_bricks=self.settings.bricks is not None,
             pair_counts=plan_pair_counts(budget_s),
-            known=self._known(workload, notes),
+            known=find_known_rates(
+                self.store.artifacts, self.store.machine_id, workload, budget_s, notes.append
+            ),
             notes=tuple(Reason("I_NOTE", note) for note in notes),
         )
 
@@ -206,24 +199,14 @@ class Workbench:
         )
         count = self.instruments.count(plan, workload)
         stamps = read_stamps(model)
-        subject = _describe(declared, workload, plan, model, self.machine, commit)
-        subject = replace(subject, side=role, counted=counted_metrics(count), program=program)
+        subject = _describe(declared, workload, plan, model, self.machine, commit, role)
+        subject = replace(subject, counted=counted_metrics(count), program=program)
         return PreparedSide(role, subject, workload, plan, profiler, count, moved, stamps)
 
     def _build(self, workload: Workload) -> build.Build | None:
         if workload.build:
             self.progress.update("building")
         return build.build_workload(workload)
-
-    def _known(self, workload: Workload, notes: list[str]) -> ReportedRates | None:
-        """Return the rule's error rates by a calibration of this machine, None without one."""
-        calibration = load(self.store.artifacts, self.store.machine_id, workload, notes.append)
-        if calibration is None:
-            return None
-        drop_pct = workload.thresholds.tokens_per_second_pct
-        budget_s = self.settings.budget_of(workload.engine, compare=True)
-        plan = plan_for(budget_s, calibration.pair_s, PAIRS_SHARE)
-        return known_rates(calibration, drop_pct, plan)
 
 
 def prepare_side(
@@ -238,8 +221,8 @@ def prepare_side(
     model = chosen.model(workload)
     plan = chosen.plan(workload, model)
     stamps, commit = read_stamps(model), read_commit(workload.directory)
-    subject = _describe(workload, workload, plan, model, machine, commit)
-    return PreparedSide(role, replace(subject, side=role), workload, plan, profiler, stamps=stamps)
+    subject = _describe(workload, workload, plan, model, machine, commit, role)
+    return PreparedSide(role, subject, workload, plan, profiler, stamps=stamps)
 
 
 def _describe(
@@ -249,6 +232,7 @@ def _describe(
     model: Path | None,
     machine: Mapping[str, str],
     commit: Commit | None,
+    role: Side | None,
 ) -> Subject:
     """Digest the model of a side, and describe the side for the receipt."""
     is_call = isinstance(plan, Served) and plan.call is not None
@@ -259,4 +243,5 @@ def _describe(
         commit=commit,
         flamegate_version=__version__,
         prompt_tokens=None if is_call else engine(declared.engine).prompt_tokens(declared),
+        side=role,
     )

@@ -302,7 +302,7 @@ def joined_batches(
     commits = (accepted.commit if accepted else None), fresh.commit
     if accepted is None or commits[0] is None or commits[1] is None:
         return (new,)
-    if not (commits[0].same_code(commits[1]) and compare(accepted, fresh).comparable):
+    if not (commits[0].same_code(commits[1]) and not compare(accepted, fresh)):
         return (new,)
     earlier = [batch for batch in batches if batch.nonce != new.nonce]
     return (*earlier, new)[-MAX_BATCHES:]

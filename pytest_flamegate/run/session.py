@@ -10,7 +10,7 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError, system_erro
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress, clock_time, terminable
 from pytest_flamegate.engines.declare import InvalidWorkload
-from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, StoredBaseline, judge
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, judge
 from pytest_flamegate.gate.rule import Helper, Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.scratch import sweep_scratch
@@ -168,8 +168,8 @@ class Session:
             f"{commit[:12]} is measured in pairs with it, at most {most} more"
         )
         sentence = headline(verdict)
-        if differences := verdict.comparability.differences:
-            sentence = f"not comparable: {differences[0].message}"  # without the advice
+        if verdict.differences:
+            sentence = f"not comparable: {verdict.differences[0].message}"  # without the advice
         suspicion = Reason(
             "I_STORED_BASELINE",
             f"By its stored baseline alone it is {sentence.rstrip('.')}. So the baseline's commit "
@@ -232,13 +232,12 @@ class Session:
 
 def judge_run(run: ComposedRun, policy: GatePolicy) -> Verdict:
     """Judge a run by its base or its baseline; once sealed, with its grade and its errors."""
-    prepared, stored = run.prepared, run.prepared.baseline
+    prepared = run.prepared
     gated = GatedRun(run.head.evidence, run.head.grade, run.errors, run.notes)
-    if run.base is not None:
-        base = PairedBase(run.base.evidence, prepared.pair_counts, rates=prepared.known)
-        return judge(gated, base, policy)
-    baseline = StoredBaseline(stored.evidence, stored.batches) if stored else None
-    return judge(gated, baseline, policy)
+    if run.base is None:
+        return judge(gated, prepared.baseline, policy)
+    base = PairedBase(run.base.evidence, prepared.pair_counts, rates=prepared.known)
+    return judge(gated, base, policy)
 
 
 def wanted_processes(verdict: Verdict) -> tuple[Helper, ...]:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -14,11 +15,12 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.hotspots import ShareDrift
-from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, StoredBaseline, judge
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, judge
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess
 from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.observation import Block, Run
+from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.types import Batch, Evidence, ProcessProfile
 from tests import made
 
@@ -215,7 +217,7 @@ def judge_stored(
     **run: Any,
 ) -> Verdict:
     """Judge ``new`` against a stored baseline; ``run`` holds further fields of the `GatedRun`."""
-    baseline = None if old is None else StoredBaseline(old, tuple(batches))
+    baseline = None if old is None else Baseline(Path(), old, "machine", tuple(batches))
     policy = GatePolicy(thresholds or Thresholds(), share_drift, analyses, ci)
     return checked(judge(GatedRun(new, **{"grade": "OBSERVED", **run}), baseline, policy))
 

@@ -15,7 +15,7 @@ from pytest_flamegate.gate.comparability import (
     machine_id,
 )
 from pytest_flamegate.gate.measurement import read_measurement
-from pytest_flamegate.gate.rule import Comparability
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import MACHINE, PROFILE, WORKLOAD, baseline, evidence
 
@@ -45,7 +45,7 @@ def metric(**changes: Any) -> Evidence:
 
 def differences(current: Evidence, old: Evidence | None = None) -> list[tuple[str, str]]:
     found = compare(old or baseline(profile=PROFILE), current)
-    return [(difference.code, difference.field) for difference in found.differences]
+    return [(difference.code, difference.field) for difference in found]
 
 
 OMP = "environment OMP_NUM_THREADS"
@@ -106,26 +106,26 @@ def test_each_difference_has_its_code(current: Evidence, code: str, field: str) 
     ],
 )
 def test_other_fields_are_not_compared(current: Evidence) -> None:
-    assert compare(baseline(profile=PROFILE), current) == Comparability()
+    assert compare(baseline(profile=PROFILE), current) == ()
 
 
 def test_values_of_both_sides_are_shown() -> None:
     mixed, bare = now(), evidence(process={"delay_ns": None})
     mixed = replace(mixed, runs=(*mixed.runs[:3], *bare.runs[3:]))
-    (found,) = compare(baseline(profile=PROFILE), mixed).differences
+    (found,) = compare(baseline(profile=PROFILE), mixed)
     assert found.message == "run delay differs: measured at the baseline, in some blocks now."
     shorter = compare(baseline(profile=PROFILE), now(tokens=("52", "10")))
-    assert shorter.differences[0].message == "token 2 differs: '81' at the baseline, the end now."
-    digests = compare(baseline(token_digest="abc" * 9), evidence(token_digest="d" * 64)).differences
+    assert shorter[0].message == "token 2 differs: '81' at the baseline, the end now."
+    digests = compare(baseline(token_digest="abc" * 9), evidence(token_digest="d" * 64))
     assert (
         digests[-1].message == f"token digest differs: {'abc' * 4} at the baseline, {'d' * 12} now."
     )
     command = now(workload={**WORKLOAD, "command": ["a", "b"]})
-    assert [
-        each.message for each in compare(command, workload(command=("a", "c"))).differences
-    ] == ["workload command differs: ['a', 'b'] at the baseline, ['a', 'c'] now."]
+    assert [each.message for each in compare(command, workload(command=("a", "c")))] == [
+        "workload command differs: ['a', 'b'] at the baseline, ['a', 'c'] now."
+    ]
     less = baseline(profile=PROFILE, machine={"python": MACHINE["python"]})
-    assert {each.current for each in compare(now(), less).differences} == {"absent"}
+    assert {each.current for each in compare(now(), less)} == {"absent"}
     # Another Python of machine and profiler is reported once.
     python = profiler(python="CPython 3.12.1")
     python = replace(python, machine={**MACHINE, "python": "CPython 3.12.1"})
@@ -160,7 +160,7 @@ def test_reasons_come_in_a_fixed_order_and_the_last_of_a_code_has_the_remedy() -
 def test_long_values_are_cut_to_the_part_that_differs() -> None:
     same = "p" * 500
     old = baseline(workload={**WORKLOAD, "prompt": same + "left" + same})
-    found = compare(old, workload(prompt=same + "right" + same)).differences[0]
+    found = compare(old, workload(prompt=same + "right" + same))[0]
     assert found.baseline == "…" + "p" * 10 + "left" + "p" * 45 + "…"
     assert found.current == "…" + "p" * 10 + "right" + "p" * 44 + "…"
 
@@ -199,7 +199,8 @@ def test_contention_and_speed_of_one_side_only(
     before, after = (read_measurement(evidence(process=process)) for process in (old, new))
     found = [*condition_differences(before, after)]
     assert [each.code for each in found] == ["E_MACHINE_STATE"] * differs
-    assert Comparability(tuple(found)).is_transient is differs
+    verdict = Verdict("not_comparable", (), grade="OBSERVED", differences=tuple(found))
+    assert verdict.is_transient is differs
 
 
 def test_states_of_both_sides_are_shown() -> None:

@@ -141,7 +141,7 @@ def test_a_verdict_holds_everything_it_was_reached_by() -> None:
         *("tokens_per_second", "tokens_per_second_wall"),
         *("share:gemv", "share:attention", "share:rms_norm", "share:(other)"),
     ]
-    assert (found.grade, found.comparability.comparable) == ("OBSERVED", True)
+    assert (found.grade, found.differences) == ("OBSERVED", ())
     assert (found.baseline_processes, found.current_processes) == (6, 6)
     assert (found.cpu_pressure_pct, found.false_alarm_rate) == (3.0, None)
     assert found.error_rate_basis.endswith("spent over 3 analyses")

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import encode_json, encode_plain
 from pytest_flamegate.gate.document import read_verdict, verdict_document
-from pytest_flamegate.gate.rule import COMPARABLE, Reason
+from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from tests.gate.factory import (
     PROFILE,
@@ -52,7 +52,7 @@ def test_holds_what_is_promised_and_reads_back(verdict: Verdict) -> None:
     # A document does without what only the decision needs.
     signals = tuple(replace(each, reasons=(), helped_by=()) for each in verdict.signals)
     costs = tuple(replace(each, no_more_than_us=math.inf) for each in verdict.attribution)
-    expected = replace(verdict, signals=signals, attribution=costs, comparability=COMPARABLE)
+    expected = replace(verdict, signals=signals, attribution=costs, differences=())
     expected = replace(expected, hotspots=(), phases=(), bricks=(), analyses=())
     expected = replace(expected, helped_by=(), cpu_pressure_pct=None)
     assert read_verdict(data) == (headline(verdict), expected)

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_flamegate import cli
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.gate.judge import GatedRun, GatePolicy, StoredBaseline, judge
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 
@@ -48,10 +48,7 @@ def test_a_baseline_is_listed_and_judged_against(
     assert cli.main(["baseline", "show", "toy"]) == 0
     found = ArtifactStore(project / ".flamegate").read_baseline(MACHINE, "toy")
     assert found is not None
-    evidence = found.evidence
-    verdict = judge(
-        GatedRun(evidence, "OBSERVED"), StoredBaseline(evidence), GatePolicy(Thresholds())
-    )
+    verdict = judge(GatedRun(found.evidence, "OBSERVED"), found, GatePolicy(Thresholds()))
     # The very same processes cannot be evidence for both sides.
     assert [reason.code for reason in verdict.reasons] == ["E_COPIED_BASELINE"]
 

@@ -15,8 +15,8 @@ from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.calibration import (
     Calibration,
+    find_known_rates,
     find_supported_thresholds,
-    known_rates,
     load,
     plan_for,
     recipe_sha256,
@@ -26,7 +26,6 @@ from pytest_flamegate.run.calibration import (
 
 WORKLOAD = Workload("decode", "python", "2+2=", 10, "flamegate.toml", target="toy:generate")
 MACHINE = "machine-2c-123456"
-PLAN = AnalysisPlan(FIRST_ANALYSES, 28)
 
 
 def calibration(sd: float = 0.01, count: int = 40, **changes: object) -> Calibration:
@@ -115,8 +114,9 @@ def test_what_does_not_change_the_noise_does_not_matter(same: Workload) -> None:
     assert recipe_sha256(same) == recipe_sha256(WORKLOAD)
 
 
-def test_what_is_known_are_bounds_and_their_basis() -> None:
-    known = known_rates(calibration(), 5.0, PLAN)
+def test_what_is_known_are_bounds_and_their_basis(artifacts: ArtifactStore) -> None:
+    store(artifacts, calibration())
+    known = find_known_rates(artifacts, MACHINE, WORKLOAD, COMPARE_BUDGET_S, pytest.fail)
     assert known is not None
     assert 0.0 < (known.false_alarm or 0.0) < 0.002
     assert 0.0 < (known.miss or 0.0) < 0.02

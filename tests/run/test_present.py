@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config.workload import Injection
-from pytest_flamegate.gate.rule import Comparability, FieldDifference, Reason
+from pytest_flamegate.gate.rule import FieldDifference, Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.run import present
@@ -28,7 +28,7 @@ def full() -> Verdict:
     kernel = FieldDifference("machine.kernel", "6.1", "6.8", "E_MACHINE")
     return replace(
         verdicts.in_pairs(),
-        comparability=Comparability((kernel,)),
+        differences=(kernel,),
         helped_by=("timed", "profiled"),
     )
 

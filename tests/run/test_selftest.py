@@ -18,7 +18,7 @@ from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import hotspots, pairs
 from pytest_flamegate.gate import verdict as verdicts
 from pytest_flamegate.gate.judge import GatedRun
-from pytest_flamegate.gate.rule import COMPARABLE, RateDecision, Reason, decide
+from pytest_flamegate.gate.rule import RateDecision, Reason, decide
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.receipt import Refusal, verify_receipt
@@ -134,7 +134,7 @@ GREEN = dict.fromkeys(verdicts.EXIT_CODES, 0)
         ("forged profile", seal, "verify_receipt", trust),
         ("forged profile", verdicts, "EXIT_CODES", GREEN),
         ("copied run", JUDGE, "find_copy", lambda *_: None),
-        ("other prompt", JUDGE, "compare", lambda *_, **__: COMPARABLE),
+        ("other prompt", JUDGE, "compare", lambda *_, **__: ()),
         ("other prompt", verdicts, "EXIT_CODES", GREEN),
         ("no baseline", verdicts, "EXIT_CODES", GREEN),
         ("few samples", GatedRun, "lacks_samples", False),
