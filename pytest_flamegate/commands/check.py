@@ -33,7 +33,9 @@ from pytest_flamegate.receipt import store
 from pytest_flamegate.report.markdown import check_markdown
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.run import present
-from pytest_flamegate.run.check import (
+from pytest_flamegate.run.hosts import FIGURES, FINDINGS, encode_figures, encode_findings
+from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.required_check import (
     CHECK_VERSION,
     SETTINGS,
     BasePolicy,
@@ -42,8 +44,6 @@ from pytest_flamegate.run.check import (
     compare_policies,
     compare_settings,
 )
-from pytest_flamegate.run.hosts import FIGURES, FINDINGS, encode_figures, encode_findings
-from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session
 from pytest_flamegate.run.stored_run import find_runs, judge_stored_run, list_digests
 from pytest_flamegate.run.waivers import accept_run, describe_debt, read_waivers, today_utc

@@ -21,7 +21,8 @@ from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.terminal import comparison_document, comparison_text
-from pytest_flamegate.run.open import compare_opened, open_profile, other_work, title_profile
+from pytest_flamegate.run.compare import compare_opened, find_other_work, title_profile
+from pytest_flamegate.run.open import open_profile
 
 _EVIDENCE = "evidence.json"
 _RUN_FILES = frozenset({"receipt.json", _EVIDENCE})
@@ -53,7 +54,7 @@ def run(parsed: argparse.Namespace) -> int:
     base, head = (
         title_profile(open_profile(path, path_prefixes(Path.cwd())), str(path)) for path in paths
     )
-    found, note = compare_opened(base, head), other_work(base, head)
+    found, note = compare_opened(base, head), find_other_work(base, head)
     if found.mismatches and not parsed.anyway:
         raise UndecidedError(
             "E_PROFILES_DIFFER",

@@ -3,8 +3,9 @@
 A name is the directory of a run, one of its files, or a file of another tool.
 """
 
+from __future__ import annotations
+
 import hashlib
-import math
 import os
 import re
 from collections.abc import Sequence
@@ -16,29 +17,24 @@ from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageErro
 from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, parse_json
-from pytest_flamegate.gate.costs import WAITING, CostChange, estimate_cpu_cost
-from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.graph import ExecutionGraph
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
-from pytest_flamegate.profile import difference
 from pytest_flamegate.profile.formats import parse_profile, read_file, unpack
 from pytest_flamegate.profile.frames import fold_profile, parse_folded
 from pytest_flamegate.profile.model import Profile
-from pytest_flamegate.receipt import baseline as run_files
+from pytest_flamegate.receipt import baseline
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
-from pytest_flamegate.receipt.metrics import cost_of, spread_of
+from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence, ProfileRecord
 from pytest_flamegate.report.bricks import BrickView
-from pytest_flamegate.report.evidence import revision_note
-from pytest_flamegate.run.seal import ComposedRun, ComposedSide
 
-_SIDES = ("", run_files.BASE)
-_EVIDENCE_OF = {f"{side}{run_files.FOLDED}": f"{side}{run_files.EVIDENCE}" for side in _SIDES}
-_COUNTS = frozenset(f"{side}{run_files.INSTRUCTIONS}" for side in _SIDES)
+_SIDES = ("", baseline.BASE)
+_EVIDENCE_OF = {f"{side}{baseline.FOLDED}": f"{side}{baseline.EVIDENCE}" for side in _SIDES}
+_COUNTS = frozenset(f"{side}{baseline.INSTRUCTIONS}" for side in _SIDES)
 """A run's other profiles: folded stacks do not name their unit."""
-_DOCUMENTS = frozenset({run_files.RECEIPT, *_EVIDENCE_OF.values()})
+_DOCUMENTS = frozenset({baseline.RECEIPT, *_EVIDENCE_OF.values()})
 _OWN_DOCUMENT = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
 _AGAIN = "Restore it from version control, or measure again."
 _MEASURE_BRICKS = "Measure with --flamegate-bricks, and give the directory of that run or a trace."
@@ -82,7 +78,7 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
     """
     if _is_directory(path):
         opened = open_profile(
-            _require_file(path, run_files.FOLDED, "Give the directory of a run, or a profile.")
+            _require_file(path, baseline.FOLDED, "Give the directory of a run, or a profile.")
         )
         return opened if opened.evidence else replace(opened, title=path.resolve().name)
     data = read_file(path)
@@ -91,7 +87,7 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
     if evidence := _evidence_beside(path, data):
         return _profile_of_run(evidence, data, path)
     profile = _imported_profile(path, data) or parse_profile(data, roots)
-    if path.name in _COUNTS and is_file(path.with_name(run_files.EVIDENCE)):
+    if path.name in _COUNTS and is_file(path.with_name(baseline.EVIDENCE)):
         profile = replace(profile, unit="instructions")
     return OpenedProfile(profile, path.stem, None, None)
 
@@ -112,12 +108,12 @@ def _open_document(path: Path, data: bytes) -> OpenedProfile:
     if path.name in _EVIDENCE_OF.values() or b'"receipt_sha256"' in data:
         evidence = decode_evidence(data)
         names = (folded for folded, name in _EVIDENCE_OF.items() if name == path.name)
-        folded = next(names, run_files.FOLDED)
+        folded = next(names, baseline.FOLDED)
     else:
         decode_receipt(data)
-        evidence = decode_evidence(read_bounded(path.with_name(run_files.EVIDENCE)))
+        evidence = decode_evidence(read_bounded(path.with_name(baseline.EVIDENCE)))
         _require_digest("E_RECEIPT_CHANGED", "receipt", evidence.receipt_sha256, data)
-        folded = run_files.FOLDED
+        folded = baseline.FOLDED
     if evidence.profile is None:
         raise ReceiptError(
             "E_NO_PROFILE",
@@ -130,7 +126,7 @@ def _open_document(path: Path, data: bytes) -> OpenedProfile:
 
 def _evidence_beside(path: Path, data: bytes) -> Evidence | None:
     """Return the evidence beside a folded profile; a file of another name need not have any."""
-    beside = path.with_name(_EVIDENCE_OF.get(path.name, run_files.EVIDENCE))
+    beside = path.with_name(_EVIDENCE_OF.get(path.name, baseline.EVIDENCE))
     if not is_file(beside):
         return None
     evidence = decode_evidence(read_bounded(beside))
@@ -141,14 +137,14 @@ def _evidence_beside(path: Path, data: bytes) -> Evidence | None:
 
 def _imported_profile(path: Path, data: bytes) -> Profile | None:
     """Return an imported profile with all that was known about it; None if it was not imported."""
-    beside = path.with_name(run_files.DESCRIBED)
-    if path.name != run_files.FOLDED or not is_file(beside):
+    beside = path.with_name(baseline.DESCRIBED)
+    if path.name != baseline.FOLDED or not is_file(beside):
         return None
     described = parse_profile(read_file(beside))
     if fold_profile(described).encode() != data:
         raise ReceiptError(
             "E_PROFILE_CHANGED",
-            f"{str(path)!a} holds other stacks than {run_files.DESCRIBED} beside it.",
+            f"{str(path)!a} holds other stacks than {baseline.DESCRIBED} beside it.",
             "Import the profile again.",
         )
     return described
@@ -207,10 +203,10 @@ def open_graph(path: Path) -> ExecutionGraph:
         UndecidedError: ``E_NO_CALLS`` for a trace with too many calls.
         ToolError: ``E_CANNOT_READ``.
     """
-    if path.name == run_files.EVIDENCE:
+    if path.name == baseline.EVIDENCE:
         path = path.parent  # it holds the sums; the calls are next to it
     if _is_directory(path):
-        path = _require_file(path, run_files.BRICKS, _MEASURE_BRICKS)
+        path = _require_file(path, baseline.BRICKS, _MEASURE_BRICKS)
     data = read_file(path)
     if is_trace(unpack(data)):
         found = read_trace(data, str(path))
@@ -227,7 +223,7 @@ def open_graph(path: Path) -> ExecutionGraph:
     raise ReceiptError(
         "E_UNKNOWN_FORMAT",
         f"{str(path)!a} is JSON and holds no calls of bricks.",
-        f"Give a run's {run_files.BRICKS}, or a trace of torch.profiler, Chrome or onnxruntime.",
+        f"Give a run's {baseline.BRICKS}, or a trace of torch.profiler, Chrome or onnxruntime.",
     )
 
 
@@ -236,119 +232,13 @@ def open_sums(path: Path) -> tuple[str, BrickView]:
 
     Raises as ``open_graph`` does.
     """
-    if not _is_directory(path) and path.name not in (run_files.BRICKS, run_files.EVIDENCE):
+    if not _is_directory(path) and path.name not in (baseline.BRICKS, baseline.EVIDENCE):
         found = read_trace(read_file(path), str(path))
         table = tabulate_totals(found.totals, wall_ns=found.wall_ns, top=_ALL)
         return path.name, BrickView(replace(table, lanes=len(found.lanes)), notes=found.notes)
     directory = path if _is_directory(path) else path.parent
     evidence = decode_evidence(
-        read_bounded(_require_file(directory, run_files.EVIDENCE, _MEASURE_BRICKS))
+        read_bounded(_require_file(directory, baseline.EVIDENCE, _MEASURE_BRICKS))
     )
     name = str(evidence.workload.get("name", ""))
     return name, BrickView(tabulate_runs(evidence.bricks, top=_ALL))
-
-
-_NOTHING_TO_COMPARE = frozenset({"not_comparable", "dishonest", "error"})
-"""The cost of a token on another machine, or by a false claim, is no difference of the code."""
-
-
-def compare_opened(
-    base: OpenedProfile,
-    head: OpenedProfile,
-    *,
-    paired: bool = False,
-    judged: Sequence[CostChange] = (),
-) -> difference.ProfileDifference:
-    """Compare by the cost of a token if both have evidence, else by shares; ``E_NO_SAMPLES``.
-
-    ``judged`` are the costs in the verdict on the two: their sums and their certainty count.
-    """
-    costs: tuple[float | None, float | None] = (None, None)
-    error = 0.0
-    if base.evidence is not None and head.evidence is not None:
-        cost = estimate_cpu_cost(base.evidence, head.evidence, paired=paired)
-        if cost is not None:
-            # The phase that was sampled may be more than the one that is timed.
-            whole = base.cpu_s_per_token or cost.base_s
-            costs = whole, whole * cost.head_s / cost.base_s
-            error = cost.error
-            if sampled := [each for each in judged if each.name != WAITING]:
-                before = math.fsum(each.baseline_us for each in sampled)
-                after = math.fsum(each.current_us for each in sampled)
-                costs = before / 1e6, after / 1e6
-            if other_work(base, head) is not None:
-                # A faster machine and less work look the same: each side by its own clock.
-                costs = costs[0], head.cpu_s_per_token
-    return difference.compare_profiles(
-        difference.ProfileSide(base.title, base.profile, costs[0], 0.0, _spread(base)),
-        difference.ProfileSide(head.title, head.profile, costs[1], error, _spread(head)),
-        {each.name: each.certainty for each in judged},
-    )
-
-
-def other_work(base: OpenedProfile, head: OpenedProfile) -> str | None:
-    """Return a note if the two runs generated different tokens, else None."""
-    sides = [side.evidence.tokens for side in (base, head) if side.evidence is not None]
-    if len(sides) < 2 or sides[0] == sides[1]:
-        return None
-    return (
-        "the two runs generated different tokens, so a difference may come from their work: costs "
-        "are those that each run measured"
-    )
-
-
-def title_profile(opened: OpenedProfile, role: str) -> OpenedProfile:
-    """Return a profile titled by role and revision: ``head 4f2c91a + 2 uncommitted files``."""
-    if opened.evidence is None:
-        return replace(opened, title=role)
-    injected = opened.evidence.workload.get("injection")
-    more = [f"with {injected} injected"] if injected else []
-    return replace(
-        opened, title=" ".join(filter(None, [role, revision_note(opened.evidence.commit), *more]))
-    )
-
-
-def difference_of(run: ComposedRun, verdict: Verdict) -> difference.ProfileDifference | None:
-    """Compare a run with its base or its baseline; None if there is nothing to compare with."""
-    if verdict.verdict in _NOTHING_TO_COMPARE:
-        return None
-    if run.base is not None:
-        base, head = _opened(run.base, "base"), _opened(run.head, "head")
-        if base is None or head is None:
-            return None
-        return compare_opened(base, head, paired=True, judged=verdict.attribution)
-    baseline, head = run.prepared.baseline, _opened(run.head, "now")
-    if baseline is None or baseline.evidence.profile is None or head is None:
-        return None
-    stored = open_profile(baseline.directory / run_files.FOLDED)
-    stored = title_profile(stored, "baseline")
-    return compare_opened(stored, head, judged=verdict.attribution)
-
-
-def read_difference(directory: Path, verdict: Verdict) -> difference.ProfileDifference | None:
-    """Compare a published run with the files of its other side; None if it has none."""
-    if not is_file(directory / run_files.DIFFERENCE):
-        return None
-    paired = verdict.pairs is not None
-    roles = ("base", "head") if paired else ("baseline", "now")
-    head, base = (open_profile(directory / name) for name in _EVIDENCE_OF)
-    if base.evidence is None or head.evidence is None:
-        return None
-    return compare_opened(
-        title_profile(base, roles[0]),
-        title_profile(head, roles[1]),
-        paired=paired,
-        judged=verdict.attribution,
-    )
-
-
-def _opened(side: ComposedSide, role: str) -> OpenedProfile | None:
-    if side.profile is None:
-        return None
-    cost_s = cost_of(side.profile.covers, side.evidence.metrics)
-    return title_profile(OpenedProfile(side.profile, role, cost_s, side.evidence), role)
-
-
-def _spread(side: OpenedProfile) -> float:
-    record = side.evidence.profile if side.evidence is not None else None
-    return spread_of(record.processes) if record is not None else difference.SPREAD

@@ -1,5 +1,7 @@
 """Draw a run: its flame graph and page, the difference, its bricks. Nothing is measured here."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +22,8 @@ from pytest_flamegate.graph.text import summarize_token
 from pytest_flamegate.observe.machine import Bandwidth, find_known_bandwidth
 from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.frames import fold_profile
-from pytest_flamegate.receipt import baseline as run_files
+from pytest_flamegate.receipt import baseline
+from pytest_flamegate.receipt import baseline as receipt_baseline
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.bricks import BrickView
@@ -31,7 +34,8 @@ from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.markdown import run_markdown
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.run.open import RecordedCalls, difference_of
+from pytest_flamegate.run.compare import compare_run
+from pytest_flamegate.run.open import RecordedCalls
 from pytest_flamegate.run.seal import ComposedRun
 
 
@@ -54,7 +58,7 @@ def draw(
     directory: Path,
 ) -> Pictures:
     """Draw a run; its page shows ``verdict`` and the command that measures it ``again``."""
-    difference, head = difference_of(run, verdict), run.head
+    difference, head = compare_run(run, verdict), run.head
     bricks = drawn = None
     warnings: tuple[str, ...] = ()
     if verdict.verdict != "dishonest":
@@ -98,16 +102,16 @@ def _flame_files(
             headline(verdict),
             head.receipt,
             head.evidence,
-            picture=run_files.PICTURE,
-            difference=run_files.DIFFERENCE if drawn.difference is not None else "",
-            bricks=bricks and replace(bricks, full_command=f"flamegate bricks {run_files.BRICKS}"),
+            picture=baseline.PICTURE,
+            difference=baseline.DIFFERENCE if drawn.difference is not None else "",
+            bricks=bricks and replace(bricks, full_command=f"flamegate bricks {baseline.BRICKS}"),
             again=again,
         )
     )
     return {
-        run_files.PICTURE: picture.encode(),
-        run_files.INTERACTIVE: interactive.encode(),
-        run_files.PAGE: page.encode(),
+        baseline.PICTURE: picture.encode(),
+        baseline.INTERACTIVE: interactive.encode(),
+        baseline.PAGE: page.encode(),
     }
 
 
@@ -124,7 +128,7 @@ def _difference_files(run: ComposedRun, difference: ProfileDifference | None) ->
     elif difference is not None and baseline is not None:
         stored = {
             name: files.read_bounded(baseline.directory / name)
-            for name in (run_files.EVIDENCE, run_files.FOLDED)
+            for name in (receipt_baseline.EVIDENCE, receipt_baseline.FOLDED)
         }
         found = _base_files(stored)
     if difference is not None:
@@ -134,13 +138,13 @@ def _difference_files(run: ComposedRun, difference: ProfileDifference | None) ->
             title=f"{run.prepared.workload.node_name}: what changed",
             subtitle=" · ".join([*workload_notes(evidence), machine_note(evidence)]),
         )
-        found[run_files.DIFFERENCE] = picture.encode()
+        found[receipt_baseline.DIFFERENCE] = picture.encode()
     return found
 
 
 def _base_files(stored: Mapping[str, bytes]) -> dict[str, bytes]:
-    names = (run_files.RECEIPT, run_files.EVIDENCE, run_files.FOLDED)
-    return {run_files.BASE + name: stored[name] for name in names if name in stored}
+    names = (baseline.RECEIPT, baseline.EVIDENCE, baseline.FOLDED)
+    return {baseline.BASE + name: stored[name] for name in names if name in stored}
 
 
 def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
@@ -155,11 +159,11 @@ def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
         subtitle=f"{picture_subtitle(run.head.evidence, None)} · {per_token}",
     )
     found = {
-        run_files.INSTRUCTIONS: fold_profile(count.profile).encode(),
-        run_files.INSTRUCTIONS_PICTURE: picture.encode(),
+        baseline.INSTRUCTIONS: fold_profile(count.profile).encode(),
+        baseline.INSTRUCTIONS_PICTURE: picture.encode(),
     }
     if len(counts) > 1 and counts[0] is not None:
-        found[run_files.BASE + run_files.INSTRUCTIONS] = fold_profile(counts[0].profile).encode()
+        found[baseline.BASE + baseline.INSTRUCTIONS] = fold_profile(counts[0].profile).encode()
     return found
 
 
@@ -173,7 +177,7 @@ def read_brick_view(
     notes: tuple[str, ...] = ()
     try:
         with system_errors():
-            calls = _read_calls(directory / run_files.BRICKS, evidence.nonce)
+            calls = _read_calls(directory / baseline.BRICKS, evidence.nonce)
     except FlamegateError as error:
         notes = (f"There is no tree of one token. {error}",)
     threads = evidence.workload.get("threads")
@@ -210,13 +214,13 @@ def make_brick_view(
 
 def _read_calls(path: Path, nonce: str) -> tuple[BrickCall, ...]:
     if not is_file(path):
-        raise ReceiptError("E_NO_BRICKS", f"There is no {run_files.BRICKS}.", "Measure again.")
+        raise ReceiptError("E_NO_BRICKS", f"There is no {baseline.BRICKS}.", "Measure again.")
     data = files.read_bounded(path)
-    found = decode_json(data, RecordedCalls, EVIDENCE_LIMITS, subject=run_files.BRICKS)
+    found = decode_json(data, RecordedCalls, EVIDENCE_LIMITS, subject=baseline.BRICKS)
     if found.nonce != nonce:
         raise ReceiptError(
             "E_OTHER_RUN",
-            f"{run_files.BRICKS} belongs to another run.",
+            f"{baseline.BRICKS} belongs to another run.",
             "Measure again, one run at a time.",
         )
     return found.calls

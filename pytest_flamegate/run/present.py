@@ -23,8 +23,7 @@ from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.rule import Reason, rate_change_pct
 from pytest_flamegate.gate.verdict import Verdict, headline
-from pytest_flamegate.receipt import baseline as run_files
-from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt import baseline, store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.types import Evidence
@@ -34,8 +33,9 @@ from pytest_flamegate.report.markdown import step_summary
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
+from pytest_flamegate.run.compare import compare_stored_run
 from pytest_flamegate.run.hosts import locate_slower_function
-from pytest_flamegate.run.open import open_profile, read_difference
+from pytest_flamegate.run.open import open_profile
 from pytest_flamegate.run.pictures import opens_compared, read_brick_view
 from pytest_flamegate.run.publish import Hints, Outcome
 
@@ -88,8 +88,8 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
     accept = hints.accept(node) if hints.accepts(verdict) else None
     section = ""
     if outcome.fails:
-        first = [run_files.DIFFERENCE] if verdict.verdict == "regressed" else []
-        names = (*first, run_files.PICTURE, run_files.RECEIPT, run_files.VERDICT)
+        first = [baseline.DIFFERENCE] if verdict.verdict == "regressed" else []
+        names = (*first, baseline.PICTURE, baseline.RECEIPT, baseline.VERDICT)
         paths = [path for name in names if is_file(path := outcome.directory / name)]
         section = failure_section(
             verdict,
@@ -264,7 +264,7 @@ def report_directory(settings: Settings) -> list[RunReport]:
     """Return the latest run of every workload. ``UsageError`` ``E_NO_RUN`` if there is none."""
     latest = settings.directory / "latest"
     names = sorted(
-        path.parent.name for path in latest.glob(f"*/{run_files.VERDICT}") if is_file(path)
+        path.parent.name for path in latest.glob(f"*/{baseline.VERDICT}") if is_file(path)
     )
     if not names:
         raise UsageError(
@@ -294,12 +294,12 @@ def _read_run(directory: Path, hints: Hints) -> RunReport:
             return None
         return decode(files.read_bounded(path))
 
-    written = files.read_bounded(directory / run_files.VERDICT)
+    written = files.read_bounded(directory / baseline.VERDICT)
     headline_text, verdict = read_verdict(written)
-    evidence = read(run_files.EVIDENCE, decode_evidence)
-    base_name = run_files.BASE + run_files.EVIDENCE
+    evidence = read(baseline.EVIDENCE, decode_evidence)
+    base_name = baseline.BASE + baseline.EVIDENCE
     base = read(base_name, decode_evidence) if verdict.pairs is not None else None
-    receipt = read(run_files.RECEIPT, decode_receipt)
+    receipt = read(baseline.RECEIPT, decode_receipt)
     view = None
     drawn, warnings = _read_drawn(directory, evidence, verdict)
     if evidence is not None and verdict.verdict != "dishonest":
@@ -327,10 +327,10 @@ def _read_drawn(
     directory: Path, evidence: Evidence | None, verdict: Verdict | None
 ) -> tuple[Drawn | None, tuple[str, ...]]:
     """Return the flame graph of the run of ``evidence``; an error is a warning."""
-    if evidence is None or verdict is None or not is_file(directory / run_files.FOLDED):
+    if evidence is None or verdict is None or not is_file(directory / baseline.FOLDED):
         return None, ()
     try:
-        opened = open_profile(directory / run_files.FOLDED)
+        opened = open_profile(directory / baseline.FOLDED)
     except FlamegateError as error:
         return None, (f"There is no flame graph. {error}",)
     if opened.evidence is None or opened.evidence.nonce != evidence.nonce:
@@ -338,7 +338,7 @@ def _read_drawn(
     drawn = Drawn(opened.title, opened.profile, opened.cpu_s_per_token)
     drawn = replace(drawn, opens_compared=opens_compared(verdict))
     try:
-        difference = read_difference(directory, verdict)
+        difference = compare_stored_run(directory, verdict)
     except FlamegateError as error:
         return drawn, (f"There is no difference. {error}",)
     return replace(drawn, difference=difference), ()

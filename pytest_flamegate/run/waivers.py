@@ -100,13 +100,15 @@ class Waiver:
         """Whether it is accepted no longer."""
         return today > self.until
 
-    def find_objection(self, verdict: Verdict, tokens: str | None, today: date) -> str | None:
-        """Return why it does not cover this verdict, None if it does, empty if it is of another.
+    def concerns(self, verdict: Verdict) -> bool:
+        """Whether it accepts verdicts of this kind."""
+        return verdict.verdict == ("not_comparable" if self.tokens else "regressed")
+
+    def find_excess(self, verdict: Verdict, tokens: str | None, today: date) -> str | None:
+        """Return why it does not cover a verdict that it concerns, None if it does.
 
         ``tokens`` are those that ``find_other_tokens`` has found.
         """
-        if verdict.verdict != ("not_comparable" if self.tokens else "regressed"):
-            return ""
         if self.is_expired(today):
             return f"the waiver of {self.workload} ended on {self.until}"
         if self.accepted > today + _CLOCKS:

@@ -17,9 +17,9 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_metrics,
 )
 
-from pytest_flamegate.commands import check as command
+from pytest_flamegate.commands import check
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.run import check
+from pytest_flamegate.run import required_check
 from tests.commands.asked import Captured, ask, commit
 from tests.doors.project import workload
 from tests.run import fakes
@@ -30,7 +30,7 @@ TODAY = date(2026, 11, 23)
 
 
 def set_day(monkeypatch: pytest.MonkeyPatch, day: date) -> None:
-    for module in (check, command):
+    for module in (required_check, check):
         monkeypatch.setattr(module, "today_utc", lambda: day)
 
 

@@ -17,7 +17,8 @@ from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run import pictures
-from pytest_flamegate.run.open import OpenedProfile, compare_opened, other_work
+from pytest_flamegate.run.compare import compare_opened, find_other_work
+from pytest_flamegate.run.open import OpenedProfile
 from pytest_flamegate.run.pictures import Pictures, draw, make_brick_view, read_brick_view
 from pytest_flamegate.run.seal import ComposedRun
 from tests.bricks.factory import make_run, make_totals
@@ -106,8 +107,8 @@ def test_two_runs_are_compared_by_cost_if_both_have_enough_processes() -> None:
     assert compare_opened(base, head).head.cpu_s_per_token != head.cpu_s_per_token
     # Runs of other work are compared by their own clocks.
     other = opened(HEAD, tokens=("another", *HEAD.evidence.tokens))
-    assert other_work(base, head) is None
-    assert "different tokens" in (other_work(base, other) or "")
+    assert find_other_work(base, head) is None
+    assert "different tokens" in (find_other_work(base, other) or "")
     assert compare_opened(base, other).head.cpu_s_per_token == other.cpu_s_per_token
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.commands import check as command
+from pytest_flamegate.commands import check
 from pytest_flamegate.gate.verdict import Verdict
-from pytest_flamegate.run import check
+from pytest_flamegate.run import required_check
 from tests.commands.asked import Captured, ask
 from tests.doors.project import IGNORED, workload, write_toy
 from tests.doors.tricks.__main__ import PATH, page
@@ -42,7 +42,7 @@ def write(root: Path, files: Mapping[str, str | None]) -> None:
 def under_ci(environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """CI, and a day in 2020."""
     monkeypatch.setenv("CI", "true")
-    for module in (check, command):
+    for module in (required_check, check):
         monkeypatch.setattr(module, "today_utc", lambda: TODAY)
     monkeypatch.setattr(Verdict, "fails_test", Verdict.fails_test)  # undone if a trick patches it
 

@@ -1,5 +1,7 @@
 """``flamegate calibrate`` and ``selftest``: how well the gate works on this machine."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import math

@@ -3,8 +3,10 @@
 The judge reads the policy from the base, so that a change cannot relax the check that judges it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,24 +148,24 @@ class Check:
     waivers: tuple[Waiver, ...] = ()
     debt: tuple[str, ...] = ()
 
-    def find_objection(self, outcome: Outcome) -> str | None:
-        """Return why a required workload fails although it may be waived, empty without a waiver.
+    def _find_waiver(self, outcome: Outcome) -> Waiver | None:
+        """Return the waiver that this change adds for such a verdict on the workload, if any."""
+        name, verdict = outcome.workload.name, outcome.verdict
+        of_name = (each for each in self.waivers if each.workload == name)
+        return next((each for each in of_name if each.concerns(verdict)), None)
 
-        None if it passes.
-        """
+    def passes(self, outcome: Outcome) -> bool:
+        """Whether a required workload passes, by itself or because it is accepted as it is."""
         if outcome.verdict.verdict in PASSES and not outcome.exit_code:
-            return None
-        name = outcome.workload.name
-        found = next((each for each in self.waivers if each.workload == name), None)
-        if found is None:
-            return ""
-        return found.find_objection(outcome.verdict, _other_tokens(outcome), today_utc())
+            return True
+        waiver = self._find_waiver(outcome)
+        return waiver is not None and _find_excess(waiver, outcome) is None
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
         """The required workloads that did not pass, and new ones that do not work."""
         broken = [each for each in self.new if each.verdict.verdict in ("error", "dishonest")]
-        return (*(e for e in self.required if self.find_objection(e) is not None), *broken)
+        return (*(each for each in self.required if not self.passes(each)), *broken)
 
     @property
     def exit_code(self) -> int:
@@ -200,7 +202,9 @@ class Check:
             word += ": other tokens. If they are meant, accept them: flamegate accept"
         elif outcome.error is not None and outcome.error.code == "E_TARGET_NOT_FOUND":
             word += ": the base's target is gone. Keep the old name importable for one change"
-        return f"{outcome.workload.name} ({self.find_objection(outcome) or word})"
+        waiver = self._find_waiver(outcome)
+        excess = _find_excess(waiver, outcome) if waiver else None
+        return f"{outcome.workload.name} ({excess or word})"
 
     def document(self) -> dict[str, Any]:
         """Return the result as the content of ``check.json``."""
@@ -214,15 +218,16 @@ class Check:
             "required": [_row(each) for each in self.required],
             "new": [_row(each) for each in self.new],
             "waivers": list(self.debt),
-            "policy_changes": [
-                {"workload": each.workload, "key": each.key, "base": each.base, "head": each.head}
-                for each in self.policy.changes
-            ],
+            "policy_changes": [asdict(each) for each in self.policy.changes],
         }
 
 
 def _other_tokens(outcome: Outcome) -> str | None:
     return find_other_tokens(outcome.verdict, outcome.baseline, outcome.evidence)
+
+
+def _find_excess(waiver: Waiver, outcome: Outcome) -> str | None:
+    return waiver.find_excess(outcome.verdict, _other_tokens(outcome), today_utc())
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
