@@ -5,6 +5,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -245,7 +246,7 @@ class CompletionClient:
     def get(self, path: str, timeout_s: float) -> tuple[int, bytes]:
         """Return status and body of ``path``; raises ``OSError`` or one of ``BrokenError``."""
         deadline = Deadline(time.monotonic() + timeout_s, self.idle)
-        with Connection(self.origin, deadline) as connection:
+        with closing(Connection(self.origin, deadline)) as connection:
             response = connection.send("GET", path, None, self._headers())
             return response.status, response.read(BODY_LIMIT_BYTES)
 
@@ -257,7 +258,7 @@ class CompletionClient:
         """
         deadline = Deadline(time.monotonic() + self.workload.timeout_s, self.idle)
         try:
-            with Connection(self.origin, deadline) as connection:
+            with closing(Connection(self.origin, deadline)) as connection:
                 completion = Completion(self.workload, time.monotonic_ns())
                 response = connection.send("POST", path, body, self._headers())
                 self._check(path, response)

@@ -47,35 +47,24 @@ class Deadline:
 
 
 class Connection:
-    """One connection for one request. Use it as a context manager.
+    """One connection for one request.
 
     Opening it raises ``OSError``: ``ssl.SSLCertVerificationError`` for an invalid certificate,
     ``TimeoutError`` past the deadline.
     """
 
     def __init__(self, origin: Origin, deadline: Deadline) -> None:
-        self._origin = origin
-        self._deadline = deadline
-        plain = socket.create_connection((origin.host, origin.port), deadline.left_s())
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket = plain
-            if origin.scheme != "http":
-                plain.settimeout(deadline.left_s())
-                tls = ssl.create_default_context()
-                self._socket = tls.wrap_socket(plain, server_hostname=origin.host)
-        except BaseException:
-            plain.close()
-            raise
-        self._reader = _SocketReader(self._socket, deadline)
-        self._sent_ns = 0
+        tls = origin.scheme == "https"
+        kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
+        self._connection = kind(origin.host, origin.port, timeout=deadline.left_s())
+        self._connection.connect()
+        self._reader = _SocketReader(self._connection.sock, deadline)
+        self._path, self._sent_ns = origin.path, 0
 
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close it; it may be broken."""
         with suppress(OSError):
-            self._socket.close()
+            self._connection.close()
 
     def send(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
@@ -84,10 +73,7 @@ class Connection:
 
         Raises one of ``BrokenError`` or ``TimeoutError``.
         """
-        connection = http.client.HTTPConnection(self._origin.host, self._origin.port)
-        connection.sock = self._socket
-        self._socket.settimeout(self._deadline.left_s())
-        connection.request(method, self._origin.path + path, body, dict(headers))
+        self._connection.request(method, self._path + path, body, dict(headers))
         self._sent_ns = time.monotonic_ns()
         response = http.client.HTTPResponse(cast("socket.socket", self._reader), method=method)
         response.begin()

@@ -1,6 +1,7 @@
 """Targets of the engine python in a process of their own: tokens, errors, and nothing left."""
 
 import os
+import sys
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -8,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.child.python import load_engine
 from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.engines import engine
+from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.observer import Observer
 from tests.observe.workloads import (
     assert_nothing_left,
@@ -16,6 +20,7 @@ from tests.observe.workloads import (
     make_workload,
     observer,
 )
+from tests.workload.declared import read_file
 
 TARGET = """
 import os, subprocess, sys, threading, time
@@ -117,3 +122,26 @@ def test_a_prompt_too_long_for_a_command_line(tmp_path: Path) -> None:
     watched = observer(command_workload(tmp_path, "", prompt="x" * (1 << 20)))
     with pytest.raises(FlamegateError, match=r"E_ARGUMENTS_TOO_LONG: .*128 KiB"):
         watched.run_timed(0.1)
+
+
+RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
+NAMES = sorted(each.name for each in RECIPES.iterdir() if each.is_dir())
+HEAVY = {"torch", "transformers", "onnxruntime_genai", "ctranslate2", "vllm", "llama_cpp", "numpy"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_target_is_found_without_its_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a mistake in the file is told at once, and only a call needs the library."""
+    (declared,) = read_file(RECIPES / name / "flamegate.toml")
+    assert (declared.name, declared.engine) == (name, "python")
+    assert (RECIPES / name / "requirements.txt").read_text().strip()
+    plan = engine("python").plan(declared, None)
+    assert isinstance(plan, Served)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for heavy in HEAVY:
+        monkeypatch.setitem(sys.modules, heavy, None)
+    monkeypatch.delitem(sys.modules, "engine", raising=False)
+    load = {key: value for key, value in plan.load.items() if key != "kernel_trace"}
+    target = load_engine(load)
+    monkeypatch.delitem(sys.modules, "engine", raising=False)
+    assert callable(target)

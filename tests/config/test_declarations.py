@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.config.thresholds import BrickBudget
-from pytest_flamegate.config.workload import Sampling, freeze, is_call_graph
+from pytest_flamegate.config.workload import (
+    MAX_FILE_BYTES,
+    Sampling,
+    freeze,
+    is_call_graph,
+    read_toml_bytes,
+)
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import declare
 from tests.workload.declared import read_file
@@ -339,3 +345,10 @@ def test_call_graphs_of_perf() -> None:
 
 def test_lists_and_tables_within_a_key_cannot_change() -> None:
     assert freeze({"a": [{"b": [1]}]}) == {"a": ({"b": (1,)},)}
+
+
+def test_a_workload_file_has_a_largest_size(tmp_path: Path) -> None:
+    path = write(tmp_path, "#" * MAX_FILE_BYTES)
+    assert len(read_toml_bytes(path)) == MAX_FILE_BYTES
+    with pytest.raises(UsageError, match="E_BAD_TOML"):
+        read_toml_bytes(write(tmp_path, "#" * (MAX_FILE_BYTES + 1)))

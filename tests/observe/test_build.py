@@ -25,6 +25,7 @@ from pytest_flamegate.observe.build import (
 )
 
 LOUD = "import sys; [print('line', i) for i in range(40)]; sys.exit('error: borrow of moved')"
+FLOOD = "import os\nwhile True: os.write({}, bytes(1 << 20))"
 ECHO = '#!/bin/sh\necho "$0"\n'
 
 
@@ -58,6 +59,8 @@ def test_where_and_with_what_a_build_runs(tmp_path: Path, monkeypatch: pytest.Mo
         ((sys.executable, "-c", "exit(2)", "&&", "x"), "E_BUILD_FAILED: .*No shell reads it"),
         ((sys.executable, "-c", LOUD), r"E_BUILD_FAILED: .*line 39.*error: borrow"),
         ((sys.executable, "-c", "import time; time.sleep(600)"), "E_BUILD_FAILED: .*timed out"),
+        ((sys.executable, "-c", FLOOD.format(1)), "E_OUTPUT_FLOOD: .*wrote more than 64 MiB"),
+        ((sys.executable, "-c", FLOOD.format(2)), "E_OUTPUT_FLOOD: .*wrote more than 64 MiB"),
     ],
 )
 def test_a_build_that_cannot_work(

@@ -1,6 +1,9 @@
 """Folded stacks of any tool, and the errors for files that hold no profile."""
 
 import gzip
+import resource
+import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ import pytest
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UndecidedError
 from pytest_flamegate.core.text import NAME_BYTES
 from pytest_flamegate.profile import formats
-from pytest_flamegate.profile.formats import collapsed, parse_profile, read_file
+from pytest_flamegate.profile.formats import collapsed, parse_profile, read_file, unpack
 from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Frame, Stack
 from tests.profile.profiles import DATA, native, profile, python, system
@@ -182,3 +185,30 @@ def test_a_file_that_is_too_large_is_an_error(
     path.write_bytes(pack(b"a;b 3\n" * 200))
     with pytest.raises(ReceiptError, match="E_TOO_LARGE"):
         parse_profile(read_file(path))
+
+
+MIB = 1 << 20
+
+
+def test_a_gzip_bomb_is_rejected_early() -> None:
+    packer = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    head = packer.flush(zlib.Z_FULL_FLUSH)
+    data = head + (packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)) * 1024
+    assert len(data) < 1.1e6
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    with pytest.raises(ReceiptError, match="E_TOO_LARGE"):
+        unpack(data)
+    assert time.process_time() - began < 1.0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kib < 100 * 1024
+    began = time.process_time()
+    assert unpack(gzip.compress(b"") * 20_000) == b""
+    assert time.process_time() - began < 5.0
+
+
+def test_packed_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "_TRUSTED_BYTES", 1 * MIB)
+    lines = b"".join(b"main;step_%d;kernel_%d %d\n" % (i, i % 97, i) for i in range(60_000))
+    assert len(lines) > formats._TRUSTED_BYTES
+    assert unpack(gzip.compress(lines)) == lines
+    assert unpack(gzip.compress(lines[:9]) + gzip.compress(lines[9:])) == lines
