@@ -14,6 +14,8 @@ from itertools import chain
 from statistics import NormalDist
 from typing import Literal
 
+from msgspec import Struct
+
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.pairs import pair_differences, trimmed_mean
@@ -195,9 +197,12 @@ function, so it is not corrected for their number. On kept pairs of the same cod
 0.3 % of all differences and 1.1 % of the worst kind show a change."""
 
 
-@dataclass(frozen=True, slots=True)
-class CostChange:
-    """The cost of one function per token in µs, before and after.
+def _name_in_document(name: str) -> str | None:
+    return f"{name}_per_token" if name.endswith("_us") else None
+
+
+class CostChange(Struct, frozen=True, rename=_name_in_document, omit_defaults=True):
+    """The cost of one function per token in µs, before and after; a row of ``verdict.json``.
 
     The interval (each row for itself) errs with the false-alarm rate of one analysis;
     ``no_more_than_us`` bounds the change from above with the miss rate of one analysis;
@@ -212,9 +217,9 @@ class CostChange:
     change_us: float
     ci_low_us: float
     ci_high_us: float
-    no_more_than_us: float
     p_adjusted: float
-    explains: float | None = None
+    explains: float | None
+    no_more_than_us: float = math.inf
 
     @property
     def excludes_zero(self) -> bool:

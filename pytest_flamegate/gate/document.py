@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from pytest_flamegate.core.json import Count, NonNegative, Share, decode_json
+from pytest_flamegate.core.json import Count, NonNegative, Share, decode_json, replace
 from pytest_flamegate.gate.brick_costs import BrickCost
 from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.costs import CostChange
@@ -21,23 +21,6 @@ from pytest_flamegate.gate.verdict import PairMethod, Verdict, headline
 from pytest_flamegate.receipt.types import VerdictName
 
 _SIGNAL_FIELDS = [each.name for each in fields(Signal) if each.name not in ("reasons", "helped_by")]
-
-
-def _name_in_document(name: str) -> str | None:
-    return f"{name}_per_token" if name.endswith("_us") else None
-
-
-class CostRow(Struct, frozen=True, rename=_name_in_document):
-    """A ``CostChange`` without the bound that shares are judged by."""
-
-    name: str
-    baseline_us: float
-    current_us: float
-    change_us: float
-    ci_low_us: float
-    ci_high_us: float
-    p_adjusted: float
-    explains: float | None
 
 
 class ProcessCounts(Struct, frozen=True):
@@ -51,7 +34,7 @@ class StoredVerdict(Struct, frozen=True):
     """The fields of a document that are read back: those of ``Verdict``, and three others."""
 
     headline: str
-    attribution: tuple[CostRow, ...]
+    attribution: tuple[CostChange, ...]
     processes: ProcessCounts
     verdict: VerdictName
     reasons: tuple[Reason, ...]
@@ -75,10 +58,8 @@ def read_verdict(data: bytes) -> tuple[str, Verdict]:
     """
     document = asdict(decode_json(data, StoredVerdict, subject="The verdict"))
     processes: ProcessCounts = document.pop("processes")
-    costs: tuple[CostRow, ...] = document.pop("attribution")
     return document.pop("headline"), Verdict(
         **document,
-        attribution=tuple(CostChange(**asdict(cost), no_more_than_us=math.inf) for cost in costs),
         baseline_processes=processes.baseline,
         current_processes=processes.current,
     )
@@ -111,10 +92,8 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
         "processes": ProcessCounts(verdict.baseline_processes, verdict.current_processes),
         "cpu_pressure_pct": verdict.cpu_pressure_pct,
         "hotspots": [_describe_hotspot(hotspot) for hotspot in verdict.hotspots],
-        "attribution": [
-            CostRow(*(getattr(cost, name) for name in CostRow.__struct_fields__))
-            for cost in verdict.attribution
-        ],
+        # Without the bound that shares are judged by.
+        "attribution": [replace(cost, no_more_than_us=math.inf) for cost in verdict.attribution],
         "explained_by": verdict.explained_by,
         "phases": verdict.phases,
         "bricks": [_describe_brick(change) for change in verdict.bricks],

@@ -5,11 +5,12 @@ Wall tokens per second, instructions per token, and notes on how the run was obs
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pytest_flamegate.gate.comparability import engine_differences
 from pytest_flamegate.gate.measurement import Measurement, impossible_figure
 from pytest_flamegate.gate.rule import Reason, Signal
-from pytest_flamegate.receipt.types import Evidence
+from pytest_flamegate.receipt.types import Direction, Evidence
 
 WALL_TOKENS_PER_SECOND = "tokens_per_second_wall"
 INSTRUCTIONS_PER_TOKEN = "instructions_per_token"
@@ -27,17 +28,7 @@ def wall_signals(
         return ()
     old = baseline.wall_tokens_per_second if baseline is not None else None
     new = current.wall_tokens_per_second
-    return (
-        Signal(
-            name=WALL_TOKENS_PER_SECOND,
-            baseline=old,
-            current=new,
-            unit=current.unit,
-            direction="higher_is_better",
-            decision="not_gated",
-            change_pct=100.0 * (new / old - 1.0) if old else None,
-        ),
-    )
+    return (_show(WALL_TOKENS_PER_SECOND, old, new, current.unit, "higher_is_better"),)
 
 
 def instruction_signals(baseline: Evidence, current: Evidence) -> tuple[Signal, ...]:
@@ -45,38 +36,27 @@ def instruction_signals(baseline: Evidence, current: Evidence) -> tuple[Signal, 
 
     Raises ``UndecidedError`` ``E_IMPOSSIBLE_FIGURE`` for a count that cannot be.
     """
-    new = _instructions(current)
+    old, new = _instructions(baseline), _instructions(current)
     if new is None:
         return ()
-    old = _instructions(baseline)
-    change_pct = None
-    reasons: tuple[Reason, ...] = ()
-    if old is not None:
-        change_pct = 100.0 * (new / old - 1.0)
-        change = f"{abs(change_pct):.2f} % {'more' if change_pct > 0.0 else 'fewer'}"
-        if abs(change_pct) < _SHOWN_PCT / 2:
-            change = f"unchanged to {_SHOWN_PCT:g} %"
-        reasons = (
-            Reason(
-                "I_INSTRUCTIONS",
-                f"Instructions per token: {change}. This counts work, not "
-                "time: it is blind to cache and memory, so fewer instructions may be slower and "
-                "more may be faster. A few tenths of a percent may only be another layout of "
-                "memory.",
-            ),
-        )
-    return (
-        Signal(
-            name=INSTRUCTIONS_PER_TOKEN,
-            baseline=old,
-            current=new,
-            unit="instructions",
-            direction="lower_is_better",
-            decision="not_gated",
-            change_pct=change_pct,
-            reasons=reasons,
-        ),
+    signal = _show(INSTRUCTIONS_PER_TOKEN, old, new, "instructions", "lower_is_better")
+    if signal.change_pct is None:
+        return (signal,)
+    change = f"{abs(signal.change_pct):.2f} % {'more' if signal.change_pct > 0.0 else 'fewer'}"
+    if abs(signal.change_pct) < _SHOWN_PCT / 2:
+        change = f"unchanged to {_SHOWN_PCT:g} %"
+    message = (
+        f"Instructions per token: {change}. This counts work, not time: it is blind to cache and "
+        "memory, so fewer instructions may be slower and more may be faster. A few tenths of a "
+        "percent may only be another layout of memory."
     )
+    return (replace(signal, reasons=(Reason("I_INSTRUCTIONS", message),)),)
+
+
+def _show(name: str, old: float | None, new: float, unit: str, direction: Direction) -> Signal:
+    """Return a figure that is never gated, with its change if there is one to compare with."""
+    change_pct = 100.0 * (new / old - 1.0) if old else None
+    return Signal(name, old, new, unit, direction, "not_gated", change_pct)
 
 
 def _instructions(evidence: Evidence) -> float | None:

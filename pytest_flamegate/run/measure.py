@@ -4,7 +4,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_errors
@@ -45,25 +45,23 @@ def measure(
     return _Pairs(prepared, until, progress).measure()
 
 
-@dataclass(slots=True)
 class _MeasuringLoop:
-    """The common part of both strategies: the budget, the processes of each side, the progress."""
+    """The common part of both strategies: the budget, the processes of each side, the progress.
 
-    prepared: Prepared
-    until: Callable[[Measured], tuple[Helper, ...]]
-    progress: Progress
-    budget: Budget = field(init=False)
-    sides: tuple[SideProcesses, ...] = field(init=False)
-    schedule: Schedule = field(init=False)
-    announced_s: float = field(default=math.inf, init=False)
-    """When the measurement ends as announced, in seconds after the budget began."""
+    ``announced_s`` is when the measurement ends as announced, in seconds after the budget began.
+    """
 
-    def __post_init__(self) -> None:
-        self.budget = Budget(self.prepared.budget_s)
-        self.schedule = Schedule()
+    def __init__(
+        self,
+        prepared: Prepared,
+        until: Callable[[Measured], tuple[Helper, ...]],
+        progress: Progress,
+    ) -> None:
+        self.prepared, self.until, self.progress = prepared, until, progress
+        self.budget, self.schedule = Budget(prepared.budget_s), Schedule()
+        self.announced_s = math.inf
         self.sides = tuple(
-            SideProcesses(side, self.budget, self.prepared.show_bricks)
-            for side in self.prepared.sides
+            SideProcesses(side, self.budget, prepared.show_bricks) for side in prepared.sides
         )
 
     def measured(self) -> Measured:

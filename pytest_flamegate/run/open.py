@@ -130,9 +130,8 @@ def _evidence_beside(path: Path, data: bytes) -> Evidence | None:
     if not is_file(beside):
         return None
     evidence = decode_evidence(read_bounded(beside))
-    if path.name in _EVIDENCE_OF or _sha256(data) == _recorded_digest(evidence):
-        return evidence
-    return None
+    recorded = evidence.profile.folded_sha256 if evidence.profile is not None else ""
+    return evidence if path.name in _EVIDENCE_OF or _sha256(data) == recorded else None
 
 
 def _imported_profile(path: Path, data: bytes) -> Profile | None:
@@ -152,7 +151,8 @@ def _imported_profile(path: Path, data: bytes) -> Profile | None:
 
 def _profile_of_run(evidence: Evidence, data: bytes, path: Path) -> OpenedProfile:
     record = evidence.profile
-    _require_digest("E_PROFILE_CHANGED", "profile", _recorded_digest(evidence), data)
+    recorded = record.folded_sha256 if record is not None else ""
+    _require_digest("E_PROFILE_CHANGED", "profile", recorded, data)
     assert record is not None  # without one no digest would be the same
     try:
         text = data.decode()
@@ -174,10 +174,6 @@ def recorded_profile(record: ProfileRecord, folded: str) -> Profile:
         pids=tuple(process.pid for process in record.processes),
         started_ticks=tuple(process.started_ticks for process in record.processes),
     )
-
-
-def _recorded_digest(evidence: Evidence) -> str:
-    return "" if evidence.profile is None else evidence.profile.folded_sha256
 
 
 def _require_digest(code: str, kind: str, recorded: str, data: bytes) -> None:

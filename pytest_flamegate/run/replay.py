@@ -9,6 +9,7 @@ it. Nothing is written: neither artifacts nor history, and no baseline.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pytest_flamegate.config.settings import Settings
@@ -65,9 +66,7 @@ class Replaying:
         ``tokens_per_second`` is the rate that the receipt claims. Raises ``UndecidedError`` if the
         workload may not or cannot run here, and as any run does.
         """
-
-        def compare(measured: Measured) -> Replayed:
-            return _compare(measured, receipt_sha256, tokens_per_second, evidence)
+        compare = partial(_compare, receipt_sha256, tokens_per_second, evidence)
 
         def until(measured: Measured) -> tuple[Helper, ...]:
             rate = compare(measured).rate
@@ -194,12 +193,13 @@ def _require_same_model(workload: Workload, model: Path | None, evidence: Eviden
 
 
 def _compare(
-    measured: Measured, receipt_sha256: str, tokens_per_second: float, evidence: Evidence
+    receipt_sha256: str, tokens_per_second: float, evidence: Evidence, measured: Measured
 ) -> Replayed:
     (side,) = measured.sides
     subject, observation = side.side.subject, side.observation
-    then = evidence.flamegate_version
-    measured_with = f"It was measured with flamegate {quote(then)}"
+    then, version = evidence.flamegate_version, None
+    if then != __version__:
+        version = f"It was measured with flamegate {quote(then)}, and replayed with {__version__}"
     require_unchanged(side.side.stamps)
     _, here = compose(subject, observation, (), None, None)
     return Replayed(
@@ -208,9 +208,7 @@ def _compare(
         tokens=observation.tokens,
         differs_at=observation.differs_at,
         rate=compare_claimed_rate(evidence, here, tokens_per_second),
-        version=None
-        if then == __version__
-        else f"{measured_with}, and replayed with {__version__}",
+        version=version,
         commit=_compare_commits(evidence.commit, subject.commit),
         machine=tuple(
             f"{each.field} was {each.baseline} and is {each.current}"

@@ -157,8 +157,10 @@ def _require_pair(
                 f"{workload.name!r}: {', '.join(differing)}.",
                 "Measure with flamegate check, which takes the workload from the base.",
             )
-    starts = zip(base.runs, head.runs, strict=False)
-    apart_s = [abs(_seconds(one.started_at) - _seconds(other.started_at)) for one, other in starts]
+    starts = (
+        [parse_timestamp(run.started_at).timestamp() for run in side.runs] for side in (base, head)
+    )
+    apart_s = [abs(one - other) for one, other in zip(*starts, strict=False)]
     if base.machine != head.machine or max(apart_s, default=0.0) > _APART_S:
         raise ReceiptError(
             "E_NOT_TOGETHER",
@@ -166,7 +168,3 @@ def _require_pair(
             f"than {_APART_S / 60:.0f} minutes apart.",
             "Measure both sides in one run: flamegate check --base REV.",
         )
-
-
-def _seconds(timestamp: str) -> float:
-    return parse_timestamp(timestamp).timestamp()

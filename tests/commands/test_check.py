@@ -346,7 +346,7 @@ def test_a_judge_reads_the_head_and_does_not_check_it_out(
     }
     subprocess.run(["sha256sum", "-c", "-"], cwd=runs, input=listed.encode(), check=True)
     workflow = (Path(__file__).parents[2] / "docs/github/flamegate-judge.yml").read_text()
-    assert workflow.count(f"urn:pytest-flamegate:check:{check.CHECK_VERSION}") == 2
+    assert workflow.count(f"urn:pytest-flamegate:check:{required_check.CHECK_VERSION}") == 2
     assert result(project)["head"] == head
     assert "tokens_per_second_pct 5.0 → 50.0" in capsys.readouterr().out
     assert len(git(project, "worktree", "list").splitlines()) == 1

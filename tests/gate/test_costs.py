@@ -1,11 +1,11 @@
 """The cost of functions per token, and of all CPU time, with their certainty."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.costs import (
     OTHER,
     WAITING,
@@ -97,7 +97,7 @@ def test_waiting_has_a_row_of_its_own_from_one_percent_on() -> None:
 
 def cost(name: str, explains: float | None, *, certain: bool = True) -> CostChange:
     low = 1.0 if certain else -1.0
-    return CostChange(name, 1.0, 2.0, 1.0, low, 3.0, 2.0, 0.5, explains)
+    return CostChange(name, 1.0, 2.0, 1.0, low, 3.0, 0.5, explains, no_more_than_us=2.0)
 
 
 @pytest.mark.parametrize(

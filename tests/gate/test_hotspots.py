@@ -1,13 +1,13 @@
 """Judged shares: a drift fails if its function certainly costs more."""
 
 import re
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.costs import OTHER, CostChange
 from pytest_flamegate.gate.hotspots import (
     HotspotChange,
@@ -224,7 +224,7 @@ def test_without_times_a_drift_waits_for_them() -> None:
 FASTER = RateVerdict("improved", -0.2, -0.1, slower=False, faster=True, detectable=0.02)
 SAME = replace(FASTER, decision="pass", faster=False)
 OPEN = RateVerdict("inconclusive", -0.2, 0.1, slower=False, faster=False, detectable=0.2)
-CHEAPER = CostChange("a", 100.0, 90.0, -10.0, -15.0, -5.0, 2.0, 0.001)
+CHEAPER = CostChange("a", 100.0, 90.0, -10.0, -15.0, -5.0, 0.001, None, no_more_than_us=2.0)
 DEARER = replace(CHEAPER, change_us=1.0, p_adjusted=RATES.alpha)
 WHOLE = Whole(FASTER, 2.0, RATES, "cost")
 

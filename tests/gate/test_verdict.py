@@ -3,14 +3,13 @@
 import json
 import math
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import encode_json, encode_plain
+from pytest_flamegate.core.json import encode_json, encode_plain, replace
 from pytest_flamegate.gate.document import read_verdict, verdict_document
 from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
