@@ -199,6 +199,8 @@ ALLOWED: dict[str, dict[str, str]] = {
         "observe/scratch.py": "removes our temporary directories, those of dead processes too",
         "observe/worktree.py": "checkouts in a temporary directory, found and removed by name",
         "child/serve.py": "writes where its parent says, " + _TEMPORARY,
+        "child/relocation.py": "copies libraries where its parent says, " + _TEMPORARY,
+        "observe/pairs.py": _TEMPORARY,
         "commands/sign.py": "takes the private key back that it has just made "
         "where the public one cannot be made",
         "commands/pictures.py": "makes OUTPUT_DIR; files go through the store",

@@ -10,17 +10,23 @@ the working tree has built would be imported from the working tree or silently b
 
 from __future__ import annotations
 
+import _ctypes
+import ctypes
 import os
+import shutil
 import site
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.abc import FileLoader, MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest_flamegate
 from pytest_flamegate.core.errors import ToolError
@@ -33,6 +39,8 @@ UNDER_TEST = _TOOL / "child/embedded"
 """The only part of this package that is measured; the rest is the same on both sides."""
 _LAYOUTS = ("", "src", "python", "lib")
 """The directories in which a repository keeps its packages."""
+_MOST_COPIED = 200_000_000
+"""Bytes of a library that is copied for each process."""
 _LINKS = "/build/__editable__."
 
 
@@ -142,6 +150,47 @@ def relocate_imports(project: Path, checkout: Path) -> None:
         theirs = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         others = [each for each in (_relocate_entry(e, sides) for e in theirs) if each not in ours]
         os.environ["PYTHONPATH"] = os.pathsep.join([*ours, *others])
+
+
+def copy_libraries(top: Path, home: str) -> None:
+    """Load compiled modules and libraries that lie below ``top`` from copies in ``home``.
+
+    Each process has copies of its own, because the place of a file's pages in memory has a speed.
+    All other files of the directory are linked next to the copy. Installed packages are not
+    copied. A module that cannot be loaded from its copy is loaded from its own file.
+    """
+    load_module, open_library = ExtensionFileLoader.create_module, _ctypes.dlopen
+    top = real_path(top)
+
+    def copy(name: str) -> str:
+        file = real_path(Path(name))
+        if os.sep not in name or not file.is_file() or not file.is_relative_to(top):
+            return name
+        is_installed = not _PACKAGES.isdisjoint(file.relative_to(top).parts)
+        if is_installed or file.stat().st_size > _MOST_COPIED:
+            return name
+        directory = Path(tempfile.mkdtemp(dir=home))
+        for entry in file.parent.iterdir():
+            if entry != file:
+                (directory / entry.name).symlink_to(entry)
+        return str(shutil.copy2(file, str(directory / file.name)))
+
+    def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
+        origin = str(spec.origin)
+        with suppress(ImportError, OSError):
+            copied = ModuleSpec(spec.name, spec.loader, origin=copy(origin))
+            module = load_module(loader, copied)
+            module.__file__ = origin
+            return module
+        return load_module(loader, spec)
+
+    def open_copy(name: Any, *options: int) -> int:
+        with suppress(OSError):
+            return open_library(name and copy(os.fspath(name)), *options)
+        return open_library(name, *options)
+
+    ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign, assignment]
+    ctypes._dlopen = open_copy  # type: ignore[attr-defined]
 
 
 def check_side(project: Path, checkout: Path, *, has_own_code: bool = True) -> None:

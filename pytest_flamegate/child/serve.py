@@ -189,7 +189,10 @@ def run(spec: dict[str, Any], serving: Serving) -> None:
 
 
 def _relocate(spec: dict[str, Any]) -> Callable[[], None]:
-    """Import from the checkout of ``spec`` from now on; return a function that checks it."""
+    """Import from the checkout of ``spec`` from now on; return a function that checks it.
+
+    ``copies`` is a directory for copies of its libraries, if each process is to have its own.
+    """
     if "checkout" not in spec:
         return lambda: None
     from pathlib import Path
@@ -198,6 +201,8 @@ def _relocate(spec: dict[str, Any]) -> Callable[[], None]:
 
     project, checkout = Path(spec["project"]), Path(spec["checkout"])
     relocation.relocate_imports(project, checkout)
+    if "copies" in spec:
+        relocation.copy_libraries(checkout, spec["copies"])
     has_own_code = "target" in spec
     return lambda: relocation.check_side(project, checkout, has_own_code=has_own_code)
 

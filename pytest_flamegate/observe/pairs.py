@@ -14,6 +14,7 @@ their weights came to lie in memory.
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -28,7 +29,7 @@ from pytest_flamegate.observe.engine_process import EngineProcess, RunPlace
 from pytest_flamegate.observe.machine import CpuQuota, read_cpu_quota
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
-from pytest_flamegate.observe.scratch import copy_program
+from pytest_flamegate.observe.scratch import copy_program, scratch_prefix
 
 PAIR_S, LONGEST_S = 0.5, 4.0
 """The time each side is measured in a pair by its own clock, and the most that takes."""
@@ -75,7 +76,7 @@ class PairObserver:
         sides = self.rng.sample([self.base, self.head], 2)
         with ExitStack() as stack:
             for side in sides:
-                stack.enter_context(_copied_program(side))
+                stack.enter_context(_copied_files(side))
             if isinstance(self.base.plan, Lasting):
                 self._measure_served(sides, place)
             else:
@@ -170,14 +171,19 @@ class PairObserver:
 
 
 @contextmanager
-def _copied_program(side: Observer) -> Iterator[None]:
-    """Have the side run a fresh copy of its program within the block, if the project holds it."""
+def _copied_files(side: Observer) -> Iterator[None]:
+    """Have the side run fresh copies of its program or libraries within the block.
+
+    Those that the project holds are copied.
+    """
     plan = side.plan
-    if isinstance(plan, Served) or not plan.argv:
-        yield
-        return
-    with copy_program(plan.argv[0], side.workload.directory) as executable:
-        side.plan = replace(plan, executable=executable)
+    with ExitStack() as stack:
+        if isinstance(plan, Served):
+            home = stack.enter_context(tempfile.TemporaryDirectory(prefix=scratch_prefix()))
+            side.plan = replace(plan, load={**plan.load, "copies": home})
+        elif plan.argv:
+            copied = copy_program(plan.argv[0], side.workload.directory)
+            side.plan = replace(plan, executable=stack.enter_context(copied))
         try:
             yield
         finally:

@@ -15,6 +15,8 @@ import psutil
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.files import real_path
 
+_LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
+_MOST_COPIED = 200_000_000
 _HOME = re.compile(r"flamegate-([0-9a-f]{8})-(\d+)-(\d+)-[a-z0-9_]+")
 
 
@@ -30,8 +32,9 @@ def copy_program(program: str, top: Path) -> Iterator[str | None]:
 
     The pages of a file keep their place in memory, and each place has its speed: two equal files
     differed by 0.4 % for as long as they stayed there. All other files of the project are linked
-    next to the copy, so that it finds its libraries. None for a script, for a file that is not
-    below ``top``, and if the copy cannot be made.
+    next to the copy, but for libraries: those next to the program, or in a directory next to it or
+    to one that it lies in, are copied too. None for a script, for a file that is not below ``top``,
+    and if the copy cannot be made.
     """
     with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as home:
         copied = None
@@ -50,9 +53,29 @@ def _copy_binary(program: str, top: Path, home: Path) -> str | None:
     shutil.copy2(path, copied)
     for parent in path.relative_to(top).parents:
         for entry in (top / parent).iterdir():
-            if not (link := home / parent / entry.name).exists():
-                link.symlink_to(entry)
+            if (made := home / parent / entry.name).exists():
+                continue
+            if entry.is_dir() and not entry.is_symlink() and any(map(_is_library, entry.iterdir())):
+                made.mkdir()
+                for each in entry.iterdir():
+                    _copy_or_link(each, made / each.name)
+            else:
+                _copy_or_link(entry, made)
     return str(copied)
+
+
+def _copy_or_link(entry: Path, made: Path) -> None:
+    """Copy a library of at most 200 MB; link all other files, and libraries by another name."""
+    if entry.is_symlink() and os.sep not in (target := str(entry.readlink())):
+        made.symlink_to(target)
+    elif _is_library(entry) and entry.stat().st_size <= _MOST_COPIED:
+        shutil.copy2(entry, made)
+    else:
+        made.symlink_to(entry)
+
+
+def _is_library(entry: Path) -> bool:
+    return _LIBRARY.search(entry.name) is not None and entry.is_file()
 
 
 def sweep_scratch() -> None:

@@ -1,5 +1,6 @@
 """Imports of the base side come from its checkout, however the project is importable."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -284,6 +285,43 @@ def test_compiled_module_that_the_checkout_lacks(trees: Trees, how: str, swallow
         assert code == "E_BASE_NOT_BUILT"
         assert str(trees.project / name.replace(".", "/")) in said
         assert "build" in said
+
+
+LIBRARIES = """
+import ctypes
+from pytest_flamegate.child.relocation import copy_libraries
+copy_libraries(Path(checkout), {home!r})
+import {module}
+ctypes.CDLL(checkout + "/lib/libplain.so")
+found["file"] = {module}.__file__
+maps = Path("/proc/self/maps").read_text().splitlines()
+found["mapped"] = [line.split(maxsplit=5)[-1] for line in maps if ".so" in line]
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc")
+@pytest.mark.parametrize("copied", [True, False], ids=["copied", "no room for copies"])
+def test_libraries_of_the_project_are_loaded_from_copies(
+    trees: Trees, tmp_path: Path, copied: bool
+) -> None:
+    module, home = "_codecs_kr", tmp_path / "copies"
+    found = importlib.util.find_spec(module)
+    if found is None or SUFFIX not in str(found.origin):
+        pytest.skip(f"this Python has no compiled {module}")
+    if copied:
+        home.mkdir()
+    trees.both("lib/notes")
+    for side in (trees.project, trees.checkout):
+        shutil.copy2(str(found.origin), side / (module + SUFFIX))
+        shutil.copy2(str(found.origin), side / "lib/libplain.so")
+    before = "sys.path.insert(0, project)"
+    answer = trees.run(LIBRARIES.format(home=str(home), module=module), before)
+    assert answer["file"] == str(trees.checkout / (module + SUFFIX))
+    mapped = {Path(each) for each in answer["mapped"] if str(tmp_path) in each}
+    assert {each.name for each in mapped} == {module + SUFFIX, "libplain.so"}
+    assert all(each.is_relative_to(home if copied else trees.checkout) for each in mapped)
+    # It finds the files that lie next to its original.
+    assert not copied or len(list(home.glob("*/notes"))) == 1
 
 
 def test_source_that_the_project_runs_compiled(trees: Trees) -> None:

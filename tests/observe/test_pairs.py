@@ -22,8 +22,9 @@ from pytest_flamegate.bricks import brick
 from pytest_flamegate.core import clocks, process_system
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.engines.base import Served
 from pytest_flamegate.gate.pairs import pair_differences
-from pytest_flamegate.observe import http, pairs, served
+from pytest_flamegate.observe import http, pairs, scratch, served
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
@@ -169,6 +170,34 @@ def test_each_pair_runs_a_fresh_copy_of_the_program(tmp_path: Path) -> None:
     seen = (home / "seen").read_text().split()
     assert len(set(seen)) == 4
     assert not any(Path(each).exists() or Path(each) == program for each in seen)
+
+
+def test_a_copied_program_has_copies_of_its_libraries(tmp_path: Path) -> None:
+    libraries = ["build/bin/libnear.so", "build/lib/libx.so.1.2", "libtop.so"]
+    names = [*libraries, "build/lib/data.so.txt", "words", "notes/a"]
+    for name in ("build/bin/program", *names):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"\x7fELF")
+    (tmp_path / "build/lib/libx.so").symlink_to("libx.so.1.2")
+    with scratch.copy_program("build/bin/program", tmp_path) as copied:
+        assert copied is not None
+        home = Path(copied).parents[2]
+        files = {name: (home / name).resolve() for name in names}
+        assert {name for name in names if files[name] != tmp_path / name} == set(libraries)
+        assert all(each.read_bytes() == b"\x7fELF" for each in files.values())
+        assert (home / "build/lib/libx.so").resolve() == files["build/lib/libx.so.1.2"]
+    assert not home.exists()
+
+
+def test_a_served_side_gets_a_directory_for_copies_of_its_libraries(tmp_path: Path) -> None:
+    side = forked(tmp_path, busy)
+    plan = side.plan
+    with pairs._copied_files(side):
+        assert isinstance(side.plan, Served)
+        home = Path(side.plan.load["copies"])
+        assert home.is_dir()
+    assert side.plan == plan
+    assert not home.exists()
 
 
 @pytest.mark.parametrize("kind", ["busy", "server"])
