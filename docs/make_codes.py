@@ -2,14 +2,17 @@
 
 Usage: ``python docs/make_codes.py`` in a checkout with the package installed.
 
-The rows come from ``docs/codes/ROOM.toml`` and, for the rules of a receipt, from the registry in
-``pytest_flamegate/receipt/rules/``, so that nothing is stated twice::
+The rows come from ``pytest_flamegate/ROOM/codes.toml``. An error without a remedy of its own takes
+it from there too, so that nothing is stated twice::
 
     [E_NO_SAMPLES]
     cause = "The profiler attached, but the process used no CPU while it was sampled."
     remedy = "Take a longer workload, or raise --flamegate-budget."
 
-``docs/codes/old.toml`` holds codes that only documents of older versions contain, each with
+A row without a cause is of a rule of a receipt: its cause is the rule's sentence in
+``pytest_flamegate/receipt/rules/``.
+
+``docs/old_codes.toml`` holds codes that only documents of older versions contain, each with
 ``cause`` and ``now``, the code that replaced it (empty if none did).
 """
 
@@ -49,36 +52,37 @@ class Row(NamedTuple):
 
 
 def read_rows() -> list[Row]:
-    """Return the rows of all rooms and of the rules of a receipt, sorted by code."""
-    rows = [*_rule_rows()]
-    for path in sorted((DOCS / "codes").glob("*.toml")):
-        if path.stem == "old":
-            continue
+    """Return the rows of all rooms, sorted by code; a rule without a row raises ``KeyError``."""
+    rules = _find_rule_causes()
+    rows = []
+    for path in sorted(PACKAGE.glob("*/codes.toml")):
         for code, entry in tomllib.loads(path.read_text("utf-8")).items():
-            rows.append(Row(code, entry["cause"], entry["remedy"], path.name))
+            cause = entry["cause"] if "cause" in entry else rules.pop(code)
+            rows.append(Row(code, cause, entry["remedy"], path.parent.name))
+    if rules:
+        raise KeyError(*rules)
     return sorted(rows)
 
 
 def read_old_rows() -> dict[str, dict[str, str]]:
     """Return the codes that only documents of older versions contain."""
-    path = DOCS / "codes" / "old.toml"
-    return tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
+    return tomllib.loads((DOCS / "old_codes.toml").read_text("utf-8"))
 
 
-def _rule_rows() -> list[Row]:
+def _find_rule_causes() -> dict[str, str]:
     from pytest_flamegate.receipt import rules
     from pytest_flamegate.receipt.rules.rule import Rulebook
 
-    found: dict[str, Row] = {}
+    found: dict[str, str] = {}
     for module in iter_modules(rules.__path__, f"{rules.__name__}."):
         for book in vars(import_module(module.name)).values():
             for rule in book if isinstance(book, Rulebook) else ():
                 # Rules may share a code; each of their sentences is a possible cause.
-                cause = found[rule.code].cause if rule.code in found else "This does not hold:"
+                cause = found.get(rule.code, "This does not hold:")
                 if rule.sentence not in cause:
                     cause = f"{cause} {rule.sentence}"
-                found[rule.code] = Row(rule.code, cause, rule.remedy, "rules")
-    return list(found.values())
+                found[rule.code] = cause
+    return found
 
 
 @cache
@@ -102,6 +106,8 @@ def find_uses() -> dict[str, set[str]]:
                 for code in _CODE.findall(node.value) if id(node) not in docstrings else ():
                     uses.setdefault(code, set()).add(room)
     for path in sorted(PACKAGE.rglob("*.toml")):
+        if path.name == "codes.toml":
+            continue
         for code in _CODE.findall(path.read_text("utf-8")):
             uses.setdefault(code, set()).add(path.relative_to(PACKAGE).parts[0])
     return uses
@@ -122,7 +128,7 @@ def render(rows: list[Row], old: dict[str, dict[str, str]]) -> str:
     parts = [
         "# Codes",
         "",
-        "<!-- Written by docs/make_codes.py from docs/codes/. Do not edit. -->",
+        "<!-- Written by docs/make_codes.py from pytest_flamegate/*/codes.toml. Do not edit. -->",
         "",
         "Each message of flamegate begins with a code. Search this page for it.",
     ]

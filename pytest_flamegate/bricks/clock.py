@@ -106,7 +106,6 @@ class BrickRecording:
             raise UsageError(
                 "E_BRICK_CATEGORY",
                 f"The brick {name!r} has the category {known!r}, and {category!r} elsewhere.",
-                "Give it one category, or use two names.",
             )
         # Also under the alias, which is what the next call looks up.
         self.categories[name] = category
@@ -125,11 +124,7 @@ class BrickRecording:
         busiest_ns = max((row.self_ns for row in threads), default=0)
         is_too_long = busiest_ns > wall_ns and provenance != "measured_device_event"
         if is_too_long or any(row.went_back for row in sums.values()):
-            raise ToolError(
-                "E_BRICKS_CLOCK",
-                "The clock went back while bricks were on.",
-                "Run it again, with a clock that never goes back.",
-            )
+            raise ToolError("E_BRICKS_CLOCK", "The clock went back while bricks were on.")
         ordered = sorted(sums, key=lambda key: (key[0], -1 if key[1] is None else key[1], key[2]))
         return record.Recorded(
             wall_ns=wall_ns,
@@ -230,10 +225,7 @@ class BrickProfiler:
         needed = {"none": (), "immediate": (synchronise,), "deferred": (synchronise, event)}
         if sync not in needed or None in needed[sync]:
             raise UsageError(
-                "E_BRICKS_SYNC",
-                f"The sync mode {sync!r} does not exist, or lacks an argument.",
-                "Pass none, immediate with synchronise=torch.cuda.synchronize, or deferred with "
-                "that and event=.",
+                "E_BRICKS_SYNC", f"The sync mode {sync!r} does not exist, or lacks an argument."
             )
         self._sync: Sync = sync
         self._synchronise = synchronise
@@ -262,11 +254,7 @@ class BrickProfiler:
         """Turn the marks of this process on."""
         with _switching:
             if marks._on is not None:
-                raise UsageError(
-                    "E_BRICKS_STATE",
-                    "Another BrickProfiler or TileRecorder is on.",
-                    "Leave the first before the next is entered.",
-                )
+                raise UsageError("E_BRICKS_STATE", "Another BrickProfiler or TileRecorder is on.")
             self._recorded = self._error = None
             self._buffer = CallBuffer(self._keep_calls) if self._keep_calls > 0 else None
             if self._synchronise is not None and self._sync != "none":
@@ -313,11 +301,7 @@ class BrickProfiler:
         if self._error is not None:
             raise self._error
         if self._recorded is None:
-            raise UsageError(
-                "E_BRICKS_STATE",
-                "This BrickProfiler was never on.",
-                "Run the engine within `with profiler:`.",
-            )
+            raise UsageError("E_BRICKS_STATE", "This BrickProfiler was never on.")
         return self._recorded
 
     def find_spec(self, name: str, *_: object) -> None:
@@ -345,7 +329,6 @@ class BrickProfiler:
                 "E_BRICK_ARGUMENT",
                 f"The kernel of the brick {name!r} is not a text of at most "
                 f"{record.MAX_NAME_CHARACTERS} characters.",
-                "Pass the kernel's name and launch as a short text, or leave it out.",
             )
         thread = marks._locator.current
         try:

@@ -126,9 +126,5 @@ class DeviceQueue:
 def _elapsed_ns(first: Any, last: Any) -> int:
     elapsed_ms = float(first.elapsed_time(last))
     if not math.isfinite(elapsed_ms) or elapsed_ms < 0:
-        raise ToolError(
-            "E_BRICKS_CLOCK",
-            f"Two device events are {elapsed_ms} ms apart.",
-            "Pass events that record time, all of the same device.",
-        )
+        raise ToolError("E_BRICKS_CLOCK", f"Two device events are {elapsed_ms} ms apart.")
     return round(elapsed_ms * 1e6)

@@ -211,7 +211,6 @@ def invalid_count_error(name: str) -> UsageError:
     return UsageError(
         "E_BRICK_ARGUMENT",
         f"The brick {name!r} got a count that is not a whole number from 0 to 2**63 - 1.",
-        "Pass elements, bytes and flops as integers.",
     )
 
 
@@ -270,7 +269,6 @@ def _wrap(
         raise UsageError(
             "E_BRICK_GENERATOR",
             f"{name!r} is a generator, so other code runs between two of its values.",
-            "Use brick() inside it, around the work for one value.",
         )
     if inspect.iscoroutinefunction(function):
 

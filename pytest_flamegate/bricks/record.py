@@ -278,9 +278,4 @@ def missing_record_error() -> ToolError:
 
 
 def _bad(why: str) -> ToolError:
-    return ToolError(
-        "E_BAD_BRICKS",
-        f"The process's record of its bricks cannot be read: {why}.",
-        "Mark bricks through pytest_flamegate.bricks alone, name bricks and kernels by at most "
-        f"{MAX_NAME_CHARACTERS} characters, and write nothing to the pipe.",
-    )
+    return ToolError("E_BAD_BRICKS", f"The process's record of its bricks cannot be read: {why}.")

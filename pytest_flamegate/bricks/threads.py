@@ -150,7 +150,6 @@ class ThreadClock:
             raise UsageError(
                 "E_BRICK_ARGUMENT",
                 f"The brick {name!r} has the layer {layer!r}, which is not a whole number from 0.",
-                "Number layers with integers, or leave the layer out.",
             )
         # One string object per name, so that the hot path can compare names with `is`.
         known = sys.intern(str(record.resolve_alias(name)))

@@ -104,7 +104,6 @@ class Hosted:
             raise ToolError(
                 "E_BENCHMARK_RAISED",
                 f"The function that {name} benchmarks raised {_describe(self._failure)}.",
-                "Run the test by itself: the function must work when it is called repeatedly.",
             ) from self._failure
         if self._served:
             return
@@ -112,24 +111,15 @@ class Hosted:
             raise UsageError(
                 "E_BENCHMARK_SKIPPED",
                 f"{name} is skipped in a process of its own: {self._skipped}.",
-                "Make it decide the same in every process.",
             )
         if self._errors:
             raise ToolError(
-                "E_BENCHMARK_FAILED",
-                f"{name} fails in a process of its own: {self._errors[0]}.",
-                "Run that test alone; it must not depend on another test.",
+                "E_BENCHMARK_FAILED", f"{name} fails in a process of its own: {self._errors[0]}."
             )
         if self._item is None:
-            raise ToolError(
-                "E_BENCHMARK_NOT_FOUND",
-                f"There is no test {name}.",
-                "Check its name and its parameters; pytest --collect-only lists them.",
-            )
+            raise ToolError("E_BENCHMARK_NOT_FOUND", f"There is no test {name}.")
         raise UsageError(
-            "E_NO_BENCHMARK",
-            f"{name} takes the fixture benchmark and never calls it.",
-            "Call benchmark(function, ...) in it.",
+            "E_NO_BENCHMARK", f"{name} takes the fixture benchmark and never calls it."
         )
 
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -172,7 +162,6 @@ class Hosted:
                 "E_BENCHMARK_ASYNC",
                 f"The function that {self._spec['target']} benchmarks is asynchronous: its call "
                 "only returns an awaitable.",
-                "Benchmark a function that runs it to its end.",
             )
         if "calls" not in self._spec:
             calls, rounds = calibrate_rounds(call, args, kwargs)

@@ -71,14 +71,10 @@ def find_function(frame: str, modules: Iterable[ModuleType]) -> tuple[FunctionTy
             "E_UNKNOWN_FRAME",
             f"No Python function {frame!r} is loaded by the workload"
             + (f"; similar: {', '.join(similar)}." if similar else "."),
-            "Give a name as the profile shows it; if it is imported only during the call, write "
-            "module:qualname. C functions, and functions made during the call, cannot be slowed.",
         )
     if len(names) > 1:
         raise UsageError(
-            "E_AMBIGUOUS_FRAME",
-            f"{len(names)} functions are called {frame!r}: {', '.join(names)}.",
-            "Use one of these names.",
+            "E_AMBIGUOUS_FRAME", f"{len(names)} functions are called {frame!r}: {', '.join(names)}."
         )
     return tuple(found)
 
@@ -302,7 +298,6 @@ class Slowed:
                 "E_FRAME_NOT_CALLED",
                 f"{self.frame!r} was not called while a whole sequence was generated, so no work "
                 "was injected.",
-                "Name a function that this process calls for every sequence.",
             )
         self._calls = calls
         due_ns = sum(clock.due_ns for clock in clocks)
@@ -313,7 +308,6 @@ class Slowed:
                 f"A call of {self.frame!r} is so short that +{self.extra_pct:g}% of it, "
                 f"{due_ns / calls:.0f} ns, is less than the cost of injecting, "
                 f"{(due_ns - owed_ns) / calls:.0f} ns.",
-                "Ask for more, or slow the function that calls it.",
             )
 
 
@@ -332,7 +326,6 @@ def slow(frame: str, extra_pct: float, modules: Iterable[ModuleType]) -> Slowed:
             "E_CANNOT_SLOW",
             f"{format_function(functions[0])} is asynchronous: its time cannot be separated from "
             "that of other tasks.",
-            "Name a plain function or a generator that it calls.",
         )
     clocks = CallClocks(CallClock)
     is_generator = bool(functions[0].__code__.co_flags & inspect.CO_GENERATOR)

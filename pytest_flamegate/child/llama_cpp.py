@@ -37,8 +37,6 @@ def load_engine(load: dict[str, Any]) -> LlamaCppServer:
         raise ToolError(
             "E_MODEL_UNSUPPORTED",
             f"llama.cpp did not load {os.path.basename(load['model'])!r}: {reason}.",  # noqa: PTH119
-            "Check that the file is complete and that this version of llama.cpp supports its "
-            "architecture; a newer library may.",
         ) from None
     except (AttributeError, TypeError) as error:
         raise _broken_library(f"lacks something that this engine uses: {error}") from None
@@ -53,11 +51,7 @@ def _import_library() -> ModuleType:
 
 
 def _broken_library(problem: str) -> ToolError:
-    return ToolError(
-        "E_LIBRARY_BROKEN",
-        f"The library xllamacpp is installed and {problem}.",
-        "Install it again or in another version: pip install --force-reinstall xllamacpp.",
-    )
+    return ToolError("E_LIBRARY_BROKEN", f"The library xllamacpp is installed and {problem}.")
 
 
 def _make_parameters(library: ModuleType, load: Mapping[str, Any]) -> Any:
@@ -222,11 +216,7 @@ class _ChunkReader:
     def _end(self, generated: int, finish: str, timings: Mapping[str, float]) -> None:
         prompt_tokens = int(timings["prompt_n"])
         if not prompt_tokens:
-            raise ToolError(
-                "E_BAD_PROMPT",
-                "The model's tokenizer makes no token of the prompt.",
-                "Give it some text to continue.",
-            )
+            raise ToolError("E_BAD_PROMPT", "The model's tokenizer makes no token of the prompt.")
         self._hand_on_empty(generated)
         if finish == "length" and generated < self._max_tokens:
             raise self._full_context(prompt_tokens, prompt_tokens + generated)
@@ -245,14 +235,8 @@ class _ChunkReader:
             "E_CONTEXT_FULL",
             f"A prompt of {prompt_tokens} tokens and {self._max_tokens} more do not fit into a "
             f"context of {context} tokens.",
-            "Set a larger context in the workload, up to the length that the model supports, or "
-            "ask for fewer tokens.",
         )
 
 
 def _generation_error(problem: str) -> ToolError:
-    return ToolError(
-        "E_ENGINE_RAISED",
-        f"llama.cpp {problem}.",
-        "Run it by itself with the same prompt to see why.",
-    )
+    return ToolError("E_ENGINE_RAISED", f"llama.cpp {problem}.")

@@ -56,11 +56,7 @@ def _import_target(target: str, directory: str) -> tuple[Generate, ModuleType]:
             f"It is searched for in {directory} and the installed packages.",
         ) from None
     if not callable(function):
-        raise ToolError(
-            "E_TARGET_NOT_FOUND",
-            f"The target {target!r} is no function.",
-            "Name a function that takes prompt and max_tokens and yields tokens.",
-        )
+        raise ToolError("E_TARGET_NOT_FOUND", f"The target {target!r} is no function.")
     return function, sys.modules[module_name]
 
 

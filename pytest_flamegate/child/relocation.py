@@ -215,11 +215,7 @@ def check_side(project: Path, checkout: Path, *, has_own_code: bool = True) -> N
             if any(each.is_file() for each in sources) and not sides.is_in_checkout(file):
                 problem = f"{name} is imported from {file.parent}, although the revision holds it"
     if problem:
-        raise ToolError(
-            "E_SAME_CODE",
-            f"{problem}: both sides would run the same installed code.",
-            "Install the project with pip install -e ., or measure a target that it holds.",
-        )
+        raise ToolError("E_SAME_CODE", f"{problem}: both sides would run the same installed code.")
 
 
 class Relocator(MetaPathFinder):
@@ -283,7 +279,6 @@ class Relocator(MetaPathFinder):
                 "E_CANNOT_RELOCATE",
                 f"The module {spec.name!r} is loaded by {type(spec.loader).__qualname__}, "
                 "which cannot be pointed at the checkout.",
-                'Measure it as a program of its own: engine = "command".',
             )
         spec.loader.path = spec.origin = str(moved)
         spec.cached = None  # the place of the byte code follows from the origin
@@ -321,13 +316,11 @@ class Relocator(MetaPathFinder):
             "E_BASE_NOT_BUILT",
             f"The compiled module {fullname!r} exists at {built}, and the revision (checked out "
             f"at {self._sides.checkout}) has not built it.",
-            'Give the workload a build, such as build = ["python", "setup.py", "build_ext", '
-            '"--inplace"].',
         )
 
-    def _store_error(self, code: str, problem: str, remedy: str) -> ToolError:
+    def _store_error(self, code: str, problem: str) -> ToolError:
         """Store the error: an engine may swallow it and go on without the module."""
-        self.error = self.error or ToolError(code, problem, remedy)
+        self.error = self.error or ToolError(code, problem)
         return self.error
 
 
@@ -359,7 +352,5 @@ def _check_loaded(sides: TreePair) -> list[tuple[str, Path]]:
                 "E_WRONG_SIDE",
                 f"The base side loaded {name} from {file}, the working tree: "
                 "the working tree would be compared with itself.",
-                "Something imports the project as Python starts (a .pth file, sitecustomize, "
-                "PYTHONSTARTUP); take it out of this environment.",
             )
     return loaded

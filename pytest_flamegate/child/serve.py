@@ -150,7 +150,6 @@ def guarded(work: Callable[[], None], write_fd: int) -> int:
             "E_ENGINE_RAISED",
             f"The engine raised {type(error).__name__}: {error} "
             f"({os.path.basename(place.filename)}:{place.lineno}).",  # noqa: PTH119
-            "Run the engine by itself with the same prompt to see the whole traceback.",
         )
     else:
         return 0

@@ -63,11 +63,7 @@ def show(parsed: argparse.Namespace) -> int:
     """Show the page of each machine's baseline of one workload."""
     found = [entry for entry in _artifacts(parsed).list_baselines() if entry[1] == parsed.workload]
     if not found:
-        raise UndecidedError(
-            "E_NO_BASELINE",
-            f"There is no baseline of {parsed.workload!r}.",
-            "Accept one with pytest --flamegate --flamegate-update.",
-        )
+        raise UndecidedError("E_NO_BASELINE", f"There is no baseline of {parsed.workload!r}.")
     codes = []
     for machine, workload, directory in found:
         described, code = _describe(directory)
@@ -89,9 +85,7 @@ def accept(parsed: argparse.Namespace) -> int:
     )
     wanted = parsed.workloads or latest
     if not wanted:
-        raise UndecidedError(
-            "E_NO_RUN", "There is no latest run to accept.", "Run pytest --flamegate first."
-        )
+        raise UndecidedError("E_NO_RUN", "There is no latest run to accept.")
     if unknown := [name for name in wanted if name not in latest]:
         raise UsageError(
             "E_NO_RUN",

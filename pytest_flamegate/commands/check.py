@@ -154,8 +154,6 @@ def run_check(parsed: argparse.Namespace) -> int:
             raise UsageError(
                 "E_SAME_COMMIT",
                 f"The base {parsed.base} is the commit that is checked ({base.revision[:12]}).",
-                "Name the commit that the change started from: HEAD~1, or the merge base "
-                "(git merge-base origin/main HEAD).",
             )
         merged, waivers = (read_waivers(each.move(settings.directory)) for each in (base, head))
         required, declared = (each.read_declarations(settings) for each in (base, head))
@@ -164,11 +162,7 @@ def run_check(parsed: argparse.Namespace) -> int:
         changes = (*compare_settings(base.values, head.values), *policy.changes)
     policy = replace(policy, changes=changes)
     if not policy.required and not policy.new:
-        raise UsageError(
-            "E_NO_WORKLOADS",
-            "Neither the base nor the head declares a workload.",
-            "Declare one in flamegate.toml (docs/engines.md).",
-        )
+        raise UsageError("E_NO_WORKLOADS", "Neither the base nor the head declares a workload.")
     common.print_text("\n".join(_heading(base.revision, head.revision, policy)))
     _write_unfinished(base.revision, head.revision, settings)
     new: list[Outcome] = []
@@ -221,7 +215,6 @@ def _require_clean(root: Path) -> Commit:
             "E_UNCOMMITTED",
             f"Files differ from the commit {commit.revision[:12]} (git status shows them), or the "
             "index has git skip them (git ls-files -v), and the check judges commits.",
-            "Commit them, or compare the working tree: flamegate run --against REV.",
         )
     return commit
 
@@ -233,7 +226,6 @@ def _require_unchanged(files: Mapping[Path, str]) -> None:
             "E_TREE_CHANGED",
             f"Measuring changed {len(changed)} files of the commit, such as {changed[0].name}, so "
             "it may have measured other code than the commit's.",
-            "Let the build and the engine write to files that git does not track.",
         )
 
 
@@ -294,7 +286,6 @@ def _judge_stored(
                 "E_RUN_MISSING",
                 f"There is no run of the required workload {entry.name!r} in "
                 f"{', '.join(map(str, directories))}.",
-                "Let the measuring job upload its directory .flamegate/latest.",
             )
             outcomes.append(session.reject(InvalidWorkload(entry.name, missing, None)))
         else:

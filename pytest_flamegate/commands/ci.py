@@ -65,9 +65,7 @@ def run(directory: Path) -> int:
     pipeline = _read_pipeline(root)
     if not workflows and not pipeline:
         raise UsageError(
-            "E_CI_NO_CHECK",
-            f"There is neither a workflow in {GITHUB} nor a {GITLAB}.",
-            "Write them: flamegate init.",
+            "E_CI_NO_CHECK", f"There is neither a workflow in {GITHUB} nor a {GITLAB}."
         )
     traps = [
         *(trap for each in (*workflows, *pipeline) for trap in each.unreadable),
@@ -154,12 +152,8 @@ def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
                 "Run the check in script.",
             )
     if not checks:
-        yield Trap(
-            "E_CI_NO_CHECK",
-            "No job of the pipeline runs flamegate check.",
-            "Write one: flamegate init.",
-            GITLAB,
-        )
+        problem = "No job of the pipeline runs flamegate check."
+        yield Trap("E_CI_NO_CHECK", problem, file=GITLAB)
     for document in pipeline:
         yield from find_in_commands(document, document.content)
 
@@ -227,7 +221,6 @@ def _find_gitlab_skips(
                 "E_CI_FILTERED",
                 rule.line_of("changes"),
                 f"Job {name}: changes: leaves it out for some changes, and the pipeline passes.",
-                "Remove changes: the check always runs.",
             )
         if "allow_failure" in rule and rule.text("allow_failure") != "false":
             yield document.trap(
@@ -257,8 +250,7 @@ def _find_gitlab_settings(
     variables = (table.table("variables"), *(e.content.table("variables") for e in pipeline))
     depth = next((each.text("GIT_DEPTH") for each in variables if "GIT_DEPTH" in each), "20")
     if depth != "0" and not any(FETCHES.search(each) for each in scripts):
-        remedy = 'Write GIT_DEPTH: "0" below variables: of the job.'
-        yield shallow_trap(document, table.line, remedy)
+        yield shallow_trap(document, table.line)
 
 
 def _has_request_jobs(pipeline: Sequence[CiFile]) -> bool:

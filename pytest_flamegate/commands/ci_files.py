@@ -134,7 +134,7 @@ class CiFile:
     content: YamlTable
     unreadable: tuple[Trap, ...] = ()
 
-    def trap(self, code: str, line: int, message: str, remedy: str) -> Trap:
+    def trap(self, code: str, line: int, message: str, remedy: str = "") -> Trap:
         """Return a trap at ``line`` of this file."""
         return Trap(code, message, remedy, self.name, line)
 
@@ -145,15 +145,13 @@ def read_document(path: Path, root: Path) -> CiFile:
         import yaml
     except ImportError:
         raise ToolError(
-            "E_NO_YAML",
-            "The files of a CI service are YAML, and PyYAML is not installed.",
-            "Type: pip install pyyaml.",
+            "E_NO_YAML", "The files of a CI service are YAML, and PyYAML is not installed."
         ) from None
     name = relative(path, root)
 
     def unreadable(line: int, reason: str) -> CiFile:
         problem = f"The file is not checked: {reason}."
-        trap = Trap("E_CI_NOT_READ", problem, "Correct the file.", name, line)
+        trap = Trap("E_CI_NOT_READ", problem, file=name, line=line)
         return CiFile(name, YamlTable(), (trap,))
 
     try:
@@ -253,8 +251,6 @@ def find_ignored(
                     "E_CI_IGNORED",
                     line,
                     "This command cannot be seen to fail the job, so a slower commit may pass.",
-                    "Write it alone on its line: not in an if or a pipe, without &&, ||, ; or &, "
-                    "not after set +e, trap, exit or a block of several lines.",
                 )
             leaves = leaves or _LEAVES.search(text) is not None
             is_open = is_open or not _is_closed(text)
@@ -306,7 +302,6 @@ def find_in_commands(document: CiFile, content: object) -> Iterator[Trap]:
                     "E_CI_UPDATE",
                     line,
                     "The run accepts its own figures as the baseline, so it compares with itself.",
-                    "Accept a baseline on a machine of the same class, and commit it.",
                 )
             if _MOVING_INSTALL.search(text):
                 yield moving_trap(document, line, "flamegate is installed from a branch.")
@@ -315,14 +310,11 @@ def find_in_commands(document: CiFile, content: object) -> Iterator[Trap]:
 def moving_trap(document: CiFile, line: int, message: str) -> Trap:
     """Return the trap of code that the job runs and that changes without a commit here."""
     return document.trap(
-        "E_CI_MOVING",
-        line,
-        f"{message} Anyone with push access changes what this job runs.",
-        "Name a full commit hash, or a version.",
+        "E_CI_MOVING", line, f"{message} Anyone with push access changes what this job runs."
     )
 
 
-def shallow_trap(document: CiFile, line: int, remedy: str) -> Trap:
+def shallow_trap(document: CiFile, line: int) -> Trap:
     """Return the trap of a clone that lacks the base revision."""
     message = "The clone is shallow, so the base revision may be missing."
-    return document.trap("E_CI_SHALLOW", line, message, remedy)
+    return document.trap("E_CI_SHALLOW", line, message)

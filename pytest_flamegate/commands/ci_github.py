@@ -104,7 +104,7 @@ class _Job:
     def is_privileged(self) -> bool:
         return any(event in self.events for event in _PRIVILEGED)
 
-    def trap(self, code: str, line: int, message: str, remedy: str) -> Trap:
+    def trap(self, code: str, line: int, message: str, remedy: str = "") -> Trap:
         """Return a trap of this job."""
         return self.document.trap(code, line, f"Job {self.name}: {message}", remedy)
 
@@ -125,8 +125,7 @@ def find_github_traps(workflows: Sequence[CiFile]) -> Iterator[Trap]:
             "E_CI_NO_CHECK",
             "No workflow runs flamegate check for a pull request. Inside pytest the change itself "
             "decides what is gated.",
-            "Write the workflows: flamegate init.",
-            GITHUB,
+            file=GITHUB,
         )
     # A job that calls a workflow of this repository can be skipped like the jobs in it.
     calling = [job for job in jobs if job.called in {each.document.name for each in deciding}]
@@ -192,7 +191,6 @@ def _find_filters(document: CiFile) -> Iterator[Trap]:
             "E_CI_NO_QUEUE",
             events.line_of("pull_request"),
             "In a merge queue the check does not run: there is no merge_group among the events.",
-            "Add merge_group: below on:.",
         )
 
 
@@ -202,7 +200,6 @@ def _find_skips(job: _Job) -> Iterator[Trap]:
             "E_CI_SKIPPED",
             job.table.line_of("if"),
             "its if: can skip it, and a skipped job counts as success.",
-            "Remove the condition, or write if: always().",
         )
     elif "needs" in job.table and "if" not in job.table:
         yield job.trap(
@@ -255,7 +252,6 @@ def _find_missing_status(job: _Job) -> Iterator[Trap]:
                 step.line,
                 "this step sets the status, and is skipped if a step before it fails: an earlier "
                 "status of the same commit then stays.",
-                "Write if: always() in this step.",
             )
 
 
@@ -272,12 +268,7 @@ def _find_rights(job: _Job) -> Iterator[Trap]:
         is_all = granted == "write-all"
         found = [(holder.line_of("permissions"), "with write-all")] if is_all else []
     for line, rights_text in found:
-        yield job.trap(
-            "E_CI_RIGHTS",
-            line,
-            f"it runs the code of the change, {rights_text}.",
-            "Give it permissions: contents: read, and let another job judge and comment.",
-        )
+        yield job.trap("E_CI_RIGHTS", line, f"it runs the code of the change, {rights_text}.")
     shared = (job.document.content.get("env"), job.table)
     for each in (found for part in shared for found in scalars(part)):
         if re.search(r"\bsecrets\b(?!\.GITHUB_TOKEN\b)", each) and "${{" in each:
@@ -296,7 +287,7 @@ def _find_shallow(job: _Job) -> Iterator[Trap]:
     for step in job.steps:
         is_checkout = step.text("uses").startswith("actions/checkout")
         if is_checkout and step.table("with").text("fetch-depth", "1") != "0":
-            yield shallow_trap(job.document, step.line, "Write fetch-depth: 0 below with:.")
+            yield shallow_trap(job.document, step.line)
 
 
 def _find_head_code(job: _Job) -> Iterator[Trap]:
@@ -323,13 +314,7 @@ def _find_head_code(job: _Job) -> Iterator[Trap]:
     event = next(each for each in _PRIVILEGED if each in job.events)
     rights = f"and {event} gives it secrets and a token that may write."
     for line in lines:
-        yield job.trap(
-            "E_CI_HEAD_CODE",
-            line,
-            f"it checks out the code of the change, {rights}",
-            "Check out the default branch: flamegate check --head reads the change's files from "
-            "git and runs nothing of it.",
-        )
+        yield job.trap("E_CI_HEAD_CODE", line, f"it checks out the code of the change, {rights}")
     for line, text in job.commands:
         if _CHOSEN.search(text):
             yield job.trap(
@@ -359,7 +344,6 @@ def _find_artifact_code(job: _Job) -> Iterator[Trap]:
                 line,
                 "the uploaded files are unpacked over the checkout, so they can replace programs "
                 "that this job runs.",
-                "Unpack them into ${{ runner.temp }}/runs.",
             )
         else:
             places.append(re.escape(place))
@@ -373,10 +357,7 @@ def _find_artifact_code(job: _Job) -> Iterator[Trap]:
         plain = re.sub(r"\$\{(\w+)\}", r"$\1", _shell_path(text))
         if runs.search(plain) or (_TO_RUNNER.search(plain) and re.search(place, plain)):
             yield job.trap(
-                "E_CI_ARTIFACT_CODE",
-                line,
-                "it runs files that the code of the change has written.",
-                "Only read them: flamegate check --receipts verifies each file.",
+                "E_CI_ARTIFACT_CODE", line, "it runs files that the code of the change has written."
             )
 
 

@@ -160,9 +160,7 @@ def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) ->
     for measured in (baseline.RECEIPT, baseline.EVIDENCE):
         if os.path.lexists(directory / measured):
             raise UsageError(
-                "E_NOT_OVERWRITTEN",
-                f"{str(directory)!a} holds a measured run ({measured}).",
-                "Name another directory.",
+                "E_NOT_OVERWRITTEN", f"{str(directory)!a} holds a measured run ({measured})."
             )
     for file, data in files.items():
         store.write_atomic(directory / file, data)

@@ -60,8 +60,6 @@ def run(parsed: argparse.Namespace) -> int:
             "E_PROFILES_DIFFER",
             "The two profiles were taken differently: "
             f"{'; '.join(str(each) for each in found.mismatches)}.",
-            "Take both in the same way, or use --anyway and expect more differences than the "
-            "program's.",
         )
     written = [] if parsed.output is None else _write(found, parsed)
     if parsed.format == "json":
@@ -126,7 +124,6 @@ def _compare_results(parsed: argparse.Namespace) -> int:
         raise UsageError(
             "E_NO_PICTURE",
             "An imported result has figures and no profile, so nothing can be drawn.",
-            "Leave out --output.",
         )
     compared = imported.compare_results(_read_metrics(parsed.before), _read_metrics(parsed.after))
     if parsed.format == "json":
@@ -143,9 +140,7 @@ def _compare_results(parsed: argparse.Namespace) -> int:
         )
     if not compared.pairs:
         raise UndecidedError(
-            "E_NOTHING_IN_COMMON",
-            "The two have no figure of the same name, formula and statistic.",
-            "Take both with one tool.",
+            "E_NOTHING_IN_COMMON", "The two have no figure of the same name, formula and statistic."
         )
     return 0
 
@@ -168,9 +163,7 @@ def _read_metrics(path: Path) -> Sequence[imported.ImportedMetric]:
         evidence = path.with_name(_EVIDENCE)
     else:
         raise UsageError(
-            "E_NO_FIGURES",
-            f"{str(path)!a} is neither an imported result nor a run with evidence.",
-            "Give the file that flamegate import wrote, or the directory of a run.",
+            "E_NO_FIGURES", f"{str(path)!a} is neither an imported result nor a run with evidence."
         )
     data = read_bounded(evidence)
     return imported.convert_metrics(decode_evidence(data).metrics)

@@ -357,9 +357,7 @@ def find_template(host: str, name: str) -> Path:
     for place in (package / "workflows" / host / name, package.parent / "docs" / host / name):
         if place.is_file():
             return place
-    raise ToolError(
-        "E_NO_TEMPLATE", f"The file {name} is not installed.", "Install pytest-flamegate again."
-    )
+    raise ToolError("E_NO_TEMPLATE", f"The file {name} is not installed.")
 
 
 def find_installed() -> str | None:

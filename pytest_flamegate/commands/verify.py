@@ -136,9 +136,7 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
     for name in _REPLAY_OPTIONS:
         if getattr(parsed, name) and not parsed.replay:
             raise errors.UsageError(
-                "E_REPLAY_OPTION",
-                f"--{name.replace('_', '-')} has no effect without --replay.",
-                "Add --replay, or leave it out.",
+                "E_REPLAY_OPTION", f"--{name.replace('_', '-')} has no effect without --replay."
             )
     return partial(
         verify_receipt,
@@ -158,16 +156,15 @@ def _require_verdict(answer: Answer) -> Answer:
     from pytest_flamegate.gate.document import read_verdict
     from pytest_flamegate.gate.verdict import PASSES
 
-    remedy = "Judge the run by its files: flamegate check --base REV --receipts DIR."
     try:
         data = read_bounded(answer.path.parent / VERDICT)
         sentence, verdict = read_verdict(data)
     except errors.FlamegateError as error:
         problem = f"The run's verdict is unknown: {error.problem}"
-        return _reject(answer, Refusal("E_VERDICT", problem, remedy))
+        return _reject(answer, Refusal("E_VERDICT", problem))
     if verdict.verdict in PASSES:
         return answer
-    refused = _reject(answer, Refusal("E_VERDICT", f"The run did not pass: {sentence}", remedy))
+    refused = _reject(answer, Refusal("E_VERDICT", f"The run did not pass: {sentence}"))
     code = verdict.exit_code or errors.UndecidedError.exit_code
     return replace(refused, verdict_code=code) if answer.verification.ok else refused
 
@@ -186,7 +183,6 @@ def _require_repository(answer: Answer, repository: Path) -> Answer:
     refusal = Refusal(
         "E_OTHER_REPOSITORY",
         f"The run is of {name}, which the repository at {str(repository)!a} does not have.",
-        "Fetch the commit, or measure in a clone of this repository.",
     )
     return replace(_reject(answer, refusal), verdict_code=0)
 
@@ -258,7 +254,6 @@ def _verify_and_replay(
                 raise errors.UndecidedError(
                     "E_REPLAY_NO_EVIDENCE",
                     "There is no evidence next to the receipt, so the workload is unknown.",
-                    "Put evidence.json and profile.folded next to the receipt.",
                 )
             replayed = replaying.replay(
                 hashlib.sha256(receipt).hexdigest(),

@@ -91,9 +91,7 @@ class Settings:
         config, report, inject = (values.get(name) for name in ("config", "report", "inject"))
         file = resolve_path(root, config, "config") if config else None
         if file is not None and not is_file(file):
-            raise UsageError(
-                "E_NO_CONFIG", f"There is no workload file {file}.", "Check --flamegate-config."
-            )
+            raise UsageError("E_NO_CONFIG", f"There is no workload file {file}.")
         given = values.get("dir") or ".flamegate"
         directory = resolve_path(root, given, "dir")
         if real_path(root).is_relative_to(real_path(directory)):  # git is to ignore it
@@ -199,7 +197,6 @@ def _check_combinations(values: dict[str, Any], *, ci: bool) -> None:
         raise UsageError(
             "E_UPDATE_IN_CI",
             "A baseline is not accepted under CI, because no person sees the figures there.",
-            "Accept it on a machine of the same class, or add --flamegate-update-in-ci.",
         )
     if update_in_ci and not update:
         raise UsageError(

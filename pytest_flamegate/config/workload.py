@@ -120,9 +120,7 @@ def parse_injection(text: str) -> Injection:
     match = _INJECTION.fullmatch(text)
     if match is None or not 0 < float(match[2]) < math.inf:
         raise UsageError(
-            "E_BAD_INJECTION",
-            f"The injection {text!r} names no frame and percentage above 0.",
-            "Write FRAME:+PERCENT%, for example ternary_gemv:+10%.",
+            "E_BAD_INJECTION", f"The injection {text!r} names no frame and percentage above 0."
         )
     return Injection(match[1], float(match[2]))
 
@@ -175,7 +173,7 @@ def parse_toml(path: Path, data: bytes) -> dict[str, Any]:
     except ValueError as error:
         # Python limits the digits of a number.
         problem = f"{path} is not usable: {error}."
-    raise UsageError("E_BAD_TOML", problem, "Correct the file at that place.")
+    raise UsageError("E_BAD_TOML", problem)
 
 
 def freeze(value: object) -> object:

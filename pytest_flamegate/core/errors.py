@@ -1,6 +1,6 @@
 """Errors: each has a code, one sentence about the problem and one about the remedy.
 
-The exit code follows from the class.
+The exit code follows from the class. The remedy of a code stands in ``codes.toml`` of its room.
 """
 
 from __future__ import annotations
@@ -8,7 +8,27 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import ClassVar
+
+
+@cache
+def _load_remedies() -> dict[str, str]:
+    import tomllib  # not at import: few processes have an error to report
+
+    tables = Path(__file__).parents[1].glob("*/codes.toml")
+    return {
+        # The backticks are for the page of all codes.
+        code: row["remedy"].replace("`", "")
+        for table in tables
+        for code, row in tomllib.loads(table.read_text("utf-8")).items()
+    }
+
+
+def find_remedy(code: str) -> str:
+    """Return the remedy of ``code`` from ``codes.toml`` of its room; empty if it has none."""
+    return _load_remedies().get(code, "")
 
 
 class FlamegateError(Exception):
@@ -17,16 +37,22 @@ class FlamegateError(Exception):
     Attributes:
         code: A stable code that starts with ``E_``; docs/codes.md explains each.
         problem: One sentence: the thing, the value found and the value expected.
-        remedy: One sentence: what to do.
+        remedy: One sentence: what to do. It is the one of the code unless the error has its own,
+            which names values of the run or belongs to one of several causes.
     """
 
     exit_code: ClassVar[int] = 5
 
-    def __init__(self, code: str, problem: str, remedy: str) -> None:
+    def __init__(self, code: str, problem: str, remedy: str = "") -> None:
         super().__init__(code, problem, remedy)
         self.code = code
         self.problem = problem
-        self.remedy = remedy
+        self._remedy = remedy
+
+    @property
+    def remedy(self) -> str:
+        """What to do: the advice of this error, or else of its code."""
+        return self._remedy or find_remedy(self.code)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.problem} {self.remedy}"

@@ -122,11 +122,7 @@ def read_error(path: Path, error: OSError | ValueError) -> FlamegateError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         reason = "it is a symbolic link"
-    return ToolError(
-        "E_CANNOT_READ",
-        f"{str(path)!a} cannot be read: {reason}.",
-        "Check the path and its permissions.",
-    )
+    return ToolError("E_CANNOT_READ", f"{str(path)!a} cannot be read: {reason}.")
 
 
 def _read_at(directory: int | None, name: str, path: Path, limit: int) -> bytes:
@@ -146,9 +142,7 @@ def _read_at(directory: int | None, name: str, path: Path, limit: int) -> bytes:
             close(descriptor)
     if data is None or len(data) > limit:
         raise ReceiptError(
-            "E_TOO_LARGE",
-            f"{str(path)!a} has more than the {limit:,} bytes allowed.",
-            "Give the file that the run wrote; none of them is that large.",
+            "E_TOO_LARGE", f"{str(path)!a} has more than the {limit:,} bytes allowed."
         )
     return data
 
@@ -157,9 +151,7 @@ def _require_regular(status: os.stat_result, path: Path) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
     if not stat.S_ISREG(status.st_mode):
-        raise ReceiptError(
-            "E_NOT_A_FILE", f"{str(path)!a} is no regular file.", "Give the path of a file."
-        )
+        raise ReceiptError("E_NOT_A_FILE", f"{str(path)!a} is no regular file.")
 
 
 def _read(descriptor: int, most: int) -> bytes:
@@ -189,11 +181,7 @@ def _open_at(above: int | None, name: str, path: Path) -> Iterator[OpenDirectory
 
 def _plain_name(name: str) -> str:
     if name in ("", ".", "..") or "/" in name:
-        raise ToolError(
-            "E_BAD_NAME",
-            f"{name!a} is no name of a file or directory.",
-            "Use a name without slashes.",
-        )
+        raise ToolError("E_BAD_NAME", f"{name!a} is no name of a file or directory.")
     return name
 
 

@@ -122,11 +122,7 @@ def digest_files(directory: Path) -> dict[Path, str]:
     top = query(directory, "rev-parse", "--show-toplevel") or str(directory)
     listed = run(Path(top), "ls-files", "-z", "--recurse-submodules")
     if listed.returncode != 0:
-        raise ToolError(
-            "E_GIT",
-            f"git cannot list the files of {top}: {failure_text(listed)}.",
-            "Run git ls-files there, and mend what it reports.",
-        )
+        raise ToolError("E_GIT", f"git cannot list the files of {top}: {failure_text(listed)}.")
     names = os.fsdecode(listed.stdout).split("\0")
     paths = (Path(top, name) for name in names if name and f"/{ARTIFACTS}/" not in f"/{name}")
     return {path: digest_file(path) for path in paths}

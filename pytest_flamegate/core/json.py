@@ -262,9 +262,7 @@ def encode_json(document: object) -> bytes:
         return (_encode(document, "") + "\n").encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
         raise ReceiptError(
-            "E_CANNOT_ENCODE",
-            f"The document cannot be written as JSON: {error}.",
-            "Give only text, finite numbers, true, false, null, lists and objects of these.",
+            "E_CANNOT_ENCODE", f"The document cannot be written as JSON: {error}."
         ) from error
 
 

@@ -121,7 +121,6 @@ def acquire_lock(descriptor: int, path: Path, timeout_s: float) -> None:
                 "E_LOCK_TIMEOUT",
                 f"{str(path)!a} has been locked for {timeout_s:g} s by "
                 f"{describe_holder(descriptor)}.",
-                "Wait for that run to end, or end it.",
             )
         time.sleep(poll_s)
         poll_s = min(2 * poll_s, _POLL_S)

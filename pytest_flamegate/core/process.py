@@ -178,9 +178,7 @@ class Child:
                 process_system.kill(pid)
             if time.monotonic() > deadline:
                 raise ToolError(
-                    "E_CANNOT_END",
-                    f"Processes {sorted(known)} do not end after SIGKILL.",
-                    "End them by hand; they may hang in the kernel (a dead network file system?).",
+                    "E_CANNOT_END", f"Processes {sorted(known)} do not end after SIGKILL."
                 )
             time.sleep(_POLL_S)
 
@@ -297,9 +295,7 @@ def run(
         status = child.wait(timeout_s, OUTPUT_LIMIT_BYTES)
         if child.output_bytes() > OUTPUT_LIMIT_BYTES:
             raise ToolError(
-                "E_OUTPUT_FLOOD",
-                f"{argv[0]!r} wrote more than {OUTPUT_LIMIT_BYTES >> 20} MiB.",
-                "Reduce its logging, and check that it ends.",
+                "E_OUTPUT_FLOOD", f"{argv[0]!r} wrote more than {OUTPUT_LIMIT_BYTES >> 20} MiB."
             )
         stdout, stderr = child.stdout_bytes(), child.stderr_bytes()
     finally:

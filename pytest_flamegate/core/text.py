@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pytest_flamegate.core.errors import find_remedy
+
 NAME_BYTES = 128
 """The longest kernel id in a receipt; a frame may be claimed as one."""
 
@@ -125,7 +127,12 @@ class Finding:
 
     code: str
     message: str
-    remedy: str = ""
+    own_remedy: str = ""
+
+    @property
+    def remedy(self) -> str:
+        """The remedy of this finding; without one of its own, the remedy of the code."""
+        return self.own_remedy or find_remedy(self.code)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,16 +51,13 @@ class Command(base.Engine):
             )
         if workload.token_unit == "tokenizer" and not workload.tokenizer:
             raise UsageError(
-                "E_NO_TOKENIZER",
-                'token_unit is "tokenizer", and tokenizer names no file.',
-                'Write tokenizer = "path/to/tokenizer.json", the file that belongs to the model.',
+                "E_NO_TOKENIZER", 'token_unit is "tokenizer", and tokenizer names no file.'
             )
         check_sources(workload)
         if "\0" in workload.prompt:
             raise UsageError(
                 "E_BAD_PROMPT",
                 "the prompt contains a NUL character, which no command line can hold.",
-                "Remove it.",
             )
 
     def model(self, workload: Workload) -> Path | None:

@@ -237,11 +237,7 @@ def _merge(template: Mapping[str, Any], own: object) -> object:
 
 def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
-        raise UsageError(
-            "E_BAD_NAME",
-            f"the name {format_value(name)} cannot name a directory.",
-            "Use letters, digits, dot, dash and underscore, beginning with a letter or digit.",
-        )
+        raise UsageError("E_BAD_NAME", f"the name {format_value(name)} cannot name a directory.")
 
 
 def _workload(name: str, table: object, path: Path, below: Thresholds) -> Workload:

@@ -332,8 +332,6 @@ class SourceSelection:
                     "E_SOURCE_MISSING",
                     f"The program was expected to report figures ({name}), and did not in this "
                     "run.",
-                    "Run it by itself to see its output; timing lines may have to be turned on "
-                    "(BITNET_TRACE_TIMING=1).",
                 )
         text = f"{output.stderr}\n{output.stdout}"
         if self.sources and (rate := _INFINITE_RATE.search(text)):
@@ -369,8 +367,6 @@ def check_sources(workload: Workload) -> None:
             "E_NO_ANSWER",
             "the command is llama-bench, which prints figures and no answer: nothing shows that "
             "two runs generated the same.",
-            "Gate llama-completion on the same model, and take llama-bench's JSON in with "
-            "flamegate import.",
         )
     figures = options.get("figures", "auto")
     for name in ("receipt", "pattern"):

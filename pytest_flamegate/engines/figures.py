@@ -275,12 +275,7 @@ def parse_figure(source: str, name: str, text: str | float) -> float:
 
 def figure_error(source: str, reported: str) -> ToolError:
     """Return the error of an impossible figure."""
-    return ToolError(
-        "E_BAD_FIGURE",
-        f"The program reports ({source}) {reported}.",
-        "One token alone has no rate: ask for two or more. Correct the program's output, or write "
-        'figures = "none" to ignore its figures.',
-    )
+    return ToolError("E_BAD_FIGURE", f"The program reports ({source}) {reported}.")
 
 
 def source_error(source: str, problem: str, remedy: str) -> ToolError:

@@ -95,7 +95,6 @@ class LlamaCpp(Engine):
                 "E_PROFILER_BLIND",
                 f"{profiler} sees nothing of the computation of {workload.name!r}: llama.cpp runs "
                 "on a native thread of its own.",
-                "Use perf: --flamegate-profiler=perf.",
             )
 
     def model(self, workload: Workload) -> Path:

@@ -67,10 +67,7 @@ class OpenAI(base.Engine):
         if ("serve" in options) == ("url" in options):
             which = "both serve and url" if "serve" in options else "neither serve nor url"
             raise UsageError(
-                "E_NO_SERVER",
-                f"the engine openai needs either serve or url, and has {which}.",
-                'Write serve = ["llama-server", "-m", "{model}", "--port", "{port}"] to have one '
-                'started, or url = "http://127.0.0.1:8080" for one that runs.',
+                "E_NO_SERVER", f"the engine openai needs either serve or url, and has {which}."
             )
         if "serve" in options:
             base.check_placeholders(_serve(workload), PLACEHOLDERS, "serve")

@@ -23,11 +23,7 @@ def token_digest(tokens: Iterable[str]) -> str:
     """
     coded = [token.encode("utf-8", "backslashreplace") for token in tokens]
     if not coded:
-        raise ToolError(
-            "E_NO_TOKENS",
-            "There are no tokens to take a digest of.",
-            "Run the engine by itself; two empty outputs are not equal outputs.",
-        )
+        raise ToolError("E_NO_TOKENS", "There are no tokens to take a digest of.")
     return hashlib.sha256(b"".join(b"%d:%b," % (len(data), data) for data in coded)).hexdigest()
 
 
@@ -153,11 +149,7 @@ def load(path: Path) -> Any:
     except (OSError, ValueError):
         known = None
     if known is None or not path.is_file():
-        raise UsageError(
-            "E_NO_TOKENIZER",
-            f"There is no tokenizer file {str(path)!r}.",
-            'Say tokenizer = "path/to/tokenizer.json", the file that belongs to the model.',
-        )
+        raise UsageError("E_NO_TOKENIZER", f"There is no tokenizer file {str(path)!r}.")
     return _load(path, known.st_ino, known.st_mtime_ns, known.st_size)
 
 
@@ -185,9 +177,7 @@ def _load(path: Path, *_state: int) -> Any:
 
 def _tokenizer_error(path: Path, error: Exception) -> ToolError:
     return ToolError(
-        "E_BAD_TOKENIZER",
-        f"The tokenizer {str(path)!r} cannot be used: {str(error)[:200]}.",
-        "Give the tokenizer.json of the model, whole and as it was downloaded.",
+        "E_BAD_TOKENIZER", f"The tokenizer {str(path)!r} cannot be used: {str(error)[:200]}."
     )
 
 
@@ -199,12 +189,7 @@ def tokens_of(returned: Any) -> Iterable[Any]:
     """
     if hasattr(returned, "__iter__") and not isinstance(returned, (str, bytes, bytearray, dict)):
         return returned  # type: ignore[no-any-return]
-    if hasattr(returned, "__aiter__") or hasattr(returned, "__await__"):
-        remedy = "Run the event loop inside of the function, and yield each token from there."
-    else:
-        remedy = "Have it yield each token as soon as it is made: its id, or its text."
-    problem = f"The engine returned {_kind(returned)} and no tokens."
-    raise ToolError("E_NOT_TOKENS", problem, remedy)
+    raise ToolError("E_NOT_TOKENS", f"The engine returned {_kind(returned)} and no tokens.")
 
 
 def plain_token(token: Any) -> int | str | bytes:
@@ -221,11 +206,7 @@ def plain_token(token: Any) -> int | str | bytes:
         number = item() if callable(item) else token
         return index(None if isinstance(number, bool) else number)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):
-        raise ToolError(
-            "E_BAD_TOKEN",
-            f"The engine yielded {_kind(token)} for a token.",
-            "Yield each token as its id (int) or its text (str), one at a time.",
-        ) from None
+        raise ToolError("E_BAD_TOKEN", f"The engine yielded {_kind(token)} for a token.") from None
 
 
 def _kind(value: Any) -> str:

@@ -278,9 +278,7 @@ def check_alike(old: Sequence[BrickRun], new: Sequence[BrickRun]) -> None:
     """Raise if costs per token of the two sides do not mean the same."""
     if len({run.sync for run in (*old, *new)}) > 1:
         raise UndecidedError(
-            "E_BRICKS_UNLIKE",
-            "Not all brick runs waited for the device in the same way.",
-            "Accept a new baseline, or mark both sides alike.",
+            "E_BRICKS_UNLIKE", "Not all brick runs waited for the device in the same way."
         )
     for side, runs in (("baseline", old), ("current side", new)):
         coverage = min(run.coverage for run in runs)
@@ -289,5 +287,4 @@ def check_alike(old: Sequence[BrickRun], new: Sequence[BrickRun]) -> None:
                 "E_BRICKS_COVERAGE",
                 f"The bricks of the {side} cover {100 * coverage:.0f} % of the time; judging a "
                 f"cost per token needs {100 * MIN_BRICK_COVERAGE:.0f} %.",
-                "Mark more of the engine, or declare a time per call instead.",
             )

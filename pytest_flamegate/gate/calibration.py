@@ -54,7 +54,6 @@ def check_pool(differences: Sequence[float]) -> tuple[float, ...]:
         raise UndecidedError(
             "E_FEW_PAIRS",
             f"{len(differences)} A/A pair(s) were measured; a calibration needs {MIN_POOL}.",
-            "Give it more pairs (--pairs) or more time (--budget).",
         )
     for value in differences:
         if not math.isfinite(value):

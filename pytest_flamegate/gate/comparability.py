@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_flamegate.config.thresholds import MAX_CPU_PRESSURE_PCT
+from pytest_flamegate.core.errors import find_remedy
 from pytest_flamegate.gate.measurement import Measurement
 from pytest_flamegate.gate.rule import FieldDifference, Reason
 from pytest_flamegate.gate.throughput import mean_reference_log, reference_shift
@@ -28,28 +29,11 @@ _PROFILER_FIELDS = ("profiler", "event", "rate_hz", "call_graph")
 REFERENCE_LIMIT = 0.3
 """A larger change of the reference kernel's log time means another state of the machine."""
 
-_ACCEPT = "or accept a new baseline (--flamegate-update)."
-_ANY_REMEDY = "Accept a new baseline (--flamegate-update)."
 _PAIRED_REMEDY = "Both sides must do the same work in the same way; only the code may differ."
 _PAIRED_TOKENS = (
     "Other tokens are other work: restore the output. If it is meant and as long as before, a "
     "required check takes it, not compared, after flamegate accept."
 )
-_REMEDIES = {
-    "E_BASELINE_NEWER": "Give the older measurement as the baseline.",
-    "E_CLOCK_DIFFERS": "Measure on a system with the same clocks, " + _ACCEPT,
-    "E_DIRECTION_DIFFERS": "Measure both with one version of flamegate, " + _ACCEPT,
-    "E_ENVIRONMENT_DIFFERS": "Set the variables as they were, " + _ACCEPT,
-    "E_FORMULA_DIFFERS": "Measure both with one version of flamegate, " + _ACCEPT,
-    "E_MACHINE_DIFFERS": "Accept a baseline on this machine, or compare with a revision in pairs "
-    "(--flamegate-against=REV).",
-    "E_MACHINE_STATE": "Run again when the machine is idle, or compare with a revision in pairs "
-    "(--flamegate-against=REV), which a busy machine slows alike.",
-    "E_MODEL_DIFFERS": "Restore the model, " + _ACCEPT,
-    "E_PROFILER_DIFFERS": "Use the same profiler (--flamegate-profiler), " + _ACCEPT,
-    "E_TOKENS_DIFFER": "Other tokens are other work: restore the output, " + _ACCEPT,
-    "E_WORKLOAD_DIFFERS": "Restore the declaration, " + _ACCEPT,
-}
 
 
 def difference_reasons(
@@ -61,7 +45,7 @@ def difference_reasons(
     for number, each in enumerate(differences):
         message = each.message
         if last[each.code] == number:
-            remedy = _PAIRED_REMEDY if paired else _REMEDIES.get(each.code, _ANY_REMEDY)
+            remedy = _PAIRED_REMEDY if paired else find_remedy(each.code)
             if paired and each.code == "E_TOKENS_DIFFER":
                 remedy = _PAIRED_TOKENS
             message += f" {remedy}"

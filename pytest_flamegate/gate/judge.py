@@ -318,7 +318,6 @@ def _judge_paired_rate(
         raise UndecidedError(
             "E_FEW_PAIRS",
             f"{count} pair(s) were measured; the first analysis needs {base.analyses[0]}.",
-            MORE_TIME,
         )
     rates = pair_rates(base.analyses)
     analysed = differences[: analysis.pairs]

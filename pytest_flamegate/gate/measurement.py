@@ -18,7 +18,6 @@ second opinion and no correction.
 MORE_TIME = "Give it more time (--flamegate-budget sets the seconds)."
 """The remedy for too few processes."""
 _NS_PER_S = 1e9
-_MEASURE_AGAIN = "Measure again. If it stays, the clocks of this machine cannot be used."
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ def read_measurement(evidence: Evidence) -> Measurement:
     """
     timed_runs = [run for run in evidence.runs if run.role == "timed"]
     if not timed_runs:
-        raise UndecidedError("E_FEW_PROCESSES", "No process was timed.", MORE_TIME)
+        raise UndecidedError("E_FEW_PROCESSES", "No process was timed.")
     timed = tuple(_read_process(run.judged) for run in timed_runs)
     profiled = evidence.profile.processes if evidence.profile is not None else ()
     for process in profiled:
@@ -160,9 +159,7 @@ def _check_interval(interval: Interval, place: str) -> None:
 def _check_profile(process: ProcessProfile) -> None:
     if process.samples == 0:
         raise UndecidedError(
-            "E_NO_SAMPLES",
-            f"The profile of process {process.pid} holds no sample.",
-            "Run longer, or see `flamegate doctor` for what the profiler may do here.",
+            "E_NO_SAMPLES", f"The profile of process {process.pid} holds no sample."
         )
     own = sum(process.self_samples.values())
     if own > process.samples:
@@ -173,21 +170,15 @@ def _check_profile(process: ProcessProfile) -> None:
 
 def no_tokens(problem: str) -> UndecidedError:
     """Return the error ``E_NO_TOKENS``."""
-    return UndecidedError(
-        "E_NO_TOKENS", problem, "Check that the engine generates with this prompt and token limit."
-    )
+    return UndecidedError("E_NO_TOKENS", problem)
 
 
 def impossible_figure(value: object, figure: str, limit: float | None = None) -> UndecidedError:
     """Return the error ``E_IMPOSSIBLE_FIGURE`` about a value that no measurement can have."""
     most = "" if limit is None else f" and can be at most {limit}"
-    return UndecidedError("E_IMPOSSIBLE_FIGURE", f"The {figure} is {value}{most}.", _MEASURE_AGAIN)
+    return UndecidedError("E_IMPOSSIBLE_FIGURE", f"The {figure} is {value}{most}.")
 
 
 def repeated_samples(problem: str) -> UndecidedError:
     """Return the error ``E_REPEATED_SAMPLES``: values that vary in reality are identical."""
-    return UndecidedError(
-        "E_REPEATED_SAMPLES",
-        problem,
-        "Measure again. Real processes differ, so these were copied, or the clock is too coarse.",
-    )
+    return UndecidedError("E_REPEATED_SAMPLES", problem)

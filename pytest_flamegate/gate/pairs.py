@@ -232,9 +232,7 @@ def further_gap_ns(block: Block) -> float | None:
 
 
 def _unpaired(problem: str) -> UndecidedError:
-    return UndecidedError(
-        "E_UNPAIRED", problem, "Measure again: both sides of a comparison must be complete."
-    )
+    return UndecidedError("E_UNPAIRED", problem)
 
 
 def find_disagreement(

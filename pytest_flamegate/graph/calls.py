@@ -39,11 +39,7 @@ def build_graph(calls: Sequence[BrickCall]) -> ExecutionGraph:
             before the call around it.
     """
     if not calls:
-        raise UndecidedError(
-            "E_NO_BRICKS",
-            "No call of a brick was recorded.",
-            "Mark the engine's bricks, and measure with --flamegate-bricks.",
-        )
+        raise UndecidedError("E_NO_BRICKS", "No call of a brick was recorded.")
     calls_within = _group_by_parent(calls)
     graph = ExecutionGraph()
     numbers: dict[int, int] = {}
@@ -162,8 +158,4 @@ def _iter_sequences(calls: Sequence[BrickCall], group: Sequence[int]) -> Iterato
 
 
 def _calls_error(what: str) -> UndecidedError:
-    return UndecidedError(
-        "E_BRICK_CALLS",
-        f"The recorded calls contradict each other: {what}.",
-        "Record them again; do not edit them by hand.",
-    )
+    return UndecidedError("E_BRICK_CALLS", f"The recorded calls contradict each other: {what}.")

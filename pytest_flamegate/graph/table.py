@@ -109,11 +109,7 @@ def tabulate_totals(
             found.setdefault((each.name, each.category), []).append(each)
     self_ns = sum(each.self_ns for group in found.values() for each in group)
     if not self_ns:
-        raise UndecidedError(
-            "E_NO_BRICKS",
-            "No brick was timed.",
-            "Mark the engine's parts (with brick(...):), and check that it runs them.",
-        )
+        raise UndecidedError("E_NO_BRICKS", "No brick was timed.")
     whole: Literal["wall", "self"] = "wall" if wall_ns >= self_ns else "self"
     whole_ns = max(wall_ns, self_ns, 1)
     rows = [_row(group, whole_ns, tokens) for group in found.values()]

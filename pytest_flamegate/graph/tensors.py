@@ -98,9 +98,7 @@ class Digests:
                 self._left_bytes -= len(data)
                 if self._left_bytes < 0:  # and so from here on: a run is complete or it fails
                     raise UsageError(
-                        "E_DIGEST_LIMIT",
-                        "A run has more bytes of values than values_bytes.",
-                        "Record fewer layers or positions, or pass Digests a larger values_bytes.",
+                        "E_DIGEST_LIMIT", "A run has more bytes of values than values_bytes."
                     )
                 digest = msgspec.structs.replace(digest, values=data)
             self.tensors[key] = digest
@@ -144,11 +142,7 @@ def _hash(dtype: str, shape: tuple[int, ...], data: bytes) -> str:
 
 
 def _tensor_error(why: str) -> UsageError:
-    return UsageError(
-        "E_TENSOR",
-        f"This is no tensor that can be digested: {why}.",
-        "Pass an array of integers or floats of at most 64 bits, or convert it to float32 first.",
-    )
+    return UsageError("E_TENSOR", f"This is no tensor that can be digested: {why}.")
 
 
 def _make_key(name: Any, layer: Any, position: Any) -> TensorKey:
@@ -161,11 +155,7 @@ def _make_key(name: Any, layer: Any, position: Any) -> TensorKey:
 
 
 def _key_error(why: str) -> UsageError:
-    return UsageError(
-        "E_DIGEST_KEY",
-        f"A tensor cannot be recorded under its key: {why}.",
-        "Give each tensor of a run its own name, layer and position.",
-    )
+    return UsageError("E_DIGEST_KEY", f"A tensor cannot be recorded under its key: {why}.")
 
 
 class _DigestFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -198,7 +188,6 @@ def read_digests(data: bytes) -> Digests:
                 "E_DIGESTS",
                 f"The file of digests is malformed: {key} has two entries, an unknown type, or "
                 "other values than its digest says.",
-                "Write it again with write_digests(); do not edit it by hand.",
             )
         digests.tensors[key] = digest
     return digests
@@ -260,9 +249,7 @@ def divergence(a: Digests, b: Digests, *, tolerance: Tolerance | None = None) ->
     one, other = a.tensors, b.tensors
     if not one or not other:
         raise UndecidedError(
-            "E_NO_DIGESTS",
-            f"The {'second' if one else 'first'} run has no tensors.",
-            "Record digests in both runs.",
+            "E_NO_DIGESTS", f"The {'second' if one else 'first'} run has no tensors."
         )
     both = [key for key in one if key in other]
     found = {key: _compare_tensors(one[key], other[key], tolerance) for key in both}
@@ -284,9 +271,7 @@ def _compare_tensors(first: TensorDigest, second: TensorDigest, tolerance: Toler
         return "" if same else f"{first} in the first run, {second} in the second"
     if first.values is None or second.values is None:
         raise UndecidedError(
-            "E_NO_VALUES",
-            f"A tolerance needs the values of {first.key}, which were not kept.",
-            "Record both runs with Digests(values_bytes=...), or compare without a tolerance.",
+            "E_NO_VALUES", f"A tolerance needs the values of {first.key}, which were not kept."
         )
     one, other = (
         np.frombuffer(each.values or b"", np.dtype(each.dtype).newbyteorder("<")).astype(np.float64)

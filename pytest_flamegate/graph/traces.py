@@ -226,7 +226,6 @@ def _sum_threads(nested: NestedEvents) -> tuple[ThreadTotals, ...]:
                 "E_TRACE_CONTRADICTS",
                 f"The trace contradicts itself: events of the thread {name} overlap for "
                 f"{totals.overlap_ns / 1e6:,.3f} ms of {totals.busy_ns / 1e6:,.3f} ms.",
-                "Record it again, with a profiler that times each thread by itself.",
             )
         threads.append(ThreadTotals(name, totals.busy_ns, totals.calls))
     return tuple(threads)

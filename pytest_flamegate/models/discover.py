@@ -109,9 +109,6 @@ def find_model(declared: str | None, directory: Path) -> Path:
         "E_MODEL_MISSING",
         f"No model file was found in {path_text(real_path(directory))}: "
         f"searched {', '.join(searched)}.",
-        'Name one, model = "path/to/model.gguf", or fetch one: '
-        f"hf download microsoft/bitnet-b1.58-2B-4T-gguf --local-dir {_BITNET}; "
-        "the embedded engine needs none.",
     )
 
 
@@ -138,7 +135,6 @@ def find_tokenizer(directory: Path, model: Path | None) -> Path:
     raise ToolError(
         "E_TOKENIZER_MISSING",
         f"No tokenizer was found: searched for {' and '.join(_TOKENIZERS)} in {searched}{inside}.",
-        'Name it: tokenizer = "path/to/tokenizer.json".',
     )
 
 
@@ -187,9 +183,7 @@ def _ambiguous_error(models: list[Path], place: str, directory: Path) -> ToolErr
     )
     more = f" and {len(models) - _LISTED} more" if len(models) > _LISTED else ""
     return ToolError(
-        "E_MODEL_AMBIGUOUS",
-        f"{len(models)} model files match {place!r}: {listed}{more}.",
-        'Name one: model = "path/to/model.gguf".',
+        "E_MODEL_AMBIGUOUS", f"{len(models)} model files match {place!r}: {listed}{more}."
     )
 
 

@@ -106,7 +106,6 @@ def model_files(model: Path) -> tuple[Path, ...]:
             "E_MODEL_PARTS",
             f"The model {path_text(model)} has {count} parts. Not found next to it: "
             f"{', '.join(map(path_text, missing))}.",
-            "Fetch the missing parts into the same directory.",
         )
     return files
 
@@ -115,18 +114,12 @@ def unreadable_error(path: Path, error: Exception) -> ToolError:
     """Return the error for a model file that the system does not let this user read."""
     reason = getattr(error, "strerror", None) or str(error)
     return ToolError(
-        "E_MODEL_UNREADABLE",
-        f"The model file {path_text(path)} cannot be read: {reason}.",
-        "Check the path and its permissions.",
+        "E_MODEL_UNREADABLE", f"The model file {path_text(path)} cannot be read: {reason}."
     )
 
 
 def _changed_error(path: Path, problem: str) -> ToolError:
-    return ToolError(
-        "E_MODEL_CHANGED",
-        f"The model file {path_text(path)} {problem.rstrip('.')}.",
-        "Measure again, and let no other program write to it meanwhile.",
-    )
+    return ToolError("E_MODEL_CHANGED", f"The model file {path_text(path)} {problem.rstrip('.')}.")
 
 
 def _difference(before: FileStamp, now: FileStamp) -> str:

@@ -214,11 +214,7 @@ def read_header(path: Path) -> ModelHeader:
             with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
                 return _parse(path, Cursor(data, size))
     except MalformedError as error:
-        raise ToolError(
-            "E_MODEL_BROKEN",
-            f"The model file {path_text(path)} {error}.",
-            "Fetch or convert it again, and compare its sha256 with the publisher's.",
-        ) from None
+        raise ToolError("E_MODEL_BROKEN", f"The model file {path_text(path)} {error}.") from None
     except (OSError, ValueError) as error:
         raise unreadable_error(path, error) from None
 

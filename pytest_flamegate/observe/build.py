@@ -175,8 +175,6 @@ class InspectedProgram:
             raise ToolError(
                 "E_PROGRAM_CHANGED",
                 f"The program {path} {problem}, so its runs are of two programs.",
-                "Measure again when no build writes to that place; two sides need a place each "
-                "(CARGO_TARGET_DIR may name one for both).",
             )
 
 

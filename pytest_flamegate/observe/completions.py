@@ -40,7 +40,6 @@ _TIMINGS = {
 _USAGE = {"completion_tokens": "tokens", "prompt_tokens": "prompt_tokens"}
 _QUOTE_CHARACTERS = 200
 GET_TIMEOUT_S = 5.0
-_NOT_OPENAI = "Check that url or serve names a server that speaks OpenAI's protocol and streams."
 
 
 def make_request(
@@ -204,30 +203,22 @@ def server_error(workload: Workload, status: int, message: str) -> ToolError:
     return ToolError(
         "E_SERVER_ERROR",
         f"The server of {workload.name!r} answered with an error (status {status}).{reported}",
-        "See the server's own log; send it the same request by hand.",
     )
 
 
 def disagreement_error(workload: Workload, counts: str) -> ToolError:
     """Build the error for two different counts of the same tokens."""
     return ToolError(
-        "E_SOURCES_DISAGREE",
-        f"The server of {workload.name!r} reports for one answer {counts}.",
-        "It is not known which is true; correct the server's usage or timings, or turn them off.",
+        "E_SOURCES_DISAGREE", f"The server of {workload.name!r} reports for one answer {counts}."
     )
 
 
 def _bad_stream(workload: Workload, problem: str) -> ToolError:
-    problem = f"The server of {workload.name!r} sent {problem}."
-    return ToolError("E_BAD_STREAM", problem, _NOT_OPENAI)
+    return ToolError("E_BAD_STREAM", f"The server of {workload.name!r} sent {problem}.")
 
 
 def _no_endpoint(workload: Workload, problem: str) -> ToolError:
-    return ToolError(
-        "E_NO_ENDPOINT",
-        f"The server of {workload.name!r} {problem}.",
-        'Check the path in url, and api = "completions" or "chat". No redirect is followed.',
-    )
+    return ToolError("E_NO_ENDPOINT", f"The server of {workload.name!r} {problem}.")
 
 
 class RejectedFieldsError(Exception):
@@ -287,14 +278,11 @@ class CompletionClient:
                 "E_BAD_CERTIFICATE",
                 f"The server of {self.workload.name!r} at {self.origin} cannot be trusted: "
                 f"{reason}.",
-                "Give it a certificate that this machine trusts (SSL_CERT_FILE), or use http on "
-                "loopback.",
             )
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return ToolError(
             "E_UNREACHABLE",
             f"No server answers for {self.workload.name!r} at {self.origin}: {reason}.",
-            "Start the server, or let flamegate start it (serve); check the url.",
         )
 
     def _headers(self) -> dict[str, str]:
@@ -348,7 +336,6 @@ def key_rejected_error(workload: Workload, status: int) -> UsageError:
     return UsageError(
         "E_API_KEY",
         f"The server of {workload.name!r} rejects the request as unauthorized (status {status}).",
-        'Put its key into a variable and name that: api_key_env = "NAME".',
     )
 
 

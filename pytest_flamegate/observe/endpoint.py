@@ -80,8 +80,6 @@ class EndpointProcess(engine_process.EngineProcess):
                 "E_SERVER_ELSEWHERE",
                 f"The process behind {origin} of {self._workload.name!r} cannot be observed: it "
                 "runs on another machine, in a container or as another user.",
-                "Measure on its machine, as its user or as root, or have it started: "
-                "serve = [...].",
             )
         self.pid = pid
         self._began(pid)
@@ -123,7 +121,6 @@ class EndpointProcess(engine_process.EngineProcess):
                 "E_PORT_TAKEN",
                 f"Port {self._port}, given to the server of {self._workload.name!r}, is answered "
                 f"by another process ({pids}).",
-                "Check that {port} reaches the server, and run again.",
             )
 
     def _await_answer(self, until_s: float) -> None:
@@ -136,8 +133,6 @@ class EndpointProcess(engine_process.EngineProcess):
                 raise ToolError(
                     "E_SERVER_NOT_READY",
                     f"The server of {self._workload.name!r} was not ready in time: {state}.",
-                    "Raise timeout (seconds) of the workload, or name the path that answers 200 "
-                    "when it is ready: health.",
                 )
             try:
                 status, _ = self._client.get(paths[0], min(left_s, completions.GET_TIMEOUT_S))
@@ -248,15 +243,12 @@ class EndpointProcess(engine_process.EngineProcess):
                 "E_PROMPT_CACHED",
                 f"The server of {self._workload.name!r} took {answer.cached} tokens of the prompt "
                 "from a cache, so there is no prefill to measure.",
-                "Turn its prompt cache off (llama-server: cache_prompt = false in request, or "
-                "--no-cache-prompt; vLLM: --no-enable-prefix-caching).",
             )
         if self._has_probed and answer.is_merged and self.token_source == CHUNK:
             raise ToolError(
                 "E_TOKENS_MERGED",
                 f"The server of {self._workload.name!r} sent {answer.counted} tokens in "
                 f"{len(answer.pieces)} pieces, and one by one before.",
-                "Measure on a less busy machine, or have the server send each token.",
             )
         return answer
 
@@ -280,7 +272,6 @@ class EndpointProcess(engine_process.EngineProcess):
             raise ToolError(
                 "E_STREAM_CUT",
                 f"The server of {self._workload.name!r} ended its stream before it was complete.",
-                "See the server's own log; a complete stream ends with data: [DONE].",
             ) from None
 
     def _send(self, max_tokens: int) -> completions.Completion:

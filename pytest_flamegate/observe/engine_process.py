@@ -187,18 +187,12 @@ class ProcessTime:
 def check_token_count(workload: Workload, count: int) -> None:
     """Raise ``E_NO_TOKENS`` for an empty sequence, ``E_TOO_MANY_TOKENS`` above ``max_tokens``."""
     if count == 0:
-        raise ToolError(
-            "E_NO_TOKENS",
-            f"The engine of {workload.name!r} generated nothing.",
-            "Run it by hand with the same prompt and see why it prints nothing.",
-        )
+        raise ToolError("E_NO_TOKENS", f"The engine of {workload.name!r} generated nothing.")
     if count > workload.max_tokens:
         raise ToolError(
             "E_TOO_MANY_TOKENS",
             f"The engine of {workload.name!r} generated at least {count} tokens, and "
             f"{workload.max_tokens} were asked for.",
-            "Check that max_tokens reaches the engine, and that token_unit counts the tokens "
-            'of the engine: "word", "tokenizer", or "engine" for its own count.',
         )
 
 
@@ -214,7 +208,6 @@ def output_flood_error(workload: Workload) -> ToolError:
         "E_OUTPUT_FLOOD",
         f"The engine of {workload.name!r} wrote more than {OUTPUT_LIMIT_BYTES >> 20} MiB of "
         "messages, or a single token of more than 64 KiB.",
-        "Turn its logging down, and check that token_unit suits its output.",
     )
 
 
@@ -223,7 +216,6 @@ def timeout_error(workload: Workload) -> ToolError:
     return ToolError(
         "E_TIMEOUT",
         f"A process of {workload.name!r} did not finish within {workload.timeout_s:g} s.",
-        "Raise timeout (seconds) of the workload, or ask for fewer tokens.",
     )
 
 
@@ -238,7 +230,6 @@ class EngineDiedError(ToolError):
         super().__init__(
             "E_ENGINE_DIED",
             f"The engine of {workload.name!r} {ended} before it was done.{last_line}",
-            "Run it by hand with the same prompt to see why.",
         )
         self.stderr = stderr
 
@@ -266,7 +257,6 @@ def bricks_not_served_error(workload: str, engine: str) -> ToolError:
         "E_BRICKS_NOT_SERVED",
         f"The engine {engine!r} of {workload!r} runs in a program of its own, and bricks are "
         "clocked only in the processes of the engines embedded and python.",
-        "Remove the bricks of this workload.",
     )
 
 

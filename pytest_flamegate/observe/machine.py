@@ -126,8 +126,6 @@ def measure_bandwidth(threads: int = 1) -> Bandwidth:
             "E_BANDWIDTH",
             f"The read bandwidth was not measured: it takes {array_bytes >> 20} MiB, more than "
             f"half of the {available >> 20} MiB available.",
-            "End other processes or raise the memory limit; a smaller array would fit into the "
-            "cache.",
         )
     argv = [sys.executable, "-P", "-m", "pytest_flamegate.child.machine"]
     argv += [str(array_bytes), str(threads), str(MEASURE_S)]
@@ -141,7 +139,6 @@ def measure_bandwidth(threads: int = 1) -> Bandwidth:
             "E_BANDWIDTH",
             f"The process that measures the read bandwidth {why}"
             f"{f': {ascii(lines[-1])[1:200]}' if lines else ''}.",
-            "Run it again when the machine is less busy; nothing is gated on it.",
         )
     rate, passes = done.stdout.split()
     found = Bandwidth(float(rate), array_bytes, int(passes), threads, time.time(), cache_bytes)

@@ -247,7 +247,6 @@ class Observer:
             raise ToolError(
                 "E_ENGINE_CHANGED",
                 f"The engine of {self.workload.name!r} was replaced while it was measured.",
-                "Leave its environment alone during a run, and run again.",
             )
         self._facts = served.facts
         self._token_source = served.token_source
@@ -314,7 +313,6 @@ class Observer:
             raise ToolError(
                 "E_SERVER_CHANGED",
                 f"The server at {url} was process {self.served_pid} and is process {pid} now.",
-                "Leave it running while it is measured, and measure again.",
             )
         self.served_pid = pid
 

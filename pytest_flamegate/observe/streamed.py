@@ -185,8 +185,6 @@ def apply_engine_count(run: ProgramRun, workload: Workload) -> ProgramRun:
             "E_NO_COUNT",
             f"The engine of {workload.name!r} is to count its tokens itself, and reported no "
             "count.",
-            "Have it print llama.cpp's performance lines or write a receipt (receipt = PATH), give "
-            "a pattern that finds the count (pattern), or use another token_unit.",
         )
     count = int(counts[0])
     engine_process.check_token_count(workload, count)

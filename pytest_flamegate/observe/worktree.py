@@ -45,8 +45,6 @@ def make_base_workload(workload: Workload, checkout: Checkout) -> Workload:
             "E_NOT_AT_REVISION",
             f"The directory {workload.directory.absolute()} of workload {workload.name!r} "
             f"does not exist at {checkout.commit[:12]}.",
-            "Compare with a revision that has it. No revision has files that git ignores or does "
-            "not track.",
         )
     env = {
         name: os.pathsep.join(sides.relocate_text(part) for part in value.split(os.pathsep))
@@ -76,7 +74,6 @@ def plan_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan,
             "E_URL_AT_REVISION",
             f"{workload.node_name} measures a server that runs already ({plan.url}) and belongs "
             "to no revision.",
-            'Have it started for each side: serve = ["program", "--port", "{port}"].',
         )
     if isinstance(plan, Streamed | Endpoint):
         argv = tuple(_move_argument(part, workload, sides) for part in plan.argv)
@@ -103,8 +100,6 @@ def _move_argument(part: str, workload: Workload, sides: TreePair) -> str:
             "E_BASE_NOT_BUILT",
             f"Workload {workload.name!r} runs {part}, which the revision (checked out at "
             f"{sides.checkout}) does not have: the working tree would be compared with itself.",
-            "Give the workload a build that makes it, or name the program by a path "
-            "that git tracks.",
         )
     return moved
 
@@ -225,7 +220,6 @@ def _find_project(directory: Path) -> Path:
         raise UsageError(
             "E_NO_REPOSITORY",
             f"There is no git repository with a working tree at {directory}: {details}.",
-            "Compare with a stored baseline, or run inside the repository of the project.",
         )
     return real_path(directory / git.stdout_text(result))
 
@@ -253,10 +247,7 @@ def _resolve_commit(directory: Path, rev: str) -> tuple[str, list[str]]:
 
 def _worktree_error(rev: str, details: str) -> ToolError:
     return ToolError(
-        "E_WORKTREE",
-        f"{rev} cannot be checked out into a worktree of its own: {details}.",
-        "Make room or set TMPDIR to a directory with room; "
-        "git worktree add in the project shows the same by hand.",
+        "E_WORKTREE", f"{rev} cannot be checked out into a worktree of its own: {details}."
     )
 
 

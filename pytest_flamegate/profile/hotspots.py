@@ -61,9 +61,6 @@ def _compile(globs: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(parts)) if parts else None
 
 
-_RUN_LONGER = "Let the workload run longer: more tokens, or a larger --flamegate-budget."
-
-
 def count_by_name(
     stacks: Mapping[Stack, int],
 ) -> tuple[Counter[str], Counter[str], dict[str, Frame]]:
@@ -122,12 +119,11 @@ def require_samples(profile: Profile, floor: int) -> None:
         raise UndecidedError(
             "E_FEW_SAMPLES",
             f"{profile.profiler} took {profile.samples} samples, and {floor} are needed.",
-            _RUN_LONGER,
         )
 
 
 def no_samples_error(profiler: str, errors: int, lost: int) -> UndecidedError:
     """Build the error for a profile without a sample."""
     return UndecidedError(
-        "E_NO_SAMPLES", f"{profiler} took no sample ({errors} errors, {lost} lost).", _RUN_LONGER
+        "E_NO_SAMPLES", f"{profiler} took no sample ({errors} errors, {lost} lost)."
     )

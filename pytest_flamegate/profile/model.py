@@ -179,7 +179,6 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
                 raise ToolError(
                     "E_PROFILES_DIFFER",
                     f"Profiles with {name} {ours!r} and {theirs!r} cannot be pooled.",
-                    "Measure all of them again with the same profiler on the same machine.",
                 )
         stacks.update(profile.stacks)
     sums = {

@@ -161,7 +161,6 @@ class Gate:
             _fail(
                 "E_BAD_CALL",
                 "measure() takes a callable, a prompt as text and max_tokens from 1 on.",
-                "Write flamegate.measure(generate, prompt=..., max_tokens=10).",
             )
         workload = Workload(
             name=self._name(name),
@@ -180,16 +179,11 @@ class Gate:
         """Return the workload's name: two measurements of one name would share a baseline."""
         name = name_of_test(self._item.nodeid) if given is None else given
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            _fail(
-                "E_BAD_NAME",
-                f"The workload name {name!r} cannot be a directory.",
-                "Use letters, digits, dot, dash and underscore, beginning with a letter or digit.",
-            )
+            _fail("E_BAD_NAME", f"The workload name {name!r} cannot be a directory.")
         if name in self._named:
             _fail(
                 "E_BAD_CALL",
                 f"measure() was called twice in one test for the same workload, {name!r}.",
-                "Give each call a name of its own, name=....",
             )
         self._named.add(name)
         return name
@@ -239,5 +233,5 @@ def name_of_test(nodeid: str) -> str:
     return f"{name[: _LONGEST_NAME - 9] or 'test'}-{digest[:8]}"
 
 
-def _fail(code: str, problem: str, remedy: str) -> NoReturn:
-    pytest.fail(f"error: {code}: {problem} {remedy}", pytrace=False)
+def _fail(code: str, problem: str, remedy: str = "") -> NoReturn:
+    pytest.fail(f"error: {UsageError(code, problem, remedy)}", pytrace=False)

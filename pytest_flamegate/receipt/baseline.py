@@ -165,11 +165,7 @@ def _corrupt_if_invalid(path: Path) -> Iterator[None]:
 
 def corrupt_baseline_error(path: Path, reason: str) -> ReceiptError:
     """Return the error for a baseline of which the file ``path`` cannot be used."""
-    return ReceiptError(
-        "E_BASELINE_CORRUPT",
-        f"The baseline {path} cannot be used: {reason}",
-        "Restore it from version control, or accept a new one with --flamegate-update.",
-    )
+    return ReceiptError("E_BASELINE_CORRUPT", f"The baseline {path} cannot be used: {reason}")
 
 
 def _identity(directory: Path) -> tuple[int, int, int] | None:

@@ -147,9 +147,7 @@ def _schema_validator() -> Validator:
     for place in (package / "schemas" / name, Path(str(package)).parent / "schemas" / name):
         if place.is_file():
             return Draft202012Validator(json.loads(place.read_text("utf-8")))
-    raise ToolError(
-        "E_NO_SCHEMA", f"The schema {name} is not installed.", "Install pytest-flamegate again."
-    )
+    raise ToolError("E_NO_SCHEMA", f"The schema {name} is not installed.")
 
 
 def decode_receipt(data: bytes) -> Receipt:

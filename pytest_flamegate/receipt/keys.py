@@ -30,9 +30,7 @@ try:
     )
 except ImportError as error:
     raise ToolError(
-        "E_NO_SIGNING",
-        "Signatures need the package cryptography, which cannot be imported.",
-        "Type: pip install 'pytest-flamegate[sign]'.",
+        "E_NO_SIGNING", "Signatures need the package cryptography, which cannot be imported."
     ) from error
 
 KEY_MAX_BYTES = 16 << 10
@@ -136,11 +134,7 @@ def load_private_key(pem: bytes, passphrase: bytes | None = None) -> PrivateKey:
 
 def passphrase_error(problem: str) -> UsageError:
     """Return the error that says how to give a passphrase."""
-    return UsageError(
-        "E_KEY_PASSPHRASE",
-        problem,
-        "Set FLAMEGATE_KEY_PASSPHRASE, or type it when asked at a terminal.",
-    )
+    return UsageError("E_KEY_PASSPHRASE", problem)
 
 
 def _public(key: Ed25519PublicKey) -> PublicKey:
@@ -164,7 +158,5 @@ def _other_kind(key: object) -> UsageError:
     return _bad_key(f"It is another kind of key ({type(key).__name__.lstrip('_')})")
 
 
-def _bad_key(
-    problem: str, remedy: str = "Give an Ed25519 key as flamegate keygen writes it."
-) -> UsageError:
+def _bad_key(problem: str, remedy: str = "") -> UsageError:
     return UsageError("E_BAD_KEY", f"The key cannot be used. {problem}.", remedy)

@@ -96,9 +96,7 @@ def tokens_per_second(runs: Sequence[Run], rate: Rate | None = None) -> Metric:
     rate = rate or rate_of(runs)
     if rate is None:
         raise ToolError(
-            "E_NO_RATE",
-            "All tokens came at one instant, so there is no rate to report.",
-            "Make the program write each token as it is generated.",
+            "E_NO_RATE", "All tokens came at one instant, so there is no rate to report."
         )
     clock: Clock = "quiet" if any(run.shares_core for run in runs) else "wall"
     value, formula = rate.tokens_per_second, rate.formula

@@ -66,14 +66,13 @@ def parse_recipe(stated: Mapping[str, Any], directory: Path) -> Workload:
         raise ReceiptError(
             "E_REPLAY_RECIPE",
             f"The recipe in the evidence cannot be run: {error.code}: {error.problem}",
-            "Measure again with this version, which writes recipes that can be run.",
         ) from None
 
 
 def _read_text(stated: Mapping[str, Any], key: str) -> str | None:
     value = stated.get(key)
     if value is not None and not isinstance(value, str):
-        raise UsageError("E_BAD_VALUE", f"The recipe's {key} is not text.", "Write it as text.")
+        raise UsageError("E_BAD_VALUE", f"The recipe's {key} is not text.")
     return value
 
 

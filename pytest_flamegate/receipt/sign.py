@@ -162,9 +162,7 @@ def encode_statement(files: Mapping[str, bytes]) -> bytes:
 def malformed_error(problem: str) -> ReceiptError:
     """Return the error for an attestation that is not one of flamegate."""
     return ReceiptError(
-        "E_SIGNATURE_ENVELOPE",
-        f"The attestation is not one of flamegate. {problem}",
-        "Sign the receipt again with flamegate sign.",
+        "E_SIGNATURE_ENVELOPE", f"The attestation is not one of flamegate. {problem}"
     )
 
 
@@ -199,16 +197,8 @@ OTHER_FILES = "E_SIGNATURE_SUBJECT"
 """A trusted key signed other files than these, so they were changed. All other codes only mean
 that the signature which the reader wants is missing, which says nothing about honesty."""
 
-_UNCHECKED = Notice(
-    "W_SIGNATURE_UNCHECKED",
-    "The receipt has a signature, which was not checked.",
-    "Give the signer's public key: verify-receipt --key PUB.",
-)
-_MISSING = Refusal(
-    "E_SIGNATURE_MISSING",
-    "A key was given, but the receipt has no signature.",
-    "Have it signed with flamegate sign, or omit the key.",
-)
+_UNCHECKED = Notice("W_SIGNATURE_UNCHECKED", "The receipt has a signature, which was not checked.")
+_MISSING = Refusal("E_SIGNATURE_MISSING", "A key was given, but the receipt has no signature.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +240,8 @@ def check_signature(
             return SignatureCheck(refusals=tuple(refusals))
         signed_by = _find_signer(envelope, keys)
         if (envelope.payload_type, envelope.payload) != (PAYLOAD_TYPE, expected):
-            remedy = "Find out which files are right, then sign them again."
             differences = _compare(_statement_of(envelope), files)
-            refusals += (Refusal(OTHER_FILES, each, remedy) for each in differences)
+            refusals += (Refusal(OTHER_FILES, each) for each in differences)
     except ReceiptError as error:
         refusals.append(sources.make_refusal(error))
     return SignatureCheck(None if refusals else signed_by, tuple(refusals))
@@ -270,7 +259,6 @@ def _find_signer(envelope: Envelope, trusted: Sequence[PublicKey]) -> str:
     raise ReceiptError(
         "E_SIGNATURE_UNTRUSTED",
         f"None of the given keys signed this. It claims to be signed by {claimed}.",
-        "Give the signer's public key, or have it signed with a key that you trust.",
     )
 
 
@@ -343,7 +331,5 @@ def sign_files(files: Mapping[str, bytes], key: PrivateKey, present: bytes | Non
 
 def _cannot_add(why: str) -> ReceiptError:
     return ReceiptError(
-        "E_OTHER_ATTESTATION",
-        f"No signature can be added to the existing attestation. {why}",
-        "Move it to another directory, and sign again.",
+        "E_OTHER_ATTESTATION", f"No signature can be added to the existing attestation. {why}"
     )

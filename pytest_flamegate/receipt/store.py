@@ -59,11 +59,7 @@ _GITIGNORE_MAX_BYTES = 64 << 10
 def child_path(root: Path, name: str) -> Path:
     """Return ``root / name`` for one plain name; ``ToolError`` ``E_BAD_NAME`` for ``../x``."""
     if name in ("", ".", "..") or "/" in name or "\0" in name or name.startswith("."):
-        raise ToolError(
-            "E_BAD_NAME",
-            f"{name!a} is no name for a file or directory.",
-            "Use a name without slashes that does not start with a dot.",
-        )
+        raise ToolError("E_BAD_NAME", f"{name!a} is no name for a file or directory.")
     return root / name
 
 

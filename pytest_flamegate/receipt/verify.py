@@ -91,9 +91,9 @@ class _Findings:
         breaches = list(rules.find_breaches(subject))
         for rule, message in breaches:
             if rejects:
-                self.reject(Refusal(rule.code, message, rule.remedy), rule.protects)
+                self.reject(Refusal(rule.code, message), rule.protects)
             else:
-                self.warnings.append(Notice(rule.code, message, rule.remedy))
+                self.warnings.append(Notice(rule.code, message))
                 self.lower(rule.protects)
         return tuple([rule.code for rule, _ in breaches])
 
@@ -102,7 +102,6 @@ _IMPORTED = Refusal(
     "E_IMPORTED",
     "It is a result of another tool and no receipt: flamegate did not observe it, and nothing in "
     "it shows that a real model ran, or with which kernels.",
-    "Measure with flamegate to get a figure that can be verified.",
 )
 
 
@@ -187,11 +186,7 @@ def verify_receipt(
         )
     except Exception as error:
         # A verifier that fails must reject: otherwise a receipt that crashes it goes unverified.
-        refusal = Refusal(
-            "E_INTERNAL",
-            f"The verifier itself failed: {type(error).__name__}.",
-            "Report this with the receipt that caused it.",
-        )
+        refusal = Refusal("E_INTERNAL", f"The verifier itself failed: {type(error).__name__}.")
         ceiling = Grade.SELF_REPORTED.ceiling
         return Verification(False, Grade.SELF_REPORTED, (refusal,), (), DEFAULT_POLICY, ceiling)
 
@@ -276,8 +271,7 @@ def _require_subject(
     if workload is not None and (evidence is None or evidence.workload["name"] != workload):
         name = "unknown" if evidence is None else repr(evidence.workload["name"])
         message = f"The workload is {name}, wanted {workload!r}."
-        remedy = "Verify the receipt of the workload that was asked for."
-        found.reject(Refusal("E_OTHER_WORKLOAD", message, remedy), None)
+        found.reject(Refusal("E_OTHER_WORKLOAD", message), None)
     if commit is None:
         return
     seen = evidence.commit if evidence is not None else None
@@ -286,8 +280,7 @@ def _require_subject(
         name = "an unknown commit" if seen is None else seen.revision[:12]
         more = f" and {seen.uncommitted} uncommitted files" if seen and seen.uncommitted else ""
         message = f"The run is of {name}{more}, wanted {commit[:12]}."
-        remedy = "Measure that commit, in a clean checkout."
-        found.reject(Refusal("E_OTHER_COMMIT", message, remedy), None)
+        found.reject(Refusal("E_OTHER_COMMIT", message), None)
 
 
 def _find_unfit(found: _Findings) -> tuple[Notice, ...]:
@@ -295,7 +288,7 @@ def _find_unfit(found: _Findings) -> tuple[Notice, ...]:
     if found.submission is None:
         return (NO_EVIDENCE,)
     reasons = REASONS.find_breaches(found.submission)
-    return tuple(Notice(rule.code, message, rule.remedy) for rule, message in reasons)
+    return tuple(Notice(rule.code, message) for rule, message in reasons)
 
 
 def _check_signer(sources: Sources, keys: Sequence[Source], found: _Findings) -> str | None:

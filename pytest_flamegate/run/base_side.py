@@ -170,8 +170,6 @@ def base_error(based: Workload, commit: str, error: FlamegateError) -> Undecided
         return NoBaselineError(
             "I_NEW_WORKLOAD",
             f"NOTHING WAS COMPARED: the workload is new. At {commit[:12]}: {error.problem}",
-            "The next comparison will have it. If it was renamed or moved, compare by its old "
-            "name, or look at it yourself.",
         )
     broken = _broken_base_error(commit, error)
     for word in based.command[1:]:
@@ -202,8 +200,6 @@ def make_importable(workload: Workload, call: Callable[[str, int], Iterable[Any]
             "E_CALL_AT_REVISION",
             f"{workload.node_name} measures {name}, which no other process can import, and so "
             "not at another revision either.",
-            'Measure a function of a module, or declare it: engine = "python", '
-            'target = "module:function".',
         )
     levels = module.__name__.count(".") + Path(file).name.startswith("__init__.")
     directory = Path(file).absolute().parents[levels]
@@ -223,8 +219,6 @@ def require_other_code(workload: Workload, checkout: Checkout) -> None:
         "E_SAME_COMMIT",
         f"The base {checkout.commit[:12]} is the commit that is checked out, and no file differs "
         "from it: the code would be compared with itself.",
-        "Compare with the commit before (--flamegate-against=HEAD~1), or with the one that a "
-        'branch began at (--flamegate-against="$(git merge-base origin/main HEAD)").',
     )
 
 
@@ -237,7 +231,6 @@ def require_own_code(workload: Workload, checkout: Checkout) -> None:
             "E_NOTHING_DIFFERS",
             f"Workload {workload.name!r} runs the engine that comes with flamegate, which is the "
             "same at every revision of this repository.",
-            "Declare a workload that runs this repository's code, or deselect this one.",
         )
 
 
@@ -262,8 +255,6 @@ def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> s
             "E_SHARED_PROGRAM",
             f"Both sides build and run {program}, which lies outside the repository: one side's "
             "program would be measured as the other's.",
-            "Let the build write inside the project (CARGO_TARGET_DIR may lead it elsewhere), and "
-            "name the program by its relative path.",
         )
     return (
         f"Both sides run {plan.argv[0]!r}, and none of its arguments is a file of the "

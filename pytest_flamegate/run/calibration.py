@@ -188,7 +188,6 @@ def calibrate(
                 "E_OUTPUT_VARIES",
                 f"{workload.name} answered the same prompt differently, and runs that generate "
                 "other tokens cannot be compared.",
-                "Make it deterministic: fix its seed, and sample greedily.",
             )
         if observers.pairs == 1 and pair_s * MIN_POOL > budget.total_s:
             raise UndecidedError(

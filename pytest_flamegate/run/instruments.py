@@ -190,7 +190,5 @@ def read_traces(directory: Path) -> tuple[Report, ...]:
             "E_NO_KERNEL_TRACE",
             f"The run that was to trace its kernels left {len(files)} traces, and no kernel in "
             "them.",
-            "If FLAMEGATE_KERNEL_TRACE names a directory, have the target write a trace of "
-            "torch.profiler or onnxruntime there; or leave kernel_trace out.",
         )
     return tuple(make_report(source, kernels=counts) for source, counts in found.items())

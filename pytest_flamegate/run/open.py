@@ -36,7 +36,6 @@ _COUNTS = frozenset(f"{side}{baseline.INSTRUCTIONS}" for side in _SIDES)
 """A run's other profiles: folded stacks do not name their unit."""
 _DOCUMENTS = frozenset({baseline.RECEIPT, *_EVIDENCE_OF.values()})
 _OWN_DOCUMENT = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
-_AGAIN = "Restore it from version control, or measure again."
 _MEASURE_BRICKS = "Measure with --flamegate-bricks, and give the directory of that run or a trace."
 _ALL = 1 << 30
 """More rows than any table has."""
@@ -115,11 +114,7 @@ def _open_document(path: Path, data: bytes) -> OpenedProfile:
         _require_digest("E_RECEIPT_CHANGED", "receipt", evidence.receipt_sha256, data)
         folded = baseline.FOLDED
     if evidence.profile is None:
-        raise ReceiptError(
-            "E_NO_PROFILE",
-            f"The run of {str(path)!a} was not profiled.",
-            "Measure with a profiler (--flamegate-profiler=auto).",
-        )
+        raise ReceiptError("E_NO_PROFILE", f"The run of {str(path)!a} was not profiled.")
     beside = path.with_name(folded)
     return _profile_of_run(evidence, read_file(beside), beside)
 
@@ -157,7 +152,7 @@ def _profile_of_run(evidence: Evidence, data: bytes, path: Path) -> OpenedProfil
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise ReceiptError("E_FOLDED", f"{str(path)!a} is not UTF-8.", _AGAIN) from None
+        raise ReceiptError("E_FOLDED", f"{str(path)!a} is not UTF-8.") from None
     profile = recorded_profile(record, text)
     name = str(evidence.workload.get("name") or path.resolve().parent.name)
     return OpenedProfile(profile, name, cost_of(profile.covers, evidence.metrics), evidence)
@@ -182,7 +177,6 @@ def _require_digest(code: str, kind: str, recorded: str, data: bytes) -> None:
             code,
             f"The evidence belongs to the {kind} {recorded[:12] or 'of no file'}, and the one "
             f"beside it is {found[:12]}.",
-            _AGAIN,
         )
 
 
@@ -210,7 +204,6 @@ def open_graph(path: Path) -> ExecutionGraph:
             raise UndecidedError(
                 "E_NO_CALLS",
                 f"{str(path)!a} ({found.source}) has more calls than a graph can show.",
-                "Say --table for its sums, or give a trace of a shorter time.",
             )
         return build_graph(found.calls)
     document = parse_json(data, EVIDENCE_LIMITS, subject="The file")

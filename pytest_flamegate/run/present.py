@@ -267,11 +267,7 @@ def report_directory(settings: Settings) -> list[RunReport]:
         path.parent.name for path in latest.glob(f"*/{baseline.VERDICT}") if is_file(path)
     )
     if not names:
-        raise UsageError(
-            "E_NO_RUN",
-            f"There is no run in {str(latest)!a}.",
-            "Measure first: pytest --flamegate, or flamegate run.",
-        )
+        raise UsageError("E_NO_RUN", f"There is no run in {str(latest)!a}.")
     artifacts, hints = ArtifactStore(settings.directory), Hints(settings, as_command=True)
     found = []
     for name in names:

@@ -145,7 +145,6 @@ class RunStore:
             raise errors.ReceiptError(
                 "E_BASELINE_CORRUPT",
                 f"The baseline {path} is not honest: {first.code}: {first.message}",
-                "Restore it from version control, or accept a new one with --flamegate-update.",
             )
         return baseline
 

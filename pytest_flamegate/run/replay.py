@@ -39,7 +39,6 @@ from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.stages import Measured, Prepared
 
-ALLOW = "--replay-untrusted"
 _EMBEDDED = "embedded"
 _LONGEST_S = 120.0
 """A foreign time-out counts up to here."""
@@ -93,13 +92,11 @@ class Replaying:
                 "E_REPLAY_CALLABLE",
                 f"{quote(recipe.get('target'))} was measured from within a test, "
                 f"{quote(recipe.get('source'))}, and no other process can begin there.",
-                'Declare it (engine = "python", target = "module:function") and measure again.',
             )
         if recipe.get("injection") is not None:
             raise UndecidedError(
                 "E_REPLAY_INJECTED",
                 f"Work was injected into the run ({quote(recipe['injection'])}).",
-                "Measure without --flamegate-inject: injected work is no claim.",
             )
         for each in self.entries:
             if isinstance(each, InvalidWorkload) and each.name == recipe.get("name"):
@@ -127,13 +124,11 @@ class Replaying:
                 "E_REPLAY_UNTRUSTED",
                 f"The receipt would run {_would_run(workload)}, and nothing declared here "
                 f"does{self._nearest(evidence)}.",
-                f"Declare it here in the same words, or allow it with {ALLOW}.",
             )
         if hidden := rerun.find_redacted(recipe):
             raise UndecidedError(
                 "E_REPLAY_REDACTED",
                 f"{', '.join(map(quote, hidden))} of the recipe is not written in the evidence.",
-                "Declare the workload here, with its values.",
             )
         return replace(workload, timeout_s=min(workload.timeout_s, _LONGEST_S))
 
@@ -153,7 +148,6 @@ class Replaying:
             raise UsageError(
                 "E_REPLAY_MODEL_FIXED",
                 f"The program of {quote(workload.name)} does not take its model from flamegate.",
-                "Drop --model, and put the model into the place in which the program looks for it.",
             )
         return replace(workload, model=str(self.model.absolute()))
 
@@ -179,7 +173,6 @@ def _require_same_model(workload: Workload, model: Path | None, evidence: Eviden
             "E_REPLAY_NO_MODEL",
             f"The evidence names a model file, {evidence.model_sha256[:12]}, and none is known "
             "here.",
-            "Declare the model of the workload here.",
         )
     facts = read_model_facts(model, workload)
     if facts.get("sha256") != evidence.model_sha256:
@@ -188,7 +181,6 @@ def _require_same_model(workload: Workload, model: Path | None, evidence: Eviden
             f"The model here is {str(facts.get('sha256'))[:12]} ({quote(str(model))}), and the "
             f"evidence names {str(evidence.model_sha256)[:12]} "
             f"({quote(evidence.model.get('path'))}).",
-            "Give the very file: --model PATH.",
         )
 
 

@@ -114,7 +114,6 @@ def require_no_secret(files: Mapping[str, bytes], redactor: Redactor) -> None:
             raise ToolError(
                 "E_SECRET",
                 f"Nothing was written: {name} would hold a text that looks like a secret.",
-                "Unset the variable that holds it while measuring, and report this.",
             )
 
 
@@ -143,7 +142,6 @@ def _compose_side(measured: MeasuredSide) -> ComposedSide:
             f"The output of {subject.workload.name!r} holds a text that looks like a "
             "secret: a token of a known form, or the value of a variable with a name like a "
             "secret's.",
-            "Keep it out of the engine's output, or out of its environment.",
         )
     receipt, evidence = redactor.clean(receipt, "receipt"), redactor.clean(evidence, "evidence")
     evidence = replace(evidence, redacted=tuple(redactor.places))

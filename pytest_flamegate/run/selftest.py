@@ -286,7 +286,7 @@ def time_pct(change_pct: float) -> float:
 
 def nothing_measured(problem: str) -> UndecidedError:
     """Build the error of a case that needs a measurement that is not there."""
-    return UndecidedError("E_NOTHING_MEASURED", problem, "Give it more time (--budget).")
+    return UndecidedError("E_NOTHING_MEASURED", problem)
 
 
 @contextmanager

@@ -48,9 +48,7 @@ def find_runs(directories: Sequence[Path]) -> dict[str, list[Path]]:
                 found.setdefault(parent.name, []).append(parent)
             if count > MAX_DIRECTORIES:
                 raise ReceiptError(
-                    "E_TOO_MANY_RUNS",
-                    f"{top} holds more than {MAX_DIRECTORIES:,} directories.",
-                    "Name the directories of this change's runs alone.",
+                    "E_TOO_MANY_RUNS", f"{top} holds more than {MAX_DIRECTORIES:,} directories."
                 )
     return found
 
@@ -106,11 +104,7 @@ def list_digests(outcomes: Sequence[Outcome]) -> bytes:
 def _read(directory: Path, name: str) -> bytes:
     path = directory / name
     if path.is_symlink() or not is_file(path):
-        raise ReceiptError(
-            "E_RUN_INCOMPLETE",
-            f"The run in {str(directory)!a} has no file {name}.",
-            "Upload the whole directory .flamegate/latest of a comparison with a revision.",
-        )
+        raise ReceiptError("E_RUN_INCOMPLETE", f"The run in {str(directory)!a} has no file {name}.")
     return read_bounded(path)
 
 
@@ -145,7 +139,6 @@ def _require_pair(
                 "E_OTHER_COMMIT",
                 f"The {name} of the run is of {revision_note(seen) or 'no commit'}, and "
                 f"{commit[:12]} is checked.",
-                "Measure this commit against this base, in a clean checkout.",
             )
         # A base may lack the build that the head introduces.
         ignored = {"source", "timeout_s", "build" if side is base else ""}
@@ -155,7 +148,6 @@ def _require_pair(
                 "E_OTHER_WORKLOAD",
                 f"The {name} of the run was measured otherwise than the base's policy declares "
                 f"{workload.name!r}: {', '.join(differing)}.",
-                "Measure with flamegate check, which takes the workload from the base.",
             )
     starts = (
         [parse_timestamp(run.started_at).timestamp() for run in side.runs] for side in (base, head)
@@ -166,5 +158,4 @@ def _require_pair(
             "E_NOT_TOGETHER",
             "The two sides of the run were not measured together: on another machine, or more "
             f"than {_APART_S / 60:.0f} minutes apart.",
-            "Measure both sides in one run: flamegate check --base REV.",
         )

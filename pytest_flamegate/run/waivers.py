@@ -144,8 +144,7 @@ def _read(path: Path) -> Waiver:
     except ReceiptError as error:
         problem = error.problem
     if problem:
-        remedy = "Write it with flamegate accept, or remove the file."
-        raise UsageError("E_BAD_WAIVER", problem, remedy)
+        raise UsageError("E_BAD_WAIVER", problem)
     return waiver
 
 
@@ -190,7 +189,6 @@ def accept_run(
             "E_NOTHING_TO_ACCEPT",
             f"The last run of {workload!r} is neither slower than a revision nor other than it in "
             f"its tokens alone, as many as before: {headline}",
-            "Accept a slowdown, or other tokens, that flamegate check has found.",
         )
     waiver = Waiver(
         workload=workload,

@@ -45,7 +45,6 @@ def encode(text: str) -> list[int]:
         raise UsageError(
             "E_BAD_PROMPT",
             f"The prompt's character {error.start} is half a surrogate pair, not text.",
-            "Write the prompt as UTF-8.",
         ) from None
 
 

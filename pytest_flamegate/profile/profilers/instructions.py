@@ -77,9 +77,7 @@ def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -
     long, many_tokens = _count_exactly(plan, workload, env, many)
     if many_tokens[:FEW] != few_tokens:
         raise ToolError(
-            "E_OTHER_TOKENS",
-            f"Two runs of {workload.name!r} do not begin with the same token.",
-            "Make the engine deterministic: greedy decoding, a fixed seed, one thread.",
+            "E_OTHER_TOKENS", f"Two runs of {workload.name!r} do not begin with the same token."
         )
     per_token = (long.instructions - short.instructions) / (many - FEW)
     if per_token <= 0.0:
@@ -96,16 +94,13 @@ def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -
 def _require_countable(plan: Plan, workload: Workload) -> None:
     if isinstance(plan, Served) and plan.call is not None:
         reason = "is a callable of this process, and a running process cannot be counted"
-        remedy = 'Declare a workload with engine = "python" and target = "module:function".'
     elif isinstance(plan, Streamed) and plan.token_unit == base.UNIT:
         reason = "reports its tokens itself, and valgrind prints among its output"
-        remedy = 'Set token_unit to "word" or "tokenizer" to have instructions counted.'
     elif isinstance(plan, Endpoint):
         reason = "asks a server, whose start and waiting would be counted with it"
-        remedy = "Count the engine as a command or a Python target, or sample the server."
     else:
         return
-    raise UsageError("E_CANNOT_COUNT", f"{workload.name!r} {reason}.", remedy)
+    raise UsageError("E_CANNOT_COUNT", f"{workload.name!r} {reason}.")
 
 
 def _count_exactly(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) -> _Run:

@@ -28,11 +28,7 @@ MAX_COUNT = 1 << 53
 
 def malformed_error(problem: str) -> ReceiptError:
     """Return the error for a file that is not as its tool writes it."""
-    return ReceiptError(
-        "E_IMPORT_MALFORMED",
-        f"The result file is malformed: {problem}.",
-        "Give the file as the tool wrote it, or export it again.",
-    )
+    return ReceiptError("E_IMPORT_MALFORMED", f"The result file is malformed: {problem}.")
 
 
 def no_results_error(problem: str, remedy: str) -> Exception:

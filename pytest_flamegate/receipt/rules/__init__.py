@@ -1,7 +1,7 @@
 """The rules of honesty, in the order in which breaches are reported.
 
-A new rule is one function in the module of its subject, and its remedy in ``remedies`` if that
-is not the usual one; a new module is one more name below.
+A new rule is one function in the module of its subject, and its remedy in ``receipt/codes.toml``;
+a new module is one more name below.
 """
 
 from pytest_flamegate.receipt.rules import (

@@ -32,9 +32,7 @@ ACCOUNTED_AT_LEAST = 0.5
 """A starved observer of short blocks accounted for 0.74 of their time, others for more."""
 UNACCOUNTED_NS = 20_000_000
 
-SUSPICIONS: Rulebook[Submission] = Rulebook(
-    remedy="Inspect how the evidence was made, or measure again."
-)
+SUSPICIONS: Rulebook[Submission] = Rulebook()
 SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 
 
@@ -153,13 +151,11 @@ def _missing(case: Submission, least: float, below: float) -> Iterator[str]:
         yield f"{taken:,} samples; {seconds:.1f} s at {profile.rate_hz} Hz allow {expected:,.0f}."
 
 
-REASONS: Rulebook[Submission] = Rulebook(remedy="Measure longer (--flamegate-budget).")
+REASONS: Rulebook[Submission] = Rulebook()
 """Why an honest receipt with evidence is not usable as a baseline."""
 
 NO_EVIDENCE = Notice(
-    "F_NO_EVIDENCE",
-    "Without evidence, no file shows how the figures were measured.",
-    "Keep evidence.json and profile.folded next to the receipt.",
+    "F_NO_EVIDENCE", "Without evidence, no file shows how the figures were measured."
 )
 
 

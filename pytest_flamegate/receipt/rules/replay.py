@@ -62,10 +62,7 @@ class Replay:
     replayed: Replayed
 
 
-CHECKS: Rulebook[Replay] = Rulebook(
-    protects=Grade.OBSERVED,
-    remedy="Measure again, or replay on the same commit, machine and versions.",
-)
+CHECKS: Rulebook[Replay] = Rulebook(protects=Grade.OBSERVED)
 SHORTFALLS: Rulebook[Replay] = Rulebook(protects=Grade.REPLAYED)
 
 

@@ -1,6 +1,6 @@
 """Rules as data, and their subjects: a receipt, or one with its evidence and profile.
 
-A rule is a code, the statement that must hold, the remedy, and the grade that it protects.
+A rule is a code, the statement that must hold, and the grade that it protects.
 """
 
 from __future__ import annotations
@@ -22,14 +22,11 @@ from pytest_flamegate.observe.observation import Block, Run, uses_running_server
 from pytest_flamegate.receipt.metrics import Rate, figures, kernel_rates, rate_of, value_of
 from pytest_flamegate.receipt.policies import Policy
 from pytest_flamegate.receipt.reported import of_engine
-from pytest_flamegate.receipt.rules.remedies import REMEDIES
 from pytest_flamegate.receipt.types import Evidence, Grade, Metric
 
 T = TypeVar("T")
 SubjectT = TypeVar("SubjectT")
 Find = Callable[[SubjectT], Iterator[str]]
-REMEASURE = "Measure again. Receipt, evidence and profile come from one run and must not be edited."
-"""The remedy if files contradict each other: no edit of them can repair that."""
 _MAX_REPORTED = 8
 _MAX_COUNTED = 5_000
 """One megabyte can break a rule ten thousand times; counting them all would take seconds."""
@@ -45,7 +42,6 @@ class Rule(Generic[SubjectT]):
 
     code: str
     sentence: str
-    remedy: str
     protects: Grade | None
     find: Find[SubjectT]
 
@@ -57,13 +53,10 @@ class MalformedFieldError(Exception):
 class Rulebook(Generic[SubjectT]):
     """Rules over one kind of subject, in the order of reporting; several may share a code."""
 
-    def __init__(
-        self, *books: Rulebook[SubjectT], protects: Grade | None = None, remedy: str = REMEASURE
-    ) -> None:
-        """Start with the rules of ``books``; the other arguments are defaults of ``rule``."""
+    def __init__(self, *books: Rulebook[SubjectT], protects: Grade | None = None) -> None:
+        """Start with the rules of ``books``; ``protects`` is the default of ``rule``."""
         self.rules: tuple[Rule[SubjectT], ...] = tuple(rule for book in books for rule in book)
         self._protects = protects
-        self._remedy = remedy
 
     def __iter__(self) -> Iterator[Rule[SubjectT]]:
         return iter(self.rules)
@@ -79,8 +72,7 @@ class Rulebook(Generic[SubjectT]):
 
         def add(find: Find[SubjectT]) -> Find[SubjectT]:
             grade = self._protects if protects == "book" else protects
-            remedy = REMEDIES.get(code, self._remedy)
-            self.rules += (Rule(code, sentence, remedy, grade, find),)
+            self.rules += (Rule(code, sentence, grade, find),)
             return find
 
         return add
