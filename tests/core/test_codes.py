@@ -1,11 +1,16 @@
 """Every code of the package is documented once, and every documented code is used."""
 
 import importlib.util
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.text import Notice
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,3 +58,27 @@ def test_cause_and_remedy_are_sentences(codes: ModuleType) -> None:
         for text in (row.cause, row.remedy):
             assert text[:1].isupper() or not text[:1].isalpha(), row
             assert text.rstrip("`)\"'").endswith((".", "?", "…")), row
+
+
+def test_an_error_without_a_remedy_of_its_own_has_the_one_of_its_code(codes: ModuleType) -> None:
+    row = next(row for row in codes.read_rows() if row.code == "E_PORT_TAKEN")
+    remedy = row.remedy.replace("`", "")
+    assert row.remedy != remedy
+    assert str(ToolError("E_PORT_TAKEN", "Port 7 is taken.")) == (
+        f"E_PORT_TAKEN: Port 7 is taken. {remedy}"
+    )
+    assert ToolError("E_PORT_TAKEN", "Port 7 is taken.", "Take port 8.").remedy == "Take port 8."
+    assert Notice("E_PORT_TAKEN", "Port 7 is taken.").remedy == remedy
+    assert Notice("E_PORT_TAKEN", "Port 7 is taken.", "Take port 8.").remedy == "Take port 8."
+
+
+def test_the_tables_are_read_only_for_an_error_that_is_shown() -> None:
+    script = """
+import sys
+from pytest_flamegate.core.errors import ToolError
+error = ToolError("E_PORT_TAKEN", "Port 7 is taken.")
+loaded = "tomllib" in sys.modules
+print(loaded, bool(error.remedy), "tomllib" in sys.modules)
+"""
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert shown.stdout.split() == ["False", "True", "True"]

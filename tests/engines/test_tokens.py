@@ -66,7 +66,7 @@ def test_iterables_have_tokens_and_other_objects_a_remedy() -> None:
         assert tokens_of(each) is each
     wrong = {"None": None, "'str'": "text", "'bytes'": b"text", "'int'": 7, "'dict'": {7: 7}}
     for words, returned in wrong.items():
-        with pytest.raises(ToolError, match=f"E_NOT_TOKENS.*{words}.*yield each token"):
+        with pytest.raises(ToolError, match=f"E_NOT_TOKENS.*{words}.*Yield each token"):
             tokens_of(returned)
     with pytest.raises(ToolError, match=r"E_NOT_TOKENS.*'async_generator'.*event loop"):
         tokens_of(awaited())

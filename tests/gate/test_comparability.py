@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.core.errors import find_remedy
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.comparability import (
     MACHINE_ID_FIELDS,
@@ -146,7 +147,7 @@ def test_reasons_come_in_a_fixed_order_and_the_last_of_a_code_has_the_remedy() -
     assert [reason.code for reason in reasons] == [
         *("E_WORKLOAD_DIFFERS", "E_WORKLOAD_DIFFERS", "E_MODEL_DIFFERS", "E_TOKENS_DIFFER")
     ]
-    remedy = " Restore the declaration, or accept a new baseline (--flamegate-update)."
+    remedy = f" {find_remedy('E_WORKLOAD_DIFFERS')}"
     assert reasons[0].message == "workload max_tokens differs: 10 at the baseline, 9 now."
     assert reasons[1].message.endswith(remedy)
     assert reasons[2].message == (

@@ -293,7 +293,8 @@ def test_a_rejected_receipt_gives_its_reasons() -> None:
         "r.json: rejected (grade CONSISTENT, wanted OBSERVED)   policy bitnet\n"
         "honest: no\n"
         '  E_KERNEL_UNSEEN   kernel "i2s\\x1b" is claimed and not seen. Profile it.\n'
-        "  E_TPS             512.0 tok/s claimed, 48.1 from the token times.\n"
+        "  E_TPS             512.0 tok/s claimed, 48.1 from the token times. "
+        "Check the unit and the clock.\n"
         "  W_DUPLICATE       A kernel is named twice.\n"
         "usable as a baseline: not evaluated (verification failed)\n"
         f"{CEILING}"
