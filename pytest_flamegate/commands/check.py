@@ -309,7 +309,11 @@ def _publish(found: Check, settings: Settings) -> None:
     outcomes = (*found.required, *found.new)
     views = show_outcomes(settings, outcomes)
     changes = [str(change) for change in found.policy.changes]
-    page = check_markdown(found.sentence, present.rows(views), changes, found.debt)
+    rows = present.rows(
+        [*views[: len(found.required)], *map(_mark_new, views[len(found.required) :])]
+    )
+    names = {each.workload.name for each in found.failed}
+    page = check_markdown(found.sentence, rows, changes, found.debt, names)
     # A waived slowdown does not fail the check, and a missing comparison does.
     failed = {id(each) for each in found.failed}
     annotated = [
@@ -319,6 +323,14 @@ def _publish(found: Check, settings: Settings) -> None:
     _write_answer(settings, page, found.document(), annotated, found.required)
     lines = present.report_to_github(annotated, page)
     common.print_text("\n".join([*lines, "", *found.debt, found.sentence]))
+
+
+def _mark_new(view: present.ResultView) -> present.ResultView:
+    """Return the view of a workload of the head, which needs no baseline."""
+    if view.report.word != "no baseline":
+        return view
+    sentence = "new: measured alone, and required once it is merged"
+    return replace(view, report=replace(view.report, headline=sentence))
 
 
 def declare_accept(parser: argparse.ArgumentParser) -> None:

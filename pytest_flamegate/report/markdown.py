@@ -1,7 +1,8 @@
 """Reports as Markdown: pieces that keep foreign text text, sections, and whole pages."""
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 from urllib.parse import quote
 
@@ -24,6 +25,8 @@ _START = re.compile(r"^([#+=-](?![\w.])|\d+(?=[.)](?:\s|$)))")
 _LINK = re.compile(r"(?<=www)\.|:(?=//)")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _LONG = 2000
+_PLAIN = ("pass", "improved", "no baseline")
+"""Verdicts of which a page says no more than its table."""
 
 
 def escape(text: str, limit: int = 300) -> str:
@@ -153,17 +156,28 @@ def step_summary(rows: Sequence[RunReport]) -> str:
 
 
 def check_markdown(
-    sentence: str, rows: Sequence[RunReport], changes: Sequence[str], debt: Sequence[str]
+    sentence: str,
+    rows: Sequence[RunReport],
+    changes: Sequence[str],
+    debt: Sequence[str],
+    failed: Collection[str],
 ) -> str:
     """Return the page of a required check, for a comment or a job's summary.
 
-    It holds the answer, the table, where the time went in each workload that failed, how to
-    measure it again, the ``changes`` of the policy and the ``debt``, one sentence each.
+    It holds the answer, the table, where the time went in each workload that is not fine, how to
+    measure it again and to accept it if it is one of the ``failed``, the ``changes`` of the policy
+    and the ``debt``, one sentence each.
     """
     parts = [f"**{escape(sentence, _LONG)}**", step_summary(rows).strip()]
     for row in rows:
-        if row.tone != "good" and row.verdict is not None:
-            found = [cost_section(row.verdict), next_section(row.again, None)]
+        if row.verdict is not None and row.word not in _PLAIN:
+            is_slower = row.word == "regressed" and row.name in failed
+            command = f"flamegate accept {shlex.quote(row.name)} --reason TEXT --until DATE"
+            accepts = "If it is meant, accept it in this change, and commit the file"
+            found = [
+                cost_section(row.verdict),
+                next_section(row.again, command if is_slower else None, accepts),
+            ]
             parts.append(f"### {escape(row.name)}")
             parts += [render_section(each, 4) for each in found if each.blocks]
     if changes:

@@ -124,10 +124,12 @@ def run_sections(run: RunReport) -> list[Section]:
     return [section for section in found if section.blocks]
 
 
-def next_section(again: str | None, accept: str | None) -> Section:
-    """Return the commands to copy."""
+def next_section(
+    again: str | None, accept: str | None, accepts: str = "Accept it as the baseline"
+) -> Section:
+    """Return the commands to copy; ``accepts`` says what the second is for."""
     blocks: list[Paragraph | Listing] = []
-    for purpose, command in (("Measure it again", again), ("Accept it as the baseline", accept)):
+    for purpose, command in (("Measure it again", again), (accepts, accept)):
         if command:
             blocks += [Paragraph(f"{purpose}:"), Listing(command, "bash")]
     return make_section("Next", blocks)

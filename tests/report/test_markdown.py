@@ -12,6 +12,7 @@ from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.report.flame import PALETTE
 from pytest_flamegate.report.markdown import (
     block,
+    check_markdown,
     code,
     escape,
     guide_readme,
@@ -168,3 +169,27 @@ def test_the_guide_lists_its_pictures_by_name() -> None:
     assert f"```bash\n{command}\n```" in readme
     assert all(f"| `{name}` | `{tone.light}` |" in readme for name, tone in PALETTE.items())
     assert "## Current baselines\n\nNone yet." in guide_readme([])
+
+
+def test_the_page_of_a_check_says_how_to_accept_what_failed_and_nothing_of_what_is_new() -> None:
+    regressed = verdicts.regressed()
+    rows = [
+        run(regressed),
+        replace(run(regressed), name="accepted"),
+        replace(
+            run(Verdict("no_baseline", (Reason("E_NO_BASELINE", "None."),), "OBSERVED")), name="new"
+        ),
+    ]
+    evil = "a | b <script>alert(1)</script> **bold** [x](http://e)"
+    page = check_markdown("check failed: decode", rows, [evil], [evil], {"decode"})
+    html = render(page)
+    assert html.startswith("<p><strong>check failed: decode</strong></p>")
+    assert re.findall("<h3>(.*?)</h3>", html) == [
+        *("decode", "accepted", "Changed policy", "Accepted"),
+    ]
+    assert re.findall("flamegate accept .*", html) == [
+        "flamegate accept decode --reason TEXT --until DATE"
+    ]
+    assert html.count("<table>") == 3
+    plain = "a | b &lt;script&gt;alert(1)&lt;/script&gt; **bold** [x](http://e)"
+    assert html.count(f"<li>{plain}</li>") == 2
