@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pytest_flamegate.bricks import record
 from pytest_flamegate.bricks.marks import invalid_count_error
-from pytest_flamegate.bricks.record import (
-    CLIPPED_ABOVE,
-    MAX_COUNT,
-    BrickCall,
-    BrickTotals,
-    find_bucket,
-)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,14 +47,14 @@ class CallBuffer:
         with self._lock:
             self._rows.append((extra, key, start_ns, end_ns, self_ns, elements))
 
-    def list_calls(self) -> tuple[BrickCall, ...]:
+    def list_calls(self) -> tuple[record.BrickCall, ...]:
         """Return the calls as they began; ``parent`` is None if it is no longer in the buffer."""
         with self._lock:
             rows = list(self._rows)
         rows.sort(key=lambda row: row[0][3])  # by serial number
         index = {row[0][3]: number for number, row in enumerate(rows)}
         return tuple(
-            BrickCall(
+            record.BrickCall(
                 name=name,
                 start_ns=start_ns,
                 end_ns=end_ns,
@@ -69,8 +63,8 @@ class CallBuffer:
                 phase=phase,
                 lane=thread,
                 parent=index.get(parent),
-                elements=min(operator.index(elements), MAX_COUNT),
-                bytes=min(operator.index(size), MAX_COUNT),
+                elements=min(operator.index(elements), record.MAX_COUNT),
+                bytes=min(operator.index(size), record.MAX_COUNT),
                 kernel=kernel,
             )
             for extra, key, start_ns, end_ns, self_ns, elements in rows
@@ -85,7 +79,7 @@ def check_counts(name: str, elements: int, size: int, flops: int) -> None:
         counts = [operator.index(value) for value in (elements, size, flops)]
     except TypeError:
         raise invalid_count_error(name) from None
-    if min(counts) < 0 or max(counts) > MAX_COUNT:
+    if min(counts) < 0 or max(counts) > record.MAX_COUNT:
         raise invalid_count_error(name)
 
 
@@ -124,7 +118,7 @@ class CallSums:
         # The time of a brick within itself is already in its outermost call.
         self.total_ns += 0 if is_recursive else total
         self.self_ns += int(own_ns.sum())
-        rank = math.ceil(CLIPPED_ABOVE * len(own_ns)) - 1
+        rank = math.ceil(record.CLIPPED_ABOVE * len(own_ns)) - 1
         self.typical_ns += int(np.minimum(own_ns, np.partition(own_ns, rank)[rank]).sum())
         self.min_ns = least if self.min_ns is None else min(self.min_ns, least)
         self.max_ns = max(self.max_ns, int(durations_ns.max()))
@@ -134,7 +128,7 @@ class CallSums:
         counts = np.bincount(tops - first)
         for top in np.flatnonzero(counts):
             edge = np.array(int(top) + first << _LOW_BITS).view(np.float64)
-            self.durations[find_bucket(int(edge))] += int(counts[top])
+            self.durations[record.find_bucket(int(edge))] += int(counts[top])
 
     def merge(self, other: CallSums) -> None:
         """Add the sums of ``other``."""
@@ -153,11 +147,11 @@ class CallSums:
         phase: Phase,
         category: Category,
         provenance: Provenance,
-    ) -> BrickTotals:
+    ) -> record.BrickTotals:
         """Return the sums as data. ``UsageError`` ``E_BRICK_ARGUMENT`` if one is no count."""
         # The fast path takes counts as they come, and a sum may exceed 63 bits.
         check_counts(name, self.elements, self.bytes, self.flops)
-        return BrickTotals(
+        return record.BrickTotals(
             name=name,
             category=category,
             calls=self.calls,

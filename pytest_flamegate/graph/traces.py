@@ -6,35 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_flamegate.bricks.record import (
-    BrickCall,
-    BrickTotals,
-    ThreadTotals,
-    find_bucket,
-    find_category,
-    resolve_alias,
-)
+from pytest_flamegate.bricks import record
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.profile.formats import unpack
-from pytest_flamegate.profile.formats.traces import (
-    ON_GPU,
-    ONNX_TRACE_SOURCE,
-    TORCH_TRACE_SOURCE,
-    NestedEvents,
-    TraceError,
-    TraceEvent,
-    Track,
-    is_onnx_trace,
-    is_torch_trace,
-    make_torch_frame,
-    nest_events,
-    operator_name,
-    parse_events,
-    parse_trace_json,
-    read_onnx_events,
-    read_torch_events,
-)
+from pytest_flamegate.profile.formats import traces, unpack
 
 MAX_BYTES = 64 << 20
 MAX_CALLS = 100_000
@@ -61,16 +36,20 @@ class IngestedTrace:
 
     source: str
     wall_ns: int
-    totals: tuple[BrickTotals, ...]
-    calls: tuple[BrickCall, ...]
-    lanes: tuple[ThreadTotals, ...]
+    totals: tuple[record.BrickTotals, ...]
+    calls: tuple[record.BrickCall, ...]
+    lanes: tuple[record.ThreadTotals, ...]
     notes: tuple[str, ...] = ()
 
 
 def is_trace(data: bytes) -> bool:
     """Whether ``data``, which is unpacked, looks like a trace that ``read_trace`` reads."""
     start = data[:_INSPECTED_BYTES]
-    return is_torch_trace(data) or is_onnx_trace(data) or _CHROME.match(start) is not None
+    return (
+        traces.is_torch_trace(data)
+        or traces.is_onnx_trace(data)
+        or _CHROME.match(start) is not None
+    )
 
 
 def read_trace(data: bytes, name: str = "") -> IngestedTrace:
@@ -95,23 +74,29 @@ def read_trace(data: bytes, name: str = "") -> IngestedTrace:
             f"{subject} is not a trace that bricks can be read from.",
             "Pass a trace of torch.profiler or of Chrome, or a profile of onnxruntime.",
         )
-    if is_onnx_trace(data):
-        events = [_rename(event, operator_name(event)) for event in read_onnx_events(data)]
-        return _build_trace(events, {}, ONNX_TRACE_SOURCE, ["its clock counts whole microseconds"])
-    if is_torch_trace(data):
+    if traces.is_onnx_trace(data):
+        events = [
+            _rename(event, traces.operator_name(event)) for event in traces.read_onnx_events(data)
+        ]
+        return _build_trace(
+            events, {}, traces.ONNX_TRACE_SOURCE, ["its clock counts whole microseconds"]
+        )
+    if traces.is_torch_trace(data):
         return _read_torch(data)
-    document = parse_trace_json(data)
-    events = parse_events(document.get("traceEvents") if isinstance(document, dict) else document)
+    document = traces.parse_trace_json(data)
+    events = traces.parse_events(
+        document.get("traceEvents") if isinstance(document, dict) else document
+    )
     return _build_trace([_rename(event, event.name) for event in events], {}, "chrome")
 
 
 def _read_torch(data: bytes) -> IngestedTrace:
     launches: dict[int, str] = {}
-    events: list[TraceEvent] = []
-    for event in read_torch_events(data):
-        frame = make_torch_frame(event)
+    events: list[traces.TraceEvent] = []
+    for event in traces.read_torch_events(data):
+        frame = traces.make_torch_frame(event)
         name = frame.name
-        if event.category in ON_GPU:
+        if event.category in traces.ON_GPU:
             if event.category == "kernel" and (number := _correlation(event)):
                 launches[number] = name + _format_launch(event.args)
             if event.category == "gpu_memcpy" and (copy := _COPY.match(event.name)):
@@ -124,15 +109,15 @@ def _read_torch(data: bytes) -> IngestedTrace:
             name = f"{name} ({frame.module})"
         events.append(_rename(event, name))
     notes = ["each event of torch.profiler costs time that the model does not"]
-    return _build_trace(events, launches, TORCH_TRACE_SOURCE, notes)
+    return _build_trace(events, launches, traces.TORCH_TRACE_SOURCE, notes)
 
 
-def _rename(event: TraceEvent, name: str) -> TraceEvent:
+def _rename(event: traces.TraceEvent, name: str) -> traces.TraceEvent:
     """Return ``event`` as the known brick of that name or alias, else as the name, escaped."""
-    return event._replace(name=resolve_alias(escape_name(name.strip())) or "(no name)")
+    return event._replace(name=record.resolve_alias(escape_name(name.strip())) or "(no name)")
 
 
-def _correlation(event: TraceEvent) -> int | None:
+def _correlation(event: traces.TraceEvent) -> int | None:
     """Return the number that torch gives to a launch and to the kernel that it launched."""
     number = event.args.get("correlation")
     return number if type(number) is int and number > 0 else None
@@ -145,7 +130,7 @@ def _format_launch(args: Mapping[str, Any]) -> str:
         if not isinstance(shape, list) or len(shape) != 3:
             return ""
         if not all(type(size) is int and 0 < size < _MAX_THREADS for size in shape):
-            raise TraceError("a kernel has an invalid grid or block")
+            raise traces.TraceError("a kernel has an invalid grid or block")
     grid, block = (",".join(map(str, shape)) for shape in shapes if shape is not None)
     return f" <<<({grid}),({block})>>> smem={_parse_bytes(args, 'shared memory')}B"
 
@@ -153,12 +138,12 @@ def _format_launch(args: Mapping[str, Any]) -> str:
 def _parse_bytes(args: Mapping[str, Any], name: str) -> int:
     value = args.get(name, 0)
     if type(value) is not int or not 0 <= value <= _MAX_BYTES_COPIED:
-        raise TraceError(f"the {name} of an event is no number of bytes")
+        raise traces.TraceError(f"the {name} of an event is no number of bytes")
     return value
 
 
 def _build_trace(
-    events: Sequence[TraceEvent],
+    events: Sequence[traces.TraceEvent],
     launches: Mapping[int, str],
     source: str,
     notes: Sequence[str] = (),
@@ -168,8 +153,8 @@ def _build_trace(
     ``launches`` maps the correlation number of an event to the kernel that it launched.
     """
     if not events:
-        raise TraceError("it contains no event with a duration")
-    nested = nest_events(events)
+        raise traces.TraceError("it contains no event with a duration")
+    nested = traces.nest_events(events)
     has_calls = len(nested.events) <= MAX_CALLS
     if not has_calls:
         notes = [*notes, f"of more than {MAX_CALLS:,} calls only the totals are kept"]
@@ -183,29 +168,29 @@ def _build_trace(
     )
 
 
-def _iter_totals(nested: NestedEvents) -> Iterator[BrickTotals]:
+def _iter_totals(nested: traces.NestedEvents) -> Iterator[record.BrickTotals]:
     lengths_ns = [end - start for start, end in zip(nested.starts_ns, nested.ends_ns, strict=True)]
     by_name: dict[str, list[int]] = {}
     outermost_ns: Counter[str] = Counter()
     # The open events of each track, innermost last, and how many of them have each name.
-    open_events: dict[Track, list[int]] = defaultdict(list)
-    open_names: dict[Track, Counter[str]] = defaultdict(Counter)
+    open_events: dict[traces.Track, list[int]] = defaultdict(list)
+    open_names: dict[traces.Track, Counter[str]] = defaultdict(Counter)
     for number, event in enumerate(nested.events):
         stack, names = open_events[event.track], open_names[event.track]
         while stack and stack[-1] != nested.parents[number]:
             names[nested.events[stack.pop()].name] -= 1
         by_name.setdefault(event.name, []).append(number)
         if len(by_name) > MAX_NAMES:
-            raise TraceError(f"more than {MAX_NAMES:,} different names")
+            raise traces.TraceError(f"more than {MAX_NAMES:,} different names")
         outermost_ns[event.name] += 0 if names[event.name] else lengths_ns[number]
         stack.append(number)
         names[event.name] += 1
     for name, numbers in by_name.items():
         own_ns = [lengths_ns[number] for number in numbers]
-        buckets = Counter(map(find_bucket, own_ns))
-        yield BrickTotals(
+        buckets = Counter(map(record.find_bucket, own_ns))
+        yield record.BrickTotals(
             name,
-            find_category(name),
+            record.find_category(name),
             len(numbers),
             outermost_ns[name],
             sum(nested.selves_ns[number] for number in numbers),
@@ -217,7 +202,7 @@ def _iter_totals(nested: NestedEvents) -> Iterator[BrickTotals]:
         )
 
 
-def _sum_threads(nested: NestedEvents) -> tuple[ThreadTotals, ...]:
+def _sum_threads(nested: traces.NestedEvents) -> tuple[record.ThreadTotals, ...]:
     threads = []
     for track, totals in nested.tracks.items():
         name = escape_name(" ".join(part for part in track if part)) or "0"
@@ -227,15 +212,17 @@ def _sum_threads(nested: NestedEvents) -> tuple[ThreadTotals, ...]:
                 f"The trace contradicts itself: events of the thread {name} overlap for "
                 f"{totals.overlap_ns / 1e6:,.3f} ms of {totals.busy_ns / 1e6:,.3f} ms.",
             )
-        threads.append(ThreadTotals(name, totals.busy_ns, totals.calls))
+        threads.append(record.ThreadTotals(name, totals.busy_ns, totals.calls))
     return tuple(threads)
 
 
-def _iter_calls(nested: NestedEvents, launches: Mapping[int, str]) -> Iterator[BrickCall]:
+def _iter_calls(
+    nested: traces.NestedEvents, launches: Mapping[int, str]
+) -> Iterator[record.BrickCall]:
     threads = {track: number for number, track in enumerate(nested.tracks)}
     for number, event in enumerate(nested.events):
-        on_gpu = event.category in ON_GPU
-        yield BrickCall(
+        on_gpu = event.category in traces.ON_GPU
+        yield record.BrickCall(
             event.name,
             nested.starts_ns[number],
             nested.ends_ns[number],
@@ -247,5 +234,5 @@ def _iter_calls(nested: NestedEvents, launches: Mapping[int, str]) -> Iterator[B
         )
 
 
-def _copied_bytes(event: TraceEvent) -> int:
+def _copied_bytes(event: traces.TraceEvent) -> int:
     return _parse_bytes(event.args, "bytes") if event.category == "gpu_memcpy" else 0

@@ -132,8 +132,9 @@ class PathChange:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it did no work itself on either side and called one function alone."""
-        return not self.base_self and not self.head_self and len(self.children) == 1
+        """Whether it is on both sides, did no work itself and called one function alone."""
+        has_work = self.base_self or self.head_self or self.one_sided is not None
+        return not has_work and len(self.children) == 1
 
 
 @dataclass(frozen=True, slots=True)

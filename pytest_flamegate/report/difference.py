@@ -21,9 +21,8 @@ from pytest_flamegate.profile.difference import (
     ProfileSide,
     State,
 )
-from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.report import text
-from pytest_flamegate.report.flame import SHORTEST_CHAIN, Layout, chain_frame, place
+from pytest_flamegate.report.flame import Layout, place
 from pytest_flamegate.report.svg import FLOOR, read_shades
 from pytest_flamegate.report.text import columns, paint, visible
 
@@ -47,21 +46,6 @@ def change_shade(state: State, part_of_whole: float) -> str:
     if state == "new":
         return "more"
     return f"{state}{1 + sum(part_of_whole >= step for step in STEPS)}"
-
-
-DrawnPath = tuple[Frame, PathChange]
-"""The frame of a box, and the path that it is drawn for."""
-
-
-def join_chain(path: PathChange) -> DrawnPath:
-    """Return the last of a chain of callers that do no work themselves, with a frame for all."""
-    chain = [path]
-    while chain[-1].is_idle and chain[-1].one_sided is None:
-        chain.append(chain[-1].children[0])
-    idle = chain[:-1]
-    if len(idle) < SHORTEST_CHAIN:
-        return path.frame, path
-    return chain_frame([each.frame for each in idle]), idle[-1]
 
 
 NOTHING = "no difference beyond sampling noise"
@@ -307,7 +291,7 @@ def _change(change: Change) -> dict[str, object]:
 
 def difference_layout(
     difference: ProfileDifference, *, least_part: float, calm_part: float
-) -> tuple[Layout[DrawnPath], float]:
+) -> tuple[Layout[PathChange], float]:
     """Lay the merged tree out in the unit of the measure; return it with the width of the whole.
 
     A path is as wide as its callees and its own cost: the larger of the two sides' if it
@@ -324,10 +308,9 @@ def difference_layout(
     width = sum(heavy[id(root)] for root in difference.roots)
     width += (stackless.base + stackless.head) / 2
     laid = place(
-        map(join_chain, difference.roots),
-        weight=lambda item: heavy[id(item[1])],
-        children=lambda item: map(join_chain, item[1].children),
-        least=lambda item: width * (least_part if id(item[1]) in moved else calm_part),
+        difference.roots,
+        weight=lambda path: heavy[id(path)],
+        least=lambda path: width * (least_part if id(path) in moved else calm_part),
     )
     return laid, width
 

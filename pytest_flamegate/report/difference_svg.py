@@ -7,14 +7,13 @@ callees changed.
 
 from collections.abc import Iterator
 
-from pytest_flamegate.profile.difference import Change, ProfileDifference
+from pytest_flamegate.profile.difference import Change, PathChange, ProfileDifference
 from pytest_flamegate.report import svg
 from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.difference import (
     SHADES,
     SHARES_ONLY,
     STEPS,
-    DrawnPath,
     Scale,
     change_rows,
     change_shade,
@@ -202,7 +201,7 @@ def _answer(sheet: svg.Sheet, difference: ProfileDifference) -> None:
 def _flames(
     sheet: svg.Sheet,
     difference: ProfileDifference,
-    laid: Layout[DrawnPath],
+    laid: Layout[PathChange],
     width: float,
     unit: float,
 ) -> None:
@@ -211,7 +210,7 @@ def _flames(
     ranks = {each.frame.name: rank for rank, each in enumerate(difference.changed, 1)}
     for box in laid.boxes:
         y = top + (laid.depth - box.depth - 1) * svg.ROW
-        _box(boxes, difference, box, ranks.get(box.item[0].name), y, unit)
+        _box(boxes, difference, box, ranks.get(box.frame.name), y, unit)
     everything = f"all: {describe_total(difference)}"
     floor = top + laid.depth * svg.ROW
     boxes.add("floor", svg.MARGIN, floor, width * unit, [everything], svg.Words(everything))
@@ -222,14 +221,14 @@ def _flames(
 def _box(
     boxes: svg.Boxes,
     difference: ProfileDifference,
-    box: Placed[DrawnPath],
+    box: Placed[PathChange],
     rank: int | None,
     y: float,
     unit: float,
 ) -> None:
     """Draw one box; ``rank`` is the row of its function in the table, if that changed."""
-    (frame, path), scale = box.item, Scale.of(difference)
-    name, side = frame.name, path.one_sided
+    path, scale = box.path, Scale.of(difference)
+    name, side = box.frame.name, path.one_sided
     own = difference.change(path.base_self, path.head_self)
     whole = difference.change(path.base_samples, path.head_samples)
     word = f"{state_word(difference, side)}: " if side else ""
@@ -249,7 +248,7 @@ def _box(
     x, width = svg.MARGIN + box.start * unit, box.weight * unit
     mark = "more" if own.change > 0 else "less"
     is_marked = _NARROWEST <= moved < 0.999 * width
-    title = list(_title(difference, box.item, own, whole))
+    title = list(_title(difference, box, own, whole))
     # A label may lie on the mark, so it takes the ink that is legible on both.
     boxes.add(shade, x, y, width, title, words, ink=mark if is_marked else "")
     if is_marked:
@@ -258,12 +257,12 @@ def _box(
 
 
 def _title(
-    difference: ProfileDifference, drawn: DrawnPath, own: Change, whole: Change
+    difference: ProfileDifference, box: Placed[PathChange], own: Change, whole: Change
 ) -> Iterator[str]:
-    (frame, path), scale, unit = drawn, Scale.of(difference), unit_of(difference)
-    yield frame.name
-    state = state_word(difference, path.state)
-    yield f"{frame.module or 'module unknown'} · itself {state}"
+    scale, unit = Scale.of(difference), unit_of(difference)
+    yield box.frame.name
+    state = state_word(difference, box.path.state)
+    yield f"{box.frame.module or 'module unknown'} · itself {state}"
     for words, change in (("itself", own), ("with all it calls", whole)):
         yield (
             f"{words}: {scale.describe(change)} · {figures.share(change.base_share)} → "

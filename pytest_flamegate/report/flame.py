@@ -8,13 +8,14 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count, groupby
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.profile.difference import ProfileDifference
+from pytest_flamegate.profile.difference import PathChange, ProfileDifference
 from pytest_flamegate.profile.hotspots import categorize_frame, no_samples_error, rank_hotspots
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
 from pytest_flamegate.report.svg import FLOOR, UNKNOWN, Shade, read_shades
@@ -124,7 +125,8 @@ def category_shares(spots: Sequence[Hotspot]) -> dict[str, float]:
 # Layout
 
 
-T = TypeVar("T")
+P = TypeVar("P", "CallPath", PathChange)
+"""A path of calls in a picture: of one profile, or of two that are compared."""
 
 MAX_BOXES = 5000
 """More than a reader separates; keeps the largest picture near a megabyte."""
@@ -132,56 +134,56 @@ MAX_DEPTH = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Placed(Generic[T]):
-    """An item and its place: ``start`` and ``weight`` are in the same unit."""
+class Placed(Generic[P]):
+    """A box, which is named by ``frame``; ``start`` and ``weight`` are in the same unit.
 
-    item: T
+    ``path`` is the one that it is drawn for, the last of a chain.
+    """
+
+    frame: Frame
+    path: P
     depth: int
     start: float
     weight: float
 
 
 @dataclass(frozen=True, slots=True)
-class Layout(Generic[T]):
+class Layout(Generic[P]):
     """The boxes from left to right, callers before callees; rows, and branches left out."""
 
-    boxes: tuple[Placed[T], ...]
+    boxes: tuple[Placed[P], ...]
     depth: int
     left_out: int
 
 
 def place(
-    roots: Iterable[T],
-    *,
-    weight: Callable[[T], float],
-    children: Callable[[T], Iterable[T]],
-    least: Callable[[T], float],
-) -> Layout[T]:
+    roots: Iterable[P], *, weight: Callable[[P], float], least: Callable[[P], float]
+) -> Layout[P]:
     """Return the boxes of ``roots`` and of all below them.
 
     Of more than ``MAX_BOXES`` the heaviest are drawn; a box below its ``least`` weight or
-    ``MAX_DEPTH`` deep is not. ``children`` is called only for drawn items, so small ones cost
-    nothing.
+    ``MAX_DEPTH`` deep is not. Only drawn paths are asked for their children.
     """
     order = count()
-    heap: list[tuple[float, float, int, int, T]] = []
-    drawn: list[Placed[T]] = []
+    heap: list[tuple[float, float, int, int, P]] = []
+    drawn: list[Placed[P]] = []
     left_out = 0
 
-    def offer(items: Iterable[T], depth: int, start: float) -> None:
-        for item in items:
-            heavy = weight(item)
-            heapq.heappush(heap, (-heavy, start, depth, next(order), item))
+    def offer(paths: Iterable[P], depth: int, start: float) -> None:
+        for path in paths:
+            heavy = weight(path)
+            heapq.heappush(heap, (-heavy, start, depth, next(order), path))
             start += heavy
 
     offer(roots, 0, 0)
     while heap:
-        negative, start, depth, _, item = heapq.heappop(heap)
-        if -negative < least(item) or depth >= MAX_DEPTH or len(drawn) >= MAX_BOXES:
+        negative, start, depth, _, path = heapq.heappop(heap)
+        if -negative < least(path) or depth >= MAX_DEPTH or len(drawn) >= MAX_BOXES:
             left_out += 1
             continue
-        drawn.append(Placed(item, depth, start, -negative))
-        offer(children(item), depth + 1, start)
+        frame, last = join_chain(path)
+        drawn.append(Placed(frame, last, depth, start, -negative))
+        offer(last.children, depth + 1, start)
     drawn.sort(key=lambda box: (box.start, box.depth))
     return Layout(tuple(drawn), max((box.depth + 1 for box in drawn), default=0), left_out)
 
@@ -191,81 +193,77 @@ SHORTEST_CHAIN = 3
 _MOST_NAMES = 12
 
 
-def chain_frame(frames: Sequence[Frame]) -> Frame:
-    """Return one frame for a chain: ``main › run › step``, ``loop ×40``; module of the last."""
-    names = []
-    for name, same in groupby(frame.name for frame in frames):
+def join_chain(path: P) -> tuple[Frame, P]:
+    """Return the last of the chain of callers that begins with ``path``, and a frame for all.
+
+    The frame is ``main › run › step`` or ``loop ×40``, with the module of the last caller. A path
+    that begins no chain comes back with its own frame.
+    """
+    idle: list[P] = []
+    last = path
+    while last.is_idle:
+        idle.append(last)
+        last = last.children[0]
+    if len(idle) < SHORTEST_CHAIN:
+        return path.frame, path
+    names: list[str] = []
+    for name, same in groupby(each.frame.name for each in idle):
         times = len(list(same))
         names.append(name if times == 1 else f"{name} ×{times:,}")
     if len(names) > _MOST_NAMES:
         names = [*names[:8], f"… {len(names) - 11:,} more …", *names[-3:]]
-    return Frame(" › ".join(names), frames[-1].module, frames[-1].kind)
+    return idle[-1].frame._replace(name=" › ".join(names)), idle[-1]
 
 
-@dataclass(slots=True)
-class Group:
-    """The stacks that share a path of ``length`` frames; ``frames`` are drawn as one box."""
+@dataclass(eq=False)
+class CallPath:
+    """The stacks that begin with the same ``depth`` calls, of which ``frame`` is the last."""
 
-    frames: list[Frame]
-    samples: int
-    stacks: list[tuple[Stack, int]]
-    length: int
+    frame: Frame
+    depth: int
+    samples: int = 0
+    stacks: list[tuple[Stack, int]] = field(default_factory=list)
 
-    @property
-    def frame(self) -> Frame:
-        """The frame of the box, joined if it is a chain."""
-        return self.frames[0] if len(self.frames) == 1 else chain_frame(self.frames)
+    @cached_property
+    def children(self) -> list["CallPath"]:
+        """The paths that go one call deeper, in the order of their frames."""
+        return split_stacks(self.stacks, self.depth)
 
     @property
     def self_samples(self) -> int:
         """The samples that end in this path."""
-        return sum(samples for stack, samples in self.stacks if len(stack) == self.length)
+        return self.samples - sum(path.samples for path in self.children)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it did no work itself and called one function alone."""
+        return len(self.children) == 1 and not self.self_samples
 
 
-def group_by_frame(stacks: Iterable[tuple[Stack, int]], depth: int) -> list[Group]:
-    """Return ``stacks`` by their frame at ``depth``, in the order of (name, module, kind)."""
-    groups: dict[Frame, Group] = {}
+def split_stacks(stacks: Iterable[tuple[Stack, int]], depth: int = 0) -> list[CallPath]:
+    """Return ``stacks`` by their frame at ``depth``, in the order of (name, module, kind).
+
+    A path is split further when its ``children`` are first asked for. Of 100,000 stacks most are
+    too small to be drawn, and a tree of all of them costs seconds.
+    """
+    paths: dict[Frame, CallPath] = {}
     for each in stacks:
         stack, samples = each
-        if len(stack) <= depth or not samples:
-            continue
-        frame = stack[depth]
-        group = groups.get(frame)
-        if group is None:
-            group = groups[frame] = Group([frame], 0, [], depth + 1)
-        group.samples += samples
-        group.stacks.append(each)
-    return [groups[frame] for frame in sorted(groups)]
+        if len(stack) > depth and samples:
+            path = paths.get(stack[depth])
+            if path is None:
+                path = paths[stack[depth]] = CallPath(stack[depth], depth + 1)
+            path.samples += samples
+            path.stacks.append(each)
+    return [paths[frame] for frame in sorted(paths)]
 
 
-def child_groups(group: Group) -> list[Group]:
-    """Return the groups below ``group``, which takes in a chain of callers that do no work."""
-    below = group_by_frame(group.stacks, group.length)
-    idle: list[Group] = []
-    current, inner = group, below
-    while len(inner) == 1 and inner[0].samples == current.samples:
-        idle.append(current)
-        current = inner[0]
-        inner = group_by_frame(current.stacks, current.length)
-    if len(idle) < SHORTEST_CHAIN:
-        return below
-    group.frames = [each.frames[0] for each in idle]
-    group.length = idle[-1].length
-    return [current]
-
-
-def layout(profile: Profile, *, least_part: float) -> Layout[Group]:
+def layout(profile: Profile, *, least_part: float) -> Layout[CallPath]:
     """Lay the stacks of a profile out; weights are samples.
 
     A box of less than ``least_part`` of all samples is left out with everything above it, and its
     samples remain in the width of its caller. Samples with an empty stack have no box.
     """
-    # Only drawn groups are split by their next frame: of 100,000 stacks most are too small to
-    # be visible, and a tree of all of them costs seconds.
     least = profile.samples * least_part
-    return place(
-        group_by_frame(profile.stacks.items(), 0),
-        weight=lambda group: group.samples,
-        children=child_groups,
-        least=lambda _: least,
-    )
+    roots = split_stacks(profile.stacks.items())
+    return place(roots, weight=lambda path: path.samples, least=lambda _: least)

@@ -8,30 +8,34 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pytest_flamegate.profile.difference import FunctionChange, ProfileDifference, State
+from pytest_flamegate.profile.difference import (
+    FunctionChange,
+    PathChange,
+    ProfileDifference,
+    State,
+)
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.difference import (
     SHARES_ONLY,
     STEPS,
-    DrawnPath,
     Scale,
     change_shade,
     describe_difference,
     finite_z,
-    join_chain,
     state_word,
     unchanged_shade,
     z_text,
 )
 from pytest_flamegate.report.flame import (
+    CallPath,
     Colouring,
     Drawn,
-    Group,
+    P,
     category_shares,
-    child_groups,
     colour_hotspots,
-    group_by_frame,
+    join_chain,
+    split_stacks,
 )
 from pytest_flamegate.report.flame_svg import profile_notes
 from pytest_flamegate.report.text import visible
@@ -286,27 +290,27 @@ def _numbered(values: Iterable[T]) -> dict[T, int]:
 
 
 def _walk(
-    roots: Iterable[T],
-    size: Callable[[T], tuple[int, int]],
+    roots: Iterable[P],
+    size: Callable[[P], tuple[int, int]],
     least: float,
-    row: Callable[[T, int], tuple[_Row, Iterable[T]]],
+    row: Callable[[int, Frame, P], _Row],
 ) -> Iterator[_Row]:
     """Yield rows in preorder; siblings of less than ``least`` samples on both sides are one row.
 
-    ``size`` returns the samples of an item now and before, ``row`` its row at a depth and the
-    items below it.
+    ``size`` returns the samples of a path now and before, ``row`` its row at a depth under the
+    name of a frame.
     """
-    todo: list[tuple[int, T] | _Row] = []
+    todo: list[tuple[int, P] | _Row] = []
 
-    def push(items: Iterable[T], depth: int) -> None:
-        small: list[T] = []
-        large: list[T] = []
-        for item in items:
-            (small if max(size(item)) < least else large).append(item)
+    def push(paths: Iterable[P], depth: int) -> None:
+        small: list[P] = []
+        large: list[P] = []
+        for path in paths:
+            (small if max(size(path)) < least else large).append(path)
         if small:
             now, before = (sum(sizes) for sizes in zip(*map(size, small), strict=True))
             todo.append(_Row(depth, REST, REST, now, before, merged=len(small)))
-        todo.extend((depth, item) for item in reversed(large))
+        todo.extend((depth, path) for path in reversed(large))
 
     push(roots, 0)
     # A list and not recursion: a stack may be deeper than Python's own.
@@ -315,33 +319,32 @@ def _walk(
         if isinstance(entry, _Row):
             yield entry
             continue
-        depth, item = entry
-        path, below = row(item, depth)
-        yield path
-        push(below, depth + 1)
+        depth, path = entry
+        frame, last = join_chain(path)
+        yield row(depth, frame, last)
+        push(last.children, depth + 1)
 
 
 def _walk_profile(profile: Profile) -> Iterator[_Row]:
-    def row(group: Group, depth: int) -> tuple[_Row, list[Group]]:
-        below = child_groups(group)
-        return _Row(depth, group.frame, group.frames[-1], group.self_samples), below
+    def row(depth: int, frame: Frame, path: CallPath) -> _Row:
+        return _Row(depth, frame, path.frame, path.self_samples)
 
-    roots = group_by_frame(profile.stacks.items(), 0)
-    return _walk(roots, lambda group: (group.samples, 0), profile.samples / PARTS, row)
+    roots, least = split_stacks(profile.stacks.items()), profile.samples / PARTS
+    return _walk(roots, lambda path: (path.samples, 0), least, row)
 
 
 def _walk_difference(difference: ProfileDifference) -> Iterator[_Row]:
-    def row(drawn: DrawnPath, depth: int) -> tuple[_Row, Iterable[DrawnPath]]:
-        frame, path = drawn
+    def row(depth: int, frame: Frame, path: PathChange) -> _Row:
         z = finite_z(difference.change(path.base_self, path.head_self).z)
         shade = unchanged_shade(difference.one_sided_call(path))
-        state = _STATES.index(path.state)
         own = (path.head_self, path.base_self)
-        return _Row(depth, frame, frame, *own, state, z, shade), map(join_chain, path.children)
+        return _Row(depth, frame, path.frame, *own, _STATES.index(path.state), z, shade)
+
+    def size(path: PathChange) -> tuple[int, int]:
+        return path.head_samples, path.base_samples
 
     least = max(difference.base.profile.samples, difference.head.profile.samples) / PARTS
-    roots = map(join_chain, difference.roots)
-    return _walk(roots, lambda item: (item[1].head_samples, item[1].base_samples), least, row)
+    return _walk(difference.roots, size, least, row)
 
 
 def _difference(

@@ -24,7 +24,7 @@ class _FlamePicture:
     """The data that every part of the picture draws from; shares are 0 to 1, largest first."""
 
     profile: Profile
-    laid: flame.Layout[flame.Group]
+    laid: flame.Layout[flame.CallPath]
     colouring: flame.Colouring
     spots: Sequence[Hotspot]
     shares: Mapping[str, float]
@@ -40,9 +40,9 @@ class _FlamePicture:
             return ""
         return f" · {text.seconds(self.cpu_s_per_token * samples / self.profile.samples)}/token"
 
-    def tone(self, box: flame.Placed[flame.Group]) -> svg.Shade:
+    def tone(self, box: flame.Placed[flame.CallPath]) -> svg.Shade:
         """Return the colours of a box, which are those of its last frame."""
-        return self.colouring.tone(self.colouring.kind(box.item.frames[-1]))
+        return self.colouring.tone(self.colouring.kind(box.path.frame))
 
 
 def flamegraph(drawn: flame.Drawn, *, subtitle: str) -> str:
@@ -140,27 +140,26 @@ def _flames(sheet: svg.Sheet, picture: _FlamePicture) -> None:
     floor = top + laid.depth * svg.ROW
     boxes.add("floor", svg.MARGIN, floor, svg.INNER, [everything], svg.Words(everything))
     for box in laid.boxes:
-        frame, y = box.item.frame, top + (laid.depth - box.depth - 1) * svg.ROW
-        share = text.share(box.item.samples / picture.profile.samples)
+        frame, y = box.frame, top + (laid.depth - box.depth - 1) * svg.ROW
+        share = text.share(box.path.samples / samples)
         words = svg.Words(frame.name, (share, frame.module.rpartition("/")[2]))
-        title = list(_title(box.item, picture))
+        title = list(_title(box, picture))
         x, width = svg.MARGIN + box.start * unit, box.weight * unit
         boxes.add(picture.tone(box).name, x, y, width, title, words)
     sheet.parts.append(boxes.drawn(flame.shades()))
     sheet.y = floor + svg.ROW
 
 
-def _title(group: flame.Group, picture: _FlamePicture) -> Iterator[str]:
+def _title(box: flame.Placed[flame.CallPath], picture: _FlamePicture) -> Iterator[str]:
     def measure(samples: int) -> str:
         share = text.share(samples / picture.profile.samples)
         return f"{picture.count(samples)} · {share}{picture.cost(samples)}"
 
-    frame, own = group.frame, group.self_samples
-    yield frame.name
-    category = categorize_frame(group.frames[-1])
-    yield f"{frame.module or 'module unknown'} · {category}"
-    yield measure(group.samples)
-    if own == group.samples:
+    path, own = box.path, box.path.self_samples
+    yield box.frame.name
+    yield f"{path.frame.module or 'module unknown'} · {categorize_frame(path.frame)}"
+    yield measure(path.samples)
+    if own == path.samples:
         yield "all of it itself"
     elif own:
         yield f"itself {measure(own)}"
@@ -175,12 +174,12 @@ def _reading(picture: _FlamePicture) -> Iterator[str]:
     yield "order: by name, not by time"
     if picture.colouring.modules:
         yield "colour: module"
-    if any(len(box.item.frames) > 1 for box in laid.boxes):
+    if any(box.frame != box.path.frame for box in laid.boxes):
         yield "a › b: callers that do no work themselves"
     if stackless := profile.stacks.get((), 0):
         yield f"{picture.count(stackless)} without a stack"
     if laid.left_out:
-        drawn = stackless + sum(box.item.self_samples for box in laid.boxes)
+        drawn = stackless + sum(box.path.self_samples for box in laid.boxes)
         yield (
             f"{picture.count(picture.profile.samples - drawn)} in "
             f"{text.plural(laid.left_out, 'branch', 'branches')} too small to draw or "

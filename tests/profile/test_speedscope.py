@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UndecidedError
-from pytest_flamegate.profile.formats import parse_profile, speedscope
-from pytest_flamegate.profile.formats.collapsed import MAX_DEPTH
+from pytest_flamegate.profile.formats import collapsed, parse_profile, speedscope
 from pytest_flamegate.profile.formats.speedscope import write_speedscope
 from pytest_flamegate.profile.frames import fold_profile, format_frame
 from pytest_flamegate.profile.model import Frame, Stack
@@ -173,14 +172,14 @@ def test_a_frame_is_normalised(frame: dict[str, Any], is_read_as: Frame) -> None
         (file(sampled([[0]], [0.5])), "fractions"),
         (file(sampled([[3]], [1])), "frame 3 of 3"),
         (file(sampled([[0]], [1]), sampled([[0]], [1], "bytes")), "different things: bytes"),
-        (file(sampled([[0] * (MAX_DEPTH + 1)], [1])), "deeper than"),
+        (file(sampled([[0] * (collapsed.MAX_DEPTH + 1)], [1])), "deeper than"),
         (file(sampled([[0]], [1e10], "seconds"), exporter="py-spy@1"), "thirty years"),
         (file(evented(("O", 0, 1))), "never closed"),
         (file(evented(("C", 0, 1))), "not the last one opened"),
         (file(evented(("O", 0, 1), ("O", 1, 2), ("C", 0, 3), ("C", 1, 4))), "not the last one"),
         (file(evented(("O", 0, 2), ("C", 0, 1))), "earlier than"),
         (file(evented(("O", 9, 1), ("C", 9, 2))), "frame 9 of 3"),
-        (file(evented(*(("O", 0, at) for at in range(MAX_DEPTH + 1)))), "open at once"),
+        (file(evented(*(("O", 0, at) for at in range(collapsed.MAX_DEPTH + 1)))), "open at once"),
     ],
 )
 def test_a_malformed_file_is_an_error(raw: bytes, words: str) -> None:
@@ -192,9 +191,9 @@ def test_a_malformed_file_is_an_error(raw: bytes, words: str) -> None:
 
 def test_all_stacks_of_events_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = file(evented(("O", 0, 0), ("O", 1, 1), ("C", 1, 2), ("C", 0, 3)))
-    monkeypatch.setattr(speedscope, "MAX_FRAMES", 3)
+    monkeypatch.setattr(collapsed, "MAX_FRAMES", 3)
     assert parse_profile(raw).samples == 3
-    monkeypatch.setattr(speedscope, "MAX_FRAMES", 2)
+    monkeypatch.setattr(collapsed, "MAX_FRAMES", 2)
     with pytest.raises(ReceiptError, match=r"E_PROFILE_FILE.*together"):
         parse_profile(raw)
 

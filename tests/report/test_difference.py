@@ -11,10 +11,10 @@ from pytest_flamegate.report.difference import (
     difference_document,
     difference_layout,
     difference_text,
-    join_chain,
     unit_of,
 )
 from pytest_flamegate.report.difference_svg import difference_svg
+from pytest_flamegate.report.flame import join_chain
 from tests.report import factory
 from tests.report.factory import BASE, COMPARED, HEAD, compared, slowed
 
@@ -162,6 +162,6 @@ def test_slivers_are_drawn_only_where_something_changed() -> None:
     found = compared(head, base)
     assert [each.frame.name for each in found.changed] == ["in_hot"]
     laid, _ = difference_layout(found, least_part=0.0005, calm_part=0.005)
-    drawn = {box.item[0].name for box in laid.boxes}
+    drawn = {box.frame.name for box in laid.boxes}
     assert {"hot", "in_hot"} <= drawn
     assert {"calm", "in_calm"}.isdisjoint(drawn)

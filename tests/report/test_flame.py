@@ -13,12 +13,11 @@ from pytest_flamegate.report import flame
 from pytest_flamegate.report.difference import SHADES
 from pytest_flamegate.report.flame import (
     PALETTE,
+    CallPath,
     Colouring,
     Drawn,
-    Group,
     Layout,
     Placed,
-    chain_frame,
     colour_hotspots,
     shades,
 )
@@ -41,18 +40,16 @@ def stack(*names: str) -> Stack:
     return tuple(frame(name) for name in names)
 
 
-def layout(stacks: dict[Stack, int], least_part: float = 0.005) -> Layout[Group]:
+def layout(stacks: dict[Stack, int], least_part: float = 0.005) -> Layout[CallPath]:
     return flame.layout(factory.profile(stacks), least_part=least_part)
 
 
-def boxes(laid: Layout[Group]) -> list[tuple[str, int, float, float, int]]:
-    return [
-        (b.item.frame.name, b.depth, b.start, b.weight, b.item.self_samples) for b in laid.boxes
-    ]
+def boxes(laid: Layout[CallPath]) -> list[tuple[str, int, float, float, int]]:
+    return [(b.frame.name, b.depth, b.start, b.weight, b.path.self_samples) for b in laid.boxes]
 
 
-def names(laid: Layout[Group]) -> list[str]:
-    return [box.item.frame.name for box in laid.boxes]
+def names(laid: Layout[CallPath]) -> list[str]:
+    return [box.frame.name for box in laid.boxes]
 
 
 def test_equal_prefixes_merge_in_the_order_of_names_and_then_modules() -> None:
@@ -60,7 +57,7 @@ def test_equal_prefixes_merge_in_the_order_of_names_and_then_modules() -> None:
     assert boxes(laid) == [("main", 0, 0, 10, 3), ("b", 1, 0, 5, 5), ("z", 1, 5, 2, 2)]
     assert (laid.depth, laid.left_out) == (2, 0)
     one, other = Frame("f", "a.py", "python"), Frame("f", "b.so", "native")
-    assert [box.item.frame for box in layout({(other,): 1, (one,): 1}).boxes] == [one, other]
+    assert [box.frame for box in layout({(other,): 1, (one,): 1}).boxes] == [one, other]
 
 
 def test_too_narrow_and_too_many_boxes_are_left_out_with_all_above_them_and_counted(
@@ -79,9 +76,9 @@ def test_too_narrow_and_too_many_boxes_are_left_out_with_all_above_them_and_coun
 def test_widths_sum_and_nothing_leaves_its_caller(stacks: dict[Stack, int]) -> None:
     laid = layout(stacks, 0)
     total = sum(stacks.values())
-    assert sum(box.item.self_samples for box in laid.boxes) == total
+    assert sum(box.path.self_samples for box in laid.boxes) == total
     assert sum(box.weight for box in laid.boxes if box.depth == 0) == total
-    path: list[Placed[Group]] = []
+    path: list[Placed[CallPath]] = []
     for box in laid.boxes:
         del path[box.depth :]
         assert len(path) == box.depth
@@ -99,8 +96,8 @@ def test_three_idle_callers_are_one_box() -> None:
     laid = layout({stack("a", "b", "c", "d", "x"): 3, stack("a", "b", "c", "d", "y"): 2})
     # The last caller branches, so that it stays a box of its own.
     assert [row[:2] for row in boxes(laid)] == [("a › b › c", 0), ("d", 1), ("x", 2), ("y", 2)]
-    assert laid.boxes[0].item.frames[-1] == frame("c")
-    assert laid.boxes[0].item.self_samples == 0
+    assert laid.boxes[0].path.frame == frame("c")
+    assert laid.boxes[0].path.self_samples == 0
     # Two alone, and callers with work of their own, stay.
     two = layout({stack("a", "b", "x"): 3, stack("a", "b", "y"): 2})
     assert names(two) == ["a", "b", "x", "y"]
@@ -108,8 +105,8 @@ def test_three_idle_callers_are_one_box() -> None:
 
 
 def test_a_chain_of_any_length_has_a_short_name() -> None:
-    assert chain_frame(stack("main", "f", "f", "f", "g")).name == "main › f ×3 › g"
-    name = chain_frame(stack(*(f"f{index}" for index in range(2000)))).name
+    assert names(layout({stack(*"mfffg", "work"): 5})) == ["m › f ×3 › g", "work"]
+    name = names(layout({stack(*(f"f{index}" for index in range(2001))): 5}))[0]
     assert name.startswith("f0 › f1 › ")
     assert name.endswith("… 1,989 more … › f1997 › f1998 › f1999")
     assert names(layout({stack(*(["loop"] * 20_000)): 5})) == ["loop ×19,999", "loop"]

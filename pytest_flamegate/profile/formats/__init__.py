@@ -14,19 +14,8 @@ from pathlib import Path
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.files import read_error
 from pytest_flamegate.core.text import decode_name
-from pytest_flamegate.profile.formats.collapsed import (
-    is_collapsed,
-    is_foreign_frame,
-    make_foreign_profile,
-    read_collapsed,
-)
+from pytest_flamegate.profile.formats import collapsed, traces
 from pytest_flamegate.profile.formats.speedscope import read_speedscope, write_speedscope
-from pytest_flamegate.profile.formats.traces import (
-    is_onnx_trace,
-    is_torch_trace,
-    read_onnx_trace,
-    read_torch_trace,
-)
 from pytest_flamegate.profile.frames import fold_profile, parse_folded
 from pytest_flamegate.profile.model import Profile
 
@@ -76,10 +65,10 @@ def _read_folded(data: bytes, roots: Sequence[str]) -> Profile:
     try:
         stacks = dict(parse_folded(text))
     except ReceiptError:
-        return read_collapsed(text, roots)
-    if any(map(is_foreign_frame, set().union(*stacks))):
-        return read_collapsed(text, roots)
-    return make_foreign_profile(
+        return collapsed.read_collapsed(text, roots)
+    if any(map(collapsed.is_foreign_frame, set().union(*stacks))):
+        return collapsed.read_collapsed(text, roots)
+    return collapsed.make_foreign_profile(
         stacks, ["folded stacks alone do not state profiler, event, rate or unit"]
     )
 
@@ -88,7 +77,7 @@ def _is_folded(data: bytes) -> bool:
     known = tuple(mark for mark, *_ in _RECOGNISED)
     if _JSON.match(data) or b"\0" in data or data.startswith(known):
         return False
-    return is_collapsed(decode_name(data))
+    return collapsed.is_collapsed(decode_name(data))
 
 
 def _is_speedscope(data: bytes) -> bool:
@@ -99,8 +88,8 @@ def _is_speedscope(data: bytes) -> bool:
 
 FORMATS: tuple[tuple[Callable[[bytes], bool], Callable[[bytes, Sequence[str]], Profile]], ...] = (
     (_is_speedscope, read_speedscope),
-    (is_torch_trace, read_torch_trace),
-    (is_onnx_trace, read_onnx_trace),
+    (traces.is_torch_trace, traces.read_torch_trace),
+    (traces.is_onnx_trace, traces.read_onnx_trace),
     (_is_folded, _read_folded),
 )
 """How each format is recognised and read; paths below one of the texts become relative."""

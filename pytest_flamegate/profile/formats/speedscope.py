@@ -17,15 +17,7 @@ from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import Limits, decode_json, decode_plain
 from pytest_flamegate.core.text import escape_name, is_clean
-from pytest_flamegate.profile.formats.collapsed import (
-    MAX_DEPTH,
-    MAX_FRAMES,
-    UNKNOWN_TEXT,
-    WeightedStacks,
-    make_foreign_profile,
-    make_frame_reader,
-    make_placed_frame,
-)
+from pytest_flamegate.profile.formats import collapsed
 from pytest_flamegate.profile.frames import (
     CODE,
     UNKNOWN,
@@ -172,8 +164,8 @@ def _count_evented(profile: FileProfile, frames: int) -> Track:
             spent[opened[-1][1]] += event.at - before
         before = event.at
         if event.type == "O":
-            if len(opened) >= MAX_DEPTH:
-                raise malformed_error(f"more than {MAX_DEPTH} frames are open at once")
+            if len(opened) >= collapsed.MAX_DEPTH:
+                raise malformed_error(f"more than {collapsed.MAX_DEPTH} frames are open at once")
             node = nodes.setdefault((opened[-1][1] if opened else -1, event.frame), len(spent))
             if node == len(spent):
                 spent.append(0)
@@ -194,8 +186,10 @@ def _spell_paths(nodes: Iterable[tuple[int, int]]) -> list[Path]:
     for parent, frame in nodes:
         paths.append((*(paths[parent] if parent >= 0 else ()), frame))
         total += len(paths[-1])
-        if total > MAX_FRAMES:
-            raise malformed_error(f"its stacks hold more than {MAX_FRAMES:,} frames together")
+        if total > collapsed.MAX_FRAMES:
+            raise malformed_error(
+                f"its stacks hold more than {collapsed.MAX_FRAMES:,} frames together"
+            )
     return paths
 
 
@@ -303,7 +297,7 @@ def _read_own(file: SpeedscopeFile, own: dict[str, Any], tracks: Sequence[Track]
         except ValueError:
             raise malformed_error("it holds a frame that flamegate does not write") from None
         frames.append(frame)
-    weighted = WeightedStacks(CODE)
+    weighted = collapsed.WeightedStacks(CODE)
     for track in tracks:
         for path, weight in track.weights.items():
             weighted.add(tuple(frames[index] for index in path), weight)
@@ -323,13 +317,13 @@ def _escape_unclean(value: object) -> object:
 
 
 def _read_pyspy(file: SpeedscopeFile, tracks: Sequence[Track], roots: Sequence[str]) -> Profile:
-    weighted = WeightedStacks(CODE)
+    weighted = collapsed.WeightedStacks(CODE)
     for stack, count in count_pyspy_samples(file, roots, native=True).stacks.items():
         weighted.add(stack, count)
     intervals_s = {track.each_weight for track in tracks if track.unit == "seconds"}
     interval_s = intervals_s.pop() if len(intervals_s) == 1 else None
     profiler, _, version = file.exporter.partition("@")
-    return make_foreign_profile(
+    return collapsed.make_foreign_profile(
         weighted.to_counts()[0],
         [f"imported from {_exporter(file)}: it does not state event, call graph or Python"],
         profiler=profiler,
@@ -340,15 +334,15 @@ def _read_pyspy(file: SpeedscopeFile, tracks: Sequence[Track], roots: Sequence[s
 
 
 def _read_foreign(file: SpeedscopeFile, tracks: Sequence[Track], roots: tuple[str, ...]) -> Profile:
-    read = make_frame_reader(roots)
+    read = collapsed.make_frame_reader(roots)
     frames = [
-        make_placed_frame(text.name, text.file, roots) if text.file else read(text.name)
+        collapsed.make_placed_frame(text.name, text.file, roots) if text.file else read(text.name)
         for text in file.shared.frames
     ]
     units = {_unit(track)[0] for track in tracks}
     if len(units) > 1:
         raise malformed_error(f"its profiles count different things: {', '.join(sorted(units))}")
-    weighted = WeightedStacks(CODE)
+    weighted = collapsed.WeightedStacks(CODE)
     for track in tracks:
         for path, weight in track.weights.items():
             stack = tuple(frame for index in path if (frame := frames[index]) is not None)
@@ -361,7 +355,9 @@ def _read_foreign(file: SpeedscopeFile, tracks: Sequence[Track], roots: tuple[st
     if any(track.unit == "none" for track in tracks):
         notes.append("weights without a unit taken for samples")
     unit = units.pop() if units else "samples"
-    return make_foreign_profile(stacks, notes, unit=unit, duration_ns=_duration_ns(tracks))
+    return collapsed.make_foreign_profile(
+        stacks, notes, unit=unit, duration_ns=_duration_ns(tracks)
+    )
 
 
 def _unit(track: Track) -> tuple[Unit, float]:
@@ -381,4 +377,4 @@ def _duration_ns(tracks: Sequence[Track]) -> int:
 
 
 def _exporter(file: SpeedscopeFile) -> str:
-    return escape_name(file.exporter) or f"a speedscope file of {UNKNOWN_TEXT} origin"
+    return escape_name(file.exporter) or f"a speedscope file of {collapsed.UNKNOWN_TEXT} origin"

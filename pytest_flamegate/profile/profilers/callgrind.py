@@ -25,17 +25,8 @@ from pytest_flamegate.observe.machine import find_instruction_set
 from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.frames import UNKNOWN, make_native_frame
 from pytest_flamegate.profile.model import Frame, Stack
+from pytest_flamegate.profile.profilers import tools
 from pytest_flamegate.profile.profilers.base import Probe
-from pytest_flamegate.profile.profilers.tools import (
-    ProfilerError,
-    failure_error,
-    find_program,
-    known_messages,
-    make_failed_probe,
-    output_error,
-    quote_output,
-    tool_version,
-)
 
 NAME = "callgrind"
 EVENT = "Ir"
@@ -65,11 +56,11 @@ def parse_callgrind(lines: Iterable[str]) -> dict[Stack, int]:
         try:
             parser.take(line.rstrip("\r\n"))
         except ValueError as error:
-            raise output_error(NAME, f"line {number}: {error}") from None
+            raise tools.output_error(NAME, f"line {number}: {error}") from None
     if not parser.totalled or parser.part:
-        raise output_error(NAME, "it ends before its totals")
+        raise tools.output_error(NAME, "it ends before its totals")
     if not parser.costs:
-        raise output_error(NAME, "it counted nothing")
+        raise tools.output_error(NAME, "it counted nothing")
     return _build_stacks(parser.costs)
 
 
@@ -254,8 +245,8 @@ def count_program(
     Raises ``ToolError``: ``E_ENGINE_DIED``, ``E_TIMEOUT``, ``E_VALGRIND_INSTRUCTION`` (the program
     uses one that valgrind lacks), and the errors of ``process.run`` and of a profiler.
     """
-    valgrind = find_program("valgrind")
-    version = tool_version(valgrind)
+    valgrind = tools.find_program("valgrind")
+    version = tools.tool_version(valgrind)
     with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
         directory = Path(name)
         # %p is the number of the process.
@@ -292,10 +283,10 @@ def probe_callgrind() -> Probe:
     argv = [nothing] if nothing else [sys.executable, "-I", "-S", "-c", "pass"]
     try:
         with system_errors():
-            version = tool_version(find_program("valgrind"))
+            version = tools.tool_version(tools.find_program("valgrind"))
             counted = count_program(argv, env=os.environ, cwd=None, timeout_s=PROBE_TIMEOUT_S)
     except FlamegateError as error:
-        return make_failed_probe(NAME, version, error)
+        return tools.make_failed_probe(NAME, version, error)
     return Probe(
         profiler=NAME,
         version=version,
@@ -319,17 +310,17 @@ def _require_success(
         return
     log = b"".join(path.read_bytes() for path in sorted(directory.glob("log.*")))
     if not _COMMAND.search(log):
-        raise failure_error("valgrind", log + result.stderr, result.returncode)
+        raise tools.failure_error("valgrind", log + result.stderr, result.returncode)
     log = _COMMAND.sub(b"", log)  # the command line may hold any words
-    for message in known_messages("valgrind"):
+    for message in tools.known_messages("valgrind"):
         if message.fatal and message.text.encode() in log:
             found = _INSTRUCTION.search(log)
             reason = f"{message.text} {found[1].decode().strip()}" if found else message.text
             problem = f"{program!r} died of an instruction that valgrind lacks: {reason}."
-            raise ProfilerError(message.code, problem, message.remedy, reason)
+            raise tools.ProfilerError(message.code, problem, message.remedy, reason)
     status = result.returncode
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    words = quote_output(result.stderr.strip().rpartition(b"\n")[2])
+    words = tools.quote_output(result.stderr.strip().rpartition(b"\n")[2])
     last = f" Its last words: {words}" if words else ""
     raise ToolError(
         DIED,
@@ -343,9 +334,9 @@ def _read_counts(directory: Path) -> dict[int, Mapping[Stack, int]]:
     started = {path.suffix for path in directory.glob("log.*")}
     paths = {path.suffix: path for path in sorted(directory.glob("count.*"))}
     if not paths:
-        raise output_error(NAME, "it wrote no file")
+        raise tools.output_error(NAME, "it wrote no file")
     if missing := started - paths.keys():
-        raise ProfilerError(
+        raise tools.ProfilerError(
             "E_PROFILER_OUTPUT",
             f"{len(missing)} of {len(started | paths.keys())} processes were killed before their "
             "count was written.",
