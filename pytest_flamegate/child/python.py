@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Iterable
 from itertools import chain, count
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -39,11 +39,9 @@ def load_engine(load: dict[str, Any]) -> Generate:
 
 def _import_target(target: str, directory: str) -> tuple[Generate, ModuleType]:
     sys.path.insert(0, directory)
-    module_name, _, function_name = target.partition(":")
+    module_name = target.partition(":")[0]
     try:
-        function: Any = importlib.import_module(module_name)
-        for part in function_name.split("."):
-            function = getattr(function, part)
+        function: Any = resolve_name(target)
     except (ImportError, AttributeError) as error:
         is_missing = isinstance(error, ModuleNotFoundError) and (
             f"{module_name}.".startswith(f"{error.name}.")  # itself, or a package it lies in

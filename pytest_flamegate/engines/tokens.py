@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import accumulate, groupby, zip_longest
 from operator import index
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from pytest_flamegate.core.errors import ToolError, UsageError
 
@@ -52,13 +52,13 @@ class SequenceComparison:
             self.differs_to = next(iter(tokens[self.differs_at :]), None)
 
 
+Time = Any
+"""When a piece of output came, in whatever form."""
 MOST_BYTES = 16 << 20
 """The largest output that is taken for an answer."""
 
-At = TypeVar("At")
 
-
-class Tokenized(Generic[At]):
+class Tokenized:
     """Tokens of a Hugging Face ``tokenizer.json``, of the whole output when that has ended.
 
     The limits of tokens are known only for the whole text; each token has the time of its first
@@ -71,7 +71,7 @@ class Tokenized(Generic[At]):
         self._path = path
         self._data = bytearray()
         self._ends: list[int] = []
-        self._times: list[At] = []
+        self._times: list[Time] = []
 
     @property
     def begun(self) -> bool:
@@ -83,7 +83,7 @@ class Tokenized(Generic[At]):
         """Whether the output is longer than ``MOST_BYTES``."""
         return len(self._data) > MOST_BYTES
 
-    def feed(self, data: bytes, at: At) -> list[tuple[str, At]]:
+    def feed(self, data: bytes, at: Time) -> list[tuple[str, Time]]:
         """Store ``data`` that came ``at``; no token is known yet."""
         if data:
             self._data += data
@@ -91,7 +91,7 @@ class Tokenized(Generic[At]):
             self._times.append(at)
         return []
 
-    def finish(self) -> list[tuple[str, At]]:
+    def finish(self) -> list[tuple[str, Time]]:
         """Return all tokens. ``ToolError`` ``E_BAD_TOKENIZER`` if it cannot read the text."""
         return [
             (text, self._times[bisect_right(self._ends, begins)])

@@ -6,10 +6,9 @@ and ``(" three", 1)``.
 
 import re
 from collections.abc import Sequence
-from typing import Generic, TypeVar
 
 from pytest_flamegate.engines.base import Streamed
-from pytest_flamegate.engines.tokens import Tokenized
+from pytest_flamegate.engines.tokens import Time, Tokenized
 
 MAX_OWN_LINES_BYTES = 16 << 20
 """No report of one run is longer."""
@@ -23,10 +22,8 @@ _ENDS = {"word": re.compile(rb"\S(?=\s)"), "line": re.compile(rb"\n")}
 
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
-At = TypeVar("At")
 
-
-class OwnLineFilter(Generic[At]):
+class OwnLineFilter:
     """Removes the lines that begin with a marker, and passes all others with their times.
 
     A piece is held back only while the line it begins may still become such a line, so that the
@@ -36,7 +33,7 @@ class OwnLineFilter(Generic[At]):
     def __init__(self, markers: Sequence[bytes]) -> None:
         self._markers = tuple(markers)
         self._longest = max(map(len, self._markers), default=0)
-        self._held: list[tuple[bytes, At]] = []
+        self._held: list[tuple[bytes, Time]] = []
         self._passes = not self._markers
         self._removes = False
         self.removed = bytearray()
@@ -47,11 +44,11 @@ class OwnLineFilter(Generic[At]):
         """Whether more was removed than any report is long."""
         return len(self.removed) > MAX_OWN_LINES_BYTES
 
-    def feed(self, data: bytes, at: At) -> list[tuple[bytes, At]]:
+    def feed(self, data: bytes, at: Time) -> list[tuple[bytes, Time]]:
         """Return the parts of the answer in ``data``, read ``at``, and in the held pieces."""
         if not self._markers:
             return [(data, at)]
-        passed: list[tuple[bytes, At]] = []
+        passed: list[tuple[bytes, Time]] = []
         # Not splitlines(): a carriage return ends no line here.
         for line in _LINE.findall(data):
             passed += self._filter(line, at)
@@ -59,12 +56,12 @@ class OwnLineFilter(Generic[At]):
                 self._passes = self._removes = False
         return passed
 
-    def finish(self) -> list[tuple[bytes, At]]:
+    def finish(self) -> list[tuple[bytes, Time]]:
         """Return the pieces still held when the output ended."""
         held, self._held = self._held, []
         return held
 
-    def _filter(self, part: bytes, at: At) -> list[tuple[bytes, At]]:
+    def _filter(self, part: bytes, at: Time) -> list[tuple[bytes, Time]]:
         if self._removes:
             self.removed += part
             return []
@@ -81,7 +78,7 @@ class OwnLineFilter(Generic[At]):
         return []
 
 
-class TokenSplitter(Generic[At]):
+class TokenSplitter:
     """Tokens by the unit ``byte``, ``word`` (with the space before it) or ``line``.
 
     A word is complete only when the next one begins, so a token carries the time of its first
@@ -91,7 +88,7 @@ class TokenSplitter(Generic[At]):
     def __init__(self, unit: str) -> None:
         self._ends = _ENDS.get(unit)
         self._rest = b""
-        self._began: At | None = None
+        self._began: Time | None = None
         self.begun = False
         """Whether a token has begun."""
 
@@ -100,13 +97,13 @@ class TokenSplitter(Generic[At]):
         """Whether a single token is longer than any real one."""
         return len(self._rest) > MAX_TOKEN_BYTES
 
-    def feed(self, data: bytes, at: At) -> list[tuple[str, At]]:
+    def feed(self, data: bytes, at: Time) -> list[tuple[str, Time]]:
         """Return the tokens that ``data``, read ``at``, completes; a byte's text is its value."""
         if self._ends is None:
             self.begun = self.begun or bool(data)
             return [(str(byte), at) for byte in data]
         whole = self._rest + data
-        tokens: list[tuple[str, At]] = []
+        tokens: list[tuple[str, Time]] = []
         began, start = self._began, 0
         for match in self._ends.finditer(whole, max(0, len(self._rest) - 1)):
             tokens.append((_decode(whole[start : match.end()]), at if began is None else began))
@@ -119,7 +116,7 @@ class TokenSplitter(Generic[At]):
         self.begun = self.begun or bool(tokens) or began is not None
         return tokens
 
-    def finish(self) -> list[tuple[str, At]]:
+    def finish(self) -> list[tuple[str, Time]]:
         """Return the last token, if the output ended inside one."""
         rest, self._rest = self._rest, b""
         return [] if self._began is None else [(_decode(rest), self._began)]
@@ -129,12 +126,12 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-class AnswerReader(Generic[At]):
+class AnswerReader:
     """The tokens of an answer, without the lines in which the program reports its own figures."""
 
     def __init__(self, plan: Streamed) -> None:
-        self._own: OwnLineFilter[At] = OwnLineFilter(plan.sources.markers)
-        self._tokens: TokenSplitter[At] | Tokenized[At] = (
+        self._own: OwnLineFilter = OwnLineFilter(plan.sources.markers)
+        self._tokens: TokenSplitter | Tokenized = (
             TokenSplitter(plan.token_unit) if plan.tokenizer is None else Tokenized(plan.tokenizer)
         )
         self.unit = plan.token_unit
@@ -156,14 +153,14 @@ class AnswerReader(Generic[At]):
         """The lines that were removed: the program's own figures."""
         return bytes(self._own.removed)
 
-    def feed(self, data: bytes, at: At) -> list[tuple[str, At]]:
+    def feed(self, data: bytes, at: Time) -> list[tuple[str, Time]]:
         """Return the tokens that ``data``, read ``at``, completes, each with its time."""
         self.tail = (self.tail + data)[-TAIL_BYTES:]
         return self._split(self._own.feed(data, at))
 
-    def finish(self) -> list[tuple[str, At]]:
+    def finish(self) -> list[tuple[str, Time]]:
         """Return the tokens that are complete now that the output has ended."""
         return [*self._split(self._own.finish()), *self._tokens.finish()]
 
-    def _split(self, pieces: list[tuple[bytes, At]]) -> list[tuple[str, At]]:
+    def _split(self, pieces: list[tuple[bytes, Time]]) -> list[tuple[str, Time]]:
         return [token for piece, at in pieces for token in self._tokens.feed(piece, at)]

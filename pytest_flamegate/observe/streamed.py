@@ -208,7 +208,7 @@ class _OutputStream:
         self,
         child: process.Child,
         workload: Workload,
-        reader: AnswerReader[ClockReading],
+        reader: AnswerReader,
         clean: CleanOutput | None,
         *,
         wrapped: bool,

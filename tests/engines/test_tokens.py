@@ -96,7 +96,7 @@ def byte_level(path: Path) -> Path:
 
 
 def cut(path: Path, *pieces: bytes) -> list[tuple[str, int]]:
-    tokens: Tokenized[int] = Tokenized(path)
+    tokens = Tokenized(path)
     for at, piece in enumerate(pieces):
         assert tokens.feed(piece, at) == []
     return tokens.finish()
@@ -164,16 +164,14 @@ LINES = [
 def test_own_lines_are_removed(
     pieces: list[bytes], passes: list[tuple[bytes, int]], taken: bytes
 ) -> None:
-    lines: OwnLineFilter[int] = OwnLineFilter([b"timing:", b"quant_dispatch"])
+    lines = OwnLineFilter([b"timing:", b"quant_dispatch"])
     found = [each for at, piece in enumerate(pieces) for each in lines.feed(piece, at)]
     found += lines.finish()
     assert (found, bytes(lines.removed)) == (passes, taken)
 
 
 def test_tokens_come_from_the_remaining_lines() -> None:
-    cutter: AnswerReader[int] = AnswerReader(
-        Streamed(("x",), "word", sources=SourceSelection((Timing(),)))
-    )
+    cutter = AnswerReader(Streamed(("x",), "word", sources=SourceSelection((Timing(),))))
     found = cutter.feed(b"timing: embed_us=1\n", 0)
     assert not cutter.begun
     found += cutter.feed(b"one two\n", 1)
@@ -203,7 +201,7 @@ def test_tokens_come_from_the_remaining_lines() -> None:
 def test_a_token_has_the_time_of_its_first_byte(
     unit: str, pieces: list[bytes], tokens: list[str], began: list[int]
 ) -> None:
-    splitter: TokenSplitter[int] = TokenSplitter(unit)
+    splitter = TokenSplitter(unit)
     found = [token for at, piece in enumerate(pieces) for token in splitter.feed(piece, at)]
     found += splitter.finish()
     assert [text for text, _ in found] == tokens
@@ -213,7 +211,7 @@ def test_a_token_has_the_time_of_its_first_byte(
 @pytest.mark.parametrize("unit", ["word", "line"])
 @pytest.mark.parametrize("filler", [b"x", b" "])
 def test_an_endless_token_overflows_before_it_costs_much(unit: str, filler: bytes) -> None:
-    splitter: TokenSplitter[int] = TokenSplitter(unit)
+    splitter = TokenSplitter(unit)
     began_s = time.process_time()
     for _ in range(MAX_TOKEN_BYTES // 64 + 1):
         assert not splitter.overflows
