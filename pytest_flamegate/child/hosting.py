@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -40,23 +40,19 @@ class _ObserverGoneError(BaseException):
     """The observer is gone: ends the test, so that pytest tears it down."""
 
 
-@dataclass(slots=True)
-class Rounds:
+class Rounds(partial[Iterator[int]]):
     """The engine of a benchmark: a sequence is a number of rounds, a round a number of calls."""
 
-    call: Callable[..., Any]
-    args: Any
-    kwargs: Any
-    calls: int
     facts: Mapping[str, str]
-
-    def __call__(self, prompt: str, max_tokens: int) -> Iterator[int]:  # noqa: ARG002
-        """Yield the number of each round when it is done."""
-        return kernel_rounds(self.call, self.args, self.kwargs, self.calls, max_tokens)
 
 
 def kernel_rounds(
-    call: Callable[..., Any], args: Any, kwargs: Any, calls: int, rounds: int
+    call: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    calls: int,
+    _prompt: str,
+    rounds: int,
 ) -> Iterator[int]:
     """Call ``call(*args, **kwargs)`` ``calls`` times for each round, and yield its number.
 
@@ -163,15 +159,18 @@ class Hosted:
                 f"The function that {self._spec['target']} benchmarks is asynchronous: its call "
                 "only returns an awaitable.",
             )
-        if "calls" not in self._spec:
+        if "calls" in self._spec:
+            assert self._item is not None
+            calls = self._spec["calls"]
+            facts = {"test_sha256": hashlib.sha256(self._item.path.read_bytes()).hexdigest()}
+        else:
             calls, rounds = calibrate_rounds(call, args, kwargs)
             facts = {"calls": str(calls), "rounds": str(rounds)}
             if setup:
                 facts["setup"] = "measured with each call"
-            return Rounds(call, args, kwargs, calls, facts)
-        assert self._item is not None
-        digest = hashlib.sha256(self._item.path.read_bytes()).hexdigest()
-        return Rounds(call, args, kwargs, self._spec["calls"], {"test_sha256": digest})
+        made = Rounds(kernel_rounds, call, args, kwargs, calls)
+        made.facts = facts
+        return made
 
 
 def calibrate_rounds(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[int, int]:
@@ -179,7 +178,7 @@ def calibrate_rounds(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[
     calls = 1
     while True:
         began = time.perf_counter()
-        for _ in kernel_rounds(call, args, kwargs, calls, 1):
+        for _ in kernel_rounds(call, args, kwargs, calls, "", 1):
             pass
         took_s = time.perf_counter() - began
         if took_s >= ROUND_S or calls >= _MAX_CALLS:

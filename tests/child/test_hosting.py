@@ -111,6 +111,6 @@ def test_rounds_are_served_and_fixtures_torn_down(tmp_path: Path) -> None:
 
 def test_a_round_is_a_number_of_calls() -> None:
     calls: list[int] = []
-    assert list(kernel_rounds(calls.append, (1,), {}, 5, 3)) == [0, 1, 2]
+    assert list(kernel_rounds(calls.append, (1,), {}, 5, "", 3)) == [0, 1, 2]
     assert len(calls) == 15
     assert calibrate_rounds(calls.append, (1,), {})[0] > 1

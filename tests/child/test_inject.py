@@ -14,7 +14,6 @@ from pytest_flamegate.child import inject
 from pytest_flamegate.child.inject import find_function, format_function, slow
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.receipt.compose import recipe
 from tests.observe.workloads import make_workload
@@ -360,13 +359,12 @@ SIGNATURES = {
     "(a, /, b, c=3)": ((1,), {"b": 2}),
     "(**kwargs)": ((), {"a": 1, "self": 2}),
     "(a, b=2, /, c=3, *args, d, e=5, **kwargs)": ((1, 2, 3, 4), {"d": 5, "a": 6}),
-    "(a, b=2, /, c=3, *args, d, e=5)": ((1, 2, 3, 4), {"d": 5}),
 }
 
 
 @pytest.mark.parametrize("body", ["return locals()", "yield locals()"])
 @pytest.mark.parametrize("signature", SIGNATURES)
-def test_arguments_and_their_errors_are_as_before(load: Load, signature: str, body: str) -> None:
+def test_arguments_are_as_before(load: Load, signature: str, body: str) -> None:
     toy = load(f"def hot{signature}: {body}\nStopIteration = BaseException = None")
     args, kwargs = SIGNATURES[signature]
 
@@ -374,17 +372,10 @@ def test_arguments_and_their_errors_are_as_before(load: Load, signature: str, bo
         taken = toy.hot(*args, **kwargs)
         return list(taken) if body.startswith("yield") else taken
 
-    def type_error() -> str:
-        with pytest.raises(TypeError) as caught:
-            toy.hot(*range(9), hot=1, **({"a": 1, "b": 1} if "*args" in signature else {}))
-        return str(caught.value)
-
-    usual_error = type_error() if "kwargs" not in signature else None
     usual = call()
     slow("hot", 10, [toy])
     assert call() == usual
     assert str(inspect.signature(toy.hot)) == signature
-    assert usual_error is None or type_error() == usual_error
 
 
 @pytest.mark.parametrize("keyword", ["return", "yield"])
@@ -463,17 +454,14 @@ def late(prompt, max_tokens):
 """
 
 
-def observe_injected(directory: Path, injection: Injection | None, target: str) -> Observer:
+def observe_injected(directory: Path, injection: Injection, target: str) -> Observer:
     """Run one process of the engine python."""
     (directory / "injected_toy.py").write_text(TOY)
     (directory / "helper.py").write_text("def softmax(x): return x\n")
     target = f"injected_toy:{target}"
     declared = make_workload(directory, "python", max_tokens=40, target=target, injection=injection)
     observer = make_observer(declared)
-    if injection is not None:
-        assert isinstance(observer.plan, Served)
-        assert observer.plan.load["inject"] == [injection.frame, injection.extra_pct]
-        assert recipe(declared)["injection"] == f"{injection.frame}:+{injection.extra_pct:g}%"
+    assert recipe(declared)["injection"] == f"{injection.frame}:+{injection.extra_pct:g}%"
     observer.run_timed(0.1)
     return observer
 

@@ -14,7 +14,7 @@ from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.engines import engine, gguf
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL, WORKLOADS
-from tests.observe.workloads import assert_nothing_left, observer
+from tests.observe.workloads import observer, run_error
 from tests.tools import require
 from tests.workload.declared import read_file
 
@@ -164,13 +164,6 @@ def test_a_closed_pipe_ends_the_sequence() -> None:
         )
 
 
-def error_of(declared: Workload) -> FlamegateError:
-    with pytest.raises(FlamegateError) as caught:
-        observer(declared).run_timed(0.05)
-    assert_nothing_left()
-    return caught.value
-
-
 @pytest.fixture(scope="module")
 def _xllamacpp() -> None:
     require(importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
@@ -198,14 +191,14 @@ def test_tokens_and_figures_are_those_of_the_embedded_engine(model: Transformer)
 
 @pytest.mark.usefixtures("_xllamacpp")
 def test_what_the_library_rejects_is_named(tmp_path: Path) -> None:
-    assert error_of(declare("x" * 500, 8, context=256)).code == "E_CONTEXT_FULL"
+    assert run_error(observer(declare("x" * 500, 8, context=256))).code == "E_CONTEXT_FULL"
     data, path = SHIPPED_MODEL.read_bytes(), tmp_path / "broken.gguf"
     for content, words in (
         (data[: len(data) // 2], "broken.gguf"),
         (data.replace(b"bitnet", b"bitnex"), "unknown model architecture: 'bitnex'"),
     ):
         path.write_bytes(content)
-        error = error_of(declare(model=path))
+        error = run_error(observer(declare(model=path)))
         assert error.code == "E_MODEL_UNSUPPORTED"
         assert "broken.gguf" in error.problem
         assert words in error.problem
@@ -251,7 +244,7 @@ BROKEN = [
 @pytest.mark.parametrize(("source", "code", "words"), BROKEN, ids=range(len(BROKEN)))
 def test_failing_libraries(source: str, code: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "xllamacpp.py").write_text(source)
-    error = error_of(declare(env={"PYTHONPATH": str(tmp_path)}))
+    error = run_error(observer(declare(env={"PYTHONPATH": str(tmp_path)})))
     assert (error.code, words in error.problem) == (code, True), error.problem
 
 

@@ -41,18 +41,6 @@ def ignores_term() -> None:
     child()
 
 
-def new_sessions() -> None:
-    def parent() -> None:
-        child(session=True)
-        hang()
-
-    child(parent, session=True)
-
-
-def double_forks() -> None:
-    os.waitpid(child(lambda: child(session=True), session=True), 0)
-
-
 def orphans() -> None:
     """Their parent is dead and never waited for."""
     child(lambda: (child(), child(session=True)))
@@ -103,8 +91,6 @@ def catches_term() -> None:
 
 SHAPES = {
     "ignores SIGTERM": (ignores_term, 2),
-    "new sessions": (new_sessions, 3),
-    "double forks": (double_forks, 3),
     "orphans": (orphans, 4),
     "root has ended": (ended_root, 3),
     "stopped": (stopped, 3),

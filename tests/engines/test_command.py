@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import FlamegateError, UsageError
+from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Streamed
-from pytest_flamegate.observe.observer import Observer
 from tests.engines.test_tokens import word_level
-from tests.observe.workloads import assert_nothing_left, command_workload, make_workload, observer
+from tests.observe.workloads import command_workload, make_workload, observer, run_error
 from tests.workload.declared import read_file
 
 COUNT = {"pattern": r"(?P<tokens>\d+) tokens"}
@@ -25,13 +24,6 @@ def stream(*lines: str, err: str = "", gap_s: float = 0.0) -> str:
         f"    sys.stdout.write(line); sys.stdout.flush(); time.sleep({gap_s})\n"
         f"sys.stderr.write({err!r})\n"
     )
-
-
-def error_of(watched: Observer) -> FlamegateError:
-    with pytest.raises(FlamegateError) as refused:
-        watched.run_timed(1)
-    assert_nothing_left()
-    return refused.value
 
 
 def test_tokens_by_the_engines_own_count(tmp_path: Path) -> None:
@@ -56,7 +48,7 @@ def test_tokens_by_the_engines_own_count(tmp_path: Path) -> None:
 def test_missing_and_impossible_counts(tmp_path: Path, said: str, code: str) -> None:
     program, options = stream("Hello", err=said), COUNT if said else {}
     workload = command_workload(tmp_path, program, token_unit="engine", options=options)
-    assert error_of(observer(workload)).code == code
+    assert run_error(observer(workload)).code == code
 
 
 @pytest.mark.parametrize(
@@ -152,8 +144,7 @@ def test_reported_figures_are_checked(
     if expected is None:
         assert len(watched.run_timed(1).reported) == 1
     else:
-        assert error_of(watched).code == expected
-        assert watched.runs == ()
+        assert run_error(watched).code == expected
 
 
 RECEIPT = (
@@ -175,8 +166,7 @@ def test_receipt_of_an_earlier_run_is_not_read(tmp_path: Path) -> None:
         assert run.reported[0].figures == {"tokens": 4.0, "tokens_per_second": 400.5}
         assert run.reported[0].kernels == {"i2s_gemv": 1}
     stale = observer(command_workload(tmp_path, RECEIPT, prompt="once", **keys))
-    assert error_of(stale).code == "E_SOURCE_MISSING"
-    assert stale.runs == ()
+    assert run_error(stale).code == "E_SOURCE_MISSING"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +180,7 @@ def test_tokens_of_a_tokenizer_stream_too(tmp_path: Path, said: str, expected: s
     keys = {"token_unit": "tokenizer", "tokenizer": "tokenizer.json", "max_tokens": 5}
     watched = observer(command_workload(tmp_path, program, options=COUNT, **keys))
     if expected is not None:
-        assert error_of(watched).code == expected
+        assert run_error(watched).code == expected
         return
     (block,) = watched.run_timed(1).blocks
     seen = watched.observation()
@@ -216,7 +206,7 @@ def test_programs_that_cannot_be_started(tmp_path: Path, kind: str, word: str) -
         program.write_bytes(b"no program\n")
         program.chmod(0o644 if kind == "plain" else 0o755)
     watched = observer(make_workload(tmp_path, "command", command=(str(program), "{prompt}")))
-    error = error_of(watched)
+    error = run_error(watched)
     assert error.code == "E_CANNOT_START"
     assert word in str(error)
 
@@ -224,4 +214,4 @@ def test_programs_that_cannot_be_started(tmp_path: Path, kind: str, word: str) -
 def test_endless_own_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_flamegate.observe.program_output.MAX_OWN_LINES_BYTES", 1 << 16)
     code = f"while True: print({TIMING!r}, flush=True)"
-    assert error_of(observer(command_workload(tmp_path, code))).code == "E_OUTPUT_FLOOD"
+    assert run_error(observer(command_workload(tmp_path, code))).code == "E_OUTPUT_FLOOD"

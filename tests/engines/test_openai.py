@@ -9,7 +9,6 @@ from types import MappingProxyType
 import psutil
 import pytest
 
-from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process_system
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
@@ -18,6 +17,7 @@ from pytest_flamegate.observe import endpoint
 from pytest_flamegate.observe.completions import make_request
 from pytest_flamegate.observe.http import find_free_port
 from tests.engines.endpoints import observer, running, workload
+from tests.observe.workloads import run_error
 from tests.workload.declared import read_file
 
 TOKENS = ("t0 ", "t1 ", "t2 ", "t3 ", "t4 ", "t5 ")
@@ -146,15 +146,6 @@ def test_declared_fields_of_a_request_win() -> None:
         assert part in body
 
 
-def error_of(of: Workload) -> FlamegateError:
-    seen = observer(of)
-    with pytest.raises(FlamegateError) as caught:
-        seen.run_timed(0.05)
-    assert seen.runs == ()
-    assert seen.served_pid is None or not process_system.is_alive(seen.served_pid)
-    return caught.value
-
-
 @pytest.mark.parametrize(
     ("way", "code"),
     [
@@ -185,7 +176,7 @@ def error_of(of: Workload) -> FlamegateError:
 )
 def test_misbehaviour_has_its_code(way: str, code: str) -> None:
     waits = code in ("E_SERVER_NOT_READY", "E_TIMEOUT")
-    error = error_of(replace(workload(way), timeout_s=4.0 if waits else 60.0))
+    error = run_error(observer(replace(workload(way), timeout_s=4.0 if waits else 60.0)))
     assert error.code == code
     assert way != "exits" or "no such model" in error.problem
 
@@ -205,12 +196,13 @@ def test_a_port_that_another_process_took(monkeypatch: pytest.MonkeyPatch) -> No
     with running("ignores SIGTERM") as url:
         monkeypatch.setattr(endpoint, "find_free_port", lambda _: int(url.rpartition(":")[2]))
         stays = workload(serve=(sys.executable, "-c", "import time; time.sleep(60)", "{port}"))
-        assert error_of(stays).code == "E_PORT_TAKEN"
+        with pytest.raises(FlamegateError, match="E_PORT_TAKEN"):
+            observer(stays).run_timed(0.05)
 
 
 def test_nothing_answers_at_the_url() -> None:
     nowhere = f"http://127.0.0.1:{find_free_port('127.0.0.1')}"
-    assert error_of(workload(url=nowhere)).code == "E_UNREACHABLE"
+    assert run_error(observer(workload(url=nowhere))).code == "E_UNREACHABLE"
     with running() as url, pytest.raises(FlamegateError, match="E_BAD_CERTIFICATE"):
         observer(workload(url=url.replace("http:", "https:"))).run_timed(0.05)
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.observer import Observer
@@ -54,6 +56,15 @@ def sleepy(prompt: str, max_tokens: int) -> Iterator[int]:
     for i in range(max_tokens):
         time.sleep(0.002)
         yield i
+
+
+def run_error(observer: Observer) -> FlamegateError:
+    """Return the error of a run, which leaves no process and records nothing."""
+    with pytest.raises(FlamegateError) as caught:
+        observer.run_timed(0.05)
+    assert_nothing_left()
+    assert observer.runs == ()
+    return caught.value
 
 
 def assert_nothing_left() -> None:
