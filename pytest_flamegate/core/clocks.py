@@ -24,7 +24,7 @@ _LOST = 0.1
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
-class Interval(Struct, frozen=True):
+class Interval(Struct, frozen=True, gc=False):
     """The time that one process used between two readings of its clocks.
 
     Attributes:

@@ -19,9 +19,19 @@ import dataclasses
 import json
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec import Meta
@@ -233,6 +243,25 @@ def replace(typed: T, /, **changes: Any) -> T:
     """Return a Struct or a dataclass with some of its fields changed."""
     module: Any = msgspec.structs if isinstance(typed, msgspec.Struct) else dataclasses
     return cast("T", module.replace(typed, **changes))
+
+
+class computed_once(Generic[T]):  # noqa: N801
+    """A property of a frozen type that is computed when it is first read.
+
+    Like ``functools.cached_property`` without the lock that this has before Python 3.12, which
+    takes longer than most values. Two threads may both compute the value.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, _: type) -> T:
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
 
 
 def encode_plain(value: object) -> Any:

@@ -182,11 +182,7 @@ def _filled(runs: Sequence[Run]) -> list[float]:
     """Return, for each timed process, the log of the part of its judged time its tokens fill."""
     filled = []
     for run in _timed(runs):
-        tokens_ns = sum(
-            sum(gaps if block.decode is None else gaps[1:])
-            for block in run.blocks
-            for gaps in block.sequences_ns
-        )
+        tokens_ns = sum(block.judged_tokens_ns for block in run.blocks)
         wall_ns = sum(block.judged.wall_ns for block in run.blocks)
         filled.append(math.log(max(tokens_ns, 1) / wall_ns))
     return filled

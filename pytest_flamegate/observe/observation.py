@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import Literal
 
@@ -16,7 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_flamegate.core.clocks import Interval, sum_intervals
-from pytest_flamegate.core.json import Count, NonNegative, Positive, Sha256, Timestamp
+from pytest_flamegate.core.json import (
+    Count,
+    NonNegative,
+    Positive,
+    Sha256,
+    Timestamp,
+    computed_once,
+)
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.gpu import ObservedDevices
 
@@ -24,7 +31,7 @@ Role = Literal["timed", "profiled", "traced", "bricks"]
 ClockScope = Literal["sequence", "process"]
 
 
-class Block(Struct, frozen=True):
+class Block(Struct, frozen=True, gc=False):
     """Sequences that were generated back to back, and the reference kernel that ran around them.
 
     Attributes:
@@ -49,6 +56,21 @@ class Block(Struct, frozen=True):
     def tokens(self) -> int:
         """Tokens generated in this block."""
         return sum(map(len, self.sequences_ns))
+
+    @property
+    def tokens_ns(self) -> int:
+        """The time of all tokens."""
+        return sum(chain.from_iterable(self.sequences_ns))
+
+    @property
+    def later_tokens_ns(self) -> int:
+        """The time of all tokens but the first one of each sequence."""
+        return sum([sum(gaps[1:]) for gaps in self.sequences_ns])
+
+    @property
+    def judged_tokens_ns(self) -> int:
+        """The time of the tokens that were generated during ``judged``."""
+        return self.tokens_ns if self.decode is None else self.later_tokens_ns
 
     @property
     def judged(self) -> Interval:
@@ -153,14 +175,41 @@ class Run(Struct, frozen=True, dict=True):
     def _adjust(self, clock: Callable[[Interval], int]) -> Run:
         return replace(self, blocks=tuple(block.adjust(clock) for block in self.blocks))
 
-    @property
+    @computed_once
+    def intervals(self) -> list[Interval]:
+        """The intervals of all blocks: the whole block, its reference, its decode."""
+        found = [(block.interval, block.reference, block.decode) for block in self.blocks]
+        return [each for every in found for each in every if each is not None]
+
+    @computed_once
+    def wall_ns(self) -> int:
+        """Wall time of all measured blocks."""
+        return sum([block.interval.wall_ns for block in self.blocks])
+
+    @computed_once
+    def lasted_s(self) -> float:
+        """The shortest possible time from the dated start of the run to its end."""
+        # The reference kernel runs once between two blocks and is recorded in both.
+        reference_ns = sum([each.reference.wall_ns for each in self.blocks if each.reference])
+        return (self.wall_ns + reference_ns / 2 + (self.load_ns or 0)) / 1e9
+
+    @computed_once
+    def lengths(self) -> frozenset[int]:
+        """The numbers of tokens that its sequences have, mostly one for all of them."""
+        return frozenset(chain(*[map(len, block.sequences_ns) for block in self.blocks]))
+
+    @computed_once
     def tokens(self) -> int:
         """Tokens generated in all measured blocks."""
+        if len(self.lengths) == 1:
+            return min(self.lengths) * sum([len(block.sequences_ns) for block in self.blocks])
         return sum([block.tokens for block in self.blocks])
 
-    @cached_property
+    @computed_once
     def judged_tokens(self) -> int:
         """The tokens behind figures per token."""
+        if all(block.decode is None for block in self.blocks):
+            return self.tokens
         return sum([block.judged_tokens for block in self.blocks])
 
 

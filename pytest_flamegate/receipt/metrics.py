@@ -9,6 +9,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -80,11 +81,11 @@ def rate_of(runs: Iterable[Run]) -> Rate | None:
     the time from the request, or from the start of the program, to the last token. Of a run that
     shared its core, the time of the other side does not count.
     """
-    blocks = [block for run in runs if run.role == "timed" for block in run.own.blocks]
-    decode = bool(blocks) and all(block.decode is not None for block in blocks)
-    skipped = 1 if decode else 0
-    tokens = sum([block.judged_tokens if decode else block.tokens for block in blocks])
-    elapsed_ns = sum([sum(gaps[skipped:]) for block in blocks for gaps in block.sequences_ns])
+    timed = [run.own for run in runs if run.role == "timed"]
+    blocks = [block for run in timed for block in run.blocks]
+    decode = bool(blocks) and None not in [block.decode for block in blocks]
+    tokens = sum([run.judged_tokens if decode else run.tokens for run in timed])
+    elapsed_ns = sum([each.later_tokens_ns if decode else each.tokens_ns for each in blocks])
     if tokens <= 0 or elapsed_ns <= 0:
         return None
     formula = "decode-tokens/decode-time" if decode else "tokens/total"
@@ -110,12 +111,14 @@ def figures(
     *,
     unseen: bool = False,
     rate: Rate | None = None,
+    prefill_rate: float | None = None,
 ) -> tuple[Metric, ...]:
     """Return every figure of the ``timed`` runs, the observed ones first, then the reported ones.
 
     ``unseen`` includes times whose median is 0, as older evidence does. Most of those tokens were
     read together with the one before, so their time was not observed. ToolError ``E_NO_RATE`` if
-    all tokens came at one instant. ``rate`` is that of the runs, if it is known already.
+    all tokens came at one instant. ``rate`` is that of the runs, if it is known already. Without
+    ``prompt_tokens`` their number follows from a stated ``prefill_rate``, because it is whole.
     """
     timed = [run.own for run in timed]
     blocks = [block for run in timed for block in run.blocks]
@@ -127,6 +130,8 @@ def figures(
         _cost("cpu_s_per_token", "cpu", timed),
     ]
     first_ns = statistics.median(first)
+    if prefill_rate is not None:
+        prompt_tokens = max(1, round(prefill_rate / (1 / max(first_ns, 1.0) * _S)))
     if saw_first := unseen or first_ns > 0:
         found.append(_time("time_to_first_token_ms", "first-token-request", first_ns, len(first)))
     if loads := [run.load_ns for run in timed if run.load_ns is not None]:
@@ -136,7 +141,7 @@ def figures(
     if prompt_tokens is not None and saw_first:
         name = "prefill_tokens_per_second"
         found.append(_rate(name, "prompt-tokens/ttft", prompt_tokens, first_ns, len(first)))
-    if gaps := sorted([gap for sequence in sequences for gap in sequence[1:]]):
+    if gaps := sorted(chain(*[sequence[1:] for sequence in sequences])):
         per_token = [each for block in blocks for each in _per_token(block)]
         token_ns, gap_ns, count = statistics.median(per_token), statistics.median(gaps), len(gaps)
         if unseen or token_ns > 0:
@@ -191,7 +196,7 @@ def overhead_pct(runs: Iterable[Run], clock_scope: ClockScope) -> float | None:
 def _per_token(block: Block) -> list[float]:
     """Return the mean time of the later tokens of each sequence that has any."""
     if block.decode is not None and block.decode_tokens:
-        return [sum(sum(gaps[1:]) for gaps in block.sequences_ns) / block.decode_tokens]
+        return [block.later_tokens_ns / block.decode_tokens]
     return [(sum(gaps) - gaps[0]) / (len(gaps) - 1) for gaps in block.sequences_ns if len(gaps) > 1]
 
 

@@ -129,7 +129,7 @@ class Receipt:
     schema_version: Literal["1.0.0", "1.0", "1.1.0"] = "1.0.0"
 
 
-class Metric(Struct, frozen=True):
+class Metric(Struct, frozen=True, gc=False):
     """One figure with everything needed to compare it.
 
     ``formulas.toml`` explains each ``formula``: tools use one name for different ones. Derived and

@@ -35,9 +35,10 @@ CHECKS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 @CHECKS.rule("E_BRICKS", "Each record of bricks belongs to one brick run, and vice versa.")
 def _check_processes(case: Submission) -> Iterator[str]:
     # Timing bricks in a timed process would slow it down.
-    runs = Counter(
-        (run.pid, run.started_ticks) for run in case.evidence.runs if run.role == "bricks"
-    )
+    found = [run for run in case.evidence.runs if run.role == "bricks"]
+    if not found and not case.evidence.bricks:
+        return
+    runs = Counter((run.pid, run.started_ticks) for run in found)
     records = Counter((each.pid, each.started_ticks) for each in case.evidence.bricks)
     for pid, _ in records - runs:
         yield f"Process {pid} has a record of bricks, but no brick run."

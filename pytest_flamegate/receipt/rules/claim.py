@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pytest_flamegate.core.text import find_control_character, quote
 from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, find_objects, number, table
@@ -242,13 +243,19 @@ def _check_determinism(claim: Claim) -> Iterator[str]:
     if not claim.deterministic:
         return
     for name, value in claim.environment.items():
-        variable, switch = f"_{name.upper()}", value.strip().lower()
-        off = variable.endswith("_DETERMINISTIC") and switch in _OFF
-        if off or (variable.endswith("_SEED") and switch and not _is_integer(switch)):
+        if _prevents_determinism(name, value):
             yield f"deterministic is true, but {quote(name)} is {quote(value)}."
     tests = table(table(claim.document, "test_results"), "determinism_tests")
     if tests.get("identical_sequences") is False:
         yield "deterministic is true, but the determinism test found different sequences."
+
+
+# The receipts of one project have the same few variables.
+@lru_cache(maxsize=1024)
+def _prevents_determinism(name: str, value: str) -> bool:
+    variable, switch = f"_{name.upper()}", value.strip().lower()
+    off = variable.endswith("_DETERMINISTIC") and switch in _OFF
+    return off or (variable.endswith("_SEED") and bool(switch) and not _is_integer(switch))
 
 
 def _is_integer(text: str) -> bool:
@@ -262,6 +269,9 @@ def _is_integer(text: str) -> bool:
 def _check_steering_characters(claim: Claim) -> Iterator[str]:
     # These texts are printed to terminals, logs and reports.
     for name, fields in (("environment", claim.environment), ("model", claim.model)):
+        texts = [text for each in fields.items() for text in each if isinstance(text, str)]
+        if find_control_character("".join(texts)) is None:
+            continue
         for key, value in fields.items():
             for text in (key, value):
                 steering = find_control_character(text) if isinstance(text, str) else None

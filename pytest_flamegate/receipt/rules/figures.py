@@ -47,13 +47,15 @@ _DEPENDS_ON = {
 @CHECKS.rule("E_METRIC_MISMATCH", "Each metric follows from the runs and is listed once.")
 def _check_metrics(case: Submission) -> Iterator[str]:
     # All fields are compared: a flipped direction would turn a loss into a gain.
-    metrics, keys = case.evidence.metrics, case.listed_metrics
-    if len(set(keys)) < len(keys):
-        for (name, _), times in Counter(keys).items():
-            if times > 1:
-                yield f"The metric {quote(name)} is listed {times} times."
+    if case.has_exact_metrics:
+        return
+    metrics = case.evidence.metrics
+    keys = [identify_metric(metric) for metric in metrics]
+    for (name, _), times in Counter(keys).items():
+        if times > 1:
+            yield f"The metric {quote(name)} is listed {times} times."
     yield from _unreported(case)
-    expected = case.expected_metrics
+    expected = {identify_metric(metric): metric for metric in case.recomputed}
     if not expected and case.rate is not None:
         empty = next(run.pid for run in case.timed if not has_tokens(run))
         yield f"The timed run of process {empty} has no tokens to compute a metric from."
@@ -101,9 +103,12 @@ def _check_overhead(case: Submission) -> Iterator[str]:
 @SHORTFALLS.rule("W_METRIC_MISSING", "Every metric that follows from the timed runs is listed.")
 def _check_missing_metrics(case: Submission) -> Iterator[str]:
     # A figure that is left out cannot get worse.
-    expected = case.expected_metrics
+    if case.has_exact_metrics:
+        return
+    expected = {identify_metric(metric): metric for metric in case.recomputed}
+    listed = set(map(identify_metric, case.evidence.metrics))
     for key, metric in expected.items():
-        if key in case.listed_metrics:
+        if key in listed:
             continue
         # A time that was not observed is left out, and with it the figures that depend on it.
         basis = expected.get((_DEPENDS_ON.get(metric.name, ""), ""), metric)

@@ -8,6 +8,7 @@ not observed.
 
 import statistics
 from collections.abc import Iterator
+from itertools import chain
 
 from pytest_flamegate.config import thresholds
 from pytest_flamegate.core.text import Notice, quote
@@ -40,7 +41,7 @@ SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 def _check_roundness(case: Submission) -> Iterator[str]:
     # Typed constants, or a clock too coarse for a gate.
     blocks = case.timed_blocks
-    gaps = [gap for block in blocks for gaps in block.sequences_ns for gap in gaps if gap]
+    gaps = [*filter(None, chain(*[chain(*block.sequences_ns) for block in blocks]))]
     if len(gaps) >= ENOUGH_GAPS:
         if gaps.count(gaps[0]) == len(gaps):
             yield f"All {len(gaps):,} token times are {gaps[0]:,} ns."
@@ -107,11 +108,7 @@ def _check_accounted_time(case: Submission) -> Iterator[str]:
     blocks = [block for block in case.timed_blocks if block.sequences_ns]
     if case.evidence.clock_scope == "process":
         blocks = [block for block in blocks if block.decode is not None]
-    tokens_ns = sum(
-        sum(gaps[0 if block.decode is None else 1 :])
-        for block in blocks
-        for gaps in block.sequences_ns
-    )
+    tokens_ns = sum([block.judged_tokens_ns for block in blocks])
     wall_ns = sum([block.judged.wall_ns for block in blocks])
     if wall_ns - tokens_ns > UNACCOUNTED_NS and tokens_ns < ACCOUNTED_AT_LEAST * wall_ns:
         yield f"Token times add up to {tokens_ns / 1e6:,.1f} ms of {wall_ns / 1e6:,.1f} ms."

@@ -86,16 +86,18 @@ def _check_compute_kernels(claim: Claim) -> Iterator[str]:
 )
 def _check_kernel_path(claim: Claim) -> Iterator[str]:
     # Only receipts of schema 1.1.0 have these fields.
-    count = number(table(claim.document, "quantization"), "fallback_count")
-    fallbacks = [kernel for kernel in claim.kernels if claim.policy.roles(kernel).is_fallback]
+    count, kernels = number(table(claim.document, "quantization"), "fallback_count"), claim.kernels
     if claim.document.get("kernel_path") == "native_quantized" and count:
         yield f"kernel_path is native_quantized, but fallback_count is {count:g}."
-    if count == 0 and fallbacks:
-        yield f"fallback_count is 0, but the kernel {quote(fallbacks[0])} is a fallback."
+    fallbacks = (kernel for kernel in kernels if claim.policy.roles(kernel).is_fallback)
+    if count == 0 and (fallback := next(fallbacks, None)) is not None:
+        yield f"fallback_count is 0, but the kernel {quote(fallback)} is a fallback."
 
 
 @NOTICES.rule("W_DUPLICATE_KERNELS", "Each kernel is listed once.")
 def _check_duplicates(claim: Claim) -> Iterator[str]:
+    if len(set(claim.kernels)) == len(claim.kernels):
+        return
     for kernel, times in Counter(claim.kernels).items():
         if times > 1:
             yield f"The kernel {quote(kernel)} is listed {times} times."

@@ -116,11 +116,11 @@ def _check_order(case: Submission) -> Iterator[str]:
     # Windows of one server share its start and differ only in their dates.
     set_back = 0
     for earlier, later in pairwise(case.evidence.runs):
-        lasted_s = _lasted_s(earlier)
+        lasted_s = earlier.lasted_s
         first, second = earlier.started_ticks, later.started_ticks
         if not case.in_windows and first is not None and second is not None:
             apart_s = (second - first) / TICKS_PER_S
-            after_s = _lasted_after_start_s(earlier, lasted_s)
+            after_s = _lasted_after_start_s(earlier)
             if after_s > apart_s * (1 + RATE_SLACK) + TICK_SLACK_S:
                 yield f"Process {later.pid} started {apart_s:.2f} s after a run of {after_s:.2f} s."
         apart_s = _parse_seconds(later.started_at) - _parse_seconds(earlier.started_at)
@@ -154,9 +154,9 @@ def _check_windows(case: Submission) -> Iterator[str]:
 def _check_runs_before_evidence(case: Submission) -> Iterator[str]:
     created_s = _parse_seconds(case.evidence.created)
     for run in case.evidence.runs:
-        passed_s, lasted_s = created_s - _parse_seconds(run.started_at), _lasted_s(run)
-        if lasted_s > passed_s + CLOCK_SET_S:
-            yield f"Process {run.pid} ran {lasted_s:,.0f} s, but {passed_s:,.0f} s passed."
+        passed_s = created_s - _parse_seconds(run.started_at)
+        if run.lasted_s > passed_s + CLOCK_SET_S:
+            yield f"Process {run.pid} ran {run.lasted_s:,.0f} s, but {passed_s:,.0f} s passed."
         if passed_s > MEASURED_WITHIN_S:
             yield f"Process {run.pid} began {passed_s / 3600:,.1f} hours before the evidence."
 
@@ -220,23 +220,15 @@ def _parse_seconds(stamp: str) -> float:
     return datetime.fromisoformat(stamp.upper()).timestamp()
 
 
-def _lasted_s(run: Run) -> float:
-    """Return the shortest possible time from the dated start of a run to its end."""
-    spent_ns = sum(block.interval.wall_ns for block in run.blocks)
-    reference_ns = sum(block.reference.wall_ns for block in run.blocks if block.reference)
-    # The reference kernel runs once between two blocks and is recorded in both.
-    return (spent_ns + reference_ns / 2 + (run.load_ns or 0)) / 1e9
-
-
-def _lasted_after_start_s(run: Run, lasted_s: float) -> float:
+def _lasted_after_start_s(run: Run) -> float:
     """Return the shortest possible time from the start of the process to the end of the run.
 
     If a profiler started the program, the interval includes the profiler's own start. Only the
     time after the first token is certain to follow the program's start.
     """
     if _started_by_profiler(run):
-        return sum(sum(gaps[1:]) for block in run.blocks for gaps in block.sequences_ns) / 1e9
-    return lasted_s
+        return sum(block.later_tokens_ns for block in run.blocks) / 1e9
+    return run.lasted_s
 
 
 @SHORTFALLS.rule("W_RECIPE_INCOMPLETE", "The evidence states what was run.")

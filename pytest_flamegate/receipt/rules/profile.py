@@ -65,13 +65,16 @@ def _check_processes(case: Submission) -> Iterator[str]:
     profile, folded = case.evidence.profile, case.folded
     if profile is None or folded is None:
         return
-    pooled: Counter[str] = Counter()
+    pooled: dict[str, int] = {}
     for process in profile.processes:
-        pooled.update(process.self_samples)
+        for name, count in process.self_samples.items():
+            pooled[name] = pooled.get(name, 0) + count
+    if pooled == folded.self_samples:
+        return
     for name in sorted(pooled.keys() | folded.self_samples.keys()):
-        counted = folded.self_samples.get(name, 0)
-        if pooled[name] != counted:
-            yield f"{quote(name)} has {pooled[name]:,} samples in processes, {counted:,} in stacks."
+        own, counted = pooled.get(name, 0), folded.self_samples.get(name, 0)
+        if own != counted:
+            yield f"{quote(name)} has {own:,} samples in processes, {counted:,} in stacks."
 
 
 @CHECKS.rule("E_SAMPLE_COUNT", "A profile has no more samples than its rate allows.")
@@ -228,6 +231,8 @@ def _top(folded: Folded | None) -> str:
 def _check_reported_kernels(case: Submission) -> Iterator[str]:
     # An added name, or a reported fallback that was left out.
     kernels = case.evidence.kernels
+    if not case.has_reports and {each.source for each in kernels} <= {"profile"}:
+        return
     profiled = {each.name for each in kernels if each.source == "profile"}
     reported = {
         (each.name, each.told_by): each.count

@@ -9,14 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from itertools import chain, islice
 from typing import Generic, Literal, TypeVar, cast
 
-from msgspec.structs import replace
-
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import parse_timestamp
+from pytest_flamegate.core.json import computed_once, parse_timestamp
 from pytest_flamegate.core.text import one_line
 from pytest_flamegate.observe.observation import Block, Run, uses_running_server
 from pytest_flamegate.receipt.metrics import Rate, figures, kernel_rates, rate_of, value_of
@@ -140,17 +137,17 @@ class Claim:
             raise MalformedFieldError(name)
         return self.document[name]
 
-    @cached_property
+    @computed_once
     def backend(self) -> str:
         """``cpu`` or ``cuda``."""
         return str(self.read("backend")).lower()
 
-    @cached_property
+    @computed_once
     def age_s(self) -> float:
         """Seconds from the receipt's timestamp to now; negative for a future timestamp."""
         return (self.now - parse_timestamp(self.timestamp)).total_seconds()
 
-    @cached_property
+    @computed_once
     def objects(self) -> tuple[tuple[str, Mapping[str, object]], ...]:
         """Every object within the receipt with its path, the outermost first."""
         return tuple(find_objects(self.document))
@@ -191,9 +188,6 @@ def number(fields: Mapping[str, object], *names: str) -> float | None:
     return None
 
 
-_PREFILL = "prefill_tokens_per_second"
-
-
 @dataclass(frozen=True)
 class Submission:
     """A receipt with its evidence and its folded profile, as they were handed in.
@@ -210,62 +204,57 @@ class Submission:
     folded_sha256: str | None = None
     suspicions: tuple[str, ...] = ()
 
-    @cached_property
+    @computed_once
     def timed(self) -> tuple[Run, ...]:
         """The runs that supply the figures."""
         return tuple([run for run in self.evidence.runs if run.role == "timed"])
 
-    @cached_property
+    @computed_once
     def timed_blocks(self) -> tuple[Block, ...]:
         """The blocks of all timed runs."""
         return tuple([block for run in self.timed for block in run.blocks])
 
-    @cached_property
+    @computed_once
     def profiled(self) -> tuple[Run, ...]:
         """The runs that were sampled."""
         return tuple([run for run in self.evidence.runs if run.role == "profiled"])
 
-    @cached_property
+    @computed_once
+    def has_reports(self) -> bool:
+        """Whether the engine reported figures or kernels of some run."""
+        return any(run.reported for run in self.evidence.runs)
+
+    @computed_once
     def rate(self) -> Rate | None:
         """The rate that follows from the token times; None if they give none."""
         return rate_of(self.evidence.runs)
 
-    @cached_property
+    @computed_once
     def in_windows(self) -> bool:
         """Whether the runs are windows of one server that was not started for each run."""
         return uses_running_server(self.evidence.workload)
 
-    @cached_property
+    @computed_once
     def recomputed(self) -> tuple[Metric, ...]:
-        """The metrics that follow from the timed runs, each of which must have tokens."""
-        # Only the stated prefill rate tells the length of the prompt, a whole number of tokens.
-        scope = self.evidence.clock_scope
-        stated = value_of(self.evidence.metrics, _PREFILL)
-        prompt = None if stated is None else 1
-        found = figures(self.timed, scope, prompt, unseen=True, rate=self.rate)
-        found += kernel_rates(self.evidence.workload, found)
-        one = value_of(found, _PREFILL)
-        if stated is None or one is None:
-            return found
-        tokens = max(1, round(stated / one))
-        return tuple(
-            replace(metric, value=metric.value * tokens) if metric.name == _PREFILL else metric
-            for metric in found
-        )
-
-    @cached_property
-    def listed_metrics(self) -> tuple[tuple[str, str], ...]:
-        """The identity of each metric of the evidence, in their order."""
-        return tuple(map(identify_metric, self.evidence.metrics))
-
-    @cached_property
-    def expected_metrics(self) -> Mapping[tuple[str, str], Metric]:
-        """``recomputed`` by their identity; none if the runs give no rate."""
+        """The metrics that follow from the timed runs; none if these give no rate."""
         if self.rate is None or not all(map(has_tokens, self.timed)):
-            return {}
-        return {identify_metric(metric): metric for metric in self.recomputed}
+            return ()
+        found = figures(
+            self.timed,
+            self.evidence.clock_scope,
+            None,
+            unseen=True,
+            rate=self.rate,
+            prefill_rate=value_of(self.evidence.metrics, "prefill_tokens_per_second"),
+        )
+        return found + kernel_rates(self.evidence.workload, found)
 
-    @cached_property
+    @computed_once
+    def has_exact_metrics(self) -> bool:
+        """Whether the evidence lists each metric that follows from the runs, and no other one."""
+        return bool(self.recomputed) and self.recomputed == self.evidence.metrics
+
+    @computed_once
     def cores(self) -> int | None:
         """The number of cores that the evidence states; None if it states none."""
         cores = self.evidence.machine.get("cpu_cores", "")
@@ -285,7 +274,7 @@ class Submission:
 
 def has_tokens(run: Run) -> bool:
     """Whether each sequence of ``run`` has tokens, and some are judged."""
-    return all(all(block.sequences_ns) for block in run.blocks) and run.judged_tokens > 0
+    return 0 not in run.lengths and run.judged_tokens > 0
 
 
 def identify_metric(metric: Metric) -> tuple[str, str]:

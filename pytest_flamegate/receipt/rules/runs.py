@@ -2,11 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, dropwhile, pairwise
 from typing import NamedTuple
 
-from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Run
@@ -68,15 +67,14 @@ def _check_token_count(case: Submission) -> Iterator[str]:
     if isinstance(asked, int) and asked != most:
         yield f"The receipt requested {most} tokens; the workload requests {asked}."
     for run in case.evidence.runs:
-        lengths = {length for block in run.blocks for length in set(map(len, block.sequences_ns))}
-        if claim.deterministic and lengths - {claimed}:
-            found = ", ".join(map(str, sorted(lengths)))
+        if claim.deterministic and run.lengths - {claimed}:
+            found = ", ".join(map(str, sorted(run.lengths)))
             yield f"The run of process {run.pid} has sequences of {found} tokens, not {claimed}."
         elif claim.deterministic and run.tokens_per_sequence != claimed:
             stated = run.tokens_per_sequence
             yield f"Process {run.pid} states sequences of {stated} tokens, not {claimed}."
-        elif lengths and max(lengths) > most:
-            yield f"Process {run.pid} has a sequence of {max(lengths)} tokens; {most} were asked."
+        elif (longest := max(run.lengths, default=0)) > most:
+            yield f"Process {run.pid} has a sequence of {longest} tokens; {most} were asked."
 
 
 @CHECKS.rule("E_TOKEN_DIGEST", "The token digest is that of the listed tokens.")
@@ -121,11 +119,9 @@ def _check_token_times(case: Submission) -> Iterator[str]:
     # Sequences run one after another within the interval of their block.
     for run in case.evidence.runs:
         for block in run.blocks:
-            tokens_ns = sum(chain.from_iterable(block.sequences_ns))
-            spans = [(tokens_ns, block.interval.wall_ns, "block")]
+            spans = [(block.tokens_ns, block.interval.wall_ns, "block")]
             if block.decode is not None:
-                decode_ns = sum(sum(gaps[1:]) for gaps in block.sequences_ns)
-                spans.append((decode_ns, block.decode.wall_ns, "decode"))
+                spans.append((block.later_tokens_ns, block.decode.wall_ns, "decode"))
                 spans.append((block.decode.wall_ns, block.interval.wall_ns, "block"))
             for inner_ns, outer_ns, name in spans:
                 if inner_ns > outer_ns * (1 + CLOCK_SLACK) + WALL_SLACK_NS:
@@ -154,16 +150,15 @@ def _check_cpu_time(case: Submission) -> Iterator[str]:
         threads = case.max_parallelism(run)
         if threads is None:
             continue
-        for interval in _intervals(run):
+        for interval in run.intervals:
             if interval.cpu_ns > interval.wall_ns * threads * (1 + CLOCK_SLACK) + CLOCK_SLACK_NS:
                 yield (
                     f"The run of process {run.pid} has {interval.cpu_ns / 1e6:.1f} ms of CPU time "
                     f"in {interval.wall_ns / 1e6:.1f} ms on {threads} core(s) or thread(s)."
                 )
         if run.role == "timed":
-            for block in run.blocks:
-                cpu_ns += block.interval.cpu_ns
-                most_ns += block.interval.wall_ns * threads
+            cpu_ns += sum([block.interval.cpu_ns for block in run.blocks])
+            most_ns += run.wall_ns * threads
             blocks += len(run.blocks)
     # A short block can exceed its time within the slack of its clock ticks. A sum of blocks
     # cannot, because ticks come early as often as late.
@@ -172,11 +167,6 @@ def _check_cpu_time(case: Submission) -> Iterator[str]:
             f"The timed runs have {cpu_ns / 1e6:.1f} ms of CPU time in total; their cores or "
             f"threads had {most_ns / 1e6:.1f} ms."
         )
-
-
-def _intervals(run: Run) -> list[Interval]:
-    found = [(block.interval, block.reference, block.decode) for block in run.blocks]
-    return [each for every in found for each in every if each is not None]
 
 
 @CHECKS.rule("E_COPIED_RUNS", "No run repeats another or itself, and no process is listed twice.")
@@ -191,8 +181,7 @@ def _check_copies(case: Submission) -> Iterator[str]:
                 yield f"The process {run.pid} is listed twice among the runs."
             processes.add(process)
         for block in run.blocks:
-            spent = block.interval
-            times = (spent.wall_ns, spent.cpu_ns, spent.run_delay_ns, block.sequences_ns[:1])
+            times = (block.interval, block.sequences_ns[:1])
             if times in blocks:
                 yield f"The runs of processes {blocks[times]} and {run.pid} have one block twice."
             blocks[times] = run.pid
@@ -227,12 +216,13 @@ def find_repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
     # Honest sequences hardly ever repeat, and then none is compared any further.
     blocks = [block.sequences_ns for run in runs for block in run.blocks]
     different = set[tuple[int, ...]]().union(*blocks)
+    shortest = min(chain(*[run.lengths for run in runs]), default=0)
     gaps: list[_Row] = []
-    if len(different) < sum(map(len, blocks)) or min(map(len, different), default=0) < _FEWEST:
-        gaps = [row for index, run in enumerate(runs) for row in _iter_gaps(index, run)]
+    if len(different) < sum(map(len, blocks)) or shortest < _FEWEST:
+        gaps = [(index, row) for index, run in enumerate(runs) for row in _find_gaps(run)]
     # Figures come from timed runs alone, so only those are worth shifting or scaling.
     timed = [(index, run) for index, run in enumerate(runs) if run.role == "timed"]
-    long = [row for index, run in timed for row in _iter_gaps(index, run) if len(row[1]) > _FEWEST]
+    long = [(index, row) for index, run in timed for row in _find_gaps(run) if len(row) > _FEWEST]
     # Honest rows hardly ever have their first steps in common, and then none is shifted.
     if len({(row[1] - row[0], row[2] - row[1]) for _, row in long}) == len(long):
         long = []
@@ -274,12 +264,18 @@ def _find_equal(rows: Sequence[_Row], times: str) -> Iterator[Repetition]:
 
 def _find_scaled(runs: Sequence[tuple[int, Run]]) -> Iterator[Repetition]:
     """Yield timed runs whose sequences took times proportional to those of another run."""
-    found = []
-    for index, run in runs:
-        sums = _sums(run)
-        if len(sums) > _FEWEST and (total := sum(sums)) > 0:
-            shares = tuple([each / total for each in sums])
-            found.append((shares, math.gcd(*sums) / total, index))
+    measured = [
+        (index, sums, sum(sums)) for index, run in runs if len(sums := _sums(run)) > _FEWEST
+    ]
+    measured = [each for each in measured if each[-1] > 0]
+    # Honest runs hardly ever begin with the same share, and then no other share is computed.
+    first = sorted([sums[0] / total for _, sums, total in measured])
+    if all(other - one > SCALED_AGREEMENT * one for one, other in pairwise(first)):
+        return
+    found = [
+        (tuple([each / total for each in sums]), math.gcd(*sums) / total, index)
+        for index, sums, total in measured
+    ]
     # Sorted by their first share, proportional runs are neighbours.
     for (one, step, at), (other, other_step, later) in pairwise(sorted(found)):
         if len(one) == len(other) and _is_scaled(one, other, max(step, other_step)):
@@ -304,25 +300,25 @@ def _sums(run: Run) -> list[int]:
     return [*sequences[0]] if len(sequences) == 1 else [*map(sum, sequences)]
 
 
-def _iter_gaps(index: int, run: Run) -> Iterator[_Row]:
-    """Yield the gaps of each sequence, or of each block if its sequences are too short.
+def _find_gaps(run: Run) -> list[tuple[int, ...]]:
+    """Return the gaps of each sequence, or of each block if its sequences are too short.
 
     A gap of 0 is left out: the token was read together with the one before it, so its time was
     not observed, and many honest sequences of fast tokens are 0 from end to end.
     """
+    rows: list[tuple[int, ...]] = []
     for block in run.blocks:
         if max(map(len, block.sequences_ns), default=0) >= _FEWEST:
-            rows: Iterable[tuple[int, ...]] = block.sequences_ns
+            rows += block.sequences_ns
         else:
-            rows = (tuple(chain.from_iterable(block.sequences_ns)),)
-        for row in rows:
-            yield index, tuple(filter(None, row)) if 0 in row else row
+            rows.append(tuple(chain.from_iterable(block.sequences_ns)))
+    return [tuple(filter(None, row)) if 0 in row else row for row in rows]
 
 
 def _read_clocks(run: Run) -> tuple[int, ...]:
     """Return wall and CPU times of the process itself, without those in whole microseconds."""
     times = [run.load_ns or 0]
-    for interval in _intervals(run):
+    for interval in run.intervals:
         times += (interval.wall_ns, interval.cpu_ns)
     return tuple([time for time in times if time >= SHORTEST_NS and time % _WHOLE_US])
 
