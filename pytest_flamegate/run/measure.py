@@ -71,7 +71,7 @@ class _MeasuringLoop:
         self.schedule = schedule
         self.announced_s = time.monotonic() - self.budget.began_s + schedule.seconds
         name = self.prepared.head.workload.name
-        self.progress.announce(f"{name}: {schedule.sentence}")
+        self.progress.announce(f"{name}: {schedule.sentence}{processes.describe_load()}")
 
     @property
     def limit(self) -> float:

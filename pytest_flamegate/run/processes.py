@@ -1,6 +1,7 @@
 """The processes of one side: timed, profiled, with bricks clocked. Each one is a fresh process."""
 
 import math
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.profile.profilers.tools import find_known_error, parse_wrapped
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
 from pytest_flamegate.receipt.metrics import overhead_pct
+from pytest_flamegate.report.text import plural
 from pytest_flamegate.run.stages import MeasuredSide, Prepared, PreparedSide
 
 MIN_PROFILED = 3
@@ -55,10 +57,7 @@ class Budget:
     total_s: float
     excluded_s: float = 0.0
     """Time that does not count: clocking bricks."""
-    began_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.began_s = time.monotonic()
+    began_s: float = field(default_factory=lambda: time.monotonic())
 
     @property
     def spent(self) -> float:
@@ -286,11 +285,6 @@ class PlannedRuns:
     each_s: float
     words: str
 
-    @property
-    def seconds(self) -> float:
-        """How long they take together."""
-        return self.count * self.each_s
-
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -303,7 +297,7 @@ class Schedule:
     @property
     def seconds(self) -> float:
         """How long all of them take."""
-        return sum(each.seconds for each in self.runs)
+        return sum(each.count * each.each_s for each in self.runs)
 
     @property
     def sentence(self) -> str:
@@ -330,6 +324,14 @@ class Schedule:
         bricks_s = left_s.pop("bricks", 0.0)  # does not count towards the budget
         within_s = max(self.budget_s, pace * self.least_s) - elapsed_s
         return min(sum(left_s.values()), max(within_s, 0.0)) + bricks_s
+
+
+def describe_load() -> str:
+    """Return that a run takes longer while other work goes on; empty if none does."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load <= cores:
+        return ""
+    return f", longer while this machine is busy (load {load:.1f}, {plural(cores, 'core')})"
 
 
 def plan_pair_counts(budget_s: float) -> tuple[int, ...]:

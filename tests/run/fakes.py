@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -100,6 +101,8 @@ class World:
     base_tokens: tuple[str, ...] = made.TOKENS
     notes: dict[str, str] = field(default_factory=dict)
     process_time: ProcessTime = field(default_factory=lambda: ProcessTime(0.1, 0.9, repeats=True))
+    load: float = 0.0
+    """How many processes compute on the machine, as the announcement of a run reads it."""
     now_s: float = 0.0
     """What the clock of the budget shows: each process takes as long as ``process_time`` says."""
     on_process: Callable[[str], None] = field(default=lambda role: None)
@@ -272,6 +275,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes
     monkeypatch.setattr(processes, "trim_stacks", lambda profile, root: profile)
     for pairs in (measure, calibration):
         monkeypatch.setattr(pairs, "PairObserver", FakePairs)
+    monkeypatch.setattr(os, "getloadavg", lambda: (world.load, 0.0, 0.0))
     profiler = FakeProfiler()
 
     def choose(name: str, setup: Setup, probes: dict[str, Probe]) -> FakeProfiler | None:

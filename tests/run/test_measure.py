@@ -1,5 +1,7 @@
 """How a budget is spent: what is announced, how many processes run, and when it ends."""
 
+import os
+import re
 from collections import Counter
 from pathlib import Path
 from types import MappingProxyType
@@ -96,6 +98,14 @@ def test_without_a_profiler_the_announcement_names_none(world: World) -> None:
     assert roles(found) == {"timed": 10}
     assert found.sides[0].pooled is None
     assert world.started.count("profiled") == 0
+
+
+def test_load_that_lengthens_a_run_is_announced(world: World) -> None:
+    world.load = (os.cpu_count() or 1) + 0.25
+    _, (line,) = run(alone())
+    assert re.search(
+        r": about 12 s, longer while this machine is busy \(load \d+\.\d, \d+ co", line
+    )
 
 
 def test_an_undecided_verdict_gets_the_rest_of_the_budget(world: World) -> None:
