@@ -17,9 +17,8 @@ from typing import TypeVar
 
 from benchmarks.tables import Table, as_text
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
-from pytest_flamegate.graph.graph import to_document
+from pytest_flamegate.graph.graph import build_graph, to_document
 from pytest_flamegate.graph.text import draw_tree
 
 T = TypeVar("T")

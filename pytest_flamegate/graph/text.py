@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import CriticalPath, find_critical_path, sum_path_by_name
 from pytest_flamegate.graph.graph import (
     Brick,
@@ -14,6 +13,7 @@ from pytest_flamegate.graph.graph import (
     Layer,
     Node,
     Transfer,
+    build_graph,
     get_node_name,
 )
 

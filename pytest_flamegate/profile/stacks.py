@@ -5,9 +5,9 @@ recurse to another depth: none of that is a new function.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.profile.model import Frame, Profile, Stack
@@ -49,30 +49,38 @@ def trim_stacks(profile: Profile, root: str | None = WORKLOAD_ROOT) -> Profile:
         root = None
     if root is None:
         return replace(profile, complete=_count_whole(profile.stacks, None))
-    trimmed: dict[Stack, int] = {}
-    for stack, samples in profile.stacks.items():
-        kept = stack[_find_root(stack, root) or 0 :]
-        trimmed[kept] = trimmed.get(kept, 0) + samples
+    trimmed = change_stacks(profile.stacks, lambda stack: stack[_find_root(stack, root) or 0 :])
     stacks = hide_own_frames(trimmed)
     return replace(profile, stacks=stacks, complete=_count_whole(stacks, root))
 
 
-def hide_own_frames(stacks: Mapping[Stack, int]) -> Mapping[Stack, int]:
+def change_stacks(
+    stacks: Mapping[Stack, int], change: Callable[[Stack], Stack]
+) -> dict[Stack, int]:
+    """Return ``stacks`` with each changed; those that become equal are added up."""
+    changed: dict[Stack, int] = {}
+    for stack, samples in stacks.items():
+        new = change(stack)
+        changed[new] = changed.get(new, 0) + samples
+    return changed
+
+
+def hide_own_frames(stacks: Mapping[Stack, int]) -> dict[Stack, int]:
     """Return ``stacks`` without the frames of flamegate between the workload's root and its work.
 
     A stack of the serving loop, outside of the workload, becomes the single frame ``OWN_FRAME``.
     The embedded engine is a workload: its frames stay.
     """
-    hidden: dict[Stack, int] = {}
-    for stack, samples in stacks.items():
+
+    def hide(stack: Stack) -> Stack:
         root = _find_root(stack, WORKLOAD_ROOT)
         if root is not None:
             below = (frame for frame in stack[root + 1 :] if not _is_own(frame))
-            stack = (*stack[: root + 1], *below)
-        elif any(frame.module in _SERVING_FILES for frame in stack):
-            stack = (OWN_FRAME,)
-        hidden[stack] = hidden.get(stack, 0) + samples
-    return hidden
+            return (*stack[: root + 1], *below)
+        is_loop = any(frame.module in _SERVING_FILES for frame in stack)
+        return (OWN_FRAME,) if is_loop else stack
+
+    return change_stacks(stacks, hide)
 
 
 def _is_own(frame: Frame) -> bool:
@@ -177,12 +185,8 @@ def _common_end(left: str, right: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _merge_repeats(
-    stacks: Mapping[Stack, int], moved: Mapping[Frame, Frame]
-) -> Mapping[Stack, int]:
-    merged: dict[Stack, int] = {}
-    for stack, samples in stacks.items():
-        frames = [moved.get(frame, frame) for frame in stack]
-        kept = tuple(frame for at, frame in enumerate(frames) if not at or frame != frames[at - 1])
-        merged[kept] = merged.get(kept, 0) + samples
-    return merged
+def _merge_repeats(stacks: Mapping[Stack, int], moved: Mapping[Frame, Frame]) -> dict[Stack, int]:
+    def merge(stack: Stack) -> Stack:
+        return tuple(frame for frame, _ in groupby(moved.get(frame, frame) for frame in stack))
+
+    return change_stacks(stacks, merge)

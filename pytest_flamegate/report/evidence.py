@@ -4,7 +4,6 @@ import json
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 
 from pytest_flamegate.core.git import Commit
@@ -109,9 +108,7 @@ def _rate(metric: Metric) -> str:
 # Figures
 
 
-_TITLES: Mapping[str, str] = MappingProxyType(
-    tomllib.loads(Path(__file__).with_name("assets").joinpath("titles.toml").read_text("utf-8"))
-)
+_TITLES: Mapping[str, str] = MappingProxyType(tomllib.loads(text.read_asset("titles.toml")))
 """The usual names of figures."""
 _SCALES = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _ENGINE_RATES = ("engine_decode_tokens_per_second", "engine_tokens_per_second")

@@ -9,11 +9,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 
 from pytest_flamegate.report.difference import SHADES
 from pytest_flamegate.report.flame import shades
 from pytest_flamegate.report.svg import Shade, xml_text
+from pytest_flamegate.report.text import read_asset
 
 SCRIPTS = ("dom", "profile", "chart", "tip", "search", "table", "words", "flame", "page")
 """In the order in which they are joined: each uses those before it."""
@@ -111,7 +111,7 @@ def document(title: str, body: Iterable[str]) -> str:
 @cache
 def script() -> str:
     """Return all scripts as one, in a scope of its own."""
-    parts = [_asset(f"{name}.js") for name in SCRIPTS]
+    parts = [read_asset(f"{name}.js") for name in SCRIPTS]
     return "\n".join(['(() => {\n"use strict";', *parts, "})();"])
 
 
@@ -120,7 +120,7 @@ def style() -> str:
     """Return the style sheet with the palette's colours."""
     rules = [_rule(f"tone-{name}", shade) for name, shade in shades().items()]
     rules += [_rule(f"change-{name}", shade) for name, shade in SHADES.items()]
-    return "\n".join([_asset("page.css"), _asset("flame.css"), *rules, ""])
+    return "\n".join([read_asset("page.css"), read_asset("flame.css"), *rules, ""])
 
 
 def _rule(name: str, shade: Shade) -> str:
@@ -128,10 +128,6 @@ def _rule(name: str, shade: Shade) -> str:
     ink = f"light-dark({shade.light_ink},{shade.dark_ink})"
     edge = f";--outline:light-dark({shade.edge[0]},{shade.edge[1]})" if shade.edge else ""
     return f".{name}{{--fill:{fill};--on-fill:{ink}{edge}}}"
-
-
-def _asset(name: str) -> str:
-    return files("pytest_flamegate.report").joinpath("assets", name).read_text("utf-8")
 
 
 def _hash(content: str) -> str:

@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Collection, Sequence
-from importlib.resources import files
 from urllib.parse import quote
 
 from pytest_flamegate.report import sections
@@ -16,7 +15,7 @@ from pytest_flamegate.report.run_report import (
     run_sections,
     variant_sections,
 )
-from pytest_flamegate.report.text import visible
+from pytest_flamegate.report.text import read_asset, visible
 from pytest_flamegate.report.verdict import cost_section, signal_cells
 
 # Anywhere in a line; at its start; and the parts that hosts turn into links by themselves.
@@ -128,7 +127,7 @@ def run_markdown(run: RunReport) -> str:
     if run.headline:
         parts.append(f"**{escape(run.headline, _LONG)}**")
     parts += map(render_section, run_sections(run))
-    parts += ["## How to view and read it", _read_asset("reading.md")]
+    parts += ["## How to view and read it", read_asset("reading.md").rstrip()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -227,14 +226,9 @@ def guide_readme(runs: Sequence[RunReport], *, regenerate: str = "flamegate flam
     values = {
         "baselines": table(head, rows) if rows else "None yet.",
         "regenerate": visible(regenerate, _LONG),
-        "reading": _read_asset("reading.md"),
+        "reading": read_asset("reading.md").rstrip(),
         "colours": table(["category", "colour", "meaning"], tones),
     }
     # One pass, so that a name in braces is not replaced too.
     pattern = re.compile("|".join(f"{{{name}}}" for name in values))
-    return pattern.sub(lambda found: values[found[0][1:-1]], _read_asset("guide.md")) + "\n"
-
-
-def _read_asset(name: str) -> str:
-    path = files("pytest_flamegate.report").joinpath("assets", name)
-    return path.read_text("utf-8").removesuffix("\n")
+    return pattern.sub(lambda found: values[found[0][1:-1]], read_asset("guide.md"))

@@ -6,11 +6,10 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from types import MappingProxyType
 from xml.sax.saxutils import escape
 
-from pytest_flamegate.report.text import MAX_SHOWN, cells, clip, visible, wrap
+from pytest_flamegate.report.text import MAX_SHOWN, cells, clip, read_asset, visible, wrap
 
 MONO_CELL = 0.62
 """Widest advance of a common monospace face, in em: a text measured with it fits."""
@@ -69,9 +68,8 @@ class Shade:
 
 def read_shades(group: str) -> dict[str, Shade]:
     """Return the shades of a group in ``assets/palette.toml`` by their names."""
-    text = files("pytest_flamegate.report").joinpath("assets", "palette.toml").read_text("utf-8")
     shades = {}
-    for name, row in tomllib.loads(text)[group].items():
+    for name, row in tomllib.loads(read_asset("palette.toml"))[group].items():
         ink = row.get("light_ink", "#14171A")
         dark_ink = "#FFFFFF" if "dark" in row else ink
         usual = {"dark": row["light"], "light_ink": ink, "dark_ink": dark_ink}
@@ -222,11 +220,13 @@ class Boxes:
 
     def drawn(self, shades: Mapping[str, Shade]) -> str:
         """Return all of them in the colours of ``shades``."""
-        groups = [
-            f"<g{_coloured(kind, shades[kind])}{more}>{''.join(shapes)}</g>"
-            for drawn, more in ((self.shapes, ""), (self.marks, ' pointer-events="none"'))
-            for kind, shapes in drawn.items()
-        ]
+        groups = []
+        for drawn, more in ((self.shapes, ""), (self.marks, ' pointer-events="none"')):
+            for kind, shapes in drawn.items():
+                edge = shades[kind].edge
+                stroke = {"stroke": edge[0]} if edge else {}
+                colours = attributes(class_=kind, fill=shades[kind].light, **stroke)
+                groups.append(f"<g{colours}{more}>{''.join(shapes)}</g>")
         font = attributes(font_family=MONO, font_size=TEXT, pointer_events="none")
         words = [
             f"<g{attributes(class_=f'on-{kind}', fill=shades[kind].light_ink)}>{''.join(texts)}</g>"
@@ -259,11 +259,6 @@ class Words:
                 break
             shown.append(text)
         return shown
-
-
-def _coloured(kind: str, shade: Shade) -> str:
-    stroke = {"stroke": shade.edge[0]} if shade.edge else {}
-    return attributes(class_=kind, fill=shade.light, **stroke)
 
 
 def _placed(label: Sequence[str], x: float, y: float, wide: float) -> str:

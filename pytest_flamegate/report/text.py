@@ -4,6 +4,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Sequence
+from importlib.resources import files
 
 from pytest_flamegate.core.text import IMPLAUSIBLE, escape_character, significant
 
@@ -165,3 +166,8 @@ def wrap(parts: Sequence[str], width: int, separator: str = " · ") -> list[str]
         else:
             lines.append(clip(part, width))
     return lines
+
+
+def read_asset(name: str) -> str:
+    """Return the text of a file in ``assets``."""
+    return files("pytest_flamegate.report").joinpath("assets", name).read_text("utf-8")

@@ -17,8 +17,7 @@ from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageErro
 from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, parse_json
-from pytest_flamegate.graph.calls import build_graph
-from pytest_flamegate.graph.graph import ExecutionGraph
+from pytest_flamegate.graph.graph import ExecutionGraph, build_graph
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
 from pytest_flamegate.profile.formats import parse_profile, read_file, unpack

@@ -6,8 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.graph.calls import build_graph
-from pytest_flamegate.graph.graph import ExecutionGraph
+from pytest_flamegate.graph.graph import ExecutionGraph, build_graph
 
 
 def call(name: str, start_ns: int, end_ns: int, **more: Any) -> BrickCall:

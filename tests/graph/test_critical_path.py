@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by_name
+from pytest_flamegate.graph.graph import build_graph
 from tests.graph.graphs import call, every_kind, recorded
 
 

@@ -6,8 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pytest_flamegate.graph.calls import build_graph
-from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, to_document
+from pytest_flamegate.graph.graph import Brick, ExecutionGraph, Kernel, build_graph, to_document
 from pytest_flamegate.graph.text import draw_dot, draw_tree, format_node, summarize_token
 from tests.graph.graphs import call, every_kind
 from tests.tools import require

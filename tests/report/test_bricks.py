@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.bricks.record import ThreadTotals
-from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
+from pytest_flamegate.graph.graph import build_graph
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
 from pytest_flamegate.report import bricks, markdown, page
 from pytest_flamegate.report.run_report import RunReport

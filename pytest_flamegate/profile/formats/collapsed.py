@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
 from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.profile.frames import CODE, UNKNOWN, make_native_frame, make_python_frame
-from pytest_flamegate.profile.model import Frame, Profile, Stack, Unit
+from pytest_flamegate.profile.model import Frame, Profile, Stack
 
 MAX_DEPTH = 2048
 """Frames of one stack; Python itself ends recursion at about a thousand."""
@@ -84,30 +85,11 @@ class WeightedStacks:
         return {stack: count for stack, count in whole.items() if count}, notes
 
 
-def make_foreign_profile(
-    stacks: dict[Stack, int],
-    notes: Sequence[str],
-    *,
-    profiler: str = UNKNOWN_TEXT,
-    profiler_version: str = "",
-    rate_hz: int = 0,
-    unit: Unit = "samples",
-    duration_ns: int = 0,
-) -> Profile:
-    """Return the profile of a file that states nothing but this."""
-    return Profile(
-        profiler=profiler,
-        profiler_version=profiler_version,
-        event=UNKNOWN_TEXT,
-        rate_hz=rate_hz,
-        call_graph=UNKNOWN_TEXT,
-        stacks=stacks,
-        complete=sum(stacks.values()),
-        duration_ns=duration_ns,
-        degraded=tuple(notes),
-        covers="process",
-        unit=unit,
-    )
+def make_foreign_profile(stacks: dict[Stack, int], notes: Sequence[str], **stated: Any) -> Profile:
+    """Return the profile of a file that states only the fields ``stated``, and no others."""
+    unknown = dict.fromkeys(("profiler", "event", "call_graph"), UNKNOWN_TEXT)
+    fields = {**unknown, "profiler_version": "", "covers": "process", **stated}
+    return Profile(stacks=stacks, complete=sum(stacks.values()), degraded=tuple(notes), **fields)
 
 
 _KALLSYMS, _JIT_MAP = "[kernel.kallsyms]", "/perf-0.map"

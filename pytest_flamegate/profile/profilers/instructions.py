@@ -23,7 +23,7 @@ from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers import callgrind
 from pytest_flamegate.profile.profilers.tools import output_error, tool_version
-from pytest_flamegate.profile.stacks import trim_stacks
+from pytest_flamegate.profile.stacks import change_stacks, trim_stacks
 
 FEW, MANY = 1, 9
 """Tokens of the two runs. A count repeats to 0.01 %, so eight tokens are plenty."""
@@ -207,12 +207,12 @@ def build_instruction_profile(
 
 def _start_at_eval_loop(stacks: Mapping[Stack, int]) -> dict[Stack, int]:
     """Start stacks at the innermost eval loop, because the outer ones all look alike."""
-    cut: dict[Stack, int] = {}
-    for stack, cost in stacks.items():
+
+    def cut(stack: Stack) -> Stack:
         loops = [index for index, frame in enumerate(stack) if frame.name == EVAL_LOOP]
-        rest = stack[loops[-1] :] if loops else stack
-        cut[rest] = cut.get(rest, 0) + cost
-    return cut
+        return stack[loops[-1] :] if loops else stack
+
+    return change_stacks(stacks, cut)
 
 
 def _settle_negative(more: Mapping[Stack, int]) -> tuple[dict[Stack, int], int]:

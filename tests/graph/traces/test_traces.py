@@ -8,9 +8,8 @@ import pytest
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.graph import traces
-from pytest_flamegate.graph.calls import build_graph
 from pytest_flamegate.graph.critical_path import find_critical_path
-from pytest_flamegate.graph.graph import Kernel, Transfer
+from pytest_flamegate.graph.graph import Kernel, Transfer, build_graph
 from pytest_flamegate.graph.traces import read_trace
 from tests.graph.traces import made
 from tests.graph.traces.made import chrome, event, named, torch

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.graph.calls import build_graph, parse_kernel
-from pytest_flamegate.graph.graph import Brick, Kernel, Layer, Transfer
+from pytest_flamegate.graph.graph import Brick, Kernel, Layer, Transfer, build_graph, parse_kernel
 from tests.graph.graphs import call, recorded
 
 
