@@ -38,7 +38,7 @@ def machine_lock(
     """
     path = Path(os.environ.get(LOCK_DIRECTORY) or _SHARED_DIRECTORY, "flamegate.lock")
     try:
-        descriptor = _hold(path, _open_shared, timeout_s, announce)
+        descriptor = _hold(path, timeout_s, announce)
     except OSError as error:
         announce(
             f"{path} cannot be the machine's lock ({error.strerror}): "
@@ -46,22 +46,17 @@ def machine_lock(
         )
         path = Path(tempfile.gettempdir(), f"flamegate-{os.getuid()}.lock")
         with write_errors(path):
-            descriptor = _hold(path, _open_own, timeout_s)
+            descriptor = _hold(path, timeout_s)
     try:
         yield
     finally:
         close(descriptor)
 
 
-def _hold(
-    path: Path,
-    open_file: Callable[[Path], int],
-    timeout_s: float,
-    announce: Callable[[str], None] | None = None,
-) -> int:
+def _hold(path: Path, timeout_s: float, announce: Callable[[str], None] | None = None) -> int:
     """Return the open file ``path``, locked."""
     while True:
-        descriptor = open_file(path)
+        descriptor = _open(path)
         try:
             if announce is not None and not _try_lock(descriptor):
                 holder = describe_holder(descriptor)
@@ -77,11 +72,7 @@ def _hold(
         close(descriptor)
 
 
-def _open_own(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-
-
-def _open_shared(path: Path) -> int:
+def _open(path: Path) -> int:
     # Opened without O_CREAT first: Linux refuses that on another user's file in a directory
     # that every user may write to (fs.protected_regular).
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
