@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.core.files import is_file, path_text, read_bounded, real_path
+from pytest_flamegate.core.files import is_file, path_text, real_path
 from pytest_flamegate.models.files import model_files, model_sha256, parse_part_name, read_stamps
 from pytest_flamegate.models.gguf import GGML_TYPES, ModelHeader, TensorInfo, Value, read_header
 
@@ -30,7 +30,7 @@ PLACES = (
 )
 """Places that are searched for a model in this order, before the hub's cache."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model")
-_HUB_PATTERN = "**/*.gguf"
+_HUB_PATTERN = "models--*/snapshots/*/**/*.gguf"
 _VOCABULARY = "tokenizer.ggml.tokens"
 _LISTED = 8
 
@@ -59,31 +59,6 @@ def hub_cache() -> Path:
         if value := os.environ.get(name):
             return Path(os.path.expanduser(value), below)  # noqa: PTH111 - raises without a home
     return Path(os.path.expanduser("~/.cache/huggingface/hub"))  # noqa: PTH111
-
-
-def find_hub_files(pattern: str) -> list[Path]:
-    """Return the files of all models in the hub's cache that match ``pattern`` below a snapshot.
-
-    Of several snapshots of a model only the one that ``refs/main`` names is searched, or all if
-    it names none. A link that leads out of the cache is ignored.
-    """
-    cache = hub_cache()
-    inside = real_path(cache)
-    found: list[Path] = []
-    for model in sorted(inside.glob("models--*")):
-        # The hub's tools link only files, so a linked directory is not theirs.
-        snapshots = [
-            each for each in sorted((model / "snapshots").glob("*")) if real_path(each) == each
-        ]
-        name = ""
-        with suppress(FlamegateError):
-            name = read_bounded(model / "refs" / "main", 256).decode("ascii", "replace").strip()
-        main = model / "snapshots" / name
-        for snapshot in [main] if main in snapshots else snapshots:
-            found += find_files(snapshot, pattern)
-    return [
-        cache / path.relative_to(inside) for path in found if real_path(path).is_relative_to(inside)
-    ]
 
 
 def find_model(declared: str | None, directory: Path) -> Path:
@@ -157,8 +132,7 @@ def _search_places(declared: str | None, directory: Path) -> Iterator[tuple[str,
         return
     for pattern in PLACES:
         yield pattern, find_files(directory, pattern)
-    hub = f"{path_text(hub_cache())}/models--*/snapshots/*/{_HUB_PATTERN}"
-    yield hub, find_hub_files(_HUB_PATTERN)
+    yield f"{path_text(hub_cache())}/{_HUB_PATTERN}", find_files(hub_cache(), _HUB_PATTERN)
 
 
 def _models(found: list[Path], *, named: bool) -> list[Path]:

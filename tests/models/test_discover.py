@@ -11,7 +11,6 @@ from pytest_flamegate.models import discover
 from tests.models.gguf_files import ARRAY, GgufFile, key, strings
 
 BITNET = "models/microsoft-bitnet-b1.58-2B-4T-gguf"
-OLD, NEW = "0" * 40, "1" * 40
 HUB_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
 
 
@@ -201,16 +200,6 @@ def test_links_in_circles_end(tmp_path: Path) -> None:
     assert discover.find_files(tmp_path, "a/up/a/up/a/*.gguf") == [tmp_path / "a/up/a/up/a/b.gguf"]
 
 
-def snapshot(hub: Path, revision: str, name: str = "m.gguf") -> Path:
-    """Lay a file out as the hub's tools do: a link in the snapshot, its bytes in a blob."""
-    model = hub / "models--org--m"
-    blob = touch(model / "blobs" / f"{revision}{name.replace('/', '_')}")
-    link = model / "snapshots" / revision / name
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(os.path.relpath(blob, link.parent))
-    return link
-
-
 @pytest.mark.parametrize(
     ("variables", "place"),
     [
@@ -233,30 +222,20 @@ def test_the_place_of_the_hub(
     assert discover.hub_cache() == Path(place)
 
 
-def test_one_snapshot_needs_no_reference(hub: Path) -> None:
-    wanted = snapshot(hub, OLD)
-    deeper = snapshot(hub, OLD, "Q4/deep.gguf")
-    snapshot(hub, OLD, "README.md")
-    assert discover.find_hub_files("**/*.gguf") == [deeper, wanted]
+def test_a_model_of_the_hub_is_found_in_any_snapshot(hub: Path, tmp_path: Path) -> None:
+    """The hub's tools link a file in a snapshot to its bytes in a blob."""
+    model = hub / "models--org--m"
 
+    def link(revision: str, blob: str) -> Path:
+        place = model / "snapshots" / revision / "Q4/m.gguf"
+        place.parent.mkdir(parents=True)
+        place.symlink_to(os.path.relpath(touch(model / "blobs" / blob), place.parent))
+        return place
 
-@pytest.mark.parametrize(
-    ("text", "names_new"),
-    [(f"{NEW}\n".encode(), True)]
-    + [(text, False) for text in (b"", b"2" * 40, b"..", b"\xff" * 40, b"0" * 100_000)],
-)
-def test_of_several_snapshots_the_one_that_main_names(
-    hub: Path, text: bytes, names_new: bool
-) -> None:
-    old, new = snapshot(hub, OLD), snapshot(hub, NEW)
-    touch(hub / "models--org--m/refs/main").write_bytes(text)
-    assert discover.find_hub_files("**/*.gguf") == ([new] if names_new else [old, new])
-
-
-def test_a_link_out_of_the_cache_is_ignored(hub: Path, tmp_path: Path) -> None:
-    wanted = snapshot(hub, OLD)
-    wanted.with_name("out.gguf").symlink_to(touch(tmp_path / "elsewhere/secret.gguf"))
-    (hub / "models--org--evil").symlink_to(tmp_path)
-    (hub / "models--org--worse").mkdir()
-    (hub / "models--org--worse/snapshots").symlink_to(tmp_path)
-    assert discover.find_hub_files("**/*.gguf") == [wanted]
+    old = link("0" * 40, "a")
+    touch(old.with_name("README.md"))
+    link("1" * 40, "a")  # the same file in a later revision
+    assert discover.find_model(None, tmp_path) == old
+    new = link("2" * 40, "b")
+    with pytest.raises(ToolError, match=f"E_MODEL_AMBIGUOUS.*{old.parts[-3]}.*{new.parts[-3]}"):
+        discover.find_model(None, tmp_path)
