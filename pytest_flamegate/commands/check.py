@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import gate_all, show_outcomes
@@ -45,7 +44,12 @@ from pytest_flamegate.run.required_check import (
     compare_settings,
 )
 from pytest_flamegate.run.session import Session
-from pytest_flamegate.run.stored_run import find_runs, judge_stored_run, list_digests
+from pytest_flamegate.run.stored_run import (
+    find_attempts,
+    find_runs,
+    judge_stored_run,
+    list_digests,
+)
 from pytest_flamegate.run.waivers import accept_run, describe_debt, read_waivers, today_utc
 
 DOCUMENT, PAGE, DIGESTS = "check.json", "check.md", "check.sha256"
@@ -115,6 +119,19 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
         metavar="REV",
         help="with --receipts: the commit that they are of; its files are read, and never run",
     )
+    parser.add_argument(
+        "--earlier",
+        type=Path,
+        metavar="DIR",
+        help="judge earlier attempts at this commit too: a directory for each, with its runs",
+    )
+    parser.add_argument(
+        "--attempt",
+        type=int,
+        metavar="N",
+        help="the number of this attempt: fail if an earlier one is missing (default, without "
+        "--receipts: that of GitHub's run)",
+    )
     common.add_requirements(parser, "with --receipts: ")
     common.add_options(parser, "profiler", "budget", "dir", "config", "report")
     parser.set_defaults(run=run_check)
@@ -164,19 +181,26 @@ def run_check(parsed: argparse.Namespace) -> int:
     if not policy.required and not policy.new:
         raise UsageError("E_NO_WORKLOADS", "Neither the base nor the head declares a workload.")
     common.print_text("\n".join(_heading(base.revision, head.revision, policy)))
+    attempts = find_attempts(parsed.earlier, _attempt_number(parsed), root)
+    earlier = find_runs(attempts)
     _write_unfinished(base.revision, head.revision, settings)
+
+    def judge(directory: Path, entry: Workload) -> Outcome:
+        """Judge finished files of this attempt, together with those of the earlier ones."""
+        commits = base.revision, head.revision
+        others = earlier.get(entry.name, ())
+        return judge_stored_run(directory, entry, settings, commits, requirements, others)
+
     new: list[Outcome] = []
     if parsed.receipts:
-        judge = partial(
-            judge_stored_run,
-            settings=settings,
-            commits=(base.revision, head.revision),
-            requirements=requirements,
-        )
         outcomes = _judge_stored(parsed.receipts, policy.required, Session(settings), judge)
     else:
         files = digest_files(root)
         outcomes = gate_all(settings, policy.required) if policy.required else []
+        outcomes = [
+            _with_attempts(each, judge) if each.workload.name in earlier else each
+            for each in outcomes
+        ]
         # There is nothing to compare a new workload with: it is measured alone.
         new = gate_all(replace(settings, against=None), policy.new) if policy.new else []
         _require_unchanged(files)
@@ -191,6 +215,7 @@ def run_check(parsed: argparse.Namespace) -> int:
         new=tuple(new),
         waivers=own,
         debt=tuple(describe_debt(waivers, today_utc(), own)),
+        earlier=len(attempts),
     )
     _publish(found, settings)
     return found.exit_code
@@ -245,6 +270,7 @@ def _write_unfinished(base: str, head: str, settings: Settings) -> None:
         "passed": False,
         "exit_code": UndecidedError.exit_code,
         "sentence": sentence,
+        "attempt": 1,
         **{name: [] for name in ("required", "new", "waivers", "policy_changes")},
     }
     _write_answer(settings, f"**{sentence}**\n", document)
@@ -267,6 +293,22 @@ def _write_answer(
     }
     for name, data in files.items():
         store.write_atomic(settings.directory / name, data)
+
+
+def _attempt_number(parsed: argparse.Namespace) -> int | None:
+    """Return the number of this attempt, None if it is not known."""
+    if parsed.attempt is not None or parsed.receipts:
+        return cast("int | None", parsed.attempt)
+    number = os.environ.get("GITHUB_RUN_ATTEMPT", "")
+    return int(number) if number.isdecimal() else None
+
+
+def _with_attempts(outcome: Outcome, judge: Callable[[Path, Workload], Outcome]) -> Outcome:
+    """Return the outcome of a measurement as it is with the earlier attempts."""
+    if outcome.error is not None:
+        return outcome
+    pooled = judge(outcome.directory, outcome.workload)
+    return replace(outcome, verdict=pooled.verdict, fails=pooled.fails, error=pooled.error)
 
 
 def _judge_stored(

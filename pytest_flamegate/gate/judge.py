@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pytest_flamegate.config.thresholds import MIN_PROCESSES, Thresholds
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.bricks import judge_bricks
-from pytest_flamegate.gate.calibration import rates_without_calibration
 from pytest_flamegate.gate.comparability import (
     compare,
     condition_differences,
@@ -23,39 +22,23 @@ from pytest_flamegate.gate.measurement import (
     MORE_TIME,
     Measurement,
     read_measurement,
-    repeated_samples,
 )
-from pytest_flamegate.gate.pairs import (
-    FIRST_ANALYSES,
-    PhaseChange,
-    find_busy_cores,
-    find_disagreement,
-    last_analysis,
-    pair_differences,
-    pair_rates,
-    phase_changes,
-    trimmed_mean,
-)
+from pytest_flamegate.gate.paired_rate import JudgedRate, PairedBase, judge_paired_rate
 from pytest_flamegate.gate.rule import (
     Decision,
     ErrorRates,
     FieldDifference,
-    RateVerdict,
     Reason,
-    ReportedRates,
     Signal,
     nominal_rates,
-    rate_change_pct,
 )
-from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.throughput import (
     BATCH_DRIFT_SD_WITHOUT_REFERENCE,
     judge_throughput,
-    rate_signal,
     uncompared_rate,
 )
 from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signals
-from pytest_flamegate.gate.verdict import PairMethod, Verdict
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.types import Evidence, VerdictName
 
@@ -80,18 +63,6 @@ class GatedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class PairedBase:
-    """The base of a comparison in pairs.
-
-    ``analyses`` is the plan that was made before measuring. ``rates`` are the error rates by a
-    calibration, None without one.
-    """
-
-    evidence: Evidence
-    analyses: tuple[int, ...] = FIRST_ANALYSES
-    rates: ReportedRates | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class GatePolicy:
     """The allowed changes, and how to judge them.
@@ -150,9 +121,9 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
                 old, new, policy.thresholds.tokens_per_second_pct, rates, baseline.batches
             )
             known = nominal_rates(rates)
-            rate = _JudgedRate(signal, decided, known, BATCH_DRIFT_SD_WITHOUT_REFERENCE)
+            rate = JudgedRate(signal, decided, known, BATCH_DRIFT_SD_WITHOUT_REFERENCE)
         else:
-            rate = _judge_paired_rate(baseline, run.evidence, old, new, policy)
+            rate = judge_paired_rate(baseline, run.evidence, old, new, policy.thresholds)
         counts = instruction_signals(baseline.evidence, run.evidence)
     except UndecidedError as error:
         return Verdict("inconclusive", (Reason.from_error(error),), grade=run.grade)
@@ -275,82 +246,6 @@ def _no_baseline_reasons(processes: int, policy: GatePolicy) -> tuple[Reason, ..
     few = f"A baseline needs {MIN_PROCESSES} timed processes; this run has {processes}. {MORE_TIME}"
     reasons = Reason("E_NO_BASELINE", missing), Reason("E_FEW_PROCESSES", few)
     return reasons if processes < MIN_PROCESSES else reasons[:1]
-
-
-# --- tokens per second ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _JudgedRate:
-    """The decision about tokens per second, with the figures that depend on how it was measured.
-
-    ``cpu`` is the change of log CPU time per token, None if no pairs measured it;
-    ``batch_drift_sd`` is the drift between the two sides in log time.
-    """
-
-    signal: Signal
-    verdict: RateVerdict | None
-    reported: ReportedRates
-    batch_drift_sd: float
-    cpu: Estimate | None = None
-    phases: tuple[PhaseChange, ...] = ()
-    pairs: int | None = None
-    pair_method: PairMethod | None = None
-    analyses: tuple[int, ...] = ()
-
-
-def _judge_paired_rate(
-    base: PairedBase, head: Evidence, old: Measurement, new: Measurement, policy: GatePolicy
-) -> _JudgedRate:
-    """Judge tokens per second by the last analysis that was due.
-
-    Raises:
-        UndecidedError: ``E_UNPAIRED`` if the two sides do not belong together, ``E_FEW_PAIRS``
-            before the first analysis, ``E_REPEATED_SAMPLES`` if all pairs are the same.
-    """
-    drop_pct = policy.thresholds.tokens_per_second_pct
-    differences = pair_differences(base.evidence, head)
-    count = len(differences)
-    analysis = last_analysis(base.evidence, head, drop_pct, base.analyses, ended=True)
-    if count > 1 and len({pair.quiet for pair in differences}) == 1:
-        raise repeated_samples(f"All {count} pairs differ by exactly the same.")
-    if analysis is None:
-        raise UndecidedError(
-            "E_FEW_PAIRS",
-            f"{count} pair(s) were measured; the first analysis needs {base.analyses[0]}.",
-        )
-    rates = pair_rates(base.analyses)
-    analysed = differences[: analysis.pairs]
-    shares_core = any(run.shares_core for run in head.runs)
-    reported = base.rates or rates_without_calibration(
-        head.workload, drop_pct, base.analyses, shares_core=shares_core
-    )
-    verdict = analysis.verdict
-    signal = rate_signal(
-        old,
-        new,
-        verdict,
-        rate_change_pct(analysis.estimate.mean_diff),
-        drop_pct,
-        helps=False,
-    )
-    doubts = find_disagreement(analysed, verdict, rates, head)
-    if doubts := doubts + find_busy_cores(base.evidence, head):
-        verdict = replace(verdict, decision="inconclusive")
-        reasons = (*doubts, *signal.reasons)
-        signal = replace(signal, decision="inconclusive", reasons=reasons)
-    return _JudgedRate(
-        signal,
-        verdict,
-        reported,
-        # Both sides ran together: no batch drifted from the other.
-        batch_drift_sd=0.0,
-        cpu=trimmed_mean([pair.cpu for pair in analysed]),
-        phases=phase_changes(base.evidence, head, analysed, rates),
-        pairs=analysis.pairs,
-        pair_method="shared core" if shares_core else "one after the other",
-        analyses=base.analyses,
-    )
 
 
 # --- all decisions together ----------------------------------------------------------------

@@ -43,8 +43,8 @@ that takes 5 % a lock that makes tokens 22 % slower shows as 20 %, beside 10 % a
 _WAITING_ERROR = 0.01
 """How often an analysis may stop a comparison for waiting that is not above ``MOST_DELAYED``."""
 
-DOUBTS = frozenset({"E_CLOCK_CONFLICT", "E_CORES_BUSY"})
-"""Reasons why the quiet clock of pairs is not believed; more pairs would not help."""
+DOUBTS = frozenset({"E_CLOCK_CONFLICT", "E_CORES_BUSY", "E_EARLIER_ATTEMPT"})
+"""Reasons why what pairs show does not decide; more pairs would not help."""
 
 PairedSide: TypeAlias = Observation | Evidence
 """One side of a comparison in pairs: an observation, or the evidence made of it."""

@@ -138,6 +138,7 @@ class Check:
     """The result: both commits, the policy, and the outcome of each of its workloads in order.
 
     ``waivers`` are those of the change itself; ``debt`` describes them and those merged before.
+    ``earlier`` is the number of attempts before this one.
     """
 
     base: str
@@ -147,6 +148,7 @@ class Check:
     new: tuple[Outcome, ...]
     waivers: tuple[Waiver, ...] = ()
     debt: tuple[str, ...] = ()
+    earlier: int = 0
 
     def _find_waiver(self, outcome: Outcome) -> Waiver | None:
         """Return the waiver that this change adds for such a verdict on the workload, if any."""
@@ -178,6 +180,8 @@ class Check:
         """The answer: how many required workloads passed, and which failed."""
         count = plural(len(self.required), "required workload")
         by = f"by the policy of {self.base[:12]}"
+        if self.earlier:
+            by = f"in attempt {self.earlier + 1}, with all earlier ones, {by}"
         if self.failed:
             names = ", ".join(map(self._describe_failure, self.failed))
             return f"check failed {by}: {names}; {count}"
@@ -215,6 +219,7 @@ class Check:
             "passed": self.exit_code == 0,
             "exit_code": self.exit_code,
             "sentence": self.sentence,
+            "attempt": self.earlier + 1,
             "required": [_row(each) for each in self.required],
             "new": [_row(each) for each in self.new],
             "waivers": list(self.debt),

@@ -10,7 +10,8 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError, system_erro
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress, clock_time, terminable
 from pytest_flamegate.engines.declare import InvalidWorkload
-from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, judge
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
+from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import Helper, Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.scratch import sweep_scratch

@@ -12,10 +12,18 @@ from typing import Any
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.core.files import is_file, read_bounded
+from pytest_flamegate.core.errors import (
+    FlamegateError,
+    ReceiptError,
+    UndecidedError,
+    UsageError,
+)
+from pytest_flamegate.core.files import is_file, read_bounded, real_path
+from pytest_flamegate.core.git import query
 from pytest_flamegate.core.json import parse_timestamp
-from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, judge
+from pytest_flamegate.gate.attempts import Attempt, attempt_of
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
+from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.receipt import Grade, verify_receipt
 from pytest_flamegate.receipt import baseline as run_files
@@ -53,18 +61,47 @@ def find_runs(directories: Sequence[Path]) -> dict[str, list[Path]]:
     return found
 
 
+def find_attempts(directory: Path | None, number: int | None, root: Path) -> list[Path]:
+    """Return the directories of earlier attempts at a commit: those in ``directory``.
+
+    ``number`` is that of the present attempt, None if it is not known; ``root`` is in the
+    repository. Raises ``UndecidedError`` ``E_ATTEMPTS_MISSING`` if there were more, and
+    ``UsageError`` ``E_BAD_OPTION`` if the commit itself has brought them.
+    """
+    found: list[Path] = []
+    if directory is not None and directory.is_dir():
+        found = sorted(each for each in directory.iterdir() if not each.is_symlink())
+        if query(root, "ls-files", "--", str(real_path(directory))):
+            raise UsageError(
+                "E_BAD_OPTION",
+                f"--earlier is {str(directory)!a}, which has files of the commit itself.",
+                "Name a directory that only the CI service writes to.",
+            )
+    if number is not None and number - 1 > len(found):
+        raise UndecidedError(
+            "E_ATTEMPTS_MISSING",
+            f"This is attempt {number} at this commit, and {len(found)} of the {number - 1} "
+            "earlier ones are here.",
+            "Keep the directory .flamegate/latest of each attempt, and give all of them to "
+            "--earlier (docs/required-check.md). If one is lost, push another commit.",
+        )
+    return found
+
+
 def judge_stored_run(
     directory: Path,
     workload: Workload,
     settings: Settings,
     commits: tuple[str, str],
     requirements: Mapping[str, Any],
+    earlier: Sequence[Path] = (),
 ) -> Outcome:
     """Return the outcome of a finished run, judged again; an error is an outcome too.
 
     ``workload`` is the declaration that it must have measured, ``commits`` are the base and the
     head that it must have compared. ``requirements`` are arguments of ``verify_receipt`` for both
-    receipts, which have to reach OBSERVED if no grade is among them.
+    receipts, which have to reach OBSERVED if no grade is among them. ``earlier`` are the runs of
+    earlier attempts, of any age; copies of this one count once.
     """
     policy = GatePolicy(workload.thresholds, settings.share_drift, ci=True)
     plan = plan_pair_counts(settings.budget_of(workload.engine, compare=True))
@@ -73,7 +110,16 @@ def judge_stored_run(
         base, base_grade, base_errors = _read_side(directory, run_files.BASE, requirements)
         _require_pair(base, head, workload, commits)
         gated = GatedRun(head, min(grade, base_grade).name, errors=(*base_errors, *errors))
-        verdict = judge(gated, PairedBase(base, plan), policy)
+        attempts: dict[str, Attempt] = {}
+        for each in earlier:
+            other = judge_stored_run(
+                each, workload, settings, commits, {**requirements, "max_age_s": None}
+            )
+            if other.evidence is not None and other.baseline is not None:
+                attempt = attempt_of(other.verdict, other.baseline, other.evidence)
+                attempts[other.evidence.nonce] = attempt
+        attempts.pop(head.nonce, None)
+        verdict = judge(gated, PairedBase(base, plan, earlier=tuple(attempts.values())), policy)
         receipt = decode_receipt(_read(directory, run_files.RECEIPT))
         return Outcome(workload, verdict, directory, verdict.exit_code != 0, receipt, head, base)
     except FlamegateError as error:

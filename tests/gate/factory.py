@@ -15,8 +15,9 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.hotspots import ShareDrift
-from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, judge
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess
+from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.observation import Block, Run

@@ -13,8 +13,9 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.document import verdict_document
-from pytest_flamegate.gate.judge import GatedRun, GatePolicy, PairedBase, judge
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
 from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.gate.rule import Reason, ReportedRates, Signal
 from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signals

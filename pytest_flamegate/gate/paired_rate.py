@@ -1,0 +1,132 @@
+"""Tokens per second of a run and its base, measured in pairs: the last analysis that was due.
+
+Earlier attempts at the same comparison are judged together with it.
+"""
+
+from dataclasses import dataclass, replace
+
+from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate.attempts import Attempt, find_open_attempts, pool_attempts
+from pytest_flamegate.gate.calibration import rates_without_calibration
+from pytest_flamegate.gate.measurement import Measurement, repeated_samples
+from pytest_flamegate.gate.pairs import (
+    FIRST_ANALYSES,
+    PhaseChange,
+    find_busy_cores,
+    find_disagreement,
+    last_analysis,
+    pair_differences,
+    pair_rates,
+    phase_changes,
+    trimmed_mean,
+)
+from pytest_flamegate.gate.rule import (
+    RateVerdict,
+    ReportedRates,
+    Signal,
+    log_time_of_drop,
+    rate_change_pct,
+)
+from pytest_flamegate.gate.statistics import Estimate
+from pytest_flamegate.gate.throughput import rate_signal
+from pytest_flamegate.gate.verdict import PairMethod
+from pytest_flamegate.receipt.types import Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class PairedBase:
+    """The base of a comparison in pairs.
+
+    ``analyses`` is the plan that was made before measuring. ``rates`` are the error rates by a
+    calibration, None without one. ``earlier`` are attempts at the same comparison, judged alone.
+    """
+
+    evidence: Evidence
+    analyses: tuple[int, ...] = FIRST_ANALYSES
+    rates: ReportedRates | None = None
+    earlier: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRate:
+    """The decision about tokens per second, with the figures that depend on how it was measured.
+
+    ``cpu`` is the change of log CPU time per token, None if no pairs measured it;
+    ``batch_drift_sd`` is the drift between the two sides in log time.
+    """
+
+    signal: Signal
+    verdict: RateVerdict | None
+    reported: ReportedRates
+    batch_drift_sd: float
+    cpu: Estimate | None = None
+    phases: tuple[PhaseChange, ...] = ()
+    pairs: int | None = None
+    pair_method: PairMethod | None = None
+    analyses: tuple[int, ...] = ()
+
+
+def judge_paired_rate(
+    base: PairedBase, head: Evidence, old: Measurement, new: Measurement, thresholds: Thresholds
+) -> JudgedRate:
+    """Judge tokens per second by the last analysis that was due.
+
+    Raises:
+        UndecidedError: ``E_UNPAIRED`` if the two sides do not belong together, ``E_FEW_PAIRS``
+            before the first analysis, ``E_REPEATED_SAMPLES`` if all pairs are the same.
+    """
+    drop_pct = thresholds.tokens_per_second_pct
+    differences = pair_differences(base.evidence, head)
+    count = len(differences)
+    analysis = last_analysis(base.evidence, head, drop_pct, base.analyses, ended=True)
+    if count > 1 and len({pair.quiet for pair in differences}) == 1:
+        raise repeated_samples(f"All {count} pairs differ by exactly the same.")
+    if analysis is None:
+        raise UndecidedError(
+            "E_FEW_PAIRS",
+            f"{count} pair(s) were measured; the first analysis needs {base.analyses[0]}.",
+        )
+    rates = pair_rates(base.analyses)
+    analysed = differences[: analysis.pairs]
+    shares_core = any(run.shares_core for run in head.runs)
+    reported = base.rates or rates_without_calibration(
+        head.workload, drop_pct, base.analyses, shares_core=shares_core
+    )
+    verdict, change = analysis.verdict, analysis.estimate
+    doubts = find_disagreement(analysed, verdict, rates, head)
+    doubts += find_busy_cores(base.evidence, head)
+    known = () if doubts else tuple(pair.quiet for pair in analysed)
+    word = "inconclusive" if doubts else verdict.decision
+    # Its other signals are judged after this one, by themselves.
+    attempts = (*base.earlier, Attempt(head.created, word, word, known))
+    pooled = pool_attempts(attempts, log_time_of_drop(drop_pct), rates) if base.earlier else None
+    if pooled is not None:
+        verdict, change = pooled.verdict, pooled.estimate
+    signal = rate_signal(
+        old,
+        new,
+        verdict,
+        rate_change_pct(change.mean_diff),
+        drop_pct,
+        (pooled.reason,) if pooled is not None else (),
+        helps=False,
+    )
+    if verdict.decision != "regressed":
+        doubts += find_open_attempts(base.earlier)
+    if doubts:
+        verdict = replace(verdict, decision="inconclusive")
+        reasons = (*doubts, *signal.reasons)
+        signal = replace(signal, decision="inconclusive", reasons=reasons)
+    return JudgedRate(
+        signal,
+        verdict,
+        reported,
+        # Both sides ran together: no batch drifted from the other.
+        batch_drift_sd=0.0,
+        cpu=trimmed_mean([pair.cpu for pair in analysed]),
+        phases=phase_changes(base.evidence, head, analysed, rates),
+        pairs=analysis.pairs,
+        pair_method="shared core" if shares_core else "one after the other",
+        analyses=base.analyses,
+    )

@@ -1,0 +1,106 @@
+"""``flamegate check`` of a commit that was tried before: all attempts count."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.commands.asked import Captured, ask, commit
+from tests.doors.project import workload
+from tests.run import fakes
+from tests.workload.repositories import git
+
+SLOWER_NS = round(1.3 * fakes.TOKEN_NS)
+Declare = Callable[..., str]
+
+
+@pytest.fixture
+def attempts(project: Path, world: fakes.World, declare: Declare) -> Path:
+    """Return a directory with the one attempt so far: the head was slower, and is no longer."""
+    declare(workload("toy"))
+    world.token_ns = SLOWER_NS
+    assert ask("check", "--base=HEAD~1") == 1
+    world.token_ns = fakes.TOKEN_NS
+    directory = project.parent / "attempts"
+    shutil.copytree(project / ".flamegate/latest", directory / "1")
+    return directory
+
+
+def answer(project: Path) -> tuple[str, int]:
+    found = json.loads((project / ".flamegate/check.json").read_text())
+    return found["required"][0]["verdict"], found["attempt"]
+
+
+def test_a_red_attempt_stays_red_until_all_of_them_contradict_it(
+    project: Path, attempts: Path, capsys: Captured
+) -> None:
+    assert ask("check", "--base=HEAD~1") == 0  # as if it were the first
+    for number in range(2, 9):
+        code = ask("check", "--base=HEAD~1", f"--earlier={attempts}")
+        assert answer(project) == ("pass" if code == 0 else "regressed", number)
+        assert f"in attempt {number}, with all earlier ones" in capsys.readouterr().out
+        # A copy of an attempt is no further one, and no reason to forget it.
+        judged = ("check", "--base=HEAD~1", f"--receipts={project / '.flamegate/latest'}")
+        shutil.copytree(project / ".flamegate/latest", attempts / str(number))
+        assert ask(*judged, f"--earlier={attempts}") == code
+        assert ask(*judged) == 0
+        if code == 0:
+            break
+    assert 3 < number < 8
+
+
+def test_attempts_of_other_commits_and_changed_files_weigh_nothing(
+    project: Path, attempts: Path
+) -> None:
+    run = attempts / "1/toy"
+    (run / "base-evidence.json").unlink()
+    assert ask("check", "--base=HEAD~1", f"--earlier={attempts}") == 0
+    assert answer(project) == ("pass", 2)
+    commit(project)
+    assert ask("check", "--base=HEAD~2", f"--earlier={attempts}") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "attempt", "code"),
+    [
+        (("--attempt=3",), None, 4),
+        (("--attempt=2",), None, 1),
+        ((), "2", 1),
+        ((), None, 1),
+    ],
+)
+def test_an_attempt_that_is_missing_fails_the_check(
+    project: Path,
+    attempts: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    attempt: str | None,
+    code: int,
+) -> None:
+    if attempt is not None:
+        monkeypatch.setenv("GITHUB_RUN_ATTEMPT", attempt)
+        assert ask("check", "--base=HEAD~1") == 4
+        assert "E_ATTEMPTS_MISSING" in capsys.readouterr().err
+        assert not json.loads((project / ".flamegate/check.json").read_text())["passed"]
+        # The judge's own attempts are none of the measurement.
+        assert ask("check", "--base=HEAD~1", f"--receipts={attempts / '1'}") == 1
+    assert ask("check", "--base=HEAD~1", f"--earlier={attempts}", *options) == code
+    assert ("E_ATTEMPTS_MISSING" in capsys.readouterr().err) == (code == 4)
+
+
+def test_a_change_cannot_bring_its_own_earlier_attempts(
+    project: Path, attempts: Path, capsys: Captured
+) -> None:
+    shutil.copytree(attempts, project / ".flamegate/attempts")
+    (project / ".flamegate/linked").symlink_to("attempts")
+    git(project, "add", "-f", ".flamegate/attempts")
+    commit(project)
+    for name in ("attempts", "linked"):
+        assert ask("check", "--base=HEAD~2", f"--earlier=.flamegate/{name}") == 2
+        assert "E_BAD_OPTION" in capsys.readouterr().err
+    assert ask("check", "--base=HEAD~2", "--earlier=nowhere") == 0

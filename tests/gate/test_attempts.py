@@ -1,0 +1,131 @@
+"""Several attempts at one comparison: their e-values, and the answer that they give together."""
+
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from pytest_flamegate.gate.attempts import (
+    LATER_ERROR_RATE,
+    Attempt,
+    attempt_of,
+    log_e_value,
+    pool_attempts,
+)
+from pytest_flamegate.gate.pairs import pair_rates, trimmed_mean
+from pytest_flamegate.gate.rule import RateDecision, log_time_of_drop
+from pytest_flamegate.gate.statistics import Estimate
+from tests.gate.factory import codes, judge_paired, shifted, sides
+
+THRESHOLD = log_time_of_drop(5.0)
+RATES = pair_rates((3, 5, 7))
+NOISE = (-0.004, 0.003, 0.001, -0.002, 0.002)
+
+
+def attempt(number: int, decision: RateDecision, slower: float, count: int = 5) -> Attempt:
+    pairs = tuple(slower + NOISE[each % 5] + each / 1e5 for each in range(count))
+    return Attempt(f"2026-11-23T09:0{number}:00.000Z", decision, decision, pairs)
+
+
+RED = ("regressed", 0.06)
+GREEN = ("pass", 0.0)
+OPEN = ("inconclusive", 0.03)
+
+
+@pytest.mark.parametrize(
+    ("found", "decision"),
+    [
+        ((RED, GREEN), "regressed"),
+        ((GREEN, RED), "pass"),
+        ((RED, GREEN, GREEN, GREEN, GREEN), "pass"),
+        ((GREEN, RED, RED, RED, RED), "regressed"),
+        ((OPEN, GREEN, GREEN), "pass"),
+        ((OPEN, RED), "regressed"),
+        ((("inconclusive", 0.0), ("improved", -0.08)), "improved"),
+        ((("improved", -0.08), GREEN), "pass"),
+        # 3 % slower, of 5 % that are allowed: certainly a change, and certainly a small one.
+        ((("inconclusive", 0.03), ("pass", 0.03), ("pass", 0.03)), "pass"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(each[0] for each in value),
+)
+def test_the_first_answer_stands_until_all_attempts_contradict_it(
+    found: tuple[tuple[RateDecision, float], ...], decision: str
+) -> None:
+    attempts = [attempt(number, *each) for number, each in enumerate(found)]
+    pooled = pool_attempts(attempts, THRESHOLD, RATES)
+    assert pooled is not None
+    assert pooled.verdict.decision == decision
+    assert f"{len(found)} attempts" in pooled.reason.message
+    every = [value for each in attempts for value in each.differences]
+    assert pooled.estimate == trimmed_mean(every)
+    # The order in which they are given means nothing.
+    again = pool_attempts(attempts[::-1], THRESHOLD, RATES)
+    assert again == pooled
+
+
+def test_little_evidence_settles_nothing() -> None:
+    few = [attempt(number, "inconclusive", 0.03, count=2) for number in range(2)]
+    pooled = pool_attempts(few, THRESHOLD, RATES)
+    assert pooled is not None
+    assert pooled.verdict.decision == "inconclusive"
+    assert "do not settle it yet" in pooled.reason.message
+    assert pool_attempts([few[0], Attempt("2026", "error")], THRESHOLD, RATES) is None
+
+
+def test_an_e_value_is_at_most_one_on_average_and_grows_with_the_evidence() -> None:
+    random = Random(7)
+    for count in (3, 7, 28):
+        drawn = [[random.gauss(0.0, 1.0) for _ in range(count)] for _ in range(20_000)]
+        values = [math.exp(log_e_value(trimmed_mean(each))) for each in drawn]
+        assert sum(values) / len(values) < 1.1
+        assert sum(value >= 20.0 for value in values) / len(values) < 1 / 20
+    means = [log_e_value(Estimate(each, 1.0, 9.0)) for each in (-3.0, 0.0, 1.0, 3.0, 9.0)]
+    assert means[0] == means[1] < means[2] < 0.0 < means[3] < means[4]
+    assert log_e_value(Estimate(1.0, 0.0, 2.0)) == pytest.approx(math.log(33.0), abs=0.3)
+    assert log_e_value(Estimate(0.0, 0.0, 2.0)) == log_e_value(Estimate(-1.0, 0.0, 2.0)) < 0.0
+    assert math.isfinite(log_e_value(Estimate(1.0, 1e-300, 400.0)))
+
+
+def test_attempts_that_stop_when_they_like_the_answer_gain_nothing() -> None:
+    """800 unchanged heads with six attempts each, which stop once they look slow.
+
+    At most 0.1 % of such heads may ever be called slower; a slow head that looks unchanged is the
+    same case with the other sign.
+    """
+    random, wrong = Random(11), 0
+    for _ in range(800):
+        total = 0.0
+        for _ in range(6):
+            values: list[float] = []
+            while len(values) < 3 or (len(values) < 10 and trimmed_mean(values).mean_diff < 0.02):
+                values.append(random.gauss(0.0, 0.03))
+            total += log_e_value(trimmed_mean(values))
+            wrong += total >= -math.log(LATER_ERROR_RATE)
+    assert wrong == 0
+
+
+def test_a_comparison_is_judged_with_its_earlier_attempts() -> None:
+    base, head = sides(shifted(0.08))
+    red = attempt_of(judge_paired(base, head), base, head)
+    assert (red.verdict, red.decision, len(red.differences)) == ("regressed", "regressed", 3)
+    base, head = sides(shifted(0.0))
+    green = judge_paired(base, head, earlier=(red,))
+    assert green.verdict == "regressed"
+    assert "I_ATTEMPTS" in codes(green)
+    rate = green.signal()
+    assert rate is not None
+    assert rate.change_pct is not None
+    assert rate.change_pct < -2.0  # of all pairs together
+    assert judge_paired(base, head).verdict == "pass"
+
+
+def test_an_attempt_that_regressed_in_shares_is_answered_by_no_other() -> None:
+    base, head = sides(shifted(0.0))
+    moved = Attempt("2026-01-01T00:00:00.000Z", "regressed", "pass", tuple(shifted(0.0, 5)))
+    verdict = judge_paired(base, head, earlier=(moved,))
+    assert (verdict.verdict, verdict.reasons[0].code) == ("inconclusive", "E_EARLIER_ATTEMPT")
+    base, head = sides(shifted(0.08))
+    assert judge_paired(base, head, earlier=(replace(moved, differences=()),)).verdict == (
+        "regressed"
+    )
