@@ -63,7 +63,6 @@ class GatedRun:
 
 
 @dataclass(frozen=True, slots=True)
-@dataclass(frozen=True, slots=True)
 class GatePolicy:
     """The allowed changes, and how to judge them.
 

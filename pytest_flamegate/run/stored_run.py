@@ -82,8 +82,6 @@ def find_attempts(directory: Path | None, number: int | None, root: Path) -> lis
             "E_ATTEMPTS_MISSING",
             f"This is attempt {number} at this commit, and {len(found)} of the {number - 1} "
             "earlier ones are here.",
-            "Keep the directory .flamegate/latest of each attempt, and give all of them to "
-            "--earlier (docs/required-check.md). If one is lost, push another commit.",
         )
     return found
 

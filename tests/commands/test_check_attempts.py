@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +93,72 @@ def test_an_attempt_that_is_missing_fails_the_check(
         assert ask("check", "--base=HEAD~1", f"--receipts={attempts / '1'}") == 1
     assert ask("check", "--base=HEAD~1", f"--earlier={attempts}", *options) == code
     assert ("E_ATTEMPTS_MISSING" in capsys.readouterr().err) == (code == 4)
+
+
+GH = """\
+#!/usr/bin/env python3
+import json, os, subprocess, sys
+from pathlib import Path
+
+words = sys.argv[1:]
+if words[:2] == ["run", "download"]:
+    Path(words[words.index("--dir") + 1]).mkdir(parents=True)
+    sys.exit()
+path = next(each for each in words if each.startswith("repos/"))
+answers = json.loads(Path(os.environ["ANSWERS"]).read_text())
+query = words[words.index("--jq") + 1]
+found = json.dumps(answers[path.removeprefix("repos/o/r/actions/").partition("&per_page")[0]])
+sys.exit(subprocess.run(["jq", "-r", query], input=found, text=True).returncode)
+"""
+"""Answers like ``gh`` from a file of the server's documents."""
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_the_workflow_counts_the_attempts_of_all_runs_and_takes_those_it_kept(
+    tmp_path: Path,
+) -> None:
+    yaml = pytest.importorskip("yaml")
+    page = Path(__file__).parents[2] / "docs/github/flamegate-judge.yml"
+    steps = yaml.safe_load(page.read_text())["jobs"]["judge"]["steps"]
+    script = next(each["run"] for each in steps if each.get("name") == "Find the earlier attempts")
+
+    def kept(run: int, branch: str = "main", repository: int = 1) -> dict[str, object]:
+        found = {"id": run, "head_branch": branch, "head_repository_id": repository}
+        return {"workflow_run": {**found, "repository_id": 1}}
+
+    def jobs(conclusion: str) -> dict[str, object]:
+        return {"jobs": [{"steps": [{"name": "Measure", "conclusion": conclusion}]}, {}]}
+
+    documents = {
+        "artifacts?name=flamegate-abc": {
+            # The second is this run, the others are of a branch and of a fork's main branch.
+            "artifacts": [kept(11), kept(12), kept(13, "change"), kept(14, repository=2)]
+        },
+        "workflows/7/runs?head_sha=abc": {
+            "workflow_runs": [{"id": 1, "run_attempt": 3}, {"id": 2, "run_attempt": 1}]
+        },
+        "runs/1/attempts/1/jobs": jobs("failure"),
+        "runs/1/attempts/2/jobs": jobs("skipped"),
+        "runs/1/attempts/3/jobs": jobs("cancelled"),
+        "runs/2/attempts/1/jobs": jobs("success"),
+    }
+    (tmp_path / "answers").write_text(json.dumps(documents))
+    (tmp_path / "gh").write_text(GH)
+    (tmp_path / "gh").chmod(0o755)
+    environment = {
+        "REPOSITORY": "o/r",
+        "HEAD": "abc",
+        "DEFAULT": "main",
+        "WORKFLOW": "7",
+        "GITHUB_RUN_ID": "12",
+        "GITHUB_ENV": "env",
+        "RUNNER_TEMP": str(tmp_path),
+        "ANSWERS": str(tmp_path / "answers"),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+    }
+    subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, env=environment, check=True)
+    assert [each.name for each in (tmp_path / "earlier").iterdir()] == ["11"]
+    assert (tmp_path / "env").read_text() == "COUNT=3\n"
 
 
 def test_a_change_cannot_bring_its_own_earlier_attempts(

@@ -61,7 +61,7 @@ def test_the_documented_files_have_no_trap(repository: Path, capsys: Captured) -
 
 
 STEP = "      - name: Judge\n"
-CHECK = "      - run: flamegate check"
+CHECK = "        run: flamegate check"
 TRAPS = [
     # file, text of it, replacement, text of the reported line, code
     (MEASURE, "  merge_group:\n", "", "pull_request:", "E_CI_NO_QUEUE"),
@@ -82,8 +82,9 @@ TRAPS = [
     (MEASURE, "pytest-flamegate@COMMIT", "pytest-flamegate@main", "@main", "E_CI_MOVING"),
     (
         MEASURE,
-        CHECK,
-        f"      - run: |\n          a \\\n           b\n          x --flamegate-update\n{CHECK}",
+        "      - name: Measure\n",
+        "      - run: |\n          a \\\n           b\n          x --flamegate-update\n"
+        "      - name: Measure\n",
         "-update",
         "E_CI_UPDATE",
     ),

@@ -194,4 +194,12 @@ UPLOADS = (
         _leave,
         is_lucky=True,
     ),
+    Upload(
+        "attempts-left-out",
+        "The same, if the judge knows that it is the second attempt.",
+        "E_ATTEMPTS_MISSING",
+        _leave,
+        ("--attempt=2",),
+        is_lucky=True,
+    ),
 )
