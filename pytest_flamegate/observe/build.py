@@ -18,7 +18,7 @@ from pytest_flamegate.core.json import Count, NonEmpty, Sha256
 from pytest_flamegate.core.process_system import find_executable, read_interpreter
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served
-from pytest_flamegate.observe.environment import make_environment
+from pytest_flamegate.observe.engine_process import make_environment
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.redact import redact_environment
 

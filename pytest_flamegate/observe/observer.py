@@ -17,7 +17,7 @@ from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Streamed
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.engines.tokens import SequenceComparison, token_digest
-from pytest_flamegate.observe import engine_process, environment, streamed
+from pytest_flamegate.observe import engine_process, streamed
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.observation import Block, Observation, Role, Run
 from pytest_flamegate.observe.served import ServedProcess
@@ -229,7 +229,7 @@ class Observer:
         self.devices.note_present()
         plan = self.plan
         assert isinstance(plan, Lasting)
-        common = (self.workload, environment.make_environment(self.workload), self._same.add)
+        common = (self.workload, engine_process.make_environment(self.workload), self._same.add)
         if isinstance(plan, Endpoint):
             # Imported late: only servers need http and ssl.
             from pytest_flamegate.observe.endpoint import EndpointProcess
@@ -241,8 +241,8 @@ class Observer:
     def await_ready(self, served: engine_process.EngineProcess) -> None:
         """Wait until ``served`` can generate, and note its environment and identity."""
         served.await_ready()
-        requested = environment.requested_variables(self.workload)
-        self._effective = environment.read_variables(served.pid, requested)
+        requested = engine_process.requested_variables(self.workload)
+        self._effective = engine_process.read_variables(served.pid, requested)
         if self._facts not in (None, served.facts):
             raise ToolError(
                 "E_ENGINE_CHANGED",
@@ -300,7 +300,7 @@ class Observer:
             token_source=token_source,
             differs_at=self._same.differs_at,
             clock_scope="sequence" if isinstance(self.plan, Lasting) else "process",
-            requested_environment=environment.requested_variables(self.workload),
+            requested_environment=engine_process.requested_variables(self.workload),
             effective_environment=self._effective,
             device=self.devices.observe(timed),
             differs_to=self._same.differs_to,
@@ -328,7 +328,7 @@ class Observer:
             program = streamed.run_program(
                 plan,
                 self.workload,
-                environment.make_environment(self.workload),
+                engine_process.make_environment(self.workload),
                 wrapped=role == "profiled",
                 clean=clean,
                 cpu=place.cpu,

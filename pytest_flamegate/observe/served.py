@@ -20,7 +20,7 @@ from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines.base import ROUND, Served
 from pytest_flamegate.engines.figures import read_facts, read_report
-from pytest_flamegate.observe import engine_process, environment
+from pytest_flamegate.observe import engine_process
 from pytest_flamegate.observe.observation import Block
 
 _PACKAGE = Path(serve.__file__).parents[1]
@@ -63,7 +63,7 @@ def _start_child(
         os.close(command_write)
         os.close(report_read)
         # Libraries loaded before the fork have read the old values; later ones read these.
-        os.environ.update(environment.make_environment(workload))
+        os.environ.update(engine_process.make_environment(workload))
 
         def work() -> None:
             serve.allow_profiler()

@@ -17,7 +17,7 @@ from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines import base, figure_sources, figures
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.figures import ProgramOutput, Report
-from pytest_flamegate.observe import engine_process, environment
+from pytest_flamegate.observe import engine_process
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.program_output import TAIL_BYTES, AnswerReader
 
@@ -218,8 +218,8 @@ class _OutputStream:
         self.counts_bytes = reader.unit == base.UNIT
         self.counters = clocks.ProcessCounters()
         # A script may set variables before it turns into the program, so they are read again.
-        requested = environment.requested_variables(workload)
-        self.effective = environment.read_variables(child.pid, requested)
+        requested = engine_process.requested_variables(workload)
+        self.effective = engine_process.read_variables(child.pid, requested)
         self.pid = child.pid
         self.started_ticks = clocks.read_start_ticks(child.pid)
         self.started_outside = False
@@ -284,8 +284,8 @@ class _OutputStream:
         if self.reader.begun and not self._begun:
             self._begun = True
             self.counters = clocks.read_counters(self.pid)
-            requested = environment.requested_variables(self._workload)
-            self.effective = environment.read_variables(self.pid, requested) or self.effective
+            requested = engine_process.requested_variables(self._workload)
+            self.effective = engine_process.read_variables(self.pid, requested) or self.effective
             self.started_outside = self._is_outside
         self.tokens += new
         if len(self.tokens) > self._workload.max_tokens and not self.counts_bytes:

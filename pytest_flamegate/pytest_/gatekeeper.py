@@ -19,14 +19,13 @@ from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.progress import LogProgress, Progress, TerminalProgress
-from pytest_flamegate.pytest_.fixture import Gate, MarkerOptions, check_marker
+from pytest_flamegate.pytest_.fixture import Gate, MarkerOptions, benchmark_of, check_marker
 from pytest_flamegate.pytest_.items import (
     EmbeddedWorkloads,
     WorkloadFile,
     WorkloadItem,
     select_workloads,
 )
-from pytest_flamegate.pytest_.kernel_benchmarks import benchmark_of
 from pytest_flamegate.run import present
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session

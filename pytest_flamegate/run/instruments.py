@@ -13,7 +13,7 @@ from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.engines.figures import Report, make_report
 from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.ungated import INSTRUCTIONS_PER_TOKEN
-from pytest_flamegate.observe import environment
+from pytest_flamegate.observe import engine_process
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.profile.formats import read_file, traces, unpack
@@ -81,7 +81,7 @@ class Instruments:
             return None
         try:
             with system_errors():
-                return count_instructions(plan, workload, environment.make_environment(workload))
+                return count_instructions(plan, workload, engine_process.make_environment(workload))
         except FlamegateError as error:
             if self.requested == COUNTER:
                 raise

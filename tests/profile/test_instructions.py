@@ -16,7 +16,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import UNIT, Endpoint, Plan, Served, Streamed
-from pytest_flamegate.observe import environment
+from pytest_flamegate.observe import engine_process
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers import instructions
 from pytest_flamegate.profile.profilers.callgrind import CALLERS, CountedRun
@@ -52,7 +52,7 @@ def planned(name: str, directory: Path, max_tokens: int = 20, **changes: Any) ->
 
 def counted(of: Case) -> instructions.InstructionCount:
     plan, workload = of
-    return count_instructions(plan, workload, environment.make_environment(workload))
+    return count_instructions(plan, workload, engine_process.make_environment(workload))
 
 
 def own(found: instructions.InstructionCount) -> dict[str, int]:
