@@ -12,7 +12,7 @@ explain.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES
@@ -28,7 +28,6 @@ from pytest_flamegate.gate.throughput import (
     REFERENCE_LEAK,
     reference_shift,
 )
-from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.metrics import rate_of
 from pytest_flamegate.receipt.rules.replay import RateAgain
 from pytest_flamegate.receipt.types import Evidence
@@ -88,7 +87,7 @@ def compare_claimed_rate(claimed: Evidence, here: Evidence, tokens_per_second: f
     fewest = min(len(then.timed), len(now.timed))
     if fewest < MIN_PROCESSES:
         return replace(answer, why=f"One side has {fewest} timed processes, not {MIN_PROCESSES}.")
-    views, deciding = _view_rates(then, now, (_filled(claimed.runs), _filled(here.runs)))
+    views, deciding = _view_rates(then, now, (_filled(claimed), _filled(here)))
     low = min(measured.lower(INSIDE_TAIL) for measured, _ in deciding)
     high = max(measured.upper(INSIDE_TAIL) for measured, _ in deciding)
     middle = mean([each.mean_diff for each, _ in deciding])
@@ -123,7 +122,7 @@ def _find_mismatch(claimed: Evidence, here: Evidence) -> str | None:
     if len({rate.formula for rate in rates if rate is not None}) > 1:
         return "Decode was separated from load and prefill on one side only."
     has_delay = [
-        {block.judged.run_delay_ns is not None for run in _timed(side.runs) for block in run.blocks}
+        {block.judged.run_delay_ns is not None for run in side.timed for block in run.blocks}
         for side in (claimed, here)
     ]
     if has_delay[0] != has_delay[1] or len(has_delay[0]) > 1:
@@ -178,15 +177,11 @@ def _difference(then: Estimate, now: Estimate, drift: float) -> Estimate:
     return Estimate(now.mean_diff - then.mean_diff, math.sqrt(variance), df)
 
 
-def _filled(runs: Sequence[Run]) -> list[float]:
+def _filled(side: Evidence) -> list[float]:
     """Return, for each timed process, the log of the part of its judged time its tokens fill."""
     filled = []
-    for run in _timed(runs):
+    for run in side.timed:
         tokens_ns = sum(block.judged_tokens_ns for block in run.blocks)
         wall_ns = sum(block.judged.wall_ns for block in run.blocks)
         filled.append(math.log(max(tokens_ns, 1) / wall_ns))
     return filled
-
-
-def _timed(runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if run.role == "timed"]

@@ -179,7 +179,7 @@ def _compare_clocks(baseline: Evidence, current: Evidence) -> Iterator[FieldDiff
 
 
 def _describe_presence(evidence: Evidence, is_measured: Callable[[Block], bool]) -> str:
-    blocks = (block for run in evidence.runs if run.role == "timed" for block in run.blocks)
+    blocks = (block for run in evidence.timed for block in run.blocks)
     observed = {is_measured(block) for block in blocks}
     if not observed:
         return ABSENT

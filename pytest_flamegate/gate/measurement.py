@@ -95,10 +95,9 @@ def read_measurement(evidence: Evidence) -> Measurement:
             has no token, ``E_NO_SAMPLES`` for an empty profile, ``E_IMPOSSIBLE_FIGURE`` for
             times and counts that cannot be.
     """
-    timed_runs = [run for run in evidence.runs if run.role == "timed"]
-    if not timed_runs:
+    if not evidence.timed:
         raise UndecidedError("E_FEW_PROCESSES", "No process was timed.")
-    timed = tuple(_read_process(run.judged) for run in timed_runs)
+    timed = tuple(_read_process(run.judged) for run in evidence.timed)
     profiled = evidence.profile.processes if evidence.profile is not None else ()
     for process in profiled:
         _check_profile(process)

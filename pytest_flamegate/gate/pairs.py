@@ -183,9 +183,7 @@ def pair_differences(base: PairedSide, head: PairedSide) -> tuple[PairDifference
 def _blocks_by_pair(side: PairedSide) -> Mapping[int, list[tuple[Block, Block]]]:
     """Return the blocks of each pair as measured, each with its own time alone."""
     blocks: dict[int, list[tuple[Block, Block]]] = defaultdict(list)
-    for run in side.runs:
-        if run.role != "timed":
-            continue
+    for run in side.timed:
         if run.pair is None:
             raise _unpaired(f"Process {run.pid} ran in no pair.")
         blocks[run.pair] += zip(run.blocks, run.judged.blocks, strict=True)
@@ -354,7 +352,5 @@ def phase_changes(
 
 
 def _mean_ms(side: PairedSide, gap_ns: Callable[[Block], float | None]) -> float:
-    gaps = (
-        gap_ns(block) for run in side.runs if run.role == "timed" for block in run.judged.blocks
-    )
+    gaps = (gap_ns(block) for run in side.timed for block in run.judged.blocks)
     return mean([gap for gap in gaps if gap is not None]) / 1e6

@@ -93,7 +93,7 @@ class Verdict:
 
     def fails_test(self, *, ci: bool, strict: bool) -> bool:
         """Whether the test fails: an undecided verdict does under CI and if strict is set."""
-        if self.verdict in {"pass", "improved"} or self.is_new:
+        if self.verdict in PASSES or self.is_new:
             return False
         return self.verdict in {"regressed", "dishonest", "error"} or ci or strict
 

@@ -40,7 +40,7 @@ def backend_of(evidence: Evidence) -> Literal["cpu", "cuda"]:
     seen = evidence.device
     if seen is None or any(seen.find_missing()) or any(seen.find_contradictions()):
         return "cpu"
-    timed = sum(run.role == "timed" for run in evidence.runs)
+    timed = len(evidence.timed)
     if not timed or sum(run.active for run in seen.runs) < timed:
         return "cpu"
     policy = policy_of_engine(str(evidence.workload["engine"]))

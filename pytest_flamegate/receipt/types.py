@@ -252,6 +252,11 @@ class Evidence:
     schema_version: Literal["1.0.0"] = "1.0.0"
 
     @property
+    def timed(self) -> tuple[Run, ...]:
+        """The runs that no profiler touched."""
+        return tuple(run for run in self.runs if run.role == "timed")
+
+    @property
     def text(self) -> str:
         """The generated text; empty for the rounds of a benchmark."""
         if self.token_source == "called:round":
