@@ -30,7 +30,6 @@ PLACES = (
 )
 """Places that are searched for a model in this order, before the hub's cache."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model")
-_HUB_PATTERN = "models--*/snapshots/*/**/*.gguf"
 _VOCABULARY = "tokenizer.ggml.tokens"
 _LISTED = 8
 
@@ -59,6 +58,16 @@ def hub_cache() -> Path:
         if value := os.environ.get(name):
             return Path(os.path.expanduser(value), below)  # noqa: PTH111 - raises without a home
     return Path(os.path.expanduser("~/.cache/huggingface/hub"))  # noqa: PTH111
+
+
+def find_hub_files() -> list[Path]:
+    """Return the models in the hub's cache: of each the snapshot of ``refs/main``, else all."""
+    found: list[Path] = []
+    for model in sorted(hub_cache().glob("models--*")):
+        main = read_system_text(model / "refs/main") or "*"
+        files = find_files(model / "snapshots", f"{main}/**/*.gguf")
+        found += files or find_files(model / "snapshots", "*/**/*.gguf")
+    return found
 
 
 def find_model(declared: str | None, directory: Path) -> Path:
@@ -132,7 +141,7 @@ def _search_places(declared: str | None, directory: Path) -> Iterator[tuple[str,
         return
     for pattern in PLACES:
         yield pattern, find_files(directory, pattern)
-    yield f"{path_text(hub_cache())}/{_HUB_PATTERN}", find_files(hub_cache(), _HUB_PATTERN)
+    yield f"{path_text(hub_cache())}/models--*/snapshots/*/**/*.gguf", find_hub_files()
 
 
 def _models(found: list[Path], *, named: bool) -> list[Path]:
