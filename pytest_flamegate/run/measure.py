@@ -4,16 +4,23 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_errors
 from pytest_flamegate.core.progress import Progress
-from pytest_flamegate.gate.pairs import are_cores_busy, last_analysis
-from pytest_flamegate.gate.rule import Helper, Reason
+from pytest_flamegate.gate.pairs import (
+    are_cores_busy,
+    last_analysis,
+    pair_differences,
+    trimmed_mean,
+)
+from pytest_flamegate.gate.rule import Helper, Reason, describe_rate_change, rate_change_pct
 from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.observation import Observation
+from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.report.text import plural
 from pytest_flamegate.run import base_side, processes
@@ -25,6 +32,8 @@ INTERIM_ANALYSES = 2
 """How often one side is judged at most; the error rates are spent over them."""
 PAIRS_PROFILED, MAX_PAIRS_PROFILED = 5, 60
 """Profiled processes of each side of a comparison: if there is time, and at most."""
+LEAST_ALONE, MOST_ALONE, ALONE_S = 3, 7, 12.0
+"""Pairs that run one after the other to size a decided change, and their seconds at most."""
 _MAX_PROFILER_WAIT = 2.0
 """How much longer than planned samples are waited for if the machine gives them slowly."""
 
@@ -178,6 +187,10 @@ class _Pairs(_MeasuringLoop):
     """Pairs of a process of each side until one is certainly slower or none is; then profiles."""
 
     observers: PairObserver
+    is_decided: bool = False
+    """Whether head is certainly slower or faster."""
+    pair_s: float = math.inf
+    """The time that a pair takes."""
 
     def measure(self) -> Measured:
         self.progress.update("warming up")
@@ -204,11 +217,15 @@ class _Pairs(_MeasuringLoop):
                 self.clock_bricks()
                 continue
             if "profiled" not in wanted or self.budget.spent >= 1.0:
-                return self.complete(measured)
+                break
             before = self.head.samples
             self._profile(1, until_spent=min(1.0, self.budget.spent + 0.1))
             if self.head.samples == before:
-                return self.complete(measured)
+                break
+        if self.is_decided and self.prepared.size_alone and self.observers.shares_core:
+            with suppress(FlamegateError):  # nothing is judged by it
+                self._size_alone()
+        return self.complete(self.measured())
 
     @property
     def base(self) -> SideProcesses:
@@ -231,10 +248,12 @@ class _Pairs(_MeasuringLoop):
         thresholds = self.prepared.head.workload.thresholds
         planned = self.prepared.pair_counts
         end = processes.PAIRS_SHARE if self.head.side.profiler else 1.0
+        began_s = time.monotonic()
         while observers.pairs < planned[-1]:
             if observers.pairs >= planned[0] and self.budget.spent >= end:
                 return
             observers.pair()
+            self.pair_s = (time.monotonic() - began_s) / observers.pairs
             self.update("pairs", f"pair {observers.pairs} of ≤ {planned[-1]}")
             base, head = self._observations()
             if base.tokens != head.tokens:
@@ -245,7 +264,35 @@ class _Pairs(_MeasuringLoop):
                 drop_pct = thresholds.tokens_per_second_pct
                 analysis = last_analysis(base, head, drop_pct, planned, ended=False)
                 if analysis is not None and analysis.verdict.decision != "inconclusive":
+                    self.is_decided = analysis.verdict.decision in ("regressed", "improved")
                     return
+
+    def _size_alone(self) -> None:
+        """Note the size of the change by pairs that do not share a core, if there is time for them.
+
+        On a shared core each side refills its caches after the other's slice.
+        """
+        left_s = min(self.budget.left_s, ALONE_S)
+        count = min(int(left_s / self.pair_s), MOST_ALONE)
+        if count < LEAST_ALONE:
+            return
+        base, head = (
+            Observer(each.workload, each.plan, each.python_flags, waits=True)  # so: in turn
+            for each in (self.base.observer, self.head.observer)
+        )
+        alone = PairObserver(base, head)
+        for _ in range(count):
+            alone.pair()
+            self.update("pairs one after the other", f"pair {alone.pairs} of {count}")
+        pairs = pair_differences(base.observation(), head.observation())
+        found = trimmed_mean([pair.quiet for pair in pairs])
+        change_pct = rate_change_pct(found.mean_diff)
+        error_pct = (100.0 + change_pct) * found.standard_error
+        self.head.observer.notes["I_SIZE_ALONE"] = (
+            f"Alone, one side after the other: {describe_rate_change(change_pct)} "
+            f"(± {error_pct:.1f}, one standard error, {count} pairs). Nothing is judged by it. A "
+            "change in the caches can look larger on a shared core."
+        )
 
     def run_together(self, calls: Sequence[Callable[[RunPlace], None]], number: int) -> None:
         if len(calls) == len(self.sides):

@@ -120,6 +120,7 @@ class Workbench:
             budget_s=budget_s,
             show_bricks=self.settings.bricks is not None,
             pair_counts=plan_pair_counts(budget_s),
+            size_alone=True,
             known=find_known_rates(
                 self.store.artifacts, self.store.machine_id, workload, budget_s, notes.append
             ),

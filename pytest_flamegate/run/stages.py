@@ -61,8 +61,8 @@ class Prepared:
     """A measurement that can begin: ``sides`` is one, or base and head.
 
     ``pair_counts`` are the numbers of pairs at which a comparison is judged, and ``known``
-    its error rates by a calibration. One side alone is judged by
-    ``baseline``.
+    its error rates by a calibration. ``size_alone`` says that a decided change is measured once
+    more, one side after the other. One side alone is judged by ``baseline``.
     """
 
     sides: tuple[PreparedSide, ...]
@@ -71,6 +71,7 @@ class Prepared:
     baseline: Baseline | None = None
     pair_counts: tuple[int, ...] = ()
     known: ReportedRates | None = None
+    size_alone: bool = False
     notes: tuple[Reason, ...] = ()
 
     @property

@@ -184,6 +184,7 @@ class FakeObserver:
     notes: dict[str, str] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     is_base: bool = False
+    waits: bool = False
 
     def __post_init__(self) -> None:
         self.nonce = f"{random.getrandbits(128):032x}"
@@ -271,7 +272,8 @@ def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes
     clock = SimpleNamespace(monotonic=lambda: world.now_s)
     for module in (processes, measure, calibration):
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(processes, "Observer", FakeObserver)
+    for module in (processes, measure):
+        monkeypatch.setattr(module, "Observer", FakeObserver)
     monkeypatch.setattr(processes, "trim_stacks", lambda profile, root: profile)
     for pairs in (measure, calibration):
         monkeypatch.setattr(pairs, "PairObserver", FakePairs)

@@ -238,6 +238,34 @@ def test_threads_that_certainly_wait_for_the_cores_end_the_comparison(
         assert roles(found)["profiled"] == 5
 
 
+@pytest.mark.parametrize(
+    ("slower", "budget_s", "expected"),
+    [(1.3, 50.0, "23.0 % slower (± 0.0, one standard error, 6 pairs)"), (1.0, 50.0, None),
+     (1.3, 20.0, None)],
+)  # fmt: skip
+def test_a_decided_change_is_sized_one_side_after_the_other_if_time_is_left(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    slower: float,
+    budget_s: float,
+    expected: str | None,
+) -> None:
+    monkeypatch.setattr(fakes.FakePairs, "shares_core", True)
+    world.token_ns = round(slower * fakes.TOKEN_NS)
+    prepared = replace(paired(budget_s), size_alone=True)
+    found, _ = run(prepared)
+    note = found.sides[-1].notes.get("I_SIZE_ALONE")
+    if expected is None:
+        assert note is None
+    else:
+        assert note is not None
+        assert expected in note
+    assert roles(found)["timed"] in (3, 5)  # those pairs are no runs of the evidence
+    assert world.now_s <= budget_s
+    unasked, _ = run(paired(budget_s))
+    assert "I_SIZE_ALONE" not in unasked.sides[-1].notes
+
+
 def test_other_tokens_end_the_pairs_at_once(world: World) -> None:
     world.base_tokens = ("1", "2", "3", "4")
     found, _ = run(paired(profiled=False))
