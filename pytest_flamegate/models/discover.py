@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError
-from pytest_flamegate.core.files import is_file, path_text, real_path
+from pytest_flamegate.core.files import is_file, path_text, read_system_text, real_path
 from pytest_flamegate.models.files import model_files, model_sha256, parse_part_name, read_stamps
 from pytest_flamegate.models.gguf import GGML_TYPES, ModelHeader, TensorInfo, Value, read_header
 
