@@ -222,7 +222,12 @@ def test_the_place_of_the_hub(
     assert discover.hub_cache() == Path(place)
 
 
-def test_a_model_of_the_hub_is_found_in_any_snapshot(hub: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("main", "is_found"),
+    [(f"{'2' * 40}\n".encode(), True)]
+    + [(text, False) for text in (b"", b"3" * 40, b"\0", b"\xff" * 40, b"0" * 100_000)],
+)
+def test_models_of_the_hub(hub: Path, tmp_path: Path, main: bytes, is_found: bool) -> None:
     """The hub's tools link a file in a snapshot to its bytes in a blob."""
     model = hub / "models--org--m"
 
@@ -237,5 +242,9 @@ def test_a_model_of_the_hub_is_found_in_any_snapshot(hub: Path, tmp_path: Path) 
     link("1" * 40, "a")  # the same file in a later revision
     assert discover.find_model(None, tmp_path) == old
     new = link("2" * 40, "b")
+    touch(model / "refs/main").write_bytes(main)
+    if is_found:
+        assert discover.find_model(None, tmp_path) == new
+        return
     with pytest.raises(ToolError, match=f"E_MODEL_AMBIGUOUS.*{old.parts[-3]}.*{new.parts[-3]}"):
         discover.find_model(None, tmp_path)
