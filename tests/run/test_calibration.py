@@ -10,7 +10,7 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.json import encode_json, encode_plain
-from pytest_flamegate.gate.calibration import AnalysisPlan
+from pytest_flamegate.gate.calibration import AnalysisPlan, ResampledPairs
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.calibration import (
@@ -133,7 +133,12 @@ def test_time_becomes_pairs_and_looks_as_a_comparison_plans_them() -> None:
     assert plan_for(2 * COMPARE_BUDGET_S, 1.5, 0.7) == AnalysisPlan((*FIRST_ANALYSES, 40), 40)
 
 
-def test_a_threshold_that_does_not_hold_is_an_error_with_one_that_does() -> None:
+def test_a_threshold_that_does_not_hold_is_an_error_with_one_that_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = ResampledPairs.draw
+    few = staticmethod(lambda pool, pairs: draw(pool, pairs, draws=300))
+    monkeypatch.setattr(ResampledPairs, "draw", few)
     found = find_supported_thresholds(calibration(0.03), 2.0, 60.0, 0.7)
     error = threshold_error("decode", found)
     assert error is not None
