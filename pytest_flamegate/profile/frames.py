@@ -238,14 +238,23 @@ def parse_folded(text: str) -> Mapping[Stack, int]:
         path, separator, count = line.rpartition(" ")
         if not separator or not _COUNT.fullmatch(count):
             raise _malformed(number, "it does not end in a number of samples")
-        frames = [_parse_frame(part) for part in path.split(";")] if path else []
-        stack = tuple(frame for frame in frames if frame is not None)
-        if len(stack) != len(frames) or not is_clean(path.replace(";", "")):
+        stack = _parse_stack(path)
+        if stack is None:
             raise _malformed(number, "it holds a frame that flamegate does not write")
         if stack in stacks:
             raise _malformed(number, "its stack occurred before")
         stacks[stack] = int(count)
     return stacks
+
+
+# The profiles of one program have the same stacks.
+@lru_cache(maxsize=4096)
+def _parse_stack(path: str) -> Stack | None:
+    """Return the frames of a line without its count; None if flamegate does not write it so."""
+    frames = [_parse_frame(part) for part in path.split(";")] if path else []
+    stack = tuple([frame for frame in frames if frame is not None])
+    is_written = len(stack) == len(frames) and is_clean(path.replace(";", ""))
+    return stack if is_written else None
 
 
 @lru_cache(maxsize=65536)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -91,6 +92,7 @@ _KINDS: tuple[tuple[str, Any], ...] = (
     ("environment", _Environment),
 )
 """The fields of a receipt; another program may write its backend and model more freely."""
+_REQUIRED = msgspec.defstruct("Required", [(name, _TYPES[name]) for name in FIELD_CODES])
 _MORE_KINDS: tuple[tuple[str, Any], ...] = (
     ("kernel_path", Literal["native_quantized", "fp32_fallback", "unknown"]),
     ("quantization", _Quantization),
@@ -206,8 +208,14 @@ def find_faults(document: object) -> dict[str, Refusal]:
     if not isinstance(document, Mapping):
         problem = f"The receipt must be an object, and is {quote(document)}."
         return {"": Refusal("E_SCHEMA", problem, remedy)}
+    has_more = document.get("schema_version") == "1.1.0"
+    with suppress(msgspec.ValidationError):
+        if not has_more:
+            msgspec.convert(document, _REQUIRED)
+            msgspec.convert(document["environment"], _Environment)
+            return {}
     found: dict[str, Refusal] = {}
-    for name, kind, is_required in _checks(document.get("schema_version") == "1.1.0"):
+    for name, kind, is_required in _checks(has_more):
         if name in found or not (is_required or name in document):
             continue
         code = FIELD_CODES.get(name, "E_SCHEMA")
