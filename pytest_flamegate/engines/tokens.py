@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -138,24 +139,15 @@ def _first_bytes(names: Sequence[str], start: int, end: int) -> list[int]:
     return [start, *(start + width for width in accumulate(widths[:-1]))]
 
 
+@lru_cache(maxsize=4)  # a large file takes a second
 def load(path: Path) -> Any:
     """Return the tokenizer that the file describes.
 
     ``UsageError`` ``E_NO_TOKENIZER`` if there is no such file; ``ToolError``
     ``E_NO_LIBRARY`` without the library tokenizers, ``E_BAD_TOKENIZER`` if the file is unusable.
     """
-    try:
-        known = path.stat()
-    except (OSError, ValueError):
-        known = None
-    if known is None or not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises if a name is too long
         raise UsageError("E_NO_TOKENIZER", f"There is no tokenizer file {str(path)!r}.")
-    return _load(path, known.st_ino, known.st_mtime_ns, known.st_size)
-
-
-@lru_cache(maxsize=4)
-def _load(path: Path, *_state: int) -> Any:
-    """Read the file again only if it has changed: a large one takes a second."""
     try:
         from tokenizers import Tokenizer
     except ImportError:

@@ -138,27 +138,11 @@ class Counts(NamedTuple):
     flops: int = 0
 
 
-def _count_embed(table: Any, _token: int) -> Counts:
-    return Counts(table.shape[1], table.shape[1] * _FLOAT_BYTES)
-
-
-def _count_rms_norm(_x: Any, weight: Any, _epsilon: float) -> Counts:
-    return Counts(weight.size, 2 * weight.nbytes, 4 * weight.size)
-
-
-def _count_quantize(x: Any) -> Counts:
-    return Counts(x.size, x.nbytes)
-
-
-def _count_ternary_gemv(matrix: Any, _x: Any) -> Counts:
+def _count_product(matrix: Any, _x: Any) -> Counts:
     blocks, width, rows = matrix.signs.shape
     inputs = blocks * (width + 1)
     size = matrix.signs.nbytes + matrix.scales.nbytes + inputs * _FLOAT_BYTES
     return Counts(rows, size, 2 * rows * inputs)
-
-
-def _count_rope(x: Any, cosines: Any, sines: Any) -> Counts:
-    return Counts(x.size, x.nbytes + cosines.nbytes + sines.nbytes, 3 * x.size)
 
 
 def _count_attention(
@@ -169,17 +153,19 @@ def _count_attention(
     return Counts(query.size, size, 4 * query.size * attended)
 
 
-def _count_swiglu(gate_up: Any) -> Counts:
-    width = gate_up.size // 2
-    return Counts(width, gate_up.nbytes, 4 * width)
-
-
-def _count_lm_head(table: Any, x: Any) -> Counts:
-    return Counts(table.shape[0], table.nbytes + x.nbytes, 2 * table.size)
-
-
-def _count_block(_model: transformer.Transformer, x: Any, *_: Any) -> Counts:
-    return Counts(x.size)
+_COUNT_CALL: dict[str, Callable[..., Counts]] = {
+    "embed": lambda table, _: Counts(table.shape[1], table.shape[1] * _FLOAT_BYTES),
+    "rms_norm": lambda _, weight, __: Counts(weight.size, 2 * weight.nbytes, 4 * weight.size),
+    "quantize": lambda x: Counts(x.size, x.nbytes),
+    "ternary_gemv": _count_product,
+    "rope": lambda x, *angles: Counts(x.size, sum(a.nbytes for a in (x, *angles)), 3 * x.size),
+    "attention": _count_attention,
+    "swiglu": lambda gate_up: Counts(gate_up.size // 2, gate_up.nbytes, 2 * gate_up.size),
+    "lm_head": lambda table, x: Counts(table.shape[0], table.nbytes + x.nbytes, 2 * table.size),
+    "sample": lambda logits: Counts(logits.size, logits.nbytes),
+    "_attention_block": lambda _, x, *__: Counts(x.size),
+    "_feed_forward": lambda _, x, *__: Counts(x.size),
+}
 
 
 class Mark(NamedTuple):
@@ -191,7 +177,6 @@ class Mark(NamedTuple):
     """
 
     function: str
-    count_call: Callable[..., Counts]
     brick: str = ""
     category: Category | None = None
     owner: object = kernels
@@ -200,19 +185,17 @@ class Mark(NamedTuple):
 
 
 MARKS = (
-    Mark("embed", _count_embed, "Embedding", is_in_layer=False),
-    Mark("rms_norm", _count_rms_norm, "RmsNorm", weights_at=1),
-    Mark("quantize", _count_quantize, "Quantize", "Other"),
-    Mark("ternary_gemv", _count_ternary_gemv, weights_at=0),
-    Mark("rope", _count_rope, "RopeEmbedding"),
-    Mark("attention", _count_attention, "AttentionScore"),
-    Mark("swiglu", _count_swiglu, "Activation"),
-    Mark("lm_head", _count_lm_head, "LmHead", is_in_layer=False),
-    Mark("sample", _count_quantize, "Sampling", is_in_layer=False),
-    Mark(
-        "_attention_block", _count_block, "AttentionBlock", "Attention", transformer.Transformer, 2
-    ),
-    Mark("_feed_forward", _count_block, "FeedForward", "FFN", transformer.Transformer, 2),
+    Mark("embed", "Embedding", is_in_layer=False),
+    Mark("rms_norm", "RmsNorm", weights_at=1),
+    Mark("quantize", "Quantize", "Other"),
+    Mark("ternary_gemv", weights_at=0),
+    Mark("rope", "RopeEmbedding"),
+    Mark("attention", "AttentionScore"),
+    Mark("swiglu", "Activation"),
+    Mark("lm_head", "LmHead", is_in_layer=False),
+    Mark("sample", "Sampling", is_in_layer=False),
+    Mark("_attention_block", "AttentionBlock", "Attention", transformer.Transformer, 2),
+    Mark("_feed_forward", "FeedForward", "FFN", transformer.Transformer, 2),
 )
 FRAMES = tuple(mark.function for mark in MARKS if mark.owner is kernels)
 """Every kernel that can be given extra work."""
@@ -262,7 +245,7 @@ class _Bricks:
         # Imported late: only a brick run needs anything of bricks.
         from pytest_flamegate.bricks import start, stop
 
-        weights_at, count_call = mark.weights_at, mark.count_call
+        weights_at, count_call = mark.weights_at, _COUNT_CALL[mark.function]
         kernel = mark.function if mark.owner is kernels else ""
 
         @wraps(function)
