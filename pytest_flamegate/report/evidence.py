@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.text import significant
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt.formulas import meaning_of
 from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, value_of
 from pytest_flamegate.receipt.reported import observed_as, of_engine, source_of
@@ -58,7 +59,20 @@ def picture_subtitle(evidence: Evidence, receipt: Receipt | None) -> str:
 # Rates in one line
 
 
-def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str, str]:
+def quiet_s_per_token(evidence: Evidence | None, verdict: Verdict | None) -> float | None:
+    """Return the time of one token on the quiet clock; None if it was not measured.
+
+    It is the mean of the processes, as the verdict compares them; their median without a verdict.
+    """
+    rate = verdict.signal() if verdict is not None else None
+    if rate is not None and rate.current:
+        return 1.0 / rate.current
+    return value_of(evidence.metrics, "quiet_s_per_token") if evidence is not None else None
+
+
+def speed_cells(
+    receipt: Receipt | None, evidence: Evidence | None, verdict: Verdict | None
+) -> tuple[str, str]:
     """Return the quiet clock and the wall clock's tokens/s, dashes if they were not measured.
 
     The rate is that of the quiet clock, and named so, without a receipt and if the process
@@ -66,7 +80,7 @@ def speed_cells(receipt: Receipt | None, evidence: Evidence | None) -> tuple[str
     calls.
     """
     metrics, recipe = (evidence.metrics, evidence.workload) if evidence is not None else ((), {})
-    cost_s, calls = value_of(metrics, "quiet_s_per_token"), recipe.get("calls")
+    cost_s, calls = quiet_s_per_token(evidence, verdict), recipe.get("calls")
     calls_per_second = value_of(metrics, KERNEL_RATE_NAMES[0])
     rate = receipt.tokens_per_second if receipt is not None else 1.0 / cost_s if cost_s else None
     cells, unit = sections.NONE if rate is None else significant(rate), "tok"

@@ -258,12 +258,21 @@ def split_stacks(stacks: Iterable[tuple[Stack, int]], depth: int = 0) -> list[Ca
     return [paths[frame] for frame in sorted(paths)]
 
 
-def layout(profile: Profile, *, least_part: float) -> Layout[CallPath]:
+def layout(profile: Profile, *, least_part: float, least_row: float = 0.0) -> Layout[CallPath]:
     """Lay the stacks of a profile out; weights are samples.
 
     A box of less than ``least_part`` of all samples is left out with everything above it, and its
-    samples remain in the width of its caller. Samples with an empty stack have no box.
+    samples remain in the width of its caller. So are rows whose boxes together have less than
+    ``least_row`` of them: a narrow tower would leave most of the picture white. Samples with an
+    empty stack have no box.
     """
     least = profile.samples * least_part
     roots = split_stacks(profile.stacks.items())
-    return place(roots, weight=lambda path: path.samples, least=lambda _: least)
+    laid = place(roots, weight=lambda path: path.samples, least=lambda _: least)
+    rows = Counter[int]()
+    for box in laid.boxes:
+        rows[box.depth] += box.path.samples
+    depth = sum(samples >= profile.samples * least_row for samples in rows.values())
+    boxes = tuple(box for box in laid.boxes if box.depth < depth)
+    cut = sum(box.depth == depth for box in laid.boxes)
+    return Layout(boxes, depth, laid.left_out + cut)

@@ -17,6 +17,8 @@ _LEGEND_COLUMNS = 8
 _LEGEND_ROW = 38.0
 _NARROWEST = 0.5
 """The width of the narrowest box, in units of the picture."""
+_EMPTIEST = 3 * svg.MONO_CELL * svg.TEXT + 7
+"""The width of all boxes of the emptiest row: that of one box with a word of three letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def flamegraph(drawn: flame.Drawn, *, subtitle: str) -> str:
     colouring, spots = flame.colour_hotspots(drawn)
     picture = _FlamePicture(
         profile,
-        flame.layout(profile, least_part=_NARROWEST / svg.INNER),
+        flame.layout(profile, least_part=_NARROWEST / svg.INNER, least_row=_EMPTIEST / svg.INNER),
         colouring,
         spots,
         flame.category_shares(spots),

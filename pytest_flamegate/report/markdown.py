@@ -146,7 +146,7 @@ def step_summary(rows: Sequence[RunReport]) -> str:
     parts.append(table(_SUMMARY_HEAD, cells, right=range(2, 8)) if cells else
                  "Nothing was measured.")  # fmt: skip
     if cells:
-        parts.append("Figures are tokens/s on the quiet clock, which is gated.")
+        parts.append("Figures are tokens/s on the quiet clock, which is gated: means of processes.")
         lines = [f"- {code(row.name)} {escape(row.headline, _LONG)}" for row in rows]
         parts.append("\n".join(lines))
     families = variant_sections(rows)

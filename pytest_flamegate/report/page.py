@@ -56,7 +56,7 @@ def _overview(runs: Sequence[RunReport]) -> str:
         rate = run.verdict.signal() if run.verdict is not None else None
         change, interval = (sections.NONE,) * 2 if rate is None else signal_cells(rate)[2:4]
         name = html.element("a", html.text(run.name), href=f"#workload-{index}")
-        cells = (change, *speed_cells(run.receipt, run.evidence), interval, run.grade)
+        cells = (change, *speed_cells(run.receipt, run.evidence, run.verdict), interval, run.grade)
         rows.append([name, _chip(run), *map(html.text, cells)])
     # The change comes early, so that a narrow page shows it without scrolling.
     head = ["workload", "verdict", "change", "quiet clock (gated)", "wall tokens/s (not gated)",

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.profile.model import Hotspot
-from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Evidence, Receipt
 from pytest_flamegate.report import text
 from pytest_flamegate.report.bricks import BrickView, brick_section
@@ -14,6 +13,7 @@ from pytest_flamegate.report.evidence import (
     engine_section,
     metric_section,
     proof_section,
+    quiet_s_per_token,
     run_section,
     speed_cells,
 )
@@ -212,15 +212,12 @@ def _family(name: str, variants: Sequence[RunReport]) -> Section:
 
 
 def _speed_table(variants: Sequence[RunReport]) -> Table:
-    costs_s = [
-        value_of(each.evidence.metrics, "quiet_s_per_token") if each.evidence else None
-        for each in variants
-    ]
+    costs_s = [quiet_s_per_token(each.evidence, each.verdict) for each in variants]
     fastest_s = min((cost for cost in costs_s if cost), default=None)
     rows = [
         (
             Code(_name(variant)),
-            *speed_cells(variant.receipt, variant.evidence),
+            *speed_cells(variant.receipt, variant.evidence, variant.verdict),
             text.share(fastest_s / cost_s) if cost_s and fastest_s else NONE,
             describe_hottest(variant.evidence) or NONE,
         )

@@ -26,7 +26,7 @@ from pytest_flamegate.report.verdict import (
 _WITH_HEADLINE = frozenset({"pass", "improved", "inconclusive", "not comparable", "no baseline"})
 """Verdicts whose figures the table's footer prints; a failed test has a section of its own."""
 _HEAD = ("workload", "quiet clock", "wall tokens/s", "verdict", "hottest frames (share of CPU)")
-_CLOCKS = "gated: the quiet clock (wall time less the time spent waiting for a CPU)"
+_CLOCKS = "gated: the quiet clock (wall time less waiting for a CPU), mean of processes"
 _NOT_OBSERVED = frozenset({"SELF_REPORTED", "CONSISTENT"})
 _LONG = 2000
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
@@ -101,7 +101,8 @@ def summary(
 def _summary_cells(row: RunReport, width: int, *, colour: bool) -> tuple[str, str, str, str, str]:
     name = clip_front(visible(row.name), max(width // 3, 12))
     word = paint(row.word, _COLOURS[row.tone]) if colour else row.word
-    return name, *speed_cells(row.receipt, row.evidence), word, describe_hottest(row.evidence, "  ")
+    speed = speed_cells(row.receipt, row.evidence, row.verdict)
+    return name, *speed, word, describe_hottest(row.evidence, "  ")
 
 
 def _describe_grades(rows: Sequence[RunReport]) -> str:

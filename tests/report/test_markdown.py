@@ -140,7 +140,9 @@ def test_the_job_summary_is_a_table_with_every_headline() -> None:
         "| `1tok` | **error** | – | – | – | – | – | – | NONE |",
     ]
     assert lines[6].startswith("| `a` | pass |")
-    assert lines[8] == "Figures are tokens/s on the quiet clock, which is gated."
+    assert (
+        lines[8] == "Figures are tokens/s on the quiet clock, which is gated: means of processes."
+    )
     assert lines[10].startswith(r"- `decode\|x` regressed: 6.2 % slower")
     assert lines[11] == "- `1tok` error: It &lt;b&gt;broke&lt;/b&gt;."
     assert lines[12].startswith("- `a` pass: 6.2 % slower (5.1 … 7.4")

@@ -166,6 +166,11 @@ def test_too_small_and_too_deep_frames_are_counted() -> None:
     assert "10 samples in 10 branches too small to draw" in svg
     assert "tiny3" not in svg
     assert "too small to draw" not in draw()
+    # Rows that have no room for one word between them would leave the picture white.
+    tower = tuple(factory.python(f"up{i}") for i in range(9))
+    root = parse(draw(factory.profile({(factory.ROOT[0],): 990, (factory.ROOT[0], *tower): 10})))
+    assert list(boxes(root)) == ["main"]
+    assert "10 samples in 1 branch too small to draw" in " ".join(texts(root))
     deep = tuple(factory.python(f"f{i}") for i in range(300))
     svg = draw(factory.profile({deep[:depth]: 5 for depth in range(1, 300)}))
     assert "495 samples in 1 branch too small to draw or too deep" in svg

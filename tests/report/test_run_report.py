@@ -65,7 +65,7 @@ def test_categories_add_the_self_shares_of_their_functions() -> None:
 
 def outcome(variant: str, evidence: Evidence | None, family: str = "decode") -> RunReport:
     receipt = factory.receipt() if evidence is not None else None
-    name, verdict = f"{family}[{variant}]", verdicts.no_baseline()
+    name, verdict = f"{family}[{variant}]", replace(verdicts.no_baseline(), signals=())
     return RunReport(name, verdict, "", receipt, evidence, family=family, variant=variant)
 
 
@@ -166,7 +166,8 @@ def test_everything_needed_to_believe_it_is_there() -> None:
         assert list(row) in found
     # The gated clock comes first, with its unit, formula and clock.
     assert rows(metric_section(EVIDENCE))[0] == [
-        "quiet time for each token", "2.33 ms", "quiet-time/tokens", "quiet", "3", "measured",
+        "quiet time for each token, median of processes", "2.33 ms", "quiet-time/tokens", "quiet",
+        "3", "measured",
     ]  # fmt: skip
 
 
@@ -230,8 +231,10 @@ def test_the_line_of_a_benchmark_names_every_declared_rate() -> None:
     line = "100 k calls/s · 51.2 M elements/s · 410 MB/s · 0.102 GFLOP/s · 50 calls a round"
     assert kernel_line(benchmarked()) == line
     assert kernel_line(EVIDENCE) is None
-    assert speed_cells(None, benchmarked()) == ("10.0 µs/call", "100,000 calls quiet")
-    assert speed_cells(None, EVIDENCE) == ("2.33 ms/tok", "429 quiet")
+    assert speed_cells(None, benchmarked(), None) == ("10.0 µs/call", "100,000 calls quiet")
+    assert speed_cells(None, EVIDENCE, None) == ("2.33 ms/tok", "429 quiet")
+    # The rate of a verdict is the mean of the processes: both are never shown side by side.
+    assert speed_cells(None, EVIDENCE, verdicts.regressed())[0] == "2.06 ms/tok"
     setup = "its setup is measured with each call"
     assert kernel_line(benchmarked(setup="measured with each call")) == f"{line} · {setup}"
 
@@ -239,6 +242,6 @@ def test_the_line_of_a_benchmark_names_every_declared_rate() -> None:
 def test_a_file_that_was_never_verified_is_shown_without_its_calls() -> None:
     for calls in (None, "50", 0, -1, 1.5):
         odd = replace(benchmarked(calls=calls), metrics=benchmarked().metrics)
-        assert speed_cells(RECEIPT, odd) == ("500 µs/tok", "427")
+        assert speed_cells(RECEIPT, odd, None) == ("500 µs/tok", "427")
         unnamed = tuple(replace(metric, unit="") for metric in odd.metrics)
         assert kernel_line(replace(odd, metrics=unnamed)) is not None

@@ -37,13 +37,13 @@ def test_the_gated_clock_stands_first_in_the_table() -> None:
     )
     assert lines == [
         "workload   quiet clock   wall tokens/s   verdict       hottest frames (share of CPU)",
-        "1tok       2.33 ms/tok             427   no baseline   "
+        "1tok       2.06 ms/tok             427   no baseline   "
         "ternary_gemv 71.6 %  quantize 16.0 %  softmax 4.3 %",
-        "passage    2.33 ms/tok             427   regressed     "
+        "passage    2.06 ms/tok             427   regressed     "
         "ternary_gemv 71.6 %  quantize 16.0 %  softmax 4.3 %",
         "1tok: no baseline: 486.0 tokens/s on the quiet clock (2.06 ms/token), 3 processes. "
         "No baseline is accepted for this workload here.",
-        "gated: the quiet clock (wall time less the time spent waiting for a CPU)",
+        "gated: the quiet clock (wall time less waiting for a CPU), mean of processes",
         "receipts OBSERVED (the machine's owner could still have forged them)"
         " · flame graphs in .flamegate/latest",
         "accept these as the baseline:  pytest --flamegate --flamegate-update",
@@ -89,7 +89,7 @@ def test_an_unknown_part_is_a_dash_or_taken_from_the_evidence() -> None:
     # Without a receipt the rate is that of the quiet clock.
     evidence = factory.evidence(profile=None, kernels=())
     lines = summary([RunReport("decode", verdicts.no_baseline(), "", None, evidence)])
-    assert lines[1].split() == ["decode", "2.33", "ms/tok", "429", "quiet", "no", "baseline"]
+    assert lines[1].split() == ["decode", "2.06", "ms/tok", "486", "quiet", "no", "baseline"]
 
 
 def test_colour_on_request_alone() -> None:
