@@ -1,6 +1,7 @@
 """What the gate answers to changes that make nothing slower: none of them may be red.
 
     python -m benchmarks.honest_changes [--times 5] [--busy] [--only NAME ...]
+    python -m benchmarks.honest_changes --engine python --busy --budget 20    # 10 minutes
     python -m benchmarks.honest_changes --keep FILE    # append one JSON line a run
     python -m benchmarks.honest_changes --read FILE    # the table of such lines; measures nothing
 
@@ -75,9 +76,9 @@ def commit(directory: Path, files: Files, message: str) -> None:
 
 
 @contextmanager
-def repository(change: Change) -> Iterator[Path]:
+def repository(change: Change, engine: str | None = None) -> Iterator[Path]:
     """Make a repository of two commits: the base, and the change."""
-    base, head = files_of(change)
+    base, head = files_of(change, engine)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         subprocess.run([*GIT, "init", "-q", "-b", "main"], cwd=directory, check=True)
@@ -86,9 +87,11 @@ def repository(change: Change) -> Iterator[Path]:
         yield directory
 
 
-def judge(change: Change, options: Sequence[str] = (), *, busy: bool = False) -> Run:
+def judge(
+    change: Change, options: Sequence[str] = (), engine: str | None = None, *, busy: bool = False
+) -> Run:
     """Judge the change once in a fresh repository, with CI set."""
-    with repository(change) as directory:
+    with repository(change, engine) as directory:
         argv = [sys.executable, "-m", "pytest", "-q", "--flamegate", "--flamegate-against=HEAD~1"]
         argv += options
         environment = {**os.environ, "CI": "1"}
@@ -167,6 +170,8 @@ def main() -> int:
     parser.add_argument("--busy", action="store_true", help="beside a load on both cores")
     parser.add_argument("--only", nargs="*", default=[], help="changes whose names contain this")
     parser.add_argument("--keep", type=Path, help="append one JSON line a run")
+    parser.add_argument("--engine", choices=("native", "python"), help="judge only one of the two")
+    parser.add_argument("--budget", type=float, help="seconds for a comparison")
     parser.add_argument("--pytest", default="", help="further options of pytest, as one word")
     parser.add_argument("--read", type=Path, help="print the table of such a file")
     parser.add_argument("--markdown", action="store_true", help="for the documentation")
@@ -174,12 +179,15 @@ def main() -> int:
     changes = [
         each for each in CHANGES if not asked.only or any(word in each.name for word in asked.only)
     ]
+    options = shlex.split(asked.pytest)
+    if asked.budget:
+        options.append(f"--flamegate-budget={asked.budget:g}")
     runs = [] if asked.read is None else read_runs(asked.read)
     with ExitStack() as stack:
         if asked.busy and asked.read is None:
             stack.enter_context(load_on_both_cores())
         for change in changes * asked.times if asked.read is None else ():
-            run = judge(change, shlex.split(asked.pytest), busy=asked.busy)
+            run = judge(change, options, asked.engine, busy=asked.busy)
             runs.append(run)
             mark = "RED" if run.is_red else "ok"
             line = f"{mark} {change.name}: {run.verdicts} {run.codes} {run.took_s:.0f} s"

@@ -13,20 +13,35 @@ Files = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An honest change: what head makes of the base's files, and what the base makes of PROJECT."""
+    """An honest change: what head makes of the base's files, and what the base makes of PROJECT.
+
+    ``engine`` is the one that it is about, None if it is about both.
+    """
 
     name: str
     head: Callable[[Files], None]
     base: Callable[[Files], None] | None = None
+    engine: str | None = None
 
 
-def files_of(change: Change) -> tuple[Files, Files]:
-    """Return the files of the base and of the head."""
+def files_of(change: Change, engine: str | None = None) -> tuple[Files, Files]:
+    """Return the files of the base and of the head.
+
+    With ``engine`` they do not declare the other one, unless the change is about that.
+    """
     base = dict(PROJECT)
     if change.base is not None:
         change.base(base)
     head = dict(base)
     change.head(head)
+    for files in (base, head) if engine else ():
+        if text := files.get("flamegate.toml"):
+            kept = change.engine or engine
+            other = "native" if kept == "python" else "python"
+            tables = re.split(r"(?m)^(?=\[)", text)
+            files["flamegate.toml"] = "".join(
+                each for each in tables if not each.startswith(f"[workloads.{other}]")
+            )
     if head == base:
         raise ValueError(f"{change.name} changes nothing.")
     return base, head
@@ -284,8 +299,8 @@ CHANGES = (
     Change("dependency bumped", bump_dependencies),
     Change("new workload", add_workload),
     Change("flamegate introduced", add_flamegate, without_flamegate),
-    Change("build step introduced", add_build, without_build),
-    Change("build directory changed", change_build_directory),
+    Change("build step introduced", add_build, without_build, engine="native"),
+    Change("build directory changed", change_build_directory, engine="native"),
     Change("documentation only", write_documentation),
     Change("new test", add_test),
     Change("type hints", add_types),
