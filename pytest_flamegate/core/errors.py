@@ -106,7 +106,7 @@ def system_errors() -> Iterator[None]:
         yield
     except OSError as error:
         path = f": {error.filename!a}" if error.filename is not None else ""
-        remedy = _REMEDIES.get(error.errno or 0, "Repair that, and run it again.")
+        remedy = _REMEDIES.get(error.errno or 0, "")
         problem = f"The system reported an error: {error.strerror or error}{path}."
         raise ToolError("E_SYSTEM", problem, remedy) from error
     except MemoryError as error:

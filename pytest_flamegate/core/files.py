@@ -197,9 +197,7 @@ def write_errors(path: Path) -> Iterator[None]:
         raise ToolError(
             "E_CANNOT_WRITE",
             f"{str(path)!a} cannot be written: {error.strerror or error}.",
-            _WRITE_REMEDIES.get(
-                error.errno or 0, "Correct that, or write elsewhere (--flamegate-dir)."
-            ),
+            _WRITE_REMEDIES.get(error.errno or 0, ""),
         ) from error
 
 

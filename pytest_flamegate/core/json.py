@@ -39,7 +39,6 @@ from msgspec import Meta
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS as EVIDENCE_LIMITS
 from pytest_flamegate.core.json_parser import RECEIPT_LIMITS as RECEIPT_LIMITS
-from pytest_flamegate.core.json_parser import REGENERATE
 from pytest_flamegate.core.json_parser import SMALL_LIMITS as SMALL_LIMITS
 from pytest_flamegate.core.json_parser import Limits as Limits
 from pytest_flamegate.core.json_parser import parse_json as parse_json
@@ -132,7 +131,7 @@ def decode_plain(
         if not versioned or (isinstance(document, dict) and "schema_version" in document):
             return converted
         found, problem = "E_MISSING_FIELD", '"schema_version" is missing'
-    raise ReceiptError(code or found, f"{subject} is malformed: {problem}.", REGENERATE)
+    raise ReceiptError(code or found, f"{subject} is malformed: {problem}.")
 
 
 def decode_canonical(data: bytes, kind: type[T]) -> tuple[T, bytes] | None:

@@ -41,7 +41,6 @@ EVIDENCE_LIMITS = Limits(MAX_BYTES, max_containers=1 << 20)
 """A list for each sequence, and some tens of objects for each run."""
 
 MAX_NUMBER_CHARACTERS = 64
-REGENERATE = "Generate the file again with the tool that wrote it; do not edit it by hand."
 
 # Only these bytes outside of strings decide how a document is built.
 _NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'[]{}:,"')
@@ -66,7 +65,7 @@ def parse_json(data: bytes, limits: Limits = SMALL_LIMITS, *, subject: str = "Th
         return _parse(data, limits)
     except _ParseError as error:
         code, problem = error.args
-        raise ReceiptError(code, f"{subject} {problem}.", REGENERATE) from None
+        raise ReceiptError(code, f"{subject} {problem}.") from None
 
 
 def _parse(data: bytes, limits: Limits) -> Any:

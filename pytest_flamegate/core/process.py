@@ -47,13 +47,6 @@ _GRACE_S = 0.5
 _POLL_S = 0.005
 _SWEEP_S = 10.0
 _EMPTY_SCANS = 2
-_CHECK = "Check that the program exists and may be executed, and that its directory is right."
-_REMEDIES: Mapping[int | None, str] = {
-    errno.E2BIG: "Linux allows 128 KiB in one argument and a quarter of the stack in all: shorten "
-    "the prompt, or let the command read it from a file.",
-    errno.ENOEXEC: "Build the program for this architecture, or begin a script with #! and its "
-    "interpreter.",
-}
 _ROOTS: dict[int, str] = {}
 """The markers of processes that were started here and are not ended yet, by their ids."""
 _REGISTERING = threading.Lock()
@@ -311,7 +304,9 @@ def _give_up(output: process_system.Output, program: str, error: Exception) -> N
     number = getattr(error, "errno", None)
     reason = getattr(error, "strerror", None) or str(error)
     code = "E_ARGUMENTS_TOO_LONG" if number == errno.E2BIG else "E_CANNOT_START"
-    remedy = _REMEDIES.get(number, _CHECK)
+    remedy = ""
+    if number == errno.ENOEXEC:
+        remedy = "Build the program for this architecture, or begin a script with #! and a program."
     raise ToolError(code, f"Cannot start {program}: {reason}.", remedy) from None
 
 

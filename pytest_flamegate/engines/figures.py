@@ -47,7 +47,6 @@ def read_report(document: object) -> Report:
         raise ToolError(
             "E_BAD_REPORT",
             "The engine's report has other fields than source, figures and kernels.",
-            "Have it report one object with these three alone.",
         )
     return make_report(document.get("source"), document.get("figures"), document.get("kernels"))
 
@@ -59,8 +58,7 @@ def make_report(source: object, figures: object = None, kernels: object = None) 
     0 up, a count that is no whole number, and for too many or too long names.
     """
     stated = {"source": source, "figures": figures or {}, "kernels": kernels or {}}
-    remedy = "Have it report a source, figures that are finite numbers from 0 up, and whole counts."
-    found = _decode(stated, _StatedReport, "The engine's report", remedy)
+    found = _decode(stated, _StatedReport, "The engine's report")
     return Report(found.source, MappingProxyType(found.figures), MappingProxyType(found.kernels))
 
 
@@ -82,17 +80,16 @@ def read_facts(document: object) -> Mapping[str, str]:
     # Not at the top: an engine imports this module, and its interpreter may lack msgspec.
     text = Annotated[str, limit(max_length=4096)]
     facts = Annotated[dict[Annotated[str, limit(**_NAME)], text], limit(max_length=64)]
-    remedy = "Have its facts be a mapping of short names to texts, such as the library's version."
-    return MappingProxyType(_decode(document, facts, "The engine's description", remedy))
+    return MappingProxyType(_decode(document, facts, "The engine's description"))
 
 
-def _decode(document: object, kind: Any, subject: str, remedy: str) -> Any:
+def _decode(document: object, kind: Any, subject: str) -> Any:
     from pytest_flamegate.core.json import decode_plain
 
     try:
         return decode_plain(document, kind, subject=subject)
     except ReceiptError as error:
-        raise ToolError("E_BAD_REPORT", error.problem, remedy) from None
+        raise ToolError("E_BAD_REPORT", error.problem) from None
 
 
 MAX_RATE_DIFFERENCE = 0.05

@@ -327,8 +327,4 @@ def _work(name: str, given: object, item: pytest.Function) -> int | None:
 
 
 def _bad_work(item: pytest.Function, name: str, why: str) -> UsageError:
-    return UsageError(
-        "E_BAD_WORK",
-        f"{item.nodeid}: {name} is {why}.",
-        f"Say {name}= a whole number from 1 on, or a function of the test's arguments.",
-    )
+    return UsageError("E_BAD_WORK", f"{item.nodeid}: {name} is {why}.")

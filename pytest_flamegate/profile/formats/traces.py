@@ -21,7 +21,6 @@ from pytest_flamegate.profile.frames import make_python_frame, shorten_symbol
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 
 CODE = "E_TRACE"
-_EXPORT_AGAIN = "Export the trace again; the tool that recorded it may have ended too early."
 _LIMITS = Limits(256 << 20)
 _SHOWN = 200
 _NS_PER_US = 1000
@@ -36,8 +35,7 @@ class TraceError(ReceiptError):
     """The trace is malformed; ``reason`` is a short clause that goes into the message."""
 
     def __init__(self, reason: str) -> None:
-        problem = f"The trace is malformed: {escape_name(reason, _SHOWN)}."
-        super().__init__(CODE, problem, _EXPORT_AGAIN)
+        super().__init__(CODE, f"The trace is malformed: {escape_name(reason, _SHOWN)}.")
 
 
 class TraceEvent(NamedTuple):
@@ -63,7 +61,7 @@ def parse_trace_json(data: bytes) -> Any:
     try:
         return parse_json(data, _LIMITS, subject="The trace")
     except ReceiptError as error:
-        raise ReceiptError(CODE, error.problem, _EXPORT_AGAIN) from None
+        raise ReceiptError(CODE, error.problem) from None
 
 
 def parse_events(values: Any) -> list[TraceEvent]:
