@@ -230,9 +230,9 @@ def _general_reasons(
 
 def _more_samples(sampled_s: float, factor: float) -> str:
     """Say how much sampling makes the smallest certain change ``factor`` times smaller."""
-    if not sampled_s:
+    if not sampled_s or factor <= 1.0:
         return MORE_TIME
-    needed_s = sampled_s * max(1.0, factor) ** 2
+    needed_s = sampled_s * factor**2
     return (
         f"That takes about {significant(needed_s)} s of samples on each side, and there are "
         f"{significant(sampled_s)} s. {MORE_TIME}"
