@@ -7,7 +7,7 @@ the change of tokens per second is estimated in another way, and with it the err
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_flamegate.config.thresholds import MIN_PROCESSES, Thresholds
+from pytest_flamegate.config.thresholds import MIN_PROCESSES, SAMPLE_FLOOR, Thresholds
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.bricks import judge_bricks
 from pytest_flamegate.gate.comparability import (
@@ -56,10 +56,16 @@ class GatedRun:
     errors: tuple[Reason, ...] = ()
     notes: tuple[Reason, ...] = ()
 
-    @property
-    def lacks_samples(self) -> bool:
-        """Whether a profile of either side has too few samples to judge any share."""
-        return any(note.code in ("E_NO_SAMPLES", "E_FEW_SAMPLES") for note in self.notes)
+    def lacks_samples(self, base: Evidence) -> bool:
+        """Whether a profile of either side has too few samples to judge any share.
+
+        The profiles show it, whoever has measured them. A side without any sample has no profile:
+        that is a note of the run, which has no receipt then.
+        """
+        profiles = [side.profile for side in (base, self.evidence) if side.profile is not None]
+        counts = [sum(process.samples for process in each.processes) for each in profiles]
+        noted = any(note.code in ("E_NO_SAMPLES", "E_FEW_SAMPLES") for note in self.notes)
+        return noted or min(counts, default=SAMPLE_FLOOR) < SAMPLE_FLOOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
     except UndecidedError as error:
         return Verdict("inconclusive", (Reason.from_error(error),), grade=run.grade)
     shares = leave_shares_open(policy.thresholds, policy.share_drift)
-    if not run.lacks_samples:
+    if not run.lacks_samples(baseline.evidence):
         shares = judge_shares(
             old, new, policy.thresholds, rate.verdict, rates, policy.share_drift, rate.cpu
         )
@@ -186,7 +192,9 @@ def _dishonesty(run: GatedRun, baseline: Baseline | PairedBase | None) -> tuple[
 def _compare(baseline: Baseline | PairedBase, run: GatedRun) -> tuple[FieldDifference, ...]:
     paired = isinstance(baseline, PairedBase)
     differences = compare(baseline.evidence, run.evidence, paired=paired)
-    if run.lacks_samples:  # then one side may have no profile, and no share is compared
+    if run.lacks_samples(
+        baseline.evidence
+    ):  # then one side may have no profile, and no share is compared
         differences = tuple(each for each in differences if each.code != "E_PROFILER_DIFFERS")
     created = (baseline.evidence.created, run.evidence.created)
     # Both are written alike, in UTC to the millisecond: their order is that of the text.

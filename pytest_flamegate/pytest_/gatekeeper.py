@@ -27,6 +27,7 @@ from pytest_flamegate.pytest_.items import (
     select_workloads,
 )
 from pytest_flamegate.run import present
+from pytest_flamegate.run.hosts import list_properties
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session
 from pytest_flamegate.run.stages import Call
@@ -205,7 +206,7 @@ class Gatekeeper:
         sources = {each.name: each.source for each in self.selection.declarations.workloads}
         view = replace(view, is_declared=sources.get(workload.name) == workload.source)
         item.stash.setdefault(_RESULTS, []).append(view)
-        item.user_properties.append(("flamegate_verdict", outcome.verdict.verdict))
+        item.user_properties += list_properties(outcome.verdict)
         if outcome.fails:
             pytest.fail(view.section, pytrace=False)
         return outcome

@@ -1,6 +1,7 @@
 """What a code host shows at a line or as a figure: the function that got slower, GitLab's reports.
 
-GitLab reads findings in the format of its Code Quality reports, and figures as OpenMetrics text.
+JUnit reports get a verdict's figures as properties of its test. GitLab reads findings in the format
+of its Code Quality reports, and figures as OpenMetrics text.
 """
 
 from __future__ import annotations
@@ -55,6 +56,29 @@ def locate_slower_function(
         if text is not None and (line := _find_definition(text, name.rpartition(".")[2])):
             return path, line
     return None
+
+
+def list_properties(verdict: Verdict) -> list[tuple[str, object]]:
+    """Return the verdict as properties of a test case: of pytest's JUnit report, for example.
+
+    Change and interval are those of the rate in percent, negative if it is slower; they are
+    missing if nothing was compared.
+    """
+    rate = verdict.signal()
+    figures = {
+        "verdict": verdict.verdict,
+        "grade": verdict.grade,
+        "clock": "quiet" if rate is not None else None,
+        "rate": rate and rate.current and f"{rate.current:.6g} {rate.unit}",
+        "change_pct": rate and rate.change_pct,
+        "low_pct": rate and rate.ci_low_pct,
+        "high_pct": rate and rate.ci_high_pct,
+    }
+    return [
+        (f"flamegate_{name}", round(value, 3) if isinstance(value, float) else value)
+        for name, value in figures.items()
+        if value is not None
+    ]
 
 
 def _find_definition(source: str, name: str) -> int | None:

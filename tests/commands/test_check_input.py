@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -156,3 +157,19 @@ def test_a_workload_file_outside_of_the_repository_declares_both_sides(
     assert ask(command, base, f"--config={policy}") == 0
     for name in ("evidence.json", "base-evidence.json"):
         assert "of the policy" in (project / ".flamegate/latest/toy" / name).read_text()
+
+
+@pytest.mark.parametrize("samples", [None, 9])
+def test_the_judge_finds_by_itself_that_a_profile_has_too_few_samples(
+    project: Path, world: fakes.World, declare: Declare, samples: int | None
+) -> None:
+    """The job that measures notes it, and no note is in the files that are judged."""
+    declare(workload("toy"))
+    world.samples = samples
+    assert ask("check", "--base=HEAD~1") == 0
+    measured = json.loads((project / ".flamegate/check.json").read_text())["required"]
+    assert ask("check", "--base=HEAD~1", f"--receipts={move_runs(project)}") == 0
+    judged = json.loads((project / ".flamegate/check.json").read_text())["required"]
+    assert [each["verdict"] for each in judged] == [each["verdict"] for each in measured]
+    found = {code for each in judged for code in each["reasons"]}
+    assert ("I_NO_PROFILE" in found) == (samples is not None)

@@ -131,11 +131,36 @@ def test_under_ci_no_baseline_fails_the_test(
     case = ElementTree.parse(project.path / "report.xml").getroot().find(".//testcase")
     assert case is not None
     properties = {each.get("name"): each.get("value") for each in case.iter("property")}
-    assert properties["flamegate_verdict"] == "no_baseline"
+    rate = properties.pop("flamegate_rate")
+    assert rate is not None
+    assert rate.endswith(" tokens/s")
+    assert properties == {
+        "flamegate_verdict": "no_baseline",
+        "flamegate_grade": "OBSERVED",
+        "flamegate_clock": "quiet",
+    }
     failure = case.find("failure")
     assert failure is not None
     assert str(failure.get("message")).startswith("no baseline: ")
     assert page.read_text().startswith("earlier words\n## flamegate")
+
+
+def test_a_report_for_junit_has_the_figures_of_the_comparison(
+    project: Project, world: World
+) -> None:
+    project.declare(workload("toy"))
+    assert project.ask(*ON, "--flamegate-update").ret == 0
+    slower(world)
+    assert project.ask(*ON, "--junitxml=report.xml").ret == 1
+    found = ElementTree.parse(project.path / "report.xml").getroot().iter("property")
+    values = {each.get("name"): each.get("value") or "" for each in found}
+    verdict = json.loads((project.path / ".flamegate/latest/toy/verdict.json").read_text())
+    rate = next(each for each in verdict["signals"] if each["name"] == "tokens_per_second")
+    assert values["flamegate_verdict"] == "regressed"
+    for name in ("change_pct", "ci_low_pct", "ci_high_pct"):
+        shown = float(values[f"flamegate_{name.removeprefix('ci_')}"])
+        assert shown == pytest.approx(rate[name], abs=0.001)
+        assert shown < 0
 
 
 @pytest.mark.usefixtures("world")

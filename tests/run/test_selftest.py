@@ -137,7 +137,7 @@ GREEN = dict.fromkeys(verdicts.EXIT_CODES, 0)
         ("other prompt", JUDGE, "compare", lambda *_, **__: ()),
         ("other prompt", verdicts, "EXIT_CODES", GREEN),
         ("no baseline", verdicts, "EXIT_CODES", GREEN),
-        ("few samples", GatedRun, "lacks_samples", False),
+        ("few samples", GatedRun, "lacks_samples", lambda *_: False),
     ],
 )
 @pytest.mark.usefixtures("world")
