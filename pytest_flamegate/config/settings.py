@@ -88,20 +88,20 @@ class Settings:
         """Return the settings; UsageError for a bad value, or options that exclude each other."""
         ci = bool(values.get("ci")) or is_ci()
         _check_combinations(values, ci=ci)
-        config, report, inject = (values.get(name) for name in ("config", "report", "inject"))
-        file = resolve_path(root, config, "config") if config else None
+        file, directory, report = (
+            resolve_path(root, values[name], name) if values.get(name) else None for name in _PATHS
+        )
         if file is not None and not is_file(file):
             raise UsageError("E_NO_CONFIG", f"There is no workload file {file}.")
-        given = values.get("dir") or ".flamegate"
-        directory = resolve_path(root, given, "dir")
+        directory = directory or root / ".flamegate"
         if real_path(root).is_relative_to(real_path(directory)):  # git is to ignore it
             raise UsageError(
                 "E_BAD_OPTION",
-                f"flamegate_dir is {given!r}, which contains the project itself.",
+                f"flamegate_dir is {values['dir']!r}, which contains the project itself.",
                 "Name a directory for artifacts alone, such as .flamegate.",
             )
         bricks = read_number("bricks", values)
-        hotspots = values.get("hotspots")
+        inject, hotspots = values.get("inject"), values.get("hotspots")
         return cls(
             root=root,
             directory=directory,
@@ -110,7 +110,7 @@ class Settings:
             budget_s=read_number("budget", values),
             against=values.get("against") or None,
             base=values.get("base") or None,
-            report=resolve_path(root, report, "report") if report else None,
+            report=report,
             bricks=None if bricks is None else int(bricks),
             update=bool(values.get("update")),
             inject=parse_injection(inject) if inject else None,
