@@ -10,13 +10,6 @@ import pytest
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.profilers import callgrind
-from pytest_flamegate.profile.profilers.callgrind import (
-    CALLERS,
-    CountedRun,
-    count_program,
-    parse_callgrind,
-    probe_callgrind,
-)
 from pytest_flamegate.profile.profilers.tools import ProfilerError
 from tests.profile.fakes import FakeValgrind, Tools
 
@@ -30,9 +23,9 @@ def out(name: str, cost: int) -> str:
     return f"version: 1\nevents: Ir\nfn=(1) {name}\n1 {cost}\ntotals: {cost}\n"
 
 
-def python(code: str, *more: str, timeout_s: float = 20.0) -> CountedRun:
+def python(code: str, *more: str, timeout_s: float = 20.0) -> callgrind.CountedRun:
     argv = [sys.executable, "-I", "-S", "-c", code, *more]
-    return count_program(argv, env=os.environ, cwd=None, timeout_s=timeout_s)
+    return callgrind.count_program(argv, env=os.environ, cwd=None, timeout_s=timeout_s)
 
 
 def test_the_counts_of_all_processes_are_added(tools: Tools) -> None:
@@ -92,7 +85,7 @@ def test_every_failure_has_a_code(
     with pytest.raises(ToolError, match=f"^{code}:.*{words}") as caught:
         python("pass")
     assert caught.value.remedy
-    assert probe_callgrind().code == code
+    assert callgrind.probe_callgrind().code == code
 
 
 def test_a_program_that_hangs(tools: Tools) -> None:
@@ -108,12 +101,12 @@ def test_the_command_line_does_not_explain_a_failure(tools: Tools) -> None:
 
 
 def test_the_probe_of_an_absent_valgrind_and_of_one_that_works(tools: Tools) -> None:
-    absent = probe_callgrind()
+    absent = callgrind.probe_callgrind()
     assert (absent.usable, absent.code) == (False, "E_PROFILER_ABSENT")
     assert "no program valgrind" in absent.reason
     assert "apt install valgrind" in absent.remedy
     FakeValgrind(tools)
-    works = probe_callgrind()
+    works = callgrind.probe_callgrind()
     assert (works.usable, works.version, works.event) == (True, "3.19.0", "Ir")
     assert (works.sees_python, works.sees_native) == (False, True)
 
@@ -165,7 +158,7 @@ TOTAL = 1170
 
 def parse(text: str) -> dict[str, int]:
     """Read ``text``; stacks are written root first: ``main>layer``."""
-    found = parse_callgrind(text.splitlines(keepends=True))
+    found = callgrind.parse_callgrind(text.splitlines(keepends=True))
     return {">".join(frame.name for frame in stack): cost for stack, cost in found.items()}
 
 
@@ -179,7 +172,7 @@ def test_self_costs_of_all_parts_are_added() -> None:
         "walk": 40,
     }
     second = "part: 2\nevents: Ir\nsummary: 5\n\nob=(1)\nfn=(6)\n9 5\ntotals: 5\n"
-    whole = parse_callgrind(f"{first}{second}".splitlines())
+    whole = callgrind.parse_callgrind(f"{first}{second}".splitlines())
     walks = {frame.module: n for (frame,), n in whole.items() if frame.name == "walk"}
     assert walks == {"libm.so.6": 40, "libllama.so": 5}
 
@@ -219,7 +212,7 @@ def test_callers_make_stacks() -> None:
         expected[path] += cost
     assert parse(text) == dict(expected)
     # A caller belongs to the library in which it costs most.
-    found = {frame[:2] for stack in parse_callgrind(text.splitlines()) for frame in stack}
+    found = {frame[:2] for stack in callgrind.parse_callgrind(text.splitlines()) for frame in stack}
     assert {module for name, module in found if name == "layer"} == {"engine"}
     assert {module for name, module in found if name == "gemv"} == {"engine", "libblas.so"}
     assert ("dot", "unknown") in found
@@ -228,9 +221,9 @@ def test_callers_make_stacks() -> None:
 def test_no_more_callers_are_read_than_were_asked_for() -> None:
     """Otherwise a forged file makes a stack of 10,000 frames for each of its libraries."""
     name = "'".join(f"f{number}" for number in range(10_000))
-    (stack,) = parse_callgrind(f"{START[:-2]}{name}\n1 1\ntotals: 1\n".splitlines())
+    (stack,) = callgrind.parse_callgrind(f"{START[:-2]}{name}\n1 1\ntotals: 1\n".splitlines())
     assert stack[-1].name == "f0"
-    assert len(stack) <= 2 * (CALLERS + 1)
+    assert len(stack) <= 2 * (callgrind.CALLERS + 1)
 
 
 START = "version: 1\nevents: Ir\nfn=(1) f\n"

@@ -9,13 +9,7 @@ import pytest
 from pytest_flamegate.config import options
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import ToolError, UsageError
-from pytest_flamegate.profile.profilers import (
-    AUTO,
-    NONE,
-    PROFILERS,
-    choose_profiler,
-    explain_fallbacks,
-)
+from pytest_flamegate.profile import profilers
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup, unused_path
 from pytest_flamegate.profile.profilers.perf import make_perf
 from pytest_flamegate.profile.profilers.pyspy import make_pyspy
@@ -31,7 +25,9 @@ NO_PERF = Probe("perf", "", code="E_PROFILER_ABSENT", reason="no perf", remedy="
 
 
 def choose(requested: str, setup: Setup, *probes: Probe) -> str | None:
-    chosen = choose_profiler(requested, setup, {probe.profiler: probe for probe in probes})
+    chosen = profilers.choose_profiler(
+        requested, setup, {probe.profiler: probe for probe in probes}
+    )
     return chosen.name if chosen is not None else None
 
 
@@ -66,14 +62,19 @@ def test_the_message_if_there_is_no_profiler() -> None:
 
 def test_a_profiler_that_works_and_does_not_see_the_engine_is_no_failure() -> None:
     native, probes = Setup(python_engine=False), {"py-spy": SPY, "perf": PERF}
-    chosen = choose_profiler("auto", native, probes)
+    chosen = profilers.choose_profiler("auto", native, probes)
     assert chosen is not None
-    assert explain_fallbacks(chosen, native, probes) == []
+    assert profilers.explain_fallbacks(chosen, native, probes) == []
 
 
 def test_one_registry_names_the_profilers() -> None:
-    assert {make(Setup()).name for make in PROFILERS.values()} == {*PROFILERS}
-    assert set(options.PROFILERS) == {AUTO, NONE, "callgrind", *PROFILERS}
+    assert {make(Setup()).name for make in profilers.PROFILERS.values()} == {*profilers.PROFILERS}
+    assert set(options.PROFILERS) == {
+        profilers.AUTO,
+        profilers.NONE,
+        "callgrind",
+        *profilers.PROFILERS,
+    }
 
 
 def test_python_names_its_functions_for_perf_from_3_13_on() -> None:
@@ -159,7 +160,7 @@ def test_a_profile_states_how_it_was_taken(
 )
 def test_an_option_that_a_profiler_lacks_is_a_usage_error(name: str, setup: Setup) -> None:
     with pytest.raises(UsageError, match="E_PROFILER_OPTION"):
-        choose_profiler(name, setup, {})
+        profilers.choose_profiler(name, setup, {})
 
 
 def test_auto_takes_the_profiler_that_has_the_option_or_says_why_none_has() -> None:

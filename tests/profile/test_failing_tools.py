@@ -11,27 +11,18 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.profile.profilers import perf, perf_data, pyspy, tools
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.tools import failure_error, parse_wrapped, try_profiler
-from tests.profile.fakes import (
-    EVLIST,
-    PERF,
-    PERF_DENIED,
-    PYSPY,
-    SCRIPT,
-    SPEEDSCOPE,
-    Tools,
-    failing,
-)
+from tests.profile import fakes
 from tests.profile.profiles import DATA
 
 MAKE = {"perf": perf.make_perf, "py-spy": pyspy.make_pyspy}
-PLANS = {"perf": PERF, "py-spy": PYSPY}
+PLANS = {"perf": fakes.PERF, "py-spy": fakes.PYSPY}
 OLD_PYTHON = Setup(python=(3, 11, 7))
 EMPTY = '{"profiles": [], "shared": {"frames": []}}'
 DEAF = {"record": {"do": "serve", "ignore": ["disable", "stop", "SIGINT"]}}
 SPY_SECCOMP = "Error: Failed to suspend process\n\nCaused by:\n    0: Operation not permitted\n"
 SPY_NO_PYTHON = "Error: Failed to find python version from target process\n"
 NOT_CLOSED = "WARNING: The k.data file's data size field is 0 which is unexpected.\n"
-UNCLOSED = {"record": {"do": "serve", "file": SPEEDSCOPE, "closing": ""}}
+UNCLOSED = {"record": {"do": "serve", "file": fakes.SPEEDSCOPE, "closing": ""}}
 
 
 def serving(file: str) -> dict[str, Any]:
@@ -43,28 +34,28 @@ FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
         (name, plan, "FAILED", words)
         for name in MAKE
         for plan, words in (
-            (failing("It is Monday.\n", 3), "It is Monday."),
+            (fakes.failing("It is Monday.\n", 3), "It is Monday."),
             ({"record": {"do": "crash"}}, "exit status -11, no words"),
             ({"record": {"do": "hang"}}, "no answer within 2 s while starting to sample"),
             ({"--version": {"do": "hang"}}, "while asked for its version"),
             (DEAF, "while writing its file"),
         )
     ),
-    ("perf", failing(PERF_DENIED), "DENIED", "Access to performance monitoring"),
+    ("perf", fakes.failing(fakes.PERF_DENIED), "DENIED", "Access to performance monitoring"),
     ("perf", {"record": {"do": "serve"}}, "OUTPUT", "wrote no file"),
-    ("perf", {"evlist": {"out": EVLIST, "err": NOT_CLOSED}}, "OUTPUT", "did not finish"),
+    ("perf", {"evlist": {"out": fakes.EVLIST, "err": NOT_CLOSED}}, "OUTPUT", "did not finish"),
     ("perf", {"evlist": {"out": "what is this\n"}}, "OUTPUT", "no sampled event"),
     ("perf", {"evlist": {"err": "no memory", "code": 255}}, "FAILED", "no memory"),
     ("perf", {"script": {"err": "no memory", "code": 1}}, "FAILED", "no memory"),
     ("perf", {"script": {"do": "hang"}}, "FAILED", "perf script"),
-    ("perf", {"script": {"out": SCRIPT[:-40]}}, "OUTPUT", "cut off"),
+    ("perf", {"script": {"out": fakes.SCRIPT[:-40]}}, "OUTPUT", "cut off"),
     ("perf", {"script": {"out": ""}}, "E_NO_SAMPLES", "no sample"),
-    ("py-spy", failing(SPY_SECCOMP, 1), "DENIED", "Operation not permitted"),
-    ("py-spy", failing(SPY_NO_PYTHON, 1), "E_NOT_PYTHON", "Failed to find python version"),
+    ("py-spy", fakes.failing(SPY_SECCOMP, 1), "DENIED", "Operation not permitted"),
+    ("py-spy", fakes.failing(SPY_NO_PYTHON, 1), "E_NOT_PYTHON", "Failed to find python version"),
     ("py-spy", {"record": {"do": "serve"}}, "FAILED", "no words"),
     ("py-spy", UNCLOSED, "FAILED", "no words"),
     ("py-spy", serving(""), "OUTPUT", "not JSON"),
-    ("py-spy", serving(SPEEDSCOPE[:-50]), "OUTPUT", "not JSON"),
+    ("py-spy", serving(fakes.SPEEDSCOPE[:-50]), "OUTPUT", "not JSON"),
     ("py-spy", serving(EMPTY), "E_NO_SAMPLES", "no sample"),
 ]
 
@@ -102,7 +93,7 @@ def test_a_fault_has_a_code_and_the_words_of_the_tool(
     changes: dict[str, Any],
     code: str,
     words: str,
-    tools: Tools,
+    tools: fakes.Tools,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if "hang" in str(changes) or changes is DEAF:
@@ -133,7 +124,7 @@ def test_a_known_message_has_its_code(name: str, words: str, code: str) -> None:
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_a_tool_that_is_absent_or_for_another_machine(name: str, tools: Tools) -> None:
+def test_a_tool_that_is_absent_or_for_another_machine(name: str, tools: fakes.Tools) -> None:
     profiler = MAKE[name](Setup())
     absent = probe_failing(profiler, "ABSENT", f"no program {name}")
     assert {"perf": "apt install linux-perf", "py-spy": "pip install"}[name] in absent.remedy
@@ -142,9 +133,9 @@ def test_a_tool_that_is_absent_or_for_another_machine(name: str, tools: Tools) -
     probe_failing(profiler, "E_CANNOT_START", "Cannot start")
 
 
-def test_the_stand_ins_that_do_not_fail_are_usable(tools: Tools) -> None:
-    tools.add("perf", PERF)
-    tools.add("py-spy", PYSPY)
+def test_the_stand_ins_that_do_not_fail_are_usable(tools: fakes.Tools) -> None:
+    tools.add("perf", fakes.PERF)
+    tools.add("py-spy", fakes.PYSPY)
     native = try_profiler(perf.make_perf(OLD_PYTHON))
     assert (native.usable, native.sees_native, native.sees_python) == (True, True, False)
     assert (native.version, native.event) == ("6.1.187", "cpu-clock")
@@ -152,8 +143,10 @@ def test_the_stand_ins_that_do_not_fail_are_usable(tools: Tools) -> None:
     assert (python.usable, python.version, python.event) == (True, "0.4.3", "wall-clock")
 
 
-def test_py_spy_samples_without_pausing_if_pausing_is_forbidden(tools: Tools) -> None:
-    tools.add("py-spy", PYSPY, **failing(SPY_SECCOMP, 1), nonblocking=PYSPY["record"])
+def test_py_spy_samples_without_pausing_if_pausing_is_forbidden(tools: fakes.Tools) -> None:
+    tools.add(
+        "py-spy", fakes.PYSPY, **fakes.failing(SPY_SECCOMP, 1), nonblocking=fakes.PYSPY["record"]
+    )
     profiler = pyspy.make_pyspy(Setup())
     profile = tools.sample(profiler)
     (note,) = profile.degraded
@@ -165,10 +158,10 @@ def test_py_spy_samples_without_pausing_if_pausing_is_forbidden(tools: Tools) ->
         tools.sample(native)
 
 
-def test_perf_reports_what_it_really_sampled(tools: Tools) -> None:
+def test_perf_reports_what_it_really_sampled(tools: fakes.Tools) -> None:
     evlist = {"out": (DATA / "evlist-user.txt").read_text()}
     stats = {"out": "  THROTTLE events:  2  ( 0.1%)\n  UNTHROTTLE events:  7\n"}
-    tools.add("perf", PERF, evlist=evlist, report=stats)
+    tools.add("perf", fakes.PERF, evlist=evlist, report=stats)
     profile = tools.sample(perf.make_perf(Setup(python=(3, 11, 7), rate_hz=100)))
     assert (profile.event, profile.rate_hz, profile.call_graph) == ("cpu-clock:u", 999, "fp")
     notes = ("no kernel frames: cpu-clock:u", "throttled 2 times", perf.OLD_PYTHON)
@@ -178,9 +171,9 @@ def test_perf_reports_what_it_really_sampled(tools: Tools) -> None:
 
 
 def test_perf_keeps_the_window_when_python_names_its_functions(
-    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tools: fakes.Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools.add("perf", PERF)
+    tools.add("perf", fakes.PERF)
     monkeypatch.setattr(perf_data, "DIRECTORY", tmp_path)
     dump = perf_data.jitdump_path(os.getpid())
     dump.write_bytes(b"no jitdump, and long enough for the header of one")
@@ -188,7 +181,7 @@ def test_perf_keeps_the_window_when_python_names_its_functions(
     raw = profiler.attach(os.getpid(), tmp_path).stop()
     first_ns = 3_955_049_540_000
     whole, one = (profiler.parse(raw, window_ns=window) for window in (None, (0, first_ns)))
-    assert (whole.samples, whole.covers) == (SCRIPT.count("cpu-clock:"), "sequence")
+    assert (whole.samples, whole.covers) == (fakes.SCRIPT.count("cpu-clock:"), "sequence")
     assert (one.samples, one.covers) == (1, "decode")
     profiler.clean_up(os.getpid())
     assert not dump.exists()
@@ -196,7 +189,7 @@ def test_perf_keeps_the_window_when_python_names_its_functions(
 
 @pytest.mark.parametrize("name", MAKE)
 def test_an_abandoned_recording_leaves_nothing_running(
-    name: str, tools: Tools, tmp_path: Path
+    name: str, tools: fakes.Tools, tmp_path: Path
 ) -> None:
     tools.add(name, PLANS[name])
     before = children()
@@ -210,7 +203,7 @@ def test_an_abandoned_recording_leaves_nothing_running(
 @pytest.mark.parametrize(
     ("name", "content", "stderr", "code", "words"),
     [
-        ("perf", None, PERF_DENIED, "E_PROFILER_DENIED", "Access to performance monitoring"),
+        ("perf", None, fakes.PERF_DENIED, "E_PROFILER_DENIED", "Access to performance monitoring"),
         ("py-spy", None, SPY_NO_PYTHON, "E_NOT_PYTHON", "Failed to find python version"),
         ("perf", None, "", "E_PROFILER_OUTPUT", "wrote no file"),
         ("perf", None, "It is Monday.", "E_PROFILER_OUTPUT", 'says: "It is Monday."'),
@@ -220,10 +213,10 @@ def test_an_abandoned_recording_leaves_nothing_running(
     ],
 )
 def test_a_wrapped_command_that_left_no_sample_is_explained(
-    name: str, content: str | None, stderr: str, code: str, words: str, tools: Tools
+    name: str, content: str | None, stderr: str, code: str, words: str, tools: fakes.Tools
 ) -> None:
-    tools.add("perf", PERF, script={"out": ""})
-    tools.add("py-spy", PYSPY)
+    tools.add("perf", fakes.PERF, script={"out": ""})
+    tools.add("py-spy", fakes.PYSPY)
     profiler = MAKE[name](Setup())
     wrapped = profiler.wrap(["engine", "--prompt", "; rm"], tools.directory)
     assert wrapped.argv[-4:] == ("--", "engine", "--prompt", "; rm")

@@ -20,13 +20,6 @@ from pytest_flamegate.observe import engine_process
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers import instructions
 from pytest_flamegate.profile.profilers.callgrind import CALLERS, CountedRun
-from pytest_flamegate.profile.profilers.instructions import (
-    C_FUNCTIONS,
-    EVAL_LOOP,
-    SMALLEST,
-    build_instruction_profile,
-    count_instructions,
-)
 from tests.profile.fakes import FakeValgrind, Tools
 
 COUNTS_UP = "yield from range(n)"
@@ -52,7 +45,9 @@ def planned(name: str, directory: Path, max_tokens: int = 20, **changes: Any) ->
 
 def counted(of: Case) -> instructions.InstructionCount:
     plan, workload = of
-    return count_instructions(plan, workload, engine_process.make_environment(workload))
+    return instructions.count_instructions(
+        plan, workload, engine_process.make_environment(workload)
+    )
 
 
 def own(found: instructions.InstructionCount) -> dict[str, int]:
@@ -68,7 +63,7 @@ def test_loading_is_not_counted(token: str, tools: Tools, tmp_path: Path) -> Non
     profile = found.profile
     assert (profile.unit, profile.event, profile.profiler) == ("instructions", "Ir", "callgrind")
     assert (profile.profiler_version, profile.python) == ("3.19.0", platform.python_version())
-    assert C_FUNCTIONS in profile.degraded
+    assert instructions.C_FUNCTIONS in profile.degraded
     # The engine gets its own environment, and leaves no bytecode.
     _, environment = fake.seen
     assert environment["PYTHONHASHSEED"] == "0"
@@ -101,7 +96,7 @@ def test_a_program_is_counted_whole_unless_its_number_of_tokens_can_be_set(
     found = counted(streamed(tmp_path, "7", max_tokens=7))
     assert (found.per_token, found.profile.covers, found.tokens) == (5700 / 7, "process", (0, 7))
     assert own(found) == {"load": 5000, "decode": 700}
-    assert (found.profile.python, C_FUNCTIONS in found.profile.degraded) == ("", False)
+    assert (found.profile.python, instructions.C_FUNCTIONS in found.profile.degraded) == ("", False)
     assert instructions.NO_PLACEHOLDER in found.profile.degraded
 
 
@@ -148,7 +143,7 @@ def test_a_callable_a_server_and_reported_tokens_cannot_be_counted(tmp_path: Pat
         (Endpoint(("server",)), "asks a server"),
     ):
         with pytest.raises(UsageError, match=f"E_CANNOT_COUNT.*{words}"):
-            count_instructions(other, workload, os.environ)
+            instructions.count_instructions(other, workload, os.environ)
 
 
 # The difference of two counts as a profile.
@@ -165,7 +160,7 @@ def run(counts: dict[str, int]) -> CountedRun:
 
 def taken(long: dict[str, int], short: dict[str, int] | None = None) -> Profile:
     before = None if short is None else run(short)
-    return build_instruction_profile(run(long), before, python="", notes=("noted",))
+    return instructions.build_instruction_profile(run(long), before, python="", notes=("noted",))
 
 
 def paths(profile: Profile) -> dict[str, int]:
@@ -185,22 +180,22 @@ def test_less_in_one_stack_is_taken_off_another_of_the_same_function() -> None:
 
 def test_small_stacks_keep_their_function_and_lose_their_callers() -> None:
     small = {f"main>{index}>look": 3 for index in range(50)}
-    profile = taken({**small, "main>gemv": round(100 / SMALLEST)})
-    assert paths(profile) == {"look": 150, "main>gemv": round(100 / SMALLEST)}
+    profile = taken({**small, "main>gemv": round(100 / instructions.SMALLEST)})
+    assert paths(profile) == {"look": 150, "main>gemv": round(100 / instructions.SMALLEST)}
 
 
 def test_stacks_begin_at_the_innermost_eval_loop_and_are_whole_then() -> None:
     profile = taken(
         {
-            f"main>{EVAL_LOOP}>call>{EVAL_LOOP}>matmul>sgemv": 500,
-            f"vectorcall>{EVAL_LOOP}": 300,
+            f"main>{instructions.EVAL_LOOP}>call>{instructions.EVAL_LOOP}>matmul>sgemv": 500,
+            f"vectorcall>{instructions.EVAL_LOOP}": 300,
             "main>init": 100,
             "deep>deeper": 100,
         }
     )
     assert paths(profile) == {
-        f"{EVAL_LOOP}>matmul>sgemv": 500,
-        EVAL_LOOP: 300,
+        f"{instructions.EVAL_LOOP}>matmul>sgemv": 500,
+        instructions.EVAL_LOOP: 300,
         "main>init": 100,
         "deep>deeper": 100,
     }

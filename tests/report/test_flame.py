@@ -11,16 +11,6 @@ from hypothesis import strategies as st
 from pytest_flamegate.profile.model import Frame, Stack
 from pytest_flamegate.report import flame
 from pytest_flamegate.report.difference import SHADES
-from pytest_flamegate.report.flame import (
-    PALETTE,
-    CallPath,
-    Colouring,
-    Drawn,
-    Layout,
-    Placed,
-    colour_hotspots,
-    shades,
-)
 from pytest_flamegate.report.svg import INK, UNKNOWN
 from tests.report import factory
 
@@ -40,15 +30,15 @@ def stack(*names: str) -> Stack:
     return tuple(frame(name) for name in names)
 
 
-def layout(stacks: dict[Stack, int], least_part: float = 0.005) -> Layout[CallPath]:
+def layout(stacks: dict[Stack, int], least_part: float = 0.005) -> flame.Layout[flame.CallPath]:
     return flame.layout(factory.profile(stacks), least_part=least_part)
 
 
-def boxes(laid: Layout[CallPath]) -> list[tuple[str, int, float, float, int]]:
+def boxes(laid: flame.Layout[flame.CallPath]) -> list[tuple[str, int, float, float, int]]:
     return [(b.frame.name, b.depth, b.start, b.weight, b.path.self_samples) for b in laid.boxes]
 
 
-def names(laid: Layout[CallPath]) -> list[str]:
+def names(laid: flame.Layout[flame.CallPath]) -> list[str]:
     return [box.frame.name for box in laid.boxes]
 
 
@@ -78,7 +68,7 @@ def test_widths_sum_and_nothing_leaves_its_caller(stacks: dict[Stack, int]) -> N
     total = sum(stacks.values())
     assert sum(box.path.self_samples for box in laid.boxes) == total
     assert sum(box.weight for box in laid.boxes if box.depth == 0) == total
-    path: list[Placed[CallPath]] = []
+    path: list[flame.Placed[flame.CallPath]] = []
     for box in laid.boxes:
         del path[box.depth :]
         assert len(path) == box.depth
@@ -123,8 +113,8 @@ def profile(gemm: int) -> dict[Stack, int]:
     }
 
 
-def colour(stacks: dict[Stack, int]) -> tuple[Colouring, list[str]]:
-    colouring, spots = colour_hotspots(Drawn("t", factory.profile(stacks)))
+def colour(stacks: dict[Stack, int]) -> tuple[flame.Colouring, list[str]]:
+    colouring, spots = flame.colour_hotspots(flame.Drawn("t", factory.profile(stacks)))
     return colouring, [spot.category for spot in spots]
 
 
@@ -189,15 +179,15 @@ def seen(colour: str, sight: str) -> Triple:
 @pytest.mark.parametrize("sight", SIGHT)
 def test_categories_modules_and_changes_differ_for_every_sight(sight: str, paper: str) -> None:
     """The weakest tints differ by as little as 6, next to words and a solid part."""
-    all_shades = {**shades(), **SHADES}
+    all_shades = {**flame.shades(), **SHADES}
     shown = {name: seen(getattr(shade, paper), sight) for name, shade in all_shades.items()}
 
     def too_near(names: Iterable[str], least: float) -> list[tuple[str, str]]:
         pairs = itertools.combinations(names, 2)
         return [(a, b) for a, b in pairs if math.dist(shown[a], shown[b]) < least]
 
-    assert too_near(PALETTE, 20) == []
-    assert too_near((name for name in shades() if "module" in name), 7) == []
+    assert too_near(flame.PALETTE, 20) == []
+    assert too_near((name for name in flame.shades() if "module" in name), 7) == []
     for step, least in (("1", 6), ("2", 15), ("3", 25)):
         assert too_near((f"up{step}", f"down{step}"), least) == []
         assert too_near((f"up{step}", "same"), least - 1) == []
@@ -209,6 +199,6 @@ def test_categories_modules_and_changes_differ_for_every_sight(sight: str, paper
 def test_words_read_on_boxes_and_on_the_paper(paper: int) -> None:
     assert contrast(INK["ink"][paper], INK["paper"][paper]) >= 12
     assert contrast(INK["muted"][paper], INK["paper"][paper]) >= 4.5
-    for shade in [*shades().values(), *SHADES.values()]:
+    for shade in [*flame.shades().values(), *SHADES.values()]:
         fill, ink = ((shade.light, shade.light_ink), (shade.dark, shade.dark_ink))[paper]
         assert contrast(fill, ink) >= 4.5
