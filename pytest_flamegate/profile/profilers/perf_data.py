@@ -11,7 +11,7 @@ import re
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from io import FileIO
@@ -41,8 +41,8 @@ _LOST = re.compile(rb"PERF_RECORD_LOST(_SAMPLES)? lost (?:samples )?(\d{1,18})")
 class ParsedScript:
     """Stacks with their samples, the processes of the samples, the time they span, and losses."""
 
-    stacks: Mapping[Stack, int]
-    pids: frozenset[int]
+    stacks: dict[Stack, int]
+    pids: set[int]
     span_ns: int
     lost: int
 
@@ -78,7 +78,7 @@ def parse_script(
         stacks[stack] = stacks.get(stack, 0) + samples
     span_ns = max(last_ns - int(first_ns), 0) if pids else 0
     # A kernel that counts lost samples reports the lost chunks as well.
-    return ParsedScript(stacks, frozenset(pids), span_ns, max(lost.values(), default=0))
+    return ParsedScript(stacks, pids, span_ns, max(lost.values(), default=0))
 
 
 def _iter_samples(
