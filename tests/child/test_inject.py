@@ -204,9 +204,12 @@ def test_only_the_outermost_call_is_extended(load: Load, machine: Machine) -> No
     toy = load(
         "def down(n):\n    work(100_000)\n    return up(n - 1) if n else 0\n"
         "def up(n):\n    return 1 + down(n)\n"
+        "def deep(n):\n    return 1 + deep(n - 1) if n else 0\n"
         "def walk(n):\n    work(100_000)\n    yield n\n    if n:\n        yield from walk(n - 1)"
     )
-    deepest = sys.getrecursionlimit() // 2 - 50
+    deepest = sys.getrecursionlimit() - 100
+    slow("deep", 50, [toy])
+    assert toy.deep(deepest) == deepest
     slow("down", 50, [toy])
     slow("walk", 50, [toy])
     results: list[int] = []
@@ -216,7 +219,6 @@ def test_only_the_outermost_call_is_extended(load: Load, machine: Machine) -> No
     used = used_ns(machine, lambda: results.extend(i for _ in range(10) for i in toy.walk(20)))
     assert results[5:] == list(range(20, -1, -1)) * 10
     assert used / (10 * 21 * 100_000) == pytest.approx(1.5, rel=0.02)
-    assert toy.down(deepest) == deepest
 
 
 def test_every_resumption_of_a_generator_is_extended(load: Load, machine: Machine) -> None:
@@ -253,7 +255,7 @@ def echo():
 
 def test_generators_accept_send_throw_and_close(load: Load) -> None:
     toy = load(ECHO)
-    slow("echo", 10, [toy])
+    slowed = slow("echo", 10, [toy])
     generator = toy.echo()
     assert next(generator) is None
     assert generator.send(1) == 1
@@ -270,6 +272,8 @@ def test_generators_accept_send_throw_and_close(load: Load) -> None:
     assert stopped.value.value == "stopped"
     closed.close()
     assert toy.log == ["turn"] * 5
+    (clock,) = slowed.clocks.values()
+    assert clock.calls == 8
 
 
 def test_exceptions_pass_and_their_calls_are_extended(load: Load, machine: Machine) -> None:
@@ -393,7 +397,9 @@ def test_all_frames_carry_the_functions_name(
 
     class Steps:
         def __iter__(self) -> Iterator[None]:
-            spinning.append(sys._getframe(1).f_code)
+            frame = sys._getframe(1)
+            assert frame.f_back is not None
+            spinning.extend([frame.f_code, frame.f_back.f_code])
             return iter(machine)
 
     monkeypatch.setattr(inject, "spin_steps", Steps())
