@@ -60,7 +60,7 @@ def declare_calibrate(parser: argparse.ArgumentParser) -> None:
         "--budget",
         dest="seconds",  # not the budget of a gate, whose error rates are computed
         metavar="SECONDS",
-        help="measuring time for each workload in seconds (default 180)",
+        help=f"measuring time for each workload in seconds (default {CALIBRATION_BUDGET_S:g})",
     )
     common.add_options(parser, "profiler", "config", "dir")
     parser.set_defaults(run=run_calibrate)
@@ -74,7 +74,7 @@ def run_calibrate(parsed: argparse.Namespace) -> int:
             f"--pairs is {parsed.pairs}.",
             f"Give a whole number from {MIN_POOL} to {_MAX_PAIRS}.",
         )
-    budget_s = read_number("budget", {"budget": parsed.seconds}) or CALIBRATION_BUDGET_S
+    budget_s = read_number("budget", {"budget": parsed.seconds})
     settings = common.read_settings(parsed)
     entries = choose_entries(settings, parsed.workloads)
     workloads = [each for each in entries if isinstance(each, Workload)]
@@ -101,7 +101,7 @@ def run_calibrate(parsed: argparse.Namespace) -> int:
 
 
 def _calibrate(
-    session: Session, workload: Workload, pairs: int, budget_s: float
+    session: Session, workload: Workload, pairs: int, budget_s: float | None
 ) -> UndecidedError | None:
     """Calibrate one workload, store and print the result; return the error of its threshold."""
     with machine_lock(session.progress.announce):

@@ -16,7 +16,13 @@ from pytest_flamegate.gate.pairs import (
     pair_differences,
     trimmed_mean,
 )
-from pytest_flamegate.gate.rule import Helper, Reason, describe_rate_change, rate_change_pct
+from pytest_flamegate.gate.rule import (
+    Helper,
+    RateDecision,
+    Reason,
+    describe_rate_change,
+    rate_change_pct,
+)
 from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.observation import Observation
@@ -31,7 +37,7 @@ from pytest_flamegate.run.stages import Measured, Prepared
 INTERIM_ANALYSES = 2
 """How often one side is judged at most; the error rates are spent over them."""
 PAIRS_PROFILED, MAX_PAIRS_PROFILED = 5, 60
-"""Profiled processes of each side of a comparison: if there is time, and at most."""
+"""Profiled processes of each side of a changed whole if there is time, and of any at most."""
 LEAST_ALONE, MOST_ALONE, ALONE_S = 3, 7, 12.0
 """Pairs that run one after the other to size a decided change, and their seconds at most."""
 _MAX_PROFILER_WAIT = 2.0
@@ -187,8 +193,8 @@ class _Pairs(_MeasuringLoop):
     """Pairs of a process of each side until one is certainly slower or none is; then profiles."""
 
     observers: PairObserver
-    is_decided: bool = False
-    """Whether head is certainly slower or faster."""
+    decision: RateDecision = "inconclusive"
+    """The decision about tokens per second."""
     pair_s: float = math.inf
     """The time that a pair takes."""
 
@@ -206,7 +212,8 @@ class _Pairs(_MeasuringLoop):
         self._run_pairs()
         if self._uses_threads and are_cores_busy(*self._observations()):
             return self.measured()  # no profile makes these pairs worth more
-        self._profile(processes.MIN_PROFILED, until_done=PAIRS_PROFILED)
+        until_done = 0 if self.decision == "pass" else PAIRS_PROFILED
+        self._profile(processes.MIN_PROFILED, until_done=until_done)
         self.clock_bricks()
         while True:
             measured = self.measured()
@@ -222,7 +229,8 @@ class _Pairs(_MeasuringLoop):
             self._profile(1, until_spent=min(1.0, self.budget.spent + 0.1))
             if self.head.samples == before:
                 break
-        if self.is_decided and self.prepared.size_alone and self.observers.shares_core:
+        is_changed = self.decision in ("regressed", "improved")
+        if is_changed and self.prepared.size_alone and self.observers.shares_core:
             with suppress(FlamegateError):  # nothing is judged by it
                 self._size_alone()
         return self.complete(self.measured())
@@ -263,8 +271,8 @@ class _Pairs(_MeasuringLoop):
                     return
                 drop_pct = thresholds.tokens_per_second_pct
                 analysis = last_analysis(base, head, drop_pct, planned, ended=False)
-                if analysis is not None and analysis.verdict.decision != "inconclusive":
-                    self.is_decided = analysis.verdict.decision in ("regressed", "improved")
+                self.decision = analysis.verdict.decision if analysis else "inconclusive"
+                if self.decision != "inconclusive":
                     return
 
     def _size_alone(self) -> None:

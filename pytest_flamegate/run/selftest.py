@@ -267,7 +267,7 @@ class Bench:
             verdict = self.judge(composed)
             spot = self.find_slowed(verdict, composed.head.profile) if head else None
             is_open = spot is not None and not is_certain(spot)
-            return ("profiled",) if is_open else wanted_processes(verdict)
+            return ("profiled",) if is_open else wanted_processes(verdict, same.thresholds)
 
         self.progress.begin(label)
         try:

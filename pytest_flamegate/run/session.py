@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.thresholds import DEFAULT_SHARE_PP, Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError, system_errors
 from pytest_flamegate.core.locks import machine_lock
@@ -191,7 +192,10 @@ class Session:
         prepared = self.bench.prepare(task)
 
         def until(measured: Measured) -> tuple[Helper, ...]:
-            return wanted_processes(self._judge(compose(measured), task))
+            verdict = self._judge(compose(measured), task)
+            return wanted_processes(
+                verdict, task.workload.thresholds, strict=self.settings.share_drift == "strict"
+            )
 
         run = seal(compose(measure(prepared, until, self.progress)))
         return run, self._judge(run, task)
@@ -241,12 +245,22 @@ def judge_run(run: ComposedRun, policy: GatePolicy) -> Verdict:
     return judge(gated, base, policy)
 
 
-def wanted_processes(verdict: Verdict) -> tuple[Helper, ...]:
-    """Return of which processes more could settle the verdict, or name the slower function."""
+def wanted_processes(
+    verdict: Verdict, thresholds: Thresholds, *, strict: bool = False
+) -> tuple[Helper, ...]:
+    """Return of which processes more could settle the verdict, or name the slower function.
+
+    Profiles of an unchanged whole go on only for functions whose drift is limited by a threshold
+    that the project declares, or if every drift fails (``strict``).
+    """
     if verdict.pairs is None:
         return verdict.more_processes
     unnamed = verdict.verdict in ("regressed", "improved") and not verdict.explained_by
-    is_coarse = any(hotspot.coarse for hotspot in verdict.hotspots)
+    is_coarse = any(
+        spot.coarse
+        and (strict or spot.name in thresholds.hotspots_pp or spot.threshold_pp != DEFAULT_SHARE_PP)
+        for spot in verdict.hotspots
+    )
     decided = verdict.verdict in ("regressed", "improved")
     helpers: set[Helper] = {*verdict.helped_by} - {"timed"}
     if unnamed if decided else is_coarse:

@@ -9,12 +9,17 @@ import pytest
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection, Workload
+from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import encode_json, encode_plain
-from pytest_flamegate.gate.calibration import AnalysisPlan, ResampledPairs
+from pytest_flamegate.core.progress import Progress
+from pytest_flamegate.gate.calibration import MIN_POOL, AnalysisPlan, ResampledPairs
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES
+from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.calibration import (
+    BUDGET_S,
     Calibration,
+    calibrate,
     find_known_rates,
     find_supported_thresholds,
     load,
@@ -23,6 +28,8 @@ from pytest_flamegate.run.calibration import (
     store,
     threshold_error,
 )
+from tests import made
+from tests.run import fakes
 
 WORKLOAD = Workload("decode", "python", "2+2=", 10, "flamegate.toml", target="toy:generate")
 MACHINE = "machine-2c-123456"
@@ -170,3 +177,20 @@ def test_a_spoilt_calibration_is_set_aside_and_a_good_one_replaced(
     assert loaded(artifacts)[0] is not None
     assert store(artifacts, calibration()).warnings == ()
     assert sorted(path.parent.iterdir()) == sorted([path, placed.set_aside])
+
+
+@pytest.mark.parametrize(
+    ("sequence_s", "pairs"), [(0.2, 40), (0.7, 35), (4.0, MIN_POOL), (20.0, None)]
+)
+def test_a_calibration_ends_after_its_time_with_pairs_enough(
+    monkeypatch: pytest.MonkeyPatch, sequence_s: float, pairs: int | None
+) -> None:
+    world = fakes.install(monkeypatch)
+    world.process_time = ProcessTime(0.0, sequence_s, repeats=True)
+    side = fakes.prepared_side(made.bundle())
+    if pairs is None:
+        with pytest.raises(UndecidedError, match=r"^E_BUDGET_TOO_SMALL: .* 40\.0 s"):
+            calibrate(side, Progress())
+        return
+    assert len(calibrate(side, Progress()).differences) == pytest.approx(pairs, abs=2)
+    assert world.now_s <= max(BUDGET_S, (MIN_POOL + 1) * 2 * sequence_s) + 2 * sequence_s

@@ -202,6 +202,11 @@ def test_pairs_end_at_the_first_analysis_that_decides(world: World) -> None:
     assert pairs == [0, 1, 2]
 
 
+def test_a_whole_that_passes_is_profiled_no_more_than_needed(world: World) -> None:
+    found, _ = run(paired())
+    assert roles(found) == {"timed": 3, "profiled": 3}
+
+
 def test_pairs_that_decide_nothing_leave_time_for_profiles(world: World) -> None:
     """A true change of half the threshold stays undecided for long."""
     world.jitter = 0.5
@@ -235,7 +240,7 @@ def test_threads_that_certainly_wait_for_the_cores_end_the_comparison(
         assert roles(found) == {"timed": 3}
     else:
         assert roles(found)["timed"] > 3
-        assert roles(found)["profiled"] == 5
+        assert roles(found)["profiled"] >= 3
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.git import Commit
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt import artifacts
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run import prepare, seal, session, stages
@@ -20,6 +22,7 @@ from pytest_flamegate.run.pictures import Pictures, draw
 from pytest_flamegate.run.prepare import Workbench
 from pytest_flamegate.run.publish import Outcome
 from tests.models.gguf_files import GgufFile
+from tests.report.verdicts import share
 from tests.run import fakes
 from tests.run.fakes import Lines, World, toy
 
@@ -329,3 +332,25 @@ def test_a_secret_that_no_check_saw_is_not_written(
     outcome = gate(tmp_path)
     assert codes(outcome) == ["E_SECRET"]
     assert names(outcome.directory) == {"verdict.json"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "threshold_pp", "strict", "wanted"),
+    [
+        ({"*": 5.0}, 5.0, False, ()),
+        ({"*": 5.0}, 5.0, True, ("profiled",)),
+        ({"*": 5.0, "heavy": 5.0}, 5.0, False, ("profiled",)),
+        ({"*": 3.0}, 3.0, False, ("profiled",)),
+    ],
+)
+def test_more_profiles_of_an_unchanged_whole_are_for_declared_shares(
+    declared: dict[str, float], threshold_pp: float, strict: bool, wanted: tuple[str, ...]
+) -> None:
+    moved, _ = share("heavy", 0.5, 0.51, "unchanged")
+    wide = replace(moved.share, detectable_pp=9.0)
+    spot = replace(moved, share=wide, threshold_pp=threshold_pp)
+    passed = Verdict("pass", (), grade="OBSERVED", hotspots=(spot,), pairs=3)
+    thresholds = Thresholds(hotspots_pp=declared)
+    assert session.wanted_processes(passed, thresholds, strict=strict) == wanted
+    fine = replace(passed, hotspots=(replace(spot, share=moved.share),))
+    assert session.wanted_processes(fine, thresholds, strict=strict) == ()
