@@ -43,7 +43,6 @@ class Host:
     """A repository at GitHub: ``bare``, its API's ``state``, and what its jobs uploaded."""
 
     root: Path
-    artifacts: dict[int, Path] = field(default_factory=dict)
     attested: list[str] = field(default_factory=list)
 
     @property
@@ -58,7 +57,8 @@ class Host:
     def write(self, **changed: Any) -> None:
         """Change what the API answers."""
         old = self.state if (self.root / "api.json").exists() else {}
-        state = {"pulls": [], "statuses": [], "comments": [], **old, **changed}
+        names = ("pulls", "statuses", "comments", "runs", "artifacts")
+        state = {**{name: [] for name in names}, **old, **changed}
         (self.root / "api.json").write_text(json.dumps(state))
 
     def statuses(self, sha: str) -> list[str]:
@@ -69,7 +69,16 @@ class Host:
             if each["sha"] == sha
         ]
 
-    def run_job(self, file: str, at: str, event: Mapping[str, Any], run_id: int) -> bool:
+    def find_artifact(self, name: str, run_id: int) -> Path | None:
+        """Return the directory of an artifact, None if the run has none of that name."""
+        for each in self.state["artifacts"]:
+            if (each["name"], each["run"]) == (name, run_id):
+                return Path(each["path"])
+        return None
+
+    def run_job(
+        self, file: str, at: str, event: Mapping[str, Any], run_id: int, attempt: int = 1
+    ) -> bool:
         """Run the only job of a workflow file as it is in the commit ``at``; return its success.
 
         ``event`` is the content of the event file; ``sha`` of it is the commit of the run.
@@ -77,6 +86,7 @@ class Host:
         workflow = yaml.safe_load(git(self.bare, "show", f"{at}:.github/workflows/{file}"))
         (job,) = workflow["jobs"].values()
         number = len(list(self.root.glob("job-*")))
+        event = {**event, "attempt": attempt}
         job_run = JobRun(self, self.root / f"job-{number}", event, run_id, job.get("env", {}))
         for step in job["steps"]:
             job_run.run_step(step)
@@ -145,7 +155,13 @@ class JobRun:
             return word
         event = {**self.event, "repository": {"default_branch": "main", "private": False}}
         context: Any = {
-            "github": {"event": event, "repository": NAME, "token": "t", "sha": event["sha"]},
+            "github": {
+                "event": event,
+                "repository": NAME,
+                "token": "t",
+                "sha": event["sha"],
+                "run_attempt": event.get("attempt"),
+            },
             "env": self.env,
             "runner": {"temp": str(self.temp)},
             "steps": self.outcomes,
@@ -194,12 +210,15 @@ class JobRun:
         source = self.work / given["path"]
         if not source.exists():
             return given.get("if-no-files-found") != "error"
-        target = self.host.root / f"artifact-{len(self.host.artifacts)}"
-        self.host.artifacts[self.run_id] = Path(shutil.copytree(source, target))
+        kept = self.host.state["artifacts"]
+        number = len(list(self.host.root.glob("artifact-*")))
+        path = shutil.copytree(source, self.host.root / f"artifact-{number}")
+        artifact = {"name": given["name"], "run": self.run_id, "path": str(path)}
+        self.host.write(artifacts=[*kept, artifact])
         return True
 
     def _download_artifact(self, given: Mapping[str, str], _: object) -> bool:
-        source = self.host.artifacts.get(int(given["run-id"]))
+        source = self.host.find_artifact(given["name"], int(given["run-id"]))
         if source is None:
             return False
         shutil.copytree(source, given["path"])
@@ -214,15 +233,25 @@ class JobRun:
         return True
 
 
-def _answer(path: Path, method: str, fields: Mapping[str, str], state: dict[str, Any]) -> Any:
+def _answer(path: str, method: str, fields: Mapping[str, str], state: dict[str, Any]) -> Any:
     """Return GitHub's answer to one request, and change ``state``."""
-    kind, _, number = str(path).removeprefix(f"repos/{NAME}/").partition("/")
+    kind, _, rest = path.removeprefix(f"repos/{NAME}/").partition("/")
+    name, _, value = rest.partition("?")[2].partition("&")[0].partition("=")
     if kind.startswith("pulls?"):
         return state["pulls"]
+    if kind == "actions":
+        ours = {"head_branch": "main", "head_repository_id": 1, "repository_id": 1}
+        artifacts = [each for each in state["artifacts"] if each["name"] == value]
+        steps = [{"name": "Measure", "conclusion": "success"}]
+        return {
+            "artifacts": [{"workflow_run": {"id": each["run"], **ours}} for each in artifacts],
+            "workflow_runs": [each for each in state["runs"] if each.get(name) == value],
+            "jobs": [{"steps": steps}],
+        }
     if kind == "statuses":
-        state["statuses"].append({"sha": number, **fields})
+        state["statuses"].append({"sha": rest, **fields})
     elif method == "PATCH":
-        found = next(each for each in state["comments"] if each["id"] == int(path.name))
+        found = next(each for each in state["comments"] if each["id"] == int(Path(path).name))
         found["body"] = fields["body"]
     elif fields:
         state["comments"].append({"id": len(state["comments"]) + 1, **fields})
@@ -232,14 +261,21 @@ def _answer(path: Path, method: str, fields: Mapping[str, str], state: dict[str,
 
 
 def main(api: str, *words: str) -> int:
-    """Be ``gh``: ``gh api`` over the state in a file, and ``gh attestation verify`` of a bundle."""
+    """Be ``gh``: its commands ``api``, ``run download`` and ``attestation verify``."""
     arguments = list(words)
+    state = json.loads(Path(api).read_text())
     if arguments[:2] == ["attestation", "verify"]:
         options = dict(zip(arguments[3::2], arguments[4::2], strict=True))
         assert options["--signer-workflow"].startswith(f"{NAME}/.github/workflows/")
         file = Path(arguments[2])
         name = f"{file.parent.name}/{file.name}"
         return 0 if name in Path(options["--bundle"]).read_text() else 1
+    if arguments[:2] == ["run", "download"]:
+        options = dict(zip(arguments[3::2], arguments[4::2], strict=True))
+        wanted = (options["--name"], int(arguments[2]))
+        found = [each for each in state["artifacts"] if (each["name"], each["run"]) == wanted]
+        shutil.copytree(found[-1]["path"], options["--dir"])
+        return 0
     fields, method, filtered, path = {}, "GET", ".", ""
     arguments = arguments[1:]
     while arguments:
@@ -254,8 +290,7 @@ def main(api: str, *words: str) -> int:
             filtered = arguments.pop(0)
         elif word != "--paginate":
             path = word
-    state = json.loads(Path(api).read_text())
-    answer = json.dumps(_answer(Path(path), method, fields, state))
+    answer = json.dumps(_answer(path, method, fields, state))
     Path(api).write_text(json.dumps(state))
     return subprocess.run(["jq", "-r", filtered], input=answer, text=True).returncode
 

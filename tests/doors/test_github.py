@@ -60,19 +60,22 @@ def open_request(host: Host, change: Change, number: int = 7) -> str:
     return head
 
 
-def run_request(host: Host, head: str, run_id: int = 1) -> bool:
+def run_request(host: Host, head: str, run_id: int = 1, attempt: int = 1) -> bool:
     """Run both workflows for a pull request; return whether the judge's job succeeded."""
     # The run is of the merge with the base, and its workflow file is the change's.
     event = {"sha": "0" * 40, "pull_request": {"head": {"sha": head}, "base": {"ref": "main"}}}
-    host.run_job(MEASURE, head, event, run_id)
-    return judge(host, head, "pull_request", run_id)
+    host.run_job(MEASURE, head, event, run_id, attempt)
+    return judge(host, head, "pull_request", run_id, attempt)
 
 
-def judge(host: Host, head: str, event: str, run_id: int) -> bool:
+def judge(host: Host, head: str, event: str, run_id: int, attempt: int = 1) -> bool:
     main = git(host.bare, "rev-parse", "main")
+    run = {"id": run_id, "run_attempt": attempt, "head_sha": head}
+    host.write(runs=[*(each for each in host.state["runs"] if each["id"] != run_id), run])
     # The event of a fork's run names no pull request.
-    run = {"id": run_id, "event": event, "head_sha": head, "pull_requests": []}
-    return host.run_job(JUDGE, main, {"sha": main, "workflow_run": run}, 100 + run_id)
+    run |= {"event": event, "workflow_id": 5, "pull_requests": []}
+    judging = 100 + len(host.state["statuses"])
+    return host.run_job(JUDGE, main, {"sha": main, "workflow_run": run}, judging)
 
 
 def test_a_slow_fork_is_failed_and_passes_once_it_is_mended(host: Host) -> None:
@@ -99,15 +102,16 @@ def test_a_slow_fork_is_failed_and_passes_once_it_is_mended(host: Host) -> None:
 
 
 @pytest.mark.nightly
-def test_a_run_that_is_repeated_is_judged_again(host: Host) -> None:
+def test_an_attempt_that_is_repeated_is_judged_with_the_earlier_ones(host: Host) -> None:
     head = open_request(host, slow_down)
-    for run_id in (1, 2):
-        assert not run_request(host, head, run_id)
-    assert [each.partition(":")[0] for each in host.statuses(head)] == ["failure"] * 2
+    for attempt, name in ((1, ""), (2, "in attempt 2, with all earlier ones, ")):
+        assert not run_request(host, head, attempt=attempt)
+        assert host.statuses(head)[-1].startswith(f"failure: check failed {name}by the policy")
     assert len(host.state["comments"]) == 1
-    # The judge's own job is repeated: it judges the files of the run that it was started for.
-    assert not judge(host, head, "pull_request", 2)
-    assert len(host.statuses(head)) == 3
+    # An attempt whose files are not kept fails the check, whatever the last one says.
+    host.write(artifacts=[e for e in host.state["artifacts"] if e["name"] != f"flamegate-{head}"])
+    assert not run_request(host, head, attempt=3)
+    assert host.statuses(head)[-1] == "failure: not judged"
 
 
 def test_a_merge_group_gets_a_status_and_no_comment(host: Host) -> None:
