@@ -11,6 +11,11 @@ from tests.commands.asked import Captured, find_traps
 DOCS = Path(__file__).parents[2] / "docs"
 PIPELINE = "flamegate.gitlab-ci.yml"
 RULE = '    - if: $CI_PIPELINE_SOURCE == "merge_request_event"\n'
+AFTER = """\
+    - flamegate check --base "$base" --earlier .flamegate/attempts
+  # A retry is judged together with the attempts before it.
+  after_script:
+"""
 
 
 @pytest.mark.parametrize(
@@ -39,7 +44,7 @@ RULE = '    - if: $CI_PIPELINE_SOURCE == "merge_request_event"\n'
             "E_CI_SKIPPED",
         ),
         (f"  rules:\n{RULE}", "  except: [/^wip/]\n", "E_CI_SKIPPED"),
-        ("  script:\n", "  after_script:\n", "E_CI_IGNORED"),
+        (AFTER, '  after_script:\n    - flamegate check --base "$base"\n', "E_CI_IGNORED"),
     ],
 )
 def test_a_trap_in_a_pipeline_is_found(
