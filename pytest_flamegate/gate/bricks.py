@@ -142,10 +142,10 @@ def judge_bricks(
     )
     named = {name: budget for name, budget in budgets.items() if name != EVERY_OTHER}
     reasons += [
-        Reason(
+        Reason.advise(
             "E_BRICK_UNKNOWN",
             f"{name} is declared with a budget and no run shows it{_WITHIN[window]}. Bricks there: "
-            f"{list_names(sorted(after))}. Correct the name in bricks.",
+            f"{list_names(sorted(after))}.",
         )
         for name in sorted(named)
         if name not in after and name not in before
@@ -282,9 +282,9 @@ def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _Bric
     elif decision == "inconclusive":
         between = (
             f"A call of {name} costs between {at_least} and {at_most}, and its budget of {budget} "
-            "lies between. Give it more time (--flamegate-budget), or a budget further away."
+            "lies between."
         )
-        reasons = [Reason("E_BRICK_NOISE", between)]
+        reasons = [Reason.advise("E_BRICK_NOISE", between)]
     figures = estimate.mean_diff, low, high, detectable_change(estimate, rates.alpha)
     return _decided(undecided, decision, figures, reasons)
 
@@ -326,28 +326,18 @@ def _unjudged_reason(
 ) -> Reason | None:
     """Return why the figures of one brick on one side cannot be judged; None if they can."""
     if cost is None:
-        remedy = "Mark it again, or remove its budget from bricks."
-        if side == "baseline":
-            remedy = "Accept a new baseline."
-        return Reason(
-            "E_BRICK_ABSENT", f"{name} does not run{_WITHIN[window]} at the {side}. {remedy}"
-        )
+        absent = f"{name} does not run{_WITHIN[window]} at the {side}."
+        return Reason.advise("E_BRICK_ABSENT", absent)
     if not cost.measured:
-        return Reason(
-            "E_BRICK_UNTIMED",
-            f"The times of {name} were derived or ingested, not measured; such figures are never "
-            "gated. Mark it in the engine, or remove its budget from bricks.",
-        )
+        derived = f"The times of {name} were derived or ingested, and such figures are never gated."
+        return Reason.advise("E_BRICK_UNTIMED", derived)
     if len(cost.call_us) < runs:
-        return Reason(
-            "E_BRICK_ABSENT",
-            f"{name} ran in {len(cost.call_us)} of {runs} brick runs of the {side}. Make the "
-            "workload the same in every process.",
-        )
+        seldom = f"{name} ran in {len(cost.call_us)} of {runs} brick runs of the {side}."
+        return Reason.advise("E_BRICK_ABSENT", seldom)
     if min(cost.call_us) <= 0.0:
-        return Reason(
-            "E_BRICK_UNTIMED",
+        untimed = (
             f"{name} has calls at the {side} and no time of its own: deferred calls need device "
-            "events, and a brick that only holds others has none. Declare a budget for those.",
+            "events, and a brick that only holds others has none."
         )
+        return Reason.advise("E_BRICK_UNTIMED", untimed)
     return None

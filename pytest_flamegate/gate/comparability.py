@@ -103,11 +103,8 @@ def find_copy(baseline: Evidence, current: Evidence) -> Reason | None:
     same = f"both carry the nonce {current.nonce!r}"
     if shared:
         same = f"process {shared[0]} took the same times in both to the nanosecond"
-    return Reason(
-        "E_COPIED_BASELINE",
-        f"The baseline was copied from the run that it is to judge: {same}. "
-        "Restore the accepted baseline, or measure again.",
-    )
+    copied = f"The baseline was copied from the run that it is to judge: {same}."
+    return Reason.advise("E_COPIED_BASELINE", copied)
 
 
 def engine_differences(baseline: Evidence, current: Evidence) -> tuple[FieldDifference, ...]:

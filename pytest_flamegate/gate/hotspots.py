@@ -209,10 +209,10 @@ def _general_reasons(
     """Name declared functions that are in no profile, and thresholds that the samples miss."""
     for name in sorted(declared):
         if name not in observed:
-            yield Reason(
+            yield Reason.advise(
                 "E_HOTSPOT_UNKNOWN",
                 f"{name} is declared with a share and is in neither profile. Functions there: "
-                f"{list_names(observed)}. Correct the name in hotspots.",
+                f"{list_names(observed)}.",
             )
     found = [hotspot for hotspot in hotspots if hotspot.coarse]
     coarse = [

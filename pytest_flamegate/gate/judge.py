@@ -184,9 +184,9 @@ def _dishonesty(run: GatedRun, baseline: Baseline | PairedBase | None) -> tuple[
         return ()
     measured = (
         f"The evidence given as the base was measured as {base.side or 'no side'}, and that given "
-        f"as the head as {head.side or 'no side'}. Give each on its own side."
+        f"as the head as {head.side or 'no side'}."
     )
-    return (Reason("E_SIDES_SWAPPED", measured),)
+    return (Reason.advise("E_SIDES_SWAPPED", measured),)
 
 
 def _compare(baseline: Baseline | PairedBase, run: GatedRun) -> tuple[FieldDifference, ...]:

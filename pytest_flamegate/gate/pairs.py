@@ -251,8 +251,7 @@ def find_disagreement(
         if low > max(verdict.high, 0.0):
             change = describe_rate_change(rate_change_pct(low))
             message = f"The {name} clock shows head at least {change}, the quiet clock does not."
-            remedy = "Look for work in other processes, and for signals to the other side."
-            return (Reason("E_CLOCK_CONFLICT", f"{message} {remedy}"),)
+            return (Reason.advise("E_CLOCK_CONFLICT", message),)
     return ()
 
 
@@ -294,11 +293,9 @@ def find_busy_cores(base: PairedSide, head: Evidence) -> tuple[Reason, ...]:
         return ()
     message = (
         f"Its {threads} threads waited for a CPU {100 * part:.0f} % of the time, and with more "
-        f"than {100 * MOST_DELAYED:.0f} % a change in how they share their work does not show. "
-        "Measure on an idle machine with a free core for each thread, or declare fewer threads; "
-        "with threads = 1 the gate works beside other work."
+        f"than {100 * MOST_DELAYED:.0f} % a change in how they share their work does not show."
     )
-    return (Reason("E_CORES_BUSY", message),)
+    return (Reason.advise("E_CORES_BUSY", message),)
 
 
 PhaseName = Literal["prefill", "decode"]

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError, find_remedy
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.statistics import Estimate, student_t_upper
 from pytest_flamegate.receipt.types import Direction
@@ -156,6 +156,11 @@ class Reason:
 
     code: str
     message: str
+
+    @classmethod
+    def advise(cls, code: str, problem: str) -> Reason:
+        """Return the reason with the remedy of its code."""
+        return cls(code, f"{problem} {find_remedy(code)}")
 
     @classmethod
     def from_error(cls, error: FlamegateError) -> Reason:

@@ -143,6 +143,10 @@ def combine_views(verdicts: Sequence[RateVerdict]) -> RateVerdict:
 
 
 _SHIFT_WORTH_REPORTING = 0.01
+_TOO_WIDE = (
+    "The spread of the baseline and the drift between batches hide a change of this size however "
+    "long the current side is measured."
+)
 WAITING_WORTH_REPORTING = 0.2
 """Part of the adjusted time off the CPU from which on the verdict mentions it."""
 
@@ -180,7 +184,7 @@ def judge_throughput(
     is_open = verdict.decision == "inconclusive"
     helps = is_open and not by_batch and _would_more_help(views, threshold, rates)
     reasons = (
-        *((_BASELINE_TOO_WIDE,) if is_open and not helps else ()),
+        *((Reason.advise("E_BASELINE_TOO_WIDE", _TOO_WIDE),) if is_open and not helps else ()),
         *_machine_speed_reasons(baseline, current, views),
     )
     signal = rate_signal(
@@ -289,15 +293,6 @@ def uncompared_rate(
         direction="higher_is_better",
         decision=decision,
     )
-
-
-_BASELINE_TOO_WIDE = Reason(
-    "E_BASELINE_TOO_WIDE",
-    "The spread of the baseline and the drift between batches hide a change of this size however "
-    "long the current side is measured. Compare with a revision in pairs (--flamegate-against=REV),"
-    " accept further batches of the baseline (--flamegate-update at its commit, at other times; "
-    f"from {MIN_BATCHES} on their own spread counts), or allow a larger drop.",
-)
 
 
 def _machine_speed_reasons(

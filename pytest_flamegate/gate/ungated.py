@@ -87,11 +87,10 @@ def _note_other_tokens(evidence: Evidence) -> Iterator[Reason]:
     if (at := evidence.differs_at) is None:
         return
     first = _quote(evidence.tokens[at] if at < len(evidence.tokens) else None)
-    yield Reason(
+    yield Reason.advise(
         "W_NOT_DETERMINISTIC",
         f"The same prompt gave other tokens: token {at} was {first} in the first run and "
-        f"{_quote(evidence.differs_to)} in a later one. Other tokens are other work. Try greedy "
-        "decoding (temperature 0), a fixed seed, threads = 1, and a server with one slot.",
+        f"{_quote(evidence.differs_to)} in a later one. Other tokens are other work.",
     )
 
 

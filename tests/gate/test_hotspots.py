@@ -294,5 +294,5 @@ def test_a_declared_function_that_no_profile_shows_is_named_with_those_it_shows(
     assert [reason.code for reason in shares.reasons] == ["E_HOTSPOT_UNKNOWN"]
     assert shares.reasons[0].message == (
         "matmul is declared with a share and is in neither profile. Functions there: "
-        "gemv, attention, rms_norm, tiny. Correct the name in hotspots."
+        "gemv, attention, rms_norm, tiny. Correct the name in hotspots, or choose a profiler."
     )
