@@ -16,15 +16,14 @@ from pytest_flamegate.engines.base import Endpoint
 from pytest_flamegate.observe import endpoint
 from pytest_flamegate.observe.completions import make_request
 from pytest_flamegate.observe.http import find_free_port
-from tests.engines.endpoints import observer, running, workload
-from tests.observe.workloads import run_error
+from tests.observe.workloads import observer, run_error, running_server, server_workload
 from tests.workload.declared import read_file
 
 TOKENS = ("t0 ", "t1 ", "t2 ", "t3 ", "t4 ", "t5 ")
 
 
 def test_every_piece_of_the_stream_is_a_token() -> None:
-    seen = observer(workload())
+    seen = observer(server_workload())
     run = seen.run_timed(0.05)
     found = seen.observation()
     assert found.tokens == TOKENS
@@ -43,7 +42,7 @@ def test_every_piece_of_the_stream_is_a_token() -> None:
 
 
 def test_merged_tokens_are_counted_by_the_server() -> None:
-    seen = observer(workload("merged"))
+    seen = observer(server_workload("merged"))
     run = seen.run_timed(0.05)
     found = seen.observation()
     assert found.token_source == "sse:usage"
@@ -53,17 +52,17 @@ def test_merged_tokens_are_counted_by_the_server() -> None:
 
 
 def test_other_ways_to_answer() -> None:
-    seen = observer(workload("no health", api="chat"))
+    seen = observer(server_workload("no health", api="chat"))
     seen.run_timed(0.05)
     assert seen.observation().tokens == TOKENS
-    run = observer(workload("strict")).run_timed(0.05)
+    run = observer(server_workload("strict")).run_timed(0.05)
     assert "openai:asked without cache_prompt" in [each.source for each in run.reported]
 
 
 def test_running_server_is_found_by_its_port_and_left_running() -> None:
-    with running() as url:
+    with running_server() as url:
         port = int(url.rpartition(":")[2])
-        seen = observer(workload(url=url))
+        seen = observer(server_workload(url=url))
         first, second = seen.run_timed(0.05), seen.run_timed(0.05)
         assert process_system.find_server("127.0.0.1", port) == first.pid == second.pid
         assert first.started_ticks == second.started_ticks == clocks.read_start_ticks(first.pid)
@@ -71,7 +70,7 @@ def test_running_server_is_found_by_its_port_and_left_running() -> None:
         assert first.blocks != second.blocks
         assert process_system.is_alive(first.pid)
         assert "I_ONE_PROCESS" in seen.notes
-        assert engine("openai").sees_python(workload(url=url))
+        assert engine("openai").sees_python(server_workload(url=url))
         seen.served_pid = 1
         with pytest.raises(FlamegateError, match="E_SERVER_CHANGED"):
             seen.run_timed(0.05)
@@ -79,12 +78,12 @@ def test_running_server_is_found_by_its_port_and_left_running() -> None:
 
 def test_server_of_another_user_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_system, "find_listeners", lambda *_: set())
-    with running() as url, pytest.raises(FlamegateError, match="E_SERVER_ELSEWHERE"):
-        observer(workload(url=url)).run_timed(0.05)
+    with running_server() as url, pytest.raises(FlamegateError, match="E_SERVER_ELSEWHERE"):
+        observer(server_workload(url=url)).run_timed(0.05)
 
 
 def test_key_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = workload("wants a key", api_key_env="KEY_OF_MINE")
+    asked = server_workload("wants a key", api_key_env="KEY_OF_MINE")
     for key in ("", "another"):
         monkeypatch.setenv("KEY_OF_MINE", key)
         with pytest.raises(FlamegateError, match="E_API_KEY"):
@@ -129,16 +128,16 @@ def test_frames_follow_from_the_servers_interpreter() -> None:
         *(("python3.12", True), (sys.executable, True)),
         *(("llama-server", False), ("true", False)),
     ):
-        asked = workload(serve=(program, "{port}"))
+        asked = server_workload(serve=(program, "{port}"))
         assert engine("openai").sees_python(asked) is python
         assert not engine("openai").sees_python(
-            workload(serve=(program, "{port}"), frames="native")
+            server_workload(serve=(program, "{port}"), frames="native")
         )
 
 
 def test_declared_fields_of_a_request_win() -> None:
     fields = MappingProxyType({"temperature": 0.5, "stop": ("a", "b")})
-    declared = workload(request=fields)
+    declared = server_workload(request=fields)
     plan = engine("openai").plan(declared, None)
     assert isinstance(plan, Endpoint)
     body = make_request(plan, declared, "tiny", 3)
@@ -176,14 +175,14 @@ def test_declared_fields_of_a_request_win() -> None:
 )
 def test_misbehaviour_has_its_code(way: str, code: str) -> None:
     waits = code in ("E_SERVER_NOT_READY", "E_TIMEOUT")
-    error = run_error(observer(replace(workload(way), timeout_s=4.0 if waits else 60.0)))
+    error = run_error(observer(replace(server_workload(way), timeout_s=4.0 if waits else 60.0)))
     assert error.code == code
     assert way != "exits" or "no such model" in error.problem
 
 
 @pytest.mark.parametrize("way", ["ignores SIGTERM", "holds the port"])
 def test_stubborn_server_is_ended(way: str) -> None:
-    seen = observer(workload(way))
+    seen = observer(server_workload(way))
     seen.run_timed(0.05)
     first = seen.served_pid
     assert first is not None
@@ -193,18 +192,20 @@ def test_stubborn_server_is_ended(way: str) -> None:
 
 
 def test_a_port_that_another_process_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running("ignores SIGTERM") as url:
+    with running_server("ignores SIGTERM") as url:
         monkeypatch.setattr(endpoint, "find_free_port", lambda _: int(url.rpartition(":")[2]))
-        stays = workload(serve=(sys.executable, "-c", "import time; time.sleep(60)", "{port}"))
+        stays = server_workload(
+            serve=(sys.executable, "-c", "import time; time.sleep(60)", "{port}")
+        )
         with pytest.raises(FlamegateError, match="E_PORT_TAKEN"):
             observer(stays).run_timed(0.05)
 
 
 def test_nothing_answers_at_the_url() -> None:
     nowhere = f"http://127.0.0.1:{find_free_port('127.0.0.1')}"
-    assert run_error(observer(workload(url=nowhere))).code == "E_UNREACHABLE"
-    with running() as url, pytest.raises(FlamegateError, match="E_BAD_CERTIFICATE"):
-        observer(workload(url=url.replace("http:", "https:"))).run_timed(0.05)
+    assert run_error(observer(server_workload(url=nowhere))).code == "E_UNREACHABLE"
+    with running_server() as url, pytest.raises(FlamegateError, match="E_BAD_CERTIFICATE"):
+        observer(server_workload(url=url.replace("http:", "https:"))).run_timed(0.05)
 
 
 @pytest.fixture(autouse=True)

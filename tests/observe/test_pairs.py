@@ -29,13 +29,13 @@ from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.metrics import figures
-from tests.engines import endpoints
 from tests.observe.workloads import (
     assert_nothing_left,
     command_workload,
     forked,
     make_workload,
     observer,
+    server_workload,
 )
 
 BUSY_S = 0.002
@@ -204,7 +204,7 @@ def test_a_served_side_gets_a_directory_for_copies_of_its_libraries(tmp_path: Pa
 def test_an_engine_does_not_wait_because_its_observer_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    side = forked(tmp_path, busy) if kind == "busy" else endpoints.observer(endpoints.workload())
+    side = forked(tmp_path, busy) if kind == "busy" else observer(server_workload())
     late_ns = 0
 
     def wait_late(fd: int, timeout_s: float) -> bool:
@@ -224,8 +224,8 @@ def test_an_engine_does_not_wait_because_its_observer_does(
 @pytest.mark.measures
 def test_two_servers_share_a_core(tmp_path: Path) -> None:
     # Each request has a thread of its own: so long a one that its end is noticed under load.
-    asked = [endpoints.workload(way) for way in ("", "computes elsewhere")]
-    sides = [endpoints.observer(replace(each, max_tokens=24)) for each in asked]
+    asked = [server_workload(way) for way in ("", "computes elsewhere")]
+    sides = [observer(replace(each, max_tokens=24)) for each in asked]
     for side in sides:
         side.warm_up()
     made = pair_of(*sides)
@@ -343,9 +343,9 @@ def test_a_side_that_fails_ends_the_pair_and_its_neighbour(tmp_path: Path, serve
     ],
 )
 def test_a_server_that_fails_ends_the_pair(way: str, code: str) -> None:
-    failing = replace(endpoints.workload(way), timeout_s=3.0)
+    failing = replace(server_workload(way), timeout_s=3.0)
     with pytest.raises(FlamegateError, match=code):
-        pair_of(endpoints.observer(endpoints.workload()), endpoints.observer(failing))
+        pair_of(observer(server_workload()), observer(failing))
     assert_nothing_left()
 
 
