@@ -8,7 +8,7 @@ one piece of output, mostly of one token.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -34,11 +34,6 @@ _S = 1e9
 _MS = 1e6
 
 _CostClock = Literal["quiet", "cpu", "process-cpu"]
-_SPENT: dict[_CostClock, Callable[[Block], int]] = {
-    "quiet": lambda block: block.judged.quiet_ns,
-    "cpu": lambda block: block.judged.cpu_ns,
-    "process-cpu": lambda block: block.interval.cpu_ns,
-}
 
 _NOT_SHARED = ("load_", "time_to_first_", "prefill_", "inter_token_")
 """Figures that cannot be stated of a process that shared its core, by how they begin."""
@@ -203,8 +198,14 @@ def _per_token(block: Block) -> list[float]:
 def _cost(name: str, clock: _CostClock, runs: Sequence[Run]) -> Metric:
     per_run = []
     for run in runs:
+        if clock == "quiet":
+            spent_ns = sum([block.judged.quiet_ns for block in run.blocks])
+        elif clock == "cpu":
+            spent_ns = sum([block.judged.cpu_ns for block in run.blocks])
+        else:
+            spent_ns = sum([block.interval.cpu_ns for block in run.blocks])
         tokens = run.tokens if clock == "process-cpu" else run.judged_tokens
-        per_run.append(sum(map(_SPENT[clock], run.blocks)) / tokens / _S)
+        per_run.append(spent_ns / tokens / _S)
     value, formula = statistics.median(per_run), f"{clock}-time/tokens"
     known: Clock = "quiet" if clock == "quiet" else "cpu"
     return _metric(name, value, formula, "s", len(per_run), clock=known)

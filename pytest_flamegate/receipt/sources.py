@@ -19,6 +19,7 @@ ATTESTATION_NAME = "attestation.dsse.json"
 FOLDED_MAX_BYTES = 64 << 20
 
 Source: TypeAlias = bytes | Path
+_NO_DIRECTORY = nullcontext(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def read_source(source: Source, limit: int) -> bytes | Refusal:
 
 def _open_parent(source: Source | None) -> AbstractContextManager[OpenDirectory | None]:
     """Open the directory of a path; None for bytes, and if there is no such directory."""
-    return _open(Path(source)) if isinstance(source, (str, os.PathLike)) else nullcontext()
+    return _open(Path(source)) if isinstance(source, (str, os.PathLike)) else _NO_DIRECTORY
 
 
 @contextmanager

@@ -114,11 +114,11 @@ def _check_sharing(case: Submission) -> Iterator[str]:
 def _check_order(case: Submission) -> Iterator[str]:
     # Runs of one side never overlap, even if runs of another side run beside them.
     # Windows of one server share its start and differ only in their dates.
-    set_back = 0
+    set_back, in_windows = 0, case.in_windows
     for earlier, later in pairwise(case.evidence.runs):
         lasted_s = earlier.lasted_s
         first, second = earlier.started_ticks, later.started_ticks
-        if not case.in_windows and first is not None and second is not None:
+        if not in_windows and first is not None and second is not None:
             apart_s = (second - first) / TICKS_PER_S
             after_s = _lasted_after_start_s(earlier)
             if after_s > apart_s * (1 + RATE_SLACK) + TICK_SLACK_S:
@@ -127,7 +127,7 @@ def _check_order(case: Submission) -> Iterator[str]:
         if lasted_s > apart_s + CLOCK_SET_S:
             yield f"Process {later.pid} is dated {apart_s:,.0f} s after a run of {lasted_s:,.0f} s."
         # The start of a process is dated when it is launched, that of a window when it is asked.
-        least_s = lasted_s if case.in_windows else 0.0
+        least_s = lasted_s if in_windows else 0.0
         set_back += least_s > apart_s * (1 + RATE_SLACK) + DATE_SLACK_S
     if set_back > MAX_STEPS:
         yield f"{set_back} runs are dated before the previous run."
