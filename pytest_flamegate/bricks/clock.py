@@ -72,11 +72,6 @@ class BrickRecording:
         marks._locator = locator
         marks._on = locator
 
-    def list_clocks(self) -> list[ThreadClock]:
-        """Return the clocks whose sums were not taken yet."""
-        with self._lock:
-            return list(self._running.values())
-
     def enter_phase(self, phase: Phase) -> None:
         """Add the calls that begin from now on to ``phase``."""
         with self._lock:
@@ -86,8 +81,9 @@ class BrickRecording:
 
     def close(self) -> None:
         """Record nothing more: calls that are open now end silently."""
-        for thread in self.list_clocks():
-            thread.is_closed = True
+        with self._lock:
+            for thread in self._running.values():
+                thread.is_closed = True
 
     def declare_category(self, name: str, category: Category) -> None:
         """Set the category of a brick.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.text import escape_name
-from pytest_flamegate.graph.critical_path import CriticalPath, find_critical_path, sum_path_by_name
+from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by_name
 from pytest_flamegate.graph.graph import (
     Brick,
     EdgeKind,
@@ -124,17 +124,14 @@ _NAMED = 4
 def summarize_token(calls: Sequence[BrickCall]) -> tuple[tuple[str, ...], str]:
     """Return the lines of the execution tree of one token, and a sentence on its critical path.
 
+    The sentence is ``critical path: 5 of 6 µs, of which RmsNorm 80 %, LmHead 20 %``, by self time.
     Raises ``UndecidedError`` as ``build_graph`` and ``find_critical_path`` do.
     """
     graph = build_graph(calls)
     path = find_critical_path(graph)
-    # Not splitlines(): a name may hold a character that it takes for a line break.
-    return tuple(draw_tree(graph).split("\n")), describe_path(graph, path)
-
-
-def describe_path(graph: ExecutionGraph, path: CriticalPath) -> str:
-    """Return ``critical path: 5 of 6 µs, of which RmsNorm 80 %, LmHead 20 %``, by self time."""
     names = [f"{name} {100 * share:.0f} %" for name, _, share in sum_path_by_name(graph, path)]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     length = f"critical path: {path.length_ns / 1e3:,.0f} of {path.wall_ns / 1e3:,.0f} µs"
-    return f"{length}, of which {', '.join(names[:_NAMED])}{more}" if names else length
+    sentence = f"{length}, of which {', '.join(names[:_NAMED])}{more}" if names else length
+    # Not splitlines(): a name may hold a character that it takes for a line break.
+    return tuple(draw_tree(graph).split("\n")), sentence

@@ -8,14 +8,15 @@ solid and removed cost is an empty outline, so that neither depends on colour al
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 from pytest_flamegate.profile.difference import (
     Change,
     FunctionChange,
     Measure,
+    OneSided,
     PathChange,
     ProfileDifference,
     ProfileSide,
@@ -30,22 +31,17 @@ STEPS = (0.01, 0.03)
 """Parts of the whole at which a tint gets stronger."""
 SHADES = MappingProxyType({"floor": FLOOR, **read_shades("changes")})
 """The colours of boxes by class."""
-
-
-def unchanged_shade(side: Literal["new", "vanished"] | None) -> str:
-    """Return the class of a box whose own cost is unchanged, by the one side that it is on."""
-    return "came" if side == "new" else "went" if side == "vanished" else "same"
+CALL_SHADES: Mapping[OneSided, str] = MappingProxyType(
+    {"new": "came", "vanished": "went", None: "same"}
+)
+"""The class of a box whose own cost is unchanged, by the one side that its call is on."""
 
 
 def change_shade(state: State, part_of_whole: float) -> str:
     """Return the class of a box whose function changed by that part of the whole, 0 to 1."""
-    if state == "unchanged":
-        return "same"
-    if state == "vanished":
-        return "less"
-    if state == "new":
-        return "more"
-    return f"{state}{1 + sum(part_of_whole >= step for step in STEPS)}"
+    fixed: dict[State, str] = {"unchanged": "same", "vanished": "less", "new": "more"}
+    strength = 1 + sum(part_of_whole >= step for step in STEPS)
+    return fixed.get(state, f"{state}{strength}")
 
 
 NOTHING = "no difference beyond sampling noise"

@@ -11,6 +11,7 @@ from pytest_flamegate.profile.difference import Change, PathChange, ProfileDiffe
 from pytest_flamegate.report import svg
 from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.difference import (
+    CALL_SHADES,
     SHADES,
     SHARES_ONLY,
     STEPS,
@@ -21,7 +22,6 @@ from pytest_flamegate.report.difference import (
     describe_total,
     difference_layout,
     state_word,
-    unchanged_shade,
     unit_of,
 )
 from pytest_flamegate.report.flame import Layout, Placed
@@ -233,7 +233,7 @@ def _box(
     whole = difference.change(path.base_samples, path.head_samples)
     word = f"{state_word(difference, side)}: " if side else ""
     # An outline marks a path on one side alone; its callees have boxes of their own.
-    shade = unchanged_shade(difference.one_sided_call(path))
+    shade = CALL_SHADES[difference.one_sided_call(path)]
     words = svg.Words(word + name, (scale.bare((whole.base + whole.head) / 2),))
     moved = 0.0
     if path.state != "unchanged" and rank is not None:

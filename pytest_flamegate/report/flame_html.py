@@ -17,6 +17,7 @@ from pytest_flamegate.profile.difference import (
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile
 from pytest_flamegate.report import html, text
 from pytest_flamegate.report.difference import (
+    CALL_SHADES,
     SHARES_ONLY,
     STEPS,
     Scale,
@@ -24,7 +25,6 @@ from pytest_flamegate.report.difference import (
     describe_difference,
     finite_z,
     state_word,
-    unchanged_shade,
     z_text,
 )
 from pytest_flamegate.report.flame import (
@@ -336,7 +336,7 @@ def _walk_profile(profile: Profile) -> Iterator[_Row]:
 def _walk_difference(difference: ProfileDifference) -> Iterator[_Row]:
     def row(depth: int, frame: Frame, path: PathChange) -> _Row:
         z = finite_z(difference.change(path.base_self, path.head_self).z)
-        shade = unchanged_shade(difference.one_sided_call(path))
+        shade = CALL_SHADES[difference.one_sided_call(path)]
         own = (path.head_self, path.base_self)
         return _Row(depth, frame, path.frame, *own, _STATES.index(path.state), z, shade)
 

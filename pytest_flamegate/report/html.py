@@ -53,21 +53,19 @@ def table(
     The columns numbered in ``right`` hold figures. The first cell of a row is its heading.
     """
 
-    def row(tag: str, cells: Sequence[str]) -> str:
+    def row(cells: Iterable[str], scope: str) -> str:
         made = []
         for index, cell in enumerate(cells):
             kind = {"class_": "figure"} if index in right else {}
-            if tag == "th":
-                made.append(element("th", cell, scope="col", **kind))
-            else:
-                scope = {"scope": "row"} if index == 0 else {}
-                made.append(element("td" if index else "th", cell, **scope, **kind))
+            is_heading = scope == "col" or index == 0
+            heading = {"scope": scope} if is_heading else {}
+            made.append(element("th" if is_heading else "td", cell, **heading, **kind))
         return element("tr", *made)
 
     parts = [
         element("caption", text(caption)) if caption else "",
-        element("thead", row("th", [text(each) for each in head])),
-        element("tbody", *(row("td", each) for each in rows)),
+        element("thead", row(map(text, head), "col")),
+        element("tbody", *(row(each, "row") for each in rows)),
     ]
     # Focusable, so that a wide table scrolls by keys too.
     return element("div", element("table", *parts, **attributes), class_="scroll", tabindex="0")

@@ -42,19 +42,21 @@ def code(text: str) -> str:
     shown = visible(text)
     if not shown.strip():
         return "(empty)"
-    longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
-    fence = "`" * (longest + 1)
+    fence = "`" * (_longest_fence(shown) + 1)
     room = " " if shown[0] in "` " or shown[-1] in "` " else ""
     # A bar splits a table's cell even inside code; elsewhere a name with one is rare
     # enough for the backslash to do no harm.
     return f"{fence}{room}{shown.replace('|', chr(92) + '|')}{room}{fence}"
 
 
+def _longest_fence(text: str) -> int:
+    return max(map(len, re.findall(r"`+", text)), default=0)
+
+
 def block(text: str, language: str = "") -> str:
     """Return the lines of ``text`` as a fenced block that they cannot close."""
     lines = [visible(line, _LONG) for line in text.split("\n")]
-    longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
+    fence = "`" * max(3, _longest_fence(text) + 1)
     return "\n".join([f"{fence}{language}", *lines, fence])
 
 

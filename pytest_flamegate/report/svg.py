@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from xml.sax.saxutils import escape
@@ -96,25 +96,21 @@ def style(shades: Mapping[str, Shade]) -> str:
 
     A group of boxes is of the class itself, a group of the words on them ``on-`` it.
     """
-    light = _rules({name: colours[0] for name, colours in INK.items()}) + "".join(
-        f".{name}{{fill:{each.light}{_outline(each, 0)}}}.on-{name}{{fill:{each.light_ink}}}"
-        for name, each in shades.items()
-    )
-    dark = _rules({name: colours[1] for name, colours in INK.items()}) + "".join(
-        f".{name}{{fill:{each.dark}{_outline(each, 1)}}}.on-{name}{{fill:{each.dark_ink}}}"
-        for name, each in shades.items()
-        if (each.light, each.light_ink) != (each.dark, each.dark_ink)
-    )
+    light, dark = ("".join(_rules(shades, paper)) for paper in (0, 1))
     return f"<style>{light}@media(prefers-color-scheme:dark){{{dark}}}</style>"
 
 
-def _rules(colours: Mapping[str, str]) -> str:
-    fills = "".join(f".{name}{{fill:{colours[name]}}}" for name in ("paper", "ink", "muted"))
-    return f"{fills}.paper,.swatch{{stroke:{colours['edge']}}}"
-
-
-def _outline(shade: Shade, paper: int) -> str:
-    return f";stroke:{shade.edge[paper]}" if shade.edge else ""
+def _rules(shades: Mapping[str, Shade], paper: int) -> Iterator[str]:
+    """Yield the rules for light paper (0), or those for dark paper (1) that differ."""
+    for name in ("paper", "ink", "muted"):
+        yield f".{name}{{fill:{INK[name][paper]}}}"
+    yield f".paper,.swatch{{stroke:{INK['edge'][paper]}}}"
+    for name, shade in shades.items():
+        edge = f";stroke:{shade.edge[paper]}" if shade.edge else ""
+        light, dark = (shade.light, shade.light_ink), (shade.dark, shade.dark_ink)
+        fill, ink = dark if paper else light
+        if not paper or dark != light:
+            yield f".{name}{{fill:{fill}{edge}}}.on-{name}{{fill:{ink}}}"
 
 
 WIDTH = 1000.0

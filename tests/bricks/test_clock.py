@@ -82,7 +82,7 @@ def test_folding_loses_no_call(clock: FakeClock) -> None:
                 with brick("B"):
                     clock.pass_(1)
         assert profiler._recording is not None
-        (thread,) = profiler._recording.list_clocks()
+        (thread,) = profiler._recording._running.values()
         logs = [log for by_layer in thread.logs.values() for log in by_layer.values()]
         assert sum(len(log.leaves) + len(log.nested) for log in logs) <= 3 * FOLD_AT
     a = by_name(profiler.recorded())["A"]
