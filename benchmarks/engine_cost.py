@@ -57,7 +57,7 @@ def _of_one(workload: Workload, pairs: int, seed: int, cpu: int) -> list[Pair]:
         "warm": WARM,
         "pairs": pairs,
     }
-    workload = replace(workload, env={"PYTHONPATH": str(_ROOT)})
+    workload = replace(workload, env={**workload.env, "PYTHONPATH": str(_ROOT)})
     observer = Observer(workload, replace(plan, load=load))
     with observer.serve(RunPlace(cpu=cpu)) as process:
         for _ in range(WARM):

@@ -117,7 +117,7 @@ def from_table(name: str, table: Mapping[str, Any], path: Path) -> Workload:
             _check_name(part)
         return _workload(name, table, path, DEFAULT_THRESHOLDS)
     except UsageError as error:
-        raise _locate(error, path, name) from None
+        raise _locate(error, path, name).error from None
 
 
 def split_variant_name(name: str) -> tuple[str | None, str | None]:
@@ -158,13 +158,12 @@ def _heading_line(lines: Sequence[str], names: Sequence[str]) -> int | None:
     return next((number for number, line in enumerate(lines, 1) if heading.match(line)), None)
 
 
-def _locate(error: UsageError, path: Path, name: str) -> UsageError:
+def _locate(error: UsageError, path: Path, name: str) -> InvalidWorkload:
     """Return the error with file, line and workload: ``flamegate.toml:3: workload 'w': …``."""
     line = find_line(path, name, getattr(error, "key", None))
     place = path.name if line is None else f"{path.name}:{line}"
-    return UsageError(
-        error.code, f"{place}: workload {format_value(name)}: {error.problem}", error.remedy
-    )
+    problem = f"{place}: workload {format_value(name)}: {error.problem}"
+    return InvalidWorkload(name, UsageError(error.code, problem, error.remedy), line)
 
 
 def _table(document: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
@@ -182,21 +181,16 @@ def _read_entry(
     name: str, table: object, path: Path, below: Thresholds
 ) -> Iterator[Workload | InvalidWorkload]:
     """Yield the workload of one heading, or the variants of a template."""
-
-    def invalid(error: UsageError, name: str) -> InvalidWorkload:
-        line = find_line(path, name, getattr(error, "key", None))
-        return InvalidWorkload(name, _locate(error, path, name), line)
-
     try:
         declarations = list(_expand(name, table))
     except UsageError as error:
-        yield invalid(error, name)
+        yield _locate(error, path, name)
         return
     for own_name, own in declarations:
         try:
             yield _workload(own_name, own, path, below)
         except UsageError as error:
-            yield invalid(error, own_name)
+            yield _locate(error, path, own_name)
 
 
 def _expand(name: str, table: object) -> Iterator[tuple[str, object]]:

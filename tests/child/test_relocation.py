@@ -252,15 +252,6 @@ def test_project_in_the_prefix_of_python(tmp_path: Path, monkeypatch: pytest.Mon
     assert moved == (tmp_path / "checkout/pkg.py").resolve()
 
 
-def test_only_the_engine_of_this_package_is_moved(tmp_path: Path) -> None:
-    package = Path(pytest_flamegate.__file__).resolve().parent
-    sides = TreePair.from_paths(package.parent, tmp_path)
-    for shared in ("errors.py", "child/serve.py", "child/embedded_not.py"):
-        assert sides.relocate(package / shared) is None
-    moved = tmp_path.resolve() / "pytest_flamegate/child/embedded/kernels.py"
-    assert sides.relocate(package / "child/embedded/kernels.py") == moved
-
-
 def test_the_embedded_engine_is_code_under_test(trees: Trees) -> None:
     package = Path(pytest_flamegate.__file__).resolve().parent
     write(trees.checkout, {"pytest_flamegate/child/embedded/__init__.py": "side = 'checkout'"})
