@@ -11,16 +11,17 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import FlamegateError, system_errors
 from pytest_flamegate.core.progress import Terminated, terminable
 from pytest_flamegate.core.text import suggest
 
-_COMMANDS: Mapping[str, Mapping[str, str]] = tomllib.loads(
+_COMMANDS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
     Path(__file__).with_name("commands").joinpath("commands.toml").read_text("utf-8")
 )
-"""Module and function that declare the arguments of each command, and its words in the help."""
+"""The function that runs each command, its arguments, and its words in the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,7 +67,20 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
             name, help=row["help"], description=description, epilog=epilog
         )
         if name == command:
-            module, _, function = row["place"].partition(":")
-            declare = import_module(f"pytest_flamegate.commands.{module}")
-            getattr(declare, function)(subparser)
+            _declare(subparser, row)
     return parser.parse_args(arguments)
+
+
+def _declare(parser: argparse.ArgumentParser, row: Mapping[str, Any]) -> None:
+    """Declare the arguments of one command, or those of its actions."""
+    from pytest_flamegate.commands.common import add_arguments
+
+    add_arguments(parser, row)
+    if "place" in row:
+        module, _, function = row["place"].partition(":")
+        place = import_module(f"pytest_flamegate.commands.{module}")
+        parser.set_defaults(run=getattr(place, function))
+        return
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    for name, action in row["actions"].items():
+        _declare(actions.add_parser(name, help=action["help"]), action)

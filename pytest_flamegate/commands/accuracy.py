@@ -26,9 +26,7 @@ from pytest_flamegate.gate.calibration import FEW_POOL, LADDER, MIN_POOL
 from pytest_flamegate.gate.statistics import variance
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.report.text import columns, paint, visible
-from pytest_flamegate.run.calibration import BUDGET_S as CALIBRATION_BUDGET_S
 from pytest_flamegate.run.calibration import (
-    PAIRS,
     SupportedThresholds,
     calibrate,
     find_supported_thresholds,
@@ -38,8 +36,6 @@ from pytest_flamegate.run.calibration import (
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import PAIRS_SHARE
-from pytest_flamegate.run.selftest import BUDGET_S as SELFTEST_BUDGET_S
-from pytest_flamegate.run.selftest import EXTRA as SELFTEST_EXTRA
 from pytest_flamegate.run.selftest import Bench, make_plan, open_bench
 from pytest_flamegate.run.selftest_cases import CASES, CaseRow, summarize, try_case
 from pytest_flamegate.run.session import Session
@@ -48,22 +44,6 @@ _MAX_PAIRS = 10_000
 _DEFAULT = "embedded::passage"
 _HEAD = ("case", "expected", "result", "ok", "time")
 _COLOURS = {"ok": "green", "failed": "red"}
-
-
-def declare_calibrate(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``calibrate``."""
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
-    parser.add_argument(
-        "--pairs", type=int, default=PAIRS, metavar="N", help=f"pairs to measure (default {PAIRS})"
-    )
-    parser.add_argument(
-        "--budget",
-        dest="seconds",  # not the budget of a gate, whose error rates are computed
-        metavar="SECONDS",
-        help=f"measuring time for each workload in seconds (default {CALIBRATION_BUDGET_S:g})",
-    )
-    common.add_options(parser, "profiler", "config", "dir")
-    parser.set_defaults(run=run_calibrate)
 
 
 def run_calibrate(parsed: argparse.Namespace) -> int:
@@ -156,28 +136,6 @@ def _describe_thresholds(found: SupportedThresholds, pair_s: float) -> Iterator[
     )
     drops = f"{slower} of drops of {drop}, {twice} of drops twice as large"
     yield "", f"inconclusive: {unchanged} of unchanged code, {drops}"
-
-
-def declare_selftest(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``selftest``."""
-    parser.add_argument("workload", nargs="?", metavar="WORKLOAD", help=f"default: {_DEFAULT}")
-    parser.add_argument(
-        "--frame", metavar="NAME", help="the function to slow; needed for a Python workload"
-    )
-    parser.add_argument(
-        "--extra",
-        metavar="300%",
-        default=SELFTEST_EXTRA,
-        help="how much slower (default %(default)s)",
-    )
-    parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.add_argument(
-        "--budget",
-        metavar="SECONDS",
-        help=f"time for each comparison (default {SELFTEST_BUDGET_S:g})",
-    )
-    common.add_options(parser, "profiler", "config")
-    parser.set_defaults(run=run_selftest)
 
 
 def run_selftest(parsed: argparse.Namespace) -> int:

@@ -25,25 +25,6 @@ from pytest_flamegate.report.text import visible
 from pytest_flamegate.run.publish import RunStore
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Declare the four actions of ``baseline``."""
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="all baselines, one line each")
-    listing.set_defaults(run=list_all)
-    showing = actions.add_parser("show", help="one workload's baselines, with their figures")
-    showing.add_argument("workload", metavar="WORKLOAD")
-    showing.set_defaults(run=show)
-    accepting = actions.add_parser("accept", help="accept the latest honest run as the baseline")
-    accepting.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all")
-    accepting.set_defaults(run=accept)
-    pruning = actions.add_parser("prune", help="remove baselines of undeclared workloads")
-    pruning.add_argument("--yes", action="store_true", help="remove them; else only list them")
-    pruning.set_defaults(run=prune)
-    for action in (listing, showing, accepting, pruning):
-        common.add_options(action, "dir", "config")
-    common.add_options(accepting, "update_in_ci")
-
-
 def list_all(parsed: argparse.Namespace) -> int:
     """List every baseline, an unreadable one with its error; return the worst error's exit code."""
     found = _artifacts(parsed).list_baselines()

@@ -102,41 +102,6 @@ class _Tree:
         return read_ini(self.root)[1] if self.root.is_dir() else {}
 
 
-def declare_check(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``check``."""
-    parser.add_argument(
-        "--base", required=True, metavar="REV", help="the revision to compare with, and its policy"
-    )
-    parser.add_argument(
-        "--receipts",
-        nargs="+",
-        type=Path,
-        metavar="DIR",
-        help="measure nothing: judge the runs that other jobs left in these directories",
-    )
-    parser.add_argument(
-        "--head",
-        metavar="REV",
-        help="with --receipts: the commit that they are of; its files are read, and never run",
-    )
-    parser.add_argument(
-        "--earlier",
-        type=Path,
-        metavar="DIR",
-        help="judge earlier attempts at this commit too: a directory for each, with its runs",
-    )
-    parser.add_argument(
-        "--attempt",
-        type=int,
-        metavar="N",
-        help="the number of this attempt: fail if an earlier one is missing (default, without "
-        "--receipts: that of GitHub's run)",
-    )
-    common.add_requirements(parser, "with --receipts: ")
-    common.add_options(parser, "profiler", "budget", "dir", "config", "report")
-    parser.set_defaults(run=run_check)
-
-
 def run_check(parsed: argparse.Namespace) -> int:
     """Check the working tree; return the exit code of the worst workload."""
     for name in ("head", "require_grade", "max_age", "kernel_policy", "key"):
@@ -373,17 +338,6 @@ def _mark_new(view: present.ResultView) -> present.ResultView:
         return view
     sentence = "new: measured alone, and required once it is merged"
     return replace(view, report=replace(view.report, headline=sentence))
-
-
-def declare_accept(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``accept``."""
-    parser.add_argument("workload", metavar="WORKLOAD")
-    parser.add_argument("--reason", required=True, metavar="TEXT", help="why it is accepted")
-    parser.add_argument(
-        "--until", required=True, metavar="DATE", help="the last day: 2027-01-31, a year at most"
-    )
-    common.add_options(parser, "dir")
-    parser.set_defaults(run=run_accept)
 
 
 def run_accept(parsed: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,24 @@ _LINE_OR_COLOUR = re.compile(r"(\n|\x1b\[(?:0|1|[0-9;]{0,2}3[0-9])m)")
 """The end of a line, and the colours that reports use."""
 
 
+def add_arguments(parser: argparse.ArgumentParser, row: Mapping[str, Any]) -> None:
+    """Add the arguments of a row of ``commands.toml``, which explains its keys."""
+    groups: dict[str, Any] = {}
+    for flags, given in row.get("arguments", {}).items():
+        words = dict(given)
+        place: Any = parser
+        if (group := words.pop("group", None)) is not None:
+            if group not in groups:
+                groups[group] = parser.add_mutually_exclusive_group(required=group == "required")
+            place = groups[group]
+        if "type" in words:
+            words["type"] = {"path": Path, "number": int}[words["type"]]
+        place.add_argument(*flags.split(), **words)
+    if "requirements" in row:
+        add_requirements(parser, row["requirements"])
+    add_options(parser, *row.get("options", ()))
+
+
 def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add the options ``names`` to ``parser``, without their ``flamegate`` prefix."""
     for option in OPTIONS:
@@ -43,14 +61,7 @@ def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
         parser.add_argument(flag, metavar=option.metavar, help=text, **value)
 
 
-def add_output(
-    parser: argparse.ArgumentParser, metavar: str, words: str, default: Path | None = None
-) -> None:
-    """Add ``-o``, the path to write to."""
-    parser.add_argument("-o", "--output", type=Path, metavar=metavar, default=default, help=words)
-
-
-def add_requirements(parser: argparse.ArgumentParser, condition: str = "") -> None:
+def add_requirements(parser: argparse.ArgumentParser, condition: str) -> None:
     """Add the options by which a reader of receipts rejects some; ``condition`` begins their help.
 
     ``read_requirements`` returns their values.

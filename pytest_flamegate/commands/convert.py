@@ -44,38 +44,6 @@ _EXTENSIONS = (
 )
 
 
-def declare_import(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``import``."""
-    parser.add_argument("file", type=Path, metavar="FILE")
-    parser.add_argument("--name", metavar="NAME", help="its name here (default: the file's)")
-    common.add_output(parser, "DIR", "where to write (default: .flamegate/imported/NAME)")
-    common.add_options(parser, "dir")
-    parser.set_defaults(run=run_import)
-
-
-def declare_export(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``export``."""
-    parser.add_argument("path", type=Path, metavar="PATH")
-    parser.add_argument("--format", required=True, choices=("folded", "speedscope"))
-    common.add_output(parser, "FILE", "default: standard output")
-    parser.set_defaults(run=run_export)
-
-
-def declare_bricks(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``bricks``."""
-    parser.add_argument("path", type=Path, metavar="PATH")
-    shape = parser.add_mutually_exclusive_group()
-    for name, words in (
-        ("tree", "the tree alone"),
-        ("dot", "the graph in Graphviz's language"),
-        ("json", "the graph as JSON"),
-        ("table", "the sum of each brick over all calls"),
-    ):
-        shape.add_argument(f"--{name}", dest="shape", action="store_const", const=name, help=words)
-    common.add_output(parser, "FILE", "default: standard output")
-    parser.set_defaults(run=run_bricks)
-
-
 def run_import(parsed: argparse.Namespace) -> int:
     """Import a profile, or write each result of a file as a document: all of them or none."""
     data, name = unpack(read_file(parsed.file)), _choose_name(parsed)

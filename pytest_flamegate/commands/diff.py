@@ -29,23 +29,6 @@ _RUN_FILES = frozenset({"receipt.json", _EVIDENCE})
 _PICTURE = "diff.svg"
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``diff``."""
-    parser.add_argument("before", type=Path, metavar="BEFORE")
-    parser.add_argument("after", type=Path, metavar="AFTER")
-    common.add_output(
-        parser,
-        "OUT",
-        "draw it: OUT.svg, or diff.svg in the directory OUT; next to it an interactive page and "
-        "the folded stacks",
-    )
-    parser.add_argument(
-        "--anyway", action="store_true", help="compare even if they were taken differently"
-    )
-    parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.set_defaults(run=run)
-
-
 def run(parsed: argparse.Namespace) -> int:
     """Compare; 0 whatever the difference is."""
     paths = (parsed.before, parsed.after)

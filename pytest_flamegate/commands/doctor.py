@@ -28,20 +28,6 @@ Check = tuple[str, bool, str]
 """One line: what was checked, whether it works, and the details."""
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Declare the argument of ``doctor``."""
-    parser.add_argument(
-        "--ci",
-        nargs="?",
-        type=Path,
-        const=Path(),
-        metavar="DIR",
-        help="check the workflows of GitHub and GitLab in DIR instead: exit code 2 if there are "
-        "traps",
-    )
-    parser.set_defaults(run=run)
-
-
 def run(parsed: argparse.Namespace) -> int:
     """Try every instrument; 0 if at least one profiler works."""
     if parsed.ci is not None:

@@ -62,11 +62,6 @@ class _BuildSystem:
     program: str
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Declare ``init``, which takes no arguments."""
-    parser.set_defaults(run=run)
-
-
 def run(_: argparse.Namespace) -> int:
     """Write the files that do not exist, and print what was found, written and left alone."""
     root, _values = read_ini(Path.cwd())

@@ -24,27 +24,8 @@ from pytest_flamegate.run.present import report_directory, require_writable, wri
 from pytest_flamegate.run.publish import Outcome
 
 DEFAULT_DIRECTORY = Path("docs/baselines/perf/flamegraphs")
-DEFAULT_REPORT = Path("flamegate-report.html")
 _WORKLOADS = ("1tok", "10tok")
 _GUIDE = "README.md"
-
-
-def declare_flamegraph(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``flamegraph``."""
-    parser.add_argument("model", nargs="?", metavar="MODEL")
-    parser.add_argument("tokenizer", nargs="?", metavar="TOKENIZER")
-    parser.add_argument(
-        "output", nargs="?", type=Path, default=DEFAULT_DIRECTORY, metavar="OUTPUT_DIR"
-    )
-    common.add_options(parser, "profiler", "budget", "config")
-    parser.set_defaults(run=run)
-
-
-def declare_report(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``report``."""
-    common.add_output(parser, "PATH", f"default: {DEFAULT_REPORT}", DEFAULT_REPORT)
-    common.add_options(parser, "dir")
-    parser.set_defaults(run=run_report)
 
 
 def run_report(parsed: argparse.Namespace) -> int:

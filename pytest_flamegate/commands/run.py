@@ -19,17 +19,6 @@ from pytest_flamegate.run.publish import Hints, Outcome
 from pytest_flamegate.run.session import Session
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``run``."""
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="default: all declared")
-    common.add_options(
-        parser,
-        *("update", "update_in_ci", "against", "profiler", "budget"),
-        *("config", "dir", "report", "bricks", "inject"),
-    )
-    parser.set_defaults(run=run)
-
-
 def run(parsed: argparse.Namespace) -> int:
     """Gate the workloads; return the exit code of the worst verdict."""
     settings = common.read_settings(parsed)

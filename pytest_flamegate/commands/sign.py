@@ -28,19 +28,6 @@ NAME = "flamegate.key"
 PASSPHRASE = "FLAMEGATE_KEY_PASSPHRASE"
 
 
-def declare_keygen(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``keygen``."""
-    parser.add_argument(
-        "-o",
-        "--output",
-        default=NAME,
-        metavar="PATH",
-        help=f"the private key, or a directory for {NAME} (default: here)",
-    )
-    parser.add_argument("--passphrase", action="store_true", help="ask for a passphrase")
-    parser.set_defaults(run=run_keygen)
-
-
 def run_keygen(parsed: argparse.Namespace) -> int:
     """Make the pair."""
     from pytest_flamegate.receipt import keys
@@ -90,26 +77,6 @@ def passphrase(*, twice: bool = False) -> bytes:
 
 def _from_environment() -> bytes | None:
     return os.environb.get(os.fsencode(PASSPHRASE)) or None
-
-
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``sign``."""
-    parser.add_argument("receipt", type=Path, metavar="RECEIPT")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--key", type=Path, metavar="PRIVATE", help="sign with this private key")
-    what.add_argument(
-        "--predicate",
-        type=Path,
-        metavar="FILE",
-        help="sign nothing: write the predicate there, for a code host's own attestation",
-    )
-    parser.add_argument(
-        "--require-grade",
-        default="OBSERVED",
-        metavar="GRADE",
-        help="sign nothing below this grade (default: OBSERVED)",
-    )
-    parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:

@@ -56,42 +56,6 @@ class Answer:
         return 0
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``verify-receipt``."""
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-    parser.add_argument("--require-gpu-kernels", action="store_true", help="reject CPU-only claims")
-    common.add_requirements(parser)
-    parser.add_argument("--commit", metavar="HASH", help="reject a run of another commit")
-    parser.add_argument("--workload", metavar="NAME", help="reject a run of another workload")
-    parser.add_argument(
-        "--repository",
-        type=Path,
-        metavar="DIR",
-        help="reject a run of a commit that this git repository does not have, or with "
-        "uncommitted files",
-    )
-    parser.add_argument(
-        "--require-verdict",
-        action="store_true",
-        help="reject a run whose verdict.json does not say pass or improved",
-    )
-    parser.add_argument(
-        "--replay",
-        action="store_true",
-        help="run the workload again here; needs the embedded engine, or the same workload "
-        "declared here",
-    )
-    parser.add_argument(
-        "--replay-untrusted",
-        action="store_true",
-        help="with --replay: run whatever program the receipt names",
-    )
-    parser.add_argument("--model", type=Path, metavar="PATH", help="with --replay: the model file")
-    common.add_options(parser, "budget", "config")
-    parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.set_defaults(run=run)
-
-
 def run(parsed: argparse.Namespace) -> int:
     """Verify each receipt; 0 if all hold, 3 if one is rejected.
 

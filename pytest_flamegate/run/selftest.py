@@ -33,9 +33,6 @@ Need = Literal["injection", "profile"]
 
 SLOWED = "ternary_gemv"
 """The embedded engine's hottest function."""
-EXTRA = "300%"
-"""The extra work by default. The share of a function with 76 % of the time rises by 13 percentage
-points. With 100 % it rises by 6, and the profiles of seven processes often leave that open."""
 BUDGET_S = 36.0
 """Seconds for one comparison by default."""
 SLOWED_PART, SAME_PART = 1.5, 2 / 3

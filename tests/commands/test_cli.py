@@ -11,6 +11,7 @@ import pytest
 
 from pytest_flamegate import __version__, cli
 from pytest_flamegate.cli import main
+from pytest_flamegate.commands import accuracy, pictures, sign
 from pytest_flamegate.commands.common import escape_controls
 from pytest_flamegate.commands.run import worst_exit_code
 from pytest_flamegate.config.workload import Workload
@@ -24,6 +25,7 @@ from pytest_flamegate.core.errors import (
 from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.verdict import EXIT_CODES, Verdict
 from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.run import calibration, selftest
 from pytest_flamegate.run.publish import Outcome
 from tests.commands.asked import PROGRAM, Captured, ask
 
@@ -168,6 +170,20 @@ def test_of_all_control_characters_only_our_colours_are_printed() -> None:
     ):
         assert escape_controls(text, colour=True) == shown
         assert "\x1b" not in escape_controls(text)
+
+
+def test_defaults_in_the_help_are_those_of_the_code() -> None:
+    words = {name: row.get("arguments", {}) for name, row in cli._COMMANDS.items()}
+    assert words["calibrate"]["--pairs"]["default"] == calibration.PAIRS
+    assert words["keygen"]["-o --output"]["default"] == sign.NAME
+    assert words["flamegraph"]["output"]["default"] == str(pictures.DEFAULT_DIRECTORY)
+    for command, argument, default in (
+        ("calibrate", "--budget", f"(default {calibration.BUDGET_S:g})"),
+        ("calibrate", "--pairs", f"(default {calibration.PAIRS})"),
+        ("selftest", "--budget", f"(default {selftest.BUDGET_S:g})"),
+        ("selftest", "workload", f"default: {accuracy._DEFAULT}"),
+    ):
+        assert words[command][argument]["help"].endswith(default)
 
 
 @pytest.mark.parametrize("command", cli._COMMANDS)
