@@ -6,7 +6,6 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from statistics import median_low
 from types import ModuleType
 from typing import Any
 
@@ -28,7 +27,7 @@ def load_engine(load: dict[str, Any]) -> LlamaCppServer:
     ``E_MODEL_UNSUPPORTED``.
     """
     library = _import_library()
-    log_start = _count_log_bytes()
+    log_start = os.fstat(2).st_size
     try:
         server = library.Server(_make_parameters(library, load))
         return LlamaCppServer(server, load["seed"], _read_library_facts(library))
@@ -82,13 +81,6 @@ def _read_library_facts(library: ModuleType) -> dict[str, str]:
         f"{build['compiler']}, {build['build_target']}",
         "system": " ".join(library.get_system_info().split()).strip(" |"),
     }
-
-
-def _count_log_bytes() -> int:
-    try:
-        return os.fstat(2).st_size
-    except OSError:
-        return 0
 
 
 def _find_log_error(start: int) -> str:
@@ -145,8 +137,8 @@ class LlamaCppServer:
         """
         if not self._figures:
             return []
-        middle = median_low(each["decode_ms"] for each in self._figures)
-        chosen = next(each for each in self._figures if each["decode_ms"] == middle)
+        by_decode = sorted(self._figures, key=lambda each: each["decode_ms"])
+        chosen = by_decode[(len(by_decode) - 1) // 2]
         self._figures = []
         return [{"source": "llama.cpp:timings", "figures": chosen, "kernels": {}}]
 
