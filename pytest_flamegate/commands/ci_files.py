@@ -51,6 +51,8 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 _MOVING_INSTALL = re.compile(
     r"git\+\S+?pytest-flamegate(?:\.git)?(?:@(?:main|master|HEAD|trunk|dev|develop))?(?=[\"'\s#]|$)"
 )
+_PLACEHOLDER = re.compile(r"\bHOST/PATH/|pytest-flamegate@COMMIT\b")
+"""The address in the workflow files of the documentation."""
 
 
 class YamlText(str):
@@ -294,7 +296,7 @@ def _is_closed(text: str) -> bool:
 
 
 def find_in_commands(document: CiFile, content: object) -> Iterator[Trap]:
-    """Yield the commands that accept a baseline in CI, or install whatever a branch points to."""
+    """Yield the commands that accept a baseline in CI, or install what no commit here names."""
     for each in scalars(content):
         for line, text in each.commands():
             if _UPDATES.search(text):
@@ -303,6 +305,9 @@ def find_in_commands(document: CiFile, content: object) -> Iterator[Trap]:
                     line,
                     "The run accepts its own figures as the baseline, so it compares with itself.",
                 )
+            if _PLACEHOLDER.search(text):
+                message = "flamegate is installed from a placeholder, so the job cannot run."
+                yield document.trap("E_CI_PLACEHOLDER", line, message)
             if _MOVING_INSTALL.search(text):
                 yield moving_trap(document, line, "flamegate is installed from a branch.")
 

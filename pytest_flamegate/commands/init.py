@@ -181,12 +181,13 @@ def _example(build: _BuildSystem | None, model: str | None) -> Iterator[str]:
     if model:
         yield f"# model = {quote_toml(model)}"
     yield '# token_unit = "word"    # how tokens are counted in the output: byte, word, line'
-    for line in _keys():
+    # A program without a model is a fast one, and a profiler takes 500 samples a second.
+    for line in _keys("64" if model else "2000    # so many that a run takes about a second"):
         yield f"# {line}"
 
 
-def _keys() -> tuple[str, ...]:
-    return 'prompt = "What is 2+2?"', "max_tokens = 32", _ALLOWED
+def _keys(max_tokens: str = "32") -> tuple[str, ...]:
+    return 'prompt = "What is 2+2?"', f"max_tokens = {max_tokens}", _ALLOWED
 
 
 def _join(lines: Sequence[str] | Iterator[str]) -> str:

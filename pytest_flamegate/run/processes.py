@@ -84,9 +84,12 @@ class Budget:
 
 
 def pool_profiles(
-    profiler: Profiler | None, profiles: Sequence[Profile]
+    profiler: Profiler | None, profiles: Sequence[Profile], max_tokens: int | None = None
 ) -> tuple[Profile | None, Mapping[str, str]]:
-    """Return the sum of all samples, None if there are none, and a note if they are too few."""
+    """Return the sum of all samples, None if there are none, and a note if they are too few.
+
+    With ``max_tokens``, those of one run, the note says how many would suffice.
+    """
     if profiler is None:
         return None, {}
     pooled = merge_profiles(profiles) if profiles else None
@@ -95,7 +98,11 @@ def pool_profiles(
             raise no_samples_error(profiler.name, 0, 0)
         require_samples(pooled, SAMPLE_FLOOR)
     except UndecidedError as error:
-        return pooled, {error.code: f"{error.problem} {error.remedy}"}
+        text = f"{error.problem} {error.remedy}"
+        if pooled is not None and max_tokens is not None:
+            enough = math.ceil(2 * SAMPLE_FLOOR / pooled.samples) * max_tokens
+            text += f" About max_tokens = {enough} is enough."
+        return pooled, {error.code: text}
     return pooled, {}
 
 
@@ -123,7 +130,10 @@ class SideProcesses:
     def measured(self) -> MeasuredSide:
         """Return the measurement so far; too few samples are a note, for the rate needs none."""
         poolable = self._poolable()
-        pooled, few = pool_profiles(self.side.profiler, poolable)
+        # A program runs once, however short it is; a server repeats its sequence.
+        is_program = isinstance(self.side.plan, Streamed)
+        max_tokens = self.side.workload.max_tokens if is_program else None
+        pooled, few = pool_profiles(self.side.profiler, poolable, max_tokens)
         return MeasuredSide(
             side=self.side,
             observation=self._observation(),

@@ -13,6 +13,7 @@ from typing import Any
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UndecidedError, UsageError, worst_code
+from pytest_flamegate.core.git import digest_file
 from pytest_flamegate.core.text import format_value, suggest
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.gate.verdict import PASSES, headline
@@ -23,6 +24,7 @@ from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.waivers import Waiver, find_other_tokens, today_utc
 
 CHECK_VERSION = "1.0.0"
+_DIGEST = 12
 SETTINGS = (
     *("profiler", "budget", "config", "dir", "instructions", "strict", "share_drift"),
     *("tokens_per_second", "hotspots", "peak_gflops"),
@@ -117,6 +119,10 @@ def _compare(base: Workload, head: Workload) -> Iterator[PolicyChange]:
     for name, old, new in compare_recipes(_list_keys(base), _list_keys(head)):
         if name != "source":
             yield PolicyChange(base.name, name, _show(old), _show(new))
+    # A model that git does not track is missing in the base's checkout, and the same file for both.
+    old, new = (each.model and digest_file(each.directory / each.model) for each in (base, head))
+    if old and new and old != new:
+        yield PolicyChange(base.name, f"content of {base.model}", old[:_DIGEST], new[:_DIGEST])
 
 
 def _list_keys(workload: Workload) -> dict[str, object]:

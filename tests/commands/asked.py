@@ -7,6 +7,7 @@ import pytest
 from pytest_flamegate.cli import main
 from tests.workload.repositories import git
 
+DOCS = Path(__file__).parents[2] / "docs"
 Captured = pytest.CaptureFixture[str]
 PROGRAM = "import sys; from pytest_flamegate.cli import main; sys.exit(main())"
 
@@ -24,6 +25,12 @@ def commit(project: Path) -> str:
     git(project, "add", "-A", "-f")
     git(project, "commit", "-q", "--allow-empty", "-m", "a change")
     return git(project, "rev-parse", "HEAD")
+
+
+def read_workflow(host: str, name: str) -> str:
+    """Return a workflow of the documentation that installs flamegate from an address."""
+    text = (DOCS / host / name).read_text()
+    return text.replace("HOST/PATH/pytest-flamegate@COMMIT", "host.example/flamegate@v1.0.0")
 
 
 def find_traps(directory: Path, capsys: Captured) -> tuple[int, list[tuple[str, str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import shutil
@@ -475,3 +476,21 @@ def test_a_step_gets_no_more_annotations_than_github_shows(
     )
     assert {each["location"]["path"] for each in read_findings(project)} == {"flamegate.toml"}
     assert len(read_findings(project)) == 12
+
+
+@pytest.mark.parametrize(("base", "head"), [(b"a", b"b"), (b"a", b"a"), (None, b"b")])
+def test_a_model_whose_file_the_head_swaps_is_a_change_of_the_policy(
+    tmp_path: Path, base: bytes | None, head: bytes
+) -> None:
+    sides = []
+    for name, data in (("base", base), ("head", head)):
+        root = tmp_path / name
+        root.mkdir()
+        if data is not None:
+            (root / "tiny.gguf").write_bytes(data)
+        sides.append(fakes.toy(root, model="tiny.gguf"))
+    found = required_check.compare_policies(sides[:1], sides[1:], "The base", lambda each: each)
+    changes = [(each.workload, each.key, each.base, each.head) for each in found.changes]
+    digests = [hashlib.sha256(each).hexdigest()[:12] for each in (b"a", b"b")]
+    expected = [("toy", "content of tiny.gguf", *digests)] if base and base != head else []
+    assert changes == expected

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.asked import Captured, ask, find_traps
+from tests.commands.asked import Captured, ask, find_traps, read_workflow
 
 DOCS = Path(__file__).parents[2] / "docs"
 MEASURE, JUDGE = "flamegate-measure.yml", "flamegate-judge.yml"
@@ -46,7 +46,7 @@ def repository(tmp_path: Path) -> Path:
     workflows = tmp_path / ".github/workflows"
     workflows.mkdir(parents=True)
     for name in (MEASURE, JUDGE):
-        (workflows / name).write_text((DOCS / "github" / name).read_text())
+        (workflows / name).write_text(read_workflow("github", name))
     return tmp_path
 
 
@@ -54,9 +54,7 @@ def test_the_documented_files_have_no_trap(repository: Path, capsys: Captured) -
     assert ask("doctor", "--ci", str(repository)) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("no trap in .github/workflows/flamegate-judge.yml, ")
-    (repository / ".gitlab-ci.yml").write_text(
-        (DOCS / "gitlab/flamegate.gitlab-ci.yml").read_text()
-    )
+    (repository / ".gitlab-ci.yml").write_text(read_workflow("gitlab", "flamegate.gitlab-ci.yml"))
     assert find_traps(repository, capsys) == (0, [])
 
 
@@ -79,7 +77,8 @@ TRAPS = [
     (MEASURE, CHECK, f"{CHECK} ${{{{ secrets.KEY }}}}", "secrets", "E_CI_RIGHTS"),
     (MEASURE, "          fetch-depth: 0\n", "", "checkout", "E_CI_SHALLOW"),
     (MEASURE, "upload-artifact@v6", "upload-artifact@main", "upload", "E_CI_MOVING"),
-    (MEASURE, "pytest-flamegate@COMMIT", "pytest-flamegate@main", "@main", "E_CI_MOVING"),
+    (MEASURE, "/flamegate@v1.0.0", "/pytest-flamegate@main", "@main", "E_CI_MOVING"),
+    (MEASURE, "host.example/", "HOST/PATH/", "HOST", "E_CI_PLACEHOLDER"),
     (
         MEASURE,
         "      - name: Measure\n",

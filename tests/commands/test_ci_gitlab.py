@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.asked import Captured, find_traps
+from tests.commands.asked import Captured, find_traps, read_workflow
 
 DOCS = Path(__file__).parents[2] / "docs"
 PIPELINE = "flamegate.gitlab-ci.yml"
@@ -29,7 +29,7 @@ AFTER = """\
         ('--base "$base"', '--base "$base" || true', "E_CI_IGNORED"),
         ('    GIT_DEPTH: "0"', '    GIT_DEPTH: "50"', "E_CI_SHALLOW"),
         ("  timeout: 30m\n", "  id_tokens: {A: {aud: b}}\n", "E_CI_RIGHTS"),
-        ("pytest-flamegate@COMMIT", "pytest-flamegate", "E_CI_MOVING"),
+        ("/flamegate@v1.0.0", "/pytest-flamegate", "E_CI_MOVING"),
         ("flamegate check", "flamegate run", "E_CI_NO_CHECK"),
         ("  timeout: 30m\n", "  when: on_failure\n", "E_CI_SKIPPED"),
         (RULE, f"{RULE}      when: on_failure\n", "E_CI_SKIPPED"),
@@ -52,7 +52,7 @@ def test_a_trap_in_a_pipeline_is_found(
 ) -> None:
     own = tmp_path / ".gitlab" / PIPELINE
     own.parent.mkdir()
-    own.write_text((DOCS / "gitlab" / PIPELINE).read_text())
+    own.write_text(read_workflow("gitlab", PIPELINE))
     include = "include:\n  - local: /.gitlab/flamegate.gitlab-ci.yml\n  - local: ../out.yml\n"
     (tmp_path / ".gitlab-ci.yml").write_text(include)
     assert find_traps(tmp_path, capsys) == (0, [])
@@ -62,7 +62,7 @@ def test_a_trap_in_a_pipeline_is_found(
 
 
 def test_a_job_that_no_merge_request_avoids_is_no_trap(tmp_path: Path, capsys: Captured) -> None:
-    text = (DOCS / "gitlab" / PIPELINE).read_text()
+    text = read_workflow("gitlab", PIPELINE)
     for old, new in (
         (RULE, "    - when: manual\n"),
         ("  timeout: 30m\n", "  when: manual\n  allow_failure: false\n"),
@@ -75,7 +75,7 @@ def test_a_job_that_no_merge_request_avoids_is_no_trap(tmp_path: Path, capsys: C
 
 
 def test_of_several_documents_the_last_counts(tmp_path: Path, capsys: Captured) -> None:
-    text = (DOCS / "gitlab" / PIPELINE).read_text()
+    text = read_workflow("gitlab", PIPELINE)
     (tmp_path / ".gitlab-ci.yml").write_text(f"spec: {{inputs: {{}}}}\n---\n{text}")
     assert find_traps(tmp_path, capsys) == (0, [])
 

@@ -21,7 +21,7 @@ from pytest_flamegate.commands import init
 from pytest_flamegate.core import __version__
 from pytest_flamegate.engines.declare import read_declarations
 from pytest_flamegate.engines.gguf import WORKLOADS, embedded_workloads
-from tests.commands.asked import Captured, ask
+from tests.commands.asked import Captured, ask, find_traps
 from tests.doors.project import write_toy
 from tests.models.gguf_files import write_large_model
 from tests.run import fakes
@@ -66,8 +66,9 @@ def uncomment(directory: Path) -> dict[str, Any]:
 
 
 def test_a_generator_function_is_found_and_gated(
-    empty: Path, world: fakes.World, capsys: Captured
+    empty: Path, world: fakes.World, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(init, "find_installed", lambda: None)
     write_toy(empty)
     (empty / "other.py").write_text("def stream(prompt, n_tokens=1, *, top=1):\n    yield 1\n")
     assert ask("init") == 0
@@ -78,7 +79,9 @@ def test_a_generator_function_is_found_and_gated(
     assert "next     flamegate run" in printed
     assert declared(empty) == ["decode"]
     assert ask("run") == 4  # measured, and there is no baseline
-    assert ask("doctor", "--ci") == 0
+    # Where to install from is not known, and the doctor does not forget it.
+    code, traps = find_traps(empty, capsys)
+    assert (code, {trap for trap, _ in traps}) == (2, {"E_CI_PLACEHOLDER"})
 
 
 def test_nothing_that_exists_is_changed(empty: Path, capsys: Captured) -> None:
@@ -163,7 +166,11 @@ def test_a_native_build_is_an_example_with_the_next_step(
     assert declared(empty) == EMBEDDED
     fields = uncomment(empty)
     assert (fields["build"][0], fields["command"][0]) == (build, program)
-    assert fields["model"] == 'models/a"b.gguf'
+    assert (fields["model"], fields["max_tokens"]) == ('models/a"b.gguf', 64)
+    (empty / 'models/a"b.gguf').unlink()
+    (empty / "flamegate.toml").unlink()
+    assert ask("init") == 0
+    assert uncomment(empty)["max_tokens"] == 2000
 
 
 def test_a_model_alone_is_run_by_llama_cpp_if_that_is_installed(

@@ -19,9 +19,10 @@ from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.run import measure as run_measure
 from pytest_flamegate.run.measure import measure
-from pytest_flamegate.run.processes import PlannedRuns, Schedule, plan_pair_counts
+from pytest_flamegate.run.processes import PlannedRuns, Schedule, plan_pair_counts, pool_profiles
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
+from tests.profile.profiles import profile, python
 from tests.run import fakes
 from tests.run.fakes import Lines, World
 
@@ -133,6 +134,15 @@ def test_too_few_samples_are_a_note_within_the_announced_time(
     assert list(side.notes) == [code]
     assert (side.pooled is None) is (samples == 0)
     assert world.now_s <= 2 * 15.0
+
+
+def test_a_program_that_is_sampled_too_seldom_is_told_how_many_tokens_suffice() -> None:
+    profiler: Any = fakes.FakeProfiler()
+    for samples, enough in ((100, 4 * 32), (13, 31 * 32)):
+        found = profile({(python("f"),): samples})
+        _, notes = pool_profiles(profiler, [found], 32)
+        assert notes["E_FEW_SAMPLES"].endswith(f"About max_tokens = {enough} is enough.")
+        assert "max_tokens" not in pool_profiles(profiler, [found])[1]["E_FEW_SAMPLES"]
 
 
 # Bricks
