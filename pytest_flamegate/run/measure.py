@@ -211,7 +211,7 @@ class _Pairs(_MeasuringLoop):
         self.announce(processes.schedule(self.prepared, times, shared=shared))
         self._run_pairs()
         if self._uses_threads and are_cores_busy(*self._observations()):
-            return self.measured()  # no profile makes these pairs worth more
+            return self._leave_unprofiled()
         until_done = 0 if self.decision == "pass" else PAIRS_PROFILED
         self._profile(processes.MIN_PROFILED, until_done=until_done)
         self.clock_bricks()
@@ -242,6 +242,15 @@ class _Pairs(_MeasuringLoop):
     @property
     def head(self) -> SideProcesses:
         return self.sides[1]
+
+    def _leave_unprofiled(self) -> Measured:
+        """Return the measurement without profiles, which would make the pairs worth no more."""
+        measured = self.measured()
+        notes = dict(measured.sides[-1].notes)
+        if "E_NO_SAMPLES" in notes:
+            notes["E_NO_SAMPLES"] = "Nothing was profiled, because the pairs decide nothing."
+        base = replace(measured.sides[0], notes=self.base.observer.notes)
+        return replace(measured, sides=(base, replace(measured.sides[-1], notes=notes)))
 
     @property
     def _uses_threads(self) -> bool:

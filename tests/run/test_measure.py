@@ -248,6 +248,8 @@ def test_threads_that_certainly_wait_for_the_cores_end_the_comparison(
     found, _ = run(paired(1000.0, threads=threads))
     if (delayed, threads) == (0.3, 2):
         assert roles(found) == {"timed": 3}
+        said = {"E_NO_SAMPLES": "Nothing was profiled, because the pairs decide nothing."}
+        assert [dict(side.notes) for side in found.sides] == [{}, said]
     else:
         assert roles(found)["timed"] > 3
         assert roles(found)["profiled"] >= 3
