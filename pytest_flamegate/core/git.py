@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import Count, NonEmpty
@@ -148,6 +149,79 @@ def code_digest(directory: Path, commit: str) -> str:
         return ""
     code = [line for line in listing.splitlines() if f"{ARTIFACTS}/" not in line.partition("\t")[2]]
     return hashlib.sha256("\n".join(code).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class Hunk(NamedTuple):
+    """Lines that a change replaced: where they begin on each side, from 1, and how many.
+
+    With a count of 0 the start is the line before the place.
+    """
+
+    base_start: int
+    base_count: int
+    head_start: int
+    head_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """How one file changed; a side's path is empty if the file is not on that side."""
+
+    base_file: str
+    head_file: str
+    hunks: tuple[Hunk, ...]
+
+
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+
+
+def read_changes(directory: Path, base: str) -> tuple[FileChange, ...] | None:
+    """Return how the working tree differs from the commit ``base``, file by file; None without git.
+
+    Paths are relative to ``directory``, and only files below it are listed. A new file that git
+    does not track yet is changed as a whole.
+    """
+    options = ("--no-color", "--no-ext-diff", "--no-textconv", "-U0", "-M", "--relative")
+    text = query(
+        directory,
+        "-c",
+        "core.quotePath=off",
+        "diff",
+        *options,
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+        base,
+        "--",
+    )
+    untracked = query(directory, "ls-files", "-z", "--others", "--exclude-standard")
+    if text is None or untracked is None:
+        return None
+    whole = (Hunk(0, 0, 1, 999_999_999),)
+    added = [FileChange("", name, whole) for name in untracked.split("\0") if name]
+    return (*_parse_diff(text), *added)
+
+
+def _parse_diff(text: str) -> Iterator[FileChange]:
+    base_file, head_file, hunks = "", "", list[Hunk]()
+    # The text of a line may look like a header; "@@" tells how many lines of text follow.
+    skipped = 0
+    for line in text.split("\n"):
+        if skipped and line[:1] in "+-\\":
+            skipped -= line[:1] != "\\"
+        elif found := _HUNK.match(line):
+            numbers = [1 if number is None else int(number) for number in found.groups()]
+            hunks.append(Hunk(*numbers))
+            skipped = numbers[1] + numbers[3]
+        elif line.startswith("diff --git "):
+            if hunks or base_file != head_file:
+                yield FileChange(base_file, head_file, tuple(hunks))
+            base_file, head_file, hunks = "", "", []
+        elif line.startswith(("--- a/", "rename from ")):
+            base_file = line.partition(" a/" if line[0] == "-" else "from ")[2].rstrip("\t")
+        elif line.startswith(("+++ b/", "rename to ")):
+            head_file = line.partition(" b/" if line[0] == "+" else "to ")[2].rstrip("\t")
+    if hunks or base_file != head_file:
+        yield FileChange(base_file, head_file, tuple(hunks))
 
 
 def run(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> CompletedCommand:

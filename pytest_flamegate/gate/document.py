@@ -16,6 +16,7 @@ from pytest_flamegate.gate.brick_costs import BrickCost
 from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.hotspots import HotspotChange
+from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.rule import Reason, Signal
 from pytest_flamegate.gate.verdict import PairMethod, Verdict, headline
 from pytest_flamegate.receipt.types import VerdictName
@@ -48,7 +49,8 @@ class StoredVerdict(Struct, frozen=True):
     grade: str
     explained_by: tuple[str, ...]
     pair_method: PairMethod | None = None
-    """Absent from older documents."""
+    lines: tuple[LineChange, ...] = ()
+    """Both are absent from older documents."""
 
 
 def read_verdict(data: bytes) -> tuple[str, Verdict]:
@@ -94,6 +96,7 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
         "hotspots": [_describe_hotspot(hotspot) for hotspot in verdict.hotspots],
         # Without the bound that shares are judged by.
         "attribution": [replace(cost, no_more_than_us=math.inf) for cost in verdict.attribution],
+        "lines": verdict.lines,
         "explained_by": verdict.explained_by,
         "phases": verdict.phases,
         "bricks": [_describe_brick(change) for change in verdict.bricks],

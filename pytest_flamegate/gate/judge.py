@@ -18,6 +18,7 @@ from pytest_flamegate.gate.comparability import (
 )
 from pytest_flamegate.gate.costs import explaining_functions
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares, leave_shares_open
+from pytest_flamegate.gate.lines import LineSamples, line_changes
 from pytest_flamegate.gate.measurement import (
     MORE_TIME,
     Measurement,
@@ -49,12 +50,14 @@ class GatedRun:
 
     ``grade`` is its receipt's. ``errors`` are those of the verification, of both sides in a
     comparison; any of them makes the verdict `dishonest`. ``notes`` come after all other reasons.
+    ``lines`` are the samples of both sides by line, if the change between them is known.
     """
 
     evidence: Evidence
     grade: str
     errors: tuple[Reason, ...] = ()
     notes: tuple[Reason, ...] = ()
+    lines: LineSamples | None = None
 
     def lacks_samples(self, base: Evidence) -> bool:
         """Whether a profile of either side has too few samples to judge any share.
@@ -142,6 +145,8 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
     )
     signals = (rate.signal, *(each.signal for each in shares.hotspots), *bricks.signals)
     general = (*shares.reasons, *bricks.reasons)
+    is_certain = rate.verdict is not None and rate.verdict.is_certain
+    lines = run.lines if is_certain and shares.costs else None
     name = _combine_decisions(signals, general)
     helpers = {helper for signal in signals for helper in signal.helped_by}
     commit = baseline.evidence.commit
@@ -157,6 +162,7 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         hotspots=shares.hotspots,
         attribution=shares.costs,
         explained_by=explaining_functions(shares.costs),
+        lines=() if lines is None else line_changes(lines, old, new, rates, rate.cpu),
         phases=rate.phases,
         pairs=rate.pairs,
         pair_method=rate.pair_method,

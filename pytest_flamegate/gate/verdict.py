@@ -12,6 +12,7 @@ from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.costs import OTHER, WAITING, CostChange
 from pytest_flamegate.gate.hotspots import HotspotChange
+from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.pairs import DOUBTS, PhaseChange
 from pytest_flamegate.gate.rule import (
     TOKENS_PER_SECOND,
@@ -49,7 +50,8 @@ class Verdict:
     """The decision about one workload. It is complete when made: nothing is added later.
 
     ``reasons`` begin with those that decided and end with notes on the run. The two rates are
-    those of tokens per second; None if they are not known. ``helped_by`` are the kinds of process
+    those of tokens per second; None if they are not known. ``lines`` certainly changed their cost.
+    ``helped_by`` are the kinds of process
     of which more could settle an open question. ``differences`` are those that forbid a
     comparison.
     """
@@ -66,6 +68,7 @@ class Verdict:
     hotspots: tuple[HotspotChange, ...] = ()
     attribution: tuple[CostChange, ...] = ()
     explained_by: tuple[str, ...] = ()
+    lines: tuple[LineChange, ...] = ()
     phases: tuple[PhaseChange, ...] = ()
     pairs: int | None = None
     pair_method: PairMethod | None = None
@@ -195,7 +198,7 @@ def _describe_inconclusive(verdict: Verdict, rate: Signal) -> str:
 def _describe_change(verdict: Verdict, rate: Signal) -> str:
     """Describe the rate that regressed or improved, or else the shares and the bricks."""
     if rate.decision == verdict.verdict:
-        return _describe_estimate(rate) + _describe_cause(verdict)
+        return _describe_estimate(rate) + _describe_cause(verdict) + _describe_line(verdict)
     moved = [_describe_drift(each) for each in verdict.hotspots if each.decision == verdict.verdict]
     moved += [
         _describe_brick(signal)
@@ -230,6 +233,15 @@ def _describe_cause(verdict: Verdict) -> str:
         return f", most of it in {_name(first)} ({first.explains_pct or 0.0:.0f} %)"
     named = [row for part, row in certain if part >= _WORTH_NAMING][:3]
     return "".join(f", {_name(row)} ({row.explains_pct or 0.0:.0f} %)" for row in named)
+
+
+def _describe_line(verdict: Verdict) -> str:
+    """Name the changed line that makes up most of the change, if one certainly does."""
+    for line in verdict.lines:
+        if line.place.is_changed and (line.cost.explains or 0.0) >= _WORTH_NAMING:
+            before, after = significant(line.cost.baseline_us), significant(line.cost.current_us)
+            return f"; {line.place} (changed here) {before} → {after} µs/token"
+    return ""
 
 
 def _name(row: CostChange) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest_flamegate
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape_character, escape_name, is_clean
-from pytest_flamegate.profile.model import Frame, FrameKind, Profile, Stack
+from pytest_flamegate.profile.model import Frame, FrameKind, Profile, SourceLine, Stack
 
 KERNEL = "kernel"
 UNKNOWN = Frame("[unknown]", "unknown", "native")
@@ -25,7 +25,7 @@ _MEMORY = re.compile(
     r"//anon|/memfd:|/dev/zero|/SYSV|anon_inode:|\[(?:heap|stack|anon|uprobes)"
     r"|/(?:proc/[^/]+|dev)/fd/\d+$"
 )
-_JIT = re.compile(r"(?:/perf-\d+\.map|/jitted-\d+-\d+\.so|^\[JIT\] tid \d+)$")
+JIT_FILE = re.compile(r"(?:/perf-\d+\.map|/jitted-\d+-\d+\.so|^\[JIT\] tid \d+)$")
 _PACKAGES = re.compile(r"^.*/(?:(?:site|dist)-packages/(?:[^/]+\.egg/)?|[^/]+\.whl/)")
 _STDLIB = re.compile(r"^.*/lib(?:64)?/python\d{1,3}(?:\.\d{1,3}|\d{0,3}\.zip)/")
 _WHEEL_HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")
@@ -62,7 +62,7 @@ def make_native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> F
     ``py::name:file``, the notation of CPython's jitdump, becomes a Python frame. A symbol that is
     only an address becomes ``[library]``.
     """
-    if symbol.startswith("py::") and _JIT.search(library):
+    if symbol.startswith("py::") and JIT_FILE.search(library):
         return make_python_frame(*_split_python(symbol[4:]), roots)
     if symbol in _TRAMPOLINES:
         return None
@@ -80,6 +80,20 @@ def make_native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> F
     if is_kernel_library(library):
         return Frame(escape_name(name), KERNEL, "system")
     return Frame(escape_name(name), _escape_module(module), "native")
+
+
+def make_source_line(file: str, line: int, roots: Sequence[str]) -> SourceLine | None:
+    """Return a line of a file below one of ``roots``, which end in ``/``; else None.
+
+    Installed packages are no part of a project. ``line`` counts from 1; 0 is unknown.
+    """
+    if line < 1 or _PACKAGES.match(file) or _STDLIB.match(file):
+        return None
+    for root in roots:
+        if file.startswith(root):
+            path = file[len(root) :]
+            return SourceLine(path, line) if is_clean(path) else None
+    return None
 
 
 def make_stack(root_first: Iterable[Frame | None]) -> Stack:
@@ -119,7 +133,7 @@ def shorten_library_path(library: str) -> str:
     library = library.removesuffix(" (deleted)")
     if library in ("", "[unknown]"):
         return "unknown"
-    if _JIT.search(library):
+    if JIT_FILE.search(library):
         return "jit"
     if _MEMORY.match(library):
         return "anon"
@@ -133,7 +147,7 @@ def shorten_library_path(library: str) -> str:
 def is_kernel_library(library: str) -> bool:
     """Whether ``library`` is the kernel, one of its modules or a BPF program."""
     if library.startswith("["):
-        return not (library in _USER_BRACKETS or _MEMORY.match(library) or _JIT.search(library))
+        return not (library in _USER_BRACKETS or _MEMORY.match(library) or JIT_FILE.search(library))
     return library.startswith("bpf_prog_") or bool(_KERNEL_MODULE.match(library))
 
 

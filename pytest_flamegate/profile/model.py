@@ -33,6 +33,17 @@ Stack = tuple[Frame, ...]
 """Root first, leaf last."""
 
 
+class SourceLine(NamedTuple):
+    """A line of a file of the project; the path is relative to the project."""
+
+    file: str
+    line: int
+
+
+LineStack = tuple[SourceLine, ...]
+"""The lines of a stack that lie in the project, root first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Sampled stacks of one process, or of several pooled ones.
@@ -45,6 +56,7 @@ class Profile:
         degraded: Sentences about what was not as it should be.
         started_ticks: The kernel's start time of each of ``pids`` in clock ticks since boot, None
             if unknown. Together they name a process.
+        lines: Samples by the project's lines that they passed, without those that passed none.
     """
 
     profiler: str
@@ -63,6 +75,7 @@ class Profile:
     covers: Covers = "sequence"
     unit: Unit = "samples"
     started_ticks: tuple[Count | None, ...] = ()
+    lines: Mapping[LineStack, int] = field(default_factory=dict)
 
     @property
     def samples(self) -> int:
@@ -172,6 +185,7 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
     """Pool profiles, at least one. Raises ``E_PROFILES_DIFFER`` if their conditions differ."""
     first = profiles[0]
     stacks: Counter[Stack] = Counter()
+    lines: Counter[LineStack] = Counter()
     for profile in profiles:
         for name in ("profiler_version", *_CONDITIONS):
             ours, theirs = getattr(first, name), getattr(profile, name)
@@ -181,6 +195,7 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
                     f"Profiles with {name} {ours!r} and {theirs!r} cannot be pooled.",
                 )
         stacks.update(profile.stacks)
+        lines.update(profile.lines)
     sums = {
         name: sum(getattr(profile, name) for profile in profiles)
         for name in ("errors", "lost", "complete", "duration_ns")
@@ -188,6 +203,7 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
     return replace(
         first,
         stacks=stacks,
+        lines=lines,
         **sums,
         pids=tuple(pid for profile in profiles for pid in profile.pids),
         started_ticks=tuple(ticks for profile in profiles for ticks in profile.started_ticks),

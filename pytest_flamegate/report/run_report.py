@@ -32,6 +32,7 @@ from pytest_flamegate.report.sections import (
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.report.verdict import (
     cost_section,
+    line_section,
     pair_section,
     phase_section,
     reason_section,
@@ -93,7 +94,7 @@ def run_sections(run: RunReport) -> list[Section]:
     reasons = make_section("Reasons", [Paragraph("This run was not judged.")])
     if verdict is not None:
         reasons = reason_section(verdict)
-        found.append(cost_section(verdict))
+        found += [cost_section(verdict), line_section(verdict)]
     # Without costs to compare, the reasons are the answer.
     has_costs = verdict is not None and bool(verdict.attribution)
     if not has_costs:

@@ -18,6 +18,7 @@ from pytest_flamegate.report.text import cells, clip, clip_front, columns, paint
 from pytest_flamegate.report.verdict import (
     cost_section,
     describe_sureness,
+    line_section,
     phase_section,
     reason_section,
     signal_section,
@@ -139,6 +140,7 @@ def failure_section(
     lines = [visible(headline(verdict), _LONG)]
     for section in (
         cost_section(verdict, brief=True),
+        line_section(verdict),
         signal_section(verdict, brief=True),
         phase_section(verdict),
         reason_section(verdict, brief=True),

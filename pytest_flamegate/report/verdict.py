@@ -26,7 +26,7 @@ _SHARE_UNIT = "share_pct"
 _SHARE, _BRICK = "share:", "brick:"
 _CLOCKS = {rule.TOKENS_PER_SECOND: "quiet clock", WALL_TOKENS_PER_SECOND: "wall clock, not gated"}
 _PHASES = {"prefill": "prefill, to the first token", "decode": "decode, each further token"}
-_CERTAIN_ROWS, _OTHER_ROWS, _SIGNAL_ROWS = 5, 2, 8
+_CERTAIN_ROWS, _OTHER_ROWS, _SIGNAL_ROWS, _LINE_ROWS = 5, 2, 8, 6
 _MOST_REASONS = 12
 _IN_FIGURES = ("SLOWER", "SHARE", "BRICK", "FASTER", "WITHIN")
 """How the codes begin, after ``E_`` or ``I_``, whose sentence repeats a figure of the tables."""
@@ -54,21 +54,45 @@ def cost_section(verdict: Verdict, *, brief: bool = False) -> Section:
 
 
 def _cost_cells(verdict: Verdict, cost: CostChange) -> tuple[Cell, ...]:
-    half_us = 0.5 * (cost.ci_high_us - cost.ci_low_us)
     share = verdict.signal(f"{_SHARE}{cost.name}")
+    shares = () if share is None else (share.baseline, share.current)
+    return (
+        Code(cost.name),
+        *_cost_figures(cost),
+        " → ".join(NONE if each is None else f"{each:.1f} %" for each in shares) or NONE,
+    )
+
+
+def _cost_figures(cost: CostChange) -> tuple[str, str, str, str]:
+    """Return the cost before and after, its change, and the part of the whole that it makes up."""
+    half_us = 0.5 * (cost.ci_high_us - cost.ci_low_us)
     part = NONE if cost.explains_pct is None else f"{cost.explains_pct:.0f} %"
     if not cost.is_certain:
         is_likely = cost.explains is not None and cost.explains >= MOST_OF_IT
         part = f"most likely {part}" if is_likely else "no certain change"
-    shares = () if share is None else (share.baseline, share.current)
     return (
-        Code(cost.name),
         _micros(cost.baseline_us),
         _micros(cost.current_us),
         f"{'+' if cost.change_us > 0 else ''}{_micros(cost.change_us)} ±{_micros(half_us)}",
         part,
-        " → ".join(NONE if each is None else f"{each:.1f} %" for each in shares) or NONE,
     )
+
+
+def line_section(verdict: Verdict) -> Section:
+    """Return the lines that cost certainly more or less, those of the change first."""
+    rows = [
+        (
+            Code(str(line.place)),
+            "changed here" if line.place.is_changed else "not in this diff",
+            *_cost_figures(line.cost),
+        )
+        for line in verdict.lines[:_LINE_ROWS]
+    ]
+    head = ("line", "", "before", "after", "change", "part of the change")
+    elsewhere = None
+    if rows and not any(line.place.is_changed for line in verdict.lines):
+        elsewhere = Paragraph("No line of the change itself certainly costs more or less.")
+    return make_section("Lines (µs/token)", [Table(head, rows, right=range(2, 5)), elsewhere])
 
 
 def _micros(value_us: float) -> str:

@@ -10,7 +10,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
 from pytest_flamegate.core.files import real_path
-from pytest_flamegate.core.git import Commit, code_digest, query, read_commit
+from pytest_flamegate.core.git import Commit, code_digest, query, read_changes, read_commit
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served
@@ -124,6 +124,7 @@ class Workbench:
             known=find_known_rates(
                 self.store.artifacts, self.store.machine_id, workload, budget_s, notes.append
             ),
+            changes=read_changes(self.settings.root, checkout.commit),
             notes=tuple(Reason("I_NOTE", note) for note in notes),
         )
 

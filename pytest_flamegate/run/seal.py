@@ -15,6 +15,7 @@ from pytest_flamegate.config.thresholds import STACK_FLOOR
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import encode_json, replace
 from pytest_flamegate.engines.figures import Report
+from pytest_flamegate.gate.lines import LineSamples, count_lines
 from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.observation import Observation
@@ -55,13 +56,15 @@ class ComposedSide:
 class ComposedRun:
     """A measured workload as it can be judged. ``base`` is None if it was measured alone.
 
-    ``notes`` say what has to be known about how it was measured.
+    ``notes`` say what has to be known about how it was measured, ``lines`` are the samples of both
+    sides by line.
     """
 
     measured: Measured
     head: ComposedSide
     base: ComposedSide | None = None
     notes: tuple[Reason, ...] = ()
+    lines: LineSamples | None = None
 
     @property
     def prepared(self) -> Prepared:
@@ -98,7 +101,10 @@ def compose(measured: Measured) -> ComposedRun:
         Reason(note.code, head.redactor.redact_text(note.message, "verdict"))
         for note in (*notes, *measured.notes)
     )
-    return ComposedRun(measured, head, base, clean)
+    lines, changes = None, measured.prepared.changes
+    if base is not None and changes is not None:
+        lines = count_lines(measured.sides[0].profiles, measured.sides[1].profiles, changes)
+    return ComposedRun(measured, head, base, clean, lines)
 
 
 def seal(run: ComposedRun) -> ComposedRun:

@@ -238,7 +238,7 @@ class Session:
 def judge_run(run: ComposedRun, policy: GatePolicy) -> Verdict:
     """Judge a run by its base or its baseline; once sealed, with its grade and its errors."""
     prepared = run.prepared
-    gated = GatedRun(run.head.evidence, run.head.grade, run.errors, run.notes)
+    gated = GatedRun(run.head.evidence, run.head.grade, run.errors, run.notes, run.lines)
     if run.base is None:
         return judge(gated, prepared.baseline, policy)
     base = PairedBase(run.base.evidence, prepared.pair_counts, rates=prepared.known)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_flamegate.bricks.record import BrickRun, Recorded
 from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.git import FileChange
 from pytest_flamegate.engines.base import Plan
 from pytest_flamegate.gate.rule import Reason, ReportedRates
 from pytest_flamegate.models.files import FileStamp
@@ -62,7 +63,8 @@ class Prepared:
 
     ``pair_counts`` are the numbers of pairs at which a comparison is judged, and ``known``
     its error rates by a calibration. ``size_alone`` says that a decided change is measured once
-    more, one side after the other. One side alone is judged by ``baseline``.
+    more, one side after the other. ``changes`` is how the head's files differ from the base's,
+    None if git cannot say. One side alone is judged by ``baseline``.
     """
 
     sides: tuple[PreparedSide, ...]
@@ -72,6 +74,7 @@ class Prepared:
     pair_counts: tuple[int, ...] = ()
     known: ReportedRates | None = None
     size_alone: bool = False
+    changes: tuple[FileChange, ...] | None = None
     notes: tuple[Reason, ...] = ()
 
     @property

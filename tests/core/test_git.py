@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.git import Commit, digest_file, digest_files, read_commit
+from pytest_flamegate.core.git import (
+    Commit,
+    Hunk,
+    digest_file,
+    digest_files,
+    read_changes,
+    read_commit,
+)
 from tests.workload.repositories import git, repository, write
 
 
@@ -99,3 +106,29 @@ def test_digests_of_files_do_not_depend_on_the_index(project: Path) -> None:
 def test_files_that_git_cannot_list_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="E_GIT"):
         digest_files(tmp_path)
+
+
+def test_changes_of_files_are_read_from_git(project: Path) -> None:
+    """Moved, removed and untracked files, and lines whose text looks like a header."""
+    lines = [f"line {number}" for number in range(1, 31)]
+    write(project, {"a.c": "\n".join(lines), "gone.c": "1\n", "old name.c": "\n".join(lines)})
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "base")
+    lines[4:6] = ["-- a/x", "++ b/x", "@@ -1 +1 @@"]
+    del lines[20]
+    write(project, {"a.c": "\n".join(lines), "new.c": "", "sub/deep.c": "1\n"})
+    git(project, "mv", "old name.c", "name.c")
+    (project / "gone.c").unlink()
+    changes = read_changes(project, "HEAD")
+    assert changes is not None
+    found = {(each.base_file, each.head_file): each.hunks for each in changes}
+    assert found == {
+        ("a.c", "a.c"): (Hunk(5, 2, 5, 3), Hunk(20, 1, 20, 0)),
+        ("gone.c", ""): (Hunk(1, 1, 0, 0),),
+        ("old name.c", "name.c"): (),
+        ("", "new.c"): (Hunk(0, 0, 1, 999_999_999),),
+        ("", "sub/deep.c"): (Hunk(0, 0, 1, 999_999_999),),
+    }
+    below = read_changes(project / "sub", "HEAD")
+    assert [each.head_file for each in below or ()] == ["deep.c"]
+    assert read_changes(project, "no-such-revision") is None

@@ -13,7 +13,7 @@ from pytest_flamegate.core.errors import FlamegateError, ReceiptError, Undecided
 from pytest_flamegate.profile.formats import collapsed, parse_profile, speedscope
 from pytest_flamegate.profile.formats.speedscope import write_speedscope
 from pytest_flamegate.profile.frames import fold_profile, format_frame
-from pytest_flamegate.profile.model import Frame, Stack
+from pytest_flamegate.profile.model import Frame, SourceLine, Stack
 from pytest_flamegate.profile.profilers.pyspy import parse_recording
 from tests.profile.profiles import DATA, native, profile, python, system
 from tests.profile.test_folded import STACKS
@@ -255,3 +255,19 @@ def test_the_facts_that_flamegate_adds_are_checked(changed: dict[str, Any]) -> N
 def test_texts_that_were_edited_by_hand_are_escaped() -> None:
     read = parse_profile(tampered(profiler="\x1b[2J", degraded=["a\nb"]))
     assert (read.profiler, read.degraded) == ("\\x1b[2J", ("a\\x0ab",))
+
+
+def test_lines_of_the_project_are_counted_in_a_file_of_py_spy() -> None:
+    frames = [
+        {"name": "main", "file": "/home/me/project/src/a.py", "line": 9},
+        {"name": "main", "file": "/home/me/project/src/a.py", "line": 12},
+        {"name": "sum", "file": "/usr/lib/python3.11/statistics.py", "line": 5},
+    ]
+    samples = sampled([[0], [1, 2], [1], [2]], [1, 1, 1, 1], name='Thread 7 "MainThread"')
+    counted = parse_recording(file(samples, frames=frames), ROOTS)
+    assert counted.stacks == {
+        (python("main", "a.py"),): 2,
+        (python("main", "a.py"), python("sum", "statistics.py")): 1,
+        (python("sum", "statistics.py"),): 1,
+    }
+    assert counted.lines == {(SourceLine("src/a.py", 9),): 1, (SourceLine("src/a.py", 12),): 2}

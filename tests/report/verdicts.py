@@ -7,6 +7,7 @@ from pytest_flamegate.gate.brick_costs import BrickCost, LayerGrowth
 from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.costs import CostChange, ShareChange
 from pytest_flamegate.gate.hotspots import HotspotChange
+from pytest_flamegate.gate.lines import LineChange, Place
 from pytest_flamegate.gate.pairs import PhaseChange
 from pytest_flamegate.gate.rule import Reason, Signal
 from pytest_flamegate.gate.verdict import Verdict
@@ -108,12 +109,21 @@ def regressed() -> Verdict:
     )
 
 
+CHANGED_LINE = Place("src/norm.c", 221, 224, is_changed=True)
+
+
+def changed_line_cost() -> CostChange:
+    """What the changed lines cost, in all that they call."""
+    return CostChange(str(CHANGED_LINE), 30.0, 110.0, 80.0, 71.0, 89.0, 1e-4, 0.67)
+
+
 def in_pairs() -> Verdict:
     """The same regression, compared with a revision."""
     return replace(
         regressed(),
         miss_rate=0.02,
         explained_by=("rms_norm", "quantize"),
+        lines=(LineChange(CHANGED_LINE, changed_line_cost()),),
         phases=(
             PhaseChange("prefill", 39.9, 40.1, -0.5, -2.0, 1.1, certain=False),
             PhaseChange("decode", 1.93, 2.06, -6.2, -7.4, -5.1, certain=True),

@@ -24,9 +24,10 @@ from pytest_flamegate.profile.frames import (
     format_frame,
     make_native_frame,
     make_python_frame,
+    make_source_line,
     make_stack,
 )
-from pytest_flamegate.profile.model import Frame, FrameKind, Profile, Stack, Unit
+from pytest_flamegate.profile.model import Frame, FrameKind, LineStack, Profile, Stack, Unit
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 SUBJECT = "The speedscope file"
@@ -55,7 +56,7 @@ FrameNumber = Annotated[int, Meta(ge=0)]
 
 
 class SpeedscopeFrame(Struct, frozen=True):
-    """A function; ``line`` is left unchecked, because only its presence matters."""
+    """A function; ``line`` is left unchecked: some tools write other things than a number."""
 
     name: str
     file: str | None = None
@@ -204,6 +205,7 @@ class SampledStacks:
     """Stacks and their samples, the thread ids, and the length of the recording."""
 
     stacks: Mapping[Stack, int]
+    lines: Mapping[LineStack, int]
     threads: tuple[int, ...]
     duration_ns: int
 
@@ -223,19 +225,26 @@ def count_pyspy_samples(
             frames.append(make_native_frame(frame.name, path, roots))
         else:
             frames.append(make_python_frame(frame.name, path, roots))
+    places = [
+        make_source_line(frame.file or "", frame.line, roots) if type(frame.line) is int else None
+        for frame in file.shared.frames
+    ]
     stacks: dict[Stack, int] = {}
+    lines: Counter[LineStack] = Counter()
     tracks = count_paths(file)
     for track in tracks:
         for numbers, count in track.samples.items():
             # A thread without a Python frame at this moment is sampled all the same.
             stack = make_stack(frames[number] for number in numbers)
             stacks[stack] = stacks.get(stack, 0) + count
+            lines[tuple(line for number in numbers if (line := places[number]))] += count
+    lines.pop((), None)
     threads = [int(found[1]) for track in tracks if (found := _THREAD.fullmatch(track.name))]
     longest_s = max((track.length for track in tracks), default=0)
-    return SampledStacks(stacks, tuple(sorted(threads)), round(longest_s * 1e9))
+    return SampledStacks(stacks, lines, tuple(sorted(threads)), round(longest_s * 1e9))
 
 
-_OWN_FIELDS = tuple(each.name for each in fields(Profile) if each.name != "stacks")
+_OWN_FIELDS = tuple(each.name for each in fields(Profile) if each.name not in ("stacks", "lines"))
 
 
 def write_speedscope(profile: Profile, title: str) -> bytes:

@@ -119,6 +119,7 @@ class Perf:
             call_graph=call_graph,
             python=self.python,
             stacks=script.stacks,
+            lines=script.lines,
             lost=script.lost,
             complete=sum(script.stacks.values()),
             duration_ns=script.span_ns,

@@ -10,19 +10,21 @@ import os
 import re
 import struct
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.core.text import decode_name, escape_name
-from pytest_flamegate.profile.frames import make_native_frame, make_stack
-from pytest_flamegate.profile.model import Frame, Stack
+from pytest_flamegate.profile.frames import make_native_frame, make_source_line, make_stack
+from pytest_flamegate.profile.model import Frame, LineStack, SourceLine, Stack
 from pytest_flamegate.profile.profilers import tools
+from pytest_flamegate.profile.source_lines import has_lines, locate
 
 NAME = "perf"
 FIELDS = "pid,tid,time,event,ip,sym,dso"
@@ -33,15 +35,27 @@ _SAMPLE = re.compile(
     rb"\s*(-?\d{1,10})/-?\d+\s+(\d{1,12})\.(\d{6,9}):\s+[\w:.\-/]+:\s*(?:[0-9a-f]+ (.*))?"
 )
 """Process, seconds, fraction, and the only frame of a sample without a call chain."""
-_FRAME = re.compile(rb"\t *[0-9a-f]+ (.*)", re.DOTALL)
+_FRAME = re.compile(rb"\t *([0-9a-f]{1,16}) (.*)", re.DOTALL)
 _LOST = re.compile(rb"PERF_RECORD_LOST(_SAMPLES)? lost (?:samples )?(\d{1,18})")
+
+
+class _Entry(NamedTuple):
+    """A frame as perf prints it: ``symbol (library)``, and the offset of its code in the library.
+
+    The offset is 0 if no line can be known of the library: others would only make equal frames
+    different.
+    """
+
+    described: bytes
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedScript:
-    """Stacks with their samples, the processes of the samples, the time they span, and losses."""
+    """Samples by stack and by lines of the project, their processes and time span, and losses."""
 
     stacks: dict[Stack, int]
+    lines: Mapping[LineStack, int]
     pids: set[int]
     span_ns: int
     lost: int
@@ -60,43 +74,47 @@ def parse_script(
     Samples outside of ``window_ns`` (monotonic times of the first and last wanted one) are
     skipped. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``.
     """
-    # Names repeat, addresses do not: each stack of names is parsed once, at the end.
-    counts: Counter[tuple[bytes, ...]] = Counter()
+    # Stacks repeat: each is parsed once, at the end.
+    counts: Counter[tuple[_Entry, ...]] = Counter()
     lost: Counter[bool] = Counter()
     pids: set[int] = set()
     first_ns, last_ns = math.inf, 0
-    for header, names in _iter_samples(_split_lines(chunks), lost):
+    for header, entries in _iter_samples(_split_lines(chunks), lost):
         time_ns = int(header[2] + header[3].ljust(9, b"0"))
         if window_ns is None or window_ns[0] <= time_ns <= window_ns[1]:
-            counts[names] += 1
+            counts[entries] += 1
             pids.add(int(header[1]))
             first_ns, last_ns = min(first_ns, time_ns), max(last_ns, time_ns)
-    stacks: dict[Stack, int] = {}
-    parse = cache(partial(_parse_frame, roots=roots))
-    for names, samples in counts.items():
-        stack = make_stack(parse(name) for name in reversed(names))
-        stacks[stack] = stacks.get(stack, 0) + samples
+    resolved = _resolve(set().union(*counts), roots)
+    stacks: Counter[Stack] = Counter()
+    lines: Counter[LineStack] = Counter()
+    for entries, samples in counts.items():
+        found = [resolved[entry] for entry in reversed(entries)]
+        stacks[make_stack(frame for frames, _ in found for frame in frames)] += samples
+        lines[tuple(line for _, places in found for line in places)] += samples
+    lines.pop((), None)
     span_ns = max(last_ns - int(first_ns), 0) if pids else 0
     # A kernel that counts lost samples reports the lost chunks as well.
-    return ParsedScript(stacks, pids, span_ns, max(lost.values(), default=0))
+    return ParsedScript(stacks, lines, pids, span_ns, max(lost.values(), default=0))
 
 
 def _iter_samples(
     lines: Iterable[bytes], lost: Counter[bool]
-) -> Iterator[tuple[re.Match[bytes], tuple[bytes, ...]]]:
+) -> Iterator[tuple[re.Match[bytes], tuple[_Entry, ...]]]:
     """Yield the header of each sample and its frames, and add to ``lost`` what is no sample."""
     header: re.Match[bytes] | None = None
-    names: list[bytes] = []
+    entries: list[_Entry] = []
     for line in lines:
         if header is not None and (frame := _FRAME.fullmatch(line)):
-            names.append(frame[1])
+            has_offset = has_lines(_split_frame(frame[2])[1])
+            entries.append(_Entry(frame[2], int(frame[1], 16) if has_offset else 0))
         elif not line or line.isspace():
             if header is not None:
-                yield header, tuple(names)
-            header, names = None, []
+                yield header, tuple(entries)
+            header, entries = None, []
         elif header is None and (header := _SAMPLE.fullmatch(line)):
             if header[4] is not None:
-                yield header, (header[4],)
+                yield header, (_Entry(header[4]),)
                 header = None
         elif header is None and (loss := _LOST.search(line)):
             lost[loss[1] is not None] += int(loss[2])
@@ -120,16 +138,39 @@ def _split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _parse_frame(described: bytes, roots: Sequence[str]) -> Frame | None:
-    """Return the frame of ``symbol (library)``; None for a trampoline."""
+def _resolve(
+    entries: Collection[_Entry], roots: Sequence[str]
+) -> Mapping[_Entry, tuple[tuple[Frame | None, ...], tuple[SourceLine, ...]]]:
+    """Return the frames of each entry, inlined functions last, and their lines in the project."""
+    offsets: defaultdict[str, set[int]] = defaultdict(set)
+    for entry in entries:
+        if entry.offset:
+            offsets[_split_frame(entry.described)[1]].add(entry.offset)
+    located = {library: locate(library, found) for library, found in offsets.items()}
+    resolved = {}
+    for entry in entries:
+        symbol, library = _split_frame(entry.described)
+        places = located.get(library, {}).get(entry.offset, ())[::-1]
+        names = (symbol, *(place.function for place in places[1:]))
+        lines = (make_source_line(place.file, place.line, roots) for place in places)
+        resolved[entry] = (
+            tuple(make_native_frame(name, library, roots) for name in names),
+            tuple(line for line in lines if line is not None),
+        )
+    return resolved
+
+
+@lru_cache(maxsize=65536)
+def _split_frame(described: bytes) -> tuple[str, str]:
+    """Return symbol and library of ``symbol (library)``."""
     text = decode_name(described)
     # Symbols and paths may hold " (" themselves; a path starts with "/" or "[".
     at = max(text.rfind(" (/"), text.rfind(" (["))
     if at < 0:
         at = text.rfind(" (")
     if at < 0 or not text.endswith(")"):
-        return make_native_frame(text, "", roots)
-    return make_native_frame(text[:at], text[at + 2 : -1], roots)
+        return text, ""
+    return text[:at], text[at + 2 : -1]
 
 
 DIRECTORY = Path("/tmp")  # noqa: S108 - CPython has this path built in

@@ -49,7 +49,7 @@ _OWN_LINES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PySpy:
-    """Samples ``rate_hz`` times a second of wall time, function by function."""
+    """Samples ``rate_hz`` times a second of wall time."""
 
     rate_hz: int = RATE_HZ
     native: bool = False
@@ -111,6 +111,7 @@ class PySpy:
             call_graph=CALL_GRAPH + NATIVE * self.native + NONBLOCKING * nonblocking,
             python=self.python,
             stacks=sampled.stacks,
+            lines=sampled.lines,
             errors=recording.errors,
             complete=sum(sampled.stacks.values()),
             duration_ns=sampled.duration_ns,
@@ -123,7 +124,7 @@ class PySpy:
         """Nothing is left behind."""
 
     def _record(self, program: str, raw: Path) -> tuple[str, ...]:
-        options = ["--format", "speedscope", "--function", "--full-filenames"]
+        options = ["--format", "speedscope", "--full-filenames"]
         options += ["--native"] * self.native + ["--nonblocking"] * self.nonblocking
         return (program, "record", "--rate", str(self.rate_hz), *options, "--output", str(raw))
 

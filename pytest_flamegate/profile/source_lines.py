@@ -1,0 +1,168 @@
+"""Find the source lines, and the inlined functions, of addresses in a program or library.
+
+A compiler leaves both in DWARF (``-g``). ``llvm-symbolizer`` reads it, or binutils' ``addr2line``,
+which answers in the same format and takes longer for large files.
+"""
+
+import hashlib
+import re
+import shutil
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_flamegate.core import process
+from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.text import decode_name
+from pytest_flamegate.profile.frames import JIT_FILE
+
+TIMEOUT_S = 60.0
+"""For one file: a damaged one must not stop a run."""
+_BATCH = 5000
+"""Addresses of one call, 60 kB of arguments."""
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_PLACE = re.compile(r"(.*):(\d{1,9}|\?)(?: \(discriminator \d+\))?")
+_SYSTEM = ("/usr/lib", "/usr/bin", "/lib", "/bin", "/proc", "/dev", "/memfd:", "//")
+"""Libraries of the distribution: whether their debug files are installed differs between machines,
+and nobody changes them in a pull request."""
+_ELF64_LITTLE = b"\x7fELF\x02\x01"
+_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_LOAD = 1
+_DEBUG_SECTIONS = (b".debug_line", b".gnu_debuglink", b".gnu_debugaltlink")
+
+
+class Place(NamedTuple):
+    """A function and the line within it; ``file`` is empty and ``line`` 0 if not known."""
+
+    function: str
+    file: str
+    line: int
+
+
+class _Image(NamedTuple):
+    """The loaded parts of a file: (offset, size, address) each, and the digest of the file."""
+
+    segments: tuple[tuple[int, int, int], ...]
+    has_debug: bool
+    digest: str
+
+
+_known: dict[str, dict[int, tuple[Place, ...]]] = {}
+"""Places by the digest of the file and the offset in it: each pair of runs has its own copy."""
+
+
+def locate(library: str, offsets: Collection[int]) -> Mapping[int, tuple[Place, ...]]:
+    """Return the places of code at ``offsets`` of the file ``library``, innermost function first.
+
+    More than one place stands for one address if functions were inlined there. An offset that no
+    line is known of is absent; the result is empty if the file has no debug information or is
+    damaged, and if neither ``llvm-symbolizer`` nor ``addr2line`` is installed.
+    """
+    command = find_symbolizer()
+    if command is None:
+        return {}
+    try:
+        image = _read_image(Path(library))
+        if not image.has_debug:
+            return {}
+        known = _known.setdefault(image.digest, {})
+        unknown = sorted(set(offsets) - known.keys())
+        for first in range(0, len(unknown), _BATCH):
+            known.update(_ask(command, library, image, unknown[first : first + _BATCH]))
+    except (OSError, ValueError, struct.error, FlamegateError):
+        return {}
+    return {offset: known[offset] for offset in offsets if known.get(offset)}
+
+
+def has_lines(library: str) -> bool:
+    """Whether lines may be known of a library: a compiler wrote it, not for the distribution."""
+    is_file = library.startswith("/") and not JIT_FILE.search(library)
+    return is_file and not library.startswith(_SYSTEM)
+
+
+@cache
+def find_symbolizer() -> tuple[str, ...] | None:
+    """Return the command that names addresses, None if none is installed."""
+    if program := shutil.which("llvm-symbolizer"):
+        return (program, "--output-style=GNU")
+    program = shutil.which("addr2line")
+    return None if program is None else (program,)
+
+
+def _ask(
+    command: Sequence[str], library: str, image: _Image, offsets: Sequence[int]
+) -> Iterator[tuple[int, tuple[Place, ...]]]:
+    addresses = {offset: _to_address(image, offset) for offset in offsets}
+    asked = [f"{address:#x}" for address in addresses.values()]
+    result = process.run(
+        [*command, "-a", "-f", "-i", "-C", "-e", library, *asked],
+        timeout_s=TIMEOUT_S,
+        env={"LC_ALL": "C", "DEBUGINFOD_URLS": ""},
+    )
+    answers = dict(_parse_answers(decode_name(result.stdout)))
+    for offset, address in addresses.items():
+        yield offset, answers.get(address, ())
+
+
+def _parse_answers(text: str) -> Iterator[tuple[int, tuple[Place, ...]]]:
+    """Yield the places of each address: a line with it, then one each for function and file."""
+    address, places, function = 0, list[Place](), ""
+    for line in text.splitlines():
+        if _ADDRESS.fullmatch(line):
+            yield address, tuple(places)
+            address, places, function = int(line, 16), [], ""
+        elif not function:
+            function = line
+        else:
+            found = _PLACE.fullmatch(line)
+            if found and found[2] not in ("?", "0") and not found[1].startswith("?"):
+                places.append(Place(function, found[1], int(found[2])))
+            function = ""
+    yield address, tuple(places)
+
+
+def _to_address(image: _Image, offset: int) -> int:
+    """Return the address that the linker gave to the code at ``offset`` of the file."""
+    for start, size, address in image.segments:
+        if start <= offset < start + size:
+            return address + offset - start
+    return offset
+
+
+def _read_image(path: Path) -> _Image:
+    """Read the tables of an ELF file. ValueError or ``struct.error`` if it is damaged."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = file.tell()
+
+        def read(offset: int, length: int) -> bytes:
+            if offset + length > size:
+                raise ValueError("a table lies outside of its file")
+            file.seek(offset)
+            return file.read(length)
+
+        header = read(0, _HEADER.size)
+        if not header.startswith(_ELF64_LITTLE):
+            raise ValueError("no ELF file of 64 bits")
+        fields = _HEADER.unpack(header)
+        segments_at, sections_at, segment_count = fields[4], fields[5], fields[9]
+        section_count, names_number = fields[11], fields[12]
+        segments = _SEGMENT.iter_unpack(read(segments_at, segment_count * _SEGMENT.size))
+        sections = list(_SECTION.iter_unpack(read(sections_at, section_count * _SECTION.size)))
+        names = b""
+        if names_number < section_count:
+            _, _, _, _, names_at, names_size, *_ = sections[names_number]
+            names = read(names_at, names_size)
+    return _Image(
+        tuple(
+            (at, length, address)
+            for kind, _, at, address, _, length, *_ in segments
+            if kind == _LOAD
+        ),
+        any(name in names for name in _DEBUG_SECTIONS),
+        digest,
+    )

@@ -1,0 +1,106 @@
+"""Lines of the project that got slower, and whether the change touched them."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from pytest_flamegate.core.git import FileChange, Hunk
+from pytest_flamegate.gate.lines import LineChange, Place, count_lines, line_changes
+from pytest_flamegate.gate.rule import ErrorRates
+from pytest_flamegate.gate.statistics import Estimate
+from pytest_flamegate.profile.model import LineStack, Profile, SourceLine
+from tests.gate.factory import measurement
+from tests.profile.profiles import native, profile
+
+CHANGES = (
+    FileChange("run.c", "run.c", (Hunk(10, 1, 10, 2), Hunk(20, 2, 20, 0), Hunk(30, 0, 30, 3))),
+    FileChange("old.py", "new.py", (Hunk(5, 1, 5, 1),)),
+    FileChange("", "added.py", (Hunk(0, 0, 1, 40),)),
+)
+TIMES = [-7.0, -7.001, -6.999, -7.0005]
+FLAT = Estimate(0.0, 0.0005, 9.0)
+
+
+def sampled(counts: Mapping[LineStack, int], samples: int = 1000) -> Profile:
+    return profile({(native("run"),): samples}, lines=counts)
+
+
+def stack(*places: tuple[str, int]) -> LineStack:
+    return tuple(SourceLine(*place) for place in places)
+
+
+def places(line: SourceLine) -> tuple[Place, Place]:
+    """Return the places of the same line number of the base and of the head."""
+    counted = count_lines([sampled({(line,): 1})], [sampled({(line,): 1})], CHANGES)
+    ((base,), (head,)) = (side[0].own for side in (counted.base, counted.head))
+    return base, head
+
+
+@pytest.mark.parametrize(
+    ("line", "base", "head"),
+    [
+        (9, "run.c:9", "run.c:9"),
+        (10, "run.c:10-11 changed", "run.c:10-11 changed"),
+        (11, "run.c:12", "run.c:10-11 changed"),
+        (19, "run.c:20", "run.c:19"),
+        (20, "run.c:20 changed", "run.c:20"),
+        (22, "run.c:21", "run.c:22"),
+        (30, "run.c:29", "run.c:30-32 changed"),
+        (31, "run.c:33", "run.c:30-32 changed"),
+        (90, "run.c:92", "run.c:90"),
+    ],
+)
+def test_lines_of_the_base_are_found_in_the_head(line: int, base: str, head: str) -> None:
+    found = places(SourceLine("run.c", line))
+    assert [f"{each}{' changed' * each.is_changed}" for each in found] == [base, head]
+
+
+def test_files_that_moved_or_are_new() -> None:
+    assert places(SourceLine("old.py", 9))[0] == Place("new.py", 9, 9, is_changed=False)
+    assert places(SourceLine("old.py", 5))[0] == Place("new.py", 5, 5, is_changed=True)
+    assert places(SourceLine("added.py", 3))[1].is_changed
+    assert places(SourceLine("other.py", 3))[1] == Place("other.py", 3, 3, is_changed=False)
+
+
+def judged(
+    base: Mapping[LineStack, int], head: Mapping[LineStack, int], cpu: Estimate = FLAT
+) -> list[LineChange]:
+    """Judge four processes of each side with nearly the same counts."""
+    sides = [
+        [sampled({each: n + i for each, n in counts.items()}) for i in range(4)]
+        for counts in (base, head)
+    ]
+    samples = count_lines(sides[0], sides[1], CHANGES)
+    before, after = measurement(TIMES), measurement(TIMES)
+    return list(line_changes(samples, before, after, ErrorRates(), cpu))
+
+
+MAIN = ("run.c", 90)
+
+
+def test_a_changed_line_is_named_with_all_that_it_calls() -> None:
+    """The base spends 200 of 1,000 samples below line 10, the head 333 of as many."""
+    slower = Estimate(0.182, 0.002, 9.0)  # 1.2 times the CPU time
+    base = {stack(MAIN, ("run.c", 10), ("lib.c", 3)): 200, stack(MAIN): 790}
+    head = {stack(("run.c", 92), ("run.c", 11), ("lib.c", 3)): 333, stack(("run.c", 92)): 657}
+    first = judged(base, head, slower)[0]
+    assert str(first.place) == "run.c:10-11"
+    assert first.place.is_changed
+    assert first.cost.name == "run.c:10-11"
+    assert first.cost.current_us / first.cost.baseline_us == pytest.approx(2.0, rel=0.05)
+    assert first.cost.explains == pytest.approx(1.0, abs=0.1)
+
+
+def test_if_no_changed_line_explains_it_the_others_are_named() -> None:
+    slower = Estimate(0.182, 0.002, 9.0)
+    base = {stack(MAIN, ("lib.c", 3)): 200, stack(MAIN): 790}
+    head = {stack(("run.c", 92), ("lib.c", 3)): 333, stack(("run.c", 92)): 657}
+    found = judged(base, head, slower)
+    assert [str(each.place) for each in found] == ["lib.c:3"]
+    assert not found[0].place.is_changed
+
+
+def test_equal_sides_name_no_line() -> None:
+    base = {stack(MAIN, ("run.c", 10)): 200, stack(MAIN): 790}
+    head = {stack(("run.c", 92), ("run.c", 10)): 200, stack(("run.c", 92)): 790}
+    assert not judged(base, head)

@@ -1,0 +1,163 @@
+"""Source lines and inlined functions, from DWARF."""
+
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.core import process
+from pytest_flamegate.profile import source_lines
+from pytest_flamegate.profile.frames import make_source_line
+from pytest_flamegate.profile.model import SourceLine
+from pytest_flamegate.profile.profilers import perf_data
+from pytest_flamegate.profile.profilers.perf_data import parse_script
+from pytest_flamegate.profile.source_lines import Place, find_symbolizer, has_lines, locate
+from tests.tools import require
+
+PROGRAM = """\
+static inline __attribute__((always_inline)) int inner(int x) {
+    return x * x + 3;
+}
+static inline __attribute__((always_inline)) int middle(int x) {
+    return inner(x) ^ 5;
+}
+__attribute__((noinline)) int outer(int x) {
+    return middle(x) + 1;
+}
+int main(int argc, char **argv) { return outer(argc); }
+"""
+OUTER = ("outer", 8), ("middle", 5), ("inner", 2)
+
+
+def build(directory: Path, *options: str) -> Path:
+    require(shutil.which("gcc") is not None, "gcc is not installed")
+    require(find_symbolizer() is not None, "neither llvm-symbolizer nor addr2line is there")
+    (directory / "a.c").write_text(PROGRAM)
+    argv = ["gcc", "-O2", *options, "-o", "a", "a.c"]
+    assert process.run(argv, timeout_s=60, cwd=directory).returncode == 0
+    return directory / "a"
+
+
+def described(places: tuple[Place, ...]) -> tuple[tuple[str, int], ...]:
+    return tuple((place.function, place.line) for place in reversed(places))
+
+
+def all_places(program: Path) -> Counter[tuple[tuple[str, int], ...]]:
+    located = locate(str(program), range(program.stat().st_size))
+    return Counter(described(places) for places in located.values())
+
+
+@pytest.mark.parametrize("options", [("-g",), ("-g", "-no-pie"), ("-gdwarf-4",)])
+def test_inlined_functions_have_places_of_their_own(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    found = all_places(build(tmp_path, *options))
+    assert found[OUTER] > 0
+    assert any(places[0][0] == "main" for places in found)
+    located = locate(str(tmp_path / "a"), range(8192))
+    assert {place.file for places in located.values() for place in places} == {
+        str(tmp_path / "a.c")
+    }
+
+
+def test_both_symbolizers_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(
+        all(shutil.which(name) for name in ("llvm-symbolizer", "addr2line")), "one is not installed"
+    )
+    program = build(tmp_path, "-g")
+    one = all_places(program)
+    monkeypatch.setattr(source_lines, "find_symbolizer", lambda: ("addr2line",))
+    monkeypatch.setattr(source_lines, "_known", {})
+    assert all_places(program)[OUTER] == one[OUTER]
+
+
+def test_a_program_without_debug_information_has_no_places(tmp_path: Path) -> None:
+    assert not all_places(build(tmp_path, "-s"))
+
+
+def test_the_same_file_at_another_path_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = build(tmp_path, "-g")
+    first = locate(str(program), [0x1140, 0x1150])
+    shutil.copy(program, tmp_path / "copy")
+    monkeypatch.setattr(process, "run", lambda *_, **__: pytest.fail("asked again"))
+    assert locate(str(tmp_path / "copy"), [0x1140, 0x1150]) == first
+
+
+def test_damaged_files_have_no_places_and_end_soon(tmp_path: Path) -> None:
+    """Headers, section tables and debug sections, cut off or overwritten at random."""
+    data = build(tmp_path, "-g").read_bytes()
+    draw = random.Random(7)
+    for number in range(30):
+        broken = bytearray(data[: draw.randrange(len(data))] if number % 3 == 0 else data)
+        for _ in range(draw.choice((1, 8, 200))):
+            if broken:
+                broken[draw.randrange(min(len(broken), draw.choice((64, len(data)))))] = (
+                    draw.randrange(256)
+                )
+        (tmp_path / "broken").write_bytes(broken)
+        assert len(locate(str(tmp_path / "broken"), range(0x1000, 0x1200, 4))) <= 128
+
+
+@pytest.mark.parametrize(
+    ("library", "expected"),
+    [
+        ("/home/me/project/run", True),
+        ("/home/me/project/.venv/lib/x.so", True),
+        ("/usr/lib/x86_64-linux-gnu/libc.so.6", False),
+        ("/tmp/jitted-12-3.so", False),
+        ("/tmp/perf-12.map", False),
+        ("[kernel.kallsyms]", False),
+        ("//anon", False),
+        ("", False),
+    ],
+)
+def test_only_compiled_files_outside_of_the_distribution_may_have_lines(
+    library: str, *, expected: bool
+) -> None:
+    assert has_lines(library) == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/p/src/run.c", "src/run.c"),
+        ("/p/.venv/lib/python3.12/site-packages/numpy/a.py", None),
+        ("/usr/lib/python3.11/json/__init__.py", None),
+        ("/other/run.c", None),
+        ("run.c", None),
+        ("/p/a\nb.c", None),
+    ],
+)
+def test_a_line_belongs_to_the_project(file: str, expected: str | None) -> None:
+    line = make_source_line(file, 7, ("/p/",))
+    assert line == (None if expected is None else SourceLine(expected, 7))
+    assert make_source_line("/p/src/run.c", 0, ("/p/",)) is None
+
+
+def test_perf_samples_become_frames_and_lines_of_inlined_functions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    places = {
+        0x10: (Place("inner", "/p/a.c", 2), Place("outer", "/p/a.c", 8)),
+        0x20: (Place("main", "/p/a.c", 10),),
+    }
+    monkeypatch.setattr(perf_data, "locate", lambda library, _: places if library == "/p/a" else {})
+    sample = (
+        b"1/1 1.000000: cpu-clock: \n\t%16x inner_sym (/usr/lib/libm.so)\n\t%16x outer (/p/a)\n"
+        b"\t%16x main (/p/a)\n\n" % (0x10, 0x10, 0x20)
+    )
+    other = sample.replace(b"%16x outer" % 0x10, b"%16x outer" % 0x30)
+    parsed = parse_script([sample, sample, other], ("/p/",))
+    names = {tuple(frame.name for frame in stack): n for stack, n in parsed.stacks.items()}
+    assert names == {
+        ("main", "outer", "inner", "inner_sym"): 2,
+        ("main", "outer", "inner_sym"): 1,
+    }
+    assert parsed.lines == {
+        (SourceLine("a.c", 10), SourceLine("a.c", 8), SourceLine("a.c", 2)): 2,
+        (SourceLine("a.c", 10),): 1,
+    }
