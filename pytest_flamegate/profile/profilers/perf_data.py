@@ -104,10 +104,12 @@ def _iter_samples(
     """Yield the header of each sample and its frames, and add to ``lost`` what is no sample."""
     header: re.Match[bytes] | None = None
     entries: list[_Entry] = []
+    known: dict[_Entry, _Entry] = {}  # one object for equal ones: deep stacks hold millions
     for line in lines:
         if header is not None and (frame := _FRAME.fullmatch(line)):
             has_offset = has_lines(_split_frame(frame[2])[1])
-            entries.append(_Entry(frame[2], int(frame[1], 16) if has_offset else 0))
+            entry = _Entry(frame[2], int(frame[1], 16) if has_offset else 0)
+            entries.append(known.setdefault(entry, entry))
         elif not line or line.isspace():
             if header is not None:
                 yield header, tuple(entries)
