@@ -125,7 +125,7 @@ def test_a_prompt_too_long_for_a_command_line(tmp_path: Path) -> None:
 
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
-NAMES = sorted(each.name for each in RECIPES.iterdir() if each.is_dir())
+NAMES = sorted(each.name for each in RECIPES.iterdir() if (each / "engine.py").is_file())
 HEAVY = {"torch", "transformers", "onnxruntime_genai", "ctranslate2", "vllm", "llama_cpp", "numpy"}
 
 
