@@ -144,9 +144,12 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         baseline.evidence, run.evidence, policy.thresholds, rates, drift_sd=rate.batch_drift_sd
     )
     signals = (rate.signal, *(each.signal for each in shares.hotspots), *bricks.signals)
-    general = (*shares.reasons, *bricks.reasons)
     is_certain = rate.verdict is not None and rate.verdict.is_certain
     lines = run.lines if is_certain and shares.costs else None
+    general = (*shares.reasons, *bricks.reasons)
+    if lines is not None and lines.is_empty:
+        message = "The profiles name no line of this project, so no line explains the change."
+        general = (*general, Reason("I_NO_LINES", message))
     name = _combine_decisions(signals, general)
     helpers = {helper for signal in signals for helper in signal.helped_by}
     commit = baseline.evidence.commit

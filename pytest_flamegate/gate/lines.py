@@ -64,6 +64,11 @@ class LineSamples:
     base: tuple[PlaceCounts, ...]
     head: tuple[PlaceCounts, ...]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sample of the head is at a known line."""
+        return not any(process.own for process in self.head)
+
 
 @dataclass(frozen=True, slots=True)
 class LineChange:

@@ -34,15 +34,20 @@ _HELP = {
 }
 
 
-def locate_slower_function(
+def locate_slowdown(
     verdict: Verdict, evidence: Evidence | None, root: Path
 ) -> tuple[str, int] | None:
-    """Return file and line of the Python function that explains most of a slowdown.
+    """Return file and line of a slowdown: a changed line, or the Python function that explains it.
 
-    The file is relative to ``root`` and is read from the commit that was measured. None if the
-    function is not known, not Python, not of the repository, or shares its name in the file.
+    The file is relative to ``root``; a function is looked up in the commit that was measured. None
+    if it is not known, not Python, not of the repository, or shares its name in the file.
     """
-    if verdict.verdict != "regressed" or not verdict.explained_by:
+    if verdict.verdict != "regressed":
+        return None
+    for line in verdict.lines:
+        if line.place.is_changed and line.cost.change_us > 0.0:
+            return line.place.file, line.place.first
+    if not verdict.explained_by:
         return None
     if evidence is None or evidence.profile is None or evidence.commit is None:
         return None

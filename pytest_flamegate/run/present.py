@@ -34,7 +34,7 @@ from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
 from pytest_flamegate.run.compare import compare_stored_run
-from pytest_flamegate.run.hosts import locate_slower_function
+from pytest_flamegate.run.hosts import locate_slowdown
 from pytest_flamegate.run.open import open_profile
 from pytest_flamegate.run.pictures import opens_compared, read_brick_view
 from pytest_flamegate.run.publish import Hints, Outcome
@@ -121,7 +121,7 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
     )
     place: tuple[str, int | None] | None = None
     if outcome.fails:
-        place = locate_slower_function(verdict, outcome.evidence, root)
+        place = locate_slowdown(verdict, outcome.evidence, root)
     if place is None and declared is not None:
         place = relative(declared, root), find_line(declared, workload.name)
     shown_file, line = place or (node.partition("::")[0], None)

@@ -21,8 +21,10 @@ from prometheus_client.openmetrics.parser import (
 from pytest_flamegate.commands import check
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.run import required_check
+from pytest_flamegate.run.hosts import locate_slowdown
 from tests.commands.asked import Captured, ask, commit
 from tests.doors.project import workload
+from tests.report import verdicts
 from tests.run import fakes
 from tests.workload.repositories import git
 
@@ -410,6 +412,11 @@ def read_figures(project: Path) -> dict[str, str]:
     assert list(parse_metrics(text))  # type: ignore[no-untyped-call]
     lines = (line for line in text.splitlines() if not line.startswith("#"))
     return dict(shlex.split(line) for line in lines)
+
+
+def test_a_slowdown_stands_at_the_changed_line_that_explains_it(tmp_path: Path) -> None:
+    assert locate_slowdown(verdicts.in_pairs(), None, tmp_path) == ("src/norm.c", 221)
+    assert locate_slowdown(verdicts.inconclusive(), None, tmp_path) is None
 
 
 def test_a_slowdown_stands_at_the_function_that_explains_it(

@@ -4,12 +4,15 @@ from collections.abc import Mapping
 
 import pytest
 
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.git import FileChange, Hunk
+from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
 from pytest_flamegate.gate.lines import LineChange, Place, count_lines, line_changes
+from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import ErrorRates
 from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.profile.model import LineStack, Profile, SourceLine
-from tests.gate.factory import measurement
+from tests.gate.factory import checked, codes, measurement, shifted, sides
 from tests.profile.profiles import native, profile
 
 CHANGES = (
@@ -66,11 +69,11 @@ def judged(
     base: Mapping[LineStack, int], head: Mapping[LineStack, int], cpu: Estimate = FLAT
 ) -> list[LineChange]:
     """Judge four processes of each side with nearly the same counts."""
-    sides = [
+    old, new = (
         [sampled({each: n + i for each, n in counts.items()}) for i in range(4)]
         for counts in (base, head)
-    ]
-    samples = count_lines(sides[0], sides[1], CHANGES)
+    )
+    samples = count_lines(old, new, CHANGES)
     before, after = measurement(TIMES), measurement(TIMES)
     return list(line_changes(samples, before, after, ErrorRates(), cpu))
 
@@ -98,6 +101,21 @@ def test_if_no_changed_line_explains_it_the_others_are_named() -> None:
     found = judged(base, head, slower)
     assert [str(each.place) for each in found] == ["lib.c:3"]
     assert not found[0].place.is_changed
+
+
+@pytest.mark.parametrize(
+    ("is_slower", "has_lines", "expected"),
+    [(True, True, False), (True, False, True), (False, False, False)],
+)
+def test_a_certain_change_without_any_line_says_so(
+    *, is_slower: bool, has_lines: bool, expected: bool
+) -> None:
+    base, head = sides(shifted(0.2 if is_slower else 0.0))
+    one = [sampled({stack(MAIN): 700} if has_lines else {})] * 4
+    run = GatedRun(head, "OBSERVED", lines=count_lines(one, one, ()))
+    verdict = checked(judge(run, PairedBase(base), GatePolicy(Thresholds())))
+    assert (verdict.verdict == "regressed") == is_slower
+    assert ("I_NO_LINES" in codes(verdict)) == expected
 
 
 def test_equal_sides_name_no_line() -> None:
