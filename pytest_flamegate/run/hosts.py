@@ -44,9 +44,9 @@ def locate_slowdown(
     """
     if verdict.verdict != "regressed":
         return None
-    for line in verdict.lines:
-        if line.place.is_changed and line.cost.change_us > 0.0:
-            return line.place.file, line.place.first
+    for each in verdict.lines:
+        if each.place.is_changed and each.cost.change_us > 0.0:
+            return each.place.file, each.place.first
     if not verdict.explained_by:
         return None
     if evidence is None or evidence.profile is None or evidence.commit is None:

@@ -24,7 +24,7 @@ from pytest_flamegate.run import required_check
 from pytest_flamegate.run.hosts import locate_slowdown
 from tests.commands.asked import Captured, ask, commit
 from tests.doors.project import workload
-from tests.report import verdicts
+from tests.report.verdicts import in_pairs, inconclusive
 from tests.run import fakes
 from tests.workload.repositories import git
 
@@ -415,8 +415,8 @@ def read_figures(project: Path) -> dict[str, str]:
 
 
 def test_a_slowdown_stands_at_the_changed_line_that_explains_it(tmp_path: Path) -> None:
-    assert locate_slowdown(verdicts.in_pairs(), None, tmp_path) == ("src/norm.c", 221)
-    assert locate_slowdown(verdicts.inconclusive(), None, tmp_path) is None
+    assert locate_slowdown(in_pairs(), None, tmp_path) == ("src/norm.c", 221)
+    assert locate_slowdown(inconclusive(), None, tmp_path) is None
 
 
 def test_a_slowdown_stands_at_the_function_that_explains_it(
