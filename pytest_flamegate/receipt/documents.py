@@ -8,6 +8,7 @@ written here is held to the schema itself.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -54,6 +55,9 @@ FIELD_CODES = {
 EVIDENCE_CODE = "E_EVIDENCE_SCHEMA"
 _CANONICAL_BYTES = 1 << 20
 """Larger evidence is always counted and measured before anything is built from it."""
+_VERSION = re.compile(rb'"schema_version"\s*:\s*"1\.0\.0"\s*}\s*\Z')
+"""The end of evidence: this field must be there, although its type has a default."""
+_VERSION_BYTES = 64
 _NINES = bytes.maketrans(b"012345678", b"9" * 9)
 _LONG_NUMBER = b"9" * 65
 """Longer than any number that ``parse_json`` accepts, if every digit is a nine."""
@@ -190,7 +194,9 @@ def decode_evidence(data: bytes) -> Evidence:
 
 def _decode_canonical(data: bytes) -> Evidence | None:
     """Return evidence that has all fields once and in order; None for any other document."""
-    found = decode_canonical(data, Evidence) if len(data) <= _CANONICAL_BYTES else None
+    if len(data) > _CANONICAL_BYTES or not _VERSION.search(data, len(data) - _VERSION_BYTES):
+        return None
+    found = decode_canonical(data, Evidence)
     if found is None or _LONG_NUMBER in found[1].translate(_NINES):
         return None
     # The types bound the depth of everything but the recipe, and few brackets are never deep.

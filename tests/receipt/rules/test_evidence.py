@@ -315,3 +315,13 @@ def test_a_key_twice_in_place_of_an_optional_one_is_found() -> None:
     with pytest.raises(ReceiptError) as caught:
         decode_evidence(data)
     assert caught.value.code == "E_JSON_DUPLICATE_KEY"
+
+
+@pytest.mark.parametrize("name", ["schema_version", "decode_tokens", "metrics"])
+def test_a_name_with_a_space_in_it_is_another_field(name: str) -> None:
+    data = bundle().files["evidence.json"].replace(f'"{name}"'.encode(), f'"{name} "'.encode())
+    if name == "decode_tokens":  # it has a default, and older evidence does not state it
+        assert decode_evidence(data) == bundle().evidence
+        return
+    with pytest.raises(ReceiptError, match="is missing"):
+        decode_evidence(data)
