@@ -1,16 +1,18 @@
 """The functions of a profile, ranked by their cost, and errors for too few samples to rank."""
 
+import math
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache, lru_cache
 from pathlib import Path
 
+from pytest_flamegate.config.thresholds import SAMPLE_FLOOR
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
+from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack, merge_profiles
 
 _QUALIFIER = re.compile(r"^.*(?:::|\.)(?=[^:.]+$)")
 
@@ -127,3 +129,27 @@ def no_samples_error(profiler: str, errors: int, lost: int) -> UndecidedError:
     return UndecidedError(
         "E_NO_SAMPLES", f"{profiler} took no sample ({errors} errors, {lost} lost)."
     )
+
+
+def pool_profiles(
+    profiler: str | None, profiles: Sequence[Profile], max_tokens: int | None = None
+) -> tuple[Profile | None, Mapping[str, str]]:
+    """Return the sum of all samples, None if there are none, and a note if they are too few.
+
+    ``profiler`` is the name of the one that took them, None if none was asked for.
+    With ``max_tokens``, those of one run, the note says how many would suffice.
+    """
+    if profiler is None:
+        return None, {}
+    pooled = merge_profiles(profiles) if profiles else None
+    try:
+        if pooled is None:
+            raise no_samples_error(profiler, 0, 0)
+        require_samples(pooled, SAMPLE_FLOOR)
+    except UndecidedError as error:
+        text = f"{error.problem} {error.remedy}"
+        if pooled is not None and max_tokens is not None:
+            enough = math.ceil(2 * SAMPLE_FLOOR / pooled.samples) * max_tokens
+            text += f" About max_tokens = {enough} is enough."
+        return pooled, {error.code: text}
+    return pooled, {}

@@ -28,8 +28,8 @@ from pytest_flamegate.observe.observation import Observation, Role
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PAIR_S
 from pytest_flamegate.observe.scratch import scratch_prefix
-from pytest_flamegate.profile.hotspots import no_samples_error, require_samples
-from pytest_flamegate.profile.model import Profile, merge_profiles
+from pytest_flamegate.profile.hotspots import pool_profiles
+from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.profile.profilers.tools import find_known_error, parse_wrapped
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
@@ -83,29 +83,6 @@ class Budget:
         return min(max(self.total_s * part, PROCESS_S[0]), PROCESS_S[1])
 
 
-def pool_profiles(
-    profiler: Profiler | None, profiles: Sequence[Profile], max_tokens: int | None = None
-) -> tuple[Profile | None, Mapping[str, str]]:
-    """Return the sum of all samples, None if there are none, and a note if they are too few.
-
-    With ``max_tokens``, those of one run, the note says how many would suffice.
-    """
-    if profiler is None:
-        return None, {}
-    pooled = merge_profiles(profiles) if profiles else None
-    try:
-        if pooled is None:
-            raise no_samples_error(profiler.name, 0, 0)
-        require_samples(pooled, SAMPLE_FLOOR)
-    except UndecidedError as error:
-        text = f"{error.problem} {error.remedy}"
-        if pooled is not None and max_tokens is not None:
-            enough = math.ceil(2 * SAMPLE_FLOOR / pooled.samples) * max_tokens
-            text += f" About max_tokens = {enough} is enough."
-        return pooled, {error.code: text}
-    return pooled, {}
-
-
 @dataclass(slots=True)
 class SideProcesses:
     """Starts the processes of one side, one after another, and collects their measurements."""
@@ -130,10 +107,11 @@ class SideProcesses:
     def measured(self) -> MeasuredSide:
         """Return the measurement so far; too few samples are a note, for the rate needs none."""
         poolable = self._poolable()
+        profiler = self.side.profiler
         # A program runs once, however short it is; a server repeats its sequence.
         is_program = isinstance(self.side.plan, Streamed)
         max_tokens = self.side.workload.max_tokens if is_program else None
-        pooled, few = pool_profiles(self.side.profiler, poolable, max_tokens)
+        pooled, few = pool_profiles(profiler.name if profiler else None, poolable, max_tokens)
         return MeasuredSide(
             side=self.side,
             observation=self._observation(),

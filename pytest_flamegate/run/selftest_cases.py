@@ -12,9 +12,10 @@ from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.rule import describe_rate_change
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.profile.frames import fold_profile
+from pytest_flamegate.profile.hotspots import pool_profiles
 from pytest_flamegate.receipt.documents import encode_receipt
 from pytest_flamegate.receipt.types import VerdictName
-from pytest_flamegate.run.processes import MIN_PROFILED, pool_profiles
+from pytest_flamegate.run.processes import MIN_PROFILED
 from pytest_flamegate.run.seal import ComposedRun, ComposedSide, compose, seal
 from pytest_flamegate.run.selftest import (
     ALARMS,
@@ -266,7 +267,8 @@ def _drop_samples(side: MeasuredSide) -> MeasuredSide:
         replace(each, stacks=dict.fromkeys(list(each.stacks)[:1], FEW), complete=FEW)
         for each in side.profiles[:MIN_PROFILED]
     ]
-    pooled, notes = pool_profiles(side.side.profiler, profiles)
+    profiler = side.side.profiler
+    pooled, notes = pool_profiles(profiler.name if profiler else None, profiles)
     return replace(side, profiles=tuple(profiles), pooled=pooled, notes={**side.notes, **notes})
 
 

@@ -17,9 +17,10 @@ from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.rule import Helper
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.observation import Run
+from pytest_flamegate.profile.hotspots import pool_profiles
 from pytest_flamegate.run import measure as run_measure
 from pytest_flamegate.run.measure import measure
-from pytest_flamegate.run.processes import PlannedRuns, Schedule, plan_pair_counts, pool_profiles
+from pytest_flamegate.run.processes import PlannedRuns, Schedule, plan_pair_counts
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
 from tests.profile.profiles import profile, python
@@ -137,12 +138,11 @@ def test_too_few_samples_are_a_note_within_the_announced_time(
 
 
 def test_a_program_that_is_sampled_too_seldom_is_told_how_many_tokens_suffice() -> None:
-    profiler: Any = fakes.FakeProfiler()
     for samples, enough in ((100, 4 * 32), (13, 31 * 32)):
         found = profile({(python("f"),): samples})
-        _, notes = pool_profiles(profiler, [found], 32)
+        _, notes = pool_profiles("perf", [found], 32)
         assert notes["E_FEW_SAMPLES"].endswith(f"About max_tokens = {enough} is enough.")
-        assert "max_tokens" not in pool_profiles(profiler, [found])[1]["E_FEW_SAMPLES"]
+        assert "max_tokens" not in pool_profiles("perf", [found])[1]["E_FEW_SAMPLES"]
 
 
 # Bricks
