@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.tables import Table, as_text
-from tests.core import hung, trees
+from tests.core import trees
+from tests.core.test_process_trees import hang
 from tests.receipt import crowd, operations, points
 from tests.receipt.operations import Operation
 from tests.receipt.points import Tally
@@ -82,7 +83,7 @@ def hung_trees(part: float, place: Path) -> Table:
     """Start and end 1,000 trees that hang, of all shapes in turn."""
     place.mkdir()
     shapes = list(trees.SHAPES)
-    ended = [hung.hang(shapes[n % len(shapes)], place) for n in range(max(9, round(1000 * part)))]
+    ended = [hang(shapes[n % len(shapes)], place) for n in range(max(9, round(1000 * part)))]
     rows = []
     for shape in (*shapes, "all"):
         these = [each for each in ended if shape in (each.shape, "all")]
