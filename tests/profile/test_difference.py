@@ -281,6 +281,8 @@ def test_a_path_is_idle_if_it_only_hands_on_to_one_function() -> None:
     assert idle == {"go": True, "go run": False, "go run a": False, "go run b": False}
     worked = compare({"go run": 9}, {"go run": 9, "go": 1})
     assert not paths(worked)["go"].is_idle
+    came = paths(compare({"go": 500}, {"go": 100, "go wrap run": 400}, 10, 10))["go wrap"]
+    assert (came.one_sided, came.is_idle) == ("new", False)
     assert not paths(compare({"go run": 9, "go": 1}, {"go run": 9}))["go"].is_idle
 
 

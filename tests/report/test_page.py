@@ -70,6 +70,12 @@ def test_every_cell_of_every_table_is_in_all_three_renderings() -> None:
             assert plain in html.replace("&#39;", "'").replace("&gt;", ">")
 
 
+def test_the_first_cell_of_a_row_is_its_heading_and_figures_are_marked() -> None:
+    shown = html.table(["a", "b"], [["1", "2"]], right=[1])
+    assert '<th scope="col">a</th><th scope="col" class="figure">b</th>' in shown
+    assert '<th scope="row">1</th><td class="figure">2</td>' in shown
+
+
 def test_a_changed_run_opens_on_the_difference() -> None:
     found = compared(slowed("rms_norm", 2.0))
     for difference, compares in ((found, True), (found, False), (None, True)):

@@ -101,7 +101,7 @@ def test_it_describes_itself_follows_the_theme_and_runs_and_loads_nothing() -> N
         assert f".{kind}{{fill:" in dark
     # It stands without its style sheet too.
     groups = [each for each in root.iter("g") if each.get("class")]
-    assert all(f".{each.get('class')}{{fill:" in sheet and each.get("fill") for each in groups)
+    assert all(f".{each.get('class')}{{fill:" in light and each.get("fill") for each in groups)
 
 
 def test_a_counted_profile_has_its_own_unit() -> None:
@@ -168,9 +168,11 @@ def test_too_small_and_too_deep_frames_are_counted() -> None:
     assert "too small to draw" not in draw()
     # Rows that have no room for one word between them would leave the picture white.
     tower = tuple(factory.python(f"up{i}") for i in range(9))
-    root = parse(draw(factory.profile({(factory.ROOT[0],): 990, (factory.ROOT[0], *tower): 10})))
-    assert list(boxes(root)) == ["main"]
-    assert "10 samples in 1 branch too small to draw" in " ".join(texts(root))
+    for samples, names in ((31, ["main", tower[0].name]), (30, ["main"])):
+        stacks = {(factory.ROOT[0],): 1000 - samples, (factory.ROOT[0], *tower): samples}
+        root = parse(draw(factory.profile(stacks)))
+        assert [name.partition(" › ")[0] for name in boxes(root)][:2] == names
+    assert "30 samples in 1 branch too small to draw" in " ".join(texts(root))
     deep = tuple(factory.python(f"f{i}") for i in range(300))
     svg = draw(factory.profile({deep[:depth]: 5 for depth in range(1, 300)}))
     assert "495 samples in 1 branch too small to draw or too deep" in svg
