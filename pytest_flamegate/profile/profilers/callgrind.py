@@ -15,6 +15,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -173,14 +174,11 @@ def _build_stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
     for (library, context), cost in costs.items():
         by_name[split[context][0]][library] += cost
     libraries = {name: max(sorted(own), key=own.__getitem__) for name, own in by_name.items()}
-    frames: dict[tuple[str, str], Frame] = {}
 
+    @cache
     def frame(name: str, library: str) -> Frame:
-        if (name, library) not in frames:
-            symbol, path = name.replace(_UNNAMED, ""), library.replace(_UNNAMED, "")
-            made = make_native_frame(symbol, path) or make_native_frame("", path)
-            frames[name, library] = made or UNKNOWN
-        return frames[name, library]
+        symbol, path = name.replace(_UNNAMED, ""), library.replace(_UNNAMED, "")
+        return make_native_frame(symbol, path) or make_native_frame("", path) or UNKNOWN
 
     stacks: dict[Stack, int] = {}
     for (library, context), cost in costs.items():
