@@ -24,6 +24,7 @@ from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
 from pytest_flamegate.profile.profilers.callgrind import count_program
 from pytest_flamegate.profile.profilers.instructions import build_instruction_profile
 from pytest_flamegate.profile.profilers.tools import parse_wrapped, try_profiler
+from pytest_flamegate.profile.source_lines import find_symbolizer
 from pytest_flamegate.profile.stacks import require_stacks, trim_stacks
 from tests.tools import require
 
@@ -326,3 +327,51 @@ def test_callgrind_counts_a_wrapper_with_its_engine_and_explains_failures(tmp_pa
     assert list(tmp_path.iterdir()) == [script]
     with pytest.raises(FlamegateError, match="E_CANNOT_START"):
         count_program(["/nowhere/engine"], env=os.environ, cwd=None, timeout_s=60.0)
+
+
+KERNELS = {"embed": 60, "attend": 20, "project": 10, "rotate": 6, "sample": 4}
+"""Thousands of rounds of the same loop, so percent of the time."""
+INLINED = """
+static inline __attribute__((always_inline)) double NAME(double x, int n)
+{ for (int i = 0; i < n; i++) x = x * 0.999 + 1.0; return x; }
+"""
+TEMPLATE = """
+template <int N> struct Layer { static inline __attribute__((always_inline)) double NAME(double x)
+{ for (int i = 0; i < N; i++) x = x * 0.999 + 1.0; return x; } };
+"""
+
+
+@pytest.mark.parametrize(
+    "language", [pytest.param("c", marks=measures), pytest.param("c++", marks=nightly)]
+)
+def test_inlined_kernels_have_their_shares_and_lines(language: str, tmp_path: Path) -> None:
+    """Five kernels, compiled into one function."""
+    require_usable("perf")
+    require(find_symbolizer() is not None, "neither llvm-symbolizer nor addr2line is installed")
+    calls = {
+        name: f"{name}(x, {part}000)" if language == "c" else f"Layer<{part}000>::{name}(x)"
+        for name, part in KERNELS.items()
+    }
+    pattern = INLINED if language == "c" else TEMPLATE
+    source = "".join(pattern.replace("NAME", name).replace("Layer", f"L_{name}") for name in calls)
+    source += "int main(void) {\n double x = 1;\n for (int t = 0; t < 45000; t++) {\n"
+    source += "".join(f"  x = {calls[n]};\n".replace("Layer", f"L_{n}") for n in calls)
+    source += " }\n return x < 0;\n}\n"
+    # -fno-ipa-icf: equal functions stay functions of their own.
+    options = ["-x", language, "-O2", "-g", "-fno-ipa-icf", "-fno-tree-tail-merge"]
+    program = compile_program(source, tmp_path, *options)
+    profiler = perf.make_perf(Setup(python_engine=False, project=tmp_path, rate_hz=997))
+    wrapped = profiler.wrap([str(program)], tmp_path)
+    result = process.run(wrapped.argv, timeout_s=120)
+    profile = trim_stacks(parse_wrapped(profiler, wrapped.recording, result.stderr), None)
+    require_samples(profile, 5000)
+    shares = {
+        spot.name.rpartition("::")[2]: 100 * spot.self_share for spot in rank_hotspots(profile)
+    }
+    found = {name: shares.get(name, 0.0) for name in KERNELS}
+    assert found == pytest.approx(KERNELS, abs=2.0)
+    lines = source.splitlines()
+    for stack, count in profile.lines.items():
+        if count > 0.02 * profile.samples:
+            text = lines[stack[0].line - 1]
+            assert any(f"{name}(x" in text for name in KERNELS), text
