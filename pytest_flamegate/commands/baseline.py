@@ -75,7 +75,7 @@ def accept(parsed: argparse.Namespace) -> int:
         )
     for name in wanted:
         files, evidence = _read_acceptable(name, artifacts.latest_directory(name))
-        stored = RunStore(artifacts, machine_id(evidence.machine)).accept(name, files, evidence)
+        stored = RunStore(artifacts, machine_id(evidence.machine)).accept(name, files)
         common.print_text("\n".join((f"accepted {name}: {stored.path}", *stored.warnings)))
     return 0
 

@@ -126,7 +126,7 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
                     "not_comparable", run, policy, rates, reasons, state, old=old, current=new
                 )
             signal, decided = judge_throughput(
-                old, new, policy.thresholds.tokens_per_second_pct, rates, baseline.batches
+                old, new, policy.thresholds.tokens_per_second_pct, rates
             )
             known = nominal_rates(rates)
             rate = JudgedRate(signal, decided, known, BATCH_DRIFT_SD_WITHOUT_REFERENCE)

@@ -7,7 +7,7 @@ kernel), and `rule` decides.
 
 The machine itself changes speed between two batches of processes. If a reference kernel ran
 beside the engine, the ratio to it takes most of that out; the rest is a drift whose size was
-measured once and is assumed, until six batches of the same code show their own spread.
+measured once and is assumed.
 """
 
 import math
@@ -33,7 +33,6 @@ from pytest_flamegate.gate.rule import (
     rate_change_pct,
 )
 from pytest_flamegate.gate.statistics import Estimate, combine, mean, variance, welch
-from pytest_flamegate.receipt.types import Batch
 
 BATCH_DRIFT_SD = 0.0042
 """Drift of log(CPU / reference kernel) between batches, measured over 40 minutes."""
@@ -44,8 +43,6 @@ REFERENCE_LEAK = 0.21
 
 Measured: of a drift of 2.0 % in CPU time, 0.42 % was left in CPU time over reference.
 """
-MIN_BATCHES = 6
-"""Fewer batches show no spread that could replace the assumed drift."""
 
 Clock = Literal["log_time", "log_cpu"]
 
@@ -108,22 +105,6 @@ def mean_reference_log(side: Measurement) -> float | None:
     return mean(logs) if logs else None
 
 
-def estimate_from_batches(
-    batches: Sequence[Batch], baseline: Measurement, current: Measurement
-) -> list[Estimate]:
-    """Return the change as each view shows it, its error taken from the spread of ``batches``.
-
-    The error is that of predicting one batch from S others: their spread × √(1 + 1/S), S - 1 df.
-    """
-    count, found = len(batches), []
-    for name in choose_times(baseline, current, "log_time"):
-        earlier = [getattr(batch, name) for batch in batches]
-        change = mean(_times_of(current, name)) - mean(earlier)
-        error = math.sqrt(variance(earlier) * (1.0 + 1.0 / count))
-        found.append(Estimate(change, error, count - 1.0))
-    return found
-
-
 def combine_views(verdicts: Sequence[RateVerdict]) -> RateVerdict:
     """Combine decisions about one change: only what all views agree in is decided."""
     decisions = {verdict.decision for verdict in verdicts}
@@ -156,12 +137,11 @@ def judge_throughput(
     current: Measurement,
     allowed_drop_pct: float,
     rates: ErrorRates,
-    batches: Sequence[Batch] = (),
 ) -> tuple[Signal, RateVerdict | None]:
     """Judge tokens per second of ``current`` against a stored ``baseline``.
 
-    ``batches`` are measurements of the baseline's code; six or more replace the assumed drift. The
-    decision of the rule is None if too few processes, or copied ones, left the signal inconclusive.
+    The decision of the rule is None if too few processes, or copied ones, left the signal
+    inconclusive.
     """
     try:
         views = compare_log_times(baseline, current)
@@ -175,14 +155,11 @@ def judge_throughput(
         )
         return signal, None
     threshold = log_time_of_drop(allowed_drop_pct)
-    by_batch = len(batches) >= MIN_BATCHES
     estimates = [view.estimate for view in views]
-    if by_batch:
-        estimates = estimate_from_batches(batches, baseline, current)
     verdict = combine_views([decide(estimate, threshold, rates) for estimate in estimates])
     change_pct = rate_change_pct(mean([estimate.mean_diff for estimate in estimates]))
     is_open = verdict.decision == "inconclusive"
-    helps = is_open and not by_batch and _would_more_help(views, threshold, rates)
+    helps = is_open and _would_more_help(views, threshold, rates)
     reasons = (
         *((Reason.advise("E_BASELINE_TOO_WIDE", _TOO_WIDE),) if is_open and not helps else ()),
         *_machine_speed_reasons(baseline, current, views),

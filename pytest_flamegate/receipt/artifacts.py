@@ -26,7 +26,7 @@ from pytest_flamegate.core.json import (
 )
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.baseline import RECORD, Baseline, encode_record, read_baseline
-from pytest_flamegate.receipt.types import Batch, VerdictName
+from pytest_flamegate.receipt.types import VerdictName
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +127,11 @@ class ArtifactStore:
         machine_id: str,
         workload: str,
         files: Mapping[str, bytes],
-        batches: tuple[Batch, ...] = (),
         *,
         set_aside: bool = False,
     ) -> StoredPath:
         """Make ``files`` the baseline, all or none. ``set_aside`` hides the earlier one."""
-        record = encode_record(workload, machine_id, files, batches)
+        record = encode_record(workload, machine_id, files)
         directory = self._prepare(self.baseline_directory(machine_id, workload))
         whole = {**files, RECORD: record}
         return StoredPath(directory, store.publish(directory, whole, set_aside=set_aside))

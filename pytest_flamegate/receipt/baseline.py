@@ -64,7 +64,7 @@ FileName = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class BaselineRecord:
-    """``baseline.json``: SHA-256 by file name, and the batches of the same code, oldest first."""
+    """``baseline.json``: SHA-256 by file name. ``batches`` are of earlier versions and not used."""
 
     workload: NonEmpty
     machine: NonEmpty
@@ -81,20 +81,17 @@ class Baseline:
     directory: Path
     evidence: Evidence
     machine_id: str
-    batches: tuple[Batch, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def encode_record(
-    workload: str, machine_id: str, files: Mapping[str, bytes], batches: tuple[Batch, ...]
-) -> bytes:
+def encode_record(workload: str, machine_id: str, files: Mapping[str, bytes]) -> bytes:
     """Return the content of ``baseline.json`` for ``files``, accepted now."""
     digests = {
         name: hashlib.sha256(files[name]).hexdigest()
         for name in sorted(files)
         if name != ATTESTATION
     }
-    record = BaselineRecord(workload, machine_id, utc_now(), digests, batches)
+    record = BaselineRecord(workload, machine_id, utc_now(), digests, ())
     version = {"schema_version": record.schema_version}  # first in the file
     return encode_json({**version, **encode_plain(record)})
 
@@ -119,9 +116,7 @@ def _read_baseline(directory: Path) -> Baseline:
     files = _read_digested_files(directory, record)
     with _corrupt_if_invalid(directory / EVIDENCE):
         evidence = decode_evidence(files[EVIDENCE])
-    return Baseline(
-        directory, evidence, directory.parent.name, record.batches, MappingProxyType(files)
-    )
+    return Baseline(directory, evidence, directory.parent.name, MappingProxyType(files))
 
 
 def _read_digested_files(directory: Path, record: BaselineRecord) -> dict[str, bytes]:

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,11 +13,8 @@ from pytest_flamegate.core import errors
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.json import encode_json
-from pytest_flamegate.gate.comparability import compare
 from pytest_flamegate.gate.document import verdict_document
-from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.rule import Reason
-from pytest_flamegate.gate.statistics import mean
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.receipt import baseline as run_files
@@ -25,7 +22,7 @@ from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine, StoredPath
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.receipt.types import Batch, Evidence, Receipt
+from pytest_flamegate.receipt.types import Evidence, Receipt
 from pytest_flamegate.run.pictures import Pictures
 from pytest_flamegate.run.seal import ComposedRun, require_no_secret
 
@@ -86,10 +83,6 @@ def _command_name(node: str) -> str:
     return node if node.startswith("embedded::") else node.rpartition("::")[2]
 
 
-MAX_BATCHES = 24
-"""Older batches leave the baseline: a machine changes over the years."""
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result for one workload. ``directory`` holds the files named in the contract.
@@ -148,25 +141,20 @@ class RunStore:
             )
         return baseline
 
-    def accept(self, workload: str, files: Mapping[str, bytes], evidence: Evidence) -> StoredPath:
-        """Make a run the baseline; a run of the same code is one more batch of it.
+    def accept(self, workload: str, files: Mapping[str, bytes]) -> StoredPath:
+        """Make a run the baseline.
 
         The files of the other side stay behind. A baseline that cannot be used is set aside,
         and never removed.
         """
-        old, is_spoilt = None, False
+        is_spoilt = False
         try:
-            old = self.baseline(workload)
+            self.baseline(workload)
         except errors.ReceiptError:
             is_spoilt = True
-        if old is not None and old.machine_id != self.machine_id:
-            old = None
-        batches = joined_batches(
-            old.evidence if old else None, old.batches if old else (), evidence
-        )
         accepted = {name: data for name, data in files.items() if name in run_files.BASELINE_FILES}
         return self.artifacts.accept_baseline(
-            self.machine_id, workload, accepted, batches, set_aside=is_spoilt
+            self.machine_id, workload, accepted, set_aside=is_spoilt
         )
 
     def record(
@@ -221,7 +209,7 @@ def publish(
     if accept and verdict.verdict not in NOT_ACCEPTABLE:
         try:
             with errors.system_errors():
-                placed = store.accept(workload.name, files, run.head.evidence)
+                placed = store.accept(workload.name, files)
             accepted = placed.path
             warnings += placed.warnings
             unfit = run.head.verification.unfit if run.head.verification else ()
@@ -272,36 +260,3 @@ def verdict_of_error(error: errors.FlamegateError, workload: Workload) -> Verdic
         name = "not_comparable" if error.code == "E_WORKLOAD_DIFFERS" else "inconclusive"
     message = redactor.redact_text(f"{error.problem} {error.remedy}", "verdict")
     return Verdict(name, (Reason(error.code, message),), grade="SELF_REPORTED")
-
-
-def batch_of(evidence: Evidence) -> Batch:
-    """Return the means of one measurement. Raises UndecidedError if it cannot be judged."""
-    timed = read_measurement(evidence).timed
-    return Batch(
-        nonce=evidence.nonce,
-        created=evidence.created,
-        processes=len(timed),
-        log_time=mean([process.log_time for process in timed]),
-        log_time_ratio=mean([process.log_time_ratio for process in timed]),
-    )
-
-
-def joined_batches(
-    accepted: Evidence | None, batches: Sequence[Batch], fresh: Evidence
-) -> tuple[Batch, ...]:
-    """Return the batches of the baseline once ``fresh`` is accepted too.
-
-    Earlier batches stay if they are of the very same code, clean on both occasions, and
-    comparable in all else. There are none if ``fresh`` cannot be judged.
-    """
-    try:
-        new = batch_of(fresh)
-    except errors.UndecidedError:
-        return ()
-    commits = (accepted.commit if accepted else None), fresh.commit
-    if accepted is None or commits[0] is None or commits[1] is None:
-        return (new,)
-    if not (commits[0].same_code(commits[1]) and not compare(accepted, fresh)):
-        return (new,)
-    earlier = [batch for batch in batches if batch.nonce != new.nonce]
-    return (*earlier, new)[-MAX_BATCHES:]

@@ -22,7 +22,7 @@ from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.baseline import Baseline
-from pytest_flamegate.receipt.types import Batch, Evidence, ProcessProfile
+from pytest_flamegate.receipt.types import Evidence, ProcessProfile
 from tests import made
 
 MACHINE = MappingProxyType(
@@ -213,12 +213,11 @@ def judge_stored(
     *,
     share_drift: ShareDrift = "cost",
     analyses: int = 1,
-    batches: Sequence[Batch] = (),
     ci: bool = False,
     **run: Any,
 ) -> Verdict:
     """Judge ``new`` against a stored baseline; ``run`` holds further fields of the `GatedRun`."""
-    baseline = None if old is None else Baseline(Path(), old, "machine", tuple(batches))
+    baseline = None if old is None else Baseline(Path(), old, "machine")
     policy = GatePolicy(thresholds or Thresholds(), share_drift, analyses, ci)
     return checked(judge(GatedRun(new, **{"grade": "OBSERVED", **run}), baseline, policy))
 

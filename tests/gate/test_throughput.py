@@ -9,14 +9,11 @@ import pytest
 from pytest_flamegate.gate import rule, throughput
 from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.rule import ErrorRates, Signal
-from pytest_flamegate.receipt.types import Batch
-from pytest_flamegate.run.publish import batch_of
 from tests.gate.factory import (
     QUIET,
     WORKLOAD,
     baseline,
     evidence,
-    judge_stored,
     measurement,
     scaled,
 )
@@ -199,54 +196,6 @@ def test_an_engine_that_may_not_follow_the_reference(
     assert rate is not None
     assert rate.low <= math.log(time) <= rate.high
     assert ("I_MACHINE_MOVED" in codes(signal)) is (reference != 1.0)
-
-
-# --- batches of the baseline's code --------------------------------------------------------
-
-
-def batches(levels: list[float], plain: float = 0.0) -> tuple[Batch, ...]:
-    return tuple(Batch(f"n{i}", "", 5, level + plain, level) for i, level in enumerate(levels))
-
-
-def test_the_error_is_that_of_predicting_one_batch() -> None:
-    earlier = batches([0.0, 0.02, -0.02, 0.01, -0.01, 0.0], plain=1.0)
-    new = measurement([0.05, 0.07])
-    (estimate,) = throughput.estimate_from_batches(earlier, measurement([0.0]), new)
-    assert estimate.mean_diff == pytest.approx(0.06)
-    spread = math.sqrt((2 * 0.02**2 + 2 * 0.01**2) / 5)
-    assert estimate.standard_error == pytest.approx(spread * math.sqrt(1 + 1 / 6))
-    assert estimate.df == 5
-
-
-def test_views_of_batches_are_those_of_the_reference() -> None:
-    earlier = batches([0.0, 0.02, -0.02, 0.01, -0.01, 0.0], plain=1.0)
-    time, ratio = math.log(1e-3) - 1.0, math.log(1.0 / 5.0)
-    for reference_us, engine, expected in (
-        (None, "embedded", [time]),
-        (5000.0, "embedded", [ratio]),
-        (5000.0, "command", [ratio, time]),
-    ):
-        made = evidence(
-            process={"reference_us": reference_us}, workload={**WORKLOAD, "engine": engine}
-        )
-        side = read_measurement(made)
-        found = throughput.estimate_from_batches(earlier, side, side)
-        assert [each.mean_diff for each in found] == pytest.approx(expected, abs=1e-3)
-
-
-def test_from_six_on_the_batches_own_spread_decides() -> None:
-    # The level of the factory's baseline over its reference kernel of 5 ms.
-    level = batch_of(baseline()).log_time_ratio
-    steady = [level + shift for shift in (0.001, -0.001, 0.002, -0.002, 0.0, 0.001)]
-    wandering = [level + 20 * (each - level) for each in steady]
-    slower = evidence(scaled(QUIET, 1.08))
-    for levels, verdict in (
-        (steady, "regressed"),
-        (wandering, "inconclusive"),
-        # One batch fewer: the assumed drift is used, which knows nothing of the wandering.
-        (wandering[: throughput.MIN_BATCHES - 1], "regressed"),
-    ):
-        assert judge_stored(baseline(), slower, batches=batches(levels)).verdict == verdict
 
 
 # --- words ---------------------------------------------------------------------------------
