@@ -210,9 +210,11 @@ class _Pairs(_MeasuringLoop):
         shared = self.observers.shares_core
         self.announce(processes.schedule(self.prepared, times, shared=shared))
         self._run_pairs()
-        if self._uses_threads and are_cores_busy(*self._observations()):
+        base, head = self._observations()
+        if self._uses_threads and are_cores_busy(base, head):
             return self._leave_unprofiled()
-        until_done = 0 if self.decision == "pass" else PAIRS_PROFILED
+        explains_nothing = self.decision == "pass" or base.tokens != head.tokens
+        until_done = 0 if explains_nothing else PAIRS_PROFILED
         self._profile(processes.MIN_PROFILED, until_done=until_done)
         self.clock_bricks()
         while True:

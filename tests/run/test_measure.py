@@ -287,6 +287,8 @@ def test_other_tokens_end_the_pairs_at_once(world: World) -> None:
     world.base_tokens = ("1", "2", "3", "4")
     found, _ = run(paired(profiled=False))
     assert roles(found)["timed"] == 1
+    profiled, _ = run(paired())
+    assert roles(profiled) == {"timed": 1, "profiled": 3}
 
 
 def test_more_samples_are_taken_until_the_function_is_named(world: World) -> None:
