@@ -40,6 +40,14 @@ jobs:
 """
 
 
+def write_single(root: Path, text: str) -> Path:
+    """Write the only workflow of a repository; return its path."""
+    path = root / ".github/workflows" / SINGLE
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """Return a directory with both workflows of the documentation."""
@@ -60,6 +68,13 @@ def test_the_documented_files_have_no_trap(repository: Path, capsys: Captured) -
 
 STEP = "      - name: Judge\n"
 CHECK = "        run: flamegate check"
+
+
+def before_judging(script: str, at: str, code: str) -> tuple[str, str, str, str, str]:
+    """Return the trap of a step that runs ``script`` before the one that judges."""
+    return JUDGE, STEP, f"      - run: {script}\n{STEP}", at, code
+
+
 TRAPS = [
     # file, text of it, replacement, text of the reported line, code
     (MEASURE, "  merge_group:\n", "", "pull_request:", "E_CI_NO_QUEUE"),
@@ -87,44 +102,16 @@ TRAPS = [
         "-update",
         "E_CI_UPDATE",
     ),
-    (JUDGE, STEP, f'      - run: git checkout "$HEAD"\n{STEP}', "git checkout", "E_CI_HEAD_CODE"),
+    before_judging('git checkout "$HEAD"', "git checkout", "E_CI_HEAD_CODE"),
     (JUDGE, "          path: ${{ runner.temp }}/runs\n", "", "download", "E_CI_ARTIFACT_CODE"),
-    (
-        JUDGE,
-        STEP,
-        f'      - run: bash "${{RUNNER_TEMP}}/runs/make.sh"\n{STEP}',
-        "make.sh",
-        "E_CI_ARTIFACT_CODE",
+    before_judging('bash "${RUNNER_TEMP}/runs/make.sh"', "make.sh", "E_CI_ARTIFACT_CODE"),
+    before_judging(
+        "make\n        working-directory: ${{ runner.temp }}/runs", "working", "E_CI_ARTIFACT_CODE"
     ),
-    (
-        JUDGE,
-        STEP,
-        f"      - run: make\n        working-directory: ${{{{ runner.temp }}}}/runs\n{STEP}",
-        "working",
-        "E_CI_ARTIFACT_CODE",
-    ),
-    (JUDGE, STEP, f"      - run: gh run download 1\n{STEP}", "gh run", "E_CI_ARTIFACT_CODE"),
-    (
-        JUDGE,
-        STEP,
-        f"      - run: gh run download 1 -D out && out/run\n{STEP}",
-        "gh run",
-        "E_CI_ARTIFACT_CODE",
-    ),
-    (
-        JUDGE,
-        STEP,
-        f"      - run: echo ${{{{ github.event.workflow_run.head_branch }}}}\n{STEP}",
-        "echo",
-        "E_CI_HEAD_CODE",
-    ),
-    (
-        JUDGE,
-        STEP,
-        f"      - run: cat ${{{{ runner.temp }}}}/runs/base >> $GITHUB_ENV\n{STEP}",
-        "cat",
-        "E_CI_ARTIFACT_CODE",
-    ),
+    before_judging("gh run download 1", "gh run", "E_CI_ARTIFACT_CODE"),
+    before_judging("gh run download 1 -D out && out/run", "gh run", "E_CI_ARTIFACT_CODE"),
+    before_judging("echo ${{ github.event.workflow_run.head_branch }}", "echo", "E_CI_HEAD_CODE"),
+    before_judging("cat ${{ runner.temp }}/runs/base >> $GITHUB_ENV", "cat", "E_CI_ARTIFACT_CODE"),
 ]
 
 
@@ -157,9 +144,7 @@ def test_a_trap_in_two_workflows_is_found(
 def test_a_trap_in_one_job_is_found(
     tmp_path: Path, capsys: Captured, old: str, new: str, code: str
 ) -> None:
-    path = tmp_path / ".github/workflows" / SINGLE
-    path.parent.mkdir(parents=True)
-    path.write_text(ONE_JOB)
+    path = write_single(tmp_path, ONE_JOB)
     assert find_traps(tmp_path, capsys) == (0, [])
     path.write_text(ONE_JOB.replace(old, new, 1))
     exit_code, traps = find_traps(tmp_path, capsys)
@@ -201,9 +186,7 @@ def block(*lines: str) -> str:
 def test_only_a_plain_command_is_seen_to_fail_the_job(
     tmp_path: Path, capsys: Captured, step: str, code: str
 ) -> None:
-    path = tmp_path / ".github/workflows" / SINGLE
-    path.parent.mkdir(parents=True)
-    path.write_text(ONE_JOB.replace(RUN, step))
+    write_single(tmp_path, ONE_JOB.replace(RUN, step))
     exit_code, traps = find_traps(tmp_path, capsys)
     assert (exit_code, [each for each, _ in traps]) == (2, [code])
 
@@ -221,18 +204,13 @@ def test_only_a_plain_command_is_seen_to_fail_the_job(
     ],
 )
 def test_a_plain_command_is_no_trap(tmp_path: Path, capsys: Captured, step: str) -> None:
-    path = tmp_path / ".github/workflows" / SINGLE
-    path.parent.mkdir(parents=True)
-    path.write_text(ONE_JOB.replace(RUN, step))
+    write_single(tmp_path, ONE_JOB.replace(RUN, step))
     assert find_traps(tmp_path, capsys) == (0, [])
 
 
 def test_the_job_that_calls_a_workflow_has_its_traps(tmp_path: Path, capsys: Captured) -> None:
-    workflows = tmp_path / ".github/workflows"
-    workflows.mkdir(parents=True)
-    (workflows / SINGLE).write_text(
-        ONE_JOB.replace("pull_request:\n  merge_group", "workflow_call")
-    )
+    called = ONE_JOB.replace("pull_request:\n  merge_group", "workflow_call")
+    workflows = write_single(tmp_path, called).parent
     caller = (
         "on:\n  pull_request:\n    paths: [a]\n  merge_group:\njobs:\n  all:\n"
         "    if: github.actor != 'bot'\n    uses: ./.github/workflows/check.yml\n"
@@ -272,9 +250,7 @@ def test_a_privileged_workflow_must_not_check_out_the_change(
 
 
 def test_hostile_files_are_reported(tmp_path: Path, capsys: Captured) -> None:
-    workflows = tmp_path / ".github/workflows"
-    workflows.mkdir(parents=True)
-    (workflows / SINGLE).write_text(ONE_JOB)
+    workflows = write_single(tmp_path, ONE_JOB).parent
     letters = "abcdefghijklmnopqrst"
     laughs = "a: &a [x]\n" + "".join(
         f"{own}: &{own} [{', '.join([f'*{last}'] * 9)}]\n" for last, own in pairwise(letters)
