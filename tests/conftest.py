@@ -1,10 +1,16 @@
 """Setup of all tests: Hypothesis, and the lanes in which pytest-xdist runs them."""
 
+from __future__ import annotations
+
 import os
 import signal
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.commands.asked import Command
 
 # An example may take long on a busy machine; that is no defect of the code under test. The same
 # examples run every time; .ci/nightly draws new ones with --hypothesis-profile=random.
@@ -21,6 +27,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A shell starts background jobs with SIGINT ignored; tests interrupt themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command that must end with a given exit code, and returns its output."""
+    from tests.commands.asked import Command
+
+    return Command(capsys)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,8 +1,10 @@
 """Run a command in this process, or, by ``PROGRAM``, in one of its own."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.capture import CaptureResult
 
 from pytest_flamegate.cli import main
 from tests.workload.repositories import git
@@ -18,6 +20,23 @@ def ask(*arguments: str) -> int:
         return main(arguments)
     except SystemExit as end:
         return int(end.code or 0)
+
+
+@dataclass(frozen=True)
+class Command:
+    """Runs ``flamegate ARGUMENTS`` in this process; ``capsys`` has what it prints."""
+
+    capsys: Captured
+
+    def __call__(self, code: int, *arguments: str) -> CaptureResult[str]:
+        """Run a command that must end with ``code``; return the output since the last reading."""
+        found, printed = ask(*arguments), self.read()
+        assert found == code, printed
+        return printed
+
+    def read(self) -> CaptureResult[str]:
+        """Return what was printed since the last reading."""
+        return self.capsys.readouterr()
 
 
 def commit(project: Path) -> str:

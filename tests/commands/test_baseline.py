@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from tests.commands.asked import Captured, ask
+from tests.commands.asked import Captured, Command, ask
 from tests.doors.project import workload
 from tests.run import fakes
 
@@ -23,35 +23,28 @@ def latest(project: Path, world: fakes.World, capsys: Captured) -> Path:
     return project / ".flamegate" / "latest" / "toy"
 
 
-def test_without_any_baseline(project: Path, capsys: Captured) -> None:
-    assert ask("baseline", "list") == 0
-    assert capsys.readouterr().out.startswith("no baselines")
-    assert ask("baseline", "show", "toy") == 4
-    assert "E_NO_BASELINE" in capsys.readouterr().err
-    assert ask("baseline", "prune") == 0
-    assert "nothing to prune" in capsys.readouterr().out
-    assert ask("baseline", "accept") == 4
-    assert "E_NO_RUN" in capsys.readouterr().err
-    assert ask("baseline", "accept", "toy") == 2
-    assert "E_NO_RUN" in capsys.readouterr().err
+def test_without_any_baseline(project: Path, command: Command) -> None:
+    assert command(0, "baseline", "list").out.startswith("no baselines")
+    assert "E_NO_BASELINE" in command(4, "baseline", "show", "toy").err
+    assert "nothing to prune" in command(0, "baseline", "prune").out
+    assert "E_NO_RUN" in command(4, "baseline", "accept").err
+    assert "E_NO_RUN" in command(2, "baseline", "accept", "toy").err
 
 
 def test_the_latest_run_is_accepted_listed_and_shown(
-    project: Path, latest: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    project: Path, latest: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.setenv("CI", "true")
     assert ask("baseline", "accept", "toy", "--update-in-ci") == 0
     ((machine, name, directory),) = ArtifactStore(project / ".flamegate").list_baselines()
     assert name == "toy"
-    assert capsys.readouterr().out == f"accepted toy: {directory}\n"
+    assert command.read().out == f"accepted toy: {directory}\n"
     for path in latest.iterdir():
         assert (directory / path.name).read_bytes() == path.read_bytes()
-    assert ask("baseline", "list") == 0
-    (line,) = capsys.readouterr().out.splitlines()
+    (line,) = command(0, "baseline", "list").out.splitlines()
     assert line.split()[:2] == ["toy", machine]
     assert "tokens/s" in line
-    assert ask("baseline", "show", "toy") == 0
-    printed = capsys.readouterr().out
+    printed = command(0, "baseline", "show", "toy").out
     assert f"toy on {machine}: " in printed
     assert "ternary_gemv" in printed
     assert ask("run") == 0
@@ -64,11 +57,10 @@ def edit(path: Path, change: Callable[[Any], object]) -> None:
 
 
 def test_a_run_that_is_unusable_as_a_baseline_is_not_accepted(
-    latest: Path, capsys: Captured
+    latest: Path, command: Command
 ) -> None:
     def assert_not_accepted(exit_code: int, *words: str) -> None:
-        assert ask("baseline", "accept") == exit_code
-        message = capsys.readouterr().err
+        message = command(exit_code, "baseline", "accept").err
         assert all(word in message for word in words), message
         assert not (latest.parents[1] / "baselines").exists()
 
@@ -95,7 +87,7 @@ def test_a_broken_baseline_is_listed_as_unusable(project: Path, capsys: Captured
 
 
 def test_prune_removes_baselines_of_undeclared_workloads(
-    project: Path, latest: Path, capsys: Captured
+    project: Path, latest: Path, command: Command
 ) -> None:
     assert ask("baseline", "accept") == 0
     ((_, _, accepted),) = ArtifactStore(project / ".flamegate").list_baselines()
@@ -107,12 +99,10 @@ def test_prune_removes_baselines_of_undeclared_workloads(
     digest = hashlib.sha256((of_test / name).read_bytes()).hexdigest()
     edit(of_test / "baseline.json", lambda found: found["files"].update({name: digest}))
     (project / "flamegate.toml").write_text(workload("new"))
-    capsys.readouterr()
-    assert ask("baseline", "prune") == 0
-    assert capsys.readouterr().out.startswith(f"would remove toy: {accepted}\n")
+    command.read()
+    assert command(0, "baseline", "prune").out.startswith(f"would remove toy: {accepted}\n")
     assert accepted.is_dir()
-    assert ask("baseline", "prune", "--yes") == 0
-    assert capsys.readouterr().out == f"removed toy: {accepted}\n"
+    assert command(0, "baseline", "prune", "--yes").out == f"removed toy: {accepted}\n"
     assert not accepted.exists()
     # Tests and the embedded engine have no declaration, and still measure these.
     assert of_test.is_dir()

@@ -22,7 +22,7 @@ from pytest_flamegate.commands import check
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.run import required_check
 from pytest_flamegate.run.hosts import locate_slowdown
-from tests.commands.asked import Captured, ask, commit
+from tests.commands.asked import Captured, Command, ask, commit
 from tests.doors.project import workload
 from tests.report.verdicts import in_pairs, inconclusive
 from tests.run import fakes
@@ -115,13 +115,12 @@ def test_what_cannot_be_judged_fails_by_name(
     [("HEAD", "E_SAME_COMMIT"), ("nowhere", "E_REV_UNKNOWN"), ("HEAD~1", "E_UNCOMMITTED")],
 )
 def test_what_is_no_change_is_not_judged(
-    project: Path, declare: Callable[..., str], capsys: Captured, base: str, code: str
+    project: Path, declare: Callable[..., str], command: Command, base: str, code: str
 ) -> None:
     declare(workload("toy"))
     if code == "E_UNCOMMITTED":
         (project / "toy.py").write_text("# other\n")
-    assert ask("check", f"--base={base}") == 2
-    assert code in capsys.readouterr().err
+    assert code in command(2, "check", f"--base={base}").err
     assert not (project / ".flamegate/check.json").exists()
 
 
@@ -149,7 +148,7 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     project: Path,
     world: fakes.World,
     declare: Callable[..., str],
-    capsys: Captured,
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_day(monkeypatch, TODAY)
@@ -160,21 +159,18 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     for wrong in (("--reason= ", "--until=2026-12-01"), ("--reason=x", "--until=2020-01-01")):
         assert ask("accept", "toy", *wrong) == 2
     assert ask("accept", "toy", '--reason=a "better" model', "--until=2026-12-01") == 0
-    assert "git add .flamegate/waivers/toy.toml" in capsys.readouterr().out
-    assert ask("check", "--base=HEAD~1") == 2
-    assert "E_UNCOMMITTED" in capsys.readouterr().err
+    assert "git add .flamegate/waivers/toy.toml" in command.read().out
+    assert "E_UNCOMMITTED" in command(2, "check", "--base=HEAD~1").err
     commit(project)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    assert ask("check", "--base=HEAD~2") == 0
-    assert "::error" not in capsys.readouterr().out
+    assert "::error" not in command(0, "check", "--base=HEAD~2").out
     found = result(project)
     assert found["sentence"].endswith("slower as accepted: toy")
     assert found["waivers"][0].startswith("1 accepted slowdown, 2")
     assert found["waivers"][1].endswith('until 2026-12-01: a "better" model')
     # It covers no more than was measured, and counts only in the change that adds it.
     world.token_ns = 2 * SLOWER_NS
-    assert ask("check", "--base=HEAD~2") == 1
-    assert "::error" in capsys.readouterr().out
+    assert "::error" in command(1, "check", "--base=HEAD~2").out
     assert "accepts at most" in result(project)["sentence"]
     world.token_ns = SLOWER_NS
     waiver = project / ".flamegate/waivers/toy.toml"
@@ -194,15 +190,14 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     ):
         waiver.write_text(changed)
         commit(project)
-        assert ask("check", "--base=HEAD~3") == 2
-        assert "E_BAD_WAIVER" in capsys.readouterr().err
+        assert "E_BAD_WAIVER" in command(2, "check", "--base=HEAD~3").err
 
 
 def test_other_tokens_are_accepted_uncompared_and_no_others_pass(
     project: Path,
     world: fakes.World,
     declare: Callable[..., str],
-    capsys: Captured,
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_day(monkeypatch, TODAY)
@@ -213,12 +208,10 @@ def test_other_tokens_are_accepted_uncompared_and_no_others_pass(
     assert ask("check", "--base=HEAD~1") == 4
     assert ask(*accept) == 2  # it did less
     world.tokens = (*world.base_tokens[:-1], "9")
-    assert ask("check", "--base=HEAD~1") == 4
-    printed = capsys.readouterr().out
+    printed = command(4, "check", "--base=HEAD~1").out
     assert "flamegate accept" in printed
     assert "toy (not comparable: other tokens." in result(project)["sentence"]
-    assert ask(*accept) == 0
-    assert "accepted: toy NOT COMPARED: other tokens" in capsys.readouterr().out
+    assert "accepted: toy NOT COMPARED: other tokens" in command(0, *accept).out
     waiver = project / ".flamegate/waivers/toy.toml"
     assert "pct" not in waiver.read_text()
     commit(project)
@@ -235,7 +228,7 @@ def test_other_tokens_are_accepted_uncompared_and_no_others_pass(
             shutil.move(project / ".flamegate/latest", runs)
         loud = "2 NOT COMPARED: other tokens, as accepted: toy, more"
         assert result(project)["sentence"].endswith(f"2 required workloads, {loud}")
-        assert loud in capsys.readouterr().out
+        assert loud in command.read().out
         assert f"{loud}**" in (project / ".flamegate/check.md").read_text()
         assert result(project)["waivers"][0].startswith("2 with other tokens, accepted and NOT COM")
     world.tokens = (*world.base_tokens[:-1], "8")
@@ -254,8 +247,7 @@ def test_other_tokens_are_accepted_uncompared_and_no_others_pass(
     assert "the waiver of toy ended on 2026-12-01" in result(project)["sentence"]
     waiver.write_text(waiver.read_text() + "change_pct = -5.0\n")
     commit(project)
-    assert ask("check", "--base=HEAD~4") == 2
-    assert "E_BAD_WAIVER" in capsys.readouterr().err
+    assert "E_BAD_WAIVER" in command(2, "check", "--base=HEAD~4").err
 
 
 def test_a_target_that_moved_says_once_how_to_move_it(
@@ -423,7 +415,7 @@ def test_a_slowdown_stands_at_the_function_that_explains_it(
     project: Path,
     world: fakes.World,
     declare: Callable[..., str],
-    capsys: Captured,
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = project / "src/kernels.py"
@@ -434,9 +426,8 @@ def test_a_slowdown_stands_at_the_function_that_explains_it(
     world.shares = {**shares, "ternary_gemv": 1 - sum(shares.values()) + shares["ternary_gemv"]}
     world.token_ns = SLOWER_NS
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    assert ask("check", "--base=HEAD~1") == 1
     assert "::error file=src/kernels.py,line=4,title=flamegate%3A toy::regressed: " in (
-        capsys.readouterr().out
+        command(1, "check", "--base=HEAD~1").out
     )
     (finding,) = read_findings(project)
     assert finding["location"] == {"path": "src/kernels.py", "lines": {"begin": 4}}
@@ -468,7 +459,7 @@ def test_a_step_gets_no_more_annotations_than_github_shows(
     project: Path,
     world: fakes.World,
     declare: Callable[..., str],
-    capsys: Captured,
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = [f"toy{number}" for number in range(12)]
@@ -476,7 +467,7 @@ def test_a_step_gets_no_more_annotations_than_github_shows(
     declare(workload("other"))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     assert ask("check", "--base=HEAD~1") == 2
-    lines = [each for each in capsys.readouterr().out.splitlines() if each.startswith("::error")]
+    lines = [each for each in command.read().out.splitlines() if each.startswith("::error")]
     assert len(lines) == 10
     assert lines[-1] == (
         "::error title=flamegate%3A 3 workloads more::Failed too: toy9, toy10, toy11"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.asked import Captured, ask, commit
+from tests.commands.asked import Captured, Command, ask, commit
 from tests.doors.project import workload
 from tests.run import fakes
 from tests.workload.repositories import git
@@ -78,7 +78,7 @@ def test_attempts_of_other_commits_and_changed_files_weigh_nothing(
 def test_an_attempt_that_is_missing_fails_the_check(
     project: Path,
     attempts: Path,
-    capsys: Captured,
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
     options: tuple[str, ...],
     attempt: str | None,
@@ -86,13 +86,12 @@ def test_an_attempt_that_is_missing_fails_the_check(
 ) -> None:
     if attempt is not None:
         monkeypatch.setenv("GITHUB_RUN_ATTEMPT", attempt)
-        assert ask("check", "--base=HEAD~1") == 4
-        assert "E_ATTEMPTS_MISSING" in capsys.readouterr().err
+        assert "E_ATTEMPTS_MISSING" in command(4, "check", "--base=HEAD~1").err
         assert not json.loads((project / ".flamegate/check.json").read_text())["passed"]
         # The judge's own attempts are none of the measurement.
         assert ask("check", "--base=HEAD~1", f"--receipts={attempts / '1'}") == 1
     assert ask("check", "--base=HEAD~1", f"--earlier={attempts}", *options) == code
-    assert ("E_ATTEMPTS_MISSING" in capsys.readouterr().err) == (code == 4)
+    assert ("E_ATTEMPTS_MISSING" in command.read().err) == (code == 4)
 
 
 GH = """\
@@ -162,7 +161,7 @@ def test_the_workflow_counts_the_attempts_of_all_runs_and_takes_those_it_kept(
 
 
 def test_a_change_cannot_bring_its_own_earlier_attempts(
-    project: Path, attempts: Path, capsys: Captured
+    project: Path, attempts: Path, command: Command
 ) -> None:
     shutil.copytree(attempts, project / ".flamegate/attempts")
     (project / ".flamegate/linked").symlink_to("attempts")
@@ -170,5 +169,5 @@ def test_a_change_cannot_bring_its_own_earlier_attempts(
     commit(project)
     for name in ("attempts", "linked"):
         assert ask("check", "--base=HEAD~2", f"--earlier=.flamegate/{name}") == 2
-        assert "E_BAD_OPTION" in capsys.readouterr().err
+        assert "E_BAD_OPTION" in command.read().err
     assert ask("check", "--base=HEAD~2", "--earlier=nowhere") == 0

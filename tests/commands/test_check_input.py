@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.asked import Captured, ask, commit
+from tests.commands.asked import Command, ask, commit
 from tests.doors.project import workload
 from tests.run import fakes
 from tests.workload.repositories import git
@@ -24,9 +24,8 @@ def move_runs(project: Path) -> Path:
     return Path(shutil.move(project / ".flamegate/latest", project.parent / "uploaded"))
 
 
-def test_without_a_repository_nothing_is_checked(project: Path, capsys: Captured) -> None:
-    assert ask("check", "--base=main") == 2
-    assert "E_NO_REPOSITORY" in capsys.readouterr().err
+def test_without_a_repository_nothing_is_checked(project: Path, command: Command) -> None:
+    assert "E_NO_REPOSITORY" in command(2, "check", "--base=main").err
 
 
 @pytest.mark.parametrize("by_hash", [True, False], ids=["hash", "branch"])
@@ -34,7 +33,7 @@ def test_a_shallow_clone_is_told_the_fetch_that_helps(
     project: Path,
     world: fakes.World,
     declare: Declare,
-    capsys: Captured,
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
     by_hash: bool,
 ) -> None:
@@ -45,8 +44,7 @@ def test_a_shallow_clone_is_told_the_fetch_that_helps(
     git(project.parent, "clone", "-q", "--depth=1", f"file://{project}", str(clone))
     monkeypatch.chdir(clone)
     rev = base if by_hash else "origin/stable"
-    assert ask("check", f"--base={rev}") == 2
-    printed = capsys.readouterr().err
+    printed = command(2, "check", f"--base={rev}").err
     assert "E_REV_SHALLOW" in printed
     found = re.search(r"git (fetch --depth=1 .+?) \(", printed)
     assert found is not None
@@ -55,7 +53,7 @@ def test_a_shallow_clone_is_told_the_fetch_that_helps(
 
 
 def test_a_detached_head_and_a_merge_are_commits_like_any_other(
-    project: Path, world: fakes.World, declare: Declare, capsys: Captured
+    project: Path, world: fakes.World, declare: Declare, command: Command
 ) -> None:
     git(project, "switch", "-q", "-c", "change")
     (project / "more.py").write_text("")
@@ -65,35 +63,31 @@ def test_a_detached_head_and_a_merge_are_commits_like_any_other(
     git(project, "merge", "-q", "--no-edit", "change")
     git(project, "switch", "-q", "--detach")
     assert ask("check", "--base=HEAD^1") == 0
-    assert ask("check", "--base=HEAD^2") == 0
-    assert "toy: seed 42 → 7" in capsys.readouterr().out
+    assert "toy: seed 42 → 7" in command(0, "check", "--base=HEAD^2").out
 
 
 def test_a_base_without_a_workload_requires_nothing(
-    project: Path, world: fakes.World, declare: Declare, capsys: Captured
+    project: Path, world: fakes.World, declare: Declare, command: Command
 ) -> None:
     (project / "flamegate.toml").unlink()
     commit(project)
-    assert ask("check", "--base=HEAD~1") == 2
-    assert "E_REQUIRED_WORKLOAD" in capsys.readouterr().out
+    assert "E_REQUIRED_WORKLOAD" in command(2, "check", "--base=HEAD~1").out
     assert ask("check", "--base=HEAD") == 2
     declare(workload("toy"))
-    assert ask("check", "--base=HEAD~1") == 0
-    assert "required nothing" in capsys.readouterr().out
+    assert "required nothing" in command(0, "check", "--base=HEAD~1").out
 
 
 def test_a_policy_that_does_not_parse_fails(
-    project: Path, world: fakes.World, declare: Declare, capsys: Captured
+    project: Path, world: fakes.World, declare: Declare, command: Command
 ) -> None:
     for first, second in (("[workloads.toy\n", workload("toy")), (workload("toy"), "[x\n")):
         declare(first)
         declare(second)
-        assert ask("check", "--base=HEAD~1") == 2
-        assert "E_BAD_TOML" in capsys.readouterr().err
+        assert "E_BAD_TOML" in command(2, "check", "--base=HEAD~1").err
 
 
 def test_runs_of_another_repository_are_rejected(
-    project: Path, world: fakes.World, declare: Declare, capsys: Captured
+    project: Path, world: fakes.World, declare: Declare, command: Command
 ) -> None:
     declare(workload("toy"))
     assert ask("check", "--base=HEAD~1") == 0
@@ -101,21 +95,19 @@ def test_runs_of_another_repository_are_rejected(
     git(project, "checkout", "-q", "--orphan", "other")
     commit(project)
     declare(workload("toy"), "# another repository\n")
-    assert ask("check", "--base=HEAD~1", f"--receipts={runs}") == 3
-    assert "E_OTHER_COMMIT" in capsys.readouterr().out
+    assert "E_OTHER_COMMIT" in command(3, "check", "--base=HEAD~1", f"--receipts={runs}").out
 
 
 def test_a_clock_that_went_backwards_is_found(
-    project: Path, world: fakes.World, declare: Declare, capsys: Captured
+    project: Path, world: fakes.World, declare: Declare, command: Command
 ) -> None:
     declare(workload("toy"))
     world._began = datetime.now(UTC) + timedelta(days=3)
-    assert ask("check", "--base=HEAD~1") == 3
-    assert "E_DATES_CONTRADICT" in capsys.readouterr().out
+    assert "E_DATES_CONTRADICT" in command(3, "check", "--base=HEAD~1").out
 
 
 def test_receipts_are_held_against_the_requirements_of_verify_receipt(
-    project: Path, world: fakes.World, declare: Declare, capsys: Captured
+    project: Path, world: fakes.World, declare: Declare, command: Command
 ) -> None:
     pytest.importorskip("cryptography")
     declare(workload("toy"))
@@ -129,8 +121,7 @@ def test_receipts_are_held_against_the_requirements_of_verify_receipt(
         ((*judge, "--require-grade=REPLAYED"), "E_GRADE"),
         (signed, "E_SIGNATURE_MISSING"),
     ):
-        assert ask(*arguments) == 3
-        assert code in capsys.readouterr().out
+        assert code in command(3, *arguments).out
     assert ask("sign", str(runs / "toy/receipt.json"), "--key=../key") == 0
     assert ask(*signed) == 0
     # The base is signed as well, if it is there: its figures decide as much as the head's.
@@ -138,10 +129,8 @@ def test_receipts_are_held_against_the_requirements_of_verify_receipt(
     (runs / "toy/base-attestation.dsse.json").unlink()
     assert ask(*signed) == 3
     for option in ("--key=../key.pub", "--require-grade=OBSERVED", "--kernel-policy=generic"):
-        assert ask("check", "--base=HEAD~1", option) == 2
-        assert "E_BAD_OPTION" in capsys.readouterr().err
-    assert ask(*judge, "--require-grade=ATTESTED") == 2
-    assert "E_BAD_KEY" in capsys.readouterr().err
+        assert "E_BAD_OPTION" in command(2, "check", "--base=HEAD~1", option).err
+    assert "E_BAD_KEY" in command(2, *judge, "--require-grade=ATTESTED").err
 
 
 @pytest.mark.parametrize("command", ["run", "check"])

@@ -27,25 +27,23 @@ from pytest_flamegate.gate.verdict import EXIT_CODES, Verdict
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run import calibration, selftest
 from pytest_flamegate.run.publish import Outcome
-from tests.commands.asked import PROGRAM, Captured, ask
+from tests.commands.asked import PROGRAM, Captured, Command, ask
 
 
-def test_version(capsys: Captured) -> None:
-    assert ask("--version") == 0
-    assert capsys.readouterr().out == f"flamegate {__version__}\n"
+def test_version(command: Command) -> None:
+    assert command(0, "--version").out == f"flamegate {__version__}\n"
     (script,) = metadata.entry_points(group="console_scripts", name="flamegate")
     assert script.load() is main
 
 
-def test_an_unknown_command_line_prints_the_usage(capsys: Captured) -> None:
+def test_an_unknown_command_line_prints_the_usage(command: Command) -> None:
     for line in (
         "", "gate", "run --nope", "verify-receipt", "verify-receipt x --format=xml",
         "baseline burn", "baseline show",
     ):  # fmt: skip
-        assert ask(*line.split()) == 2
-        assert capsys.readouterr().err.startswith("usage: flamegate")
+        assert command(2, *line.split()).err.startswith("usage: flamegate")
     assert ask("slftest", "--budget=3") == 2
-    assert "there is no command 'slftest'. Did you mean 'selftest'?" in capsys.readouterr().err
+    assert "there is no command 'slftest'. Did you mean 'selftest'?" in command.read().err
 
 
 @pytest.mark.parametrize(
@@ -71,14 +69,13 @@ def test_an_unknown_command_line_prints_the_usage(capsys: Captured) -> None:
 def test_a_usage_error_names_the_value_and_changes_nothing(
     project: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: Captured,
+    command: Command,
     arguments: list[str],
     words: tuple[str, ...],
 ) -> None:
     monkeypatch.setenv("CI", "true")
     (project / "broken.toml").write_text("[workloads.toy\n")
-    assert ask(*arguments) == 2
-    captured = capsys.readouterr()
+    captured = command(2, *arguments)
     assert captured.out == ""
     for word in words:
         assert word in captured.err
@@ -119,7 +116,7 @@ def test_the_worst_outcome_decides_the_exit_code(outcomes: list[Outcome], code: 
 
 
 def test_an_error_of_the_system_has_a_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     for error, words in (
         (PermissionError(13, "Permission denied", "/x"), "Permission denied: '/x'"),
@@ -127,8 +124,7 @@ def test_an_error_of_the_system_has_a_code(
         (RecursionError(), "nested too deeply"),
     ):
         monkeypatch.setattr(ArtifactStore, "list_baselines", Mock(side_effect=error))
-        assert ask("baseline", "list") == 5
-        message = capsys.readouterr().err
+        message = command(5, "baseline", "list").err
         assert message.startswith("E_SYSTEM: ")
         assert words in message
 

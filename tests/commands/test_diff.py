@@ -13,7 +13,7 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from tests.commands.asked import PROGRAM, Captured
+from tests.commands.asked import PROGRAM, Command
 from tests.made import Bundle, bundle
 from tests.report import verdicts
 
@@ -39,10 +39,10 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Bundle, Bundl
 
 
 @pytest.mark.usefixtures("runs")
-def test_the_first_line_is_the_answer(capsys: Captured) -> None:
+def test_the_first_line_is_the_answer(command: Command) -> None:
     for name in ("", "/receipt.json", "/evidence.json", "/profile.folded"):
         assert main(["diff", f"before{name}", f"after{name}"]) == 0
-        first, before, after, *_ = capsys.readouterr().out.splitlines()
+        first, before, after, *_ = command.read().out.splitlines()
         assert first.startswith("rms_norm costs ")
         assert "µs/token" in first
         assert first.endswith("nothing else changed beyond sampling noise")
@@ -51,21 +51,19 @@ def test_the_first_line_is_the_answer(capsys: Captured) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_bare_folded_stacks_are_compared_by_shares_and_say_so(capsys: Captured) -> None:
+def test_bare_folded_stacks_are_compared_by_shares_and_say_so(command: Command) -> None:
     for side in ("before", "after"):
         Path(f"{side}.folded").write_bytes(Path(side, "profile.folded").read_bytes())
-    assert main(["diff", "before.folded", "after.folded"]) == 0
-    printed = capsys.readouterr().out
+    printed = command(0, "diff", "before.folded", "after.folded").out
     assert printed.startswith("rms_norm takes 10 → 25 % of the samples")
     assert "shares only" in printed
     assert "µs/token" not in printed
 
 
 def test_the_picture_is_written_with_both_folded_stacks(
-    runs: tuple[Bundle, Bundle], capsys: Captured
+    runs: tuple[Bundle, Bundle], command: Command
 ) -> None:
-    assert main(["diff", "before", "after", "--format=json", "-o", "out"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(command(0, "diff", "before", "after", "--format=json", "-o", "out").out)
     assert document["functions"][0]["name"] == "rms_norm"
     assert document["measure"] == "cost"
     names = ["diff.svg", "diff.html", "base.folded", "head.folded"]
@@ -75,23 +73,21 @@ def test_the_picture_is_written_with_both_folded_stacks(
     assert Path("out/head.folded").read_bytes() == runs[1].folded
     assert main(["diff", "before", "after", "-o", "sub/mine.svg"]) == 0
     assert "rms_norm costs" in Path("sub/mine.svg").read_text()
-    assert capsys.readouterr().out.endswith(
+    assert command.read().out.endswith(
         "sub/mine.svg\nsub/mine.html\nsub/mine.base.folded\nsub/mine.head.folded\n"
     )
 
 
 def test_profiles_taken_differently_are_an_error_and_marked_if_drawn(
-    runs: tuple[Bundle, Bundle], tmp_path: Path, capsys: Captured
+    runs: tuple[Bundle, Bundle], tmp_path: Path, command: Command
 ) -> None:
     runs[1].with_profile(rate_hz=50, profiler="perf").write(tmp_path / "other")
-    assert main(["diff", "before", "other", "-o", "out"]) == 4
-    error = capsys.readouterr().err
+    error = command(4, "diff", "before", "other", "-o", "out").err
     assert error.startswith("E_PROFILES_DIFFER")
     assert "profiler: py-spy and perf" in error
     assert "rate (Hz): " in error
     assert not Path("out").exists()
-    assert main(["diff", "before", "other", "-o", "out", "--anyway"]) == 0
-    assert "NOT COMPARABLE" in capsys.readouterr().out
+    assert "NOT COMPARABLE" in command(0, "diff", "before", "other", "-o", "out", "--anyway").out
     assert "NOT COMPARABLE" in Path("out/diff.svg").read_text()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_flamegate.cli import main
 from pytest_flamegate.run.open import open_profile
-from tests.commands.asked import Captured
+from tests.commands.asked import Command
 from tests.made import bundle
 
 FOLDED = "main;decode (toy.py:3);gemv (libggml.so) 30\nmain;decode (toy.py:4) 10\n"
@@ -29,10 +29,9 @@ def speedscope(*frames: dict[str, Any], unit: str = "seconds", weight: float = 0
     )
 
 
-def test_an_imported_profile_is_written_drawn_and_printed(here: Path, capsys: Captured) -> None:
+def test_an_imported_profile_is_written_drawn_and_printed(here: Path, command: Command) -> None:
     (here / "run.folded").write_text(FOLDED)
-    assert main(["import", "run.folded"]) == 0
-    printed = capsys.readouterr().out
+    printed = command(0, "import", "run.folded").out
     directory = here / ".flamegate" / "imported" / "run"
     assert "40 samples in 2 functions" in printed
     assert [line.split() for line in printed.splitlines()[1:3]] == [
@@ -56,10 +55,9 @@ def test_an_imported_profile_is_written_drawn_and_printed(here: Path, capsys: Ca
     assert (here / ".flamegate" / ".gitignore").is_file()
 
 
-def test_the_facts_of_the_file_survive_in_the_directory(here: Path, capsys: Captured) -> None:
+def test_the_facts_of_the_file_survive_in_the_directory(here: Path, command: Command) -> None:
     (here / "x.json").write_text(speedscope({"name": "f", "file": "a.py"}))
-    assert main(["import", "x.json", "--name", "mine"]) == 0
-    assert "250 ms in 1 function" in capsys.readouterr().out
+    assert "250 ms in 1 function" in command(0, "import", "x.json", "--name", "mine").out
     directory = here / ".flamegate" / "imported" / "mine"
     # Neither picture calls nanoseconds samples.
     for picture in ("flamegraph.svg", "flamegraph.html"):
@@ -71,13 +69,12 @@ def test_the_facts_of_the_file_survive_in_the_directory(here: Path, capsys: Capt
         assert opened.evidence is None
     assert open_profile(directory).title == "mine"
     (directory / "profile.folded").write_text("f (a.py) 3\n")
-    capsys.readouterr()
-    assert main(["export", str(directory), "--format=folded"]) == 3
-    assert "E_PROFILE_CHANGED" in capsys.readouterr().err
+    command.read()
+    assert "E_PROFILE_CHANGED" in command(3, "export", str(directory), "--format=folded").err
 
 
 def test_another_directory_is_used_unless_it_holds_a_measured_run(
-    here: Path, capsys: Captured
+    here: Path, command: Command
 ) -> None:
     (here / "run.folded").write_text(FOLDED)
     (here / "out").mkdir()
@@ -87,12 +84,11 @@ def test_another_directory_is_used_unless_it_holds_a_measured_run(
     assert not (here / ".flamegate").exists()
     bundle().write(here / "measured")
     before = {path: path.read_bytes() for path in (here / "measured").iterdir()}
-    assert main(["import", "run.folded", "-o", "measured"]) == 2
-    assert "E_NOT_OVERWRITTEN" in capsys.readouterr().err
+    assert "E_NOT_OVERWRITTEN" in command(2, "import", "run.folded", "-o", "measured").err
     assert {path: path.read_bytes() for path in (here / "measured").iterdir()} == before
 
 
-def test_the_name_is_that_of_the_file_and_may_be_invalid(here: Path, capsys: Captured) -> None:
+def test_the_name_is_that_of_the_file_and_may_be_invalid(here: Path, command: Command) -> None:
     for file, name in (
         ("run.speedscope.json.gz", "run"), ("a.b.txt", "a.b"), ("plain", "plain"), ("v1.2", "v1.2")
     ):  # fmt: skip
@@ -103,16 +99,13 @@ def test_the_name_is_that_of_the_file_and_may_be_invalid(here: Path, capsys: Cap
     assert (here / ".flamegate" / "imported" / "mine.txt").is_dir()
     (here / "-x y.folded").write_text(FOLDED)
     for arguments in (["--", "-x y.folded"], ["plain", "--name=../up"]):
-        assert main(["import", *arguments]) == 2
-        assert "E_BAD_NAME" in capsys.readouterr().err
+        assert "E_BAD_NAME" in command(2, "import", *arguments).err
 
 
-def test_a_run_is_exported_by_any_of_its_names(here: Path, capsys: Captured) -> None:
+def test_a_run_is_exported_by_any_of_its_names(here: Path, command: Command) -> None:
     triple = bundle()
     triple.write(here / "run")
     for name in ("", "receipt.json", "evidence.json", "profile.folded"):
-        assert main(["export", f"run/{name}", "--format=folded"]) == 0
-        assert capsys.readouterr().out.encode() == triple.folded
-        assert main(["export", f"run/{name}", "--format=speedscope"]) == 0
-        document = json.loads(capsys.readouterr().out)
+        assert command(0, "export", f"run/{name}", "--format=folded").out.encode() == triple.folded
+        document = json.loads(command(0, "export", f"run/{name}", "--format=speedscope").out)
         assert (document["name"], document["flamegate"]["profiler"]) == ("4tok", "py-spy")

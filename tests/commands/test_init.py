@@ -21,7 +21,7 @@ from pytest_flamegate.commands import init
 from pytest_flamegate.core import __version__
 from pytest_flamegate.engines.declare import read_declarations
 from pytest_flamegate.engines.gguf import WORKLOADS, embedded_workloads
-from tests.commands.asked import Captured, ask, find_traps
+from tests.commands.asked import Captured, Command, ask, find_traps
 from tests.doors.project import write_toy
 from tests.models.gguf_files import write_large_model
 from tests.run import fakes
@@ -84,22 +84,20 @@ def test_a_generator_function_is_found_and_gated(
     assert (code, {trap for trap, _ in traps}) == (2, {"E_CI_PLACEHOLDER"})
 
 
-def test_nothing_that_exists_is_changed(empty: Path, capsys: Captured) -> None:
+def test_nothing_that_exists_is_changed(empty: Path, command: Command) -> None:
     write_toy(empty)
     (empty / ".github/workflows").mkdir(parents=True)
     measure = empty / ".github/workflows/flamegate-measure.yml"
     measure.write_text("on: push\n")
     (empty / ".github/workflows/flamegate-judge.yml").symlink_to("nowhere")
-    assert ask("init") == 0
-    assert "exists   .github/workflows/flamegate-measure.yml" in capsys.readouterr().out
+    assert "exists   .github/workflows/flamegate-measure.yml" in command(0, "init").out
     assert measure.read_text() == "on: push\n"
     before = files(empty)
-    assert ask("init") == 0
-    assert "nothing to write" in capsys.readouterr().out
+    assert "nothing to write" in command(0, "init").out
     assert files(empty) == before
 
 
-def test_without_an_engine_the_embedded_model_is_measured(empty: Path, capsys: Captured) -> None:
+def test_without_an_engine_the_embedded_model_is_measured(empty: Path, command: Command) -> None:
     (empty / "tests").mkdir()
     (empty / "tests/fake.py").write_text("def generate(prompt, max_tokens): yield 1")
     (empty / "other.py").write_text(
@@ -109,8 +107,7 @@ def test_without_an_engine_the_embedded_model_is_measured(empty: Path, capsys: C
         "def four(prompt, max_tokens):\n    def inner(): yield 1\n    return inner\n"
     )
     (empty / "broken.py").write_text("def generate(prompt, max_tokens: yield")
-    assert ask("init") == 0
-    assert "found    no engine" in capsys.readouterr().out
+    assert "found    no engine" in command(0, "init").out
     assert declared(empty) == EMBEDDED
     expected = [(each.engine, each.prompt, each.max_tokens) for each in embedded_workloads(empty)]
     found = read_declarations(empty / "flamegate.toml").workloads
@@ -126,12 +123,11 @@ def test_without_an_engine_the_embedded_model_is_measured(empty: Path, capsys: C
     ],
 )
 def test_an_engine_that_cannot_be_imported_is_a_comment(
-    empty: Path, capsys: Captured, name: str, text: str, missing: str
+    empty: Path, command: Command, name: str, text: str, missing: str
 ) -> None:
     (empty / name).parent.mkdir(parents=True, exist_ok=True)
     (empty / name).write_text(f"{text}def generate(prompt, max_tokens):\n    yield 1\n")
-    assert ask("init") == 0
-    printed = capsys.readouterr().out
+    printed = command(0, "init").out
     assert f"which needs {missing}: it is not installed" in printed
     assert f"next     install {missing}, remove the marks of comment" in printed
     assert declared(empty) == EMBEDDED
@@ -154,13 +150,12 @@ def test_an_engine_that_cannot_be_imported_is_a_comment(
     ],
 )
 def test_a_native_build_is_an_example_with_the_next_step(
-    empty: Path, capsys: Captured, name: str, text: str, build: str, program: str
+    empty: Path, command: Command, name: str, text: str, build: str, program: str
 ) -> None:
     (empty / name).write_text(text)
     (empty / "models").mkdir()
     write_large_model(empty / 'models/a"b.gguf')
-    assert ask("init") == 0
-    printed = capsys.readouterr().out
+    printed = command(0, "init").out
     assert f'found    {name} and models/a"b.gguf; the command of the engine is not known' in printed
     assert "next     edit flamegate.toml: write the engine's command" in printed
     assert declared(empty) == EMBEDDED
@@ -186,19 +181,18 @@ def test_a_model_alone_is_run_by_llama_cpp_if_that_is_installed(
 
 @pytest.mark.parametrize(("model", "named"), [("a\udcff.gguf", None), ("a\x7f.gguf", "a\x7f.gguf")])
 def test_unusual_names_of_files_are_written_as_toml(
-    empty: Path, capsys: Captured, model: str, named: str | None
+    empty: Path, command: Command, model: str, named: str | None
 ) -> None:
     write_large_model(empty / model)
     (empty / "Cargo.toml").write_text('[package]\nname = "a\\u007f"')
-    assert ask("init") == 0
-    assert ("which TOML cannot name" in capsys.readouterr().out) == (named is None)
+    assert ("which TOML cannot name" in command(0, "init").out) == (named is None)
     assert declared(empty) == EMBEDDED
     fields = uncomment(empty)
     assert (fields["model"], fields["command"][0]) == (named, "target/release/a\x7f")
 
 
 def test_the_workflow_files_are_those_of_the_documentation(
-    empty: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    empty: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     git(empty, "remote", "add", "origin", "git@gitlab.example:a/b.git")
     monkeypatch.setattr(init, "find_installed", lambda: "pytest-flamegate==9.9")
@@ -212,9 +206,8 @@ def test_the_workflow_files_are_those_of_the_documentation(
     assert ask("doctor", "--ci") == 0
     (empty / ".github").mkdir()
     (empty / ".gitlab-ci.yml").write_text("stages: [test]\n")
-    capsys.readouterr()
-    assert ask("init") == 0
-    assert "add to .gitlab-ci.yml:  include:" in capsys.readouterr().out
+    command.read()
+    assert "add to .gitlab-ci.yml:  include:" in command(0, "init").out
     assert sorted(path.name for path in (DOCS / "github").iterdir()) == sorted(init.WORKFLOWS)
     for name in init.WORKFLOWS:
         text = (DOCS / "github" / name).read_text()
@@ -223,12 +216,11 @@ def test_the_workflow_files_are_those_of_the_documentation(
 
 
 def test_a_project_below_the_repository_gets_no_workflows(
-    empty: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    empty: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     (empty / "sub").mkdir()
     monkeypatch.chdir(empty / "sub")
-    assert ask("init") == 0
-    printed = capsys.readouterr().out
+    printed = command(0, "init").out
     assert "skipped  the workflows" in printed
     assert Path(printed.partition("Copy them from ")[2].partition(",")[0], init.JUDGE).is_file()
     assert sorted(files(empty)) == ["sub/flamegate.toml"]

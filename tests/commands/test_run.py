@@ -13,7 +13,7 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import choose_entries
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
-from tests.commands.asked import PROGRAM, Captured, ask
+from tests.commands.asked import PROGRAM, Command, ask
 from tests.doors.project import workload
 from tests.run import fakes
 
@@ -24,10 +24,9 @@ FILES = {
 
 
 def test_a_run_is_gated_and_a_slower_one_fails(
-    project: Path, world: fakes.World, capsys: Captured
+    project: Path, world: fakes.World, command: Command
 ) -> None:
-    assert ask("run") == 4
-    printed = capsys.readouterr().out
+    printed = command(4, "run").out
     assert "no baseline" in printed
     assert "flamegate run --update" in printed
     latest = project / ".flamegate" / "latest" / "toy"
@@ -36,7 +35,7 @@ def test_a_run_is_gated_and_a_slower_one_fails(
     world.token_ns = round(1.3 * fakes.TOKEN_NS)
     assert ask("run", "--report=run.html") == 1
     assert json.loads((latest / "verdict.json").read_text())["verdict"] == "regressed"
-    assert "report: run.html" in capsys.readouterr().out
+    assert "report: run.html" in command.read().out
     assert (project / "run.html").read_text().startswith("<!")
 
 
@@ -48,28 +47,25 @@ def test_a_run_is_gated_and_a_slower_one_fails(
     ],
 )
 def test_a_workload_that_cannot_be_measured_is_an_error(
-    project: Path, capsys: Captured, target: str, arguments: tuple[str, ...], error: str
+    project: Path, command: Command, target: str, arguments: tuple[str, ...], error: str
 ) -> None:
     (project / "flamegate.toml").write_text(workload("toy", target))
-    assert ask("run", "--profiler=none", *arguments) == 5
-    assert error in capsys.readouterr().out
+    assert error in command(5, "run", "--profiler=none", *arguments).out
 
 
 def test_a_declaration_with_an_error_does_not_block_the_others(
-    project: Path, world: fakes.World, capsys: Captured
+    project: Path, world: fakes.World, command: Command
 ) -> None:
     (project / "flamegate.toml").write_text(workload("toy") + workload("wrong", treshold="1"))
-    assert ask("run") == 2
-    printed = capsys.readouterr()
+    printed = command(2, "run")
     assert "E_UNKNOWN_KEY" in printed.out
     assert "1 workload, about 0:15" in printed.err
     assert (project / ".flamegate/latest/toy/receipt.json").exists()
     world.started.clear()
     # A workload that is named is an error of the command if it cannot be read.
-    assert ask("run", "wrong") == 2
-    assert capsys.readouterr().err.startswith("E_UNKNOWN_KEY")
+    assert command(2, "run", "wrong").err.startswith("E_UNKNOWN_KEY")
     ask("run", "toy", "embedded::1tok")
-    assert "flamegate run toy embedded::1tok --update" in capsys.readouterr().out
+    assert "flamegate run toy embedded::1tok --update" in command.read().out
     assert (project / ".flamegate/latest/1tok/verdict.json").exists()
 
 
@@ -102,15 +98,14 @@ def test_workloads_are_chosen_by_name_and_by_template(
 
 
 def test_only_a_named_declaration_may_have_an_error(
-    project: Path, world: fakes.World, capsys: Captured
+    project: Path, world: fakes.World, command: Command
 ) -> None:
     assert ask("run", "--update") == 0
     (project / "flamegate.toml").write_text(workload("bad", sed="1") + TEMPLATE + workload("toy"))
-    capsys.readouterr()
-    assert ask("baseline", "prune") == 0
-    assert "nothing to prune" in capsys.readouterr().out
+    command.read()
+    assert "nothing to prune" in command(0, "baseline", "prune").out
     assert ask("selftest", "bad") == ask("selftest", "two[b]") == 2
-    assert capsys.readouterr().err.count("E_UNKNOWN_KEY") == 2
+    assert command.read().err.count("E_UNKNOWN_KEY") == 2
     assert ask("selftest", "toy", "--frame=ternary_gemv") != 2
 
 
@@ -123,12 +118,12 @@ def test_thresholds_of_pytest_s_file_hold_on_the_command_line_too(project: Path)
 
 
 def test_flame_graphs_of_both_workloads_are_written_with_a_guide(
-    project: Path, world: fakes.World, capsys: Captured
+    project: Path, world: fakes.World, command: Command
 ) -> None:
     (project / "flamegate.toml").unlink()
     world.tokens = world.tokens[:1]
     assert ask("flamegraph", "", "words.json", "out") == 0
-    assert capsys.readouterr().out.startswith("TOKENIZER words.json is not used")
+    assert command.read().out.startswith("TOKENIZER words.json is not used")
     out = project / "out"
     ends = (".svg", ".html", ".md")
     names = {"README.md", *(f"{name}{end}" for name in ("1tok", "10tok") for end in ends)}
@@ -156,14 +151,13 @@ def test_the_program_measures(project: Path, tmp_path: Path) -> None:
 
 
 def test_a_missing_model_or_output_is_reported_before_measuring(
-    project: Path, world: fakes.World, capsys: Captured
+    project: Path, world: fakes.World, command: Command
 ) -> None:
     (project / "occupied").touch()
     assert ask("flamegraph", "", "", "occupied/out") == 5
-    assert ask("run", "--report=occupied/run.html") == 5
-    assert capsys.readouterr().err.count("E_CANNOT_WRITE") == 2
+    assert command(5, "run", "--report=occupied/run.html").err.count("E_CANNOT_WRITE") == 2
     assert world.started == []
     (project / "flamegate.toml").unlink()
     assert ask("flamegraph", "missing.gguf", "", "out", "--budget=1") == 5
-    assert "E_MODEL_MISSING" in capsys.readouterr().out
+    assert "E_MODEL_MISSING" in command.read().out
     assert list((project / "out").iterdir()) == []

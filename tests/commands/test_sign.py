@@ -14,7 +14,7 @@ from pytest_flamegate.commands import sign
 from pytest_flamegate.receipt import keys
 from pytest_flamegate.receipt import sign as receipt_sign
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from tests.commands.asked import Captured, ask
+from tests.commands.asked import Captured, Command, ask
 from tests.made import bundle
 
 SECRET = "correct horse"
@@ -50,7 +50,7 @@ def error_of(capsys: Captured, code: str) -> str:
 # keygen
 
 
-def test_a_key_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_a_key_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.chdir(tmp_path)
     before = os.umask(0)
     try:
@@ -62,13 +62,13 @@ def test_a_key_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Cap
     assert sorted(path.name for path in tmp_path.iterdir()) == [private.name, public.name]
     made = keys.load_private_key(private.read_bytes())
     assert made.public.pem == public.read_bytes()
-    printed = capsys.readouterr().out
+    printed = command.read().out
     assert made.public.keyid in printed
     assert "not encrypted" in printed
     assert private.read_text().splitlines()[1] not in printed
     private.chmod(0o644)
     assert ask("sign", str(bundle().write(tmp_path)), "--key", "flamegate.key") == 0
-    assert "chmod 600 flamegate.key" in capsys.readouterr().out
+    assert "chmod 600 flamegate.key" in command.read().out
 
 
 def test_a_key_goes_to_a_file_or_a_directory_and_overwrites_nothing(
@@ -124,16 +124,15 @@ def test_a_passphrase_from_the_environment_or_the_terminal(
 # sign
 
 
-def test_signed_and_verified(signed: Path, capsys: Captured) -> None:
+def test_signed_and_verified(signed: Path, command: Command) -> None:
     public = signed / "flamegate.key.pub"
     wanted = ("--require-grade", "ATTESTED", "--key", str(public))
-    assert ask("verify-receipt", "receipt.json", *wanted) == 0
-    printed = capsys.readouterr().out
+    printed = command(0, "verify-receipt", "receipt.json", *wanted).out
     assert "accepted (grade ATTESTED, wanted ATTESTED)" in printed
     assert f"signed by {keyid(public)}" in printed
     assert "not that it happened" in printed
     assert ask("verify-receipt", "receipt.json", *wanted, "--format=json") == 0
-    (answer,) = json.loads(capsys.readouterr().out)
+    (answer,) = json.loads(command.read().out)
     assert (answer["grade"], answer["signed_by"]) == ("ATTESTED", keyid(public))
 
 

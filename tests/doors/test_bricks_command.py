@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.cli import main
 from pytest_flamegate.core.json import encode_json, encode_plain
 from pytest_flamegate.graph import traces
 from pytest_flamegate.run.open import open_graph
+from tests.commands.asked import Command
 from tests.graph.graphs import call
 from tests.graph.traces import made
 from tests.receipt.forgeries.bricks import clock
 from tests.receipt.forgeries.draft import load
 
-Told = pytest.CaptureFixture[str]
 _KERNEL = "batched_gemv <<<32,256,1>>> smem=4096B"
 CALLS = (
     call("QkvProjection", 0, 200_000, layer=0, elements=4096, kernel=_KERNEL),
@@ -48,19 +47,16 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_tree_and_the_critical_path(run: Path, capsys: Told) -> None:
-    assert main(["bricks", str(run)]) == 0
-    assert capsys.readouterr().out == TREE + PATH
+def test_the_tree_and_the_critical_path(run: Path, command: Command) -> None:
+    assert command(0, "bricks", str(run)).out == TREE + PATH
     (run / "evidence.json").write_text('{"bricks": []}')
     for name in ("bricks.json", "evidence.json"):
-        assert main(["bricks", "--tree", str(run / name)]) == 0
-        assert capsys.readouterr().out == TREE
+        assert command(0, "bricks", "--tree", str(run / name)).out == TREE
 
 
-def test_json_is_written_to_a_file(run: Path, capsys: Told) -> None:
+def test_json_is_written_to_a_file(run: Path, command: Command) -> None:
     written = run / "graph.json"
-    assert main(["bricks", str(run), "--json", "-o", str(written)]) == 0
-    assert capsys.readouterr().out == f"{written}\n"
+    assert command(0, "bricks", str(run), "--json", "-o", str(written)).out == f"{written}\n"
     edges = json.loads(written.read_bytes())["edges"]
     assert edges == [list(each) for each in open_graph(run).edges]
 
@@ -78,21 +74,19 @@ def test_json_is_written_to_a_file(run: Path, capsys: Told) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_malformed_file_is_an_error(
-    run: Path, capsys: Told, content: bytes, exit_code: int, code: str
+    run: Path, command: Command, content: bytes, exit_code: int, code: str
 ) -> None:
     (run / "bricks.json").write_bytes(content)
-    assert main(["bricks", str(run)]) == exit_code
-    told = capsys.readouterr()
+    told = command(exit_code, "bricks", str(run))
     assert told.out == ""
     assert told.err.startswith(f"{code}: ")
 
 
-def test_a_hostile_name_steers_no_terminal(run: Path, capsys: Told) -> None:
+def test_a_hostile_name_steers_no_terminal(run: Path, command: Command) -> None:
     hostile = call("a\x1b]0;b\x07\n", 0, 1000, kernel="k\u202e")
     (run / "bricks.json").write_bytes(encode_json(document(calls=encode_plain((hostile,)))))
     for shape in ([], ["--tree"], ["--dot"], ["--json"]):
-        assert main(["bricks", str(run), *shape]) == 0
-        assert not {*capsys.readouterr().out} & {"\x1b", "\x07", "\u202e"}
+        assert not {*command(0, "bricks", str(run), *shape).out} & {"\x1b", "\x07", "\u202e"}
 
 
 @pytest.fixture
@@ -111,41 +105,37 @@ def counts(told: str) -> dict[str, str]:
     return {words[0]: words[4] for words in lines if len(words) > 4}
 
 
-def test_a_run_shows_every_brick_of_its_evidence(measured: Path, capsys: Told) -> None:
+def test_a_run_shows_every_brick_of_its_evidence(measured: Path, command: Command) -> None:
     evidence = json.loads((measured / "evidence.json").read_bytes())
     calls = Counter[str]()
     for row in (row for one in evidence["bricks"] for row in one["totals"]):
         calls[row["name"]] += row["calls"]
     assert calls
     for name in ("", "bricks.json", "evidence.json"):
-        assert main(["bricks", str(measured / name), "--table"]) == 0
-        told = counts(capsys.readouterr().out)
+        told = counts(command(0, "bricks", str(measured / name), "--table").out)
         assert {name: int(told[name].replace(",", "")) for name in calls} == calls
 
 
-def test_table_of_a_trace(tmp_path: Path, capsys: Told) -> None:
+def test_table_of_a_trace(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(made.torch(made.event("Qkv", 0, 7), made.event("f", 8, 1))))
-    assert main(["bricks", str(path), "--table"]) == 0
-    out = capsys.readouterr().out
+    out = command(0, "bricks", str(path), "--table").out
     assert counts(out)["QkvProjection"] == "1"
     assert "ingested and never gated" in out
-    assert main(["bricks", str(path), "--tree"]) == 0
-    assert capsys.readouterr().out == "QkvProjection  7.0µs\nf  1.0µs\n"
+    assert command(0, "bricks", str(path), "--tree").out == "QkvProjection  7.0µs\nf  1.0µs\n"
 
 
 def test_trace_with_too_many_calls_has_no_tree(
-    tmp_path: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traces, "MAX_CALLS", 1)
     path = tmp_path / "trace.json"
     path.write_bytes(made.torch(made.event("a", 0, 7), made.event("b", 8, 1)))
-    assert main(["bricks", str(path)]) == 4
-    assert "--table" in capsys.readouterr().err
+    assert "--table" in command(4, "bricks", str(path)).err
 
 
 def test_a_file_without_bricks_is_an_error(
-    measured: Path, tmp_path_factory: pytest.TempPathFactory, capsys: Told
+    measured: Path, tmp_path_factory: pytest.TempPathFactory, command: Command
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     graph = elsewhere / "graph.json"
@@ -160,6 +150,5 @@ def test_a_file_without_bricks_is_an_error(
         (graph, "--table", 3, "E_UNKNOWN_FORMAT"),
         (measured, "--table", 4, "E_NO_BRICKS"),
     ):
-        assert main(["bricks", str(path), option]) == exit_code
-        out = capsys.readouterr()
+        out = command(exit_code, "bricks", str(path), option)
         assert (out.out, out.err.split(":")[0]) == ("", code)

@@ -6,21 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.cli import main
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.run import instruments
-from tests.commands.asked import PROGRAM
+from tests.commands.asked import PROGRAM, Command
 from tests.doors.project import Project, workload
 from tests.run.fakes import World
 
-Printed = pytest.CaptureFixture[str]
-
 
 def test_everything_is_as_expected(
-    project: Project, world: World, own_tmp: Path, capsys: Printed
+    project: Project, world: World, own_tmp: Path, command: Command
 ) -> None:
-    assert main(("selftest", "--format=json")) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(command(0, "selftest", "--format=json").out)
     assert (document["workload"], document["frame"]) == ("embedded::passage", "ternary_gemv")
     assert (document["profiler"], document["extra_pct"]) == ("py-spy", 300.0)
     assert "can be trusted" in document["advice"]
@@ -31,15 +27,14 @@ def test_everything_is_as_expected(
 
 
 def test_a_program_without_a_profiler_shows_less(
-    project: Project, world: World, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+    project: Project, world: World, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     def fail(*_: object) -> None:
         raise ToolError("E_NO_PROFILER", "No profiler works.", "Install one.")
 
     monkeypatch.setattr(instruments, "choose_profiler", fail)
     project.declare('[workloads.p]\ncommand = ["true"]\nprompt = "p"\nmax_tokens = 8\n')
-    assert main(("selftest", "p")) == 4
-    lines = capsys.readouterr().out.splitlines()
+    lines = command(4, "selftest", "p").out.splitlines()
     assert lines[0] == "flamegate selftest: flamegate.toml::p · no profiler"
     assert lines[2].split("  ")[0] == "case"
     assert any("E_BAD_INJECTION" in line for line in lines)
@@ -49,8 +44,7 @@ def test_a_program_without_a_profiler_shows_less(
     assert "left out" in counted
     assert "failed" not in counted.partition(". ")[0]
     # A profiler that is named must work.
-    assert main(("selftest", "p", "--profiler=perf")) == 5
-    assert capsys.readouterr().err.startswith("E_NO_PROFILER: ")
+    assert command(5, "selftest", "p", "--profiler=perf").err.startswith("E_NO_PROFILER: ")
 
 
 @pytest.mark.parametrize(
@@ -65,19 +59,17 @@ def test_a_program_without_a_profiler_shows_less(
 )
 @pytest.mark.usefixtures("world")
 def test_usage_errors(
-    arguments: tuple[str, ...], code: str, project: Project, capsys: Printed
+    arguments: tuple[str, ...], code: str, project: Project, command: Command
 ) -> None:
     project.declare(workload("toy"))
-    assert main(["selftest", *arguments]) == 2
-    assert capsys.readouterr().err.startswith(f"{code}: ")
+    assert command(2, "selftest", *arguments).err.startswith(f"{code}: ")
 
 
 def test_a_function_that_does_not_exist_is_reported_first(
-    project: Project, world: World, capsys: Printed
+    project: Project, world: World, command: Command
 ) -> None:
     world.fail(UsageError("E_UNKNOWN_FRAME", "There is no such function.", "Name another."))
-    assert main(["selftest", "--frame=nothing"]) == 2
-    printed = capsys.readouterr()
+    printed = command(2, "selftest", "--frame=nothing")
     assert "E_UNKNOWN_FRAME: " in printed.err
     assert printed.out == ""
     assert not project.artifacts.exists()
