@@ -1,5 +1,6 @@
 """Every code of the package is documented once, and every documented code is used."""
 
+import ast
 import importlib.util
 import subprocess
 import sys
@@ -70,6 +71,20 @@ def test_an_error_without_a_remedy_of_its_own_has_the_one_of_its_code(codes: Mod
     assert ToolError("E_PORT_TAKEN", "Port 7 is taken.", "Take port 8.").remedy == "Take port 8."
     assert Notice("E_PORT_TAKEN", "Port 7 is taken.").remedy == remedy
     assert Notice("E_PORT_TAKEN", "Port 7 is taken.", "Take port 8.").remedy == "Take port 8."
+
+
+def test_a_remedy_that_is_always_the_same_stands_in_the_table(codes: ModuleType) -> None:
+    """At its only site a code has a remedy of its own only if that names values of the run."""
+    sites: dict[str, list[bool]] = {}
+    for path in codes.PACKAGE.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant):
+                place = 3 if ast.unparse(call.func).endswith("trap") else 2
+                remedy = call.args[place] if len(call.args) > place else None
+                code = str(call.args[0].value)
+                sites.setdefault(code, []).append(isinstance(remedy, ast.Constant))
+    rows = {row.code for row in codes.read_rows()}
+    assert [code for code, constant in sites.items() if constant == [True] and code in rows] == []
 
 
 def test_the_tables_are_read_only_for_an_error_that_is_shown() -> None:
