@@ -10,6 +10,7 @@ from pytest_flamegate.gate.attempts import (
     LATER_ERROR_RATE,
     Attempt,
     attempt_of,
+    find_open_attempts,
     log_e_value,
     pool_attempts,
 )
@@ -44,6 +45,8 @@ OPEN = ("inconclusive", 0.03)
         ((OPEN, RED), "regressed"),
         ((("inconclusive", 0.0), ("improved", -0.08)), "improved"),
         ((("improved", -0.08), GREEN), "pass"),
+        # The first alone would pass by its e-value, but it did not, and both together do not.
+        ((("inconclusive", 0.0), ("regressed", 0.052)), "inconclusive"),
         # 3 % slower, of 5 % that are allowed: certainly a change, and certainly a small one.
         ((("inconclusive", 0.03), ("pass", 0.03), ("pass", 0.03)), "pass"),
     ],
@@ -123,6 +126,7 @@ def test_a_comparison_is_judged_with_its_earlier_attempts() -> None:
 def test_an_attempt_that_regressed_in_shares_is_answered_by_no_other() -> None:
     base, head = sides(shifted(0.0))
     moved = Attempt("2026-01-01T00:00:00.000Z", "regressed", "pass", tuple(shifted(0.0, 5)))
+    assert find_open_attempts([attempt(0, *RED), attempt(1, *GREEN)]) == ()
     verdict = judge_paired(base, head, earlier=(moved,))
     assert (verdict.verdict, verdict.reasons[0].code) == ("inconclusive", "E_EARLIER_ATTEMPT")
     base, head = sides(shifted(0.08))
