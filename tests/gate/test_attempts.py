@@ -126,7 +126,7 @@ def test_a_comparison_is_judged_with_its_earlier_attempts() -> None:
 def test_an_attempt_that_regressed_in_shares_is_answered_by_no_other() -> None:
     base, head = sides(shifted(0.0))
     moved = Attempt("2026-01-01T00:00:00.000Z", "regressed", "pass", tuple(shifted(0.0, 5)))
-    assert find_open_attempts([attempt(0, *RED), attempt(1, *GREEN)]) == ()
+    assert find_open_attempts([attempt(0, "regressed", 0.06), attempt(1, "pass", 0.0)]) == ()
     verdict = judge_paired(base, head, earlier=(moved,))
     assert (verdict.verdict, verdict.reasons[0].code) == ("inconclusive", "E_EARLIER_ATTEMPT")
     base, head = sides(shifted(0.08))
