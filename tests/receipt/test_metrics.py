@@ -113,6 +113,13 @@ def test_rate_from_token_times(
     assert found.formula == made.formula == formula
 
 
+def test_tokens_are_counted_over_blocks_and_sequences_of_any_length() -> None:
+    with_decode = run_of((9, 1, 1), (9,), has_decode=True)
+    assert (with_decode.tokens, with_decode.judged_tokens) == (4, 2)
+    mixed = replace(RUN, blocks=(*with_decode.blocks, *run_of((5, 5)).blocks))
+    assert (mixed.tokens, mixed.judged_tokens, mixed.lengths) == (6, 4, frozenset({1, 2, 3}))
+
+
 @pytest.mark.parametrize("sequences", [[], [()], [(0,)], [(0, 0)]])
 def test_no_rate_without_times(sequences: list[tuple[int, ...]]) -> None:
     assert metrics.rate_of((run_of(*sequences),)) is None

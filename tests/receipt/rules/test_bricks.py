@@ -118,6 +118,16 @@ def test_calls_take_no_less_than_their_own_time_or_the_longest_of_them(
     assert found == ([message] if message else [])
 
 
+def test_each_brick_run_has_its_record_and_no_other_run_has_one() -> None:
+    draft, passes = clocked()
+    draft.evidence["bricks"] = []
+    pid = passes[0]["pid"]
+    assert messages(draft)[0] == f"Process {pid} has a brick run, but no record of bricks."
+    draft, _ = clocked()
+    draft.evidence["runs"] = [run for run in draft.runs if run["role"] != "bricks"]
+    assert f"Process {pid} has a record of bricks, but no brick run." in messages(draft)
+
+
 def test_a_program_cannot_have_a_record_of_bricks() -> None:
     draft = load("program")
     clock(draft, Random(7))
