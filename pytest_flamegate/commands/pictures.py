@@ -1,4 +1,4 @@
-"""``flamegate flamegraph`` and ``flamegate report``: pictures and pages."""
+"""``flamegate flamegraph``, ``report`` and ``annotate``: pictures, pages and sources."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from pytest_flamegate.commands.run import gate_all, worst_exit_code
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
-from pytest_flamegate.core.files import read_bounded, write_errors
+from pytest_flamegate.core.files import read_bounded, relative, write_errors
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.models.gguf import read_header
 from pytest_flamegate.observe.scratch import scratch_prefix
@@ -20,8 +20,10 @@ from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.baseline import INTERACTIVE, PICTURE
 from pytest_flamegate.report.markdown import GUIDE_TITLE, guide_readme, run_markdown
 from pytest_flamegate.report.run_report import RunReport
+from pytest_flamegate.report.source import source_lines
 from pytest_flamegate.run.present import report_directory, require_writable, write_report
 from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.sources import annotate, find_run, has_lines
 
 DEFAULT_DIRECTORY = Path("docs/baselines/perf/flamegraphs")
 _WORKLOADS = ("1tok", "10tok")
@@ -34,6 +36,23 @@ def run_report(parsed: argparse.Namespace) -> int:
     require_writable(parsed.output)
     write_report(parsed.output, report_directory(settings), settings)
     common.print_text(str(parsed.output))
+    return 0
+
+
+def run_annotate(parsed: argparse.Namespace) -> int:
+    """Print the sources of a run; 0 whatever they cost."""
+    settings = common.read_settings(parsed)
+    directory, only = parsed.path, ""
+    if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
+        path = Path(os.path.abspath(directory))  # noqa: PTH100 - a link stays what it is
+        only = relative(path, settings.root)
+        directory = parsed.measured or find_run(settings.directory / "latest", only)
+        if directory is None:
+            raise UsageError("E_NO_LINES", f"No run has a sample at a line of {only!a}.")
+    if not has_lines(directory):
+        raise UsageError("E_NO_LINES", f"The run in {str(directory)!a} has no samples by line.")
+    view = annotate(directory, settings.root, only)
+    common.print_text("\n".join(source_lines(view, common.terminal_width())))
     return 0
 
 

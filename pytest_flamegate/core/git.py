@@ -172,14 +172,48 @@ class FileChange:
     hunks: tuple[Hunk, ...]
 
 
+class TreeEntry(NamedTuple):
+    """A file of a commit: its mode in octal (``120000`` is a link), its object, its bytes."""
+
+    mode: str
+    kind: str
+    object: str
+    size: int
+
+
+def find_entry(directory: Path, commit: str, path: str) -> TreeEntry | None:
+    """Return the entry of ``path``, relative to ``directory``, in a commit; None without one.
+
+    Raises ``ToolError`` ``E_GIT`` if git cannot read the commit.
+    """
+    listed = run(directory, "--literal-pathspecs", "ls-tree", "-lz", commit, "--", path)
+    if listed.returncode != 0:
+        raise ToolError("E_GIT", f"git cannot read {commit[:12]}: {failure_text(listed)}.")
+    for entry in stdout_text(listed).split("\0"):
+        about, _, name = entry.partition("\t")
+        if name == path:
+            mode, kind, hashed, size = about.split()
+            return TreeEntry(mode, kind, hashed, int(size) if size.isdigit() else 0)
+    return None
+
+
+def read_object(directory: Path, name: str) -> bytes:
+    """Return the content of a blob. Raises ``ToolError`` ``E_GIT`` if git cannot read it."""
+    found = run(directory, "cat-file", "blob", name)
+    if found.returncode != 0:
+        raise ToolError("E_GIT", f"git cannot read {name[:12]}: {failure_text(found)}.")
+    return found.stdout
+
+
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 
 
-def read_changes(directory: Path, base: str) -> tuple[FileChange, ...] | None:
-    """Return how the working tree differs from the commit ``base``, file by file; None without git.
+def read_changes(directory: Path, base: str, head: str = "") -> tuple[FileChange, ...] | None:
+    """Return how a commit differs from the commit ``base``, file by file; None without git.
 
-    Paths are relative to ``directory``, and only files below it are listed. A new file that git
-    does not track yet is changed as a whole.
+    Without ``head`` it is the working tree that differs; a new file in it that git does not track
+    yet is changed as a whole. Paths are relative to ``directory``, and only files below it are
+    listed.
     """
     options = ("--no-color", "--no-ext-diff", "--no-textconv", "-U0", "-M", "--relative")
     text = query(
@@ -191,9 +225,12 @@ def read_changes(directory: Path, base: str) -> tuple[FileChange, ...] | None:
         "--src-prefix=a/",
         "--dst-prefix=b/",
         base,
+        *filter(None, [head]),
         "--",
     )
-    untracked = query(directory, "ls-files", "-z", "--others", "--exclude-standard")
+    untracked: str | None = ""
+    if not head:
+        untracked = query(directory, "ls-files", "-z", "--others", "--exclude-standard")
     if text is None or untracked is None:
         return None
     whole = (Hunk(0, 0, 1, 999_999_999),)

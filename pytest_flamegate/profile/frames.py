@@ -35,6 +35,7 @@ _OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _ANY_ADDRESS = re.compile(r"[ _@:-]?\[?0x[0-9a-fA-F]+\]?")
 _DIRECTORIES = re.compile(r"(?<![^\s:(])/(?:[^/\s]+/)+")
 _SYMBOL_VERSION = re.compile(r"@{1,2}(?!plt$)[A-Za-z_][\w.]*$")
+_MAX_LINE = 999_999_999
 _CLONES = frozenset({"constprop", "isra", "part", "cold", "lto_priv", "llvm", "localalias"})
 _RUST_HASH = re.compile(r"::h[0-9a-f]{16}$|(?<=17)h[0-9a-f]{16}(?=E$)|(?<=\w)\[[0-9a-f]{8,16}\]")
 _QUALIFIERS = ("const", "volatile", "noexcept", "&")
@@ -87,7 +88,8 @@ def make_source_line(file: str, line: int, roots: Sequence[str]) -> SourceLine |
 
     Installed packages are no part of a project. ``line`` counts from 1; 0 is unknown.
     """
-    if line < 1 or _PACKAGES.match(file) or _STDLIB.match(file):
+    file = posixpath.normpath(file)  # a compiler leaves "build/../src/run.c"
+    if not 1 <= line <= _MAX_LINE or _PACKAGES.match(file) or _STDLIB.match(file):
         return None
     for root in roots:
         if file.startswith(root):

@@ -29,6 +29,7 @@ from pytest_flamegate.report.sections import (
     Table,
     make_section,
 )
+from pytest_flamegate.report.source import SourceView, source_section
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.report.verdict import (
     cost_section,
@@ -48,8 +49,8 @@ class RunReport:
     """All that is known of one run; a part that is not known is None or empty.
 
     ``verdict`` is None if the run was not judged; ``headline`` is its sentence, as it was stored.
-    ``family`` and ``variant`` are those of the workload. ``drawn`` is for an HTML page;
-    ``picture`` and ``difference`` are paths from a Markdown page.
+    ``family`` and ``variant`` are those of the workload. ``drawn`` and ``source`` are for an HTML
+    page; ``picture`` and ``difference`` are paths from a Markdown page.
     ``pairs_pct`` is the change of the rate in each pair, in percent. ``again`` and ``accept`` are
     commands; ``warnings`` are sentences.
     """
@@ -64,6 +65,7 @@ class RunReport:
     variant: str | None = None
     bricks: BrickView | None = None
     drawn: Drawn | None = None
+    source: SourceView | None = None
     picture: str = ""
     difference: str = ""
     pairs_pct: tuple[float, ...] = ()
@@ -107,6 +109,7 @@ def run_sections(run: RunReport) -> list[Section]:
         found.append(
             hotspot_section(evidence, Picture(title, run.picture) if run.picture else None)
         )
+    found.append(source_section(run.source, run.name))
     if verdict is not None:
         found += [pair_section(verdict, run.pairs_pct), signal_section(verdict)]
         found += [phase_section(verdict), *([reasons] if has_costs else [])]

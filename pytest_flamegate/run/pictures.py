@@ -143,7 +143,7 @@ def _difference_files(run: ComposedRun, difference: ProfileDifference | None) ->
 
 
 def _base_files(stored: Mapping[str, bytes]) -> dict[str, bytes]:
-    names = (baseline.RECEIPT, baseline.EVIDENCE, baseline.FOLDED)
+    names = (baseline.RECEIPT, baseline.EVIDENCE, baseline.FOLDED, baseline.LINES)
     return {baseline.BASE + name: stored[name] for name in names if name in stored}
 
 

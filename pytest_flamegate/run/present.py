@@ -38,6 +38,7 @@ from pytest_flamegate.run.hosts import locate_slowdown
 from pytest_flamegate.run.open import open_profile
 from pytest_flamegate.run.pictures import opens_compared, read_brick_view
 from pytest_flamegate.run.publish import Hints, Outcome
+from pytest_flamegate.run.sources import has_lines, read_sources
 
 _MOST_ANNOTATIONS = 10
 
@@ -256,7 +257,7 @@ def report_results(results: Sequence[ResultView], settings: Settings) -> list[Ru
             directory = ArtifactStore(settings.directory).latest_directory(report.name)
             drawn, more = _read_drawn(directory, report.evidence, report.verdict)
             report = replace(report, drawn=drawn, warnings=report.warnings + more)
-        found.append(report)
+        found.append(_with_source(report, settings))
     return found
 
 
@@ -272,7 +273,8 @@ def report_directory(settings: Settings) -> list[RunReport]:
     found = []
     for name in names:
         try:
-            found.append(_read_run(artifacts.latest_directory(name), hints))
+            report = _read_run(artifacts.latest_directory(name), hints)
+            found.append(_with_source(report, settings))
         except FlamegateError as error:
             problem = f"The files of the run cannot be read: {error.problem} {error.remedy}"
             reasons = (Reason(error.code, problem),)
@@ -317,6 +319,18 @@ def _read_run(directory: Path, hints: Hints) -> RunReport:
         variant=variant,
         pairs_pct=pair_changes(verdict, base, evidence),
     )
+
+
+def _with_source(report: RunReport, settings: Settings) -> RunReport:
+    """Return a report with the sources of its flame graph; an error is a warning."""
+    directory = ArtifactStore(settings.directory).latest_directory(report.name)
+    if report.drawn is None or not has_lines(directory):
+        return report
+    try:
+        view = read_sources(directory, settings.root, report.drawn.difference)
+    except FlamegateError as error:
+        return replace(report, warnings=(*report.warnings, f"There is no source. {error}"))
+    return replace(report, source=view)
 
 
 def _read_drawn(

@@ -21,10 +21,11 @@ from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile.frames import fold_profile
-from pytest_flamegate.profile.model import Profile, Stack
+from pytest_flamegate.profile.line_stacks import fold_lines
+from pytest_flamegate.profile.model import LineStack, Profile, SourceLine, Stack
 from pytest_flamegate.profile.stacks import require_stacks
 from pytest_flamegate.receipt import Verification, verify_receipt
-from pytest_flamegate.receipt.baseline import BRICKS, EVIDENCE, FOLDED, RECEIPT
+from pytest_flamegate.receipt.baseline import BRICKS, EVIDENCE, FOLDED, LINES, RECEIPT
 from pytest_flamegate.receipt.compose import compose as compose_claim
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.types import Evidence, Receipt
@@ -174,6 +175,8 @@ def _seal_side(side: ComposedSide) -> ComposedSide:
         )
     if side.profile is not None:
         files[FOLDED] = fold_profile(side.profile).encode()
+        if side.profile.lines:
+            files[LINES] = fold_lines(side.profile.lines).encode()
     if side.receipt is not None:
         files[RECEIPT] = encode_receipt(side.receipt)
         verification = verify_receipt(
@@ -185,7 +188,8 @@ def _seal_side(side: ComposedSide) -> ComposedSide:
 def redacted_profile(profile: Profile, redactor: Redactor) -> Profile:
     """Return ``profile`` without secrets in the names of its functions and files."""
     frames = {frame for stack in profile.stacks for frame in stack}
-    whole = "\n".join(f"{frame.name}\n{frame.module}" for frame in frames)
+    files = {line.file for stack in profile.lines for line in stack}
+    whole = "\n".join([*(f"{frame.name}\n{frame.module}" for frame in frames), *files])
     if redactor.redact_certain(whole, "profile") == whole:
         return profile
     clean = {
@@ -198,7 +202,11 @@ def redacted_profile(profile: Profile, redactor: Redactor) -> Profile:
     stacks: Counter[Stack] = Counter()
     for stack, count in profile.stacks.items():
         stacks[tuple(clean[frame] for frame in stack)] += count
-    return replace(profile, stacks=dict(stacks))
+    names = {file: redactor.redact_certain(file, "profile") for file in files}
+    lines: Counter[LineStack] = Counter()
+    for passed, count in profile.lines.items():
+        lines[tuple(SourceLine(names[line.file], line.line) for line in passed)] += count
+    return replace(profile, stacks=dict(stacks), lines=dict(lines))
 
 
 def redacted_reports(observation: Observation, redactor: Redactor) -> Observation:

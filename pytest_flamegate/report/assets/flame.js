@@ -126,7 +126,20 @@ class Flame {
     this.tip.hide();
     this.chart.draw();
     this.say(node.parent ? `Zoomed to ${this.words.aloud(node)}.` : this.summary());
+    const source = node.parent && this.source(this.words.name(node));
+    if (source) {
+      this.said.append(" ", button("Source", () => {
+        source.tabIndex = -1;
+        source.focus();
+      }, { title: "Go to its lines" }));
+    }
     this.store();
+  }
+
+  /** Return the table with the lines of a function, if the page shows them. */
+  source(name) {
+    const shown = this.section.parentElement.querySelectorAll("[data-functions]");
+    return [...shown].find((each) => each.dataset.functions.split(";").includes(name));
   }
 
   /** Look for the functions whose name passes `test`; null looks for none. */

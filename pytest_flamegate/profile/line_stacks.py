@@ -1,0 +1,96 @@
+"""Samples by the project's lines as text: ``src/run.c:670;src/run.c:331 191``, root first.
+
+The text lies next to the folded profile of a run. It is no evidence, and others may have written
+it: a path that leaves the project, a control character or an absurd number is an error.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.text import is_clean, quote
+from pytest_flamegate.profile.model import LineStack, SourceLine
+
+MAX_BYTES = 32 << 20
+"""100,000 distinct stacks of ten lines each."""
+_LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
+_COUNT = re.compile(r"[1-9][0-9]{0,14}")
+_NO_NAMES = frozenset({"", ".", ".."})
+
+
+@dataclass(frozen=True, slots=True)
+class LineTotals:
+    """Samples by line: those that ended in it, and those that passed it."""
+
+    own: Mapping[SourceLine, int]
+    passed: Mapping[SourceLine, int]
+
+
+def is_project_path(path: str) -> bool:
+    """Whether ``path`` is a relative path that stays in the project and can be printed."""
+    return is_clean(path) and _NO_NAMES.isdisjoint(path.split("/"))
+
+
+def fold_lines(lines: Mapping[LineStack, int]) -> str:
+    """Return stacks of lines as text, sorted, each line ending in a newline."""
+    return "".join(
+        sorted(
+            f"{';'.join(f'{line.file}:{line.line}' for line in stack)} {samples}\n"
+            for stack, samples in lines.items()
+        )
+    )
+
+
+def parse_lines(data: bytes, most: int) -> Mapping[LineStack, int]:
+    """Return the stacks of lines that ``fold_lines`` wrote.
+
+    Raises ``ReceiptError`` ``E_LINES_FILE`` if it did not write them, and if they have more than
+    ``most`` samples: those of the profile.
+    """
+    if len(data) > MAX_BYTES:
+        raise _malformed(f"it has {len(data):,} bytes, at most {MAX_BYTES:,} are read")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise _malformed("it is not UTF-8") from None
+    if text and not text.endswith("\n"):
+        raise _malformed("its last line is cut off")
+    known: dict[str, SourceLine] = {}
+    stacks: dict[LineStack, int] = {}
+    for number, row in enumerate(text.split("\n")[:-1], start=1):
+        path, _, count = row.rpartition(" ")
+        if not _COUNT.fullmatch(count):
+            raise _malformed(f"line {number} does not end in a number of samples")
+        for part in path.split(";"):
+            if part not in known:
+                known[part] = _parse_line(part, number)
+        stack = tuple(known[part] for part in path.split(";"))
+        if stack in stacks:
+            raise _malformed(f"the stack of line {number} occurred before")
+        stacks[stack] = int(count)
+    if (samples := sum(stacks.values())) > most:
+        raise _malformed(f"it has {samples:,} samples, and the profile {most:,}")
+    return stacks
+
+
+def count_samples(lines: Mapping[LineStack, int]) -> LineTotals:
+    """Return the samples of each line; one that a stack passes twice counts once."""
+    own, passed = Counter[SourceLine](), Counter[SourceLine]()
+    for stack, samples in lines.items():
+        own[stack[-1]] += samples
+        for line in set(stack):
+            passed[line] += samples
+    return LineTotals(own, passed)
+
+
+def _parse_line(part: str, number: int) -> SourceLine:
+    found = _LINE.fullmatch(part)
+    if found is None or not is_project_path(found[1]):
+        raise _malformed(f"line {number} holds {quote(part)}, which is no line of the project")
+    return SourceLine(found[1], int(found[2]))
+
+
+def _malformed(reason: str) -> ReceiptError:
+    return ReceiptError("E_LINES_FILE", f"The samples by line cannot be used: {reason}.")
