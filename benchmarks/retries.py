@@ -21,10 +21,8 @@ from benchmarks.replay import Decision, drawn
 from benchmarks.streams import Pair
 from benchmarks.tables import Table, as_text, percent
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
-from pytest_flamegate.gate.attempts import Attempt, pool_attempts
-from pytest_flamegate.gate.pairs import pair_rates
+from pytest_flamegate.gate.attempts import Attempt, decide_together
 from pytest_flamegate.gate.rule import log_time_of_drop
-from pytest_flamegate.run.processes import plan_pair_counts
 
 RETRIES = 5
 HEADS = 1000
@@ -42,13 +40,10 @@ class Head:
 
 def judge_head(attempts: Sequence[Attempt], drop_pct: float) -> Head:
     """Return the answers to attempts in the order in which they were made."""
-    rates = pair_rates(plan_pair_counts(COMPARE_BUDGET_S))
-    pooled = [attempts[0].decision]
-    for count in range(2, len(attempts) + 1):
-        found = pool_attempts(attempts[:count], log_time_of_drop(drop_pct), rates)
-        if found is None:
-            raise ValueError("an attempt without pairs")
-        pooled.append(found.verdict.decision)
+    pooled = (
+        decide_together(attempts[: count + 1], log_time_of_drop(drop_pct))[0]
+        for count in range(len(attempts))
+    )
     return Head(tuple(each.decision for each in attempts), tuple(pooled))
 
 

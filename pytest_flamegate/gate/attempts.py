@@ -12,12 +12,21 @@ which the hypothesis is true (Ville's inequality).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_flamegate.gate.pairs import DOUBTS, pair_differences, trimmed_mean
-from pytest_flamegate.gate.rule import ErrorRates, RateDecision, RateVerdict, Reason, decide
-from pytest_flamegate.gate.statistics import Estimate
+from pytest_flamegate.gate.rule import (
+    ErrorRates,
+    RateDecision,
+    RateVerdict,
+    Reason,
+    decide,
+    describe_interval,
+    describe_rate_change,
+    rate_change_pct,
+)
+from pytest_flamegate.gate.statistics import Estimate, mean
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt.types import Evidence, VerdictName
 
@@ -26,8 +35,11 @@ LATER_ERROR_RATE = 0.001
 EFFECTS = (1.0, 5.0, 25.0)
 """Variances of the change, in those of a pair, that the e-value averages over: a threshold is about
 one standard deviation of a pair on a busy machine, and ten on a quiet one."""
+_ENOUGH = -math.log(LATER_ERROR_RATE)
+"""ln of the product that contradicts a hypothesis."""
 _LARGEST_RATIO = 1e9
-_DECISIONS: tuple[RateDecision, ...] = ("pass", "improved", "regressed")
+_WIDEST = 3.0
+"""No bound in log time is further out: a factor of 20."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,35 +52,50 @@ class Attempt:
         decision: That on tokens per second alone, ``inconclusive`` if there is none.
         differences: Log time per token of head less that of base for each pair; none if the pairs
             could not be compared or their clock is in doubt.
+        base_rate: Tokens per second of the base; meaningless without pairs.
+        others_regressed: Whether a share or a brick regressed, whatever the rate did.
     """
 
     created: str
     verdict: VerdictName
     decision: RateDecision = "inconclusive"
     differences: tuple[float, ...] = ()
+    base_rate: float = 1.0
+    others_regressed: bool = False
 
 
 def attempt_of(verdict: Verdict, base: Evidence, head: Evidence) -> Attempt:
     """Return a comparison in pairs as an attempt."""
     rate = verdict.signal()
+    others = [each.decision for each in verdict.signals if each is not rate]
+    attempt = Attempt(head.created, verdict.verdict, others_regressed="regressed" in others)
     if rate is None or verdict.pairs is None or any(e.code in DOUBTS for e in rate.reasons):
-        return Attempt(head.created, verdict.verdict)
+        return attempt
     pairs = pair_differences(base, head)[: verdict.pairs]
-    found: RateDecision = "inconclusive"
-    for decision in _DECISIONS:
-        found = decision if decision == rate.decision else found
-    return Attempt(head.created, verdict.verdict, found, tuple(each.quiet for each in pairs))
+    decision: RateDecision = "inconclusive"
+    match rate.decision:
+        case "pass" | "improved" | "regressed" as known:
+            decision = known
+    return replace(
+        attempt,
+        decision=decision,
+        differences=tuple(each.quiet for each in pairs),
+        base_rate=rate.baseline or 1.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class PooledRate:
-    """What several attempts show together.
+    """What several attempts show together; ``reason`` states it.
 
-    ``reason`` states it. ``estimate`` and the bounds in ``verdict`` are those of all pairs.
+    ``change`` is in log time. Bounds, change and ``base_rate`` are those of the attempts that
+    decide: of the first if its answer stands. ``pairs`` counts the pairs of all attempts.
     """
 
-    estimate: Estimate
     verdict: RateVerdict
+    change: float
+    base_rate: float
+    pairs: int
     reason: Reason
 
 
@@ -83,31 +110,90 @@ def pool_attempts(
     measured = [each for each in ordered if each.differences]
     if len(measured) < 2:
         return None
-    decision, settled = measured[0].decision, False
-    slower = allowed = 0.0
-    for number, attempt in enumerate(measured):
-        change = trimmed_mean(attempt.differences)
-        slower += log_e_value(change)
-        allowed += log_e_value(replace(change, mean_diff=threshold - change.mean_diff))
-        if number and max(slower, allowed) >= -math.log(LATER_ERROR_RATE):
-            settled = True
-            decision = "pass" if allowed >= -math.log(LATER_ERROR_RATE) else "regressed"
-    if decision == "pass" and measured[-1].decision == "improved":
-        decision = "improved"
-    pairs = [each for attempt in measured for each in attempt.differences]
-    estimate = trimmed_mean(pairs)
-    verdict = replace(decide(estimate, threshold, rates), decision=decision)
-    words = ", ".join(each.verdict.replace("_", " ") for each in ordered)
+    decision, count = decide_together(measured, threshold)
+    changes = [trimmed_mean(each.differences) for each in measured]
+    low, change, high = _find_bounds(changes[:count])
+    alone = decide(trimmed_mean(_list_pairs(measured[:count])), threshold, rates)
+    verdict = RateVerdict(
+        decision, low, high, low > 0.0, high < 0.0, max(alone.detectable, high - change)
+    )
     answer = "together they settle it"
     if decision == "inconclusive":
         answer = "together they do not settle it yet"
-    elif not settled:
-        answer = "the answer of the first stands, because together they do not contradict it"
+    elif count == 1:
+        all_low, all_change, all_high = map(rate_change_pct, _find_bounds(changes))
+        answer = (
+            "the answer of the first stands, because together they do not contradict it "
+            f"({describe_rate_change(all_change)}, {describe_interval(all_high, all_low)})"
+        )
+        verdict, change = replace(alone, decision=decision), changes[0].mean_diff
+    elif decision == "pass" and verdict.faster and low <= -threshold:
+        verdict = replace(verdict, decision="improved")
+    pairs = len(_list_pairs(measured))
+    of = "the first attempt" if count == 1 else f"{count} attempts together"
+    words = ", ".join(each.verdict.replace("_", " ") for each in ordered)
     message = (
-        f"{len(ordered)} attempts at this comparison were pooled, with {len(pairs)} pairs. Each by "
-        f"itself: {words}; {answer}."
+        f"{len(ordered)} attempts at this comparison were pooled, with {pairs} pairs. Each by "
+        f"itself: {words}; {answer}. The rates, their change and its interval are those of {of}; "
+        "phases, functions and lines are those of this one."
     )
-    return PooledRate(estimate, verdict, Reason("I_ATTEMPTS", message))
+    base_log = mean([math.log(e.base_rate) for e in measured[:count] for _ in e.differences])
+    return PooledRate(verdict, change, math.exp(base_log), pairs, Reason("I_ATTEMPTS", message))
+
+
+def decide_together(attempts: Sequence[Attempt], threshold: float) -> tuple[RateDecision, int]:
+    """Return the decision on attempts with pairs, and how many of the first ones it rests on.
+
+    It rests on one if the answer of the first stands. A gain counts as ``pass``, except if it is
+    the answer of the first.
+    """
+    decision = attempts[0].decision
+    count = len(attempts) if decision == "inconclusive" else 1
+    slower = allowed = 0.0
+    for number, attempt in enumerate(attempts, start=1):
+        changes = [trimmed_mean(attempt.differences)]
+        slower += _log_e_at_most(changes, 0.0)
+        allowed += _log_e_at_least(changes, threshold)
+        if number > 1 and max(slower, allowed) >= _ENOUGH:
+            decision = "pass" if allowed >= _ENOUGH else "regressed"
+            count = number
+    return decision, count
+
+
+def _list_pairs(attempts: Sequence[Attempt]) -> list[float]:
+    return [each for attempt in attempts for each in attempt.differences]
+
+
+def _log_e_at_most(changes: Sequence[Estimate], bound: float) -> float:
+    """Return ln of the product of the e-values against a change of at most ``bound``."""
+    return sum(log_e_value(replace(each, mean_diff=each.mean_diff - bound)) for each in changes)
+
+
+def _log_e_at_least(changes: Sequence[Estimate], bound: float) -> float:
+    """Return ln of the product of the e-values against a change of at least ``bound``."""
+    return sum(log_e_value(replace(each, mean_diff=bound - each.mean_diff)) for each in changes)
+
+
+def _find_bounds(changes: Sequence[Estimate]) -> tuple[float, float, float]:
+    """Return the smallest change that is not contradicted, the best one, and the largest.
+
+    They agree with the decision: the first is above zero if "not slower" is contradicted, and the
+    last below the threshold if a slowdown by the threshold is. The best one is contradicted
+    equally from both sides.
+    """
+
+    def bisect(is_above: Callable[[float], bool]) -> float:
+        low, high = -_WIDEST, _WIDEST
+        for _ in range(60):
+            middle = (low + high) / 2.0
+            low, high = (low, middle) if is_above(middle) else (middle, high)
+        return high
+
+    return (
+        bisect(lambda bound: _log_e_at_most(changes, bound) < _ENOUGH),
+        bisect(lambda bound: _log_e_at_most(changes, bound) < _log_e_at_least(changes, bound)),
+        bisect(lambda bound: _log_e_at_least(changes, bound) >= _ENOUGH),
+    )
 
 
 def find_open_attempts(attempts: Sequence[Attempt]) -> tuple[Reason, ...]:
@@ -115,7 +201,7 @@ def find_open_attempts(attempts: Sequence[Attempt]) -> tuple[Reason, ...]:
 
     Nothing is pooled for shares and bricks, so another attempt does not answer them.
     """
-    others = [e for e in attempts if e.verdict == "regressed" and e.decision != "regressed"]
+    others = [each for each in attempts if each.others_regressed]
     if not others:
         return ()
     message = (

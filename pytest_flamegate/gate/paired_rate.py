@@ -3,6 +3,7 @@
 Earlier attempts at the same comparison are judged together with it.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from pytest_flamegate.config.thresholds import Thresholds
@@ -52,7 +53,8 @@ class PairedBase:
 class JudgedRate:
     """The decision about tokens per second, with the figures that depend on how it was measured.
 
-    ``cpu`` is the change of log CPU time per token, None if no pairs measured it;
+    ``verdict`` has the bounds of this measurement, which explain its profile, and the decision of
+    all attempts. ``cpu`` is the change of log CPU time per token, None if no pairs measured it;
     ``batch_drift_sd`` is the drift between the two sides in log time.
     """
 
@@ -93,25 +95,31 @@ def judge_paired_rate(
     reported = base.rates or rates_without_calibration(
         head.workload, drop_pct, base.analyses, shares_core=shares_core
     )
-    verdict, change = analysis.verdict, analysis.estimate
+    verdict, change = analysis.verdict, analysis.estimate.mean_diff
     doubts = find_disagreement(analysed, verdict, rates, head)
     doubts += find_busy_cores(base.evidence, head)
     known = () if doubts else tuple(pair.quiet for pair in analysed)
     word = "inconclusive" if doubts else verdict.decision
     # Its other signals are judged after this one, by themselves.
-    attempts = (*base.earlier, Attempt(head.created, word, word, known))
-    pooled = pool_attempts(attempts, log_time_of_drop(drop_pct), rates) if base.earlier else None
+    last = Attempt(head.created, word, word, known, old.quiet_tokens_per_second)
+    pooled = None
+    if base.earlier:
+        pooled = pool_attempts((*base.earlier, last), log_time_of_drop(drop_pct), rates)
     if pooled is not None:
-        verdict, change = pooled.verdict, pooled.estimate
+        verdict, change = pooled.verdict, pooled.change
     signal = rate_signal(
         old,
         new,
         verdict,
-        rate_change_pct(change.mean_diff),
+        rate_change_pct(change),
         drop_pct,
         (pooled.reason,) if pooled is not None else (),
         helps=False,
     )
+    if pooled is not None:
+        # Of several attempts only the change is pooled: the second rate follows from it.
+        after = pooled.base_rate * math.exp(-change)
+        signal = replace(signal, baseline=pooled.base_rate, current=after)
     if verdict.decision != "regressed":
         doubts += find_open_attempts(base.earlier)
     if doubts:
@@ -120,13 +128,13 @@ def judge_paired_rate(
         signal = replace(signal, decision="inconclusive", reasons=reasons)
     return JudgedRate(
         signal,
-        verdict,
+        replace(analysis.verdict, decision=verdict.decision),
         reported,
         # Both sides ran together: no batch drifted from the other.
         batch_drift_sd=0.0,
         cpu=trimmed_mean([pair.cpu for pair in analysed]),
         phases=phase_changes(base.evidence, head, analysed, rates),
-        pairs=analysis.pairs,
+        pairs=analysis.pairs if pooled is None else pooled.pairs,
         pair_method="shared core" if shares_core else "one after the other",
         analyses=base.analyses,
     )

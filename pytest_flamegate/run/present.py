@@ -140,8 +140,12 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
 def pair_changes(
     verdict: Verdict, base: Evidence | None, head: Evidence | None
 ) -> tuple[float, ...]:
-    """Return the change of the rate in each pair that decided, in percent; none without pairs."""
-    if verdict.pairs is None or base is None or head is None:
+    """Return the change of the rate in each pair that decided, in percent.
+
+    There are none without pairs, and none if the interval is of other pairs too.
+    """
+    is_pooled = any(each.code == "I_ATTEMPTS" for each in verdict.reasons)
+    if verdict.pairs is None or base is None or head is None or is_pooled:
         return ()
     try:
         differences = pair_differences(base, head)[: verdict.pairs]

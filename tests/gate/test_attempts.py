@@ -17,7 +17,8 @@ from pytest_flamegate.gate.attempts import (
 from pytest_flamegate.gate.pairs import pair_rates, trimmed_mean
 from pytest_flamegate.gate.rule import RateDecision, log_time_of_drop
 from pytest_flamegate.gate.statistics import Estimate
-from tests.gate.factory import codes, judge_paired, shifted, sides
+from pytest_flamegate.gate.verdict import Verdict
+from tests.gate.factory import PROFILE, judge_paired, moved, shifted, sides
 
 THRESHOLD = log_time_of_drop(5.0)
 RATES = pair_rates((3, 5, 7))
@@ -43,7 +44,8 @@ OPEN = ("inconclusive", 0.03)
         ((GREEN, RED, RED, RED, RED), "regressed"),
         ((OPEN, GREEN, GREEN), "pass"),
         ((OPEN, RED), "regressed"),
-        ((("inconclusive", 0.0), ("improved", -0.08)), "improved"),
+        ((("inconclusive", -0.06), ("improved", -0.06)), "improved"),
+        ((("inconclusive", 0.0), ("improved", -0.08)), "pass"),
         ((("improved", -0.08), GREEN), "pass"),
         # The first alone would pass by its e-value, but it did not, and both together do not.
         ((("inconclusive", 0.0), ("regressed", 0.052)), "inconclusive"),
@@ -60,8 +62,16 @@ def test_the_first_answer_stands_until_all_attempts_contradict_it(
     assert pooled is not None
     assert pooled.verdict.decision == decision
     assert f"{len(found)} attempts" in pooled.reason.message
-    every = [value for each in attempts for value in each.differences]
-    assert pooled.estimate == trimmed_mean(every)
+    assert pooled.pairs == 5 * len(found)
+    # The bounds agree with the decision: slower than nothing, or less than the threshold.
+    low, high = pooled.verdict.low, pooled.verdict.high
+    assert low < pooled.change < high
+    assert {
+        "pass": high < THRESHOLD,
+        "improved": high < 0.0 and low < -THRESHOLD,
+        "regressed": low > 0.0,
+        "inconclusive": low < 0.0 and high > THRESHOLD,
+    }[pooled.verdict.decision]
     # The order in which they are given means nothing.
     again = pool_attempts(attempts[::-1], THRESHOLD, RATES)
     assert again == pooled
@@ -108,28 +118,59 @@ def test_attempts_that_stop_when_they_like_the_answer_gain_nothing() -> None:
     assert wrong == 0
 
 
-def test_a_comparison_is_judged_with_its_earlier_attempts() -> None:
-    base, head = sides(shifted(0.08))
-    red = attempt_of(judge_paired(base, head), base, head)
+def test_the_figures_are_those_of_the_attempts_that_decide() -> None:
+    base, head = sides(shifted(0.08, 5))
+    red = replace(attempt_of(judge_paired(base, head), base, head), base_rate=2000.0)
     assert (red.verdict, red.decision, len(red.differences)) == ("regressed", "regressed", 3)
     base, head = sides(shifted(0.0))
-    green = judge_paired(base, head, earlier=(red,))
-    assert green.verdict == "regressed"
-    assert "I_ATTEMPTS" in codes(green)
-    rate = green.signal()
+    green = attempt_of(judge_paired(base, head), base, head)
+    assert green.decision == "pass"
+    both = judge_paired(base, head, earlier=(red,))
+    rate, message = both.signal(), find_message(both, "I_ATTEMPTS")
     assert rate is not None
+    assert both.verdict == rate.decision == "regressed"
+    assert rate.baseline == pytest.approx(2000.0)
+    assert both.pairs == 6
+    assert rate.ci_high_pct is not None
     assert rate.change_pct is not None
-    assert rate.change_pct < -2.0  # of all pairs together
-    assert judge_paired(base, head).verdict == "pass"
+    assert -8.5 < rate.change_pct < -7.0 < rate.ci_high_pct < 0.0
+    assert rate.current == pytest.approx(2000.0 * (1.0 + rate.change_pct / 100.0))
+    assert "the answer of the first stands" in message
+    assert "% slower …" in message
+    assert "those of the first attempt" in message
+    # Its functions are explained by its own pairs, which show no change.
+    assert both.explained_by == ()
+    assert not any(each.explains for each in both.attribution)
+    many = [replace(green, created=f"2026-11-23T09:0{each}:00.000Z") for each in range(5)]
+    passed = judge_paired(base, head, earlier=(replace(red, created="2026"), *many))
+    rate = passed.signal()
+    assert rate is not None
+    assert passed.verdict == "pass"
+    assert rate.baseline is not None
+    assert 1000.0 < rate.baseline < 2000.0
+    assert rate.ci_low_pct is not None
+    assert -5.0 < rate.ci_low_pct < (rate.change_pct or 0.0) < 1.0
+    assert "7 attempts together" in find_message(passed, "I_ATTEMPTS")
+
+
+def find_message(verdict: Verdict, code: str) -> str:
+    return next(each.message for each in verdict.reasons if each.code == code)
 
 
 def test_an_attempt_that_regressed_in_shares_is_answered_by_no_other() -> None:
+    hot = moved(PROFILE, "attention", 120, "gemv")
+    base, head = sides(shifted(0.08), head_profile=hot)
+    # Red in its rate and in a share.
+    red = attempt_of(judge_paired(base, head, share_drift="strict"), base, head)
+    assert (red.decision, red.others_regressed) == ("regressed", True)
     base, head = sides(shifted(0.0))
-    moved = Attempt("2026-01-01T00:00:00.000Z", "regressed", "pass", tuple(shifted(0.0, 5)))
-    assert find_open_attempts([attempt(0, "regressed", 0.06), attempt(1, "pass", 0.0)]) == ()
-    verdict = judge_paired(base, head, earlier=(moved,))
+    assert not attempt_of(judge_paired(base, head), base, head).others_regressed
+    pairs = tuple(shifted(0.0, 5))
+    greens = [Attempt(f"2026-01-0{each}", "pass", "pass", pairs) for each in range(1, 7)]
+    earlier = (replace(red, created="2026-01-01T00:00:00.000Z"), *greens)
+    verdict = judge_paired(base, head, earlier=earlier)
     assert (verdict.verdict, verdict.reasons[0].code) == ("inconclusive", "E_EARLIER_ATTEMPT")
+    assert find_open_attempts([attempt(0, "regressed", 0.06), attempt(1, "pass", 0.0)]) == ()
+    only = replace(red, verdict="regressed", decision="inconclusive", differences=())
     base, head = sides(shifted(0.08))
-    assert judge_paired(base, head, earlier=(replace(moved, differences=()),)).verdict == (
-        "regressed"
-    )
+    assert judge_paired(base, head, earlier=(only,)).verdict == "regressed"

@@ -15,6 +15,7 @@ from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.run import present
 from pytest_flamegate.run.publish import Hints, Outcome
+from tests.gate.factory import judge_paired, shifted, sides
 from tests.made import bundle
 from tests.report import factory, verdicts
 from tests.run import fakes
@@ -151,6 +152,14 @@ def test_defaults_are_not_repeated(tmp_path: Path) -> None:
     assert command.again("flamegate.toml::decode[i2s]") == "flamegate run 'decode[i2s]'"
     assert command.again("embedded::1tok") == "flamegate run embedded::1tok"
     assert command.accept("decode") == "flamegate run decode --update"
+
+
+def test_no_pairs_are_drawn_below_an_interval_that_others_decided_too() -> None:
+    base, head = sides(shifted(0.0))
+    verdict = judge_paired(base, head)
+    assert len(present.pair_changes(verdict, base, head)) == verdict.pairs
+    pooled = replace(verdict, reasons=(*verdict.reasons, Reason("I_ATTEMPTS", "Two were.")))
+    assert present.pair_changes(pooled, base, head) == ()
 
 
 def test_accepted_baselines_are_named_and_are_to_be_committed() -> None:
