@@ -157,23 +157,28 @@ def copy_libraries(top: Path, home: str) -> None:
 
     Each process has copies of its own, because the place of a file's pages in memory has a speed.
     All other files of the directory are linked next to the copy. Installed packages are not
-    copied. A module that cannot be loaded from its copy is loaded from its own file.
+    copied. A module that cannot be loaded from its copy is loaded from its own file. A file that
+    is loaded twice has one copy, so that its state stays one.
     """
     load_module, open_library = ExtensionFileLoader.create_module, _ctypes.dlopen
-    top = real_path(top)
+    top, copies = real_path(top), dict[tuple[Path, int, int], str]()
 
     def copy(name: str) -> str:
         file = real_path(Path(name))
         if os.sep not in name or not file.is_file() or not file.is_relative_to(top):
             return name
         is_installed = not _PACKAGES.isdisjoint(file.relative_to(top).parts)
-        if is_installed or file.stat().st_size > _MOST_COPIED:
+        about = file.stat()
+        if is_installed or about.st_size > _MOST_COPIED:
             return name
-        directory = Path(tempfile.mkdtemp(dir=home))
-        for entry in file.parent.iterdir():
-            if entry != file:
-                (directory / entry.name).symlink_to(entry)
-        return str(shutil.copy2(file, str(directory / file.name)))
+        version = file, about.st_ino, about.st_mtime_ns
+        if version not in copies:
+            directory = Path(tempfile.mkdtemp(dir=home))
+            for entry in file.parent.iterdir():
+                if entry != file:
+                    (directory / entry.name).symlink_to(entry)
+            copies[version] = str(shutil.copy2(file, str(directory / file.name)))
+        return copies[version]
 
     def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
         origin = str(spec.origin)
@@ -186,7 +191,7 @@ def copy_libraries(top: Path, home: str) -> None:
 
     def open_copy(name: Any, *options: int) -> int:
         with suppress(OSError):
-            return open_library(name and copy(os.fspath(name)), *options)
+            return open_library(name and copy(os.fsdecode(name)), *options)
         return open_library(name, *options)
 
     ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign, assignment]
@@ -210,12 +215,20 @@ def check_side(project: Path, checkout: Path, *, has_own_code: bool = True) -> N
     if has_own_code and not any(sides.is_in_checkout(file) for _, file in loaded):
         problem = f"Nothing was imported from the checkout {sides.checkout}"
     for name, file in loaded:
-        if file.name == "__init__.py" and file.parent.parent.name == "site-packages":
-            sources = [sides.checkout / layout / name / file.name for layout in _LAYOUTS]
-            if any(each.is_file() for each in sources) and not sides.is_in_checkout(file):
-                problem = f"{name} is imported from {file.parent}, although the revision holds it"
+        if _has_source(sides.checkout, file) and not sides.is_in_checkout(file):
+            problem = f"{name} is imported from {file}, although the revision holds it"
     if problem:
         raise ToolError("E_SAME_CODE", f"{problem}: both sides would run the same installed code.")
+
+
+def _has_source(checkout: Path, installed: Path) -> bool:
+    """Return whether the checkout holds the source of a module of an installed package."""
+    packages = next((each for each in installed.parents if each.name in _PACKAGES), None)
+    if packages is None:
+        return False
+    stem = installed.name.partition(".")[0]  # a compiled module has a longer suffix
+    source = installed.relative_to(packages).with_name(f"{stem}.py")
+    return any((checkout / layout / source).is_file() for layout in _LAYOUTS)
 
 
 class Relocator(MetaPathFinder):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from ctypes.util import find_library
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -315,6 +316,40 @@ def test_libraries_of_the_project_are_loaded_from_copies(
     assert not copied or len(list(home.glob("*/notes"))) == 1
 
 
+OPENED = """
+import ctypes, os
+from pytest_flamegate.child.relocation import copy_libraries
+copy_libraries(Path(checkout), {home!r})
+name = checkout + "/lib/libplain.so"
+names = [name, os.fsencode(name), Path(name)]
+found["handles"] = len({{ctypes.CDLL(each, mode=ctypes.RTLD_GLOBAL)._handle for each in names}})
+system = [{system!r}, os.fsencode({system!r}), None]
+found["named"] = [ctypes.CDLL(name=each, use_errno=True)._handle != 0 for each in system]
+for each in (b"/no/such.so", 7):
+    try:
+        ctypes.CDLL(each)
+    except (OSError, TypeError) as error:
+        found[str(each)] = type(error).__name__
+"""
+
+
+def test_a_library_is_opened_by_any_kind_of_name(trees: Trees, tmp_path: Path) -> None:
+    found, system = importlib.util.find_spec("_codecs_kr"), find_library("c")
+    if found is None or SUFFIX not in str(found.origin) or system is None:
+        pytest.skip("this Python has no compiled _codecs_kr, or the system no C library")
+    home = tmp_path / "copies"
+    home.mkdir()
+    trees.both("bench.py", "lib/notes")
+    shutil.copy2(str(found.origin), trees.checkout / "lib/libplain.so")
+    code = OPENED.format(home=str(home), system=system)
+    answer = trees.run(f"import bench\n{code}", path=(trees.project,))
+    assert answer["handles"] == 1
+    assert len(list(home.iterdir())) == 1
+    assert answer["named"] == [True] * 3
+    assert answer["b'/no/such.so'"] == "OSError"
+    assert answer["7"] == "TypeError"
+
+
 def test_source_that_the_project_runs_compiled(trees: Trees) -> None:
     trees.both("pkg/hot.py", **{"pkg/__init__.py": ""})
     write(trees.project, {f"pkg/hot{SUFFIX}": ""})
@@ -351,6 +386,36 @@ def test_base_that_loads_nothing_of_the_checkout(trees: Trees, tmp_path: Path) -
     assert trees.run("import bench", path=path)["error"][0] == "E_SAME_CODE"
     trees.both(**{"bench.py": "import other"})
     assert trees.run("import bench", path=path) == {}
+
+
+@pytest.mark.parametrize(
+    ("installed", "source", "module"),
+    [
+        ("dist-packages/pkg/__init__.py", "src/pkg/__init__.py", "pkg"),
+        ("site-packages/mine.py", "mine.py", "mine"),
+        ("site-packages/space/mine.py", "lib/space/mine.py", "space.mine"),
+        (f"site-packages/_codecs_kr{SUFFIX}", "src/_codecs_kr.py", "_codecs_kr"),
+    ],
+)
+def test_base_that_loads_an_installed_copy(
+    trees: Trees, tmp_path: Path, installed: str, source: str, module: str
+) -> None:
+    place = tmp_path / "env" / installed
+    write(tmp_path / "env", {installed: ""})
+    if place.suffix == ".so":
+        compiled = importlib.util.find_spec(module)
+        if compiled is None or SUFFIX not in str(compiled.origin):
+            pytest.skip(f"this Python has no compiled {module}")
+        shutil.copy2(str(compiled.origin), place)
+    trees.both(source, **{"bench.py": f"import {module}"})
+    (trees.project / source).unlink()  # else the finder leads to the checkout
+    packages = tmp_path / "env" / Path(installed).parts[0]
+    before = f"sys.path[:0] = [{str(packages)!r}, project]"
+    code, problem = trees.run("import bench", before)["error"]
+    assert code == "E_SAME_CODE"
+    assert f"{module} is imported from {place}" in problem
+    (trees.checkout / source).unlink()
+    assert trees.run("import bench", before) == {}
 
 
 def test_loader_that_cannot_be_moved(trees: Trees) -> None:
