@@ -215,7 +215,8 @@ def read_changes(directory: Path, base: str, head: str = "") -> tuple[FileChange
     yet is changed as a whole. Paths are relative to ``directory``, and only files below it are
     listed.
     """
-    options = ("--no-color", "--no-ext-diff", "--no-textconv", "-U0", "-M", "--relative")
+    options = ["--no-color", "--no-ext-diff", "--no-textconv", "-U0", "--inter-hunk-context=0"]
+    options += ["-M", "--relative"]
     text = query(
         directory,
         "-c",

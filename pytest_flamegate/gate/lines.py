@@ -3,7 +3,7 @@
 A line is counted in every sample whose stack passes it, so that a call added on one line costs what
 it calls. Lines that the change replaced are judged together, as one place; the others keep their
 cost if only their numbers moved. The statistics are those of functions (``gate.costs``), place by
-place, with Bonferroni's correction over all of them.
+place, with Bonferroni's correction over all changed ones, and over all others.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ def count_lines(
         for stack, samples in profile.lines.items():
             places = [place(line) for line in stack]
             own[places[-1]] += samples
-            for each in set(places):
-                passed[each] += samples
+            passed.update(dict.fromkeys(places, samples))
+            if any(each.is_changed for each in places):
+                passed[_ANY_CHANGED] += samples
         return PlaceCounts(profile.samples, passed, own)
 
     return LineSamples(
@@ -145,32 +146,33 @@ def line_changes(
 
     Places that nobody changed follow if the changed ones explain less than most of it.
     """
-    changed = [place for place in _places(samples, "passed") if place.is_changed]
-    others = [place for place in _places(samples, "own") if not place.is_changed]
 
-    def judge(places: Sequence[Place], kind: str) -> list[LineChange]:
-        found = []
-        for place in places:
-            base, head = (
-                [_as_profile(each, getattr(each, kind).get(place, 0)) for each in side]
-                for side in (samples.base, samples.head)
-            )
-            shares = share_changes(base, head, [_HERE], rates.alpha)
-            costs = cost_changes(shares, baseline, current, rates, whole_changed=True, cpu=cpu)
-            here = next(cost for cost in costs if cost.name == _HERE)
-            if here.p_adjusted * len(places) <= rates.false_alarm:
-                found.append(
-                    LineChange(place, replace(here, name=str(place), no_more_than_us=math.inf))
-                )
-        return sorted(found, key=lambda each: -abs(each.cost.change_us))
+    def cost_of(place: Place, kind: str) -> CostChange:
+        base, head = (
+            [_as_profile(each, getattr(each, kind).get(place, 0)) for each in side]
+            for side in (samples.base, samples.head)
+        )
+        shares = share_changes(base, head, [_HERE], rates.alpha)
+        costs = cost_changes(shares, baseline, current, rates, whole_changed=True, cpu=cpu)
+        here = next(cost for cost in costs if cost.name == _HERE)
+        return replace(here, name=str(place), no_more_than_us=math.inf)
 
-    certain = judge(changed, "passed")
-    if sum(each.cost.explains or 0.0 for each in certain) < MOST:
-        certain += judge(others, "own")
+    def find_certain(kind: str, *, is_changed: bool) -> list[LineChange]:
+        places = [each for each in _places(samples, kind) if each.is_changed == is_changed]
+        found = [LineChange(place, cost_of(place, kind)) for place in places]
+        certain = [e for e in found if e.cost.p_adjusted * len(places) <= rates.false_alarm]
+        return sorted(certain, key=lambda each: -abs(each.cost.change_us))
+
+    certain = find_certain("passed", is_changed=True)
+    # A changed line may call another one: together they explain less than their sum.
+    if not certain or (cost_of(_ANY_CHANGED, "passed").explains or 0.0) < MOST:
+        certain += find_certain("own", is_changed=False)
     return tuple(certain)
 
 
 _HERE = "(here)"
+_ANY_CHANGED = Place("", 0, 0, is_changed=True)
+"""Stands for all changed places together."""
 
 
 def _places(samples: LineSamples, kind: str) -> list[Place]:
@@ -182,7 +184,7 @@ def _places(samples: LineSamples, kind: str) -> list[Place]:
             counts.update(getattr(process, kind))
         total = sum(process.samples for process in side)
         found.update(place for place, count in counts.items() if count >= MIN_SHARE * total)
-    return sorted(found)
+    return sorted(found - {_ANY_CHANGED})
 
 
 def _as_profile(process: PlaceCounts, here: int) -> ProcessProfile:

@@ -24,7 +24,7 @@ _BATCH = 5000
 """Addresses of one call, 60 kB of arguments."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _PLACE = re.compile(r"(.*):(\d{1,9}|\?)(?: \(discriminator \d+\))?")
-_SYSTEM = ("/usr/lib", "/usr/bin", "/lib", "/bin", "/proc", "/dev", "/memfd:", "//")
+_SYSTEM = re.compile(r"/(?:usr/)?(?:s?bin|lib(?:32|64|exec)?)/|/(?:proc|dev)/|/memfd:|//")
 """Libraries of the distribution: whether their debug files are installed differs between machines,
 and nobody changes them in a pull request."""
 _ELF64_LITTLE = b"\x7fELF\x02\x01"
@@ -81,7 +81,7 @@ def locate(library: str, offsets: Collection[int]) -> Mapping[int, tuple[Place, 
 def has_lines(library: str) -> bool:
     """Whether lines may be known of a library: a compiler wrote it, not for the distribution."""
     is_file = library.startswith("/") and not JIT_FILE.search(library)
-    return is_file and not library.startswith(_SYSTEM)
+    return is_file and not _SYSTEM.match(library)
 
 
 @cache

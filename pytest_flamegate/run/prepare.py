@@ -176,6 +176,7 @@ class Workbench:
             role="base",
             workload=based,
             moved=(checkout.root, checkout.project),
+            root=checkout.sides.relocate(self.settings.root) or checkout.root,
         )
         return base, self._side(workload, head_plan, model, head_program, commit, role="head")
 
@@ -190,15 +191,15 @@ class Workbench:
         role: Side | None = None,
         workload: Workload | None = None,
         moved: tuple[Path, Path] | None = None,
+        root: Path | None = None,
     ) -> PreparedSide:
         """Describe a side: choose its profiler, and count its instructions if asked to.
 
-        ``workload`` is how it runs, if that is not as it is declared.
+        ``workload`` is how it runs, if that is not as it is declared, and ``root`` takes the place
+        of the project, which the paths in its profile are relative to.
         """
         workload = workload or declared
-        profiler = self.instruments.profiler(
-            declared, moved and moved[0], comparing=role is not None
-        )
+        profiler = self.instruments.profiler(declared, root, comparing=role is not None)
         count = self.instruments.count(plan, workload)
         stamps = read_stamps(model)
         subject = _describe(declared, workload, plan, model, self.machine, commit, role)

@@ -117,6 +117,7 @@ def test_changes_of_files_are_read_from_git(project: Path) -> None:
     lines[4:6] = ["-- a/x", "++ b/x", "@@ -1 +1 @@"]
     del lines[20]
     write(project, {"a.c": "\n".join(lines), "new.c": "", "sub/deep.c": "1\n"})
+    git(project, "config", "diff.interHunkContext", "9")
     git(project, "mv", "old name.c", "name.c")
     (project / "gone.c").unlink()
     changes = read_changes(project, "HEAD")

@@ -103,6 +103,55 @@ def test_if_no_changed_line_explains_it_the_others_are_named() -> None:
     assert not found[0].place.is_changed
 
 
+def test_nested_changed_lines_explain_only_their_own_part() -> None:
+    """A changed line calls another one: half of the slowdown is below both, half in lib.c."""
+    slower = Estimate(0.182, 0.002, 9.0)
+    nested = stack(MAIN, ("run.c", 10), ("old.py", 5))
+    base = {nested: 200, stack(MAIN, ("lib.c", 3)): 200, stack(MAIN): 600}
+    head = {
+        stack(("run.c", 92), ("run.c", 10), ("new.py", 5)): 250,
+        stack(("run.c", 92), ("lib.c", 3)): 250,
+        stack(("run.c", 92)): 500,
+    }
+    names = [str(each.place) for each in judged(base, head, slower)]
+    assert names == ["new.py:5", "run.c:10-11", "lib.c:3"]
+
+
+def test_the_largest_change_comes_first_and_rare_lines_are_left_out() -> None:
+    slower = Estimate(0.182, 0.002, 9.0)
+    base = {stack(MAIN, ("run.c", 10)): 100, stack(MAIN, ("old.py", 5)): 100, stack(MAIN): 800}
+    head = {
+        stack(("run.c", 92), ("run.c", 10)): 150,
+        stack(("run.c", 92), ("new.py", 5)): 250,
+        stack(("run.c", 92), ("added.py", 2)): 3,
+        stack(("run.c", 92)): 597,
+    }
+    names = [str(each.place) for each in judged(base, head, slower)]
+    assert names[:2] == ["new.py:5", "run.c:10-11"]
+    assert "added.py:1-40" not in names
+
+
+def test_many_changed_lines_are_each_judged_more_strictly() -> None:
+    """A difference that one place alone would be certain of is none among forty."""
+    hunks = tuple(Hunk(n, 1, n, 1) for n in range(1, 81, 2))
+    changes = (FileChange("run.c", "run.c", hunks),)
+
+    def count(wanted: int) -> int:
+        lines = range(1, 2 * wanted, 2)
+        base, head = (
+            [
+                sampled({stack(("run.c", n)): 20 + (n == 1) * more + i for n in lines})
+                for i in (0, 1, 2, 3)
+            ]
+            for more in (0, 24)
+        )
+        samples = count_lines(base, head, changes)
+        found = line_changes(samples, measurement(TIMES), measurement(TIMES), ErrorRates(), FLAT)
+        return sum(each.place.is_changed for each in found)
+
+    assert (count(1), count(40)) == (1, 0)
+
+
 @pytest.mark.parametrize(
     ("is_slower", "has_lines", "expected"),
     [(True, True, False), (True, False, True), (False, False, False)],

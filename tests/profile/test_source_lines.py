@@ -108,6 +108,9 @@ def test_damaged_files_have_no_places_and_end_soon(tmp_path: Path) -> None:
         ("/home/me/project/run", True),
         ("/home/me/project/.venv/lib/x.so", True),
         ("/usr/lib/x86_64-linux-gnu/libc.so.6", False),
+        ("/lib64/ld-linux-x86-64.so.2", False),
+        ("/libraries/engine.so", True),
+        ("/developer/engine", True),
         ("/tmp/jitted-12-3.so", False),
         ("/tmp/perf-12.map", False),
         ("[kernel.kallsyms]", False),
@@ -161,3 +164,20 @@ def test_perf_samples_become_frames_and_lines_of_inlined_functions(
         (SourceLine("a.c", 10), SourceLine("a.c", 8), SourceLine("a.c", 2)): 2,
         (SourceLine("a.c", 10),): 1,
     }
+
+
+def test_an_address_behind_a_call_is_that_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frame pointers hold where a function returns to: the next line, if the call ends its own."""
+    places = {
+        0x10: (Place("inner", "/p/a.c", 2),),
+        0x1F: (Place("main", "/p/a.c", 10),),
+        0x20: (Place("main", "/p/a.c", 11),),
+    }
+    monkeypatch.setattr(perf_data, "locate", lambda *_: places)
+    sample = b"1/1 1.000000: cpu-clock: \n\t%16x inner (/p/a)\n\t%16x main (/p/a)\n\n" % (
+        0x10,
+        0x20,
+    )
+    for returns, line in ((True, 10), (False, 11)):
+        parsed = parse_script([sample], ("/p/",), returns=returns)
+        assert parsed.lines == {(SourceLine("a.c", line), SourceLine("a.c", 2)): 1}

@@ -13,6 +13,7 @@ calls, is built without.
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from socket import socket, socketpair
 
@@ -97,10 +98,10 @@ class Perf:
         throttles = perf_data.parse_stats(
             perf_data.run_perf(program, "report", "-f", "--stats", "-i", raw)
         )
+        read = perf_data.read_script
         if self.python_flags and pid is not None:
-            script = perf_data.read_named_script(program, raw, pid, self.roots, window_ns)
-        else:
-            script = perf_data.read_script(program, raw, self.roots, window_ns)
+            read = partial(perf_data.read_named_script, pid=pid)
+        script = read(program, raw, self.roots, window_ns, returns=call_graph == "fp")
         pids = (pid,) if pid is not None else tuple(sorted(script.pids))
         if not pids and window_ns is None:
             raise no_samples_error(perf_data.NAME, 0, script.lost)

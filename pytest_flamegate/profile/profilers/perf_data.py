@@ -62,7 +62,11 @@ class ParsedScript:
 
 
 def parse_script(
-    chunks: Iterable[bytes], roots: Sequence[str] = (), window_ns: tuple[int, int] | None = None
+    chunks: Iterable[bytes],
+    roots: Sequence[str] = (),
+    window_ns: tuple[int, int] | None = None,
+    *,
+    returns: bool = False,
 ) -> ParsedScript:
     r"""Parse what ``perf script -F FIELDS --show-lost-events`` printed, in chunks of any length.
 
@@ -72,14 +76,16 @@ def parse_script(
         \t    7f2233445566 sgemv (/usr/lib/libblas.so)
 
     Samples outside of ``window_ns`` (monotonic times of the first and last wanted one) are
-    skipped. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``.
+    skipped. ``returns`` says that a caller's address is that of the instruction behind the call:
+    perf corrects it if it unwinds by ``dwarf``, not by ``fp``. Raises ``ProfilerError``
+    ``E_PROFILER_OUTPUT``.
     """
     # Stacks repeat: each is parsed once, at the end.
     counts: Counter[tuple[_Entry, ...]] = Counter()
     lost: Counter[bool] = Counter()
     pids: set[int] = set()
     first_ns, last_ns = math.inf, 0
-    for header, entries in _iter_samples(_split_lines(chunks), lost):
+    for header, entries in _iter_samples(_split_lines(chunks), lost, int(returns)):
         time_ns = int(header[2] + header[3].ljust(9, b"0"))
         if window_ns is None or window_ns[0] <= time_ns <= window_ns[1]:
             counts[entries] += 1
@@ -99,16 +105,21 @@ def parse_script(
 
 
 def _iter_samples(
-    lines: Iterable[bytes], lost: Counter[bool]
+    lines: Iterable[bytes], lost: Counter[bool], behind: int
 ) -> Iterator[tuple[re.Match[bytes], tuple[_Entry, ...]]]:
-    """Yield the header of each sample and its frames, and add to ``lost`` what is no sample."""
+    """Yield the header of each sample and its frames, and add to ``lost`` what is no sample.
+
+    The addresses of callers are ``behind`` their calls by so many bytes.
+    """
     header: re.Match[bytes] | None = None
     entries: list[_Entry] = []
     known: dict[_Entry, _Entry] = {}  # one object for equal ones: deep stacks hold millions
     for line in lines:
         if header is not None and (frame := _FRAME.fullmatch(line)):
-            has_offset = has_lines(_split_frame(frame[2])[1])
-            entry = _Entry(frame[2], int(frame[1], 16) if has_offset else 0)
+            offset = 0
+            if has_lines(_split_frame(frame[2])[1]):
+                offset = int(frame[1], 16) - (behind if entries else 0)
+            entry = _Entry(frame[2], offset)
             entries.append(known.setdefault(entry, entry))
         elif not line or line.isspace():
             if header is not None:
@@ -226,7 +237,12 @@ def run_perf(*argv: str | Path) -> bytes:
 
 
 def read_script(
-    program: str, raw: Path, roots: Sequence[str], window_ns: tuple[int, int] | None = None
+    program: str,
+    raw: Path,
+    roots: Sequence[str],
+    window_ns: tuple[int, int] | None = None,
+    *,
+    returns: bool = False,
 ) -> ParsedScript:
     """Return all samples of ``raw``, or those within ``window_ns``. Raises ``ProfilerError``.
 
@@ -242,7 +258,9 @@ def read_script(
             theirs.close()
             error = None
             try:
-                parsed = parse_script(_read_chunks(ours, deadline), roots, window_ns)
+                parsed = parse_script(
+                    _read_chunks(ours, deadline), roots, window_ns, returns=returns
+                )
             except tools.ProfilerError as caught:
                 error = caught
             status = child.wait(_LAST_WORDS_S if error else deadline - time.monotonic())
@@ -264,15 +282,17 @@ def read_named_script(
     pid: int,
     roots: Sequence[str],
     window_ns: tuple[int, int] | None = None,
+    *,
+    returns: bool = False,
 ) -> ParsedScript:
     """Like ``read_script``; Python's functions get the names in the jitdump of ``pid``, if any."""
     jitdump, injected = jitdump_path(pid), raw.with_name(raw.name + ".jit")
     if not jitdump.exists():
-        return read_script(program, raw, roots, window_ns)
+        return read_script(program, raw, roots, window_ns, returns=returns)
     try:
         scrub_names(jitdump)
         run_perf(program, "inject", "-f", "--jit", "-i", raw, "-o", injected)
-        return read_script(program, injected, roots, window_ns)
+        return read_script(program, injected, roots, window_ns, returns=returns)
     except OSError as error:
         raise tools.output_error(NAME, f"the jitdump of process {pid}: {error}") from None
     finally:
