@@ -47,6 +47,8 @@ def test_codes_in_use_rows_and_mentions_are_the_same(
     assert {code for code, count in rows.items() if count > 1} == set()
     assert {code: rooms for code, rooms in uses.items() if code not in rows} == {}
     assert [code for code in rows if code not in uses] == []
+    elsewhere = [row for row in codes.read_rows() if row.source not in uses[row.code]]
+    assert elsewhere == [], "a row stands in codes.toml of a room that uses its code"
     old = codes.read_old_rows()
     known = uses.keys() | old.keys()
     assert {code: files for code, files in codes.find_mentions().items() if code not in known} == {}
