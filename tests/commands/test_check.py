@@ -20,7 +20,8 @@ from prometheus_client.openmetrics.parser import (
 
 from pytest_flamegate.commands import check
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.run import required_check
+from pytest_flamegate.profile.profilers.base import Probe, Setup
+from pytest_flamegate.run import instruments, required_check
 from pytest_flamegate.run.hosts import locate_slowdown
 from tests.commands.asked import Captured, Command, ask, commit
 from tests.doors.project import workload
@@ -492,3 +493,33 @@ def test_a_model_whose_file_the_head_swaps_is_a_change_of_the_policy(
     digests = [hashlib.sha256(each).hexdigest()[:12] for each in (b"a", b"b")]
     expected = [("toy", "content of tiny.gguf", *digests)] if base and base != head else []
     assert changes == expected
+
+
+def test_both_sides_of_a_project_below_the_top_have_its_paths(
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The base runs in a checkout of the whole repository."""
+    declare(workload("toy"))
+    below = project / "engine"
+    below.mkdir()
+    for name in ("toy.py", "flamegate.toml"):
+        (project / name).rename(below / name)
+    commit(project)
+    (below / "toy.py").write_text((below / "toy.py").read_text() + "\n# slower\n")
+    commit(project)
+    monkeypatch.chdir(below)
+    found: list[Path] = []
+    choose = instruments.choose_profiler
+
+    def record(name: str, setup: Setup, probes: dict[str, Probe]) -> Any:
+        if setup.comparing and setup.project is not None:
+            found.append(setup.project)
+        return choose(name, setup, probes)
+
+    monkeypatch.setattr(instruments, "choose_profiler", record)
+    ask("run", "toy", "--against=HEAD~1")
+    assert {path.name for path in found} == {"engine"}
+    assert len(set(found)) == 2
