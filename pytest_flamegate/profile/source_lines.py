@@ -35,7 +35,7 @@ _LOAD = 1
 _DEBUG_SECTIONS = (b".debug_line", b".gnu_debuglink", b".gnu_debugaltlink")
 
 
-class Place(NamedTuple):
+class FunctionLine(NamedTuple):
     """A function and the line within it; ``file`` is empty and ``line`` 0 if not known."""
 
     function: str
@@ -51,11 +51,11 @@ class _Image(NamedTuple):
     digest: str
 
 
-_known: dict[str, dict[int, tuple[Place, ...]]] = {}
+_known: dict[str, dict[int, tuple[FunctionLine, ...]]] = {}
 """Places by the digest of the file and the offset in it: each pair of runs has its own copy."""
 
 
-def locate(library: str, offsets: Collection[int]) -> Mapping[int, tuple[Place, ...]]:
+def locate(library: str, offsets: Collection[int]) -> Mapping[int, tuple[FunctionLine, ...]]:
     """Return the places of code at ``offsets`` of the file ``library``, innermost function first.
 
     More than one place stands for one address if functions were inlined there. An offset that no
@@ -95,7 +95,7 @@ def find_symbolizer() -> tuple[str, ...] | None:
 
 def _ask(
     command: Sequence[str], library: str, image: _Image, offsets: Sequence[int]
-) -> Iterator[tuple[int, tuple[Place, ...]]]:
+) -> Iterator[tuple[int, tuple[FunctionLine, ...]]]:
     addresses = {offset: _to_address(image, offset) for offset in offsets}
     asked = [f"{address:#x}" for address in addresses.values()]
     result = process.run(
@@ -108,9 +108,9 @@ def _ask(
         yield offset, answers.get(address, ())
 
 
-def _parse_answers(text: str) -> Iterator[tuple[int, tuple[Place, ...]]]:
+def _parse_answers(text: str) -> Iterator[tuple[int, tuple[FunctionLine, ...]]]:
     """Yield the places of each address: a line with it, then one each for function and file."""
-    address, places, function = 0, list[Place](), ""
+    address, places, function = 0, list[FunctionLine](), ""
     for line in text.splitlines():
         if _ADDRESS.fullmatch(line):
             yield address, tuple(places)
@@ -120,7 +120,7 @@ def _parse_answers(text: str) -> Iterator[tuple[int, tuple[Place, ...]]]:
         else:
             found = _PLACE.fullmatch(line)
             if found and found[2] not in ("?", "0") and not found[1].startswith("?"):
-                places.append(Place(function, found[1], int(found[2])))
+                places.append(FunctionLine(function, found[1], int(found[2])))
             function = ""
     yield address, tuple(places)
 

@@ -13,7 +13,7 @@ from pytest_flamegate.profile.frames import make_source_line
 from pytest_flamegate.profile.model import SourceLine
 from pytest_flamegate.profile.profilers import perf_data
 from pytest_flamegate.profile.profilers.perf_data import parse_script
-from pytest_flamegate.profile.source_lines import Place, find_symbolizer, has_lines, locate
+from pytest_flamegate.profile.source_lines import FunctionLine, find_symbolizer, has_lines, locate
 from tests.tools import require
 
 PROGRAM = """\
@@ -40,7 +40,7 @@ def build(directory: Path, *options: str) -> Path:
     return directory / "a"
 
 
-def described(places: tuple[Place, ...]) -> tuple[tuple[str, int], ...]:
+def described(places: tuple[FunctionLine, ...]) -> tuple[tuple[str, int], ...]:
     return tuple((place.function, place.line) for place in reversed(places))
 
 
@@ -145,8 +145,8 @@ def test_perf_samples_become_frames_and_lines_of_inlined_functions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     places = {
-        0x10: (Place("inner", "/p/a.c", 2), Place("outer", "/p/a.c", 8)),
-        0x20: (Place("main", "/p/a.c", 10),),
+        0x10: (FunctionLine("inner", "/p/a.c", 2), FunctionLine("outer", "/p/a.c", 8)),
+        0x20: (FunctionLine("main", "/p/a.c", 10),),
     }
     monkeypatch.setattr(perf_data, "locate", lambda library, _: places if library == "/p/a" else {})
     sample = (
@@ -169,9 +169,9 @@ def test_perf_samples_become_frames_and_lines_of_inlined_functions(
 def test_an_address_behind_a_call_is_that_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frame pointers hold where a function returns to: the next line, if the call ends its own."""
     places = {
-        0x10: (Place("inner", "/p/a.c", 2),),
-        0x1F: (Place("main", "/p/a.c", 10),),
-        0x20: (Place("main", "/p/a.c", 11),),
+        0x10: (FunctionLine("inner", "/p/a.c", 2),),
+        0x1F: (FunctionLine("main", "/p/a.c", 10),),
+        0x20: (FunctionLine("main", "/p/a.c", 11),),
     }
     monkeypatch.setattr(perf_data, "locate", lambda *_: places)
     sample = b"1/1 1.000000: cpu-clock: \n\t%16x inner (/p/a)\n\t%16x main (/p/a)\n\n" % (
