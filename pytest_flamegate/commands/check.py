@@ -29,7 +29,7 @@ from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.observe.worktree import Checkout, open_checkout
 from pytest_flamegate.receipt import store
-from pytest_flamegate.report.markdown import check_markdown
+from pytest_flamegate.report.markdown import check_markdown, escape
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.run import present
 from pytest_flamegate.run.hosts import FIGURES, FINDINGS, encode_figures, encode_findings
@@ -146,8 +146,14 @@ def run_check(parsed: argparse.Namespace) -> int:
     if not policy.required and not policy.new:
         raise UsageError("E_NO_WORKLOADS", "Neither the base nor the head declares a workload.")
     common.print_text("\n".join(_heading(base.revision, head.revision, policy)))
-    attempts = find_attempts(parsed.earlier, _attempt_number(parsed), root)
-    earlier = find_runs(attempts)
+    try:
+        attempts = find_attempts(parsed.earlier, _attempt_number(parsed), root)
+        earlier = find_runs(attempts)
+    except FlamegateError as error:
+        # The judge shows this sentence as the status of the commit.
+        sentence = f"check failed: {error.problem}"
+        _write_unfinished(base.revision, head.revision, settings, sentence, error.exit_code)
+        raise
     _write_unfinished(base.revision, head.revision, settings)
 
     def judge(directory: Path, entry: Workload) -> Outcome:
@@ -225,20 +231,25 @@ def _replace_earlier(settings: Settings, base: str) -> None:
         _write_unfinished(base, "", settings)
 
 
-def _write_unfinished(base: str, head: str, settings: Settings) -> None:
+def _write_unfinished(
+    base: str,
+    head: str,
+    settings: Settings,
+    sentence: str = "The check has not ended.",
+    exit_code: int = UndecidedError.exit_code,
+) -> None:
     """Write an answer that fails: this check may end without one. ``head`` may be unknown."""
-    sentence = "The check has not ended."
     document = {
         "check_version": CHECK_VERSION,
         "base": base,
         "head": head,
         "passed": False,
-        "exit_code": UndecidedError.exit_code,
+        "exit_code": exit_code,
         "sentence": sentence,
         "attempt": 1,
         **{name: [] for name in ("required", "new", "waivers", "policy_changes")},
     }
-    _write_answer(settings, f"**{sentence}**\n", document)
+    _write_answer(settings, f"**{escape(sentence)}**\n", document)
 
 
 def _write_answer(

@@ -6,7 +6,7 @@ them. They may come from another job or another machine, so everything is checke
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,37 +46,53 @@ def find_runs(directories: Sequence[Path]) -> dict[str, list[Path]]:
     Links are not followed. Raises ``ReceiptError`` ``E_TOO_MANY_RUNS``.
     """
     found: dict[str, list[Path]] = {}
+    for directory, files in _walk(directories):
+        if run_files.EVIDENCE in files and run_files.VERDICT in files:
+            found.setdefault(directory.name, []).append(directory)
+    return found
+
+
+def _walk(directories: Sequence[Path]) -> Iterator[tuple[Path, list[str]]]:
+    """Yield each directory at or below ``directories`` with the names of its files."""
     count = 0
     for top in directories:
         for name, names, files in os.walk(top):
             names.sort()
-            parent = Path(name)
             count += 1
-            if run_files.EVIDENCE in files and run_files.VERDICT in files:
-                found.setdefault(parent.name, []).append(parent)
             if count > MAX_DIRECTORIES:
+                given = ", ".join(map(ascii, map(str, directories[:3])))
+                more = ", …" if len(directories) > 3 else ""
                 raise ReceiptError(
-                    "E_TOO_MANY_RUNS", f"{top} holds more than {MAX_DIRECTORIES:,} directories."
+                    "E_TOO_MANY_RUNS",
+                    f"There are more than {MAX_DIRECTORIES:,} directories in {given}{more}.",
                 )
-    return found
+            yield Path(name), files
 
 
 def find_attempts(directory: Path | None, number: int | None, root: Path) -> list[Path]:
-    """Return the directories of earlier attempts at a commit: those in ``directory``.
+    """Return the directories of earlier attempts at a commit: those in ``directory`` with a run.
 
+    A run that ended with an error counts: it is one of which ``verdict.json`` was written.
     ``number`` is that of the present attempt, None if it is not known; ``root`` is in the
     repository. Raises ``UndecidedError`` ``E_ATTEMPTS_MISSING`` if there were more, and
-    ``UsageError`` ``E_BAD_OPTION`` if the commit itself has brought them.
+    ``UsageError`` ``E_BAD_OPTION`` for a number below 1, or if the commit itself has brought them.
     """
     found: list[Path] = []
+    if number is not None and number < 1:
+        raise UsageError(
+            "E_BAD_OPTION", f"--attempt is {number}.", "The first attempt has the number 1."
+        )
     if directory is not None and directory.is_dir():
-        found = sorted(each for each in directory.iterdir() if not each.is_symlink())
         if query(root, "ls-files", "--", str(real_path(directory))):
             raise UsageError(
                 "E_BAD_OPTION",
                 f"--earlier is {str(directory)!a}, which has files of the commit itself.",
                 "Name a directory that only the CI service writes to.",
             )
+        inside = sorted(each for each in directory.iterdir() if not each.is_symlink())
+        found = [
+            each for each in inside if any(run_files.VERDICT in files for _, files in _walk([each]))
+        ]
     if number is not None and number - 1 > len(found):
         raise UndecidedError(
             "E_ATTEMPTS_MISSING",

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.run import stored_run
 from tests.commands.asked import Captured, Command, ask, commit
 from tests.doors.project import workload
 from tests.run import fakes
@@ -71,6 +73,8 @@ def test_attempts_of_other_commits_and_changed_files_weigh_nothing(
     [
         (("--attempt=3",), None, 4),
         (("--attempt=2",), None, 1),
+        (("--attempt=0",), None, 2),
+        (("--attempt=-1",), None, 2),
         ((), "2", 1),
         ((), None, 1),
     ],
@@ -90,8 +94,43 @@ def test_an_attempt_that_is_missing_fails_the_check(
         assert not json.loads((project / ".flamegate/check.json").read_text())["passed"]
         # The judge's own attempts are none of the measurement.
         assert ask("check", "--base=HEAD~1", f"--receipts={attempts / '1'}") == 1
+    # These are no attempts.
+    (attempts / "2/toy").mkdir(parents=True)
+    (attempts / "README.txt").write_text("Nothing.")
     assert ask("check", "--base=HEAD~1", f"--earlier={attempts}", *options) == code
     assert ("E_ATTEMPTS_MISSING" in command.read().err) == (code == 4)
+    if code != 1:
+        document = json.loads((project / ".flamegate/check.json").read_text())
+        assert (document["passed"], document["exit_code"]) == (False, code)
+        assert document["sentence"].startswith(
+            "check failed: --attempt is "
+            if code == 2
+            else "check failed: This is attempt 3 at this commit, and 1 of the 2 earlier ones"
+        )
+        assert "check failed: " in (project / ".flamegate/check.md").read_text()
+
+
+def test_an_attempt_that_ended_with_an_error_is_not_missing(
+    project: Path, attempts: Path, world: fakes.World
+) -> None:
+    (attempts / "2/toy").mkdir(parents=True)
+    world.fail(ToolError("E_ENGINE_FAILED", "It broke.", ""), times=1)
+    assert ask("check", "--base=HEAD~1") == 4
+    shutil.copy(project / ".flamegate/latest/toy/verdict.json", attempts / "2/toy")
+    assert ask("check", "--base=HEAD~1", f"--earlier={attempts}", "--attempt=3") == 1
+    assert answer(project) == ("regressed", 3)
+
+
+def test_the_limit_of_directories_holds_for_all_attempts_together(
+    project: Path, attempts: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_run, "MAX_DIRECTORIES", 4)
+    for number in (2, 3):
+        shutil.copytree(attempts / "1", attempts / str(number))
+    printed = command(3, "check", "--base=HEAD~1", f"--earlier={attempts}").err
+    assert "E_TOO_MANY_RUNS" in printed
+    assert "There are more than 4 directories in '" in printed
+    assert all(f"{attempts / str(number)}'" in printed for number in (1, 2, 3))
 
 
 GH = """\
