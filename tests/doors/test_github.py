@@ -111,7 +111,10 @@ def test_an_attempt_that_is_repeated_is_judged_with_the_earlier_ones(host: Host)
     # An attempt whose files are not kept fails the check, whatever the last one says.
     host.write(artifacts=[e for e in host.state["artifacts"] if e["name"] != f"flamegate-{head}"])
     assert not run_request(host, head, attempt=3)
-    assert host.statuses(head)[-1] == "failure: not judged"
+    assert host.statuses(head)[-1] == (
+        "failure: check failed: This is attempt 3 at this commit, and 0 of the 2 earlier ones are "
+        "here."
+    )
 
 
 def test_a_merge_group_gets_a_status_and_no_comment(host: Host) -> None:
