@@ -201,10 +201,9 @@ class Sides:
 
     def time_in_pairs(self, pairs: int, *, alternate: bool = False) -> tuple[Size, str]:
         """Measure pairs as a comparison does; return the estimate and the method."""
-        observers = PairObserver(self._observer(0), self._observer(1), self.rng)
+        observers = PairObserver(self._observer(0), self._observer(1), self.rng, alternate)
         for each in (observers.base, observers.head):
             each.warm_up()
-            each.waits |= alternate
         for _ in range(pairs):
             observers.pair()
         base, head = observers.base.observation(), observers.head.observation()

@@ -1,6 +1,6 @@
 """How a workload becomes a process that can be observed.
 
-A new engine is one class here and one line in ``ENGINES``.
+A new engine is one class in a file of this package, and its instance in ``ENGINES``.
 """
 
 from __future__ import annotations

@@ -47,12 +47,14 @@ class PairObserver:
 
     Both sides share a core, drawn at random for each pair, if the workload uses one thread and
     mostly computes. Otherwise they alternate, in an order drawn at random: threads of both sides
-    would wait for each other, and so would two clients of one device or server.
+    would wait for each other, and so would two clients of one device or server. ``in_turn`` has
+    them alternate in any case.
     """
 
     base: Observer
     head: Observer
     rng: random.Random = field(default_factory=random.SystemRandom)
+    in_turn: bool = False
     pairs: int = 0
     _quota: CpuQuota | None = field(default_factory=read_cpu_quota)
     _earlier: frozenset[int] = frozenset()
@@ -60,12 +62,13 @@ class PairObserver:
     @property
     def shares_core(self) -> bool:
         """Whether both sides of a pair run at the same time on one core."""
-        return self._uses_one_thread and not any(map(_waits, (self.base, self.head)))
+        alternates = self.in_turn or any(map(_waits, (self.base, self.head)))
+        return self._uses_one_thread and not alternates
 
     def pair(self) -> None:
         """Measure one pair; if a process fails, so does the comparison."""
         place = self._choose_place(self.pairs)
-        if not place.shares_core:
+        if not place.shares_core and not self.in_turn:
             reason = "it waits for something else"
             if place.cpu is None:
                 reason = _UNBOUND if self._uses_one_thread else "it has several threads"

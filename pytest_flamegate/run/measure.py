@@ -296,10 +296,10 @@ class _Pairs(_MeasuringLoop):
         if count < LEAST_ALONE:
             return
         base, head = (
-            Observer(each.workload, each.plan, each.python_flags, waits=True)  # so: in turn
+            Observer(each.workload, each.plan, each.python_flags)
             for each in (self.base.observer, self.head.observer)
         )
-        alone = PairObserver(base, head)
+        alone = PairObserver(base, head, in_turn=True)
         for _ in range(count):
             alone.pair()
             self.update("pairs one after the other", f"pair {alone.pairs} of {count}")

@@ -68,6 +68,7 @@ class Hints:
             "dir": relative(settings.directory, settings.root) if own_directory else None,
             **changing,
             "profiler": settings.profiler if settings.profiler != "auto" else None,
+            "budget": f"{settings.budget_s:g}" if settings.budget_s else None,
         }
         options = {name: value for name, value in given.items() if value}
         if self.as_command:

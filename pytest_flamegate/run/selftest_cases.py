@@ -41,7 +41,7 @@ LIMIT_PP = 1.0
 """The drift that is allowed if only shares are limited."""
 FEW = 20
 """Samples of each profile if a case leaves too few."""
-EXIT_CODES = {"pass": 0, "improved": 0, "regressed": 1, "dishonest": 3}
+PROMISED_EXIT_CODES = {"pass": 0, "improved": 0, "regressed": 1, "dishonest": 3}
 """The exit codes that the documents promise; 4 for all other expected verdicts."""
 SUMMARIES: dict[Result, tuple[int, str]] = {
     "failed": (1, "Run it again; if the same case fails, report the output of --format=json."),
@@ -332,7 +332,8 @@ def _answer(verdict: Verdict, expected: VerdictName) -> Answer:
     if verdict.verdict == "inconclusive":
         return words, "undecided", headline(verdict)
     is_rate = rate is None or rate.decision == expected  # a share alone may fail a run, too
-    if is_rate and (verdict.verdict, verdict.exit_code) == (expected, EXIT_CODES.get(expected, 4)):
+    exit_code = PROMISED_EXIT_CODES.get(expected, 4)
+    if is_rate and (verdict.verdict, verdict.exit_code) == (expected, exit_code):
         return words, "ok", headline(verdict)
     return words, "failed", f"Exit code {verdict.exit_code}. {headline(verdict)}"
 

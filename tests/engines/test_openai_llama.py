@@ -30,7 +30,7 @@ time.sleep(600)
 @pytest.mark.measures
 def test_a_real_model_behind_a_server_that_is_started(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp")
-    probe = try_profiler(perf.make_perf(Setup(python_engine=False)))
+    probe = try_profiler(perf.make_profiler(Setup(python_engine=False)))
     require(probe.usable, f"perf cannot be used: {probe.reason}")
     declared = {
         "engine": "openai",

@@ -135,6 +135,13 @@ def test_an_engine_that_waits_alternates(tmp_path: Path) -> None:
     assert "it waits" in sides[1].notes["I_ALTERNATED"]
 
 
+def test_sides_may_be_measured_in_turn_although_they_could_share_a_core(tmp_path: Path) -> None:
+    sides = [forked(tmp_path, busy) for _ in range(2)]
+    PairObserver(sides[0], sides[1], in_turn=True).pair()
+    assert not any(run.shares_core for side in sides for run in side.runs)
+    assert "I_ALTERNATED" not in sides[1].notes
+
+
 def test_pairs_alternate_if_nothing_may_be_bound_to_a_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,8 @@ from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.profile import profilers
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup, unused_path
-from pytest_flamegate.profile.profilers.perf import make_perf
-from pytest_flamegate.profile.profilers.pyspy import make_pyspy
+from pytest_flamegate.profile.profilers.perf import make_profiler as make_perf
+from pytest_flamegate.profile.profilers.pyspy import make_profiler as make_pyspy
 from pytest_flamegate.profile.profilers.tools import describe_permissions, failure_error
 from tests.profile.fakes import PERF as PERF_PLAN
 from tests.profile.fakes import PYSPY, Tools

@@ -14,7 +14,7 @@ from pytest_flamegate.profile.profilers.tools import failure_error, parse_wrappe
 from tests.profile import fakes
 from tests.profile.profiles import DATA
 
-MAKE = {"perf": perf.make_perf, "py-spy": pyspy.make_pyspy}
+MAKE = {"perf": perf.make_profiler, "py-spy": pyspy.make_profiler}
 PLANS = {"perf": fakes.PERF, "py-spy": fakes.PYSPY}
 OLD_PYTHON = Setup(python=(3, 11, 7))
 EMPTY = '{"profiles": [], "shared": {"frames": []}}'
@@ -136,10 +136,10 @@ def test_a_tool_that_is_absent_or_for_another_machine(name: str, tools: fakes.To
 def test_the_stand_ins_that_do_not_fail_are_usable(tools: fakes.Tools) -> None:
     tools.add("perf", fakes.PERF)
     tools.add("py-spy", fakes.PYSPY)
-    native = try_profiler(perf.make_perf(OLD_PYTHON))
+    native = try_profiler(perf.make_profiler(OLD_PYTHON))
     assert (native.usable, native.sees_native, native.sees_python) == (True, True, False)
     assert (native.version, native.event) == ("6.1.187", "cpu-clock")
-    python = try_profiler(pyspy.make_pyspy(Setup()))
+    python = try_profiler(pyspy.make_profiler(Setup()))
     assert (python.usable, python.version, python.event) == (True, "0.4.3", "wall-clock")
 
 
@@ -147,13 +147,13 @@ def test_py_spy_samples_without_pausing_if_pausing_is_forbidden(tools: fakes.Too
     tools.add(
         "py-spy", fakes.PYSPY, **fakes.failing(SPY_SECCOMP, 1), nonblocking=fakes.PYSPY["record"]
     )
-    profiler = pyspy.make_pyspy(Setup())
+    profiler = pyspy.make_profiler(Setup())
     profile = tools.sample(profiler)
     (note,) = profile.degraded
     assert note.startswith("sampled without pausing: Error: Failed to suspend")
     assert profile.call_graph == "python+nonblocking"  # not compared with paused samples
     assert try_profiler(profiler).usable
-    native = pyspy.make_pyspy(Setup(native=True))  # native stacks cannot be read without pausing
+    native = pyspy.make_profiler(Setup(native=True))  # native stacks cannot be read without pausing
     with pytest.raises(FlamegateError, match="E_PROFILER_DENIED"):
         tools.sample(native)
 
@@ -162,7 +162,7 @@ def test_perf_reports_what_it_really_sampled(tools: fakes.Tools) -> None:
     evlist = {"out": (DATA / "evlist-user.txt").read_text()}
     stats = {"out": "  THROTTLE events:  2  ( 0.1%)\n  UNTHROTTLE events:  7\n"}
     tools.add("perf", fakes.PERF, evlist=evlist, report=stats)
-    profile = tools.sample(perf.make_perf(Setup(python=(3, 11, 7), rate_hz=100)))
+    profile = tools.sample(perf.make_profiler(Setup(python=(3, 11, 7), rate_hz=100)))
     assert (profile.event, profile.rate_hz, profile.call_graph) == ("cpu-clock:u", 999, "fp")
     notes = ("no kernel frames: cpu-clock:u", "throttled 2 times", perf.OLD_PYTHON)
     assert profile.degraded == notes
@@ -177,7 +177,7 @@ def test_perf_keeps_the_window_when_python_names_its_functions(
     monkeypatch.setattr(perf_data, "DIRECTORY", tmp_path)
     dump = perf_data.jitdump_path(os.getpid())
     dump.write_bytes(b"no jitdump, and long enough for the header of one")
-    profiler = perf.make_perf(Setup(python=(3, 13, 0)))
+    profiler = perf.make_profiler(Setup(python=(3, 13, 0)))
     raw = profiler.attach(os.getpid(), tmp_path).stop()
     first_ns = 3_955_049_540_000
     whole, one = (profiler.parse(raw, window_ns=window) for window in (None, (0, first_ns)))

@@ -33,7 +33,10 @@ nightly = [pytest.mark.measures, pytest.mark.nightly]
 
 SETUP = Setup(project=Path(__file__).parent)
 OLD_PYTHON = Setup(python=(3, 11, 0), project=Path(__file__).parent)
-MAKE: dict[str, Callable[[Setup], Profiler]] = {"perf": perf.make_perf, "py-spy": pyspy.make_pyspy}
+MAKE: dict[str, Callable[[Setup], Profiler]] = {
+    "perf": perf.make_profiler,
+    "py-spy": pyspy.make_profiler,
+}
 # After half a second of loading, two kinds of work under the workload's root. It announces itself
 # on stdout once it is warm, and ends quietly on SIGINT.
 ENGINE = """
@@ -124,7 +127,7 @@ def sample(profiler: Profiler, directory: Path, cpu_s: float = 0.5) -> Profile:
 def test_py_spy_finds_where_python_spends_its_time(tmp_path: Path) -> None:
     require_usable("py-spy")
     # Long enough for a function of a few percent to be sampled.
-    profile = sample(pyspy.make_pyspy(SETUP), tmp_path, cpu_s=2.0)
+    profile = sample(pyspy.make_profiler(SETUP), tmp_path, cpu_s=2.0)
     require_samples(profile, 10)
     assert profile.completeness >= 0.99
     assert profile.python == SETUP.python_text
@@ -159,7 +162,7 @@ def test_native_frames_are_those_of_the_library_that_computes(
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="perf_jit came with CPython 3.13")
 def test_perf_finds_python_frames(tmp_path: Path) -> None:
     require_usable("perf")
-    profile = sample(perf.make_perf(SETUP), tmp_path)
+    profile = sample(perf.make_profiler(SETUP), tmp_path)
     assert profile.completeness >= 0.9
     within = {s.name: s.inclusive_share for s in rank_hotspots(profile) if s.kind == "python"}
     assert within["measured_sequences"] >= 0.9
@@ -169,7 +172,7 @@ def test_perf_finds_python_frames(tmp_path: Path) -> None:
 @measures
 def test_a_wrapped_command_keeps_its_status_and_its_output(tmp_path: Path) -> None:
     require_usable(*MAKE)
-    profiler = perf.make_perf(Setup(python_engine=False))
+    profiler = perf.make_profiler(Setup(python_engine=False))
     program = "import sys; sum(range(5_000_000)); print('out'); sys.exit(3)"
     wrapped = profiler.wrap([sys.executable, "-S", "-c", program], tmp_path)
     result = process.run(wrapped.argv, timeout_s=60)
@@ -180,11 +183,11 @@ def test_a_wrapped_command_keeps_its_status_and_its_output(tmp_path: Path) -> No
 
     program = "import time\ndef busy(end):\n  while time.time() < end: sum(range(100))\n"
     program += "print('out')\nbusy(time.time() + 0.5)"
-    wrapped = pyspy.make_pyspy(SETUP).wrap([sys.executable, "-c", program], tmp_path)
+    wrapped = pyspy.make_profiler(SETUP).wrap([sys.executable, "-c", program], tmp_path)
     result = process.run(wrapped.argv, timeout_s=60)
     assert wrapped.clean is not None
     assert wrapped.clean(result.stdout) == b"out\n"
-    profile = pyspy.make_pyspy(SETUP).parse(wrapped.recording)
+    profile = pyspy.make_profiler(SETUP).parse(wrapped.recording)
     require_samples(profile, 5)
     assert rank_hotspots(profile)[0].name == "busy"
 
@@ -195,7 +198,7 @@ def test_a_process_that_cannot_be_sampled_is_an_error(tmp_path: Path) -> None:
     child = process.start(["sleep", "60"])
     try:
         with pytest.raises(FlamegateError, match=r"E_NOT_PYTHON.*Failed to find python version"):
-            pyspy.make_pyspy(SETUP).attach(child.pid, tmp_path)
+            pyspy.make_profiler(SETUP).attach(child.pid, tmp_path)
     finally:
         child.end()
     for make in MAKE.values():
@@ -253,7 +256,7 @@ def test_cut_stacks_of_a_compiled_program_are_an_error(
 ) -> None:
     require_usable("perf")
     program = compile_program(DEEP, tmp_path, "-O2", "-fomit-frame-pointer")
-    profiler = perf.make_perf(Setup(python_engine=False, rate_hz=199, call_graph=call_graph))
+    profiler = perf.make_profiler(Setup(python_engine=False, rate_hz=199, call_graph=call_graph))
     wrapped = profiler.wrap([str(program)], tmp_path)
     result = process.run(wrapped.argv, timeout_s=120)
     assert result.returncode == 0, result.stderr
@@ -360,7 +363,7 @@ def test_inlined_kernels_have_their_shares_and_lines(language: str, tmp_path: Pa
     # -fno-ipa-icf: equal functions stay functions of their own.
     options = ["-x", language, "-O2", "-g", "-fno-ipa-icf", "-fno-tree-tail-merge"]
     program = compile_program(source, tmp_path, *options)
-    profiler = perf.make_perf(Setup(python_engine=False, project=tmp_path, rate_hz=997))
+    profiler = perf.make_profiler(Setup(python_engine=False, project=tmp_path, rate_hz=997))
     wrapped = profiler.wrap([str(program)], tmp_path)
     result = process.run(wrapped.argv, timeout_s=120)
     profile = trim_stacks(parse_wrapped(profiler, wrapped.recording, result.stderr), None)

@@ -184,7 +184,6 @@ class FakeObserver:
     notes: dict[str, str] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     is_base: bool = False
-    waits: bool = False
 
     def __post_init__(self) -> None:
         self.nonce = f"{random.getrandbits(128):032x}"
@@ -239,6 +238,7 @@ class FakePairs:
 
     base: FakeObserver
     head: FakeObserver
+    in_turn: bool = False
     pairs: int = 0
     shares_core: ClassVar[bool] = False
 
@@ -247,6 +247,7 @@ class FakePairs:
             call(RunPlace(number, 0, shares_core=self.shares_core))
 
     def pair(self) -> None:
+        self.base.world.started += ["in turn"] * self.in_turn
         self.base.is_base = True
         for observer in (self.base, self.head):
             observer.run_timed(0.5, self.pairs)

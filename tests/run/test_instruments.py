@@ -33,7 +33,7 @@ SPINNING_SCRIPT = """  7/7  1.000001: cpu-clock:
 
 """
 """The same of perf."""
-MADE = {"perf": perf.make_perf, "py-spy": pyspy.make_pyspy}
+MADE = {"perf": perf.make_profiler, "py-spy": pyspy.make_profiler}
 
 
 @pytest.fixture

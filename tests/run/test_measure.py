@@ -277,6 +277,7 @@ def test_a_decided_change_is_sized_one_side_after_the_other_if_time_is_left(
     else:
         assert note is not None
         assert expected in note
+    assert world.started.count("in turn") == (0 if expected is None else 6)
     assert roles(found)["timed"] in (3, 5)  # those pairs are no runs of the evidence
     assert world.now_s <= budget_s
     unasked, _ = run(paired(budget_s))

@@ -122,6 +122,7 @@ def test_options_that_are_not_the_default_are_repeated(tmp_path: Path) -> None:
         tmp_path,
         config=tmp_path / "my loads.toml",
         profiler="py-spy",
+        budget_s=7.5,
         inject=Injection("rms_norm", 12.5),
         against="HEAD~1",
     )
@@ -135,12 +136,14 @@ def test_options_that_are_not_the_default_are_repeated(tmp_path: Path) -> None:
         "--flamegate-against=4f2c91a0c2d1",
         "--flamegate-inject=rms_norm:+12.5%",
         "--flamegate-profiler=py-spy",
+        "--flamegate-budget=7.5",
     ]
     command = shlex.split(Hints(given, as_command=True).again())
     assert command[:2] == ["flamegate", "run"]
     assert {"--inject=rms_norm:+12.5%", *(f"--{each}" for each in paths)} < {*command}
     # An accepted run was measured alone, and as it is.
     accept = Hints(given).accept("my loads.toml::toy")
+    assert "--flamegate-budget=7.5" in accept
     assert "inject" not in accept
     assert "against" not in accept
 

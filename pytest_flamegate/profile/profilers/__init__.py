@@ -6,17 +6,18 @@ profilers cannot be pooled.
 """
 
 from collections.abc import Callable, MutableMapping
+from importlib import import_module
 
+from pytest_flamegate.config.options import SAMPLERS
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
-from pytest_flamegate.profile.profilers.perf import make_perf
-from pytest_flamegate.profile.profilers.pyspy import make_pyspy
 from pytest_flamegate.profile.profilers.tools import try_profiler
 
 AUTO, NONE = "auto", "none"
-PROFILERS: dict[str, Callable[[Setup], Profiler]] = {"py-spy": make_pyspy, "perf": make_perf}
-"""A new profiler is a file and a line here. ``auto`` tries them in this order for Python
-engines, and from the last to the first for other programs."""
+PROFILERS: dict[str, Callable[[Setup], Profiler]] = {
+    name: import_module(f"{__name__}.{name.replace('-', '')}").make_profiler for name in SAMPLERS
+}
+"""A new profiler is a file here and its name in ``SAMPLERS``."""
 
 
 def choose_profiler(

@@ -146,7 +146,7 @@ class Perf:
         return tuple(argv)
 
 
-def make_perf(setup: base.Setup) -> base.Profiler:
+def make_profiler(setup: base.Setup) -> base.Profiler:
     """Return perf set up for ``setup``. Raises ``UsageError`` for an unknown call graph."""
     call_graph = setup.call_graph or (
         CALL_GRAPH_PYTHON if setup.python_engine else CALL_GRAPH_NATIVE

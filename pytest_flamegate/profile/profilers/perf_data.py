@@ -279,10 +279,10 @@ def read_script(
 def read_named_script(
     program: str,
     raw: Path,
-    pid: int,
     roots: Sequence[str],
     window_ns: tuple[int, int] | None = None,
     *,
+    pid: int,
     returns: bool = False,
 ) -> ParsedScript:
     """Like ``read_script``; Python's functions get the names in the jitdump of ``pid``, if any."""

@@ -129,7 +129,7 @@ class PySpy:
         return (program, "record", "--rate", str(self.rate_hz), *options, "--output", str(raw))
 
 
-def make_pyspy(setup: base.Setup) -> base.Profiler:
+def make_profiler(setup: base.Setup) -> base.Profiler:
     """Return py-spy set up for ``setup``. Raises ``UsageError`` for what it cannot fulfil."""
     if setup.call_graph is not None:
         raise UsageError(
