@@ -32,7 +32,13 @@ from pytest_flamegate.receipt import store
 from pytest_flamegate.report.markdown import check_markdown, escape
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.run import present
-from pytest_flamegate.run.hosts import FIGURES, FINDINGS, encode_figures, encode_findings
+from pytest_flamegate.run.hosts import (
+    FIGURES,
+    FINDINGS,
+    encode_figures,
+    encode_findings,
+    report_to_github,
+)
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.required_check import (
     CHECK_VERSION,
@@ -339,7 +345,7 @@ def _publish(found: Check, settings: Settings) -> None:
         for view, outcome in zip(views, outcomes, strict=True)
     ]
     _write_answer(settings, page, found.document(), annotated, found.required)
-    lines = present.report_to_github(annotated, page)
+    lines = report_to_github(annotated, page)
     common.print_text("\n".join([*lines, "", *found.debt, found.sentence]))
 
 

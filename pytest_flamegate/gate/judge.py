@@ -62,8 +62,8 @@ class GatedRun:
     def lacks_samples(self, base: Evidence) -> bool:
         """Whether a profile of either side has too few samples to judge any share.
 
-        The profiles show it, whoever has measured them. A side without any sample has no profile:
-        that is a note of the run, which has no receipt then.
+        Samples are counted in the profiles, also in those of another job. A side without any
+        sample has no profile: that is a note of the run, which has no receipt then.
         """
         profiles = [side.profile for side in (base, self.evidence) if side.profile is not None]
         counts = [sum(process.samples for process in each.processes) for each in profiles]

@@ -144,7 +144,7 @@ def line_changes(
 ) -> tuple[LineChange, ...]:
     """Return the places whose cost certainly changed: changed places first, largest change first.
 
-    Places that nobody changed follow if the changed ones explain less than most of it.
+    Unchanged places follow if the changed ones explain less than most of it.
     """
 
     def cost_of(place: Place, kind: str) -> CostChange:

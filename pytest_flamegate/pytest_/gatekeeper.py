@@ -27,7 +27,7 @@ from pytest_flamegate.pytest_.items import (
     select_workloads,
 )
 from pytest_flamegate.run import present
-from pytest_flamegate.run.hosts import list_properties
+from pytest_flamegate.run.hosts import list_properties, report_to_github
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.session import Session
 from pytest_flamegate.run.stages import Call
@@ -312,7 +312,7 @@ class Gatekeeper:
         if self.settings.report is not None and self.report_error is None:
             report = relative(self.settings.report, self.settings.root)
             terminalreporter.write_line(f"report: {report}")
-        for line in present.report_to_github(self.results):
+        for line in report_to_github(self.results):
             terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:

@@ -1,4 +1,4 @@
-"""What a code host shows at a line or as a figure: the function that got slower, GitLab's reports.
+"""What a code host shows at a line or as a figure: GitHub's annotations, GitLab's reports.
 
 JUnit reports get a verdict's figures as properties of its test. GitLab reads findings in the format
 of its Code Quality reports, and figures as OpenMetrics text.
@@ -6,61 +6,30 @@ of its Code Quality reports, and figures as OpenMetrics text.
 
 from __future__ import annotations
 
-import ast
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pytest_flamegate.core import git
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.declare import FILE_NAME
 from pytest_flamegate.gate.verdict import Verdict
-from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.report.text import visible
-
-if TYPE_CHECKING:
-    from pytest_flamegate.run.present import ResultView
+from pytest_flamegate.report.markdown import step_summary
+from pytest_flamegate.report.terminal import error_annotation
+from pytest_flamegate.report.text import plural, visible
+from pytest_flamegate.run.present import ResultView, rows
 
 FINDINGS, FIGURES = "code-quality.json", "metrics.txt"
 _SEVERITIES = {"regressed": "major", "dishonest": "critical", "error": "critical"}
 """GitLab's word for a verdict; any other verdict is ``minor``."""
 _LONG = 1000
+_MOST_ANNOTATIONS = 10
 _HELP = {
     "check_passed": "1 if the check passed.",
     "passed": "1 if the workload does not fail the check.",
     "tokens_per_second": "Mean rate of a side.",
     "rate_change_percent": "Change of the rate against the base, and its interval.",
 }
-
-
-def locate_slowdown(
-    verdict: Verdict, evidence: Evidence | None, root: Path
-) -> tuple[str, int] | None:
-    """Return file and line of a slowdown: a changed line, or the Python function that explains it.
-
-    The file is relative to ``root``; a function is looked up in the commit that was measured. None
-    if it is not known, not Python, not of the repository, or shares its name in the file.
-    """
-    if verdict.verdict != "regressed":
-        return None
-    for each in verdict.lines:
-        if each.place.is_changed and each.cost.change_us > 0.0:
-            return each.place.file, each.place.first
-    if not verdict.explained_by:
-        return None
-    if evidence is None or evidence.profile is None or evidence.commit is None:
-        return None
-    name = verdict.explained_by[0]
-    spot = next((each for each in evidence.profile.hotspots if each.name == name), None)
-    if spot is None or spot.kind != "python":
-        return None
-    # A profile leaves the directory src/ out of its paths.
-    for path in (spot.module, f"src/{spot.module}"):
-        text = git.query(root, "show", f"{evidence.commit.revision}:./{path}")
-        if text is not None and (line := _find_definition(text, name.rpartition(".")[2])):
-            return path, line
-    return None
 
 
 def list_properties(verdict: Verdict) -> list[tuple[str, object]]:
@@ -86,15 +55,30 @@ def list_properties(verdict: Verdict) -> list[tuple[str, object]]:
     ]
 
 
-def _find_definition(source: str, name: str) -> int | None:
-    """Return the line of the only function of that name."""
+def report_to_github(results: Sequence[ResultView], page: str | None = None) -> list[str]:
+    """Append ``page``, or else the table, to the job's summary; return the lines of its log.
+
+    They are a workflow command for each result that failed its test, but at most ten, the last of
+    which counts the others: GitHub ignores more of a step. There are none outside of GitHub.
+    """
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return []
+    failed = [one for one in results if one.fails]
+    shown = failed if len(failed) <= _MOST_ANNOTATIONS else failed[: _MOST_ANNOTATIONS - 1]
+    lines = [
+        error_annotation(one.file, one.line, f"flamegate: {one.report.name}", one.report.headline)
+        for one in shown
+    ]
+    if others := [one.report.name for one in failed[len(shown) :]]:
+        title = f"flamegate: {plural(len(others), 'workload')} more"
+        lines.append(error_annotation("", None, title, f"Failed too: {', '.join(others)}"))
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    lines = [e.lineno for e in ast.walk(tree) if isinstance(e, functions) and e.name == name]
-    return lines[0] if len(lines) == 1 else None
+        if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with Path(path).open("a", encoding="utf-8") as file:
+                file.write((page or step_summary(rows(results))) + "\n")
+    except OSError as error:
+        lines.append(f"GITHUB_STEP_SUMMARY cannot be written: {error}")
+    return lines
 
 
 def encode_findings(results: Sequence[ResultView]) -> bytes:

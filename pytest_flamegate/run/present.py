@@ -5,6 +5,7 @@ A ``ResultView`` is plain data, so that it travels from a worker of pytest-xdist
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 from collections import Counter
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.config.settings import Settings
-from pytest_flamegate.core import files
+from pytest_flamegate.core import files, git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
 from pytest_flamegate.core.files import is_file, relative
 from pytest_flamegate.core.json import decode_plain, encode_plain, replace
@@ -29,28 +30,24 @@ from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report import bricks, text
 from pytest_flamegate.report.flame import Drawn
-from pytest_flamegate.report.markdown import step_summary
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
+from pytest_flamegate.report.terminal import failure_section, summary
 from pytest_flamegate.run.compare import compare_stored_run
-from pytest_flamegate.run.hosts import locate_slowdown
 from pytest_flamegate.run.open import open_profile
 from pytest_flamegate.run.pictures import opens_compared, read_brick_view
 from pytest_flamegate.run.publish import Hints, Outcome
 from pytest_flamegate.run.sources import has_lines, read_sources
-
-_MOST_ANNOTATIONS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
     """One gated workload as it travels from a worker of pytest-xdist.
 
-    ``file`` and ``line`` are those of the function that made it slower, if that is known, or else
-    of its declaration: for annotations. ``section`` is the text of the
-    failed test, empty if it passes. ``accepted`` is the directory of the baseline that the run
-    became. ``is_declared`` says, under pytest, whether the workload file declares it.
+    ``file`` and ``line`` are for annotations: those of the changed line that costs more, or of the
+    function that made it slower, or of the declaration. ``section`` is the text of the failed test,
+    empty if it passes. ``accepted`` is the directory of the baseline that the run became.
+    ``is_declared`` says, under pytest, whether the workload file declares it.
     """
 
     node: str
@@ -137,6 +134,46 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
     )
 
 
+def locate_slowdown(
+    verdict: Verdict, evidence: Evidence | None, root: Path
+) -> tuple[str, int] | None:
+    """Return file and line of a slowdown: a changed line, or the Python function that explains it.
+
+    The file is relative to ``root``; a function is looked up in the commit that was measured. None
+    if it is not known, not Python, not of the repository, or shares its name in the file.
+    """
+    if verdict.verdict != "regressed":
+        return None
+    for each in verdict.lines:
+        if each.place.is_changed and each.cost.change_us > 0.0:
+            return each.place.file, each.place.first
+    if not verdict.explained_by:
+        return None
+    if evidence is None or evidence.profile is None or evidence.commit is None:
+        return None
+    name = verdict.explained_by[0]
+    spot = next((each for each in evidence.profile.hotspots if each.name == name), None)
+    if spot is None or spot.kind != "python":
+        return None
+    # A profile leaves the directory src/ out of its paths.
+    for path in (spot.module, f"src/{spot.module}"):
+        text = git.query(root, "show", f"{evidence.commit.revision}:./{path}")
+        if text is not None and (line := _find_definition(text, name.rpartition(".")[2])):
+            return path, line
+    return None
+
+
+def _find_definition(source: str, name: str) -> int | None:
+    """Return the line of the only function of that name."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    lines = [e.lineno for e in ast.walk(tree) if isinstance(e, functions) and e.name == name]
+    return lines[0] if len(lines) == 1 else None
+
+
 def pair_changes(
     verdict: Verdict, base: Evidence | None, head: Evidence | None
 ) -> tuple[float, ...]:
@@ -199,32 +236,6 @@ def accepted_lines(results: Sequence[ResultView]) -> list[str]:
         f"accepted {text.plural(len(paths), 'baseline')} in {directory}: {names}. "
         f"Commit {'it' if len(paths) == 1 else 'them'}: git add {shlex.quote(directory)}"
     ]
-
-
-def report_to_github(results: Sequence[ResultView], page: str | None = None) -> list[str]:
-    """Append ``page``, or else the table, to the job's summary; return the lines of its log.
-
-    They are a workflow command for each result that failed its test, but at most ten, the last of
-    which counts the others: GitHub ignores more of a step. There are none outside of GitHub.
-    """
-    if os.environ.get("GITHUB_ACTIONS") != "true":
-        return []
-    failed = [one for one in results if one.fails]
-    shown = failed if len(failed) <= _MOST_ANNOTATIONS else failed[: _MOST_ANNOTATIONS - 1]
-    lines = [
-        error_annotation(one.file, one.line, f"flamegate: {one.report.name}", one.report.headline)
-        for one in shown
-    ]
-    if others := [one.report.name for one in failed[len(shown) :]]:
-        title = f"flamegate: {text.plural(len(others), 'workload')} more"
-        lines.append(error_annotation("", None, title, f"Failed too: {', '.join(others)}"))
-    try:
-        if path := os.environ.get("GITHUB_STEP_SUMMARY"):
-            with Path(path).open("a", encoding="utf-8") as file:
-                file.write((page or step_summary(rows(results))) + "\n")
-    except OSError as error:
-        lines.append(f"GITHUB_STEP_SUMMARY cannot be written: {error}")
-    return lines
 
 
 def require_writable(path: Path) -> None:

@@ -2,7 +2,7 @@
 
 A person commits it. It counts in the change that adds it. Once that is merged, what it accepts is
 part of the base, and the waiver stays as a record of the debt until somebody removes it. The file
-is part of the change, so whoever reviews the change accepts it too.
+is part of the change, so the reviewer of the change accepts it too.
 """
 
 import hashlib

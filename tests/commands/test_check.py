@@ -22,7 +22,7 @@ from pytest_flamegate.commands import check
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.run import instruments, required_check
-from pytest_flamegate.run.hosts import locate_slowdown
+from pytest_flamegate.run.present import locate_slowdown
 from tests.commands.asked import Captured, Command, ask, commit
 from tests.doors.project import workload
 from tests.report.verdicts import in_pairs, inconclusive
