@@ -17,6 +17,8 @@ from pytest_flamegate.core.process import CompletedCommand
 ARTIFACTS = ".flamegate"
 """The directory of this package's own files: never part of the code, committed or not."""
 _TIMEOUT_S = 10.0
+_LINK = "120000"
+"""The mode of a symbolic link in git."""
 _LAST_LINES = 6
 _REPOSITORY_VARIABLE = re.compile(
     r"GIT_(?:ALTERNATE_OBJECT_DIRECTORIES|COMMON_DIR|DIR|GRAFT_FILE|IMPLICIT_WORK_TREE|INDEX_FILE"
@@ -172,33 +174,24 @@ class FileChange:
     hunks: tuple[Hunk, ...]
 
 
-class TreeEntry(NamedTuple):
-    """A file of a commit: its mode in octal (``120000`` is a link), its object, its bytes."""
+def read_file(directory: Path, commit: str, path: str, limit: int) -> bytes:
+    """Return the content of a file of a commit, by its ``path`` from ``directory``.
 
-    mode: str
-    kind: str
-    object: str
-    size: int
-
-
-def find_entry(directory: Path, commit: str, path: str) -> TreeEntry | None:
-    """Return the entry of ``path``, relative to ``directory``, in a commit; None without one.
-
-    Raises ``ToolError`` ``E_GIT`` if git cannot read the commit.
+    Raises ``ToolError`` ``E_GIT`` if the commit has no such file, or git cannot read it, and
+    ``E_TOO_LARGE`` for more than ``limit`` bytes.
     """
     listed = run(directory, "--literal-pathspecs", "ls-tree", "-lz", commit, "--", path)
     if listed.returncode != 0:
         raise ToolError("E_GIT", f"git cannot read {commit[:12]}: {failure_text(listed)}.")
-    for entry in stdout_text(listed).split("\0"):
-        about, _, name = entry.partition("\t")
-        if name == path:
-            mode, kind, hashed, size = about.split()
-            return TreeEntry(mode, kind, hashed, int(size) if size.isdigit() else 0)
-    return None
-
-
-def read_object(directory: Path, name: str) -> bytes:
-    """Return the content of a blob. Raises ``ToolError`` ``E_GIT`` if git cannot read it."""
+    fields = stdout_text(listed).partition("\t")[0].split()
+    if not fields:
+        raise ToolError("E_GIT", "It is not in that commit.")
+    mode, kind, name, size = fields
+    if kind != "blob" or mode == _LINK:
+        kind = "a symbolic link" if mode == _LINK else "no file"
+        raise ToolError("E_GIT", f"It is {kind} in that commit.")
+    if int(size) > limit:
+        raise ToolError("E_TOO_LARGE", f"It has {int(size):,} bytes, at most {limit:,} are read.")
     found = run(directory, "cat-file", "blob", name)
     if found.returncode != 0:
         raise ToolError("E_GIT", f"git cannot read {name[:12]}: {failure_text(found)}.")

@@ -23,7 +23,7 @@ _GAP = "    ⋮"
 class SourceCell:
     """A line of one side. ``own`` and ``total`` are shares of that side's samples, 0 to 1.
 
-    ``total`` has everything that the line calls in it.
+    ``own`` has in it what the line calls outside of the project, ``total`` all that it calls.
     """
 
     number: int

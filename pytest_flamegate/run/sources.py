@@ -41,11 +41,9 @@ MAX_SOURCE_BYTES = 1 << 20
 MAX_SOURCE_LINES = 50_000
 _MIN_SHARE = 0.01
 """Lines with at least this share of the samples of a side are shown."""
-_FILES, _HOTTEST, _CHANGED, _CONTEXT = 6, 12, 150, 3
+_FILES, _HOTTEST, _CHANGED, _CONTEXT = 6, 12, 60, 3
 _LONG_HUNK = 40
 """Lines of a change that are all shown; of a longer one only the hot lines are."""
-_LINK = "120000"
-"""The mode of a symbolic link in git."""
 _REVISION = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _QUALIFIER = re.compile(r"::|\.")
 _NAMED = re.compile(r"(\w+)\s*[(<]")
@@ -54,7 +52,7 @@ _NO_SCOPE = ("{", "}", "#", "/", ")")
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _SampledSide:
     """One side of a run: its samples by line, and the commit that they are of.
 
     ``functions`` are the names in the profile by their last part.
@@ -74,16 +72,16 @@ class _Side:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _SourceText:
     """A file on one side; ``lines`` is None if it cannot be shown, and ``note`` says why."""
 
     file: str
     lines: Sequence[str] | None
     note: str = ""
 
-    def cell(self, side: _Side | None, number: int | None) -> SourceCell | None:
-        """Return a line with its cost; None without a side, a number or a text."""
-        if side is None or number is None or not self.lines:
+    def cell(self, side: _SampledSide | None, number: int | None) -> SourceCell | None:
+        """Return a line with its cost; None without a side, and beyond the end."""
+        if side is None or number is None or not self.lines or number > len(self.lines):
             return None
         own, total = side.shares(SourceLine(self.file, number))
         return SourceCell(number, self.lines[number - 1], own, total)
@@ -102,13 +100,10 @@ def find_run(latest: Path, file: str) -> Path | None:
     """Return the directory of the newest run that has a sample at a line of ``file``."""
     found = []
     for path in latest.glob(f"*/{baseline.LINES}"):
-        evidence = decode_evidence(read_bounded(path.with_name(baseline.EVIDENCE)))
-        found.append((evidence.created, path.parent))
-    for _, directory in sorted(found, reverse=True):
-        totals = _read_side(directory, "", None).totals
-        if any(line.file == file for line in totals.passed):
-            return directory
-    return None
+        side = _read_side(path.parent, "", None)
+        if any(line.file == file for line in side.totals.passed):
+            found.append((side.created, path.parent))
+    return max(found)[1] if found else None
 
 
 def annotate(directory: Path, root: Path, only: str = "") -> SourceView:
@@ -156,7 +151,7 @@ def read_sources(
 # Samples
 
 
-def _read_side(directory: Path, prefix: str, cost_s: float | None) -> _Side:
+def _read_side(directory: Path, prefix: str, cost_s: float | None) -> _SampledSide:
     evidence = decode_evidence(read_bounded(directory / (prefix + baseline.EVIDENCE)))
     data = read_bounded(directory / (prefix + baseline.LINES), line_stacks.MAX_BYTES)
     profile = evidence.profile
@@ -169,10 +164,12 @@ def _read_side(directory: Path, prefix: str, cost_s: float | None) -> _Side:
         functions[_QUALIFIER.split(spot.name)[-1]].append(spot.name)
     name = f"{'base' if prefix else 'head'} {revision_note(evidence.commit)}".rstrip()
     cost = SideCost(name, cost_s)
-    return _Side(totals, samples, cost, evidence.commit, evidence.created, functions)
+    return _SampledSide(totals, samples, cost, evidence.commit, evidence.created, functions)
 
 
-def _read_changes(root: Path, base: _Side, head: _Side) -> Sequence[FileChange] | None:
+def _read_changes(
+    root: Path, base: _SampledSide, head: _SampledSide
+) -> Sequence[FileChange] | None:
     """Return git's own difference of the two sides; None if it does not know one of them."""
     if base.commit is None or head.commit is None:
         return None
@@ -183,7 +180,7 @@ def _read_changes(root: Path, base: _Side, head: _Side) -> Sequence[FileChange] 
 
 
 def _choose_files(
-    base: _Side | None, head: _Side, by_file: Mapping[str, FileChange]
+    base: _SampledSide | None, head: _SampledSide, by_file: Mapping[str, FileChange]
 ) -> Sequence[str]:
     """Return the changed files that ran, and then those with hot lines, the hottest first."""
     by_base = {change.base_file: name for name, change in by_file.items()}
@@ -199,11 +196,13 @@ def _choose_files(
 # One file
 
 
-def _read_file(root: Path, change: FileChange, base: _Side | None, head: _Side) -> SourceFile:
+def _read_file(
+    root: Path, change: FileChange, base: _SampledSide | None, head: _SampledSide
+) -> SourceFile:
     redactor = Redactor.from_environments(os.environ)
     source = before = _read_source(root, change.head_file, head, redactor)
     if base is not None and (change.hunks or change.base_file != change.head_file):
-        before = _Source("", ())
+        before = _SourceText("", ())
         if change.base_file:
             before = _read_source(root, change.base_file, base, redactor)
     notes = dict.fromkeys(each.note for each in (before, source) if each.note)
@@ -216,12 +215,14 @@ def _read_file(root: Path, change: FileChange, base: _Side | None, head: _Side) 
         pairs = list(_align(change.hunks, len(before.lines or ()), len(source.lines)))
     notes |= dict.fromkeys(_describe_beyond(source, head))
 
-    def own(pair: _Pair) -> float:
+    def weigh(pair: _Pair) -> float:
         cells = [source.cell(head, pair[1]), before.cell(base, pair[0])]
-        return max(cell.own for cell in cells if cell is not None)
+        # A change counts with all that it calls, as in the verdict.
+        shares = [cell.own if pair[2] is None else cell.total for cell in cells if cell]
+        return max(shares, default=0.0)
 
     excerpts = []
-    for near in _group(_choose_rows(pairs, own)):
+    for near in _group(_choose_rows(pairs, weigh)):
         rows = tuple(
             SourceRow(before.cell(base, old), source.cell(head, new), hunk is not None)
             for old, new, hunk in (pairs[index] for index in near if index < len(pairs))
@@ -251,9 +252,9 @@ def _align(hunks: Sequence[Hunk], base_count: int, head_count: int) -> Iterator[
         yield *pair, None
 
 
-def _choose_rows(pairs: Sequence[_Pair], own: Callable[[_Pair], float]) -> Sequence[int]:
+def _choose_rows(pairs: Sequence[_Pair], weigh: Callable[[_Pair], float]) -> Sequence[int]:
     """Return the places in ``pairs`` of the hottest lines and of short changes."""
-    hot = [(share, at) for at, pair in enumerate(pairs) if (share := own(pair)) >= _MIN_SHARE]
+    hot = [(share, at) for at, pair in enumerate(pairs) if (share := weigh(pair)) >= _MIN_SHARE]
     hottest = {at for _, at in sorted(hot, reverse=True)[:_HOTTEST]}
     changed = [
         at
@@ -271,7 +272,7 @@ def _group(wanted: Sequence[int]) -> Iterator[Sequence[int]]:
         yield [at for _, at in block]
 
 
-def _find_function(lines: Sequence[str], number: int, side: _Side) -> Sequence[str]:
+def _find_function(lines: Sequence[str], number: int, side: _SampledSide) -> Sequence[str]:
     """Return the names in the profile of the function around a line; nothing if none is found.
 
     Indentation alone is read: the head of a function names it before a parenthesis, and stands
@@ -293,7 +294,7 @@ def _measure_indent(text: str) -> int:
     return len(text) - len(bare) if bare else len(text) + 1_000
 
 
-def _describe_beyond(source: _Source, side: _Side) -> Iterator[str]:
+def _describe_beyond(source: _SourceText, side: _SampledSide) -> Iterator[str]:
     """Yield a sentence if samples are at lines that the source does not have."""
     count = len(source.lines or ())
     beyond = [
@@ -309,7 +310,7 @@ def _describe_beyond(source: _Source, side: _Side) -> Iterator[str]:
 # Text
 
 
-def _read_source(root: Path, file: str, side: _Side, redactor: Redactor) -> _Source:
+def _read_source(root: Path, file: str, side: _SampledSide, redactor: Redactor) -> _SourceText:
     """Return the text of a file at the revision of a side, without secrets."""
     whose = side.cost.name
     try:
@@ -322,24 +323,24 @@ def _read_source(root: Path, file: str, side: _Side, redactor: Redactor) -> _Sou
             most = f"at most {MAX_SOURCE_LINES:,} are shown"
             raise ToolError("E_CANNOT_READ", f"It has {count:,} lines, {most}.")
     except UnicodeDecodeError:
-        return _Source(file, None, f"Not shown of {whose}: It is not UTF-8.")
+        return _SourceText(file, None, f"Not shown of {whose}: It is not UTF-8.")
     except FlamegateError as error:
-        return _Source(file, None, f"Not shown of {whose}: {error.problem}")
+        return _SourceText(file, None, f"Not shown of {whose}: {error.problem}")
     clean = redactor.redact_text(text, file)
     if clean.count("\n") != count:
-        return _Source(file, None, f"Not shown of {whose}: It holds a text like a secret's.")
+        return _SourceText(file, None, f"Not shown of {whose}: It holds a text like a secret's.")
     if clean != text:
         note = f"{note} Values that look like a secret are shown as 'redacted'.".lstrip()
     # Not splitlines: to a compiler a form feed does not end a line.
-    lines = [line.removesuffix("\r") for line in clean.removesuffix("\n").split("\n")]
-    return _Source(file, lines, note)
+    lines = clean.removesuffix("\n").split("\n") if clean else []
+    return _SourceText(file, [line.removesuffix("\r") for line in lines], note)
 
 
-def _load(root: Path, file: str, side: _Side) -> tuple[bytes, str]:
+def _load(root: Path, file: str, side: _SampledSide) -> tuple[bytes, str]:
     """Return the bytes of a file, and a note on them. Raises ``FlamegateError`` and OSError."""
     if not line_stacks.is_project_path(file):
         raise ToolError("E_CANNOT_READ", f"{file!a} is no path in the project.")
-    commit, most = side.commit, f"at most {MAX_SOURCE_BYTES:,} are shown"
+    commit = side.commit
     if commit is None or commit.uncommitted:
         # Which files were uncommitted is not recorded.
         data = read_beneath(root, *file.split("/"), limit=MAX_SOURCE_BYTES)
@@ -348,12 +349,4 @@ def _load(root: Path, file: str, side: _Side) -> tuple[bytes, str]:
         return data, "Written after the run: its lines may have moved." if is_newer else ""
     if not _REVISION.fullmatch(commit.revision):
         raise ToolError("E_GIT", "Its commit is not recorded.")
-    entry = git.find_entry(root, commit.revision, file)
-    if entry is None:
-        raise ToolError("E_CANNOT_READ", "It is not in that commit.")
-    if entry.kind != "blob" or entry.mode == _LINK:
-        kind = "a symbolic link" if entry.mode == _LINK else "no file"
-        raise ToolError("E_CANNOT_READ", f"It is {kind} in that commit.")
-    if entry.size > MAX_SOURCE_BYTES:
-        raise ToolError("E_CANNOT_READ", f"It has {entry.size:,} bytes, {most}.")
-    return git.read_object(root, entry.object), ""
+    return git.read_file(root, commit.revision, file, MAX_SOURCE_BYTES), ""

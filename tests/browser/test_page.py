@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pytest_flamegate.report.page import run_page
 from tests.browser.watched import Watched
-from tests.report import verdicts
+from tests.report import factory, verdicts
 from tests.report.test_page import report
 
 
@@ -38,4 +38,30 @@ def test_two_workloads(watched: Watched, tmp_path: Path) -> None:
         assert place["x"] + place["width"] <= 400
     wide = "e => e.scrollWidth > e.clientWidth && getComputedStyle(e).backgroundImage !== 'none'"
     assert page.locator(".scroll").first.evaluate(wide)
+    watched.was_quiet(path)
+
+
+def test_the_lines_of_a_function(watched: Watched, tmp_path: Path) -> None:
+    """A click on a function offers its lines; a narrow page has one text for both sides."""
+    path = tmp_path / "report.html"
+    run = report(verdicts.in_pairs(), source=factory.source_view())
+    path.write_text(run_page([run], title="run"), "utf-8")
+    page = watched.open(path)
+    said, lines = page.locator(".said"), page.locator("table.source")
+    page.locator(".box", has_text="decode_step").click()
+    assert said.locator("button").count() == 0
+    page.locator(".box", has_text="swiglu_ffn").click()
+    said.locator("button", has_text="Source").click()
+    assert lines.evaluate("each => each === document.activeElement")
+    same = lines.locator("tr.same").first
+    assert same.locator(".base.code").is_visible()
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert not same.locator(".base.code").is_visible()
+    assert same.locator(".head.code").is_visible()
+    changed = lines.locator("tr.changed").first
+    before, after = (changed.locator(f".{side}.code").bounding_box() for side in ("base", "head"))
+    assert before is not None
+    assert after is not None
+    assert before["y"] + before["height"] <= after["y"]
     watched.was_quiet(path)

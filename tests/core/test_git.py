@@ -133,3 +133,7 @@ def test_changes_of_files_are_read_from_git(project: Path) -> None:
     below = read_changes(project / "sub", "HEAD")
     assert [each.head_file for each in below or ()] == ["deep.c"]
     assert read_changes(project, "no-such-revision") is None
+    # Between two commits the working tree counts for nothing.
+    assert read_changes(project, "HEAD~1", "HEAD") != ()
+    assert read_changes(project, "HEAD", "HEAD") == ()
+    assert read_changes(project, "HEAD", "no-such-revision") is None

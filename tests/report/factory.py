@@ -13,6 +13,14 @@ from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
 from pytest_flamegate.receipt.metrics import figures
 from pytest_flamegate.receipt.types import Evidence, KernelSighting, ProfileRecord, Receipt
 from pytest_flamegate.report.bricks import BrickView
+from pytest_flamegate.report.source import (
+    Excerpt,
+    SideCost,
+    SourceCell,
+    SourceFile,
+    SourceRow,
+    SourceView,
+)
 from tests import made
 from tests.bricks.factory import make_run, make_totals
 
@@ -191,3 +199,16 @@ def shown_bricks(name: str = "QkvProjection", *, top: int = 20, text: str = "") 
         notes=(text,) if text else (),
         full_command=text or "flamegate bricks .flamegate/latest/decode",
     )
+
+
+def source_view(text: str = "", function: str = "swiglu_ffn") -> SourceView:
+    """Two replaced lines between two that stayed, each with ``text`` in it; every text is shown."""
+    rows = (
+        SourceRow(SourceCell(1, f"def a({text}):"), SourceCell(2, f"def a({text}):", 0.0, 1.0)),
+        SourceRow(SourceCell(2, f"    x{text}", 0.5, 0.5), SourceCell(3, "    y", 1.0, 1.0), True),
+        SourceRow(SourceCell(3, "    gone", 0.001, 0.2), None, True),
+        SourceRow(SourceCell(4, ""), SourceCell(4, "")),
+    )
+    file = SourceFile(f"src/a{text}.py", (Excerpt(rows, (function,)),), (f"A note{text}.",))
+    base, head = SideCost(f"base{text}", 1e-3), SideCost(f"head{text}", 2e-3)
+    return SourceView((file,), head, base, (f"A sentence{text}.",))

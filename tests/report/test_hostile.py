@@ -18,6 +18,7 @@ from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.markdown import guide_readme, run_markdown, step_summary
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
+from pytest_flamegate.report.source import source_lines
 from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
 from pytest_flamegate.report.text import cells
 from tests.report import factory, verdicts
@@ -109,6 +110,14 @@ def test_a_terminal_keeps_its_lines(evil: str) -> None:
 
 
 @evil_names
+def test_sources_keep_their_lines(evil: str) -> None:
+    shown = source_lines(factory.source_view(evil), 80)
+    assert_inert("\n".join(shown), 3000)
+    assert len(shown) == len(source_lines(factory.source_view("plain"), 80))
+    assert max(cells(line) for line in shown if " 2 def a" in line) <= 80
+
+
+@evil_names
 def test_markdown_shows_text_and_nothing_else(evil: str) -> None:
     def pages(name: str) -> list[str]:
         shown = replace(outcome(name), picture=f"{name}.svg")
@@ -142,7 +151,8 @@ def test_a_page_shows_text_and_nothing_else(evil: str) -> None:
     def page(name: str) -> str:
         stacks: dict[Stack, int] = {(factory.python(f"_{name}", name), factory.python("in")): 1}
         drawn = Drawn(name, factory.profile(stacks), 1e-3)
-        return run_page([replace(outcome(name), drawn=drawn)], title=name)
+        source = factory.source_view(name, name)
+        return run_page([replace(outcome(name), drawn=drawn, source=source)], title=name)
 
     shown = page(evil)
     assert count_tags(shown) == count_tags(page("plain"))

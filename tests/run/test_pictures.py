@@ -69,6 +69,15 @@ def test_a_stored_baseline_adds_the_difference_and_its_own_profile(baseline: Bas
     assert found.drawn.difference is not None
 
 
+def test_the_files_of_the_other_side_lie_beside_those_of_the_run() -> None:
+    run = fakes.sealed_run(HEAD, BASE)
+    assert run.base is not None
+    base = replace(run.base, files={**run.base.files, "lines.folded": b"toy.py:1 1\n"})
+    found = drawn(replace(run, base=base)).files
+    assert found["base-lines.folded"] == b"toy.py:1 1\n"
+    assert found["base-profile.folded"] == BASE.folded
+
+
 @pytest.mark.parametrize("name", ["not_comparable", "dishonest", "error"])
 def test_sides_that_may_not_be_compared_have_no_difference(name: str, baseline: Baseline) -> None:
     verdict = replace(verdicts.regressed(), verdict=name)  # type: ignore[arg-type]

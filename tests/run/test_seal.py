@@ -15,6 +15,7 @@ from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.models.files import read_stamps
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor
+from pytest_flamegate.profile.model import SourceLine
 from pytest_flamegate.run.seal import compose, redacted_profile, redacted_reports, seal
 from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared
 from tests.made import bundle
@@ -93,6 +94,20 @@ def test_functions_that_differ_in_a_secret_alone_are_one() -> None:
     clean = redacted_profile(taken, redactor)
     assert {stack[0].name: count for stack, count in clean.stacks.items()} == {"gemv_redacted": 10}
     assert redactor.places == ["profile"]
+
+
+def test_samples_by_line_are_a_file_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_TOKEN", SECRET)
+    monkeypatch.setenv("B_TOKEN", OTHER_SECRET)
+    pooled = measured().sides[0].pooled
+    assert pooled is not None
+    assert "lines.folded" not in seal(compose(measured())).head.files
+    lines = {(SourceLine(f"{each}/a.py", 3),): 5 for each in (SECRET, OTHER_SECRET)}
+    sealed = seal(compose(measured(pooled=replace(pooled, lines=lines))))
+    assert sealed.head.files["lines.folded"] == b"redacted/a.py:3 10\n"
+    # It is no evidence.
+    assert sealed.errors == ()
+    assert b"lines" not in sealed.head.files["receipt.json"]
 
 
 def test_reports_of_the_engine_hold_no_secret() -> None:

@@ -9,11 +9,13 @@ import pytest
 from pytest_flamegate.cli import main
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.git import Commit
-from pytest_flamegate.core.json import replace
+from pytest_flamegate.core.json import encode_json, replace
+from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.report.source import SourceView, source_lines
 from pytest_flamegate.run import sources
 from pytest_flamegate.run.sources import annotate
 from tests.made import bundle
+from tests.report import verdicts
 from tests.workload.repositories import git, repository, write
 
 BEFORE = """\
@@ -231,6 +233,21 @@ def test_a_run_of_an_earlier_version_has_no_lines(project: Path, capsys: Capture
     (run / "lines.folded").unlink()
     assert main(["annotate", str(run)]) == 2
     assert "E_NO_LINES" in capsys.readouterr().err
+
+
+def test_the_report_has_the_sources_or_says_why_not(project: Path) -> None:
+    compare(project, "k.py:3 half\n", "k.py:6 half\n")
+    run = project / ".flamegate/latest/toy"
+    (run / "verdict.json").write_bytes(encode_json(verdict_document(verdicts.in_pairs())))
+    assert main(["report", "-o", "report.html"]) == 0
+    page = Path("report.html").read_text()
+    assert 'data-functions="gemv"' in page
+    assert "total = row * len(x)" in page
+    (run / "lines.folded").write_text("k.py:6")
+    assert main(["report", "-o", "report.html"]) == 0
+    page = Path("report.html").read_text()
+    assert "There is no source. E_LINES_FILE" in page
+    assert "total = row" not in page
 
 
 def test_samples_that_others_wrote_are_an_error(project: Path, capsys: Captured) -> None:
