@@ -18,7 +18,7 @@ from pytest_flamegate.gate.comparability import (
 )
 from pytest_flamegate.gate.costs import explaining_functions
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares, leave_shares_open
-from pytest_flamegate.gate.lines import LineSamples, line_changes
+from pytest_flamegate.gate.lines import LineChange, LineSamples, line_changes
 from pytest_flamegate.gate.measurement import (
     MORE_TIME,
     Measurement,
@@ -50,7 +50,8 @@ class GatedRun:
 
     ``grade`` is its receipt's. ``errors`` are those of the verification, of both sides in a
     comparison; any of them makes the verdict `dishonest`. ``notes`` come after all other reasons.
-    ``lines`` are the samples of both sides by line, if the change between them is known.
+    ``lines`` are the samples of both sides by line, if the change between them is known;
+    ``reported_lines`` are what another job found in them.
     """
 
     evidence: Evidence
@@ -58,6 +59,7 @@ class GatedRun:
     errors: tuple[Reason, ...] = ()
     notes: tuple[Reason, ...] = ()
     lines: LineSamples | None = None
+    reported_lines: tuple[LineChange, ...] = ()
 
     def lacks_samples(self, base: Evidence) -> bool:
         """Whether a profile of either side has too few samples to judge any share.
@@ -99,7 +101,9 @@ def judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePol
     verdict = _judge(run, baseline, policy)
     base = baseline.evidence if baseline is not None else None
     notes = (*find_notes(base, run.evidence), *run.notes)
-    return replace(verdict, reasons=(*verdict.reasons, *notes))
+    # If no costs could be compared, nothing is known that lines could explain.
+    reported = run.reported_lines if verdict.attribution else ()
+    return replace(verdict, reasons=(*verdict.reasons, *notes), reported_lines=reported)
 
 
 def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePolicy) -> Verdict:

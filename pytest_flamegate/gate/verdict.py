@@ -50,10 +50,10 @@ class Verdict:
     """The decision about one workload. It is complete when made: nothing is added later.
 
     ``reasons`` begin with those that decided and end with notes on the run. The two rates are
-    those of tokens per second; None if they are not known. ``lines`` certainly changed their cost.
-    ``helped_by`` are the kinds of process
-    of which more could settle an open question. ``differences`` are those that forbid a
-    comparison.
+    those of tokens per second; None if they are not known. ``lines`` certainly changed their cost;
+    ``reported_lines`` did so according to the job that measured, and were not judged again.
+    ``helped_by`` are the kinds of process of which more could settle an open question.
+    ``differences`` are those that forbid a comparison.
     """
 
     verdict: VerdictName
@@ -69,6 +69,7 @@ class Verdict:
     attribution: tuple[CostChange, ...] = ()
     explained_by: tuple[str, ...] = ()
     lines: tuple[LineChange, ...] = ()
+    reported_lines: tuple[LineChange, ...] = ()
     phases: tuple[PhaseChange, ...] = ()
     pairs: int | None = None
     pair_method: PairMethod | None = None

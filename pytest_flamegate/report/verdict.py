@@ -80,19 +80,23 @@ def _cost_figures(cost: CostChange) -> tuple[str, str, str, str]:
 
 def line_section(verdict: Verdict) -> Section:
     """Return the lines that cost certainly more or less, those of the change first."""
+    lines = verdict.lines or verdict.reported_lines
     rows = [
         (
             Code(str(line.place)),
             "changed here" if line.place.is_changed else "not in this diff",
             *_cost_figures(line.cost),
         )
-        for line in verdict.lines[:_LINE_ROWS]
+        for line in lines[:_LINE_ROWS]
     ]
     head = ("line", "", "before", "after", "change", "part of the change")
-    elsewhere = None
-    if rows and not any(line.place.is_changed for line in verdict.lines):
-        elsewhere = Paragraph("No line of the change itself certainly costs more or less.")
-    return make_section("Lines (µs/token)", [Table(head, rows, right=range(2, 5)), elsewhere])
+    notes = []
+    if rows and not any(line.place.is_changed for line in lines):
+        notes.append("No line of the change itself certainly costs more or less.")
+    if rows and not verdict.lines:
+        notes.append("These lines are what the job that measured reports. They decide nothing.")
+    table = Table(head, rows, right=range(2, 5))
+    return make_section("Lines (µs/token)", [table, *map(Paragraph, notes)])
 
 
 def _micros(value_us: float) -> str:

@@ -144,7 +144,7 @@ def locate_slowdown(
     """
     if verdict.verdict != "regressed":
         return None
-    for each in verdict.lines:
+    for each in (*verdict.lines, *verdict.reported_lines):
         if each.place.is_changed and each.cost.change_us > 0.0:
             return each.place.file, each.place.first
     if not verdict.explained_by:

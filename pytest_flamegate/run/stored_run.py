@@ -1,4 +1,4 @@
-"""Judge finished comparisons again, from their files: nothing is measured, no verdict is believed.
+"""Judge finished comparisons again, from their files: nothing is measured, no verdict decides.
 
 A run directory holds receipt, evidence and profile of the head, and those of the base beside
 them. They may come from another job or another machine, so everything is checked here.
@@ -22,9 +22,12 @@ from pytest_flamegate.core.files import is_file, read_bounded, real_path
 from pytest_flamegate.core.git import query
 from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.gate.attempts import Attempt, attempt_of
+from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
+from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import Reason
+from pytest_flamegate.profile.line_stacks import is_project_path
 from pytest_flamegate.receipt import Grade, verify_receipt
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt.compose import recipe
@@ -32,10 +35,12 @@ from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.rerun import compare_recipes
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.evidence import revision_note
+from pytest_flamegate.report.text import visible
 from pytest_flamegate.run.processes import plan_pair_counts
 from pytest_flamegate.run.publish import Outcome, verdict_of_error
 
 MAX_DIRECTORIES = 2000
+_LONG, _LARGE = 500, 1e9
 _APART_S = 300.0
 """A pair starts together, or one side after the other."""
 
@@ -123,7 +128,14 @@ def judge_stored_run(
         head, grade, errors = _read_side(directory, "", requirements)
         base, base_grade, base_errors = _read_side(directory, run_files.BASE, requirements)
         _require_pair(base, head, workload, commits)
-        gated = GatedRun(head, min(grade, base_grade).name, errors=(*base_errors, *errors))
+        notes, lines = _read_report(directory)
+        gated = GatedRun(
+            head,
+            min(grade, base_grade).name,
+            errors=(*base_errors, *errors),
+            notes=notes,
+            reported_lines=lines,
+        )
         attempts: dict[str, Attempt] = {}
         for each in earlier:
             other = judge_stored_run(
@@ -139,6 +151,36 @@ def judge_stored_run(
     except FlamegateError as error:
         verdict = verdict_of_error(error, workload)
         return Outcome(workload, verdict, directory, fails=True, error=error)
+
+
+def _read_report(directory: Path) -> tuple[tuple[Reason, ...], tuple[LineChange, ...]]:
+    """Return what the job that measured found and cannot be judged again from its files.
+
+    That is the size of the change alone (``I_SIZE_ALONE``), and the changed lines: of single
+    processes no samples by line are stored. None of it decides anything. Nothing is returned if
+    the job wrote something else.
+    """
+    try:
+        _, verdict = read_verdict(_read(directory, run_files.VERDICT))
+    except ReceiptError:
+        return (), ()
+    notes = tuple(
+        Reason(each.code, f"The job that measured reports: {visible(each.message, _LONG)}")
+        for each in verdict.reasons
+        if each.code == "I_SIZE_ALONE"
+    )
+    return notes[:1], tuple(filter(_is_plausible, verdict.lines))
+
+
+def _is_plausible(line: LineChange) -> bool:
+    """Return whether a foreign line names a place in the project, and figures that fit a table."""
+    cost, place = line.cost, line.place
+    figures = (cost.baseline_us, cost.current_us, cost.change_us, cost.ci_low_us, cost.ci_high_us)
+    return (
+        is_project_path(place.file)
+        and 0 < place.first <= place.last < _LARGE
+        and all(abs(each) < _LARGE for each in (*figures, cost.explains or 0.0))
+    )
 
 
 def list_digests(outcomes: Sequence[Outcome]) -> bytes:

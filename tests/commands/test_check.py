@@ -264,7 +264,11 @@ def test_a_target_that_moved_says_once_how_to_move_it(
 
 
 def test_stored_runs_are_judged_by_their_files_alone(
-    project: Path, world: fakes.World, declare: Callable[..., str], capsys: Captured
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     declare(workload("toy"))
     world.token_ns = SLOWER_NS
@@ -280,6 +284,41 @@ def test_stored_runs_are_judged_by_their_files_alone(
     assert ask(*stored) == 1
     assert verdicts(project) == {"toy": "regressed"}
     assert ask(*stored, "--max-age=0.001s") == 3
+    spot = {"file": "src/norm.c", "first": 221, "last": 222, "is_changed": True}
+    size = {"code": "I_SIZE_ALONE", "message": "Alone: \x1b[1m9 % slower\n::error::x."}
+
+    def report(cost: float = 1.0, **place: object) -> str:
+        """Judge the run again, of which the job that measured reports this line."""
+        row = {**verdict["attribution"][0], "baseline_us_per_token": cost}
+        reasons = [*verdict["reasons"], size, {"code": "E_NOISE", "message": "It was loud."}]
+        changed = {"lines": [{"place": {**spot, **place}, "cost": row}], "reasons": reasons}
+        written = {**verdict, "verdict": "pass", **changed}
+        (uploaded / "verdict.json").write_text(json.dumps(written))
+        capsys.readouterr()
+        assert ask(*stored) == 1
+        assert verdicts(project) == {"toy": "regressed"}
+        return capsys.readouterr().out
+
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    printed = report()
+    assert "::error file=src/norm.c,line=221,title=" in printed
+    assert "I_SIZE_ALONE The job that measured reports: Alone: \\x1b[1m9 % slower" in printed
+    assert "\n::error::x" not in printed
+    assert "E_NOISE" not in printed
+    page = (project / ".flamegate/check.md").read_text()
+    assert "`src/norm.c:221-222` | changed here" in page
+    assert "These lines are what the job that measured reports. They decide nothing." in page
+    wrong: list[dict[str, Any]] = [
+        {"file": "../norm.c"},
+        {"first": 0},
+        {"last": 9},
+        {"cost": 1e300},
+    ]
+    for each in wrong:
+        assert "norm.c" not in report(**each)
+        assert "reports" not in (project / ".flamegate/check.md").read_text()
+    (uploaded / "verdict.json").write_text("{")
+    assert ask(*stored) == 1
     # A run of other commits, without its base, or with changed bytes says nothing about this one.
     commit(project)
     assert ask(*stored) == 3

@@ -31,6 +31,7 @@ def full() -> Verdict:
         verdicts.in_pairs(),
         differences=(kernel,),
         helped_by=("timed", "profiled"),
+        reported_lines=verdicts.in_pairs().lines,
     )
 
 
