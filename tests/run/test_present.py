@@ -90,7 +90,9 @@ def test_it_names_the_line_and_the_files_that_there_are(tmp_path: Path) -> None:
     (latest / "receipt.json").touch()
     found = view(tmp_path, full())
     assert (found.file, found.line) == ("src/norm.c", 221)  # the changed line that costs more
-    unknown = view(tmp_path, replace(full(), lines=()))
+    reported = view(tmp_path, replace(full(), lines=()))
+    assert (reported.file, reported.line) == ("src/norm.c", 221)
+    unknown = view(tmp_path, replace(full(), lines=(), reported_lines=()))
     assert (unknown.file, unknown.line) == ("flamegate.toml", 3)
     assert "evidence  .flamegate/latest/toy/receipt.json" in found.section
     assert "flamegraph.svg" not in found.section
