@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -167,11 +167,17 @@ class Hunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """How one file changed; a side's path is empty if the file is not on that side."""
+    """How one file changed; a side's path is empty if the file is not on that side.
+
+    ``base_lines`` are the replaced lines by number, ``head_lines`` all lines of the file in the
+    working tree, if that is the head. Lines of a file that is too large are missing.
+    """
 
     base_file: str
     head_file: str
     hunks: tuple[Hunk, ...]
+    base_lines: Mapping[int, str] = field(default_factory=dict)
+    head_lines: tuple[str, ...] = ()
 
 
 def read_file(directory: Path, commit: str, path: str, limit: int) -> bytes:
@@ -198,6 +204,7 @@ def read_file(directory: Path, commit: str, path: str, limit: int) -> bytes:
     return found.stdout
 
 
+_MOST_TEXT_BYTES, _MOST_REMOVED = 1 << 20, 50_000
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 
 
@@ -229,30 +236,50 @@ def read_changes(directory: Path, base: str, head: str = "") -> tuple[FileChange
         return None
     whole = (Hunk(0, 0, 1, 999_999_999),)
     added = [FileChange("", name, whole) for name in untracked.split("\0") if name]
-    return (*_parse_diff(text), *added)
+    changes = (*_parse_diff(text), *added)
+    if head:
+        return changes
+    return tuple(
+        replace(change, head_lines=_read_lines(directory, change.head_file)) for change in changes
+    )
+
+
+def _read_lines(directory: Path, name: str) -> tuple[str, ...]:
+    path = directory / name
+    try:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_TEXT_BYTES:
+            return ()
+        return tuple(path.read_bytes().decode("utf-8", "replace").split("\n"))
+    except OSError:
+        return ()
 
 
 def _parse_diff(text: str) -> Iterator[FileChange]:
     base_file, head_file, hunks = "", "", list[Hunk]()
+    base_lines: dict[int, str] = {}
     # The text of a line may look like a header; "@@" tells how many lines of text follow.
     skipped = 0
     for line in text.split("\n"):
         if skipped and line[:1] in "+-\\":
             skipped -= line[:1] != "\\"
+            if line[:1] == "-" and len(base_lines) < _MOST_REMOVED:
+                hunk = hunks[-1]  # its removed lines come before the added ones
+                behind = skipped - hunk.head_count
+                base_lines[hunk.base_start + hunk.base_count - behind - 1] = line[1:]
         elif found := _HUNK.match(line):
             numbers = [1 if number is None else int(number) for number in found.groups()]
             hunks.append(Hunk(*numbers))
             skipped = numbers[1] + numbers[3]
         elif line.startswith("diff --git "):
             if hunks or base_file != head_file:
-                yield FileChange(base_file, head_file, tuple(hunks))
-            base_file, head_file, hunks = "", "", []
+                yield FileChange(base_file, head_file, tuple(hunks), base_lines)
+            base_file, head_file, hunks, base_lines = "", "", [], {}
         elif line.startswith(("--- a/", "rename from ")):
             base_file = line.partition(" a/" if line[0] == "-" else "from ")[2].rstrip("\t")
         elif line.startswith(("+++ b/", "rename to ")):
             head_file = line.partition(" b/" if line[0] == "+" else "to ")[2].rstrip("\t")
     if hunks or base_file != head_file:
-        yield FileChange(base_file, head_file, tuple(hunks))
+        yield FileChange(base_file, head_file, tuple(hunks), base_lines)
 
 
 def run(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> CompletedCommand:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -22,7 +23,6 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from resource import struct_rusage
 from typing import IO, NoReturn
 
 from pytest_flamegate.core import process_system
@@ -72,7 +72,7 @@ class Child:
     ) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self.usage: struct_rusage | None = None
+        self.usage: resource.struct_rusage | None = None
         self.marker = marker
         self._output = output
         self._process = process
@@ -280,11 +280,18 @@ def run(
     timeout_s: float,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    memory_bytes: int | None = None,
 ) -> CompletedCommand:
-    """Run ``argv`` to its end or for ``timeout_s``; over 64 MiB of output is ``E_OUTPUT_FLOOD``."""
+    """Run ``argv`` to its end or for ``timeout_s``; over 64 MiB of output is ``E_OUTPUT_FLOOD``.
+
+    ``memory_bytes`` limits its address space on Linux.
+    """
     began = time.monotonic()
     child = start(argv, env=env, cwd=cwd)
     try:
+        if memory_bytes is not None and sys.platform == "linux":
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(child.pid, resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         status = child.wait(timeout_s, OUTPUT_LIMIT_BYTES)
         if child.output_bytes() > OUTPUT_LIMIT_BYTES:
             raise ToolError(

@@ -20,6 +20,9 @@ from pytest_flamegate.profile.frames import JIT_FILE
 
 TIMEOUT_S = 60.0
 """For one file: a damaged one must not stop a run."""
+_MEMORY_BYTES, _MEMORY_FACTOR = 1 << 30, 8
+"""The address space of a symbolizer: so much, and this factor of the file's size. It uses five
+times the size."""
 _BATCH = 5000
 """Addresses of one call, 60 kB of arguments."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -49,10 +52,14 @@ class _Image(NamedTuple):
     segments: tuple[tuple[int, int, int], ...]
     has_debug: bool
     digest: str
+    size: int
 
 
 _known: dict[str, dict[int, tuple[FunctionLine, ...]]] = {}
-"""Places by the digest of the file and the offset in it: each pair of runs has its own copy."""
+"""Places by the digest of the file and the offset in it: each pair of runs has its own copy. They
+live as long as the process: 5,000 addresses of a file of 50 MB take a second."""
+_hanging: set[str] = set()
+"""The digests of files that took too long: they are not read again for the next profile."""
 
 
 def locate(library: str, offsets: Collection[int]) -> Mapping[int, tuple[FunctionLine, ...]]:
@@ -72,7 +79,8 @@ def locate(library: str, offsets: Collection[int]) -> Mapping[int, tuple[Functio
         known = _known.setdefault(image.digest, {})
         unknown = sorted(set(offsets) - known.keys())
         for first in range(0, len(unknown), _BATCH):
-            known.update(_ask(command, library, image, unknown[first : first + _BATCH]))
+            if image.digest not in _hanging:
+                known.update(_ask(command, library, image, unknown[first : first + _BATCH]))
     except (OSError, ValueError, struct.error, FlamegateError):
         return {}
     return {offset: known[offset] for offset in offsets if known.get(offset)}
@@ -102,7 +110,10 @@ def _ask(
         [*command, "-a", "-f", "-i", "-C", "-e", library, *asked],
         timeout_s=TIMEOUT_S,
         env={"LC_ALL": "C", "DEBUGINFOD_URLS": ""},
+        memory_bytes=_MEMORY_BYTES + _MEMORY_FACTOR * image.size,
     )
+    if result.timed_out:
+        _hanging.add(image.digest)
     answers = dict(_parse_answers(decode_name(result.stdout)))
     for offset, address in addresses.items():
         yield offset, answers.get(address, ())
@@ -111,7 +122,7 @@ def _ask(
 def _parse_answers(text: str) -> Iterator[tuple[int, tuple[FunctionLine, ...]]]:
     """Yield the places of each address: a line with it, then one each for function and file."""
     address, places, function = 0, list[FunctionLine](), ""
-    for line in text.splitlines():
+    for line in text.split("\n"):  # a name may hold what splitlines() takes for an end of line
         if _ADDRESS.fullmatch(line):
             yield address, tuple(places)
             address, places, function = int(line, 16), [], ""
@@ -165,4 +176,5 @@ def _read_image(path: Path) -> _Image:
         ),
         any(name in names for name in _DEBUG_SECTIONS),
         digest,
+        size,
     )

@@ -192,9 +192,12 @@ class Session:
         prepared = self.bench.prepare(task)
 
         def until(measured: Measured) -> tuple[Helper, ...]:
-            verdict = self._judge(compose(measured), task)
+            run = compose(measured)
             return wanted_processes(
-                verdict, task.workload.thresholds, strict=self.settings.share_drift == "strict"
+                self._judge(run, task),
+                task.workload.thresholds,
+                strict=self.settings.share_drift == "strict",
+                has_lines=run.lines is not None and not run.lines.is_empty,
             )
 
         run = seal(compose(measure(prepared, until, self.progress)))
@@ -246,16 +249,19 @@ def judge_run(run: ComposedRun, policy: GatePolicy) -> Verdict:
 
 
 def wanted_processes(
-    verdict: Verdict, thresholds: Thresholds, *, strict: bool = False
+    verdict: Verdict, thresholds: Thresholds, *, strict: bool = False, has_lines: bool = False
 ) -> tuple[Helper, ...]:
     """Return of which processes more could settle the verdict, or name the slower function.
 
     Profiles of an unchanged whole go on only for functions whose drift is limited by a threshold
-    that the project declares, or if every drift fails (``strict``).
+    that the project declares, or if every drift fails (``strict``). Those of a regression go on
+    until a slower line is certain too, if the profiles have lines.
     """
     if verdict.pairs is None:
         return verdict.more_processes
-    unnamed = verdict.verdict in ("regressed", "improved") and not verdict.explained_by
+    names_line = any((line.cost.explains or 0.0) > 0.0 for line in verdict.lines)
+    wants_line = has_lines and verdict.verdict == "regressed" and not names_line
+    unnamed = wants_line or not verdict.explained_by
     is_coarse = any(
         spot.coarse
         and (strict or spot.name in thresholds.hotspots_pp or spot.threshold_pp != DEFAULT_SHARE_PP)

@@ -130,6 +130,12 @@ def test_changes_of_files_are_read_from_git(project: Path) -> None:
         ("", "new.c"): (Hunk(0, 0, 1, 999_999_999),),
         ("", "sub/deep.c"): (Hunk(0, 0, 1, 999_999_999),),
     }
+    assert (changes[0].base_lines, changes[0].head_lines) == (
+        {5: "line 5", 6: "line 6", 20: "line 20"},
+        tuple(lines),
+    )
+    assert changes[1].base_lines == {1: "1"}
+    assert read_changes(project, "HEAD", "HEAD") == ()
     below = read_changes(project / "sub", "HEAD")
     assert [each.head_file for each in below or ()] == ["deep.c"]
     assert read_changes(project, "no-such-revision") is None

@@ -1,13 +1,14 @@
 """Lines of the project that got slower, and whether the change touched them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.git import FileChange, Hunk
+from pytest_flamegate.gate.edits import Place
 from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
-from pytest_flamegate.gate.lines import LineChange, Place, count_lines, line_changes
+from pytest_flamegate.gate.lines import LineChange, count_lines, line_changes
 from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import ErrorRates
 from pytest_flamegate.gate.statistics import Estimate
@@ -35,7 +36,7 @@ def stack(*places: tuple[str, int]) -> LineStack:
 def places(line: SourceLine) -> tuple[Place, Place]:
     """Return the places of the same line number of the base and of the head."""
     counted = count_lines([sampled({(line,): 1})], [sampled({(line,): 1})], CHANGES)
-    ((base,), (head,)) = (side[0].own for side in (counted.base, counted.head))
+    (((base,),), ((head,),)) = (side[0].stacks for side in (counted.base, counted.head))
     return base, head
 
 
@@ -66,14 +67,17 @@ def test_files_that_moved_or_are_new() -> None:
 
 
 def judged(
-    base: Mapping[LineStack, int], head: Mapping[LineStack, int], cpu: Estimate = FLAT
+    base: Mapping[LineStack, int],
+    head: Mapping[LineStack, int],
+    cpu: Estimate = FLAT,
+    changes: Sequence[FileChange] = CHANGES,
 ) -> list[LineChange]:
     """Judge four processes of each side with nearly the same counts."""
     old, new = (
         [sampled({each: n + i for each, n in counts.items()}) for i in range(4)]
         for counts in (base, head)
     )
-    samples = count_lines(old, new, CHANGES)
+    samples = count_lines(old, new, changes)
     before, after = measurement(TIMES), measurement(TIMES)
     return list(line_changes(samples, before, after, ErrorRates(), cpu))
 
@@ -103,7 +107,7 @@ def test_if_no_changed_line_explains_it_the_others_are_named() -> None:
     assert not found[0].place.is_changed
 
 
-def test_nested_changed_lines_explain_only_their_own_part() -> None:
+def test_lines_that_nobody_changed_follow_a_changed_one_that_explains_only_half() -> None:
     """A changed line calls another one: half of the slowdown is below both, half in lib.c."""
     slower = Estimate(0.182, 0.002, 9.0)
     nested = stack(MAIN, ("run.c", 10), ("old.py", 5))
@@ -114,7 +118,7 @@ def test_nested_changed_lines_explain_only_their_own_part() -> None:
         stack(("run.c", 92)): 500,
     }
     names = [str(each.place) for each in judged(base, head, slower)]
-    assert names == ["new.py:5", "run.c:10-11", "lib.c:3"]
+    assert names == ["new.py:5", "lib.c:3"]
 
 
 def test_the_largest_change_comes_first_and_rare_lines_are_left_out() -> None:
@@ -171,3 +175,69 @@ def test_equal_sides_name_no_line() -> None:
     base = {stack(MAIN, ("run.c", 10)): 200, stack(MAIN): 790}
     head = {stack(("run.c", 92), ("run.c", 10)): 200, stack(("run.c", 92)): 790}
     assert not judged(base, head)
+
+
+SLOWER = Estimate(0.182, 0.002, 9.0)
+"""1.2 times the CPU time: what did not change has 833 samples instead of 1,000."""
+
+
+def test_a_changed_line_that_only_calls_a_slower_one_is_not_named() -> None:
+    base = {stack(("run.c", 10), ("old.py", 5)): 200, stack(MAIN): 790}
+    head = {stack(("run.c", 10), ("new.py", 5)): 333, stack(("run.c", 92)): 657}
+    assert [str(each.place) for each in judged(base, head, SLOWER)] == ["new.py:5"]
+
+
+def test_a_changed_line_that_calls_a_slower_one_and_got_slower_itself_is_named_too() -> None:
+    base = {stack(("run.c", 10), ("old.py", 5)): 100, stack(("run.c", 10)): 100, stack(MAIN): 790}
+    head = {
+        stack(("run.c", 10), ("new.py", 5)): 167,
+        stack(("run.c", 10)): 167,
+        stack(("run.c", 92)): 657,
+    }
+    found = judged(base, head, SLOWER)
+    assert {str(each.place) for each in found} == {"run.c:10-11", "new.py:5"}
+    assert sum(each.cost.explains or 0 for each in found) == pytest.approx(1.0, abs=0.1)
+
+
+def test_an_added_call_is_named_and_not_the_changed_line_that_it_calls() -> None:
+    base = {stack(MAIN, ("old.py", 5)): 200, stack(MAIN): 790}
+    head = {
+        stack(("run.c", 92), ("new.py", 5)): 167,
+        stack(("run.c", 31), ("new.py", 5)): 167,
+        stack(("run.c", 92)): 657,
+    }
+    assert [str(each.place) for each in judged(base, head, SLOWER)] == ["run.c:30-32"]
+
+
+LOOP = ("void f() {", "    for (i = 0; i < 5; i++) {", "        g();", "        h();", "    }", "}")
+MORE_PASSES = (
+    FileChange("f.c", "f.c", (Hunk(2, 1, 2, 1),), {2: "    for (i = 0; i < 3; i++) {"}, LOOP),
+    FileChange("old.py", "new.py", (Hunk(5, 1, 5, 1),)),
+)
+EXIT = "            break;"
+NO_EXIT = (FileChange("f.c", "f.c", (Hunk(5, 1, 4, 0),), {5: EXIT}, LOOP),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "after", "expected"),
+    [
+        (MORE_PASSES, (166, 166), ["f.c:2"]),
+        (MORE_PASSES, (83, 249), ["new.py:5"]),
+        (NO_EXIT, (166, 166), ["f.c:2-4"]),
+        ((), (166, 166), ["f.c:3", "old.py:5"]),
+    ],
+)
+def test_a_loop_that_runs_more_often_is_named_by_what_changed_in_it(
+    changes: tuple[FileChange, ...], after: tuple[int, int], expected: list[str]
+) -> None:
+    """Line 3 takes time itself, and line 4 calls a changed line of another file."""
+    name = "new.py" if changes == MORE_PASSES else "old.py"
+    call = ("f.c", 4), ("old.py", 5)
+    base = {stack(("f.c", 3)): 100, stack(*call): 100, stack(MAIN): 790}
+    head = {
+        stack(("f.c", 3)): after[0],
+        stack(("f.c", 4), (name, 5)): after[1],
+        stack(MAIN): 657,
+    }
+    found = sorted(str(each.place) for each in judged(base, head, SLOWER, changes))
+    assert found == expected

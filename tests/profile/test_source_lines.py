@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -87,6 +88,58 @@ def test_the_same_file_at_another_path_is_not_asked_again(
     assert locate(str(tmp_path / "copy"), [0x1140, 0x1150]) == first
 
 
+def answer(program: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> int:
+    """Return how many of an address's places are known if ``code`` runs before it is answered."""
+    script = program.with_name("symbolizer.py")
+    script.write_text(
+        f"import sys, time\n{code}\nprint(sys.argv[-1], 'main', '/p/a.c:1', sep='\\n')\n"
+    )
+    monkeypatch.setattr(
+        source_lines, "find_symbolizer", lambda: (sys.executable, "-S", str(script))
+    )
+    monkeypatch.setattr(source_lines, "_known", {})
+    return len(locate(str(program), [0x1140]))
+
+
+def test_a_symbolizer_that_hangs_or_takes_all_memory_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = build(tmp_path, "-g")
+    assert answer(program, monkeypatch, "") == 1
+    assert answer(program, monkeypatch, "taken = bytearray(4 << 30)") == 0
+    monkeypatch.setattr(source_lines, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(source_lines, "_hanging", set())
+    assert answer(program, monkeypatch, "time.sleep(60)") == 0
+    monkeypatch.setattr(process, "run", lambda *_, **__: pytest.fail("asked again"))
+    assert not locate(str(program), [0x1150])
+
+
+def test_a_separate_debug_file_is_read_only_if_it_belongs_to_the_program(tmp_path: Path) -> None:
+    require(shutil.which("objcopy") is not None, "binutils is not installed")
+    program = build(tmp_path, "-g")
+    whole = all_places(program)
+    for argv in (
+        ["objcopy", "--only-keep-debug", "a", "a.debug"],
+        ["objcopy", "--strip-debug", "--add-gnu-debuglink=a.debug", "a"],
+    ):
+        assert process.run(argv, timeout_s=60, cwd=tmp_path).returncode == 0
+    assert all_places(program)[OUTER] == whole[OUTER] > 0
+    source_lines._known.clear()
+    other = (tmp_path / "a.debug").read_bytes().replace(b"inner", b"INNER")
+    (tmp_path / "a.debug").write_bytes(other)  # the checksum in the program is another
+    assert not all_places(program)
+
+
+def test_a_name_with_control_characters_is_one_line_of_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = build(tmp_path, "-g")
+    code = r"print(sys.argv[-1], 'a\x0b\x85b', '/p/b.c:9', sep='\n'); sys.argv[-1] = '0x1'"
+    assert answer(program, monkeypatch, code) == 1
+    (places,) = locate(str(program), [0x1140]).values()
+    assert places == (FunctionLine("a\x0b\x85b", "/p/b.c", 9),)
+
+
 def test_damaged_files_have_no_places_and_end_soon(tmp_path: Path) -> None:
     """Headers, section tables and debug sections, cut off or overwritten at random."""
     data = build(tmp_path, "-g").read_bytes()
@@ -133,6 +186,9 @@ def test_only_compiled_files_outside_of_the_distribution_may_have_lines(
         ("/other/run.c", None),
         ("run.c", None),
         ("/p/a\nb.c", None),
+        ("/p/a\x1b[31m.c", None),
+        ("/p/build/../src/run.c", "src/run.c"),
+        ("/p/src/../../etc/passwd", None),
     ],
 )
 def test_a_line_belongs_to_the_project(file: str, expected: str | None) -> None:
@@ -181,3 +237,16 @@ def test_an_address_behind_a_call_is_that_of_the_call(monkeypatch: pytest.Monkey
     for returns, line in ((True, 10), (False, 11)):
         parsed = parse_script([sample], ("/p/",), returns=returns)
         assert parsed.lines == {(SourceLine("a.c", line), SourceLine("a.c", 2)): 1}
+
+
+def test_names_of_functions_from_debug_information_are_escaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    places = {
+        0x10: (FunctionLine("in\x1b[31mner;x", "/p/a.c", 2), FunctionLine("outer", "/p/b\x1b.c", 8))
+    }
+    monkeypatch.setattr(perf_data, "locate", lambda *_: places)
+    parsed = parse_script([b"1/1 1.000000: cpu-clock: \n\t 10 outer (/p/a)\n\n"], ("/p/",))
+    (frames,) = parsed.stacks
+    assert [frame.name for frame in frames] == ["outer", r"in\x1b[31mner\x3bx"]
+    assert parsed.lines == {(SourceLine("a.c", 2),): 1}

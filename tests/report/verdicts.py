@@ -6,8 +6,9 @@ from pytest_flamegate.config.thresholds import BrickBudget
 from pytest_flamegate.gate.brick_costs import BrickCost, LayerGrowth
 from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.costs import CostChange, ShareChange
+from pytest_flamegate.gate.edits import Place
 from pytest_flamegate.gate.hotspots import HotspotChange
-from pytest_flamegate.gate.lines import LineChange, Place
+from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.pairs import PhaseChange
 from pytest_flamegate.gate.rule import Reason, Signal
 from pytest_flamegate.gate.verdict import Verdict

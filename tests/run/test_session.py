@@ -14,9 +14,13 @@ from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.git import Commit
+from pytest_flamegate.gate.costs import CostChange
+from pytest_flamegate.gate.edits import Place
+from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt import artifacts
 from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.receipt.types import VerdictName
 from pytest_flamegate.run import prepare, seal, session, stages
 from pytest_flamegate.run.pictures import Pictures, draw
 from pytest_flamegate.run.prepare import Workbench
@@ -354,3 +358,25 @@ def test_more_profiles_of_an_unchanged_whole_are_for_declared_shares(
     assert session.wanted_processes(passed, thresholds, strict=strict) == wanted
     fine = replace(passed, hotspots=(replace(spot, share=moved.share),))
     assert session.wanted_processes(fine, thresholds, strict=strict) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "change_us", "has_lines", "wanted"),
+    [
+        ("regressed", 40.0, True, ()),
+        ("regressed", -40.0, True, ("profiled",)),
+        ("regressed", None, True, ("profiled",)),
+        ("regressed", None, False, ()),
+        ("improved", None, True, ()),
+    ],
+)
+def test_a_regression_is_profiled_until_a_slower_line_is_certain(
+    name: VerdictName, change_us: float | None, has_lines: bool, wanted: tuple[str, ...]
+) -> None:
+    lines: tuple[LineChange, ...] = ()
+    if change_us is not None:
+        cost = CostChange("a.c:3", 80.0, 80.0 + change_us, change_us, 9.0, 9.0, 0.0, change_us / 50)
+        lines = (LineChange(Place("a.c", 3, 3, is_changed=True), cost),)
+    verdict = Verdict(name, (), "OBSERVED", explained_by=("heavy",), lines=lines, pairs=3)
+    found = session.wanted_processes(verdict, Thresholds(), has_lines=has_lines)
+    assert found == wanted

@@ -1,0 +1,181 @@
+"""Which lines a change replaced, without renamed variables, comments and moved functions."""
+
+from pathlib import Path
+
+import pytest
+
+from pytest_flamegate.core.git import FileChange, Hunk, read_changes
+from pytest_flamegate.gate.edits import LineMap, map_lines
+from pytest_flamegate.profile.model import SourceLine
+from tests.workload.repositories import repository, write
+
+PYTHON = """\
+import sys
+
+
+def total(rows, limit):
+    found = 0
+    for row in rows:
+        found += row * limit
+        if found > 1000:
+            break
+    return found
+
+
+def mix(rows):
+    for row in rows:
+        row = row * 3
+        row = row - 1
+    return rows
+"""
+C = """\
+#include <math.h>
+static float sum_of(const float *x, int n)
+{
+    float sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += x[i] * SMALL;
+    return sum; // all of it
+}
+"""
+
+
+def mapped(directory: Path, base: dict[str, str], head: dict[str, str]) -> LineMap:
+    project = repository(directory, base)
+    for name in base.keys() - head.keys():
+        (project / name).unlink()
+    write(project, head)
+    changes = read_changes(project, "HEAD")
+    assert changes is not None
+    return map_lines(changes)
+
+
+def changed_lines(lines: LineMap, files: dict[str, str]) -> dict[str, list[str]]:
+    """Return the text of the lines of the head that count as changed."""
+    return {
+        name: [
+            line.strip()
+            for number, line in enumerate(text.splitlines(), start=1)
+            if line.strip() and lines.head_place(SourceLine(name, number)).is_changed
+        ]
+        for name, text in files.items()
+    }
+
+
+def swapped(text: str, *edits: tuple[str, str]) -> str:
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("name", "edits", "expected"),
+    [
+        ("a.py", [("found", "hits")], []),
+        ("a.py", [("rows", "items")], []),
+        ("a.py", [("for row in", "for each in"), ("+= row ", "+= each ")], []),
+        ("a.py", [("def mix(", "def blend(")], []),
+        ("a.py", [("import sys\n", "import os\nimport sys\n\n# Why.\n")], ["import os"]),
+        ("a.py", [("    found = 0", "    found = 0  # none yet")], []),
+        ("a.py", [("* limit", "* limits")], ["found += row * limits"]),
+        ("a.py", [("row * limit", "sum(rows)")], ["found += sum(rows)"]),
+        ("a.py", [("> 1000", "> 2000")], ["if found > 2000:"]),
+        ("a.py", [("        row = row - 1", "    row = row - 1")], ["row = row - 1"]),
+        ("a.py", [("found", "hits"), ("> 1000", "> 2000")], ["if hits > 2000:"]),
+        ("a.c", [("sum ", "result "), ("sum;", "result;")], []),
+        ("a.c", [("*x,", "*input,"), ("x[i]", "input[i]")], []),
+        (
+            "a.c",
+            [("    ", "\t"), ("int n)\n{", "int n) {")],
+            ["static float sum_of(" + "const float *x, int n) {"],
+        ),
+        ("a.c", [("// all of it", "/* all */")], []),
+        ("a.c", [("SMALL", "LARGE")], ["sum += x[i] * LARGE;"]),
+        ("a.c", [("x[i] * SMALL", "f(x[i])")], ["sum += f(x[i]);"]),
+        ("a.c", [("float sum =", "double sum =")], ["double sum = 0;"]),
+        ("a.c", [("const float", "const half")], ["static float sum_of(const half *x, int n)"]),
+        ("a.c", [("sum_of", "add_all")], []),
+    ],
+)
+def test_only_lines_that_do_something_else_are_changed(
+    name: str, edits: list[tuple[str, str]], expected: list[str], tmp_path: Path
+) -> None:
+    base = {name: PYTHON if name == "a.py" else C}
+    head = {name: swapped(base[name], *edits)}
+    found = changed_lines(mapped(tmp_path, base, head), head)[name]
+    assert [line for line in found if line[0] not in "#{"] == expected
+
+
+def test_lines_behind_a_comment_and_a_renamed_variable_are_found_in_the_head(
+    tmp_path: Path,
+) -> None:
+    base = {"a.py": PYTHON}
+    head = {"a.py": swapped(PYTHON, ("def total", "# Why.\n\ndef total"), ("found", "hits"))}
+    lines = mapped(tmp_path, base, head)
+    for number, line in enumerate(PYTHON.splitlines(), start=1):
+        place = lines.base_place(SourceLine("a.py", number))
+        there = head["a.py"].splitlines()[place.first - 1]
+        assert there.replace("hits", "found") == line
+        assert not place.is_changed
+
+
+@pytest.mark.parametrize("file", ["a.py", "b.py", "untracked.py"])
+def test_a_moved_function_is_the_same_but_for_what_changed_in_it(file: str, tmp_path: Path) -> None:
+    base = {"a.py": PYTHON, "b.py": "import os\n"}
+    at = PYTHON.index("def mix")
+    moved = PYTHON[at:].replace("row * 3", "row ** 3")
+    head = {**base, "a.py": PYTHON[:at].rstrip() + "\n"}
+    if file == "a.py":
+        head["a.py"] = PYTHON[:11] + "\n\n" + moved + PYTHON[11:at].rstrip() + "\n"
+    else:
+        head[file] = base.get(file, "") + "\n\n" + moved
+    lines = mapped(tmp_path, base, head)
+    assert changed_lines(lines, head)[file] == ["row = row ** 3"]
+    number = PYTHON.splitlines().index("        row = row - 1") + 1
+    place = lines.base_place(SourceLine("a.py", number))
+    assert head[file].splitlines()[place.first - 1] == "        row = row - 1"
+    assert (place.file, place.is_changed) == (file, False)
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ([("in rows:\n        found", "in rows + rows:\n        found")], {"a.py:6": (6, 9)}),
+        ([("        if found > 1000:\n            break\n", "")], {"a.py:7": (6, 7)}),
+        ([("        row = row - 1\n", "")], {}),
+        ([("found = 0", "found = 1")], {}),
+    ],
+)
+def test_the_lines_of_a_loop_that_runs_more_often(
+    edits: list[tuple[str, str]], expected: dict[str, tuple[int, int]], tmp_path: Path
+) -> None:
+    lines = mapped(tmp_path, {"a.py": PYTHON}, {"a.py": swapped(PYTHON, *edits)})
+    assert {str(place): block for place, block in lines.blocks.items()} == expected
+
+
+def test_a_change_without_its_text_is_as_git_says() -> None:
+    hunk = Hunk(3, 2, 3, 4)
+    for change in (
+        FileChange("a.c", "a.c", (hunk,)),
+        FileChange("a.c", "a.c", (hunk,), {3: "x"}, ("",) * 9),
+    ):
+        assert map_lines([change]).by_head["a.c"].hunks == (hunk,)
+
+
+def test_a_file_that_git_does_not_track_is_changed_as_a_whole(tmp_path: Path) -> None:
+    lines = mapped(tmp_path, {"a.c": C}, {"a.c": C, "b.c": "int x;\nint y;\n"})
+    place = lines.head_place(SourceLine("b.c", 2))
+    assert (str(place), place.is_changed) == ("b.c:1-2", True)
+
+
+def test_lines_that_a_program_wrote_are_compared_as_a_whole(tmp_path: Path) -> None:
+    line = "'" * 200_001 + "//" * 200_000 + "\n"
+    lines = mapped(tmp_path, {"a.c": line}, {"a.c": f"y{line}"})
+    assert lines.head_place(SourceLine("a.c", 1)).is_changed
+
+
+def test_a_rewritten_file_takes_no_minutes(tmp_path: Path) -> None:
+    base = {"a.c": "".join(f"x{number} = {number};\n" for number in range(20_000))}
+    head = {"a.c": "".join(f"y{number} = {number * 7};\n" for number in range(20_000))}
+    assert mapped(tmp_path, base, head).head_place(SourceLine("a.c", 9)).is_changed
