@@ -336,8 +336,10 @@ def _publish(found: Check, settings: Settings) -> None:
     rows = present.rows(
         [*views[: len(found.required)], *map(_mark_new, views[len(found.required) :])]
     )
-    names = {each.workload.name for each in found.failed}
-    page = check_markdown(found.sentence, rows, changes, found.debt, names)
+    names, accepted = (
+        {each.workload.name for each in some} for some in (found.failed, found.accepted)
+    )
+    page = check_markdown(found.sentence, rows, changes, found.debt, names, accepted - names)
     # A waived slowdown does not fail the check, and a missing comparison does.
     failed = {id(each) for each in found.failed}
     annotated = [

@@ -137,14 +137,15 @@ _SUMMARY_HEAD = ("workload", "verdict", "before", "now", "change", "interval", "
                  "could have seen", "receipt")  # fmt: skip
 
 
-def step_summary(rows: Sequence[RunReport]) -> str:
+def step_summary(rows: Sequence[RunReport], accepted: Collection[str] = ()) -> str:
     """Return the summary page of a CI job, ending in a line break.
 
     It holds a row for each workload, the headline of each verdict, the variants of each family
-    and the costliest bricks. The caller appends it to the file ``GITHUB_STEP_SUMMARY``.
+    and the costliest bricks. The table says of which names the verdict is ``accepted`` as it is.
+    The caller appends the page to the file ``GITHUB_STEP_SUMMARY``.
     """
     parts = ["## flamegate"]
-    cells = [_summary_cells(row) for row in rows]
+    cells = [_summary_cells(row, is_accepted=row.name in accepted) for row in rows]
     parts.append(table(_SUMMARY_HEAD, cells, right=range(2, 8)) if cells else
                  "Nothing was measured.")  # fmt: skip
     if cells:
@@ -162,14 +163,15 @@ def check_markdown(
     changes: Sequence[str],
     debt: Sequence[str],
     failed: Collection[str],
+    accepted: Collection[str] = (),
 ) -> str:
     """Return the page of a required check, for a comment or a job's summary.
 
     It holds the answer, the table, where the time went in each workload that is not fine, how to
     measure it again and to accept it if it is one of the ``failed``, the ``changes`` of the policy
-    and the ``debt``, one sentence each.
+    and the ``debt``, one sentence each. A waiver accepts the verdicts on the ``accepted``.
     """
-    parts = [f"**{escape(sentence, _LONG)}**", step_summary(rows).strip()]
+    parts = [f"**{escape(sentence, _LONG)}**", step_summary(rows, accepted).strip()]
     for row in rows:
         if row.verdict is not None and row.word not in _PLAIN:
             is_slower = row.word == "regressed" and row.name in failed
@@ -191,12 +193,15 @@ def check_markdown(
     return "\n\n".join(parts) + "\n"
 
 
-def _summary_cells(row: RunReport) -> list[str]:
+def _summary_cells(row: RunReport, *, is_accepted: bool) -> list[str]:
     signal = row.verdict.signal() if row.verdict is not None else None
     figures = (sections.NONE,) * 6 if signal is None else signal_cells(signal)[:6]
+    word = row.word if row.tone == "good" else f"**{row.word}**"
+    if is_accepted:
+        word = f"{row.word}, accepted"
     return [
         code(row.name),
-        row.word if row.tone == "good" else f"**{row.word}**",
+        word,
         *map(escape, figures),
         escape(row.grade),
     ]

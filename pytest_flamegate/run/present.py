@@ -80,6 +80,8 @@ class ResultView:
 def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
     """Return ``outcome`` as it is shown, gated as the test ``node``."""
     root, workload, verdict = hints.settings.root, outcome.workload, outcome.verdict
+    reasons = [replace(each, message=hints.adapt(each.message)) for each in verdict.reasons]
+    verdict = replace(verdict, reasons=tuple(reasons))
     file = workload.directory / workload.source
     declared = file if is_file(file) else None
     again = hints.again(node, against=verdict.against)
@@ -89,13 +91,15 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
         first = [baseline.DIFFERENCE] if verdict.verdict == "regressed" else []
         names = (*first, baseline.PICTURE, baseline.RECEIPT, baseline.VERDICT)
         paths = [path for name in names if is_file(path := outcome.directory / name)]
-        section = failure_section(
-            verdict,
-            outcome.evidence,
-            outcome.baseline,
-            paths=[relative(path, root) for path in paths[:2]],
-            again=again,
-            accept=accept,
+        section = hints.adapt(
+            failure_section(
+                verdict,
+                outcome.evidence,
+                outcome.baseline,
+                paths=[relative(path, root) for path in paths[:2]],
+                again=again,
+                accept=accept,
+            )
         )
     slim = None
     if outcome.evidence is not None:
@@ -105,7 +109,7 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
     report = RunReport(
         workload.name,
         verdict,
-        headline(verdict),
+        hints.adapt(headline(verdict)),
         outcome.receipt,
         slim,
         outcome.warnings,

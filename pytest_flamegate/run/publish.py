@@ -60,6 +60,10 @@ class Hints:
         """Whether a run with this verdict can become the baseline."""
         return verdict.verdict not in NOT_ACCEPTABLE and self.settings.against is None
 
+    def adapt(self, text: str) -> str:
+        """Return advice, which names the options of pytest, with those that are taken here."""
+        return shorten_options(text) if self.as_command else text
+
     def _command(self, nodes: tuple[str, ...], **changing: str | None) -> str:
         settings = self.settings
         own_directory = settings.directory != settings.root / ".flamegate"
@@ -77,6 +81,11 @@ class Hints:
         words = ["pytest", *nodes, "--flamegate"]
         words += [f"--flamegate-{name}={value}" for name, value in options.items()]
         return shlex.join(words)
+
+
+def shorten_options(text: str) -> str:
+    """Return advice for pytest as advice for a command: ``--flamegate-budget`` is ``--budget``."""
+    return text.replace("--flamegate-", "--")
 
 
 def _command_name(node: str) -> str:

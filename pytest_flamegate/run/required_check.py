@@ -20,7 +20,7 @@ from pytest_flamegate.gate.verdict import PASSES, headline
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import compare_recipes
 from pytest_flamegate.report.text import plural
-from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.publish import Outcome, shorten_options
 from pytest_flamegate.run.waivers import Waiver, find_other_tokens, today_utc
 
 CHECK_VERSION = "1.0.0"
@@ -176,6 +176,11 @@ class Check:
         return (*(each for each in self.required if not self.passes(each)), *broken)
 
     @property
+    def accepted(self) -> tuple[Outcome, ...]:
+        """The required workloads that pass only because a waiver accepts them as they are."""
+        return tuple(each for each in self.required if each.exit_code and self.passes(each))
+
+    @property
     def exit_code(self) -> int:
         """The exit code of the worst workload."""
         # A required workload that nothing was compared with has the code 0 by itself.
@@ -193,9 +198,8 @@ class Check:
             return f"check failed {by}: {names}; {count}"
         if not self.required:
             return f"check passed, and required nothing: {self.base[:12]} declares no workload"
-        waived = [each for each in self.required if each.exit_code]
-        slower = [e.workload.name for e in waived if e.verdict.verdict == "regressed"]
-        others = [e.workload.name for e in waived if e.verdict.verdict != "regressed"]
+        slower = [e.workload.name for e in self.accepted if e.verdict.verdict == "regressed"]
+        others = [e.workload.name for e in self.accepted if e.verdict.verdict != "regressed"]
         answers = [count]
         if slower:
             answers.append(f"slower as accepted: {', '.join(slower)}")
@@ -246,7 +250,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     return {
         "workload": outcome.workload.name,
         "verdict": verdict.verdict,
-        "headline": headline(verdict),
+        "headline": shorten_options(headline(verdict)),
         "exit_code": outcome.exit_code,
         "change_pct": rate and rate.change_pct,
         "interval_pct": rate and [rate.ci_low_pct, rate.ci_high_pct],

@@ -167,6 +167,7 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     assert "::error" not in command(0, "check", "--base=HEAD~2").out
     found = result(project)
     assert found["sentence"].endswith("slower as accepted: toy")
+    assert "| `toy` | regressed, accepted |" in (project / ".flamegate/check.md").read_text()
     assert found["waivers"][0].startswith("1 accepted slowdown, 2")
     assert found["waivers"][1].endswith('until 2026-12-01: a "better" model')
     # It covers no more than was measured, and counts only in the change that adds it.

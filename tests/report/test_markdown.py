@@ -183,7 +183,9 @@ def test_the_page_of_a_check_says_how_to_accept_what_failed_and_nothing_of_what_
         ),
     ]
     evil = "a | b <script>alert(1)</script> **bold** [x](http://e)"
-    page = check_markdown("check failed: decode", rows, [evil], [evil], {"decode"})
+    page = check_markdown("check failed: decode", rows, [evil], [evil], {"decode"}, {"accepted"})
+    assert "| `decode` | **regressed** |" in page
+    assert "| `accepted` | regressed, accepted |" in page
     html = render(page)
     assert html.startswith("<p><strong>check failed: decode</strong></p>")
     assert re.findall("<h3>(.*?)</h3>", html) == [

@@ -160,6 +160,19 @@ def test_defaults_are_not_repeated(tmp_path: Path) -> None:
     assert command.accept("decode") == "flamegate run decode --update"
 
 
+def test_advice_names_the_options_that_are_taken_here(tmp_path: Path) -> None:
+    note = Reason("E_NOISE", "Give it more time (--flamegate-budget).")
+    verdict = replace(verdicts.inconclusive(), reasons=(note,))
+    outcome = Outcome(fakes.toy(tmp_path), verdict, tmp_path, fails=True)
+    for as_command, option in ((True, "--budget"), (False, "--flamegate-budget")):
+        found = present.view_of(outcome, "toy", Hints(fakes.settings(tmp_path), as_command))
+        assert found.report.verdict is not None
+        shown = (found.report.headline, found.report.verdict.reasons[0].message)
+        for text in (*shown, found.section):
+            assert f"({option})" in text
+            assert ("--flamegate-" in text.partition("  again")[0]) != as_command
+
+
 def test_no_pairs_are_drawn_below_an_interval_that_others_decided_too() -> None:
     base, head = sides(shifted(0.0))
     verdict = judge_paired(base, head)
