@@ -108,16 +108,34 @@ def test_files_that_git_cannot_list_are_an_error(tmp_path: Path) -> None:
         digest_files(tmp_path)
 
 
+USER_SETTINGS = {
+    "color.diff": "always",
+    "core.quotePath": "true",
+    "diff.external": "true",
+    "diff.interHunkContext": "9",
+    "diff.mnemonicPrefix": "true",
+    "diff.noprefix": "true",
+    "diff.renames": "false",
+    "diff.twice.textconv": "sed p",
+}
+
+
 def test_changes_of_files_are_read_from_git(project: Path) -> None:
-    """Moved, removed and untracked files, and lines whose text looks like a header."""
+    """Moved, removed and untracked files, and lines whose text looks like a header.
+
+    No setting or attribute of the user changes what is read.
+    """
     lines = [f"line {number}" for number in range(1, 31)]
     write(project, {"a.c": "\n".join(lines), "gone.c": "1\n", "old name.c": "\n".join(lines)})
+    write(project, {"two wörds.c": "1\n2\n", ".git/info/attributes": "*.c diff=twice\n"})
     git(project, "add", "-A")
     git(project, "commit", "-qm", "base")
     lines[4:6] = ["-- a/x", "++ b/x", "@@ -1 +1 @@"]
     del lines[20]
     write(project, {"a.c": "\n".join(lines), "new.c": "", "sub/deep.c": "1\n"})
-    git(project, "config", "diff.interHunkContext", "9")
+    write(project, {"two wörds.c": "1\n2\n3\n"})
+    for key, value in USER_SETTINGS.items():
+        git(project, "config", key, value)
     git(project, "mv", "old name.c", "name.c")
     (project / "gone.c").unlink()
     changes = read_changes(project, "HEAD")
@@ -126,6 +144,7 @@ def test_changes_of_files_are_read_from_git(project: Path) -> None:
     assert found == {
         ("a.c", "a.c"): (Hunk(5, 2, 5, 3), Hunk(20, 1, 20, 0)),
         ("gone.c", ""): (Hunk(1, 1, 0, 0),),
+        ("two wörds.c", "two wörds.c"): (Hunk(2, 0, 3, 1),),
         ("old name.c", "name.c"): (),
         ("", "new.c"): (Hunk(0, 0, 1, 999_999_999),),
         ("", "sub/deep.c"): (Hunk(0, 0, 1, 999_999_999),),

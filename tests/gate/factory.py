@@ -222,6 +222,22 @@ def judge_stored(
     return checked(judge(GatedRun(new, **{"grade": "OBSERVED", **run}), baseline, policy))
 
 
+def with_threads(side: Evidence, parallel: float, delayed: float) -> Evidence:
+    """The same side with two threads, which use and wait for so much more than its wall time."""
+
+    def slower(each: Block) -> Block:
+        wall_ns = round(each.interval.wall_ns * (1 + delayed))
+        cpu_ns = round(each.interval.cpu_ns * parallel)
+        delay_ns = round(each.interval.wall_ns * delayed)
+        return replace(each, interval=Interval(wall_ns, cpu_ns, delay_ns))
+
+    runs = (
+        replace(run, threads=2, blocks=tuple(map(slower, run.blocks))) if run.blocks else run
+        for run in side.runs
+    )
+    return replace(side, workload={**side.workload, "threads": 2}, runs=tuple(runs))
+
+
 def judge_paired(
     base: Evidence,
     head: Evidence,

@@ -18,7 +18,7 @@ from pytest_flamegate.gate.pairs import pair_rates, trimmed_mean
 from pytest_flamegate.gate.rule import RateDecision, log_time_of_drop
 from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.verdict import Verdict
-from tests.gate.factory import PROFILE, judge_paired, moved, shifted, sides
+from tests.gate.factory import PROFILE, codes, judge_paired, moved, shifted, sides, with_threads
 
 THRESHOLD = log_time_of_drop(5.0)
 RATES = pair_rates((3, 5, 7))
@@ -155,6 +155,18 @@ def test_the_figures_are_those_of_the_attempts_that_decide() -> None:
 
 def find_message(verdict: Verdict, code: str) -> str:
     return next(each.message for each in verdict.reasons if each.code == code)
+
+
+def test_pairs_whose_clock_is_in_doubt_are_pooled_with_no_others() -> None:
+    base, head = (with_threads(side, 1.0, delayed=0.06) for side in sides(shifted(0.0)))
+    assert codes(judge_paired(base, head))[0] == "E_CORES_BUSY"
+    green = attempt(1, "pass", 0.0)
+    once = judge_paired(base, head, earlier=(green,))
+    assert once.verdict == "inconclusive"
+    assert "I_ATTEMPTS" not in codes(once)
+    twice = judge_paired(base, head, earlier=(green, attempt(2, "pass", 0.0)))
+    assert (twice.verdict, twice.pairs) == ("inconclusive", 2 * 5)
+    assert "by itself: inconclusive, pass, pass;" in find_message(twice, "I_ATTEMPTS")
 
 
 def test_an_attempt_that_regressed_in_shares_is_answered_by_no_other() -> None:

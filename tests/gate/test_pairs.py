@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.pairs import (
     FIRST_ANALYSES,
@@ -24,10 +23,18 @@ from pytest_flamegate.gate.pairs import (
 from pytest_flamegate.gate.rule import RateVerdict, log_time_of_drop
 from pytest_flamegate.gate.statistics import Estimate
 from pytest_flamegate.gate.verdict import headline
-from pytest_flamegate.observe.observation import Block, Run
+from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.types import Evidence
 from tests import made
-from tests.gate.factory import SPREAD, block, judge_paired, shifted, sides, undecided
+from tests.gate.factory import (
+    SPREAD,
+    block,
+    judge_paired,
+    shifted,
+    sides,
+    undecided,
+    with_threads,
+)
 
 TAU = log_time_of_drop(5.0)
 RATES = pair_rates(FIRST_ANALYSES)
@@ -204,22 +211,6 @@ def test_clocks_that_disagree_are_named(
     reasons = find_disagreement(found, quiet, RATES, head)
     assert [reason.code for reason in reasons] == ["E_CLOCK_CONFLICT"] * bool(clock)
     assert all(f"The {clock} clock shows head at least" in reason.message for reason in reasons)
-
-
-def with_threads(side: Evidence, parallel: float, delayed: float) -> Evidence:
-    """The same side with two threads, which use and wait for so much more than its wall time."""
-
-    def slower(each: Block) -> Block:
-        wall_ns = round(each.interval.wall_ns * (1 + delayed))
-        cpu_ns = round(each.interval.cpu_ns * parallel)
-        delay_ns = round(each.interval.wall_ns * delayed)
-        return replace(each, interval=Interval(wall_ns, cpu_ns, delay_ns))
-
-    runs = (
-        replace(run, threads=2, blocks=tuple(map(slower, run.blocks))) if run.blocks else run
-        for run in side.runs
-    )
-    return replace(side, workload={**side.workload, "threads": 2}, runs=tuple(runs))
 
 
 @pytest.mark.parametrize(

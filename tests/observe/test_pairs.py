@@ -125,6 +125,17 @@ def test_bricks_of_both_sides_are_clocked_at_the_same_time(tmp_path: Path) -> No
         assert sum(block.interval.run_delay_ns or 0 for block in run.blocks) > 0
 
 
+@pytest.mark.parametrize(("limit", "value"), [("LONGEST_S", 0.1), ("MAX_ROUNDS", 2)])
+def test_a_pair_ends_although_its_sides_are_hardly_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+) -> None:
+    monkeypatch.setattr(pairs, "PAIR_S", 100.0)
+    monkeypatch.setattr(pairs, limit, value)
+    sides = [forked(tmp_path, busy) for _ in range(2)]
+    pair_of(*sides)
+    assert all(1 <= len(side.runs[0].blocks) < 20 for side in sides)
+
+
 def test_an_engine_that_waits_alternates(tmp_path: Path) -> None:
     sides = [forked(tmp_path, sleepy) for _ in range(2)]
     for side in sides:

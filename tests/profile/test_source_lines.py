@@ -2,9 +2,11 @@
 
 import random
 import shutil
+import struct
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,6 +31,9 @@ __attribute__((noinline)) int outer(int x) {
 }
 int main(int argc, char **argv) { return outer(argc); }
 """
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SEGMENT = struct.Struct("<IIQQQQQQ")
+SECTION = struct.Struct("<IIQQQQIIQQ")
 OUTER = ("outer", 8), ("middle", 5), ("inner", 2)
 
 
@@ -153,6 +158,50 @@ def test_damaged_files_have_no_places_and_end_soon(tmp_path: Path) -> None:
                 )
         (tmp_path / "broken").write_bytes(broken)
         assert len(locate(str(tmp_path / "broken"), range(0x1000, 0x1200, 4))) <= 128
+
+
+def elf(names: bytes, names_size: int | None = None) -> bytes:
+    """Return a file with one loaded part, its offset 0x1000 at address 0x401000, and no code."""
+    header = HEADER.pack(b"\x7fELF\x02\x01", 2, 62, 1, 0, 64, 120, 0, 64, 56, 1, 64, 1, 0)
+    segment = SEGMENT.pack(1, 5, 0x1000, 0x401000, 0x401000, 0x100, 0x100, 0x1000)
+    size = len(names) if names_size is None else names_size
+    return header + segment + SECTION.pack(0, 3, 0, 0, 184, size, 0, 0, 1, 0) + names
+
+
+@pytest.mark.parametrize(
+    ("data", "asked"),
+    [
+        (elf(b"\0.debug_line\0"), True),
+        (elf(b"\0.gnu_debuglink\0"), True),
+        (elf(b"\0.gnu_debugaltlink\0"), True),
+        (elf(b"\0.text\0"), False),
+        (elf(b"\0.debug_line\0", 2**62), False),
+        (elf(b"\0.debug_line\0", 2**64 - 1), False),
+    ],
+    ids=["debug", "debug file", "shared debug file", "none", "too long", "no length"],
+)
+def test_a_symbolizer_is_asked_for_files_that_have_or_name_debug_information(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, *, asked: bool
+) -> None:
+    argv: list[str] = []
+
+    def answer(words: list[str], **_: object) -> SimpleNamespace:
+        argv.extend(words)
+        text = b"0x401010\nmain\n/p/a.c:3\n0x1100\nafter\n/p/a.c:9\n"
+        return SimpleNamespace(stdout=text, timed_out=False)
+
+    monkeypatch.setattr(process, "run", answer)
+    monkeypatch.setattr(source_lines, "find_symbolizer", lambda: ("symbolizer",))
+    monkeypatch.setattr(source_lines, "_known", {})
+    (tmp_path / "a").write_bytes(data)
+    # The second offset lies behind the part that is loaded.
+    found = locate(str(tmp_path / "a"), [0x1010, 0x1100])
+    if asked:
+        assert argv[-2:] == ["0x401010", "0x1100"]
+        assert found[0x1010] == (FunctionLine("main", "/p/a.c", 3),)
+        assert found[0x1100] == (FunctionLine("after", "/p/a.c", 9),)
+    else:
+        assert (argv, found) == ([], {})
 
 
 @pytest.mark.parametrize(
