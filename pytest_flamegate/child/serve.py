@@ -87,12 +87,18 @@ class _CommandServer:
             from pytest_flamegate.child.brick_run import record_bricks
 
             self._generate_silently(value, record_bricks)
+        elif command == wire.CALLS:
+            from pytest_flamegate.child.call_counts import SEQUENCES, record_calls
+
+            self._generate_silently(SEQUENCES, record_calls, value)
         else:
             self._generate(self._max_tokens, value, self._send_start, self._send_token)
             for report in self._take_reports():
                 wire.send_text(self._fd, wire.REPORT, json.dumps(report))
 
-    def _generate_silently(self, times: int, recorder: Recorder | None = None) -> None:
+    def _generate_silently(
+        self, times: int, recorder: Recorder | None = None, most: int | None = None
+    ) -> None:
         """Generate, and send the tokens afterwards: a profile would show the sending as work."""
         tokens: list[Any] = []
         starts: list[int] = []
@@ -103,7 +109,8 @@ class _CommandServer:
         if recorder is None:
             self._generate(self._max_tokens, times, begin, tokens.append)
         else:
-            run = partial(self._generate, self._max_tokens)
+            tokens_each = min(self._max_tokens, most or self._max_tokens)
+            run = partial(self._generate, tokens_each)
             recorded = recorder(run, times, self._engine, begin, tokens.append)
             wire.send_text(self._fd, wire.RECORDED, recorded)
         for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):

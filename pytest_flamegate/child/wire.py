@@ -19,6 +19,7 @@ WARM = b"W"  # generate one sequence of at most `value` tokens
 BLOCK = b"B"  # generate `value` whole sequences
 PROFILE = b"P"  # as BLOCK, with all tokens sent at the end: sending is not the workload
 BRICKS = b"K"  # the same as PROFILE, with the brick clock on
+CALLS = b"C"  # count the calls in sequences of at most `value` tokens
 REFERENCE = b"R"  # run the reference kernel `value` times
 
 # child -> observer
@@ -28,7 +29,7 @@ SEQUENCE = b"s"  # a sequence was requested
 TOKEN = b"t"  # a token, its id in `value`
 TEXT = b"u"  # a token that is text: `value` bytes of UTF-8 follow
 REPORT = b"i"  # `value` bytes of JSON follow: the engine's own report of the sequence
-RECORDED = b"k"  # `value` bytes of JSON follow: the record of the brick clock
+RECORDED = b"k"  # `value` bytes of JSON follow: the record of the brick clock, or of calls
 DONE = b"d"  # the command is finished
 FAILED = b"x"  # `value` bytes of JSON follow: the error
 

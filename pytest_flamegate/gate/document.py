@@ -19,6 +19,7 @@ from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.rule import Reason, Signal
 from pytest_flamegate.gate.verdict import PairMethod, Verdict, headline
+from pytest_flamegate.profile.calls import CallChange
 from pytest_flamegate.receipt.types import VerdictName
 
 _SIGNAL_FIELDS = [each.name for each in fields(Signal) if each.name not in ("reasons", "helped_by")]
@@ -50,7 +51,8 @@ class StoredVerdict(Struct, frozen=True):
     explained_by: tuple[str, ...]
     pair_method: PairMethod | None = None
     lines: tuple[LineChange, ...] = ()
-    """Both are absent from older documents."""
+    calls: tuple[CallChange, ...] = ()
+    """These are absent from older documents."""
 
 
 def read_verdict(data: bytes) -> tuple[str, Verdict]:
@@ -97,6 +99,7 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
         # Without the bound that shares are judged by.
         "attribution": [replace(cost, no_more_than_us=math.inf) for cost in verdict.attribution],
         "lines": verdict.lines,
+        "calls": verdict.calls,
         "explained_by": verdict.explained_by,
         "phases": verdict.phases,
         "bricks": [_describe_brick(change) for change in verdict.bricks],

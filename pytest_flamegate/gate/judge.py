@@ -4,7 +4,7 @@ Against a stored baseline and against a base that was measured in pairs, the pat
 the change of tokens per second is estimated in another way, and with it the error rates.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES, SAMPLE_FLOOR, Thresholds
@@ -16,7 +16,7 @@ from pytest_flamegate.gate.comparability import (
     difference_reasons,
     find_copy,
 )
-from pytest_flamegate.gate.costs import explaining_functions
+from pytest_flamegate.gate.costs import CostChange, explaining_functions
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares, leave_shares_open
 from pytest_flamegate.gate.lines import LineChange, LineSamples, line_changes
 from pytest_flamegate.gate.measurement import (
@@ -38,8 +38,14 @@ from pytest_flamegate.gate.throughput import (
     judge_throughput,
     uncompared_rate,
 )
-from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signals
+from pytest_flamegate.gate.ungated import (
+    explain_costs,
+    find_notes,
+    instruction_signals,
+    wall_signals,
+)
 from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.profile.calls import CallChange, CallCounts, find_call_changes
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.types import Evidence, VerdictName
 
@@ -51,7 +57,8 @@ class GatedRun:
     ``grade`` is its receipt's. ``errors`` are those of the verification, of both sides in a
     comparison; any of them makes the verdict `dishonest`. ``notes`` come after all other reasons.
     ``lines`` are the samples of both sides by line, if the change between them is known;
-    ``reported_lines`` are what another job found in them.
+    ``reported_lines`` are what another job found in them. ``calls`` are the calls of functions on
+    both sides and ``instructions`` their own instructions per token, if they were counted.
     """
 
     evidence: Evidence
@@ -60,6 +67,8 @@ class GatedRun:
     notes: tuple[Reason, ...] = ()
     lines: LineSamples | None = None
     reported_lines: tuple[LineChange, ...] = ()
+    calls: tuple[CallCounts, CallCounts] | None = None
+    instructions: tuple[Mapping[str, float], Mapping[str, float]] | None = None
 
     def lacks_samples(self, base: Evidence) -> bool:
         """Whether a profile of either side has too few samples to judge any share.
@@ -154,12 +163,13 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
     if lines is not None and lines.is_empty:
         message = "The profiles name no line of this project, so no line explains the change."
         general = (*general, Reason("I_NO_LINES", message))
+    causes = explain_costs(shares.costs, run.instructions)
     name = _combine_decisions(signals, general)
     helpers = {helper for signal in signals for helper in signal.helped_by}
     commit = baseline.evidence.commit
     return Verdict(
         verdict=name,
-        reasons=(*_order_reasons(name, signals, general), *_reasons_of(counts)),
+        reasons=(*_order_reasons(name, signals, general), *_reasons_of(counts), *causes),
         grade=run.grade,
         signals=(rate.signal, *wall_signals(old, new, run.evidence), *counts, *signals[1:]),
         smallest_detectable_pct=rate.signal.smallest_detectable_pct,
@@ -170,6 +180,7 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         attribution=shares.costs,
         explained_by=explaining_functions(shares.costs),
         lines=() if lines is None else line_changes(lines, old, new, rates, rate.cpu),
+        calls=_compare_calls(run, shares.costs) if is_certain else (),
         phases=rate.phases,
         pairs=rate.pairs,
         pair_method=rate.pair_method,
@@ -181,6 +192,12 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         cpu_pressure_pct=new.cpu_pressure_pct,
         bricks=bricks.changes,
     )
+
+
+def _compare_calls(run: GatedRun, costs: Sequence[CostChange]) -> tuple[CallChange, ...]:
+    if run.calls is None:
+        return ()
+    return find_call_changes(*run.calls, {cost.name: cost.change_us for cost in costs})
 
 
 # --- may the run be judged? ----------------------------------------------------------------

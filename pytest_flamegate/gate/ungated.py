@@ -4,10 +4,11 @@ Wall tokens per second, instructions per token, and notes on how the run was obs
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_flamegate.gate.comparability import engine_differences
+from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.measurement import Measurement, impossible_figure
 from pytest_flamegate.gate.rule import Reason, Signal
 from pytest_flamegate.receipt.types import Direction, Evidence
@@ -15,6 +16,8 @@ from pytest_flamegate.receipt.types import Direction, Evidence
 WALL_TOKENS_PER_SECOND = "tokens_per_second_wall"
 INSTRUCTIONS_PER_TOKEN = "instructions_per_token"
 _SHOWN_PCT = 0.01
+_SAME_PCT = 2.0
+"""A smaller change of a function's instructions does not explain one of its cost."""
 _DIGEST_LENGTH = 12
 _TOKEN_LENGTH = 40
 _NAMED = 4
@@ -51,6 +54,29 @@ def instruction_signals(baseline: Evidence, current: Evidence) -> tuple[Signal, 
         "percent may only be another layout of memory."
     )
     return (replace(signal, reasons=(Reason("I_INSTRUCTIONS", message),)),)
+
+
+def explain_costs(
+    costs: Sequence[CostChange],
+    instructions: tuple[Mapping[str, float], Mapping[str, float]] | None,
+) -> tuple[Reason, ...]:
+    """Return why functions certainly cost more or less, if their instructions show it.
+
+    ``instructions`` are those of base and head, per token by function; None if not counted.
+    """
+    said = []
+    base, head = instructions or ({}, {})
+    for cost in costs:
+        old, new = base.get(cost.name), head.get(cost.name)
+        if not (cost.is_certain and old and new):
+            continue
+        more_pct = 100.0 * (new / old - 1.0)
+        words = f"{abs(more_pct):.0f} % {'more' if more_pct > 0.0 else 'fewer'} instructions"
+        if abs(more_pct) < _SAME_PCT:
+            words = f"the same instructions, {'more' if cost.change_us > 0.0 else 'less'} time: "
+            words += "memory, caches or waiting"
+        said.append(f"{cost.name}: {words}")
+    return (Reason("I_CAUSE", f"{'; '.join(said[:_NAMED])}."),) if said else ()
 
 
 def _show(name: str, old: float | None, new: float, unit: str, direction: Direction) -> Signal:

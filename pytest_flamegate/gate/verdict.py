@@ -23,6 +23,7 @@ from pytest_flamegate.gate.rule import (
     describe_interval,
     describe_rate_change,
 )
+from pytest_flamegate.profile.calls import CallChange
 from pytest_flamegate.receipt.types import VerdictName
 
 EXIT_CODES: Mapping[VerdictName, int] = MappingProxyType(
@@ -52,8 +53,9 @@ class Verdict:
     ``reasons`` begin with those that decided and end with notes on the run. The two rates are
     those of tokens per second; None if they are not known. ``lines`` certainly changed their cost;
     ``reported_lines`` did so according to the job that measured, and were not judged again.
-    ``helped_by`` are the kinds of process of which more could settle an open question.
-    ``differences`` are those that forbid a comparison.
+    ``calls`` are the functions that are called more or less often. ``helped_by`` are the kinds of
+    process of which more could settle an open question. ``differences`` are those that forbid a
+    comparison.
     """
 
     verdict: VerdictName
@@ -70,6 +72,7 @@ class Verdict:
     explained_by: tuple[str, ...] = ()
     lines: tuple[LineChange, ...] = ()
     reported_lines: tuple[LineChange, ...] = ()
+    calls: tuple[CallChange, ...] = ()
     phases: tuple[PhaseChange, ...] = ()
     pairs: int | None = None
     pair_method: PairMethod | None = None

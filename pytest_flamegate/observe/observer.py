@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pytest_flamegate.bricks.record import BrickRun, Recorded
+from pytest_flamegate.child.call_counts import RecordedCalls
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.clocks import ProcessCounters, sum_intervals
@@ -194,6 +195,13 @@ class Observer:
             unended=recorded.unended,
         )
         return run, bricks, recorded
+
+    def count_calls(self) -> RecordedCalls:
+        """Count the calls in a sequence of one fresh served process. It is recorded as no run."""
+        with self.serve() as served:
+            assert isinstance(served, ServedProcess)
+            served.warm_up(engine_process.WARM_TOKENS)
+            return served.count_calls(engine_process.WARM_TOKENS)
 
     def run_traced(
         self, options: Mapping[str, object], read: Callable[[], tuple[Report, ...]]

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from pytest_flamegate.bricks.record import Recorded
 from pytest_flamegate.child import serve, wire
+from pytest_flamegate.child.call_counts import RecordedCalls
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines.base import ROUND, Served
@@ -116,7 +118,7 @@ class ServedProcess(engine_process.EngineProcess):
         super().__init__(workload, sink)
         self._extend_deadline()
         self._parser = wire.Parser()
-        self._bricks: Recorded | None = None
+        self._recorded: str | None = None
         origin = "called" if plan.token_unit == ROUND else "yielded"
         self.token_source = f"{origin}:{plan.token_unit}"
         self._child, self._read_fd, self._write_fd = _start_child(
@@ -170,13 +172,24 @@ class ServedProcess(engine_process.EngineProcess):
 
         Raises ``ToolError`` ``E_BAD_BRICKS`` if the report is missing or cannot be read.
         """
-        self._bricks = None
-        block = Block(*self._command(wire.BRICKS, sequences))
-        if self._bricks is None:
-            from pytest_flamegate.bricks.record import missing_record_error
+        # Imported late: only a brick run needs it.
+        from pytest_flamegate.bricks.record import decode_recorded, missing_record_error
 
+        self._recorded = None
+        block = Block(*self._command(wire.BRICKS, sequences))
+        if self._recorded is None:
             raise missing_record_error()
-        return block, self._bricks
+        return block, decode_recorded(self._recorded)
+
+    def count_calls(self, tokens: int) -> RecordedCalls:
+        """Return the calls of functions in one sequence of at most ``tokens`` tokens.
+
+        Raises ``ReceiptError`` if the record is missing or malformed.
+        """
+        self._recorded = None
+        self._command(wire.CALLS, tokens)
+        data = (self._recorded or "").encode()
+        return decode_json(data, RecordedCalls, EVIDENCE_LIMITS, subject="The record of calls")
 
     def reference(self, times: int) -> Interval:
         """Run the reference kernel ``times`` times and return its cost."""
@@ -189,7 +202,7 @@ class ServedProcess(engine_process.EngineProcess):
         was sent. If the observer reads late because it got no core, time moves from gap to gap
         and none is lost: the gaps always add up to the time from the command to the last token.
         """
-        self._extend_deadline(_REPORT_S if kind in (wire.PROFILE, wire.BRICKS) else 0.0)
+        self._extend_deadline(_REPORT_S if kind in (wire.PROFILE, wire.BRICKS, wire.CALLS) else 0.0)
         before = self._begin_interval(is_measured=kind == wire.BLOCK)
         last_ns = time.monotonic_ns()
         try:
@@ -229,10 +242,8 @@ class ServedProcess(engine_process.EngineProcess):
         if record == wire.REPORT:
             self._reports.append(read_report(json.loads(text)))
         elif record == wire.RECORDED:
-            # Imported late: only a brick run needs it.
-            from pytest_flamegate.bricks.record import decode_recorded
-
-            self._bricks = decode_recorded(text)
+            # The child records once: a second record is the engine's own, and neither is true.
+            self._recorded = text if self._recorded is None else ""
             self._extend_deadline(_REPORT_S)
 
     def _extend_deadline(self, more_s: float = 0.0) -> None:

@@ -75,7 +75,7 @@ def hide_own_frames(stacks: Mapping[Stack, int]) -> dict[Stack, int]:
     def hide(stack: Stack) -> Stack:
         root = _find_root(stack, WORKLOAD_ROOT)
         if root is not None:
-            below = (frame for frame in stack[root + 1 :] if not _is_own(frame))
+            below = (frame for frame in stack[root + 1 :] if not is_own_frame(frame))
             return (*stack[: root + 1], *below)
         is_loop = any(frame.module in _SERVING_FILES for frame in stack)
         return (OWN_FRAME,) if is_loop else stack
@@ -83,7 +83,8 @@ def hide_own_frames(stacks: Mapping[Stack, int]) -> dict[Stack, int]:
     return change_stacks(stacks, hide)
 
 
-def _is_own(frame: Frame) -> bool:
+def is_own_frame(frame: Frame) -> bool:
+    """Whether the frame is flamegate's own, and not the embedded engine's."""
     own = frame.kind == "python" and frame.module.startswith(_OWN_PACKAGE)
     return own and not frame.module.startswith(_EMBEDDED_ENGINE)
 

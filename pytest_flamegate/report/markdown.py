@@ -16,7 +16,12 @@ from pytest_flamegate.report.run_report import (
     variant_sections,
 )
 from pytest_flamegate.report.text import read_asset, visible
-from pytest_flamegate.report.verdict import cost_section, line_section, signal_cells
+from pytest_flamegate.report.verdict import (
+    call_section,
+    cost_section,
+    line_section,
+    signal_cells,
+)
 
 # Anywhere in a line; at its start; and the parts that hosts turn into links by themselves.
 _INLINE = re.compile(r"[\\`*_{}\[\]<>|~$&!]")
@@ -180,6 +185,7 @@ def check_markdown(
             found = [
                 cost_section(row.verdict),
                 line_section(row.verdict),
+                call_section(row.verdict),
                 next_section(row.again, command if is_slower else None, accepts),
             ]
             parts.append(f"### {escape(row.name)}")

@@ -32,6 +32,7 @@ from pytest_flamegate.report.sections import (
 from pytest_flamegate.report.source import SourceView, source_section
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.report.verdict import (
+    call_section,
     cost_section,
     line_section,
     pair_section,
@@ -96,7 +97,7 @@ def run_sections(run: RunReport) -> list[Section]:
     reasons = make_section("Reasons", [Paragraph("This run was not judged.")])
     if verdict is not None:
         reasons = reason_section(verdict)
-        found += [cost_section(verdict), line_section(verdict)]
+        found += [cost_section(verdict), line_section(verdict), call_section(verdict)]
     # Without costs to compare, the reasons are the answer.
     has_costs = verdict is not None and bool(verdict.attribution)
     if not has_costs:

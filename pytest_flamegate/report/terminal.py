@@ -16,6 +16,7 @@ from pytest_flamegate.report.evidence import engine_lines, kernel_line, revision
 from pytest_flamegate.report.run_report import RunReport, describe_hottest, variant_sections
 from pytest_flamegate.report.text import cells, clip, clip_front, columns, paint, visible, wrap
 from pytest_flamegate.report.verdict import (
+    call_section,
     cost_section,
     describe_sureness,
     line_section,
@@ -141,6 +142,7 @@ def failure_section(
     for section in (
         cost_section(verdict, brief=True),
         line_section(verdict),
+        call_section(verdict),
         signal_section(verdict, brief=True),
         phase_section(verdict),
         reason_section(verdict, brief=True),

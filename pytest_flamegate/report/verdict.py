@@ -26,7 +26,8 @@ _SHARE_UNIT = "share_pct"
 _SHARE, _BRICK = "share:", "brick:"
 _CLOCKS = {rule.TOKENS_PER_SECOND: "quiet clock", WALL_TOKENS_PER_SECOND: "wall clock, not gated"}
 _PHASES = {"prefill": "prefill, to the first token", "decode": "decode, each further token"}
-_CERTAIN_ROWS, _OTHER_ROWS, _SIGNAL_ROWS, _LINE_ROWS = 5, 2, 8, 6
+_CERTAIN_ROWS, _OTHER_ROWS, _SIGNAL_ROWS, _LINE_ROWS, _CALL_ROWS, _CALLERS = 5, 2, 8, 6, 6, 2
+_CALL_UNITS = {"prefill": "to the first token", "decode": "a token"}
 _MOST_REASONS = 12
 _IN_FIGURES = ("SLOWER", "SHARE", "BRICK", "FASTER", "WITHIN")
 """How the codes begin, after ``E_`` or ``I_``, whose sentence repeats a figure of the tables."""
@@ -97,6 +98,21 @@ def line_section(verdict: Verdict) -> Section:
         notes.append("These lines are what the job that measured reports. They decide nothing.")
     table = Table(head, rows, right=range(2, 5))
     return make_section("Lines (µs/token)", [table, *map(Paragraph, notes)])
+
+
+def call_section(verdict: Verdict) -> Section:
+    """Return the functions that are called more or less often because of the change itself."""
+    by_row: dict[tuple[Cell, ...], str] = {}
+    for call in verdict.calls:
+        if call.callers:
+            name = f"{call.function} ({call.file})" if call.file else call.function
+            figures = f"{call.baseline:g}", f"{call.current:g}"
+            row = (Code(name), ", ".join(call.callers[:_CALLERS]), *figures)
+            # The first token is mostly like every other one: decode, which is first, says it.
+            by_row.setdefault(row, _CALL_UNITS[call.phase])
+    rows = [(*row, unit) for row, unit in by_row.items()][:_CALL_ROWS]
+    head = ("function", "called by", "before", "after", "calls")
+    return make_section("Calls (exact)", [Table(head, rows, right=range(2, 4))])
 
 
 def _micros(value_us: float) -> str:

@@ -8,8 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from pytest_flamegate.child.call_counts import HAS_MONITORING
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_errors
 from pytest_flamegate.core.progress import Progress
+from pytest_flamegate.engines.base import Served
 from pytest_flamegate.gate.pairs import (
     are_cores_busy,
     last_analysis,
@@ -232,6 +234,9 @@ class _Pairs(_MeasuringLoop):
             if self.head.samples == before:
                 break
         is_changed = self.decision in ("regressed", "improved")
+        if is_changed:
+            with suppress(FlamegateError):
+                self._count_calls()
         if is_changed and self.prepared.size_alone and self.observers.shares_core:
             with suppress(FlamegateError):  # nothing is judged by it
                 self._size_alone()
@@ -285,6 +290,19 @@ class _Pairs(_MeasuringLoop):
                 self.decision = analysis.verdict.decision if analysis else "inconclusive"
                 if self.decision != "inconclusive":
                     return
+
+    def _count_calls(self) -> None:
+        """Count the calls of every function on both sides, which explain and decide nothing.
+
+        The tokens of these processes are no evidence, so they have observers of their own.
+        """
+        with self.budget.excluded():
+            for side in self.sides:
+                plan, one = side.side.plan, side.observer
+                if not isinstance(plan, Served) or not (plan.python or HAS_MONITORING):
+                    return
+                self.update("counting calls", side.side.role or "")
+                side.calls = Observer(one.workload, one.plan, one.python_flags).count_calls()
 
     def _size_alone(self) -> None:
         """Note the size of the change by pairs that do not share a core, if there is time for them.

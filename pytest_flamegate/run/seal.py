@@ -20,7 +20,8 @@ from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor
-from pytest_flamegate.profile.frames import fold_profile
+from pytest_flamegate.profile.calls import CallCounts, name_calls
+from pytest_flamegate.profile.frames import fold_profile, path_prefixes
 from pytest_flamegate.profile.line_stacks import fold_lines
 from pytest_flamegate.profile.model import LineStack, Profile, SourceLine, Stack
 from pytest_flamegate.profile.stacks import require_stacks
@@ -58,7 +59,7 @@ class ComposedRun:
     """A measured workload as it can be judged. ``base`` is None if it was measured alone.
 
     ``notes`` say what has to be known about how it was measured, ``lines`` are the samples of both
-    sides by line.
+    sides by line, ``calls`` the calls of functions on both sides.
     """
 
     measured: Measured
@@ -66,11 +67,18 @@ class ComposedRun:
     base: ComposedSide | None = None
     notes: tuple[Reason, ...] = ()
     lines: LineSamples | None = None
+    calls: tuple[CallCounts, CallCounts] | None = None
 
     @property
     def prepared(self) -> Prepared:
         """The sides and the baseline that it was planned with."""
         return self.measured.prepared
+
+    @property
+    def instructions(self) -> tuple[Mapping[str, float], Mapping[str, float]] | None:
+        """Instructions per token by function of base and head, if both were counted."""
+        counts = [each.count.by_function for each in self.prepared.sides if each.count is not None]
+        return (counts[0], counts[1]) if len(counts) > 1 else None
 
     @property
     def errors(self) -> tuple[Reason, ...]:
@@ -105,7 +113,21 @@ def compose(measured: Measured) -> ComposedRun:
     lines, changes = None, measured.prepared.changes
     if base is not None and changes is not None:
         lines = count_lines(measured.sides[0].profiles, measured.sides[1].profiles, changes)
-    return ComposedRun(measured, head, base, clean, lines)
+    return ComposedRun(measured, head, base, clean, lines, _name_calls(measured, head.redactor))
+
+
+def _name_calls(measured: Measured, redactor: Redactor) -> tuple[CallCounts, CallCounts] | None:
+    """Return the calls of base and head by the names of functions; None without both."""
+    sides = measured.sides
+    roots = {root for side in sides for root in side.side.moved or ()}
+    prefixes = {prefix for root in roots for prefix in path_prefixes(root)}
+    longest_first = sorted(prefixes, key=lambda prefix: (-len(prefix), prefix))
+    found = [
+        name_calls(redactor.clean(side.calls, "verdict"), longest_first)
+        for side in sides
+        if side.calls is not None
+    ]
+    return (found[0], found[1]) if len(found) > 1 else None
 
 
 def seal(run: ComposedRun) -> ComposedRun:

@@ -241,7 +241,15 @@ class Session:
 def judge_run(run: ComposedRun, policy: GatePolicy) -> Verdict:
     """Judge a run by its base or its baseline; once sealed, with its grade and its errors."""
     prepared = run.prepared
-    gated = GatedRun(run.head.evidence, run.head.grade, run.errors, run.notes, run.lines)
+    gated = GatedRun(
+        run.head.evidence,
+        run.head.grade,
+        run.errors,
+        run.notes,
+        lines=run.lines,
+        calls=run.calls,
+        instructions=run.instructions,
+    )
     if run.base is None:
         return judge(gated, prepared.baseline, policy)
     base = PairedBase(run.base.evidence, prepared.pair_counts, rates=prepared.known)

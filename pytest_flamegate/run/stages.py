@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.bricks.record import BrickRun, Recorded
+from pytest_flamegate.child.call_counts import RecordedCalls
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.git import FileChange
 from pytest_flamegate.engines.base import Plan
@@ -94,8 +95,8 @@ class MeasuredSide:
 
     ``profiles`` are those that can be pooled, ``pooled`` is their sum: None if profiling is
     off. ``overhead_pct`` is the extra CPU time per token under the profiler. ``recorded`` are
-    the calls of the last process whose bricks were clocked. ``notes`` say, by code, what has
-    to be known about how it was observed.
+    the calls of the last process whose bricks were clocked, ``calls`` those of all functions if
+    they were counted. ``notes`` say, by code, what has to be known about how it was observed.
     """
 
     side: PreparedSide
@@ -105,6 +106,7 @@ class MeasuredSide:
     overhead_pct: float | None = None
     bricks: tuple[BrickRun, ...] = ()
     recorded: Recorded | None = None
+    calls: RecordedCalls | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -18,9 +18,15 @@ from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.gate.rule import Reason, ReportedRates, Signal
-from pytest_flamegate.gate.ungated import find_notes, instruction_signals, wall_signals
+from pytest_flamegate.gate.ungated import (
+    explain_costs,
+    find_notes,
+    instruction_signals,
+    wall_signals,
+)
 from pytest_flamegate.gate.verdict import EXIT_CODES, Verdict
 from pytest_flamegate.observe.build import Program
+from pytest_flamegate.profile.calls import CallChange, CallCounts
 from pytest_flamegate.receipt.types import Evidence, VerdictName
 from tests import made
 from tests.gate.factory import (
@@ -41,6 +47,7 @@ from tests.gate.factory import (
     sides,
     undecided,
 )
+from tests.report import verdicts
 
 NOISY = (1001.5, 1200.0, 900.0, 1100.0, 950.0, 1050.0)
 SLOW = scaled(QUIET, 1.2)
@@ -408,6 +415,46 @@ def test_instructions_are_shown_and_not_gated(
     assert (alone.baseline, alone.current, alone.change_pct, alone.reasons) == (
         *(None, after, None, ()),
     )
+
+
+@pytest.mark.parametrize(
+    ("change_us", "before", "after", "words"),
+    [
+        (80.0, 1000.0, 1019.0, "the same instructions, more time: memory, caches or waiting"),
+        (-30.0, 1000.0, 981.0, "the same instructions, less time: memory, caches or waiting"),
+        (80.0, 1000.0, 1980.0, "98 % more instructions"),
+        (-30.0, 1000.0, 500.0, "50 % fewer instructions"),
+        (80.0, 0.0, 500.0, None),
+        (80.0, 500.0, 0.0, None),
+    ],
+)
+def test_instructions_explain_what_a_function_costs(
+    change_us: float, before: float, after: float, words: str | None
+) -> None:
+    costs = (
+        verdicts.cost("gemv", 100.0, 100.0 + change_us, 9.0, 0.0001, 0.98),
+        verdicts.cost("norm", 100.0, 120.0, 30.0, 0.9, 0.02),
+        verdicts.cost("unseen", 100.0, 190.0, 9.0, 0.0001, 0.5),
+    )
+    instructions = {"gemv": before, "norm": 5.0}, {"gemv": after, "norm": 9.0}
+    found = explain_costs(costs, instructions)
+    expected = [] if words is None else [("I_CAUSE", f"gemv: {words}.")]
+    assert [(each.code, each.message) for each in found] == expected
+    check_reasons(found)
+    assert explain_costs(costs, None) == ()
+
+
+@pytest.mark.parametrize("is_slower", [True, False])
+def test_counts_explain_a_certain_change_alone(*, is_slower: bool) -> None:
+    base, head = sides(shifted(0.2 if is_slower else 0.0))
+    once, twice = (
+        CallCounts(11, {}, {("(workload)", "gemv"): number}, {"gemv": "engine.py"})
+        for number in (10, 20)
+    )
+    run = GatedRun(head, "OBSERVED", calls=(once, twice))
+    verdict = judge(run, PairedBase(base), GatePolicy(Thresholds()))
+    expected = CallChange("gemv", "engine.py", "decode", 1.0, 2.0, ("(workload)",))
+    assert verdict.calls == ((expected,) if is_slower else ())
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0])

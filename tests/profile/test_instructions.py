@@ -60,6 +60,7 @@ def test_loading_is_not_counted(token: str, tools: Tools, tmp_path: Path) -> Non
     found = counted(served(tmp_path, f"yield from ({token} for at in range(n))"))
     assert (found.per_token, found.profile.covers, found.tokens) == (100.0, "decode", (1, 9))
     assert own(found) == {"decode": 800}
+    assert found.by_function == {"decode": 100.0}
     profile = found.profile
     assert (profile.unit, profile.event, profile.profiler) == ("instructions", "Ir", "callgrind")
     assert (profile.profiler_version, profile.python) == ("3.19.0", platform.python_version())
@@ -96,6 +97,7 @@ def test_a_program_is_counted_whole_unless_its_number_of_tokens_can_be_set(
     found = counted(streamed(tmp_path, "7", max_tokens=7))
     assert (found.per_token, found.profile.covers, found.tokens) == (5700 / 7, "process", (0, 7))
     assert own(found) == {"load": 5000, "decode": 700}
+    assert found.by_function == {"load": 5000 / 7, "decode": 100.0}
     assert (found.profile.python, instructions.C_FUNCTIONS in found.profile.degraded) == ("", False)
     assert instructions.NO_PLACEHOLDER in found.profile.degraded
 

@@ -184,6 +184,16 @@ def test_pairs_add_their_phases_on_the_wall_clock() -> None:
     assert "no certain change  too few pairs: a factor of 2 could not be seen" in text
 
 
+def test_calls_are_shown_if_a_caller_causes_their_change() -> None:
+    """The same change before the first token is shown once."""
+    text = section(verdicts.in_pairs(), factory.evidence(), factory.evidence())
+    assert text.partition("  Calls (exact)")[2].splitlines()[1:3] == [
+        "    Model.norm (src/norm.py)  Model.step, Model.layer      24     48  a token",
+        "    encode (src/tokens.py)    (workload)                    1      2  to the first token",
+    ]
+    assert "ndarray.dot" not in text
+
+
 def test_a_regression_adds_the_reasons_that_are_no_figure() -> None:
     verdict, speed = verdicts.in_pairs(), Reason("I_MACHINE_SPEED", "The machine was slower.")
     more = tuple(Reason(code, f"{code}.") for code in ("I_STORED_BASELINE", "W_ENVIRONMENT"))

@@ -12,6 +12,7 @@ from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.pairs import PhaseChange
 from pytest_flamegate.gate.rule import Reason, Signal
 from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.profile.calls import CallChange
 
 
 def signal(name: str, unit: str, decision: str, **figures: float | None) -> Signal:
@@ -118,6 +119,14 @@ def changed_line_cost() -> CostChange:
     return CostChange(str(CHANGED_LINE), 30.0, 110.0, 80.0, 71.0, 89.0, 1e-4, 0.67)
 
 
+CALLS = (
+    CallChange("Model.norm", "src/norm.py", "decode", 24.0, 48.0, ("Model.step", "Model.layer")),
+    CallChange("Model.norm", "src/norm.py", "prefill", 24.0, 48.0, ("Model.step", "Model.layer")),
+    CallChange("encode", "src/tokens.py", "prefill", 1.0, 2.0, ("(workload)",)),
+    CallChange("numpy.ndarray.dot", "", "decode", 24.0, 48.0),
+)
+
+
 def in_pairs() -> Verdict:
     """The same regression, compared with a revision."""
     return replace(
@@ -125,6 +134,7 @@ def in_pairs() -> Verdict:
         miss_rate=0.02,
         explained_by=("rms_norm", "quantize"),
         lines=(LineChange(CHANGED_LINE, changed_line_cost()),),
+        calls=CALLS,
         phases=(
             PhaseChange("prefill", 39.9, 40.1, -0.5, -2.0, 1.1, certain=False),
             PhaseChange("decode", 1.93, 2.06, -6.2, -7.4, -5.1, certain=True),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.child.call_counts import RecordedCalls
 from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import Interval
@@ -210,6 +211,30 @@ def test_pairs_end_at_the_first_analysis_that_decides(world: World) -> None:
     assert [roles(found)[role] for role in ("timed", "profiled")] == [3, 5]
     pairs = [run.pair for run in found.sides[0].observation.runs if run.role == "timed"]
     assert pairs == [0, 1, 2]
+
+
+def test_calls_are_counted_on_both_sides_of_a_certain_change(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_flamegate.run.measure.HAS_MONITORING", True)
+    run(paired())
+    assert "calls" not in world.started
+    world.token_ns = round(1.3 * fakes.TOKEN_NS)
+    found, _ = run(paired())
+    assert [side.calls for side in found.sides] == [RecordedCalls(tokens=4)] * 2
+    assert "calls" not in roles(found)  # they are no runs of the evidence
+    world.fail(ToolError("E_ENGINE_DIED", "It died."), at="calls")
+    found, _ = run(paired())
+    assert [side.calls for side in found.sides] == [None, None]
+
+
+def test_no_calls_are_counted_by_an_interpreter_that_cannot(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_flamegate.run.measure.HAS_MONITORING", False)
+    world.token_ns = round(1.3 * fakes.TOKEN_NS)
+    run(paired())
+    assert "calls" not in world.started
 
 
 def test_a_whole_that_passes_is_profiled_no_more_than_needed(world: World) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from pytest_flamegate.child.call_counts import EdgeCalls, RecordedCalls
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import ToolError, UndecidedError
 from pytest_flamegate.core.json import replace
@@ -16,6 +17,7 @@ from pytest_flamegate.models.files import read_stamps
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile.model import SourceLine
+from pytest_flamegate.profile.profilers.instructions import InstructionCount
 from pytest_flamegate.run.seal import compose, redacted_profile, redacted_reports, seal
 from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared
 from tests.made import bundle
@@ -24,6 +26,9 @@ from tests.run import fakes
 
 SECRET = "k3-9fQ7xW2mVb8Rt5"
 OTHER_SECRET = "Zz81-kLmPq04-77tY"
+
+
+TAKEN = profile({(python("rms_norm"),): 1000})
 
 
 def measured(**changes: Any) -> Measured:
@@ -108,6 +113,30 @@ def test_samples_by_line_are_a_file_without_secrets(monkeypatch: pytest.MonkeyPa
     # It is no evidence.
     assert sealed.errors == ()
     assert b"lines" not in sealed.head.files["receipt.json"]
+
+
+def test_calls_and_instructions_of_both_sides_have_names_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the checkout is named as in the project."""
+    monkeypatch.setenv("ENGINE_TOKEN", SECRET)
+    checkout, project = tmp_path / "checkout", tmp_path / "project"
+    one = measured()
+    sides = []
+    for root, moved in ((checkout, (checkout, project)), (project, None)):
+        call = EdgeCalls("", "", f"f_{SECRET}", f"{root}/src/engine.py", 1, 7, varies=False)
+        side = replace(one.sides[0].side, moved=moved, count=InstructionCount(9.0, (0, 1), TAKEN))
+        sides.append(replace(one.sides[0], side=side, calls=RecordedCalls(tokens=8, calls=(call,))))
+    prepared = replace(one.prepared, sides=tuple(side.side for side in sides))
+    run = compose(replace(one, prepared=prepared, sides=tuple(sides)))
+    assert run.calls is not None
+    assert run.calls[0] == run.calls[1]
+    ((name, file),) = run.calls[0].files.items()
+    assert file == "engine.py"
+    assert SECRET not in name
+    assert run.instructions == ({"rms_norm": 1000.0}, {"rms_norm": 1000.0})
+    alone = compose(one)
+    assert (alone.calls, alone.instructions) == (None, None)
 
 
 def test_reports_of_the_engine_hold_no_secret() -> None:

@@ -7,6 +7,7 @@ program whose number of tokens cannot be set is counted as a whole.
 import json
 import platform
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,6 +53,15 @@ class InstructionCount:
     per_token: float
     tokens: tuple[int, int]
     profile: Profile
+
+    @property
+    def by_function(self) -> Mapping[str, float]:
+        """Own instructions of each function for each token."""
+        counts: Counter[str] = Counter()
+        for stack, count in self.profile.stacks.items():
+            counts[stack[-1].name] += count
+        few, many = self.tokens
+        return {name: count / (many - few) for name, count in counts.items()}
 
 
 def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -> InstructionCount:
