@@ -77,7 +77,7 @@ class DeviceQueue:
         self._base_ns = clock()
 
     def record_event(self) -> Any:
-        """Return an event recorded now."""
+        """Enqueue an event, whose time is when the device has done all work enqueued before it."""
         event = self._make_event()
         event.record()
         return event

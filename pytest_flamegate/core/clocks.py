@@ -56,7 +56,7 @@ class Interval(Struct, frozen=True, gc=False):
 
 
 def sum_intervals(intervals: Sequence[Interval]) -> Interval:
-    """Return the sum of several intervals."""
+    """Add up intervals. The run delay is None if one of them has none."""
     delays = [each.run_delay_ns for each in intervals]
     known = [delay for delay in delays if delay is not None]
     return Interval(
@@ -165,7 +165,7 @@ def read_own_delay_ns() -> int:
 
 
 def read_counters(pid: int) -> ProcessCounters:
-    """Read the counters of ``pid``."""
+    """Read what a process used so far; all None if it has ended or cannot be inspected."""
     import psutil
 
     try:

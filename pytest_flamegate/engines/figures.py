@@ -271,7 +271,7 @@ def parse_figure(source: str, name: str, text: str | float) -> float:
 
 
 def figure_error(source: str, reported: str) -> ToolError:
-    """Return the error of an impossible figure."""
+    """Return ``E_BAD_FIGURE``; ``reported`` continues its sentence: ``-3 for tokens``."""
     return ToolError("E_BAD_FIGURE", f"The program reports ({source}) {reported}.")
 
 

@@ -193,8 +193,8 @@ _WAITING_WORTH_A_ROW = 0.01
 _US_PER_S = 1e6
 _TAIL = 0.0025
 """Where Student's and the normal tail are matched. The error of the whole is the same for every
-function, so it is not corrected for their number. On kept pairs of the same code, three at a time,
-0.3 % of all differences and 1.1 % of the worst kind show a change."""
+function, so it is not corrected for their number. On recorded pairs of the same code, three at a
+time, 0.3 % of all differences and 1.1 % of the worst kind show a change."""
 
 
 def _name_in_document(name: str) -> str | None:

@@ -135,7 +135,7 @@ ALL_OF_IT = 0.9
 MOST_OF_IT = 0.5
 _WORTH_NAMING = 0.1
 _WORTH_ALLOWING_PCT = 20.0
-"""A larger drop is none that a user would allow so that it can be decided."""
+"""The largest drop that the advice may tell the user to allow."""
 _BUSY_PCT = 20.0
 
 

@@ -97,7 +97,7 @@ class ExecutionGraph:
         self.parents: list[int | None] = []
 
     def add_node(self, node: Node) -> int:
-        """Add a node and return its number."""
+        """Append a node that nothing contains yet; return its index in ``nodes``."""
         self.nodes.append(node)
         self.parents.append(None)
         self.children.append([])

@@ -147,7 +147,7 @@ class ArtifactStore:
         return read_baseline(self.baseline_directory(chosen, workload))
 
     def remove_baseline(self, directory: Path) -> None:
-        """Remove one baseline."""
+        """Remove the baseline in ``directory`` at once; a directory elsewhere is an error."""
         store.remove(self._own(directory))
 
     def write_calibration(

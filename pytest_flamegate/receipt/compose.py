@@ -212,7 +212,10 @@ def _receipt(subject: Subject, seen: Observation, evidence: Evidence) -> Receipt
 
 
 def process_profile(profile: Profile) -> ProcessProfile:
-    """Return the record of one process's profile."""
+    """Count the samples of one process by leaf frame, without its call stacks.
+
+    A verifier recomputes the spread between processes from these records.
+    """
     own = {
         spot.name: spot.self_samples for spot in rank_hotspots(profile, None) if spot.self_samples
     }

@@ -91,7 +91,7 @@ class Waiver:
 
     @property
     def effect(self) -> str:
-        """What is accepted, in a few words."""
+        """The accepted change as a table shows it: ``3.1 % slower``."""
         if self.tokens is not None:
             return f"NOT COMPARED: other tokens ({self.tokens[:12]})"
         return f"{-(self.change_pct or 0.0):.1f} % slower"
@@ -246,5 +246,5 @@ def describe_debt(waivers: Sequence[Waiver], today: date, new: Collection[Waiver
 
 
 def today_utc() -> date:
-    """Return the day of today in UTC."""
+    """Return the date by which waivers expire: the same in every time zone."""
     return datetime.now(UTC).date()
