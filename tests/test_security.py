@@ -195,7 +195,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "receipt/store.py": "the one place that writes what must survive",
         "core/files.py": "its file operations, and a cache that no result rests on",
         "core/locks.py": "its locks, and the one that all users of a machine share",
-        "run/present.py": "appends to the file that GITHUB_STEP_SUMMARY names",
+        "run/hosts.py": "appends to the file that GITHUB_STEP_SUMMARY names",
         "observe/scratch.py": "removes our temporary directories, those of dead processes too",
         "observe/worktree.py": "checkouts in a temporary directory, found and removed by name",
         "child/serve.py": "writes where its parent says, " + _TEMPORARY,
