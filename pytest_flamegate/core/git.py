@@ -216,7 +216,7 @@ def read_changes(directory: Path, base: str, head: str = "") -> tuple[FileChange
     listed.
     """
     options = ["--no-color", "--no-ext-diff", "--no-textconv", "-U0", "--inter-hunk-context=0"]
-    options += ["-M", "--relative"]
+    options += ["-M", "--relative", "--text"]
     text = query(
         directory,
         "-c",

@@ -159,10 +159,14 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
     signals = (rate.signal, *(each.signal for each in shares.hotspots), *bricks.signals)
     is_certain = rate.verdict is not None and rate.verdict.is_certain
     lines = run.lines if is_certain and shares.costs else None
+    changed_lines = () if lines is None else line_changes(lines, old, new, rates, rate.cpu)
     general = (*shares.reasons, *bricks.reasons)
     if lines is not None and lines.is_empty:
         message = "The profiles name no line of this project, so no line explains the change."
         general = (*general, Reason("I_NO_LINES", message))
+    elif lines is not None and not changed_lines:
+        message = "With so few samples no line's cost certainly changed."
+        general = (*general, Reason("I_LINES_OPEN", message))
     causes = explain_costs(shares.costs, run.instructions)
     name = _combine_decisions(signals, general)
     helpers = {helper for signal in signals for helper in signal.helped_by}
@@ -179,7 +183,7 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         hotspots=shares.hotspots,
         attribution=shares.costs,
         explained_by=explaining_functions(shares.costs),
-        lines=() if lines is None else line_changes(lines, old, new, rates, rate.cpu),
+        lines=changed_lines,
         calls=_compare_calls(run, shares.costs) if is_certain else (),
         phases=rate.phases,
         pairs=rate.pairs,

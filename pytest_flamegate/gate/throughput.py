@@ -227,6 +227,8 @@ def rate_signal(
     code, why = "I_WITHIN_THRESHOLD", f"; a drop of {allowed} is allowed."
     if verdict.decision == "regressed":
         code = "E_SLOWER"
+        if -change_pct < allowed_drop_pct:
+            why = f": certainly slower, and as far as is known by the {allowed} allowed or more."
     elif verdict.decision == "improved":
         code, why = "I_FASTER", "."
     elif verdict.decision == "inconclusive":

@@ -7,6 +7,7 @@ which answers in the same format and takes longer for large files.
 import hashlib
 import re
 import shutil
+import stat
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
@@ -23,6 +24,8 @@ TIMEOUT_S = 60.0
 _MEMORY_BYTES, _MEMORY_FACTOR = 1 << 30, 8
 """The address space of a symbolizer: so much, and this factor of the file's size. It uses five
 times the size."""
+_LARGEST_BYTES = 4 << 30
+"""A library with debug information may have a gigabyte, a sparse file of any size."""
 _BATCH = 5000
 """Addresses of one call, 60 kB of arguments."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -146,6 +149,9 @@ def _to_address(image: _Image, offset: int) -> int:
 
 def _read_image(path: Path) -> _Image:
     """Read the tables of an ELF file. ValueError or ``struct.error`` if it is damaged."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_BYTES:
+        raise ValueError("no file that can be read to its end")
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         size = file.tell()

@@ -93,7 +93,10 @@ def line_section(verdict: Verdict) -> Section:
     head = ("line", "", "before", "after", "change", "part of the change")
     notes = []
     if rows and not any(line.place.is_changed for line in lines):
-        notes.append("No line of the change itself certainly costs more or less.")
+        notes.append(
+            "No line of the change itself certainly costs more or less: look at data, at numbers "
+            "of calls, and at where the code lies in memory."
+        )
     if rows and not verdict.lines:
         notes.append("These lines are what the job that measured reports. They decide nothing.")
     table = Table(head, rows, right=range(2, 5))

@@ -124,7 +124,9 @@ class Workbench:
             known=find_known_rates(
                 self.store.artifacts, self.store.machine_id, workload, budget_s, notes.append
             ),
-            changes=read_changes(self.settings.root, checkout.commit),
+            changes=None
+            if workload.injection
+            else read_changes(self.settings.root, checkout.commit),
             notes=tuple(Reason("I_NOTE", note) for note in notes),
         )
 
@@ -156,7 +158,8 @@ class Workbench:
             raise base_side.base_error(based, checkout.commit, error) from None
         # Its paths are written as the project's.
         base_program = found and found.with_build_paths(checkout.root, checkout.project)
-        notes += filter(None, [base_side.find_shared_program(base_plan, based, checkout)])
+        if workload.injection is None:  # else the injected work is the change
+            notes += filter(None, [base_side.find_shared_program(base_plan, based, checkout)])
         if isinstance(head_plan, Served):
             # A build may install the base's package: imports are bound to the working tree.
             trees = {"project": str(checkout.root), "checkout": str(checkout.project)}

@@ -136,6 +136,7 @@ def test_changes_of_files_are_read_from_git(project: Path) -> None:
     write(project, {"two wörds.c": "1\n2\n3\n"})
     for key, value in USER_SETTINGS.items():
         git(project, "config", key, value)
+    write(project, {".git/info/attributes": "*.c -diff\n"})
     git(project, "mv", "old name.c", "name.c")
     (project / "gone.c").unlink()
     changes = read_changes(project, "HEAD")

@@ -57,6 +57,15 @@ def test_holds_what_is_promised_and_reads_back(verdict: Verdict) -> None:
     assert read_verdict(data) == (headline(verdict), expected)
 
 
+def test_a_slowdown_estimated_below_the_threshold_says_why_it_fails() -> None:
+    made = verdicts.in_pairs()
+    rate = replace(made.signals[0], change_pct=-4.2, ci_low_pct=-6.2, ci_high_pct=-2.2)
+    below = replace(made, signals=(rate, *made.signals[1:]), lines=())
+    expected = "regressed: 4.2 % slower (2.2 … 6.2, which reaches the threshold 5), "
+    assert headline(below).startswith(expected)
+    assert "reaches" not in headline(made)
+
+
 def test_numbers_are_those_of_the_verdict() -> None:
     document = json.loads(encode_json(verdict_document(REGRESSED)))
     assert document["attribution"][0]["explains"] == pytest.approx(0.7, abs=0.01)

@@ -1,5 +1,6 @@
 """Source lines and inlined functions, from DWARF."""
 
+import os
 import random
 import shutil
 import struct
@@ -299,3 +300,13 @@ def test_names_of_functions_from_debug_information_are_escaped(
     (frames,) = parsed.stacks
     assert [frame.name for frame in frames] == ["outer", r"in\x1b[31mner\x3bx"]
     assert parsed.lines == {(SourceLine("a.c", 2),): 1}
+
+
+def test_files_that_never_end_have_no_places(tmp_path: Path) -> None:
+    require(find_symbolizer() is not None, "neither llvm-symbolizer nor addr2line is installed")
+    os.mkfifo(tmp_path / "fifo")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(40 << 30)
+    for name in ("fifo", "sparse", "absent"):
+        assert locate(str(tmp_path / name), [1]) == {}
+    assert locate("/dev/zero", [1]) == {}
