@@ -80,20 +80,31 @@ def find_attempts(directory: Path | None, number: int | None, root: Path) -> lis
     A run that ended with an error counts: it is one of which ``verdict.json`` was written.
     ``number`` is that of the present attempt, None if it is not known; ``root`` is in the
     repository. Raises ``UndecidedError`` ``E_ATTEMPTS_MISSING`` if there were more, and
-    ``UsageError`` ``E_BAD_OPTION`` for a number below 1, or if the commit itself has brought them.
+    ``UsageError`` ``E_BAD_OPTION`` for a number below 1, or if ``directory`` is a link or a file,
+    or has files of the commit itself.
     """
     found: list[Path] = []
     if number is not None and number < 1:
         raise UsageError(
             "E_BAD_OPTION", f"--attempt is {number}.", "The first attempt has the number 1."
         )
-    if directory is not None and directory.is_dir():
-        if query(root, "ls-files", "--", str(real_path(directory))):
+    if directory is not None:
+        path = Path.cwd() / directory
+        parents = [each for each in path.parents if each.is_relative_to(root)]
+        problem = ""
+        if any(each.is_symlink() for each in (path, *parents)):
+            problem = "is a link, or below one in the repository"
+        elif path.exists() and not path.is_dir():
+            problem = "is no directory"
+        elif path.exists() and query(root, "ls-files", "--", str(real_path(directory))):
+            problem = "has files of the commit itself"
+        if problem:
             raise UsageError(
                 "E_BAD_OPTION",
-                f"--earlier is {str(directory)!a}, which has files of the commit itself.",
+                f"--earlier is {str(directory)!a}, which {problem}.",
                 "Name a directory that only the CI service writes to.",
             )
+    if directory is not None and directory.exists():
         inside = sorted(each for each in directory.iterdir() if not each.is_symlink())
         found = [
             each for each in inside if any(run_files.VERDICT in files for _, files in _walk([each]))

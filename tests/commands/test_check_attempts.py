@@ -206,7 +206,11 @@ def test_a_change_cannot_bring_its_own_earlier_attempts(
     (project / ".flamegate/linked").symlink_to("attempts")
     git(project, "add", "-f", ".flamegate/attempts")
     commit(project)
-    for name in ("attempts", "linked"):
+    # A link could point to an empty directory, and a file holds no attempts.
+    (project / ".flamegate/void").symlink_to("../build")
+    (project / "build").mkdir()
+    (project / ".flamegate/file").write_text("")
+    for name in ("attempts", "linked", "void", "void/below", "file"):
         assert ask("check", "--base=HEAD~2", f"--earlier=.flamegate/{name}") == 2
         assert "E_BAD_OPTION" in command.read().err
     assert ask("check", "--base=HEAD~2", "--earlier=nowhere") == 0
