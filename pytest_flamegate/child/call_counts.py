@@ -49,7 +49,7 @@ class EdgeCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedCalls:
+class CountedCalls:
     """The calls of one sequence of ``tokens`` tokens; 0 tokens if none could be counted."""
 
     tokens: int = 0
@@ -72,7 +72,7 @@ def record_calls(
     tool = next((n for n in range(6) if monitoring and monitoring.get_tool(n) is None), None)
     if tool is None:
         run(sequences, on_sequence, on_token)
-        return json.dumps(asdict(RecordedCalls()))
+        return json.dumps(asdict(CountedCalls()))
     counter, events = _CallCounter(on_sequence, on_token), monitoring.events
     monitoring.use_tool_id(tool, "flamegate")
     # When a collection runs, and with it finalisers, depends on what was allocated before.
@@ -140,7 +140,7 @@ class _CallCounter:
         del snapshots[2:]
         snapshots.append(dict(self._calls))
 
-    def record(self) -> RecordedCalls:
+    def record(self) -> CountedCalls:
         """Return the calls of the last sequence, compared with the one before."""
         own = {each for each, code in self._codes.items() if code.co_filename == __file__}
         *_, second, last = self._sequences
@@ -151,7 +151,7 @@ class _CallCounter:
             if own.isdisjoint(edge) and (varies or prefill or decode):
                 caller, callee = map(self._name, edge)
                 calls.append(EdgeCalls(*caller, *callee, prefill, decode, varies))
-        return RecordedCalls(self._tokens, tuple(calls))
+        return CountedCalls(self._tokens, tuple(calls))
 
     def _name(self, function: _Function) -> tuple[str, str]:
         """Return the name and the file of a function."""

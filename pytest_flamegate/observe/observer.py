@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pytest_flamegate.bricks.record import BrickRun, Recorded
-from pytest_flamegate.child.call_counts import RecordedCalls
+from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.clocks import ProcessCounters, sum_intervals
@@ -196,7 +196,7 @@ class Observer:
         )
         return run, bricks, recorded
 
-    def count_calls(self) -> RecordedCalls:
+    def count_calls(self) -> CountedCalls:
         """Count the calls in a sequence of one fresh served process. It is recorded as no run."""
         with self.serve() as served:
             assert isinstance(served, ServedProcess)

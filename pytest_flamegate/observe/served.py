@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_flamegate.bricks.record import Recorded
 from pytest_flamegate.child import serve, wire
-from pytest_flamegate.child.call_counts import RecordedCalls
+from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import Interval
@@ -181,7 +181,7 @@ class ServedProcess(engine_process.EngineProcess):
             raise missing_record_error()
         return block, decode_recorded(self._recorded)
 
-    def count_calls(self, tokens: int) -> RecordedCalls:
+    def count_calls(self, tokens: int) -> CountedCalls:
         """Return the calls of functions in one sequence of at most ``tokens`` tokens.
 
         Raises ``ReceiptError`` if the record is missing or malformed.
@@ -189,7 +189,7 @@ class ServedProcess(engine_process.EngineProcess):
         self._recorded = None
         self._command(wire.CALLS, tokens)
         data = (self._recorded or "").encode()
-        return decode_json(data, RecordedCalls, EVIDENCE_LIMITS, subject="The record of calls")
+        return decode_json(data, CountedCalls, EVIDENCE_LIMITS, subject="The record of calls")
 
     def reference(self, times: int) -> Interval:
         """Run the reference kernel ``times`` times and return its cost."""

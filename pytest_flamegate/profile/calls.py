@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from pytest_flamegate.child.call_counts import RecordedCalls
+from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.core.json import NonNegative
 from pytest_flamegate.profile.frames import make_python_frame
 from pytest_flamegate.profile.stacks import is_own_frame
@@ -59,7 +59,7 @@ class CallChange(Struct, frozen=True):
     callers: tuple[str, ...] = ()
 
 
-def name_calls(recorded: RecordedCalls, roots: Sequence[str]) -> CallCounts:
+def name_calls(recorded: CountedCalls, roots: Sequence[str]) -> CallCounts:
     """Name the functions as those of a profile; flamegate's own are left out.
 
     ``roots`` are the directories below which paths become relative, see ``path_prefixes``.

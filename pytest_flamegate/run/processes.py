@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pytest_flamegate.bricks.record import BrickRun, Recorded
-from pytest_flamegate.child.call_counts import RecordedCalls
+from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.thresholds import MIN_BRICK_PASSES, SAMPLE_FLOOR
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
@@ -95,7 +95,7 @@ class SideProcesses:
     profiles: list[Profile] = field(default_factory=list)
     bricks: list[BrickRun] = field(default_factory=list)
     recorded: Recorded | None = None
-    calls: RecordedCalls | None = None
+    calls: CountedCalls | None = None
     bricks_undecided: bool = False
     """Whether the least number of brick runs left a brick's budget undecided."""
     observer: Observer = field(init=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.bricks.record import BrickRun, Recorded
-from pytest_flamegate.child.call_counts import RecordedCalls
+from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.git import FileChange
 from pytest_flamegate.engines.base import Plan
@@ -106,7 +106,7 @@ class MeasuredSide:
     overhead_pct: float | None = None
     bricks: tuple[BrickRun, ...] = ()
     recorded: Recorded | None = None
-    calls: RecordedCalls | None = None
+    calls: CountedCalls | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.child.call_counts import EdgeCalls, RecordedCalls, record_calls
+from pytest_flamegate.child.call_counts import CountedCalls, EdgeCalls, record_calls
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.json import decode_json
@@ -58,7 +58,7 @@ def observed(call: Callable[[str, int], Any], tokens: int = TOKENS) -> Observer:
     return Observer(workload, Served({}, call))
 
 
-def edges(found: RecordedCalls) -> dict[str, tuple[int, int]]:
+def edges(found: CountedCalls) -> dict[str, tuple[int, int]]:
     """Return the calls before the first token and after it by ``caller>callee``."""
     return {f"{each.caller}>{each.callee}": (each.prefill, each.decode) for each in found.calls}
 
@@ -126,9 +126,9 @@ def test_the_interpreter_is_left_as_it_was() -> None:
 def test_a_record_that_cannot_be_is_an_error(change: dict[str, Any]) -> None:
     edge = asdict(EdgeCalls("f", "f.py", "len", "", 1, 2, varies=False))
 
-    def read(call: dict[str, Any]) -> RecordedCalls:
+    def read(call: dict[str, Any]) -> CountedCalls:
         data = json.dumps({"tokens": 2, "calls": [call]}).encode()
-        return decode_json(data, RecordedCalls, subject="The record")
+        return decode_json(data, CountedCalls, subject="The record")
 
     assert asdict(read(edge).calls[0]) == edge
     with pytest.raises(ReceiptError, match="The record is malformed"):

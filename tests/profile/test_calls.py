@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pytest_flamegate.child.call_counts import EdgeCalls, RecordedCalls
+from pytest_flamegate.child.call_counts import CountedCalls, EdgeCalls
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.profile.calls import MOST, CallCounts, find_call_changes, name_calls
 
@@ -115,7 +115,7 @@ def test_functions_are_named_as_frames_and_flamegates_own_are_left_out() -> None
         EdgeCalls("measured_sequences", serve, "list.append", "", 1, 11, varies=False),
         EdgeCalls("measured_sequences", serve, "tokens_of", tokens, 1, 0, varies=False),
     )
-    found = name_calls(RecordedCalls(11, calls), (ROOT, "/x/"))
+    found = name_calls(CountedCalls(11, calls), (ROOT, "/x/"))
     outer, generated = ("(workload)", "Model.step"), "<lambda of <Model object>>"
     inner, append = ("Model.step", generated), ("Model.step", "list.append")
     assert found.prefill == {outer: 2, inner: 2, append: 3}
@@ -127,7 +127,7 @@ def test_functions_are_named_as_frames_and_flamegates_own_are_left_out() -> None
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[31m"])
 def test_names_are_escaped(name: str) -> None:
     call = EdgeCalls("", "", name, name, 1, 1, varies=False)
-    found = name_calls(RecordedCalls(2, (call,)), ())
+    found = name_calls(CountedCalls(2, (call,)), ())
     ((_, callee),) = found.decode
     assert callee.isprintable()
     assert found.files[callee].isprintable()

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pytest_flamegate.child.call_counts import RecordedCalls
+from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.json import replace
@@ -215,11 +215,11 @@ class FakeObserver:
         self.world.on_process("bricks")
         return None, object(), None
 
-    def count_calls(self) -> RecordedCalls:
+    def count_calls(self) -> CountedCalls:
         self.world.now_s += 1.0
         self.world.started.append("calls")
         self.world.on_process("calls")
-        return RecordedCalls(tokens=4)
+        return CountedCalls(tokens=4)
 
     def _process(self, role: str) -> tuple[Run, Profile]:
         return self.world.process(role, base=self.is_base, injection=self.workload.injection)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.child.call_counts import RecordedCalls
+from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import Interval
@@ -221,7 +221,7 @@ def test_calls_are_counted_on_both_sides_of_a_certain_change(
     assert "calls" not in world.started
     world.token_ns = round(1.3 * fakes.TOKEN_NS)
     found, _ = run(paired())
-    assert [side.calls for side in found.sides] == [RecordedCalls(tokens=4)] * 2
+    assert [side.calls for side in found.sides] == [CountedCalls(tokens=4)] * 2
     assert "calls" not in roles(found)  # they are no runs of the evidence
     world.fail(ToolError("E_ENGINE_DIED", "It died."), at="calls")
     found, _ = run(paired())

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_flamegate.child.call_counts import EdgeCalls, RecordedCalls
+from pytest_flamegate.child.call_counts import CountedCalls, EdgeCalls
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import ToolError, UndecidedError
 from pytest_flamegate.core.json import replace
@@ -126,7 +126,7 @@ def test_calls_and_instructions_of_both_sides_have_names_without_secrets(
     for root, moved in ((checkout, (checkout, project)), (project, None)):
         call = EdgeCalls("", "", f"f_{SECRET}", f"{root}/src/engine.py", 1, 7, varies=False)
         side = replace(one.sides[0].side, moved=moved, count=InstructionCount(9.0, (0, 1), TAKEN))
-        sides.append(replace(one.sides[0], side=side, calls=RecordedCalls(tokens=8, calls=(call,))))
+        sides.append(replace(one.sides[0], side=side, calls=CountedCalls(tokens=8, calls=(call,))))
     prepared = replace(one.prepared, sides=tuple(side.side for side in sides))
     run = compose(replace(one, prepared=prepared, sides=tuple(sides)))
     assert run.calls is not None
