@@ -127,9 +127,13 @@ def run_check(parsed: argparse.Namespace) -> int:
         base = _Tree.check_out(stack, Path.cwd(), parsed.base)
         root = base.place(base.root)
         values = {name: value for name, value in base.values.items() if name in SETTINGS}
-        # An open question fails, whether CI is set or not.
+        # An open question fails, whether CI is set or not. Receipts need the grade that the judge
+        # of stored runs wants: time that no clock shows lowers it.
         settings = replace(
-            common.read_settings(parsed, (root, values)), against=base.revision, strict=True
+            common.read_settings(parsed, (root, values)),
+            against=base.revision,
+            strict=True,
+            observed=True,
         )
         _replace_earlier(settings, base.revision)
         # Of a head that is not checked out the files are read, and nothing is run.

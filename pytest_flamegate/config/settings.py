@@ -41,6 +41,7 @@ class Settings:
         bricks: The number of bricks to show; None if bricks were not asked for.
         base: The commit that ``against`` named before any code of the project ran, if known.
         ci: Whether this runs under CI, where an undecided verdict fails.
+        observed: Whether a side of a comparison that has a receipt needs the grade OBSERVED.
     """
 
     root: Path
@@ -60,6 +61,7 @@ class Settings:
     thresholds: Thresholds = DEFAULT_THRESHOLDS
     ci: bool = False
     peak_gflops: float | None = None
+    observed: bool = False
 
     def budget_of(self, engine: str, *, compare: bool = False) -> float:
         """Return the measuring time for a workload of that engine, in seconds."""

@@ -36,6 +36,7 @@ class Verification:
         grade: The highest grade reached, whether or not that is enough.
         refusals: Every reason to reject the receipt.
         warnings: Notices, none of which rejects it.
+        lowered_by: Those of them that keep it below a grade.
         policy: The kernel policy that was used.
         ceiling: One sentence about the proof that acceptance at this grade would give.
         signed_by: The keyid of the trusted key that signed exactly these files, if any.
@@ -56,6 +57,7 @@ class Verification:
     unfit: tuple[Notice, ...] = ()
     replayed: Replayed | None = None
     obtained_again: bool = False
+    lowered_by: tuple[Notice, ...] = ()
 
     @property
     def fit(self) -> bool:
@@ -69,6 +71,7 @@ class _Findings:
 
     refusals: list[Refusal] = field(default_factory=list)
     warnings: list[Notice] = field(default_factory=list)
+    lowered_by: list[Notice] = field(default_factory=list)
     honest: bool = True
     submission: Submission | None = None
     grade: Grade = Grade.OBSERVED
@@ -95,6 +98,8 @@ class _Findings:
             else:
                 self.warnings.append(Notice(rule.code, message))
                 self.lower(rule.protects)
+                if rule.protects is not None:
+                    self.lowered_by.append(self.warnings[-1])
         return tuple([rule.code for rule, _ in breaches])
 
 
@@ -169,7 +174,7 @@ def verify_receipt(
         # ATTESTED is above REPLAYED, but does not mean that anything was run again.
         missing = require_grade is Grade.REPLAYED and not obtained_again
         if require_grade is not None and (missing or found.grade < require_grade):
-            message = f"The grade is {found.grade.name}, wanted {require_grade.name}."
+            message = describe_shortfall(found.grade, require_grade, found.lowered_by)
             found.reject(Refusal("E_GRADE", message, require_grade.remedy), None)
         return Verification(
             ok=not found.refusals,
@@ -183,12 +188,19 @@ def verify_receipt(
             unfit=_find_unfit(found) if found.honest else (),
             replayed=replay,
             obtained_again=obtained_again,
+            lowered_by=tuple(found.lowered_by),
         )
     except Exception as error:
         # A verifier that fails must reject: otherwise a receipt that crashes it goes unverified.
         refusal = Refusal("E_INTERNAL", f"The verifier itself failed: {type(error).__name__}.")
         ceiling = Grade.SELF_REPORTED.ceiling
         return Verification(False, Grade.SELF_REPORTED, (refusal,), (), DEFAULT_POLICY, ceiling)
+
+
+def describe_shortfall(grade: Grade, wanted: Grade, lowered_by: Sequence[Notice]) -> str:
+    """Return as sentences that a grade is too low, and which notices have lowered it."""
+    reasons = "".join(f" {each.code}: {each.message}" for each in lowered_by)
+    return f"The grade is {grade.name}, wanted {wanted.name}.{reasons}"
 
 
 def _read_receipt(

@@ -27,6 +27,9 @@ from pytest_flamegate.report.verdict import (
 _INLINE = re.compile(r"[\\`*_{}\[\]<>|~$&!]")
 _START = re.compile(r"^([#+=-](?![\w.])|\d+(?=[.)](?:\s|$)))")
 _LINK = re.compile(r"(?<=www)\.|:(?=//)")
+_REFERENCE = re.compile(r"(?<=[@#!])(?=\w)|(?<=&amp;)(?=\w)|(?<=\bGH-)(?=\d)", re.IGNORECASE)
+_BREAK = "&#8203;"
+"""A space without width: hosts look for mentions and references in the rendered text."""
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _LONG = 2000
 _PLAIN = ("pass", "improved", "no baseline")
@@ -34,12 +37,16 @@ _PLAIN = ("pass", "improved", "no baseline")
 
 
 def escape(text: str, limit: int = 300) -> str:
-    """Return ``text`` as prose on one line: nothing in it is read as markup or HTML."""
+    """Return ``text`` as prose on one line: nothing in it is read as markup or HTML.
+
+    Hosts find no mention (``@org``) and no reference (``#12``, ``!12``, ``&12``, ``GH-12``) in it.
+    """
     shown = visible(text, limit).strip()
     shown = _INLINE.sub(lambda found: _ENTITIES.get(found[0], "\\" + found[0]), shown)
     shown = _LINK.sub(lambda found: "\\" + found[0], shown)
     # "1." would open a list; its full stop is what can be escaped, not the digit.
-    return _START.sub(lambda at: at[0] + "\\" if at[0].isdigit() else "\\" + at[0], shown)
+    shown = _START.sub(lambda at: at[0] + "\\" if at[0].isdigit() else "\\" + at[0], shown)
+    return _REFERENCE.sub(_BREAK, shown)
 
 
 def code(text: str) -> str:

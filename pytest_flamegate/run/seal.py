@@ -25,11 +25,12 @@ from pytest_flamegate.profile.frames import fold_profile, path_prefixes
 from pytest_flamegate.profile.line_stacks import fold_lines
 from pytest_flamegate.profile.model import LineStack, Profile, SourceLine, Stack
 from pytest_flamegate.profile.stacks import require_stacks
-from pytest_flamegate.receipt import Verification, verify_receipt
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.baseline import BRICKS, EVIDENCE, FOLDED, LINES, RECEIPT
 from pytest_flamegate.receipt.compose import compose as compose_claim
 from pytest_flamegate.receipt.documents import encode_evidence, encode_receipt
 from pytest_flamegate.receipt.types import Evidence, Receipt
+from pytest_flamegate.receipt.verify import describe_shortfall
 from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared
 
 
@@ -84,11 +85,26 @@ class ComposedRun:
     def errors(self) -> tuple[Reason, ...]:
         """Why the receipts are not honest; empty if they are, and before the run is sealed."""
         found: list[Reason] = []
-        for name, side in (("base", self.base), ("head", self.head)):
-            for error in side.verification.refusals if side and side.verification else ():
+        for name, verification in self._verifications:
+            for error in verification.refusals:
                 said = error.message if self.base is None else f"{name}: {error.message}"
                 found.append(Reason(error.code, said))
         return tuple(found)
+
+    @property
+    def low_grades(self) -> tuple[Reason, ...]:
+        """The receipts of a comparison below OBSERVED, and why; empty before it is sealed."""
+        wanted, found = Grade.OBSERVED, []
+        for name, each in self._verifications if self.base is not None else ():
+            if each.grade < wanted and not each.refusals:
+                said = describe_shortfall(each.grade, wanted, each.lowered_by)
+                found.append(Reason("E_GRADE", f"{name}: {said}"))
+        return tuple(found)
+
+    @property
+    def _verifications(self) -> list[tuple[str, Verification]]:
+        sides = ("base", self.base), ("head", self.head)
+        return [(name, side.verification) for name, side in sides if side and side.verification]
 
 
 def compose(measured: Measured) -> ComposedRun:

@@ -230,7 +230,7 @@ class Session:
             ci=settings.ci,
             update=settings.update,
         )
-        return judge_run(run, policy)
+        return judge_run(run, policy, observed=settings.observed)
 
     def _with_failure(self, outcome: Outcome) -> Outcome:
         """Return ``outcome`` with the answer to whether a test on it fails."""
@@ -238,13 +238,16 @@ class Session:
         return replace(outcome, fails=fails and outcome.accepted is None)
 
 
-def judge_run(run: ComposedRun, policy: GatePolicy) -> Verdict:
-    """Judge a run by its base or its baseline; once sealed, with its grade and its errors."""
+def judge_run(run: ComposedRun, policy: GatePolicy, *, observed: bool = False) -> Verdict:
+    """Judge a run by its base or its baseline; once sealed, with its grade and its errors.
+
+    A side of a comparison that has a receipt has to reach OBSERVED if ``observed`` is set.
+    """
     prepared = run.prepared
     gated = GatedRun(
         run.head.evidence,
         run.head.grade,
-        run.errors,
+        (*run.errors, *(run.low_grades if observed else ())),
         run.notes,
         lines=run.lines,
         calls=run.calls,

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from prometheus_client.openmetrics.parser import (
 
 from pytest_flamegate.commands import check
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.text import Notice
 from pytest_flamegate.profile.profilers.base import Probe, Setup
-from pytest_flamegate.run import instruments, required_check
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.run import instruments, required_check, seal
 from pytest_flamegate.run.present import locate_slowdown
 from tests.commands.asked import Captured, Command, ask, commit
 from tests.doors.project import workload
@@ -85,6 +88,31 @@ def test_an_unchanged_commit_passes_and_new_workloads_are_measured(
     assert verdicts(project) == {"toy": "pass"}
     assert verdicts(project, "new") == {"more": "no_baseline"}
     assert "new, required once merged: more" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_a_receipt_that_the_judge_would_reject_fails_the_measuring_check_too(
+    side: str,
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lower(receipt: bytes, **files: Any) -> Verification:
+        found = verify_receipt(receipt, **files)
+        if json.loads(files["evidence"])["side"] != side:
+            return found
+        why = Notice("W_WAITS_EXCEED_WALL", "It waited for 43 s within 25 s.")
+        return replace(found, grade=Grade.CONSISTENT, warnings=(why,), lowered_by=(why,))
+
+    monkeypatch.setattr(seal, "verify_receipt", lower)
+    declare(workload("toy"), "# a change")
+    assert ask("check", "--base=HEAD~1") == 3
+    (row,) = result(project)["required"]
+    assert (row["verdict"], row["reasons"][0]) == ("dishonest", "E_GRADE")
+    verdict = json.loads((project / ".flamegate/latest/toy/verdict.json").read_text())
+    wanted = f"{side}: The grade is CONSISTENT, wanted OBSERVED. W_WAITS_EXCEED_WALL: It waited"
+    assert wanted in str(verdict)
 
 
 @pytest.mark.parametrize(

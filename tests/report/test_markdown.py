@@ -2,7 +2,9 @@
 
 import re
 from dataclasses import replace
+from html import unescape
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -55,7 +57,7 @@ def render(markdown: str) -> str:
 
 @given(HOSTILE)
 def test_escaped_text_is_a_paragraph_of_itself(text: str) -> None:
-    html = render(escape(text)).strip()
+    html = render(escape(text)).strip().replace("\u200b", "")
     shown = visible(text).strip()
     plain = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     expected = re.sub(r"\s+", " ", plain.replace('"', "&quot;"))
@@ -92,6 +94,21 @@ def test_figures_are_on_the_right_and_keep_their_unit() -> None:
     assert table(["a b", "c d"], [["x y", "1 %"]], right=[1]) == (
         "| a b | c d |\n| --- | ---: |\n| x y | 1\u00a0% |"
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["@org/team", "closes #1", "org/repo#12", "see !12", "epic &12", "gh-12", "#12 first"]
+)
+def test_no_mention_and_no_reference_is_left(text: str) -> None:
+    scanned = unescape(re.sub(r"<[^>]*>", "", render(escape(text))))
+    assert not re.search(r"[@#!&]\w|gh-\d", scanned)
+    assert scanned.replace("\u200b", "").strip() == text
+    assert code(text) == f"`{text}`"  # hosts leave code alone
+
+
+def test_a_heading_stays_one_and_a_hash_alone_is_none() -> None:
+    assert render("# " + escape("a #1")).startswith("<h1>a #\u200b1")
+    assert render(escape("# a")) == "<p># a</p>\n"
 
 
 # The page of a run
