@@ -5,18 +5,28 @@ The judge reads the policy from the base, so that a change cannot relax the chec
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import UndecidedError, UsageError, worst_code
-from pytest_flamegate.core.git import digest_file
+from pytest_flamegate.core.errors import (
+    FlamegateError,
+    UndecidedError,
+    UsageError,
+    worst_code,
+)
+from pytest_flamegate.core.files import real_path
+from pytest_flamegate.core.git import query
 from pytest_flamegate.core.text import format_value, suggest
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.gate.verdict import PASSES, headline
+from pytest_flamegate.models.discover import find_model, find_tokenizer
+from pytest_flamegate.models.files import model_files
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import compare_recipes
 from pytest_flamegate.report.text import plural
@@ -119,10 +129,32 @@ def _compare(base: Workload, head: Workload) -> Iterator[PolicyChange]:
     for name, old, new in compare_recipes(_list_keys(base), _list_keys(head)):
         if name != "source":
             yield PolicyChange(base.name, name, _show(old), _show(new))
-    # A model that git does not track is missing in the base's checkout, and the same file for both.
-    old, new = (each.model and digest_file(each.directory / each.model) for each in (base, head))
+    old, new = map(_digest_model, (base, head))
     if old and new and old != new:
         yield PolicyChange(base.name, f"content of {base.model}", old[:_DIGEST], new[:_DIGEST])
+
+
+def _digest_model(workload: Workload) -> str:
+    """Return a digest of the declared model's files as git tracks them; empty if there are none.
+
+    They are the file or the files of the directory, the other parts, the tokenizer, and what links
+    among them lead to in the repository. What git does not track is the same for both sides.
+    """
+    top = query(workload.directory, "rev-parse", "--show-toplevel")
+    if not workload.model or not top:
+        return ""
+    found = [workload.directory / workload.model]
+    if found[0].is_dir():
+        found += [each for each in found[0].rglob("*") if each.is_symlink()]
+    else:
+        with suppress(FlamegateError):
+            found += model_files(find_model(workload.model, workload.directory))
+            found.append(find_tokenizer(workload.directory, found[-1]))
+    paths = {real_path(each) for each in found}
+    inside = [f":(literal){each}" for each in paths if each.is_relative_to(real_path(Path(top)))]
+    listed = query(Path(top), "ls-files", "-s", "-z", "--", *inside) if inside else ""
+    objects = [entry.split()[1] for entry in (listed or "").split("\0") if entry]
+    return hashlib.sha256(" ".join(objects).encode()).hexdigest() if objects else ""
 
 
 def _list_keys(workload: Workload) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 import shutil
@@ -20,6 +19,7 @@ from prometheus_client.openmetrics.parser import (
 )
 
 from pytest_flamegate.commands import check
+from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.text import Notice
 from pytest_flamegate.profile.profilers.base import Probe, Setup
@@ -545,22 +545,55 @@ def test_a_step_gets_no_more_annotations_than_github_shows(
     assert len(read_findings(project)) == 12
 
 
-@pytest.mark.parametrize(("base", "head"), [(b"a", b"b"), (b"a", b"a"), (None, b"b")])
-def test_a_model_whose_file_the_head_swaps_is_a_change_of_the_policy(
-    tmp_path: Path, base: bytes | None, head: bytes
+_PART = "m-{:05d}-of-00002.gguf"
+
+
+@pytest.mark.parametrize(
+    ("model", "changed", "more", "is_listed"),
+    [
+        ("m.gguf", "m.gguf", (), True),
+        ("m.gguf", "other.gguf", ("m.gguf",), False),
+        ("m.gguf", "store/v1.gguf", ("m.gguf -> store/v1.gguf",), True),
+        ("models/m.gguf", "store/m.gguf", ("models -> store",), True),
+        (_PART.format(1), _PART.format(2), (_PART.format(1),), True),
+        ("model", "model/2.safetensors", ("model/1.safetensors",), True),
+        ("model", "store/w", ("model/w -> ../store/w",), True),
+        ("model/m.gguf", "model/tokenizer.json", ("model/m.gguf",), True),
+        ("m.gguf", "../outside.gguf", ("m.gguf -> ../outside.gguf",), False),
+    ],
+)
+def test_a_model_whose_files_the_head_swaps_is_a_change_of_the_policy(
+    model: str, changed: str, more: tuple[str, ...], is_listed: bool, tmp_path: Path
 ) -> None:
     sides = []
-    for name, data in (("base", base), ("head", head)):
-        root = tmp_path / name
-        root.mkdir()
-        if data is not None:
-            (root / "tiny.gguf").write_bytes(data)
-        sides.append(fakes.toy(root, model="tiny.gguf"))
-    found = required_check.compare_policies(sides[:1], sides[1:], "The base", lambda each: each)
-    changes = [(each.workload, each.key, each.base, each.head) for each in found.changes]
-    digests = [hashlib.sha256(each).hexdigest()[:12] for each in (b"a", b"b")]
-    expected = [("toy", "content of tiny.gguf", *digests)] if base and base != head else []
-    assert changes == expected
+    for name in ("base", "head"):
+        root = tmp_path / name / "repository"
+        root.mkdir(parents=True)
+        git(root, "init", "-q")
+        for each in (*more, changed):
+            path, _, target = each.partition(" -> ")
+            (root / path).parent.mkdir(exist_ok=True)
+            if target:
+                (root / path).symlink_to(target)
+            else:
+                (root / path).write_text(name if each == changed else "same")
+        commit(root)
+        sides.append(fakes.toy(root, model=model))
+
+    def list_keys(head: Workload) -> list[str]:
+        policy = required_check.compare_policies(sides[:1], [head], "", lambda each: each)
+        return [each.key for each in policy.changes]
+
+    assert list_keys(sides[1]) == [f"content of {model}"] * is_listed
+    assert list_keys(sides[0]) == []
+
+
+def test_a_model_that_only_the_head_tracks_is_no_change_of_content(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "m.gguf").write_bytes(b"a")
+    commit(tmp_path)
+    base, head = fakes.toy(tmp_path / "none", model="m.gguf"), fakes.toy(tmp_path, model="m.gguf")
+    assert not required_check.compare_policies([base], [head], "", lambda each: each).changes
 
 
 def test_both_sides_of_a_project_below_the_top_have_its_paths(
