@@ -169,7 +169,8 @@ def run_check(parsed: argparse.Namespace) -> int:
     def judge(directory: Path, entry: Workload) -> Outcome:
         """Judge finished files of this attempt, together with those of the earlier ones."""
         commits = base.revision, head.revision
-        others = earlier.get(entry.name, ())
+        runs = earlier.get(entry.name, ())
+        others = {place: [e for e in runs if e.is_relative_to(place)] for place in attempts}
         return judge_stored_run(directory, entry, settings, commits, requirements, others)
 
     new: list[Outcome] = []
@@ -179,7 +180,7 @@ def run_check(parsed: argparse.Namespace) -> int:
         files = digest_files(root)
         outcomes = gate_all(settings, policy.required) if policy.required else []
         outcomes = [
-            _with_attempts(each, judge) if each.workload.name in earlier else each
+            _with_attempts(each, judge) if attempts and each.error is None else each
             for each in outcomes
         ]
         # There is nothing to compare a new workload with: it is measured alone.
@@ -291,8 +292,6 @@ def _attempt_number(parsed: argparse.Namespace) -> int | None:
 
 def _with_attempts(outcome: Outcome, judge: Callable[[Path, Workload], Outcome]) -> Outcome:
     """Return the outcome of a measurement as it is with the earlier attempts."""
-    if outcome.error is not None:
-        return outcome
     pooled = judge(outcome.directory, outcome.workload)
     return replace(outcome, verdict=pooled.verdict, fails=pooled.fails, error=pooled.error)
 

@@ -47,13 +47,14 @@ class Attempt:
     """One measurement of a head against its base, judged alone.
 
     Attributes:
-        created: When it ended, in UTC; the order of attempts.
+        created: When it ended by its own files, in UTC; they do not order attempts.
         verdict: Its verdict, of everything that was judged.
         decision: That on tokens per second alone, ``inconclusive`` if there is none.
         differences: Log time per token of head less that of base for each pair; none if the pairs
             could not be compared or their clock is in doubt.
         base_rate: Tokens per second of the base; meaningless without pairs.
         others_regressed: Whether a share or a brick regressed, whatever the rate did.
+        problem: Why it cannot be judged, which leaves later attempts open; empty if it can.
     """
 
     created: str
@@ -62,6 +63,7 @@ class Attempt:
     differences: tuple[float, ...] = ()
     base_rate: float = 1.0
     others_regressed: bool = False
+    problem: str = ""
 
 
 def attempt_of(verdict: Verdict, base: Evidence, head: Evidence) -> Attempt:
@@ -102,12 +104,11 @@ class PooledRate:
 def pool_attempts(
     attempts: Sequence[Attempt], threshold: float, rates: ErrorRates
 ) -> PooledRate | None:
-    """Judge the pairs of all attempts; ``threshold`` is the allowed drop in log time.
+    """Judge the pairs of all attempts, in their order; ``threshold`` is the drop in log time.
 
     ``rates`` are the error rates of one attempt. None if there are no two attempts with pairs.
     """
-    ordered = sorted(attempts, key=lambda each: each.created)
-    measured = [each for each in ordered if each.differences]
+    measured = [each for each in attempts if each.differences]
     if len(measured) < 2:
         return None
     decision, count = decide_together(measured, threshold)
@@ -131,9 +132,9 @@ def pool_attempts(
         verdict = replace(verdict, decision="improved")
     pairs = len(_list_pairs(measured))
     of = "the first attempt" if count == 1 else f"{count} attempts together"
-    words = ", ".join(each.verdict.replace("_", " ") for each in ordered)
+    words = ", ".join(each.verdict.replace("_", " ") for each in attempts)
     message = (
-        f"{len(ordered)} attempts at this comparison were pooled, with {pairs} pairs. Each by "
+        f"{len(attempts)} attempts at this comparison were pooled, with {pairs} pairs. Each by "
         f"itself: {words}; {answer}. The rates, their change and its interval are those of {of}; "
         "phases, functions and lines are those of this one."
     )
@@ -197,10 +198,14 @@ def _find_bounds(changes: Sequence[Estimate]) -> tuple[float, float, float]:
 
 
 def find_open_attempts(attempts: Sequence[Attempt]) -> tuple[Reason, ...]:
-    """Report attempts that regressed in something other than tokens per second.
+    """Report attempts that cannot be judged, or regressed in something besides tokens per second.
 
-    Nothing is pooled for shares and bricks, so another attempt does not answer them.
+    Any of the former may have been red. Nothing is pooled for shares and bricks, so another attempt
+    does not answer them.
     """
+    if problems := [each.problem for each in attempts if each.problem]:
+        message = f"An earlier attempt cannot be judged, and may have regressed: {problems[0]}"
+        return (Reason("E_EARLIER_ATTEMPT", message),)
     others = [each for each in attempts if each.others_regressed]
     if not others:
         return ()

@@ -7,6 +7,7 @@ them. They may come from another job or another machine, so everything is checke
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def _walk(directories: Sequence[Path]) -> Iterator[tuple[Path, list[str]]]:
 
 
 def find_attempts(directory: Path | None, number: int | None, root: Path) -> list[Path]:
-    """Return the directories of earlier attempts at a commit: those in ``directory`` with a run.
+    """Return the directories of earlier attempts at a commit, in order: those that have a run.
 
     A run that ended with an error counts: it is one of which ``verdict.json`` was written.
     ``number`` is that of the present attempt, None if it is not known; ``root`` is in the
@@ -84,6 +85,7 @@ def find_attempts(directory: Path | None, number: int | None, root: Path) -> lis
     or has files of the commit itself.
     """
     found: list[Path] = []
+    unused: list[str] = []
     if number is not None and number < 1:
         raise UsageError(
             "E_BAD_OPTION", f"--attempt is {number}.", "The first attempt has the number 1."
@@ -105,15 +107,21 @@ def find_attempts(directory: Path | None, number: int | None, root: Path) -> lis
                 "Name a directory that only the CI service writes to.",
             )
     if directory is not None and directory.exists():
-        inside = sorted(each for each in directory.iterdir() if not each.is_symlink())
+        # By the number that the CI service gave: 9 before 10.
+        inside = sorted(directory.iterdir(), key=lambda each: (len(each.name), each.name))
         found = [
-            each for each in inside if any(run_files.VERDICT in files for _, files in _walk([each]))
+            each
+            for each in inside
+            if not each.is_symlink()
+            and any(run_files.VERDICT in files for _, files in _walk([each]))
         ]
+        unused = [each.name for each in inside if each not in found]
     if number is not None and number - 1 > len(found):
         raise UndecidedError(
             "E_ATTEMPTS_MISSING",
             f"This is attempt {number} at this commit, and {len(found)} of the {number - 1} "
-            "earlier ones are here.",
+            "earlier ones are here."
+            + (f" No attempt, because it has no verdict.json: {unused[0]!a}." if unused else ""),
         )
     return found
 
@@ -124,14 +132,14 @@ def judge_stored_run(
     settings: Settings,
     commits: tuple[str, str],
     requirements: Mapping[str, Any],
-    earlier: Sequence[Path] = (),
+    earlier: Mapping[Path, Sequence[Path]] | None = None,
 ) -> Outcome:
     """Return the outcome of a finished run, judged again; an error is an outcome too.
 
     ``workload`` is the declaration that it must have measured, ``commits`` are the base and the
     head that it must have compared. ``requirements`` are arguments of ``verify_receipt`` for both
-    receipts, which have to reach OBSERVED if no grade is among them. ``earlier`` are the runs of
-    earlier attempts, of any age; copies of this one count once.
+    receipts, which have to reach OBSERVED if no grade is among them. ``earlier`` are the
+    attempts before this one, in order, with their runs of the workload, of any age.
     """
     policy = GatePolicy(workload.thresholds, settings.share_drift, ci=True)
     plan = plan_pair_counts(settings.budget_of(workload.engine, compare=True))
@@ -147,21 +155,78 @@ def judge_stored_run(
             notes=notes,
             reported_lines=lines,
         )
-        attempts: dict[str, Attempt] = {}
-        for each in earlier:
-            other = judge_stored_run(
-                each, workload, settings, commits, {**requirements, "max_age_s": None}
-            )
-            if other.evidence is not None and other.baseline is not None:
-                attempt = attempt_of(other.verdict, other.baseline, other.evidence)
-                attempts[other.evidence.nonce] = attempt
-        attempts.pop(head.nonce, None)
-        verdict = judge(gated, PairedBase(base, plan, earlier=tuple(attempts.values())), policy)
+        attempts: tuple[Attempt, ...] = ()
+        if earlier:
+            own = {**requirements, "max_age_s": None}
+            known = _Attempts(workload, settings, commits, own)
+            for place, runs in earlier.items():
+                known.add(place, runs)
+            attempts = known.list_before(base, head)
+        verdict = judge(gated, PairedBase(base, plan, earlier=attempts), policy)
         receipt = decode_receipt(_read(directory, run_files.RECEIPT))
         return Outcome(workload, verdict, directory, verdict.exit_code != 0, receipt, head, base)
     except FlamegateError as error:
         verdict = verdict_of_error(error, workload)
         return Outcome(workload, verdict, directory, fails=True, error=error)
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """Earlier attempts at a comparison, in order; copies of one are left out.
+
+    One that cannot be judged has a ``problem``. One with another base, and one whose evidence does
+    not allow an answer, add nothing.
+    """
+
+    workload: Workload
+    settings: Settings
+    commits: tuple[str, str]
+    requirements: Mapping[str, Any]
+    sides: dict[str, tuple[Evidence, Evidence]] = field(default_factory=dict)
+    judged: list[tuple[str, Attempt]] = field(default_factory=list)
+    """With the nonce of the head; it is empty if there is a problem."""
+
+    def add(self, place: Path, runs: Sequence[Path]) -> None:
+        """Judge the runs of one attempt. Of several, one that regressed comes first."""
+        found = [each for run in runs for each in self._judge(run)]
+        self.judged += sorted(found, key=lambda each: each[1].decision != "regressed")
+        if not runs:
+            self._report(place, f"it has no finished run of {self.workload.name!r}.")
+
+    def list_before(self, base: Evidence, head: Evidence) -> tuple[Attempt, ...]:
+        """Return the attempts before that of these sides, which may be a copy of the last one."""
+        known = self.sides.get(head.nonce)
+        if known is not None:
+            if known == (base, head) and self.judged[-1][0] == head.nonce:
+                self.judged.pop()
+            else:
+                self._report(Path(), "this run has its nonce, and is no copy of the last attempt.")
+        return tuple(attempt for _, attempt in self.judged)
+
+    def _judge(self, run: Path) -> Iterator[tuple[str, Attempt]]:
+        try:
+            commit = decode_evidence(_read(run, run_files.BASE + run_files.EVIDENCE)).commit
+        except FlamegateError as error:
+            self._report(run, error.problem)
+            return
+        base_commit = self.commits[0] if commit is None else commit.revision
+        commits = base_commit, self.commits[1]
+        found = judge_stored_run(run, self.workload, self.settings, commits, self.requirements)
+        base, head = found.baseline, found.evidence
+        if found.error is not None:
+            self._report(run, found.error.problem)
+        elif base is None or head is None or found.verdict.verdict in ("dishonest", "error"):
+            self._report(run, found.verdict.reasons[0].message)
+        elif base_commit == self.commits[0]:
+            known = self.sides.setdefault(head.nonce, (base, head))
+            if known != (base, head):
+                self._report(run, "its nonce is that of another attempt, and its evidence is not.")
+            elif known[1] is head:
+                yield head.nonce, attempt_of(found.verdict, base, head)
+
+    def _report(self, place: Path, problem: str) -> None:
+        text = f"{str(place)!a}: {problem}"
+        self.judged.append(("", Attempt("", "error", problem=text)))
 
 
 def _read_report(directory: Path) -> tuple[tuple[Reason, ...], tuple[LineChange, ...]]:

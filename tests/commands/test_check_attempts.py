@@ -7,11 +7,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run import stored_run
 from tests.commands.asked import Captured, Command, ask, commit
 from tests.doors.project import workload
@@ -57,15 +60,71 @@ def test_a_red_attempt_stays_red_until_all_of_them_contradict_it(
     assert 3 < number < 8
 
 
-def test_attempts_of_other_commits_and_changed_files_weigh_nothing(
-    project: Path, attempts: Path
+def rename(run: Path) -> None:
+    run.rename(run.with_name("other"))
+
+
+def edit_receipt(run: Path) -> None:
+    (run / "receipt.json").write_text((run / "receipt.json").read_text().replace("1", "2", 1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        rename,
+        edit_receipt,
+        lambda run: (run / "profile.folded").unlink(),
+        lambda run: (run / "base-evidence.json").unlink(),
+        lambda run: (run / "evidence.json").write_text("{"),
+    ],
+)
+def test_an_attempt_that_cannot_be_judged_leaves_a_later_pass_open(
+    project: Path, attempts: Path, command: Command, change: Callable[[Path], object]
 ) -> None:
-    run = attempts / "1/toy"
-    (run / "base-evidence.json").unlink()
-    assert ask("check", "--base=HEAD~1", f"--earlier={attempts}") == 0
-    assert answer(project) == ("pass", 2)
+    change(attempts / "1/toy")
+    printed = command(4, "check", "--base=HEAD~1", f"--earlier={attempts}", "--attempt=2").out
+    assert answer(project) == ("inconclusive", 2)
+    assert "E_EARLIER_ATTEMPT" in printed
+    assert "attempts/1" in "".join(printed.split())
+
+
+def test_an_attempt_without_a_verdict_is_missing_by_name(attempts: Path, command: Command) -> None:
+    (attempts / "1/toy/verdict.json").unlink()
+    printed = command(4, "check", "--base=HEAD~1", f"--earlier={attempts}", "--attempt=2").err
+    assert "No attempt, because it has no verdict.json: '1'." in printed
+
+
+def test_an_attempt_of_another_head_leaves_a_pass_open_and_one_with_another_base_does_not(
+    project: Path, attempts: Path, world: fakes.World
+) -> None:
     commit(project)
+    assert ask("check", "--base=HEAD~2", f"--earlier={attempts}") == 4
+    world.token_ns = SLOWER_NS
+    assert ask("check", "--base=HEAD~1") == 1
+    world.token_ns = fakes.TOKEN_NS
+    shutil.rmtree(attempts / "1")
+    shutil.copytree(project / ".flamegate/latest", attempts / "1")
     assert ask("check", "--base=HEAD~2", f"--earlier={attempts}") == 0
+
+
+def test_a_green_attempt_does_not_become_the_first_by_a_copy_or_a_nonce(
+    project: Path, attempts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(*options: str) -> int:
+        return ask("check", "--base=HEAD~1", f"--earlier={attempts}", *options)
+
+    assert check() == 1
+    shutil.copytree(project / ".flamegate/latest", attempts / "10")
+    shutil.copytree(attempts / "1", attempts / "2")
+    # The red one again: as the last of two, it would leave the first answer to the green one.
+    assert check(f"--receipts={attempts / '1'}") == 1
+
+    def with_one_nonce(data: bytes) -> Evidence:
+        found = decode_evidence(data)
+        return replace(found, nonce="0" * 32) if found.side == "head" else found
+
+    monkeypatch.setattr("pytest_flamegate.run.stored_run.decode_evidence", with_one_nonce)
+    assert check() == 1
 
 
 @pytest.mark.parametrize(
@@ -169,8 +228,8 @@ def test_the_workflow_counts_the_attempts_of_all_runs_and_takes_those_it_kept(
 
     documents = {
         "artifacts?name=flamegate-abc": {
-            # The second is this run, the others are of a branch and of a fork's main branch.
-            "artifacts": [kept(11), kept(12), kept(13, "change"), kept(14, repository=2)]
+            # This run is 12, which is started again. 9 and 10 are of a branch and of a fork.
+            "artifacts": [kept(11), kept(12), kept(13), kept(9, "change"), kept(10, repository=2)]
         },
         "workflows/7/runs?head_sha=abc": {
             "workflow_runs": [{"id": 1, "run_attempt": 3}, {"id": 2, "run_attempt": 1}]
