@@ -1,5 +1,7 @@
 """Engines that try to look fast: each is code appended to the slower toy engine of a change."""
 
+import sys
+
 TOY = """\
 ROUNDS, WASTE = 20_000, {waste}
 
@@ -208,6 +210,8 @@ SLOW_ENGINES = {
     "helper-on-another-core": _helper(
         _ORPHAN + "\n        os.sched_setaffinity(0, range(os.cpu_count()))", "os.waitpid(pid, 0)"
     ),
+    "helper-of-the-parent": "import ctypes\n"
+    + _helper().replace("os.fork()", "ctypes.CDLL(None).syscall(56, 0x8011, 0, 0, 0, 0)"),
     "process-ahead": _AHEAD,
     "thread-ahead": _THREAD_AHEAD,
     "child-per-token": _CHILD_PER_TOKEN,
@@ -242,16 +246,27 @@ BEYOND_REACH = {
     "fast-while-measured": SLOWER
     + "\nimport sys\n\nif any('pytest_flamegate.child' in name for name in sys.modules):\n"
     "    WASTE = 0\n",
+    "slow-when-old": EQUAL + "\nages, fast = iter(range(10**7)), matmul\n\n\ndef matmul(x):\n"
+    "    if next(ages, None) is None:\n        rest(1)\n    return fast(x)\n",
     "after-at-exit": EQUAL + _after("atexit.register(rest, max_tokens)"),
 }
 """Engines whose added work is on no clock."""
 BUILD = "cp toy.py program.py"
+_POISON = (
+    "import py_compile as p, sys; from importlib.util import cache_from_source as at; "
+    'p.compile("toy.py", at(sys.argv[1]), invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)'
+)
 BEYOND_REACH_BUILDS = {
     "build-borrows-the-base": "git show base:toy.py > program.py",
     "build-slows-the-base": (
         "cp toy.py program.py\n"
         "for tree in $(git worktree list --porcelain | sed -n 's/^worktree //p')\n"
         "do cmp -s toy.py $tree/toy.py || cp toy.py $tree/toy.py\ndone"
+    ),
+    "build-poisons-bytecode": (
+        "cp toy.py program.py\n"
+        "for tree in $(git worktree list --porcelain | sed -n 's/^worktree //p')\n"
+        f"do cmp -s toy.py $tree/toy.py || {sys.executable} -c '{_POISON}' $tree/program.py\ndone"
     ),
 }
 """Scripts by which the slower change builds what is measured."""

@@ -432,11 +432,14 @@ _STOPPED = {
 _BEYOND_REACH = {
     "memoised": "The added work is done once for each input, and so before the timed runs.",
     "fast-while-measured": "The engine sees that it is measured, and leaves the added work out.",
+    "slow-when-old": "The engine becomes slower after more tokens than a gate generates.",
     "after-at-exit": "The added work is left to the exit of the process.",
     "build-borrows-the-base": "The build makes its program of the base's source.",
     "build-slows-the-base": "The build copies the slower source into the checkout of the base.",
+    "build-poisons-bytecode": "The same with compiled bytecode, which no digest of files shows.",
 }
 _PARTLY_SEEN = {
+    "helper-of-the-parent": "A helper that `clone(CLONE_PARENT)` makes a child of the harness.",
     "child-per-token": "Each token is computed by a child that nobody waits for.",
     "after-in-an-orphan": "The added work runs in a daemon whose parents nobody waits for.",
 }
