@@ -254,7 +254,8 @@ def _answer(path: str, method: str, fields: Mapping[str, str], state: dict[str, 
         found = next(each for each in state["comments"] if each["id"] == int(Path(path).name))
         found["body"] = fields["body"]
     elif fields:
-        state["comments"].append({"id": len(state["comments"]) + 1, **fields})
+        user = {"login": "github-actions[bot]"}
+        state["comments"].append({"id": len(state["comments"]) + 1, "user": user, **fields})
     else:
         return state["comments"]
     return {}

@@ -55,7 +55,8 @@ def open_request(host: Host, change: Change, number: int = 7) -> str:
     git(fork, "commit", "-q", "--allow-empty", "-m", "a change")
     head = git(fork, "rev-parse", "HEAD")
     git(host.bare, "fetch", "-q", str(fork), f"HEAD:refs/pull/{number}/head")
-    found = {"number": number, "head": {"sha": head}, "base": {"ref": "main"}}
+    source = {"sha": head, "ref": "change", "repo": {"id": 2}}
+    found = {"number": number, "head": source, "base": {"ref": "main"}}
     host.write(pulls=[*host.state["pulls"], found])
     return head
 
@@ -74,6 +75,7 @@ def judge(host: Host, head: str, event: str, run_id: int, attempt: int = 1) -> b
     host.write(runs=[*(each for each in host.state["runs"] if each["id"] != run_id), run])
     # The event of a fork's run names no pull request.
     run |= {"event": event, "workflow_id": 5, "pull_requests": []}
+    run |= {"head_branch": "change", "head_repository": {"id": 2}}
     judging = 100 + len(host.state["statuses"])
     return host.run_job(JUDGE, main, {"sha": main, "workflow_run": run}, judging)
 
@@ -91,7 +93,8 @@ def test_a_slow_fork_is_failed_and_passes_once_it_is_mended(host: Host) -> None:
     git(fork, "commit", "-q", "-am", "mended")
     mended = git(fork, "rev-parse", "HEAD")
     git(host.bare, "fetch", "-q", str(fork), "+HEAD:refs/pull/7/head")
-    host.write(pulls=[{"number": 7, "head": {"sha": mended}, "base": {"ref": "main"}}])
+    source = {"sha": mended, "ref": "change", "repo": {"id": 2}}
+    host.write(pulls=[{"number": 7, "head": source, "base": {"ref": "main"}}])
     assert run_request(host, mended, run_id=2)
     (status,) = host.statuses(mended)
     assert status.startswith("success: check passed by the policy of ")
@@ -178,12 +181,37 @@ def test_a_head_of_two_requests_is_not_judged(host: Host) -> None:
     assert host.state["comments"] == []
 
 
+@pytest.mark.parametrize("other", [{"ref": "copy"}, {"repo": {"id": 3}}, {"repo": None}])
+def test_a_stranger_s_request_of_the_same_head_changes_nothing(
+    host: Host, other: dict[str, object]
+) -> None:
+    """The step that finds the change, alone."""
+    head = open_request(host, lambda _: None)
+    (ours,) = host.state["pulls"]
+    host.write(pulls=[{**ours, "number": 6, "head": ours["head"] | other}, ours])
+    workflow = yaml.safe_load((DOCS / "github" / JUDGE).read_text())
+    steps = workflow["jobs"]["judge"]["steps"]
+    (step,) = [each for each in steps if each.get("name") == "Find the change"]
+    run = {"head_sha": head, "head_branch": "change", "head_repository": {"id": 2}}
+    event = {"sha": head, "workflow_run": run}
+    env = {"REPOSITORY": NAME, "HEAD": head, "DEFAULT": "main", "EVENT": "pull_request"}
+    job = JobRun(host, host.root / "job", event, 1, env)
+    git(host.root, "clone", "-q", "--no-checkout", str(host.bare), str(job.work))
+    git(job.work, "fetch", "-q", "origin", head)
+    job.run_step(step)
+    assert job.env["NUMBER"] == "7"
+
+
 def test_a_long_page_fits_into_a_comment(host: Host) -> None:
     """GitHub takes 65,536 characters, and the page is cut within one of several bytes."""
     workflow = yaml.safe_load((DOCS / "github" / JUDGE).read_text())
     (step,) = [each for each in workflow["jobs"]["judge"]["steps"] if each.get("name") == "Comment"]
     job = JobRun(host, host.root / "job", {"sha": ""}, 1, {"NUMBER": "7", "REPOSITORY": NAME})
     write(job.work, {".flamegate/check.md": "x" + "é" * 70_000})
+    stranger = {"id": 1, "user": {"login": "stranger"}, "body": COMMENT}
+    host.write(comments=[stranger])
     job.run_step(step)
-    (comment,) = host.state["comments"]
+    job.run_step(step)  # its own one is changed
+    assert host.state["comments"][0] == stranger
+    (comment,) = host.state["comments"][1:]
     assert comment["body"] == f"{COMMENT}x{'é' * 29_999}"
