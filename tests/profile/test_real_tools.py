@@ -173,7 +173,7 @@ def test_perf_finds_python_frames(tmp_path: Path) -> None:
 def test_a_wrapped_command_keeps_its_status_and_its_output(tmp_path: Path) -> None:
     require_usable(*MAKE)
     profiler = perf.make_profiler(Setup(python_engine=False))
-    program = "import sys; sum(range(5_000_000)); print('out'); sys.exit(3)"
+    program = "import sys; sum(range(20_000_000)); print('out'); sys.exit(3)"
     wrapped = profiler.wrap([sys.executable, "-S", "-c", program], tmp_path)
     result = process.run(wrapped.argv, timeout_s=60)
     assert (result.returncode, result.stdout) == (3, b"out\n")
