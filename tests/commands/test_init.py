@@ -336,12 +336,14 @@ class _Notes(BaseHTTPRequestHandler):
         type(self).asked.append(self.command)
         assert self.headers["PRIVATE-TOKEN"] == "secret"
         if self.command == "POST":
-            type(self).notes.append({"id": 7, **body})
+            type(self).notes.append({"id": 7, "author": {"id": 4}, **body})
         elif self.command == "PUT":
             found = [each for each in type(self).notes if self.path.endswith(f"/{each['id']}")]
             found[0].update(body)
         is_first = self.path.endswith("page=1")
-        data = json.dumps([{"id": 1, "body": "hello"}] if is_first else type(self).notes).encode()
+        stranger = {"id": 1, "author": {"id": 2}, "body": "<!-- flamegate -->"}
+        answer: object = [stranger] if is_first else type(self).notes
+        data = json.dumps({"id": 4} if self.path.endswith("/user") else answer).encode()
         self.send_response(200)
         self.send_header("X-Next-Page", "2" if is_first else "")
         self.send_header("Content-Length", str(len(data)))
@@ -382,7 +384,7 @@ def test_the_note_on_gitlab_is_kept_up_to_date(tmp_path: Path) -> None:
                 (tmp_path / ".flamegate").mkdir()
                 (tmp_path / ".flamegate/check.md").write_text(page)
             subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=variables, check=True)
-    assert _Notes.asked == ["GET", "GET", "POST", "GET", "GET", "PUT"]
+    assert _Notes.asked == [*["GET"] * 3, "POST", *["GET"] * 3, "PUT"]
     (note,) = _Notes.notes
     # GitLab takes a line that begins with a slash for a command of the token's owner.
     assert note["body"] == ("<!-- flamegate -->\n**check failed**\n&#47;approve\n  &#47;merge\n")
