@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
+import posixpath
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -44,10 +45,11 @@ from pytest_flamegate.run.sources import has_lines, read_sources
 class ResultView:
     """One gated workload as it travels from a worker of pytest-xdist.
 
-    ``file`` and ``line`` are for annotations: those of the changed line that costs more, or of the
-    function that made it slower, or of the declaration. ``section`` is the text of the failed test,
-    empty if it passes. ``accepted`` is the directory of the baseline that the run became.
-    ``is_declared`` says, under pytest, whether the workload file declares it.
+    ``file``, relative to the repository, and ``line`` are for annotations: those of the changed
+    line that costs more, or of the function that made it slower, or of the declaration. ``section``
+    is the text of the failed test, empty if it passes. ``accepted`` is the directory of the
+    baseline that the run became. ``is_declared`` says, under pytest, whether the workload file
+    declares it.
     """
 
     node: str
@@ -127,6 +129,8 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
     if place is None and declared is not None:
         place = relative(declared, root), find_line(declared, workload.name)
     shown_file, line = place or (node.partition("::")[0], None)
+    if outcome.fails and shown_file:  # a code host shows paths from the top of the repository
+        shown_file = posixpath.join(git.query(root, "rev-parse", "--show-prefix") or "", shown_file)
     return ResultView(
         node,
         report,

@@ -601,6 +601,7 @@ def test_both_sides_of_a_project_below_the_top_have_its_paths(
     world: fakes.World,
     declare: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
 ) -> None:
     """The base runs in a checkout of the whole repository."""
     declare(workload("toy"))
@@ -621,6 +622,10 @@ def test_both_sides_of_a_project_below_the_top_have_its_paths(
         return choose(name, setup, probes)
 
     monkeypatch.setattr(instruments, "choose_profiler", record)
-    ask("run", "toy", "--against=HEAD~1")
+    world.token_ns = SLOWER_NS
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert ask("check", "--base=HEAD~1") == 1
     assert {path.name for path in found} == {"engine"}
     assert len(set(found)) == 2
+    # A code host shows an annotation by its path from the top.
+    assert "::error file=engine/flamegate.toml," in capsys.readouterr().out

@@ -176,6 +176,15 @@ def test_a_commit_is_not_compared_with_itself(history: Project, world: World) ->
 
 
 @pytest.mark.usefixtures("world")
+def test_injected_work_is_the_change_of_an_engine_without_code(history: Project) -> None:
+    history.declare('[workloads.own]\nengine = "embedded"\nprompt = "x"\nmax_tokens = 8\n')
+    history.commit()
+    history.ask(ON, "--flamegate-against=HEAD", "--flamegate-inject=own:ternary_gemv:+30%")
+    assert history.verdict("own")["pairs"]
+    assert "I_NOTE" not in history.reasons("own")
+
+
+@pytest.mark.usefixtures("world")
 def test_an_engine_without_code_of_the_repository_says_so(history: Project) -> None:
     history.declare('[workloads.own]\nengine = "embedded"\nprompt = "x"\nmax_tokens = 8\n')
     history.commit()

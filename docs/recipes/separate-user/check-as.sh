@@ -17,15 +17,15 @@ end_processes() { pkill -KILL -u "$user" || true; }
 trap 'end_processes; rm -rf "$place" "$runs"' EXIT
 
 # A clone has neither credentials of the original's configuration nor hard links to its files.
-git clone -q --no-hardlinks . "$place/work"
-git -C "$place/work" fetch -q "$PWD" "$base"
-git -C "$place/work" checkout -q --detach "$head"
-[ $# = 0 ] || cp -a --parents "$@" "$place/work"
+git clone -q --no-hardlinks . "$place/tree"
+git -C "$place/tree" fetch -q "$PWD" "$base"
+git -C "$place/tree" checkout -q --detach "$head"
+[ $# = 0 ] || cp -a --parents "$@" "$place/tree"
 chown -R "$user:" "$place"
 
 # Its answer counts for nothing: the change's code could have written it.
 (
-    cd "$place/work"
+    cd "$place/tree"
     setpriv --reuid="$user" --regid="$(id -g "$user")" --init-groups --no-new-privs \
         env -i PATH="$PATH" HOME="$place" LANG=C.UTF-8 CI=true \
         flamegate check --base "$base" </dev/null
@@ -33,5 +33,5 @@ chown -R "$user:" "$place"
 
 # From here on none of that user's processes can change a file that is judged.
 end_processes
-cp -rP "$place/work/.flamegate/latest/." "$runs" || true
+cp -rP "$place/tree/.flamegate/latest/." "$runs" || true
 flamegate check --base "$base" --head "$head" --receipts "$runs" --max-age 1h
