@@ -113,9 +113,9 @@ def measure(program: Path, symbolizer: str) -> dict[str, float]:
     """Parse the samples, twice, and return seconds and MiB."""
     if symbolizer:
         command = SYMBOLIZERS[symbolizer]
-        source_lines.find_symbolizer = lambda: command  # type: ignore[assignment]
+        source_lines.find_symbolizer = lambda: command
     else:
-        source_lines.find_symbolizer = lambda: None  # type: ignore[assignment]
+        source_lines.find_symbolizer = lambda: None
     chunks = list(print_samples(program))
     began_s = time.monotonic()
     parsed = parse_script(chunks, (f"{program.parent}/",))

@@ -28,7 +28,7 @@ from pytest_flamegate.core.git import (
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.observe.worktree import Checkout, open_checkout
-from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt import Grade, store
 from pytest_flamegate.report.markdown import check_markdown, escape
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.run import present
@@ -110,7 +110,7 @@ class _Tree:
 
 def run_check(parsed: argparse.Namespace) -> int:
     """Check the working tree; return the exit code of the worst workload."""
-    for name in ("head", "require_grade", "max_age", "kernel_policy", "key"):
+    for name in ("head", "max_age", "kernel_policy", "key"):
         if getattr(parsed, name) and not parsed.receipts:
             raise UsageError(
                 "E_BAD_OPTION",
@@ -119,6 +119,13 @@ def run_check(parsed: argparse.Namespace) -> int:
                 "Leave it out, or name the directories of finished runs: --receipts DIR.",
             )
     requirements = common.read_requirements(parsed)
+    least_grade = requirements["require_grade"] or Grade.OBSERVED
+    if least_grade > Grade.OBSERVED and not parsed.receipts:
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"A receipt that is measured here reaches OBSERVED, and never {least_grade.name}.",
+            "Leave --require-grade out, or name the directories of finished runs: --receipts DIR.",
+        )
     with suppress(FlamegateError):
         # The base may name another directory, if there is one.
         _replace_earlier(common.read_settings(parsed), parsed.base)
@@ -128,12 +135,12 @@ def run_check(parsed: argparse.Namespace) -> int:
         root = base.place(base.root)
         values = {name: value for name, value in base.values.items() if name in SETTINGS}
         # An open question fails, whether CI is set or not. Receipts need the grade that the judge
-        # of stored runs wants: time that no clock shows lowers it.
+        # of stored runs wants: time that no clock shows lowers it, but so does a GPU.
         settings = replace(
             common.read_settings(parsed, (root, values)),
             against=base.revision,
             strict=True,
-            observed=True,
+            least_grade=least_grade.name,
         )
         _replace_earlier(settings, base.revision)
         # Of a head that is not checked out the files are read, and nothing is run.

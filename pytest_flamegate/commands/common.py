@@ -67,7 +67,7 @@ def add_requirements(parser: argparse.ArgumentParser, condition: str) -> None:
     ``read_requirements`` returns their values.
     """
     add = parser.add_argument
-    add("--require-grade", metavar="GRADE", help=f"{condition}reject a lower grade")
+    add("--require-grade", metavar="GRADE", help="reject a lower grade")
     add("--max-age", metavar="24h", help=f"{condition}reject an older receipt (s, m, h, d)")
     add("--kernel-policy", metavar="NAME", help=f"{condition}read kernel names by this policy")
     add(

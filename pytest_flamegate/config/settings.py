@@ -41,7 +41,7 @@ class Settings:
         bricks: The number of bricks to show; None if bricks were not asked for.
         base: The commit that ``against`` named before any code of the project ran, if known.
         ci: Whether this runs under CI, where an undecided verdict fails.
-        observed: Whether a side of a comparison that has a receipt needs the grade OBSERVED.
+        least_grade: The grade that a receipt of a comparison has to reach; empty if any will do.
     """
 
     root: Path
@@ -61,7 +61,7 @@ class Settings:
     thresholds: Thresholds = DEFAULT_THRESHOLDS
     ci: bool = False
     peak_gflops: float | None = None
-    observed: bool = False
+    least_grade: str = ""
 
     def budget_of(self, engine: str, *, compare: bool = False) -> float:
         """Return the measuring time for a workload of that engine, in seconds."""

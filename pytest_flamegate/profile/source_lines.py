@@ -10,7 +10,6 @@ import shutil
 import stat
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,7 +94,6 @@ def has_lines(library: str) -> bool:
     return is_file and not _SYSTEM.match(library)
 
 
-@cache
 def find_symbolizer() -> tuple[str, ...] | None:
     """Return the command that names addresses, None if none is installed."""
     if program := shutil.which("llvm-symbolizer"):

@@ -91,14 +91,13 @@ class ComposedRun:
                 found.append(Reason(error.code, said))
         return tuple(found)
 
-    @property
-    def low_grades(self) -> tuple[Reason, ...]:
-        """The receipts of a comparison below OBSERVED, and why; empty before it is sealed."""
-        wanted, found = Grade.OBSERVED, []
+    def find_low_grades(self, wanted: Grade) -> tuple[Reason, ...]:
+        """Return the receipts of a comparison below a grade; none before it is sealed."""
+        found = []
         for name, each in self._verifications if self.base is not None else ():
             if each.grade < wanted and not each.refusals:
                 said = describe_shortfall(each.grade, wanted, each.lowered_by)
-                found.append(Reason("E_GRADE", f"{name}: {said}"))
+                found.append(Reason.advise("E_GRADE", f"{name}: {said}"))
         return tuple(found)
 
     @property

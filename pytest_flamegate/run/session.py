@@ -16,6 +16,7 @@ from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import Helper, Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.scratch import sweep_scratch
+from pytest_flamegate.receipt import Grade
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
 from pytest_flamegate.run.prepare import Workbench
@@ -230,7 +231,7 @@ class Session:
             ci=settings.ci,
             update=settings.update,
         )
-        return judge_run(run, policy, observed=settings.observed)
+        return judge_run(run, policy, settings.least_grade)
 
     def _with_failure(self, outcome: Outcome) -> Outcome:
         """Return ``outcome`` with the answer to whether a test on it fails."""
@@ -238,16 +239,16 @@ class Session:
         return replace(outcome, fails=fails and outcome.accepted is None)
 
 
-def judge_run(run: ComposedRun, policy: GatePolicy, *, observed: bool = False) -> Verdict:
+def judge_run(run: ComposedRun, policy: GatePolicy, least_grade: str = "") -> Verdict:
     """Judge a run by its base or its baseline; once sealed, with its grade and its errors.
 
-    A side of a comparison that has a receipt has to reach OBSERVED if ``observed`` is set.
+    A side of a comparison that has a receipt has to reach ``least_grade``, if that is given.
     """
     prepared = run.prepared
     gated = GatedRun(
         run.head.evidence,
         run.head.grade,
-        (*run.errors, *(run.low_grades if observed else ())),
+        (*run.errors, *(run.find_low_grades(Grade.parse(least_grade)) if least_grade else ())),
         run.notes,
         lines=run.lines,
         calls=run.calls,

@@ -113,6 +113,10 @@ def test_a_receipt_that_the_judge_would_reject_fails_the_measuring_check_too(
     verdict = json.loads((project / ".flamegate/latest/toy/verdict.json").read_text())
     wanted = f"{side}: The grade is CONSISTENT, wanted OBSERVED. W_WAITS_EXCEED_WALL: It waited"
     assert wanted in str(verdict)
+    # An engine that cannot be observed better, such as one on a GPU, is not blocked for ever.
+    assert "--require-grade CONSISTENT" in str(verdict)
+    assert ask("check", "--base=HEAD~1", "--require-grade=CONSISTENT") == 0
+    assert ask("check", "--base=HEAD~1", "--require-grade=REPLAYED") == 2
 
 
 @pytest.mark.parametrize(

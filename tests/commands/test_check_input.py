@@ -128,7 +128,7 @@ def test_receipts_are_held_against_the_requirements_of_verify_receipt(
     assert ask("verify-receipt", str(runs / "toy/receipt.json"), "--key=../key.pub") == 0
     (runs / "toy/base-attestation.dsse.json").unlink()
     assert ask(*signed) == 3
-    for option in ("--key=../key.pub", "--require-grade=OBSERVED", "--kernel-policy=generic"):
+    for option in ("--key=../key.pub", "--require-grade=REPLAYED", "--kernel-policy=generic"):
         assert "E_BAD_OPTION" in command(2, "check", "--base=HEAD~1", option).err
     assert "E_BAD_KEY" in command(2, *judge, "--require-grade=ATTESTED").err
 
