@@ -166,7 +166,10 @@ class Child:
         while empty < _EMPTY_SCANS:
             known |= process_system.find_members(self.pid, self.marker)
             known = {pid for pid in known if self._is_alive(pid)}
-            empty = 0 if known else empty + 1
+            if not known:
+                empty += 1
+                continue
+            empty = 0
             for pid in known:
                 process_system.kill(pid)
             if time.monotonic() > deadline:

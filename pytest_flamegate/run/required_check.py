@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,7 @@ def compare_policies(
     counts as the base declares it.
     """
     declared = {each.name: each for each in head}
+    digest_model = cache(_digest_model)
     required: list[Entry] = []
     changes: list[PolicyChange] = []
     for entry in base:
@@ -100,6 +102,10 @@ def compare_policies(
             required.append(_missing(entry, list(declared), base_name))
         else:
             changes += _compare(entry, found)
+            old, new = (digest_model(each.model, each.directory) for each in (entry, found))
+            if old and new and old != new:
+                content = f"content of {entry.model}"
+                changes.append(PolicyChange(entry.name, content, old[:_DIGEST], new[:_DIGEST]))
             build = entry.build or found.build
             directory = place(entry.directory)
             required.append(replace(entry, directory=directory, source=found.source, build=build))
@@ -129,27 +135,24 @@ def _compare(base: Workload, head: Workload) -> Iterator[PolicyChange]:
     for name, old, new in compare_recipes(_list_keys(base), _list_keys(head)):
         if name != "source":
             yield PolicyChange(base.name, name, _show(old), _show(new))
-    old, new = map(_digest_model, (base, head))
-    if old and new and old != new:
-        yield PolicyChange(base.name, f"content of {base.model}", old[:_DIGEST], new[:_DIGEST])
 
 
-def _digest_model(workload: Workload) -> str:
+def _digest_model(model: str | None, directory: Path) -> str:
     """Return a digest of the declared model's files as git tracks them; empty if there are none.
 
     They are the file or the files of the directory, the other parts, the tokenizer, and what links
     among them lead to in the repository. What git does not track is the same for both sides.
     """
-    top = query(workload.directory, "rev-parse", "--show-toplevel")
-    if not workload.model or not top:
+    top = query(directory, "rev-parse", "--show-toplevel") if model else None
+    if not model or not top:
         return ""
-    found = [workload.directory / workload.model]
+    found = [directory / model]
     if found[0].is_dir():
         found += [each for each in found[0].rglob("*") if each.is_symlink()]
     else:
         with suppress(FlamegateError):
-            found += model_files(find_model(workload.model, workload.directory))
-            found.append(find_tokenizer(workload.directory, found[-1]))
+            found += model_files(find_model(model, directory))
+            found.append(find_tokenizer(directory, found[-1]))
     paths = {real_path(each) for each in found}
     inside = [f":(literal){each}" for each in paths if each.is_relative_to(real_path(Path(top)))]
     listed = query(Path(top), "ls-files", "-s", "-z", "--", *inside) if inside else ""
