@@ -63,7 +63,7 @@ def run(parsed: argparse.Namespace) -> int:
     With ``--replay`` 4 or 5 if one could not be replayed, or the replay was undecided.
     """
     verify = _make_verify(parsed)
-    plain = (_verify_once(path, verify) for path in parsed.paths)
+    plain = (_verify(path, verify) for path in parsed.paths)
     answers = []
     # Each is printed at once, so that an interrupted command has printed its results so far.
     for found in _replay_all(parsed, verify) if parsed.replay else plain:
@@ -177,40 +177,30 @@ def _replay_all(
     )
     try:
         for path in parsed.paths:
-            yield _verify_and_replay(path, verify, replaying)
+            yield _verify(path, verify, replaying)
     finally:
         progress.stop()
 
 
-def _read_parts(path: Path) -> tuple[bytes, dict[str, Any]] | None:
-    """Return the receipt, and the arguments of ``verify`` beside it; None if one is unreadable."""
-    sources = read_sources(path)
-    read = {"evidence": sources.evidence, "profile_folded": sources.folded}
-    if not isinstance(sources.receipt, bytes) or not all(
-        part is None or isinstance(part, bytes) for part in read.values()
-    ):
-        return None
-    return sources.receipt, {**read, "attestation": sources.attestation}
-
-
-def _verify_once(path: Path, verify: Callable[..., Verification]) -> Answer:
-    found = _read_parts(path)
-    if found is None:
-        return Answer(path, verify(path))
-    receipt, parts = found
-    return Answer(path, verify(receipt, **parts), evidence=parts["evidence"])
-
-
-def _verify_and_replay(
-    path: Path, verify: Callable[..., Verification], replaying: Replaying
+def _verify(
+    path: Path, verify: Callable[..., Verification], replaying: Replaying | None = None
 ) -> Answer:
+    """Verify a receipt, and replay it if that is asked for and it is honest."""
     # Read once: the same bytes are verified, run and compared.
-    read = _read_parts(path)
-    if read is None:
+    sources = read_sources(path)
+    receipt, evidence, folded = sources.receipt, sources.evidence, sources.folded
+    if (
+        not isinstance(receipt, bytes)
+        or isinstance(evidence, Refusal)
+        or isinstance(folded, Refusal)
+    ):
         return Answer(path, verify(path))
-    receipt, parts = read
-    evidence: bytes | None = parts["evidence"]
-    if not verify(receipt, **parts, require_grade=None).ok:
+    parts: dict[str, Any] = {
+        "evidence": evidence,
+        "profile_folded": folded,
+        "attestation": sources.attestation,
+    }
+    if replaying is None or not verify(receipt, **parts, require_grade=None).ok:
         return Answer(path, verify(receipt, **parts), evidence=evidence)
     try:
         with errors.system_errors():
