@@ -209,7 +209,8 @@ def publish(
     }
     is_honest = verdict.verdict != "dishonest"
     if not is_honest:
-        del files[run_files.RECEIPT]  # a claim that does not hold is not left as if it did
+        # A claim that does not hold is not left as if it did.
+        files.pop(run_files.RECEIPT, None)
     require_no_secret(files, run.head.redactor)
     directory = store.artifacts.publish_run(workload.name, files)
     accepted, error = None, None

@@ -92,12 +92,18 @@ class ComposedRun:
         return tuple(found)
 
     def find_low_grades(self, wanted: Grade) -> tuple[Reason, ...]:
-        """Return the receipts of a comparison below a grade; none before it is sealed."""
+        """Return the receipts of a comparison below a grade; none before it is sealed.
+
+        A head without samples has no receipt. If the base has one, it is asked of the head too.
+        """
         found = []
         for name, each in self._verifications if self.base is not None else ():
             if each.grade < wanted and not each.refusals:
                 said = describe_shortfall(each.grade, wanted, each.lowered_by)
                 found.append(Reason.advise("E_GRADE", f"{name}: {said}"))
+        if self.base is not None and self.base.verification and not self.head.verification:
+            said = "head: There is no receipt: the profiler took samples of the base alone."
+            found.append(Reason.advise("E_GRADE", said))
         return tuple(found)
 
     @property

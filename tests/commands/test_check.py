@@ -119,6 +119,25 @@ def test_a_receipt_that_the_judge_would_reject_fails_the_measuring_check_too(
     assert ask("check", "--base=HEAD~1", "--require-grade=REPLAYED") == 2
 
 
+def test_a_head_that_no_profiler_sees_needs_a_receipt_if_the_base_has_one(
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = fakes.World.process
+
+    def hide(self: fakes.World, role: str, *, base: bool = False, **more: Any) -> Any:
+        self.samples = None if base else 0
+        return process(self, role, base=base, **more)
+
+    monkeypatch.setattr(fakes.World, "process", hide)
+    declare(workload("toy"), "# a change")
+    assert ask("check", "--base=HEAD~1") == 3
+    verdict = (project / ".flamegate/latest/toy/verdict.json").read_text()
+    assert "head: There is no receipt: the profiler took samples of the base alone." in verdict
+
+
 @pytest.mark.parametrize(
     ("declared", "code"),
     [
