@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_flamegate.config import marker
-from pytest_flamegate.config.options import OPTIONS, is_enabled
+from pytest_flamegate.config.options import (
+    HOSTED,
+    MARKER,
+    OPTIONS,
+    embedded_arguments,
+    is_enabled,
+    is_kernel_benchmark,
+    is_marked,
+    takes_fixture,
+)
 
 if TYPE_CHECKING:
     from pytest_flamegate.config.options import Option
@@ -47,7 +55,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     options = early_config.known_args_namespace
     arguments = list(options.file_or_dir)
     directory = early_config.invocation_params.dir
-    if not arguments or marker.embedded_arguments(arguments, directory) != arguments:
+    if not arguments or embedded_arguments(arguments, directory) != arguments:
         return (yield)
     # pytest looks into ``test*`` only beside a directory, so it is given a file.
     near = (path / "conftest.py" for path in (directory, *directory.parents))
@@ -67,7 +75,7 @@ def _read_surroundings(config: pytest.Config) -> None:
     options = config.known_args_namespace
     rev = options.flamegate_against or config.getini("flamegate_against")
     is_known = hasattr(config.option, "flamegate_ci")
-    if is_known or config.pluginmanager.has_plugin(marker.HOSTED):
+    if is_known or config.pluginmanager.has_plugin(HOSTED):
         return
     with suppress(ValueError, pytest.UsageError):  # a bad value is reported later
         if options.flamegate or config.getini("flamegate"):
@@ -86,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "flops): gate this test's inference workload, or what it benchmarks; thresholds like '5%' "
         "and {'rms_norm': '3pp'}",
     )
-    if config.pluginmanager.has_plugin(marker.HOSTED):
+    if config.pluginmanager.has_plugin(HOSTED):
         return  # this very process is being measured
     if is_enabled(config):
         from pytest_flamegate.pytest_.gatekeeper import Gatekeeper
@@ -103,16 +111,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark every test that uses the fixture, so that ``-m flamegate`` selects it."""
-    if marker.takes_fixture(item) and not marker.is_marked(item):
-        item.add_marker(marker.MARKER)
+    if takes_fixture(item) and not is_marked(item):
+        item.add_marker(MARKER)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip gate tests if nothing is gated; a benchmark still runs."""
-    if marker.is_kernel_benchmark(item):
+    if is_kernel_benchmark(item):
         return
-    if marker.is_marked(item) and not item.config.pluginmanager.has_plugin("flamegate-gatekeeper"):
+    if is_marked(item) and not item.config.pluginmanager.has_plugin("flamegate-gatekeeper"):
         pytest.skip(OFF)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from pytest_flamegate.config.marker import HOSTED
+from pytest_flamegate.config.options import HOSTED
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from pytest_flamegate.run.calibration import (
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.processes import PAIRS_SHARE
-from pytest_flamegate.run.selftest import Bench, make_plan, open_bench
+from pytest_flamegate.run.selftest import Bench, choose_injection, open_bench
 from pytest_flamegate.run.selftest_cases import CASES, CaseRow, summarize, try_case
 from pytest_flamegate.run.session import Session
 
@@ -141,23 +141,23 @@ def _describe_thresholds(found: SupportedThresholds, pair_s: float) -> Iterator[
 def run_selftest(parsed: argparse.Namespace) -> int:
     """Try every case; return an exit code."""
     settings = common.read_settings(parsed)
-    plan = make_plan(_workload(parsed, settings), parsed.extra, parsed.frame)
+    workload = _workload(parsed, settings)
+    injection = choose_injection(workload, parsed.extra, parsed.frame)
     progress = stream_progress(sys.stderr)
     profiler = partial(Instruments(settings.profiler, settings.root).profiler, comparing=True)
     began_s = time.monotonic()
     try:
-        with open_bench(plan, settings, progress, profiler) as bench:
+        with open_bench(workload, injection, settings, progress, profiler) as bench:
             rows = tuple(try_case(bench, case) for case in CASES)
     finally:
         progress.stop()
     seconds, (status, advice) = time.monotonic() - began_s, summarize(rows)
     if parsed.format == "json":
-        plan = bench.plan
         document = {
-            "workload": plan.workload.node_name,
+            "workload": workload.node_name,
             "profiler": bench.profiler.name if bench.profiler else None,
-            "frame": plan.slowed.frame if plan.slowed else None,
-            "extra_pct": plan.slowed.extra_pct if plan.slowed else None,
+            "frame": injection.frame if injection else None,
+            "extra_pct": injection.extra_pct if injection else None,
             "seconds": round(seconds, 1),
             "exit_code": status,
             "advice": advice,
@@ -197,7 +197,7 @@ def _text(bench: Bench, rows: Sequence[CaseRow], seconds: float, *, colour: bool
     counts = [f"{found['ok']} of {len(rows)} as expected"]
     counts += [f"{found[result]} {result}" for result in others if found[result]]
     return [
-        f"flamegate selftest: {visible(bench.plan.workload.node_name)} · {profiler}",
+        f"flamegate selftest: {visible(bench.workload.node_name)} · {profiler}",
         "",
         *columns(table, gap=2),
         "",

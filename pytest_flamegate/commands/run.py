@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.config.marker import EMBEDDED
+from pytest_flamegate.config.options import EMBEDDED
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError, worst_code

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
-from pytest_flamegate.config.marker import EMBEDDED
+from pytest_flamegate.config.options import EMBEDDED
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import limit

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pytest_flamegate.config import marker
+from pytest_flamegate.config.options import MARKER, is_kernel_benchmark, is_marked, takes_fixture
 from pytest_flamegate.config.thresholds import Thresholds, parse_thresholds
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import UsageError
@@ -59,7 +59,7 @@ class MarkerOptions:
         Raises ``pytest.UsageError`` ``E_MARKER`` for an unknown argument.
         """
         given: dict[str, Any] = {}
-        for mark in item.iter_markers(marker.MARKER):
+        for mark in item.iter_markers(MARKER):
             if mark.args:
                 raise _marker_error(
                     item,
@@ -88,11 +88,11 @@ class MarkerOptions:
 
 def check_marker(item: pytest.Item) -> None:
     """Raise ``pytest.UsageError`` ``E_MARKER`` for a wrong marker, or one that gates nothing."""
-    if not marker.is_marked(item):
+    if not is_marked(item):
         return
     options = MarkerOptions.from_item(item)
     others = [name for name in KERNEL_ARGUMENTS if getattr(options, name) is not None]
-    if marker.is_kernel_benchmark(item):
+    if is_kernel_benchmark(item):
         if options.tokens_per_second is not None:
             raise _marker_error(
                 item,
@@ -105,11 +105,7 @@ def check_marker(item: pytest.Item) -> None:
             "Use the fixture benchmark, and neither a workload nor flamegate.",
         )
     # Items of other kinds, such as workloads of a file, are gated without either.
-    elif (
-        isinstance(item, pytest.Function)
-        and not marker.takes_fixture(item)
-        and options.workload is None
-    ):
+    elif isinstance(item, pytest.Function) and not takes_fixture(item) and options.workload is None:
         raise _marker_error(
             item,
             "the marker names no workload and the test does not use the fixture, so nothing would "

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.config import marker
+from pytest_flamegate.config.options import EMBEDDED, is_kernel_benchmark, is_marked, takes_fixture
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
@@ -101,9 +101,7 @@ class Gatekeeper:
         report = yield
         is_root = isinstance(collector, pytest.Session) and report.passed
         if is_root and self.selection.takes_embedded:
-            embedded = EmbeddedWorkloads.from_parent(
-                collector, name=marker.EMBEDDED, nodeid=marker.EMBEDDED
-            )
+            embedded = EmbeddedWorkloads.from_parent(collector, name=EMBEDDED, nodeid=EMBEDDED)
             embedded.gating = self
             report.result.append(embedded)
         return report
@@ -142,7 +140,7 @@ class Gatekeeper:
         """
         known = self.selection.workloads
         found: dict[str, Workload] = {}
-        for item in filter(marker.is_marked, items):
+        for item in filter(is_marked, items):
             if isinstance(item, WorkloadItem) and isinstance(item.workload, Workload):
                 found[item.workload.name] = item.workload
             elif isinstance(item, pytest.Function) and _MARKER_ERROR not in item.stash:
@@ -150,7 +148,7 @@ class Gatekeeper:
                 names = [name] if name else _names_in_code(item.function)
                 named = {each: known[each] for each in names if each in known}
                 own = self.selection.embedded[0]
-                if marker.is_kernel_benchmark(item):
+                if is_kernel_benchmark(item):
                     own = replace(own, engine=BENCHMARK_ENGINE)
                 found |= named or {item.nodeid: own}
         return list(found.values())
@@ -175,9 +173,9 @@ class Gatekeeper:
         A test that takes it and gates nothing fails: it would look gated and not be. A
         benchmark is gated after it has passed.
         """
-        is_gate_test = isinstance(item, pytest.Function) and marker.is_marked(item)
-        is_kernel = is_gate_test and marker.is_kernel_benchmark(item)
-        if is_gate_test and not is_kernel and not marker.takes_fixture(item):
+        is_gate_test = isinstance(item, pytest.Function) and is_marked(item)
+        is_kernel = is_gate_test and is_kernel_benchmark(item)
+        if is_gate_test and not is_kernel and not takes_fixture(item):
             self.gate_for(item).run()
         result = yield
         if is_kernel:
@@ -220,7 +218,7 @@ class Gatekeeper:
         """Put the results into the report, which travels from a worker of xdist."""
         report = yield
         crash = getattr(report.longrepr, "reprcrash", None)
-        if crash is not None and crash.message.startswith(_FAILED) and marker.is_marked(item):
+        if crash is not None and crash.message.startswith(_FAILED) and is_marked(item):
             # The summary line begins with the verdict, not with the kind of exception. Under CI
             # pytest would print the rest there a second time.
             crash.message = crash.message.removeprefix(_FAILED).partition("\n")[0]

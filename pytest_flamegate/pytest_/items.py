@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from pytest_flamegate.config.marker import MARKER, embedded_arguments, is_marked
+from pytest_flamegate.config.options import MARKER, embedded_arguments, is_marked
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError

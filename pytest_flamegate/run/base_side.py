@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_flamegate.child.relocation import UNDER_TEST, TreePair
-from pytest_flamegate.config.marker import EMBEDDED
+from pytest_flamegate.config.options import EMBEDDED
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import (

@@ -80,25 +80,6 @@ def is_certain(spot: HotspotChange) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SelftestPlan:
-    """``slowed`` gets more work; None if that is impossible."""
-
-    workload: Workload
-    slowed: Injection | None
-
-    @property
-    def small_pct(self) -> float:
-        """The drop of tokens per second that is just past the threshold."""
-        return SMALL * self.workload.thresholds.tokens_per_second_pct
-
-    @property
-    def allowing(self) -> Thresholds:
-        """Thresholds that allow twice the slowdown of a workload that is all in that function."""
-        extra = self.slowed.extra_pct / 100.0 if self.slowed else 1.0
-        return Thresholds(round(100.0 * (1.0 - (1.0 + extra) ** -2), 1), {"*": 99.0})
-
-
-@dataclass(frozen=True, slots=True)
 class Compared:
     """A comparison as it was measured; ``run`` is None if there were too few samples.
 
@@ -110,32 +91,37 @@ class Compared:
     first: Verdict | None = None
 
 
-def make_plan(workload: Workload, extra: str, frame: str | None = None) -> SelftestPlan:
-    """Return the plan for ``workload``; ``extra`` is written ``25%``.
+def choose_injection(workload: Workload, extra: str, frame: str | None = None) -> Injection | None:
+    """Return the extra work that the cases inject; None if the engine allows none.
 
-    Raises:
-        UsageError: ``E_BAD_INJECTION`` for a bad percentage, or if no function to slow is named.
+    ``extra`` is written ``25%``. By default ``frame`` is the embedded engine's hottest function.
+    Raises ``UsageError`` ``E_BAD_INJECTION`` for a bad percentage, or if no function is named.
     """
     if workload.engine == "embedded":
         frame = frame or SLOWED
     written = extra.strip().removeprefix("+").removesuffix("%")
-    slowed = parse_injection(f"{frame or 'FRAME'}:+{written}%")
+    injection = parse_injection(f"{frame or 'FRAME'}:+{written}%")
     if workload.engine not in INJECTABLE:
-        return SelftestPlan(workload, None)
+        return None
     if frame is None:
         raise UsageError(
             "E_BAD_INJECTION",
             f"No function of {workload.name!r} to slow is named.",
             "Say --frame NAME: a function that takes much of its time, as a profile shows it.",
         )
-    return SelftestPlan(workload, slowed)
+    return injection
 
 
 @dataclass
 class Bench:
-    """Measures each comparison of the cases once; ``unprofiled`` says why without profiler."""
+    """Measures each comparison of the cases once, of ``workload`` with itself.
 
-    plan: SelftestPlan
+    ``injection`` is the extra work of the slowed side, None if it is impossible. ``unprofiled``
+    says why there is no profiler.
+    """
+
+    workload: Workload
+    injection: Injection | None
     settings: Settings
     progress: Progress
     profiler: Profiler | None
@@ -145,7 +131,7 @@ class Bench:
     @cached_property
     def slowed(self) -> Compared:
         """The same code twice, with more work on the head's side."""
-        return self._compare("slowed", self.plan.slowed, SLOWED_PART)
+        return self._compare("slowed", self.injection, SLOWED_PART)
 
     @cached_property
     def same(self) -> Compared:
@@ -155,13 +141,24 @@ class Bench:
     @cached_property
     def small(self) -> Compared:
         """The same code twice, with just enough work at the head to be past the threshold."""
-        extra_pct = self.find_extra_pct(self.plan.small_pct)
-        if extra_pct is None or self.plan.slowed is None:
+        extra_pct = self.find_extra_pct(self.small_pct)
+        if extra_pct is None or self.injection is None:
             raise nothing_measured("No profile says which part of the time the function takes.")
         # A repeated call finds its data in the cache and takes less time than a first one.
         part = self.slowed_pct / self.injected_pct if self.slowed_pct and self.injected_pct else 1.0
-        frame, extra_pct = self.plan.slowed.frame, math.ceil(extra_pct / min(max(part, 0.25), 1.0))
-        return self._compare("small", Injection(frame, extra_pct), profiled=False)
+        extra_pct = math.ceil(extra_pct / min(max(part, 0.25), 1.0))
+        return self._compare("small", replace(self.injection, extra_pct=extra_pct), profiled=False)
+
+    @property
+    def small_pct(self) -> float:
+        """The drop of tokens per second that is just past the threshold."""
+        return SMALL * self.workload.thresholds.tokens_per_second_pct
+
+    @property
+    def allowing(self) -> Thresholds:
+        """Thresholds that allow twice the slowdown of a workload that is all in that function."""
+        extra = self.injection.extra_pct / 100.0 if self.injection else 1.0
+        return Thresholds(round(100.0 * (1.0 - (1.0 + extra) ** -2), 1), {"*": 99.0})
 
     @property
     def run(self) -> ComposedRun:
@@ -170,7 +167,7 @@ class Bench:
         Raises:
             UndecidedError: ``E_NOTHING_MEASURED`` if there were too few samples.
         """
-        found = self.slowed if self.plan.slowed else self.same
+        found = self.slowed if self.injection else self.same
         if found.run is None:
             raise nothing_measured(found.verdict.reasons[0].message)
         return found.run
@@ -178,14 +175,13 @@ class Bench:
     @property
     def share(self) -> float | None:
         """The part of the base's time, 0 to 1, in the function that is slowed; None if unseen."""
-        run, slowed = self.slowed.run, self.plan.slowed
-        base = run.base if run else None
-        return find_share(slowed.frame, base.profile) if slowed and base else None
+        base = self.slowed.run.base if self.slowed.run else None
+        return find_share(self.injection.frame, base.profile) if self.injection and base else None
 
     @property
     def injected_pct(self) -> float | None:
         """The extra time per token, in percent, if repeated calls took as long as first ones."""
-        return self.share * self.plan.slowed.extra_pct if self.share and self.plan.slowed else None
+        return self.share * self.injection.extra_pct if self.share and self.injection else None
 
     @property
     def slowed_pct(self) -> float | None:
@@ -205,7 +201,7 @@ class Bench:
 
         A profiler that sees native code shows the extra work there.
         """
-        frame = self.plan.slowed.frame if self.plan.slowed else ""
+        frame = self.injection.frame if self.injection else ""
         return is_same_function(frame, name) or (find_share(frame, profile, name) or 0.0) > 0.5
 
     def find_slowed(self, verdict: Verdict, profile: Profile | None) -> HotspotChange | None:
@@ -214,26 +210,26 @@ class Bench:
 
     def judge(self, run: ComposedRun, allowed: Thresholds | None = None) -> Verdict:
         """Judge a run, by other thresholds than the workload's own if they are given."""
-        return judge_run(run, GatePolicy(allowed or self.plan.workload.thresholds))
+        return judge_run(run, GatePolicy(allowed or self.workload.thresholds))
 
     def why_unavailable(self, need: Need) -> str | None:
         """Return why ``need`` is not there; None if it is."""
         if need == "profile":
             return None if self.profiler else self.unprofiled
-        if self.plan.slowed is None:
-            error = injection_error(self.plan.workload)
+        if self.injection is None:
+            error = injection_error(self.workload)
             return f"{error.code}: {error.problem}"
         return None
 
     @property
     def case_texts(self) -> Mapping[str, str]:
         """The values of the names in the texts of a case."""
-        slowed = self.plan.slowed
+        injection = self.injection
         return {
-            "frame": slowed.frame if slowed else "a function",
-            "extra": f"+{slowed.extra_pct:g} %" if slowed else "more work",
-            "allowed": f"{self.plan.allowing.tokens_per_second_pct:g} %",
-            "small": f"{self.plan.small_pct:g} %",
+            "frame": injection.frame if injection else "a function",
+            "extra": f"+{injection.extra_pct:g} %" if injection else "more work",
+            "allowed": f"{self.allowing.tokens_per_second_pct:g} %",
+            "small": f"{self.small_pct:g} %",
         }
 
     def _compare(
@@ -251,7 +247,7 @@ class Bench:
     def _compare_once(
         self, label: str, head: Injection | None, budget_s: float, profiled: bool
     ) -> Compared:
-        same, profiler = self.plan.workload, self.profiler if profiled else None
+        same, profiler = self.workload, self.profiler if profiled else None
         changed = replace(same, injection=head)
         sides = (
             prepare_side(same, self.machine, profiler, role="base"),
@@ -288,7 +284,8 @@ def nothing_measured(problem: str) -> UndecidedError:
 
 @contextmanager
 def open_bench(
-    plan: SelftestPlan,
+    workload: Workload,
+    injection: Injection | None,
     settings: Settings,
     progress: Progress,
     profiler: Callable[[Workload], Profiler | None],
@@ -299,17 +296,17 @@ def open_bench(
     that is named must work.
     """
     with machine_lock(progress.announce):
-        engine(plan.workload.engine).validate(plan.workload)
-        build_workload(plan.workload)
+        engine(workload.engine).validate(workload)
+        build_workload(workload)
         unprofiled, chosen = "Profiling is off, so no profile says where time went.", None
         try:
-            chosen = profiler(plan.workload)
+            chosen = profiler(workload)
         except ToolError as error:
             if settings.profiler != "auto":
                 raise
             unprofiled = str(error)
-        bench = Bench(plan, settings, progress, chosen, unprofiled)
-        workload = replace(plan.workload, injection=plan.slowed)
-        side = prepare_side(workload, bench.machine, chosen, role="head")
+        bench = Bench(workload, injection, settings, progress, chosen, unprofiled)
+        slowed = replace(workload, injection=injection)
+        side = prepare_side(slowed, bench.machine, chosen, role="head")
         SideProcesses(side, Budget(1.0)).observer.warm_up()
         yield bench

@@ -101,13 +101,13 @@ def summarize(rows: Sequence[CaseRow]) -> tuple[int, str]:
 
 def _slow_function(bench: Bench) -> Answer:
     """Expect extra work in one function to close the gate, if it is enough for that."""
-    verdict, slowed = bench.slowed.verdict, bench.plan.slowed
-    enough_pct = bench.find_extra_pct(CLEAR * bench.plan.workload.thresholds.tokens_per_second_pct)
+    verdict, extra = bench.slowed.verdict, bench.injection
+    enough_pct = bench.find_extra_pct(CLEAR * bench.workload.thresholds.tokens_per_second_pct)
     words, result, sentence = _answer(verdict, "regressed")
-    if verdict.verdict != "pass" or slowed is None or slowed.extra_pct >= (enough_pct or math.inf):
+    if verdict.verdict != "pass" or extra is None or extra.extra_pct >= (enough_pct or math.inf):
         return words, result, sentence
     more = f"--extra {enough_pct}%" if enough_pct else "a larger --extra"
-    sentence = f"{slowed.frame} takes too little of the time to say: {more}, or slow a hotter one."
+    sentence = f"{extra.frame} takes too little of the time to say: {more}, or slow a hotter one."
     return words, "undecided", sentence
 
 
@@ -125,14 +125,14 @@ def _name_function(bench: Bench) -> Answer:
 
 def _measure_size(bench: Bench) -> Answer:
     """Expect the measured slowdown to be the injected one: the function's share × the extra."""
-    verdict, slowed = bench.slowed.verdict, bench.plan.slowed
+    verdict, injection = bench.slowed.verdict, bench.injection
     rate = verdict.signal()
     injected_pct, measured_pct = bench.injected_pct, bench.slowed_pct
-    if not bench.share or not slowed or not rate or injected_pct is None or measured_pct is None:
+    if not bench.share or not injection or not rate or injected_pct is None or measured_pct is None:
         return "not measured", "undecided", headline(verdict)
     spot = bench.find_slowed(verdict, bench.run.head.profile)
     error = 4.0 * math.sqrt(spot.share.baseline_variance[0]) if spot else bench.share
-    less, more = ((1.0 + part) * slowed.extra_pct for part in (-NEAR, NEAR))
+    less, more = ((1.0 + part) * injection.extra_pct for part in (-NEAR, NEAR))
     low, high = time_pct(rate.ci_high_pct or 0.0), time_pct(rate.ci_low_pct or 0.0)
     is_open = low <= more * (bench.share + error) and high >= less * (bench.share - error)
     result: Result = "undecided" if is_open else "failed"
@@ -148,17 +148,17 @@ def _slow_little(bench: Bench) -> Answer:
 
 def _allow(bench: Bench) -> Answer:
     """Expect the same measurement to pass if a drop as large as that is allowed."""
-    verdict = bench.judge(bench.run, bench.plan.allowing)
+    verdict = bench.judge(bench.run, bench.allowing)
     words, result, sentence = _answer(verdict, "pass")
     rate = verdict.signal()
-    if rate and (rate.ci_low_pct or 0.0) <= -bench.plan.allowing.tokens_per_second_pct:
+    if rate and (rate.ci_low_pct or 0.0) <= -bench.allowing.tokens_per_second_pct:
         result = "undecided"  # too noisy to say that it is within what is allowed
     return words, result, sentence
 
 
 def _limit_share(bench: Bench) -> Answer:
     """Expect the function's share alone to close the gate if only shares are limited."""
-    allowed = replace(bench.plan.allowing, hotspots_pp={"*": LIMIT_PP})
+    allowed = replace(bench.allowing, hotspots_pp={"*": LIMIT_PP})
     verdict = bench.judge(bench.run, allowed)
     spot = bench.find_slowed(verdict, bench.run.head.profile)
     failing = [each.name for each in verdict.hotspots if each.decision == "regressed"]

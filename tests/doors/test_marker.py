@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_flamegate.config.marker import is_marked, takes_fixture
+from pytest_flamegate.config.options import is_marked, takes_fixture
 from pytest_flamegate.engines.declare import NAME
 from pytest_flamegate.pytest_.fixture import MarkerOptions, name_of_test
 

@@ -51,7 +51,6 @@ LIGHT = {
     "pytest_flamegate.plugin",
     "pytest_flamegate.config",
     "pytest_flamegate.config.options",
-    "pytest_flamegate.config.marker",
 }
 HEAVY = ("numpy", "jsonschema", "psutil", "rich", "py_spy")
 _LISTING = """

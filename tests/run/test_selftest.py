@@ -30,10 +30,9 @@ from pytest_flamegate.run.selftest import (
     SLOWED_PART,
     Bench,
     Compared,
-    SelftestPlan,
+    choose_injection,
     find_share,
     is_same_function,
-    make_plan,
     open_bench,
 )
 from pytest_flamegate.run.selftest_cases import CASES, SUMMARIES, CaseRow, summarize, try_case
@@ -50,11 +49,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return install(monkeypatch)
 
 
-def bench(directory: Path, plan: SelftestPlan | None = None, **measured: Compared) -> Bench:
+def bench(directory: Path, injection: Injection | None = SLOWED, **measured: Compared) -> Bench:
     """A bench that measures fake processes, and holds ``measured`` as if it had been."""
-    workload = replace(WORKLOAD, directory=directory)
     made = Bench(
-        plan or SelftestPlan(workload, SLOWED),
+        replace(WORKLOAD, directory=directory),
+        injection,
         Settings(directory, directory / ".flamegate"),
         Progress(),
         FakeProfiler(),  # type: ignore[arg-type]
@@ -178,7 +177,7 @@ def test_noise_leaves_cases_undecided_and_fails_none(tmp_path: Path, world: Worl
 
 
 def test_too_little_extra_work_says_how_much_is_enough(tmp_path: Path, world: World) -> None:
-    little = SelftestPlan(replace(WORKLOAD, directory=tmp_path), Injection("attention", 25.0))
+    little = Injection("attention", 25.0)
     row = tried("slowed", bench(tmp_path, little))
     # A twelfth of the time: 1.3 × 5 % fewer tokens per second are 7.0 % more time.
     assert (row.result, "--extra 8" in row.detail) == ("undecided", True), row
@@ -240,10 +239,10 @@ def test_a_small_slowdown_counts_what_a_repeated_call_costs(
 
     monkeypatch.setattr(Bench, "_compare_once", once)
     monkeypatch.setattr(Bench, "share", 0.5)
-    plan = SelftestPlan(replace(WORKLOAD, directory=tmp_path), Injection("ternary_gemv", 300.0))
+    injection = Injection("ternary_gemv", 300.0)
     # Half the time, three times more: 150 % if each call took as long. 75 % were measured.
     signal = rate("regressed", change_pct=100.0 * (1.0 / 1.75 - 1.0))
-    made = bench(tmp_path, plan, slowed=Compared(verdict("regressed", signals=(signal,))))
+    made = bench(tmp_path, injection, slowed=Compared(verdict("regressed", signals=(signal,))))
     assert (made.injected_pct, made.slowed_pct) == pytest.approx((150.0, 75.0))
     assert made.small.verdict.verdict == "regressed"
     # 8.1 % more time is 7.5 % fewer tokens per second: 17 % of that function, 34 % of such calls.
@@ -278,7 +277,7 @@ def test_a_case_without_what_it_needs_is_left_out(tmp_path: Path) -> None:
         "slowed", "allowed", "backwards", "same code", "copied run", "other prompt", "no baseline"
     }  # fmt: skip
     assert tried("named", made).detail == "Profiling is off."
-    program = bench(tmp_path, SelftestPlan(replace(WORKLOAD, directory=tmp_path), None))
+    program = bench(tmp_path, None)
     assert "E_BAD_INJECTION" in tried("slowed", program).detail
     assert tried("copied run", program).result == "ok"
 
@@ -306,9 +305,9 @@ def test_exit_code(results: tuple[Any, ...], code: int) -> None:
         ("command", ("25%",), None),
     ],
 )
-def test_the_plan(engine: str, arguments: Any, expected: Injection | None) -> None:
-    plan = make_plan(replace(WORKLOAD, engine=engine, target="toy:generate"), *arguments)
-    assert plan.slowed == expected
+def test_the_injection(engine: str, arguments: Any, expected: Injection | None) -> None:
+    workload = replace(WORKLOAD, engine=engine, target="toy:generate")
+    assert choose_injection(workload, *arguments) == expected
 
 
 @pytest.mark.usefixtures("world")
@@ -316,7 +315,7 @@ def test_the_machine_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(LOCK_DIRECTORY, str(tmp_path))
     program = Workload("prog", "command", "p", 4, "flamegate.toml", command=("true",))
     given = Settings(tmp_path, tmp_path / ".flamegate", profiler="none")
-    with open_bench(make_plan(program, "25%"), given, Progress(), lambda _: None) as made:
+    with open_bench(program, None, given, Progress(), lambda _: None) as made:
         assert "Profiling is off" in (made.why_unavailable("profile") or "")
         with pytest.raises(ToolError, match="E_LOCK_TIMEOUT"), machine_lock(print, 0.05):
             pass
