@@ -7,13 +7,15 @@ change gets rights that it must not have.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.ci_files import (
     FETCHES,
     CiFile,
+    CiJob,
     Trap,
     YamlList,
     YamlTable,
@@ -49,8 +51,7 @@ _STARTS = ("on_success", "always", "delayed")
 _MAX_DEPTH = 10
 """GitLab follows no more templates or references from one to the next."""
 
-_Jobs = dict[str, tuple[CiFile, YamlTable]]
-"""The file and the keys of each job of a pipeline."""
+_Jobs = Mapping[str, CiJob]
 
 
 def run(directory: Path) -> int:
@@ -110,8 +111,8 @@ def _find_included(pattern: str, root: Path) -> list[str]:
 def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
     """Yield the traps of a GitLab pipeline and of the files that it includes."""
     # An included file comes first, because the file that includes it replaces its values.
-    documents = {
-        name: (each, each.content.table(name))
+    jobs = {
+        name: CiJob(each, name, each.content.table(name))
         for each in reversed(pipeline)
         for name in each.content
     }
@@ -119,36 +120,34 @@ def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
     has_own = _has_request_jobs(pipeline)
     # With rules of the whole pipeline, a job without rules is part of all pipelines.
     has_workflow = any("rules" in each.content.table("workflow") for each in pipeline)
-    for name, (document, _) in documents.items():
-        table = _with_templates(name, documents, known)
+    for name, declared in jobs.items():
+        job = replace(declared, table=_with_templates(name, jobs, known))
         scripts, after = (
             [
                 each
                 for key in keys
-                for each in _follow(table.get(key), documents)
+                for each in _follow(job.table.get(key), jobs)
                 if isinstance(each, YamlText)
             ]
             for keys in (("before_script", "script"), ("after_script",))
         )
-        found = _follow(table.get("rules"), documents)
+        found = _follow(job.table.get("rules"), jobs)
         rules = [each for each in found if isinstance(each, YamlTable)]
         is_for_changes = not rules or not all(map(_is_elsewhere, rules))
         if name.startswith(".") or not is_for_changes:
             continue
-        if not any(map(has_check, (*scripts, *after))):
-            continue
-        checks = True
         if any(map(has_check, scripts)):
-            yield from _find_gitlab_skips(document, name, table, rules)
-            takes_branches = not has_own or (has_workflow and "rules" not in table)
-            yield from _find_unstarted(document, name, table, rules, takes_branches=takes_branches)
-            yield from find_ignored(document, scripts)
-            yield from _find_gitlab_settings(document, name, table, scripts, pipeline)
-        else:
-            yield document.trap(
+            checks = True
+            takes_branches = not has_own or (has_workflow and "rules" not in job.table)
+            yield from _find_gitlab_skips(job, rules, takes_branches=takes_branches)
+            yield from find_ignored(job.document, scripts)
+            yield from _find_gitlab_settings(job, scripts, pipeline)
+        elif any(map(has_check, after)):
+            checks = True
+            yield job.trap(
                 "E_CI_IGNORED",
-                table.line_of("after_script"),
-                f"Job {name}: GitLab ignores the exit code of after_script.",
+                job.table.line_of("after_script"),
+                "GitLab ignores the exit code of after_script.",
                 "Run the check in script.",
             )
     if not checks:
@@ -159,7 +158,7 @@ def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
 
 
 def _with_templates(
-    name: str, documents: _Jobs, known: dict[str, YamlTable], depth: int = 0
+    name: str, jobs: _Jobs, known: dict[str, YamlTable], depth: int = 0
 ) -> YamlTable:
     """Return the keys of a job over those of the jobs that it extends, tables merged like GitLab's.
 
@@ -167,11 +166,11 @@ def _with_templates(
     """
     if name in known or depth > _MAX_DEPTH:
         return known.get(name, YamlTable())
-    own = documents[name][1]
+    own = jobs[name].table
     merged = known[name] = YamlTable()
     merged.line = own.line
-    templates = [each for each in scalars(own.get("extends")) if each in documents]
-    for each in (*(_with_templates(one, documents, known, depth + 1) for one in templates), own):
+    templates = [each for each in scalars(own.get("extends")) if each in jobs]
+    for each in (*(_with_templates(one, jobs, known, depth + 1) for one in templates), own):
         for key, value in list(each.items()):
             is_table = isinstance(value, YamlTable) and isinstance(merged.get(key), YamlTable)
             # Below the tables of a job nothing is read.
@@ -190,7 +189,7 @@ def _merge(under: YamlTable, over: YamlTable) -> YamlTable:
 
 
 def _follow(
-    value: object, documents: _Jobs, seen: set[int] | None = None, depth: int = 0
+    value: object, jobs: _Jobs, seen: set[int] | None = None, depth: int = 0
 ) -> Iterator[YamlText | YamlTable]:
     """Yield the texts and tables of a list, and of the lists that ``!reference`` names in it."""
     seen = set() if seen is None else seen
@@ -201,56 +200,59 @@ def _follow(
     seen.add(id(value))
     if not value.is_reference:
         for each in value:
-            yield from _follow(each, documents, seen, depth)
+            yield from _follow(each, jobs, seen, depth)
         return
     found: object = YamlTable()
     for number, name in enumerate(scalars(value)):
         if number == 0:
-            found = documents[name][1] if name in documents else None
+            found = jobs[name].table if name in jobs else None
         else:
             found = found.get(name) if isinstance(found, YamlTable) else None
-    yield from _follow(found, documents, seen, depth + 1)
+    yield from _follow(found, jobs, seen, depth + 1)
 
 
 def _find_gitlab_skips(
-    document: CiFile, name: str, table: YamlTable, rules: Sequence[YamlTable]
+    job: CiJob, rules: Sequence[YamlTable], *, takes_branches: bool
 ) -> Iterator[Trap]:
+    """Yield what may keep a job from running, or its failure from failing the pipeline."""
+    table = job.table
     for rule in (table, *rules, table.table("only"), table.table("except")):
         if "changes" in rule:
-            yield document.trap(
-                "E_CI_FILTERED",
-                rule.line_of("changes"),
-                f"Job {name}: changes: leaves it out for some changes, and the pipeline passes.",
-            )
+            message = "changes: leaves it out for some changes, and the pipeline passes."
+            yield job.trap("E_CI_FILTERED", rule.line_of("changes"), message)
         if "allow_failure" in rule and rule.text("allow_failure") != "false":
-            yield document.trap(
+            yield job.trap(
                 "E_CI_IGNORED",
                 rule.line_of("allow_failure"),
-                f"Job {name}: allow_failure lets the pipeline pass although the check failed.",
+                "allow_failure lets the pipeline pass although the check failed.",
                 "Remove allow_failure.",
             )
+    line = _find_condition(table, rules, takes_branches=takes_branches)
+    if line:
+        yield job.trap(
+            "E_CI_SKIPPED",
+            line,
+            "it cannot be seen to run for every merge request, and the pipeline passes without it.",
+            f"Write as the only one of its rules: - if: {_REQUEST}.",
+        )
 
 
 def _find_gitlab_settings(
-    document: CiFile,
-    name: str,
-    table: YamlTable,
-    scripts: Sequence[YamlText],
-    pipeline: Sequence[CiFile],
+    job: CiJob, scripts: Sequence[YamlText], pipeline: Sequence[CiFile]
 ) -> Iterator[Trap]:
     """Yield the secrets of a job, and its clone if that is shallow."""
     for key in ("secrets", "id_tokens"):
-        if key in table:
-            yield document.trap(
+        if key in job.table:
+            yield job.trap(
                 "E_CI_RIGHTS",
-                table.line_of(key),
-                f"Job {name}: it runs the code of the change, which can read its {key}.",
+                job.table.line_of(key),
+                f"it runs the code of the change, which can read its {key}.",
                 "Use them in a job that runs nothing of the change.",
             )
-    variables = (table.table("variables"), *(e.content.table("variables") for e in pipeline))
+    variables = (job.table.table("variables"), *(e.content.table("variables") for e in pipeline))
     depth = next((each.text("GIT_DEPTH") for each in variables if "GIT_DEPTH" in each), "20")
     if depth != "0" and not any(FETCHES.search(each) for each in scripts):
-        yield shallow_trap(document, table.line)
+        yield shallow_trap(job.document, job.table.line)
 
 
 def _has_request_jobs(pipeline: Sequence[CiFile]) -> bool:
@@ -263,25 +265,6 @@ def _has_request_jobs(pipeline: Sequence[CiFile]) -> bool:
         for key in ("rules", "only")
         for text in scalars(table.get(key))
     )
-
-
-def _find_unstarted(
-    document: CiFile,
-    name: str,
-    table: YamlTable,
-    rules: Sequence[YamlTable],
-    *,
-    takes_branches: bool,
-) -> Iterator[Trap]:
-    line = _find_condition(table, rules, takes_branches=takes_branches)
-    if line:
-        yield document.trap(
-            "E_CI_SKIPPED",
-            line,
-            f"Job {name}: it cannot be seen to run for every merge request, and the pipeline "
-            "passes without it.",
-            f"Write as the only one of its rules: - if: {_REQUEST}.",
-        )
 
 
 def _condition(rule: YamlTable) -> str:

@@ -141,6 +141,19 @@ class CiFile:
         return Trap(code, message, remedy, self.name, line)
 
 
+@dataclass(frozen=True, slots=True)
+class CiJob:
+    """One job of a workflow or of a pipeline, with its keys."""
+
+    document: CiFile
+    name: str
+    table: YamlTable
+
+    def trap(self, code: str, line: int, message: str, remedy: str = "") -> Trap:
+        """Return a trap of this job."""
+        return self.document.trap(code, line, f"Job {self.name}: {message}", remedy)
+
+
 def read_document(path: Path, root: Path) -> CiFile:
     """Return the YAML file ``path``; ``ToolError`` ``E_NO_YAML`` if PyYAML is not installed."""
     try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pytest_flamegate.commands.ci_files import (
     FETCHES,
     CiFile,
+    CiJob,
     Trap,
     YamlTable,
     YamlText,
@@ -56,12 +57,8 @@ _FIXED = re.compile(r"[0-9a-f]{40}|v?\d+(?:\.\d+)*(?:[-.]?\w+)?|sha256:[0-9a-f]{
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(CiJob):
     """One job of a workflow."""
-
-    document: CiFile
-    name: str
-    table: YamlTable
 
     @property
     def events(self) -> YamlTable:
@@ -104,9 +101,10 @@ class _Job:
     def is_privileged(self) -> bool:
         return any(event in self.events for event in _PRIVILEGED)
 
-    def trap(self, code: str, line: int, message: str, remedy: str = "") -> Trap:
-        """Return a trap of this job."""
-        return self.document.trap(code, line, f"Job {self.name}: {message}", remedy)
+    @property
+    def around(self) -> tuple[YamlTable, YamlTable]:
+        """What holds for all of its steps."""
+        return self.table, self.document.content
 
 
 def find_github_traps(workflows: Sequence[CiFile]) -> Iterator[Trap]:
@@ -233,14 +231,10 @@ def _find_ignored(job: _Job) -> Iterator[Trap]:
                 "Remove continue-on-error.",
             )
     for step in job.steps:
-        places = (step, *(each.table("defaults").table("run") for each in _outer(job)))
+        places = (step, *(each.table("defaults").table("run") for each in job.around))
         shell = next((each.text("shell") for each in places if "shell" in each), "")
         if isinstance(step.get("run"), YamlText):
             yield from find_ignored(job.document, [step["run"]], shell=shell)
-
-
-def _outer(job: _Job) -> tuple[YamlTable, YamlTable]:
-    return job.table, job.document.content
 
 
 def _find_missing_status(job: _Job) -> Iterator[Trap]:
@@ -257,7 +251,7 @@ def _find_missing_status(job: _Job) -> Iterator[Trap]:
 
 def _find_rights(job: _Job) -> Iterator[Trap]:
     """Yield secrets and rights of a job that runs the code of the change."""
-    holder = next((each for each in _outer(job) if "permissions" in each), None)
+    holder = next((each for each in job.around if "permissions" in each), None)
     if holder is None:
         missing = "permissions: is missing, and the repository's default may be to write"
         found = [(job.document.content.line_of("jobs"), missing)]
@@ -292,7 +286,7 @@ def _find_shallow(job: _Job) -> Iterator[Trap]:
 
 def _find_head_code(job: _Job) -> Iterator[Trap]:
     """Yield the places where a job with rights checks out the code of the change."""
-    tables = [each.table("env") for each in (*_outer(job), *job.steps)]
+    tables = [each.table("env") for each in (*job.around, *job.steps)]
     names = {name for table in tables for name in table if _HEAD.search(table.text(name))}
 
     def is_head(text: str) -> bool:
@@ -363,9 +357,8 @@ def _find_artifact_code(job: _Job) -> Iterator[Trap]:
 
 def _shell_path(text: str) -> str:
     """Return ``text`` with GitHub's directories as the variables of the shell."""
-    for name in ("temp", "workspace"):
-        variable = "RUNNER_TEMP" if name == "temp" else "GITHUB_WORKSPACE"
-        text = re.sub(rf"\$\{{\{{\s*(?:runner|github)\.{name}\s*\}}\}}", f"${variable}", text)
+    for name, variable in (("temp", "$RUNNER_TEMP"), ("workspace", "$GITHUB_WORKSPACE")):
+        text = re.sub(rf"\$\{{\{{\s*(?:runner|github)\.{name}\s*\}}\}}", variable, text)
     return text.strip().removeprefix("./").rstrip("/")
 
 
