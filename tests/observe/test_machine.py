@@ -208,12 +208,20 @@ GROUPS = "9:name=systemd:/\n4:memory:/a\n2:cpu,cpuacct:/docker/job\n0::/\n"
         ("", {}, None),
     ],
 )
-def test_the_tightest_cpu_quota_counts(
-    tmp_path: Path, groups: str, files: dict[str, str], quota: CpuQuota | None
+def test_the_tightest_cpu_quota_counts_and_is_part_of_the_identity(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    groups: str,
+    files: dict[str, str],
+    quota: CpuQuota | None,
 ) -> None:
     write(tmp_path, {"proc/self/cgroup": groups})
     write(tmp_path / "sys/fs/cgroup", files)
     assert read_cpu_quota(tmp_path) == quota
+    if quota is not None:
+        monkeypatch.setattr(machine, "read_cpu_quota", lambda: read_cpu_quota(tmp_path))
+        stated = f"{quota.quota_us} {quota.period_us}"
+        assert machine.read_identity()["cgroup_cpu"] == stated
 
 
 SLICE = 1 << 16
@@ -237,18 +245,3 @@ def test_each_thread_reads_its_own_filled_part() -> None:
     assert {(part.nbytes, float(part.min())) for part in parts} == {(SLICE, 1.0)}
     # Two parts a pass, and one pass that does not count.
     assert len(parts) == 2 * (MIN_PASSES + 1)
-
-
-def test_the_identity_has_the_quota_of_the_own_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/ci/job\n",
-            "sys/fs/cgroup/ci/job/cpu.max": "max 100000\n",
-            "sys/fs/cgroup/ci/cpu.max": "50000 100000\n",
-        },
-    )
-    monkeypatch.setattr(machine, "read_cpu_quota", lambda: read_cpu_quota(tmp_path))
-    assert machine.read_identity()["cgroup_cpu"] == "50000 100000"
