@@ -179,7 +179,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "a lenient YAML": {
         "commands/ci_files.py": "composes the safe loader's nodes, and makes no objects of them"
     },
-    "XML read": {"report/svg.py": "escapes what is written; nothing is parsed"},
+    "XML read": {"report/markup.py": "escapes what is written; nothing is parsed"},
     "lenient JSON": {
         "core/json_parser.py": "the strict parser itself",
         "child/serve.py": _ARGUMENT,

@@ -33,8 +33,8 @@ from pytest_flamegate.report.bricks import brick_lines, graph_text
 from pytest_flamegate.report.difference import difference_document, difference_text
 from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.flame import Drawn
-from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
+from pytest_flamegate.report.page import flamegraph_html
 from pytest_flamegate.report.terminal import comparison_document, comparison_text, imported_text
 from pytest_flamegate.report.text import clip, columns, visible
 from pytest_flamegate.run.compare import compare_opened, find_other_work, title_profile

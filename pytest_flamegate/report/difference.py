@@ -24,8 +24,8 @@ from pytest_flamegate.profile.difference import (
 )
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import Layout, place
-from pytest_flamegate.report.svg import FLOOR, read_shades
-from pytest_flamegate.report.text import columns, paint, visible
+from pytest_flamegate.report.markup import FLOOR, read_shades
+from pytest_flamegate.report.text import MAX_SHOWN, clip, columns, paint, visible
 
 STEPS = (0.01, 0.03)
 """Parts of the whole at which a tint gets stronger."""
@@ -203,6 +203,16 @@ def _row(
     )
 
 
+def change_lines(difference: ProfileDifference, *, longest_name: int = MAX_SHOWN) -> list[str]:
+    """Return the rows as aligned lines below a head; longer names are clipped."""
+    own = f"own part in {Scale.of(difference).unit}"
+    head = ("", own, "", "before", "after", "change", "share", "moved", "z")
+    rows = [
+        (rank, clip(name, longest_name), *others) for rank, name, *others in change_rows(difference)
+    ]
+    return columns([head, *rows], right=(0, 3, 4, 5, 6, 7, 8), gap=2)
+
+
 # The answer of flamegate diff
 
 
@@ -218,10 +228,7 @@ def difference_text(difference: ProfileDifference, *, colour: bool = False) -> s
     for role, side in (("before", difference.base), ("after", difference.head)):
         samples = text.plural(side.profile.samples, side.profile.unit.removesuffix("s"))
         lines.append(f"  {role:<6}  {visible(side.name)} · {samples}")
-    own = f"own part in {Scale.of(difference).unit}"
-    head = ("", own, "", "before", "after", "change", "share", "moved", "z")
-    table = [head, *change_rows(difference)]
-    lines += columns(table, right=(0, 3, 4, 5, 6, 7, 8), indent=2, gap=2)
+    lines += [f"  {line}" for line in change_lines(difference)]
     lines.append(f"  in all  {describe_total(difference)}")
     lines.append(
         f"  changed means |z| ≥ {difference.certain_z:.1f}: of two profiles of one program one in "

@@ -18,7 +18,7 @@ from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.profile.difference import PathChange, ProfileDifference
 from pytest_flamegate.profile.hotspots import categorize_frame, no_samples_error, rank_hotspots
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
-from pytest_flamegate.report.svg import FLOOR, UNKNOWN, Shade, read_shades
+from pytest_flamegate.report.markup import FLOOR, UNKNOWN, Shade, read_shades
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pytest_flamegate.profile.difference import (
     State,
 )
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile
-from pytest_flamegate.report import html, text
+from pytest_flamegate.report import markup, text
 from pytest_flamegate.report.difference import (
     CALL_SHADES,
     SHARES_ONLY,
@@ -46,19 +46,6 @@ TABLE_ROWS = 200
 """Functions in a table at most; the search finds all that have a box."""
 
 
-def flamegraph_html(drawn: Drawn, *, subtitle: str) -> str:
-    """Return one self-contained page, the same bytes each time. Raises as ``flame`` does."""
-    title = html.lines("h1", [drawn.title])
-    header = html.element("div", title, html.lines("p", [subtitle], class_="muted"))
-    return html.document(
-        f"{drawn.title} · flame graph",
-        [
-            html.element("header", header, html.element("div", class_="theme")),
-            html.element("main", flame(drawn, "flame-1")),
-        ],
-    )
-
-
 def flame(drawn: Drawn, name: str) -> str:
     """Return the markup of one flame graph; ``name`` is its id. Raises as ``colour_hotspots``."""
     profile, difference = drawn.profile, drawn.difference
@@ -70,28 +57,28 @@ def flame(drawn: Drawn, name: str) -> str:
             "than the program's change."
             for each in difference.mismatches
         ]
-        warning = html.lines("p", sentences, class_="warning", role="alert")
+        warning = markup.lines("p", sentences, class_="warning", role="alert")
         scale = _change_legend(difference)
         changes = _changes(difference)
-    notes = html.lines("p", [" · ".join(profile_notes(profile)), _KEYS])
-    no_script = html.element("noscript", html.lines("p", [_WITHOUT_SCRIPT]))
-    picture = html.element(
+    notes = markup.lines("p", [" · ".join(profile_notes(profile)), _KEYS])
+    no_script = markup.element("noscript", markup.lines("p", [_WITHOUT_SCRIPT]))
+    picture = markup.element(
         "div",
-        html.element("div", no_script, class_="room"),
+        markup.element("div", no_script, class_="room"),
         _legend(spots, colouring, drawn.cpu_s_per_token),
         scale,
-        html.element("div", notes, class_="notes"),
+        markup.element("div", notes, class_="notes"),
         class_="picture",
     )
-    section = html.element(
+    section = markup.element(
         "section",
         picture,
-        html.element("div", _hottest(spots, colouring), changes, class_="beside"),
+        markup.element("div", _hottest(spots, colouring), changes, class_="beside"),
         class_="flame compared" if drawn.opens_compared and difference else "flame",
         data_flame=name,
         data_title=drawn.title,
     )
-    return "\n".join([warning, section, html.data(name, flame_data(drawn, spots, colouring))])
+    return "\n".join([warning, section, markup.data(name, flame_data(drawn, spots, colouring))])
 
 
 # Legends and tables
@@ -99,18 +86,18 @@ def flame(drawn: Drawn, name: str) -> str:
 
 def _swatch(name: str) -> str:
     """Return a small square in the colours of a class."""
-    return html.element("span", class_=f"swatch {name}", aria_hidden="true")
+    return markup.element("span", class_=f"swatch {name}", aria_hidden="true")
 
 
 def named(name: str, colour: str) -> str:
     """Return a name next to a square in the colours of a class."""
-    label = html.element("span", html.text(name), class_="name")
-    return html.element("span", _swatch(colour), label, class_="named")
+    label = markup.element("span", markup.xml_text(name), class_="name")
+    return markup.element("span", _swatch(colour), label, class_="named")
 
 
 def _exact(shown: str, value: float) -> str:
     """Return a figure that sorts by its exact value."""
-    return html.element("span", html.text(shown), data_value=repr(value))
+    return markup.element("span", markup.xml_text(shown), data_value=repr(value))
 
 
 def _legend(spots: Sequence[Hotspot], colouring: Colouring, cpu_s_per_token: float | None) -> str:
@@ -119,10 +106,10 @@ def _legend(spots: Sequence[Hotspot], colouring: Colouring, cpu_s_per_token: flo
     for name, share in category_shares(spots).items():
         tone = colouring.tone(name)
         cost = "" if cpu_s_per_token is None else f" · {text.seconds(cpu_s_per_token * share)}"
-        figure = html.element("span", html.text(text.share(share) + cost), class_="figure")
-        content = (_swatch(f"tone-{tone.name}"), html.text(name), figure)
-        items.append(html.element("li", *content, data_category=name, title=tone.meaning))
-    return html.element("ul", *items, class_="legend of-profile", aria_label="Kinds of work")
+        figure = markup.element("span", markup.xml_text(text.share(share) + cost), class_="figure")
+        content = (_swatch(f"tone-{tone.name}"), markup.xml_text(name), figure)
+        items.append(markup.element("li", *content, data_category=name, title=tone.meaning))
+    return markup.element("ul", *items, class_="legend of-profile", aria_label="Kinds of work")
 
 
 def _hottest(spots: Sequence[Hotspot], colouring: Colouring) -> str:
@@ -140,14 +127,14 @@ def _hottest(spots: Sequence[Hotspot], colouring: Colouring) -> str:
     ]  # fmt: skip
     head = ["function", "self", "total", *(["µs/token"] if known else [])]
     caption = "Self is the function's own time, total adds its callees; recursion counts once."
-    return html.element("div", _functions(head, rows, caption, len(spots)), class_="of-profile")
+    return markup.element("div", _functions(head, rows, caption, len(spots)), class_="of-profile")
 
 
 def _functions(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, count: int) -> str:
     left = count - TABLE_ROWS
     more = f" {text.plural(left, 'further function')}: search." if left > 0 else ""
     right = range(1, len(head))
-    return html.table(head, rows, right=right, caption=caption + more, class_="functions")
+    return markup.table(head, rows, right=right, caption=caption + more, class_="functions")
 
 
 _COLOURS: tuple[tuple[str, State], ...] = (
@@ -162,12 +149,16 @@ _COLOURS: tuple[tuple[str, State], ...] = (
 def _change_legend(difference: ProfileDifference) -> str:
     """Return the colours of a difference."""
     items = [
-        html.element("li", _swatch(f"change-{name}"), html.text(state_word(difference, state)))
+        markup.element(
+            "li", _swatch(f"change-{name}"), markup.xml_text(state_word(difference, state))
+        )
         for name, state in _COLOURS
     ]
     steps = " and ".join(f"{100 * step:g} %" for step in STEPS)
-    note = html.element("li", html.text(f"stronger from {steps} of the whole on"), class_="muted")
-    return html.element("ul", *items, note, class_="scale of-difference", aria_label="Colours")
+    note = markup.element(
+        "li", markup.xml_text(f"stronger from {steps} of the whole on"), class_="muted"
+    )
+    return markup.element("ul", *items, note, class_="scale of-difference", aria_label="Colours")
 
 
 def _changes(difference: ProfileDifference) -> str:
@@ -180,11 +171,11 @@ def _changes(difference: ProfileDifference) -> str:
         f"{difference.head.name}. A change is certain from |z| = {difference.certain_z:.1f} on."
     )
     head = ["function", "before", "after", "change", "z"]
-    answer = html.lines("p", [describe_difference(difference)], class_="answer")
+    answer = markup.lines("p", [describe_difference(difference)], class_="answer")
     if difference.measure == "share":
-        answer += html.lines("p", [SHARES_ONLY], class_="muted")
+        answer += markup.lines("p", [SHARES_ONLY], class_="muted")
     table = _functions(head, rows, caption, len(found))
-    return html.element("div", answer, table, class_="of-difference")
+    return markup.element("div", answer, table, class_="of-difference")
 
 
 def _change_row(each: FunctionChange, difference: ProfileDifference, scale: Scale) -> list[str]:
@@ -193,7 +184,7 @@ def _change_row(each: FunctionChange, difference: ProfileDifference, scale: Scal
     state = "" if each.state == "unchanged" else state_word(difference, each.state)
     return [
         named(each.frame.name, f"change-{change_shade(each.state, part)}")
-        + html.lines("strong", [state], class_="state"),
+        + markup.lines("strong", [state], class_="state"),
         _exact(scale.bare(own.base), own.base),
         _exact(scale.bare(own.head), own.head),
         _exact(scale.signed(own.change), own.change),

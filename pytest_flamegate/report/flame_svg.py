@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from pytest_flamegate.profile.hotspots import categorize_frame
 from pytest_flamegate.profile.model import Hotspot, Profile
-from pytest_flamegate.report import flame, svg, text
+from pytest_flamegate.report import flame, markup, text
 from pytest_flamegate.report.text import clip, visible
 
 _LEGEND_COLUMNS = 8
 _LEGEND_ROW = 38.0
 _NARROWEST = 0.5
 """The width of the narrowest box, in units of the picture."""
-_EMPTIEST = 3 * svg.MONO_CELL * svg.TEXT + 7
+_EMPTIEST = 3 * markup.MONO_CELL * markup.TEXT + 7
 """The width of all boxes of the emptiest row: that of one box with a word of three letters."""
 
 
@@ -42,7 +42,7 @@ class _FlamePicture:
             return ""
         return f" · {text.seconds(self.cpu_s_per_token * samples / self.profile.samples)}/token"
 
-    def tone(self, box: flame.Placed[flame.CallPath]) -> svg.Shade:
+    def tone(self, box: flame.Placed[flame.CallPath]) -> markup.Shade:
         """Return the colours of a box, which are those of its last frame."""
         return self.colouring.tone(self.colouring.kind(box.path.frame))
 
@@ -57,13 +57,15 @@ def flamegraph(drawn: flame.Drawn, *, subtitle: str) -> str:
     colouring, spots = flame.colour_hotspots(drawn)
     picture = _FlamePicture(
         profile,
-        flame.layout(profile, least_part=_NARROWEST / svg.INNER, least_row=_EMPTIEST / svg.INNER),
+        flame.layout(
+            profile, least_part=_NARROWEST / markup.INNER, least_row=_EMPTIEST / markup.INNER
+        ),
         colouring,
         spots,
         flame.category_shares(spots),
         cost_s,
     )
-    sheet = svg.Sheet()
+    sheet = markup.Sheet()
     sheet.heading(drawn.title, subtitle)
     _category_bar(sheet, picture)
     _flames(sheet, picture)
@@ -104,18 +106,18 @@ def profile_notes(profile: Profile) -> list[str]:
     return notes + [f"degraded: {reason}" for reason in profile.degraded]
 
 
-def _category_bar(sheet: svg.Sheet, picture: _FlamePicture) -> None:
+def _category_bar(sheet: markup.Sheet, picture: _FlamePicture) -> None:
     """Draw the self share of each kind: one bar, and its legend in columns."""
-    x = svg.MARGIN
+    x = markup.MARGIN
     for name, value in picture.shares.items():
         tone = picture.colouring.tone(name)
-        wide = max(value * svg.INNER - 1, 0.5)
-        sheet.parts.append(svg.rect(x, sheet.y, wide, 9, tone.light, class_=tone.name))
-        x += value * svg.INNER
+        wide = max(value * markup.INNER - 1, 0.5)
+        sheet.parts.append(markup.rect(x, sheet.y, wide, 9, tone.light, class_=tone.name))
+        x += value * markup.INNER
     sheet.y += 26
     for index, (name, value) in enumerate(picture.shares.items()):
         row, column = divmod(index, _LEGEND_COLUMNS)
-        x = svg.MARGIN + column * svg.INNER / _LEGEND_COLUMNS
+        x = markup.MARGIN + column * markup.INNER / _LEGEND_COLUMNS
         sheet.parts.append(_legend_entry(name, value, picture, x, sheet.y + row * _LEGEND_ROW))
     rows = -(-len(picture.shares) // _LEGEND_COLUMNS)
     sheet.y += rows * _LEGEND_ROW - 8
@@ -123,33 +125,33 @@ def _category_bar(sheet: svg.Sheet, picture: _FlamePicture) -> None:
 
 def _legend_entry(name: str, value: float, picture: _FlamePicture, x: float, y: float) -> str:
     tone = picture.colouring.tone(name)
-    fits = svg.room(svg.INNER / _LEGEND_COLUMNS - 16, svg.TEXT, svg.SANS_EM)
-    swatch = svg.rect(x, y - 10, 11, 11, tone.light, rx=2, class_=f"{tone.name} swatch")
-    label = svg.line(x + 16, y, clip(visible(name), fits), font_size=svg.TEXT, class_="ink")
-    figure = f'<tspan font-weight="600" class="ink">{svg.xml_text(text.share(value))}</tspan>'
+    fits = markup.room(markup.INNER / _LEGEND_COLUMNS - 16, markup.TEXT, markup.SANS_EM)
+    swatch = markup.rect(x, y - 10, 11, 11, tone.light, rx=2, class_=f"{tone.name} swatch")
+    label = markup.line(x + 16, y, clip(visible(name), fits), font_size=markup.TEXT, class_="ink")
+    figure = f'<tspan font-weight="600" class="ink">{markup.xml_text(text.share(value))}</tspan>'
     if picture.cpu_s_per_token is not None:
         figure += f'<tspan dx="6">{text.seconds(picture.cpu_s_per_token * value)}</tspan>'
-    place = svg.attributes(x=x + 16, y=y + 16, font_size=svg.TEXT, class_="muted")
-    title = svg.xml_text(f"{name}: {tone.meaning}")
+    place = markup.attributes(x=x + 16, y=y + 16, font_size=markup.TEXT, class_="muted")
+    title = markup.xml_text(f"{name}: {tone.meaning}")
     return f"<g><title>{title}</title>{swatch}{label}<text{place}>{figure}</text></g>"
 
 
-def _flames(sheet: svg.Sheet, picture: _FlamePicture) -> None:
+def _flames(sheet: markup.Sheet, picture: _FlamePicture) -> None:
     laid, top, samples = picture.laid, sheet.y, picture.profile.samples
-    unit = svg.INNER / samples
-    boxes = svg.Boxes()
+    unit = markup.INNER / samples
+    boxes = markup.Boxes()
     everything = f"all {picture.count(samples)}{picture.cost(samples)}"
-    floor = top + laid.depth * svg.ROW
-    boxes.add("floor", svg.MARGIN, floor, svg.INNER, [everything], svg.Words(everything))
+    floor = top + laid.depth * markup.ROW
+    boxes.add("floor", markup.MARGIN, floor, markup.INNER, [everything], markup.Words(everything))
     for box in laid.boxes:
-        frame, y = box.frame, top + (laid.depth - box.depth - 1) * svg.ROW
+        frame, y = box.frame, top + (laid.depth - box.depth - 1) * markup.ROW
         share = text.share(box.path.samples / samples)
-        words = svg.Words(frame.name, (share, frame.module.rpartition("/")[2]))
+        words = markup.Words(frame.name, (share, frame.module.rpartition("/")[2]))
         title = list(_title(box, picture))
-        x, width = svg.MARGIN + box.start * unit, box.weight * unit
+        x, width = markup.MARGIN + box.start * unit, box.weight * unit
         boxes.add(picture.tone(box).name, x, y, width, title, words)
     sheet.parts.append(boxes.drawn(flame.shades()))
-    sheet.y = floor + svg.ROW
+    sheet.y = floor + markup.ROW
 
 
 def _title(box: flame.Placed[flame.CallPath], picture: _FlamePicture) -> Iterator[str]:

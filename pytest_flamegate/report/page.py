@@ -1,8 +1,16 @@
-"""Reports as HTML: sections, and the page of all workloads of a run."""
+"""Reports as HTML: sections, and whole pages that load nothing.
 
-from collections.abc import Sequence
+A page's security policy admits its own script and style by their hashes and nothing more: no
+network, no inline handler, no style attribute.
+"""
 
-from pytest_flamegate.report import html, sections, text
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from pytest_flamegate.report import markup, sections, text
+from pytest_flamegate.report.difference import SHADES
 from pytest_flamegate.report.evidence import (
     common_note,
     machine_note,
@@ -10,10 +18,11 @@ from pytest_flamegate.report.evidence import (
     revision_note,
     speed_cells,
 )
+from pytest_flamegate.report.flame import Drawn, shades
 from pytest_flamegate.report.flame_html import flame, named
+from pytest_flamegate.report.markup import Shade, number
 from pytest_flamegate.report.run_report import RunReport, run_sections, variant_sections
-from pytest_flamegate.report.svg import number
-from pytest_flamegate.report.text import visible
+from pytest_flamegate.report.text import read_asset, visible
 from pytest_flamegate.report.verdict import signal_cells
 
 _LONG = 4000
@@ -21,15 +30,45 @@ _LONG = 4000
 
 def run_page(runs: Sequence[RunReport], *, title: str) -> str:
     """Return one self-contained HTML document of all workloads, the same bytes each time."""
-    about = html.lines("p", [_about(runs)], class_="muted")
-    header = html.element("div", html.lines("h1", [title]), about)
-    body = [html.element("header", header, html.element("div", class_="theme"))]
+    parts = [markup.lines("p", ["No workload was measured."])]
     if runs:
         families = "".join(render_section(each, "", tag="h2") for each in variant_sections(runs))
         parts = [_overview(runs), families, *map(_workload, runs, range(1, len(runs) + 1))]
-    else:
-        parts = [html.lines("p", ["No workload was measured."])]
-    return html.document(title, [*body, html.element("main", *parts)])
+    return _page(title, title, _about(runs), parts)
+
+
+def flamegraph_html(drawn: Drawn, *, subtitle: str) -> str:
+    """Return the page of one flame graph. Raises as ``colour_hotspots`` does."""
+    return _page(f"{drawn.title} · flame graph", drawn.title, subtitle, [flame(drawn, "flame-1")])
+
+
+def _page(title: str, heading: str, about: str, parts: Iterable[str]) -> str:
+    """Return a whole page: a heading, a line about it, then ``parts``, which are markup."""
+    policy = (
+        f"default-src 'none'; script-src {_hash(script())}; style-src {_hash(style())}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    top = markup.lines("h1", [heading]) + markup.lines("p", [about], class_="muted")
+    theme = markup.element("div", class_="theme")
+    # The icon is empty, so that no browser asks for one.
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>{markup.xml_text(title)}</title>
+<style>{style()}</style>
+</head>
+<body>
+{markup.element("header", markup.element("div", top), theme)}
+{markup.element("main", *parts)}
+<script>{script()}</script>
+</body>
+</html>
+"""
 
 
 def _about(runs: Sequence[RunReport]) -> str:
@@ -55,29 +94,29 @@ def _overview(runs: Sequence[RunReport]) -> str:
     for index, run in enumerate(runs, 1):
         rate = run.verdict.signal() if run.verdict is not None else None
         change, interval = (sections.NONE,) * 2 if rate is None else signal_cells(rate)[2:4]
-        name = html.element("a", html.text(run.name), href=f"#workload-{index}")
+        name = markup.element("a", markup.xml_text(run.name), href=f"#workload-{index}")
         cells = (change, *speed_cells(run.receipt, run.evidence, run.verdict), interval, run.grade)
-        rows.append([name, _chip(run), *map(html.text, cells)])
+        rows.append([name, _chip(run), *map(markup.xml_text, cells)])
     # The change comes early, so that a narrow page shows it without scrolling.
     head = ["workload", "verdict", "change", "quiet clock (gated)", "wall tokens/s (not gated)",
             "interval", "receipt"]  # fmt: skip
-    return html.table(head, rows, right=range(2, 6), class_="overview")
+    return markup.table(head, rows, right=range(2, 6), class_="overview")
 
 
 def _chip(run: RunReport) -> str:
-    return html.element("span", html.text(run.word), class_=f"verdict {run.tone}")
+    return markup.element("span", markup.xml_text(run.word), class_=f"verdict {run.tone}")
 
 
 def _workload(run: RunReport, index: int) -> str:
     subtitle = picture_subtitle(run.evidence, run.receipt) if run.evidence is not None else ""
     # The headline begins with the verdict, which is next to the name already.
     answer = run.headline.partition(": ")[2]
-    return html.element(
+    return markup.element(
         "article",
-        html.element("h2", html.text(run.name), " ", _chip(run)),
-        html.lines("p", [visible(answer, _LONG)], class_="headline"),
-        html.lines("p", [subtitle], class_="muted"),
-        html.lines("p", run.warnings, class_="warning", role="alert"),
+        markup.element("h2", markup.xml_text(run.name), " ", _chip(run)),
+        markup.lines("p", [visible(answer, _LONG)], class_="headline"),
+        markup.lines("p", [subtitle], class_="muted"),
+        markup.lines("p", run.warnings, class_="warning", role="alert"),
         *(render_section(section, f"flame-{index}") for section in run_sections(run)),
         class_="workload",
         id=f"workload-{index}",
@@ -89,54 +128,88 @@ def render_section(section: sections.Section, flame_name: str, *, tag: str = "h3
     """Return a section; ``flame_name`` names its flame graph on the page."""
     body = "".join(_block(content, flame_name) for content in section.blocks)
     if section.folded:
-        return html.element("details", html.lines("summary", [section.title]), body)
-    return html.lines(tag, [section.title]) + body if body else ""
+        return markup.element("details", markup.lines("summary", [section.title]), body)
+    return markup.lines(tag, [section.title]) + body if body else ""
 
 
 def _block(content: sections.Block, flame_name: str) -> str:
     match content:
         case sections.Paragraph(line=line, muted=muted):
-            return html.element("p", _line(line), **({"class_": "muted"} if muted else {}))
+            return markup.element("p", _line(line), **({"class_": "muted"} if muted else {}))
         case sections.Items(lines=lines):
-            return html.element("ul", *(html.element("li", _line(line)) for line in lines))
+            return markup.element("ul", *(markup.element("li", _line(line)) for line in lines))
         case sections.Table(head=head, rows=rows, right=right, kind=kind):
             attributes = {"class_": kind} if kind else {}
-            return html.table(head, [list(map(_cell, row)) for row in rows], right=right,
+            return markup.table(head, [list(map(_cell, row)) for row in rows], right=right,
                               **attributes)  # fmt: skip
         case sections.Listing(text=lines, summary=summary):
-            shown = html.element("pre", "\n".join(html.text(line, _LONG) for line in
+            shown = markup.element("pre", "\n".join(markup.xml_text(line, _LONG) for line in
                                                   lines.split("\n")))  # fmt: skip
             if not summary:
                 return shown
-            return html.element("details", html.lines("summary", [summary]), shown)
-        case sections.Picture(drawn=drawn, markup=markup):
-            return flame(drawn, flame_name) if drawn is not None else markup
+            return markup.element("details", markup.lines("summary", [summary]), shown)
+        case sections.Picture(drawn=drawn, markup=finished):
+            return flame(drawn, flame_name) if drawn is not None else finished
 
 
 def _line(line: sections.Line) -> str:
     return sections.join_line(
         line,
-        lambda part: html.text(part, _LONG),
-        lambda name: html.element("code", html.text(name)),
+        lambda part: markup.xml_text(part, _LONG),
+        lambda name: markup.element("code", markup.xml_text(name)),
     )
 
 
 def _cell(cell: sections.Cell) -> str:
     match cell:
         case sections.Code(text=name, tone=tone):
-            return named(name, tone) if tone else html.element("code", html.text(name))
+            return named(name, tone) if tone else markup.element("code", markup.xml_text(name))
         case sections.Share(value=value, tone=tone):
-            return html.text(text.share(value)) + _bar(value, tone)
+            return markup.xml_text(text.share(value)) + _bar(value, tone)
         case str():
-            return html.text(cell, _LONG)
+            return markup.xml_text(cell, _LONG)
 
 
 def _bar(share: float, tone: str) -> str:
     """Return a bar as long as a share; the figure is next to it, so it is not read aloud."""
-    drawn = html.element(
+    drawn = markup.element(
         "rect", width=number(100 * min(max(share, 0.0), 1.0)), height="10", class_=tone
     )
     return (
         '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         f"{drawn}</svg>"
     )
+
+
+# Script and style
+
+
+SCRIPTS = ("dom", "profile", "chart", "tip", "search", "table", "words", "flame", "page")
+"""In the order in which they are joined: each uses those before it."""
+
+
+@cache
+def script() -> str:
+    """Return all scripts as one, in a scope of its own."""
+    parts = [read_asset(f"{name}.js") for name in SCRIPTS]
+    return "\n".join(['(() => {\n"use strict";', *parts, "})();"])
+
+
+@cache
+def style() -> str:
+    """Return the style sheet with the palette's colours."""
+    rules = [_rule(f"tone-{name}", shade) for name, shade in shades().items()]
+    rules += [_rule(f"change-{name}", shade) for name, shade in SHADES.items()]
+    return "\n".join([read_asset("page.css"), read_asset("flame.css"), *rules, ""])
+
+
+def _rule(name: str, shade: Shade) -> str:
+    fill = f"light-dark({shade.light},{shade.dark})"
+    ink = f"light-dark({shade.light_ink},{shade.dark_ink})"
+    edge = f";--outline:light-dark({shade.edge[0]},{shade.edge[1]})" if shade.edge else ""
+    return f".{name}{{--fill:{fill};--on-fill:{ink}{edge}}}"
+
+
+def _hash(content: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from pytest_flamegate.report import html, text
+from pytest_flamegate.report import markup, text
 from pytest_flamegate.report.sections import Paragraph, Picture, Section, make_section
 from pytest_flamegate.report.text import clip, visible
 
@@ -176,21 +176,21 @@ def source_section(view: SourceView | None, name: str) -> Section:
 
 
 def _draw_file(view: SourceView, file: SourceFile) -> str:
-    parts = [html.lines("h4", [file.path]), html.lines("p", file.notes, class_="muted")]
+    parts = [markup.lines("h4", [file.path]), markup.lines("p", file.notes, class_="muted")]
     own = "self" if view.base is None else "after"
     sides = [(view.base, "base", "before"), (view.head, "head", own)]
     heads = [
-        html.element("th", html.text(word), class_=f"{role} {kind}", scope="col")
+        markup.element("th", markup.xml_text(word), class_=f"{role} {kind}", scope="col")
         for side, role, own in sides
         if side is not None
         for word, kind in ((own, "own"), ("total", "total"), ("", "no"), (side.name, "code"))
     ]
     for excerpt in file.excerpts:
         rows = "".join(_draw_row(view, row, excerpt.indent) for row in excerpt.rows)
-        body = html.element("thead", html.element("tr", *heads)) + html.element("tbody", rows)
+        body = markup.element("thead", markup.element("tr", *heads)) + markup.element("tbody", rows)
         # The name of a frame holds no ";".
         functions = ";".join(excerpt.functions)
-        parts.append(html.element("table", body, class_="source", data_functions=functions))
+        parts.append(markup.element("table", body, class_="source", data_functions=functions))
     return "".join(parts)
 
 
@@ -202,21 +202,21 @@ def _draw_row(view: SourceView, row: SourceRow, indent: int) -> str:
         for (side, cell, role), mark in zip(sides, marks, strict=True)
         if side is not None
     ]
-    return html.element("tr", *cells, class_=kind)
+    return markup.element("tr", *cells, class_=kind)
 
 
 def _draw_cells(side: SideCost, cell: SourceCell | None, role: str, mark: str, indent: int) -> str:
     """Return the four cells of one side; an empty one for a line that it does not have."""
     if cell is None:
-        return html.element("td", class_=f"{role} none", colspan="4")
+        return markup.element("td", class_=f"{role} none", colspan="4")
     heat = f" heat{max(round(_HEAT_STEPS * cell.own), 1)}" if cell.own >= _LEAST_HEAT else ""
     about = {"title": f"{text.share(cell.own)} of the samples"} if cell.own else {}
-    code = html.text(_shown_text(cell, indent), _LONG + 50)
+    code = markup.xml_text(_shown_text(cell, indent), _LONG + 50)
     return "".join(
         [
-            html.element("td", side.figure(cell.own), class_=f"{role} own{heat}", **about),
-            html.element("td", side.figure(cell.total), class_=f"{role} total"),
-            html.element("td", f"{mark}{cell.number}", class_=f"{role} no"),
-            html.element("td", code, class_=f"{role} code"),
+            markup.element("td", side.figure(cell.own), class_=f"{role} own{heat}", **about),
+            markup.element("td", side.figure(cell.total), class_=f"{role} total"),
+            markup.element("td", f"{mark}{cell.number}", class_=f"{role} no"),
+            markup.element("td", code, class_=f"{role} code"),
         ]
     )

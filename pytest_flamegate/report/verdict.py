@@ -8,6 +8,7 @@ from pytest_flamegate.gate.costs import MOST, CostChange
 from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
 from pytest_flamegate.gate.verdict import MOST_OF_IT, PairMethod, Verdict, headline
 from pytest_flamegate.report import text
+from pytest_flamegate.report.markup import draw_pairs
 from pytest_flamegate.report.sections import (
     NONE,
     Cell,
@@ -20,7 +21,6 @@ from pytest_flamegate.report.sections import (
     list_names,
     make_section,
 )
-from pytest_flamegate.report.svg import draw_pairs
 
 _SHARE_UNIT = "share_pct"
 _SHARE, _BRICK = "share:", "brick:"

@@ -30,9 +30,9 @@ from pytest_flamegate.report.bricks import BrickView
 from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.evidence import machine_note, picture_subtitle, workload_notes
 from pytest_flamegate.report.flame import Drawn
-from pytest_flamegate.report.flame_html import flamegraph_html
 from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.markdown import run_markdown
+from pytest_flamegate.report.page import flamegraph_html
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.run.compare import compare_run
 from pytest_flamegate.run.open import RecordedCalls

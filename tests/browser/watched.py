@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.report.flame import Drawn
-from pytest_flamegate.report.flame_html import flamegraph_html
+from pytest_flamegate.report.page import flamegraph_html
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Locator, Page

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytest_flamegate.profile.model import Frame, Stack
 from pytest_flamegate.report import flame
 from pytest_flamegate.report.difference import SHADES
-from pytest_flamegate.report.svg import INK, UNKNOWN
+from pytest_flamegate.report.markup import INK, UNKNOWN
 from tests.report import factory
 
 STACKS = st.dictionaries(

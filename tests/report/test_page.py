@@ -13,10 +13,10 @@ from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.report import html, markdown, page
+from pytest_flamegate.report import markdown, markup, page
 from pytest_flamegate.report.flame import Drawn, colour_hotspots
-from pytest_flamegate.report.flame_html import PARTS, REST, flame_data, flamegraph_html
-from pytest_flamegate.report.page import run_page
+from pytest_flamegate.report.flame_html import PARTS, REST, flame_data
+from pytest_flamegate.report.page import flamegraph_html, run_page
 from pytest_flamegate.report.run_report import RunReport, run_sections
 from pytest_flamegate.report.sections import Table, cell_text
 from pytest_flamegate.report.terminal import section_lines
@@ -71,7 +71,7 @@ def test_every_cell_of_every_table_is_in_all_three_renderings() -> None:
 
 
 def test_the_first_cell_of_a_row_is_its_heading_and_figures_are_marked() -> None:
-    shown = html.table(["a", "b"], [["1", "2"]], right=[1])
+    shown = markup.table(["a", "b"], [["1", "2"]], right=[1])
     assert '<th scope="col">a</th><th scope="col" class="figure">b</th>' in shown
     assert '<th scope="row">1</th><td class="figure">2</td>' in shown
 
@@ -132,8 +132,8 @@ def test_the_policy_lets_in_what_stands_there_and_nothing_else() -> None:
     assert policy.startswith("default-src 'none'; ")
     assert sum(len(each.encode()) for each in code) <= 60_000
     assert not re.search(r"https?:|//[a-z]|@import|url\(|fetch\(|XMLHttpRequest|eval\(", text)
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", html.script())
-    assert "localStorage" not in html.script()
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", page.script())
+    assert "localStorage" not in page.script()
 
 
 # Data

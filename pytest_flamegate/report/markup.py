@@ -1,10 +1,14 @@
-"""SVG in small pieces: text, rectangles, the labelled boxes of a picture, and whole sheets."""
+"""SVG and HTML in small pieces: text, boxes with labels, whole sheets; elements and tables.
+
+Foreign text is always escaped.
+"""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from xml.sax.saxutils import escape
@@ -30,9 +34,14 @@ def attributes(**values: str | float) -> str:
     """Return attributes in the order given: ``font_size=12`` as ``font-size="12"``, ``class_``."""
     return "".join(
         f' {name.rstrip("_").replace("_", "-")}="'
-        f'{xml_text(value) if isinstance(value, str) else number(value)}"'
+        f'{xml_text(value, 2000) if isinstance(value, str) else number(value)}"'
         for name, value in values.items()
     )
+
+
+def element(tag: str, *children: str, **values: str) -> str:
+    """Return one element of HTML; children are markup, attributes are text."""
+    return f"<{tag}{attributes(**values)}>{''.join(children)}</{tag}>"
 
 
 def rect(x: float, y: float, width: float, height: float, fill: str, **more: str | float) -> str:
@@ -316,3 +325,50 @@ def draw_pairs(
         f'<svg class="pairs" viewBox="0 0 {number(_PLOT_WIDTH)} {number(_PLOT_HEIGHT)}" role="img" '
         f'aria-label="{xml_text(label)}">{mark(0.0, "zero", "0")}{limit}{bar}{"".join(dots)}</svg>'
     )
+
+
+# HTML
+
+
+def lines(tag: str, texts: Iterable[str], **values: str) -> str:
+    """Return one element for each text; nothing for an empty one."""
+    return "".join(element(tag, xml_text(each, 2000), **values) for each in texts if each)
+
+
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    caption: str = "",
+    **values: str,
+) -> str:
+    """Return a table that scrolls if it is too wide; cells are markup already.
+
+    The columns numbered in ``right`` hold figures. The first cell of a row is its heading.
+    """
+
+    def row(cells: Iterable[str], scope: str) -> str:
+        made = []
+        for index, cell in enumerate(cells):
+            kind = {"class_": "figure"} if index in right else {}
+            is_heading = scope == "col" or index == 0
+            heading = {"scope": scope} if is_heading else {}
+            made.append(element("th" if is_heading else "td", cell, **heading, **kind))
+        return element("tr", *made)
+
+    parts = [
+        element("caption", xml_text(caption)) if caption else "",
+        element("thead", row(map(xml_text, head), "col")),
+        element("tbody", *(row(each, "row") for each in rows)),
+    ]
+    # Focusable, so that a wide table scrolls by keys too.
+    return element("div", element("table", *parts, **values), class_="scroll", tabindex="0")
+
+
+def data(name: str, value: Mapping[str, object]) -> str:
+    """Return ``value`` as data with the id ``name``; nothing in it can end the element."""
+    written = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for char in "<>&":
+        written = written.replace(char, f"\\u{ord(char):04x}")
+    return f'<script type="application/json" id="{name}">{written}</script>'
