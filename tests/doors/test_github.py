@@ -87,6 +87,7 @@ def test_a_slow_fork_is_failed_and_passes_once_it_is_mended(host: Host) -> None:
     assert status.startswith("failure: check failed by the policy of ")
     (comment,) = host.state["comments"]
     assert comment["body"].startswith(f"{COMMENT}**check failed by the policy of ")
+    assert "[Flame graphs and their difference](https://github.example/" in comment["body"]
     assert host.attested == []
     fork = host.root / "fork-7"
     write_toy(fork)
@@ -214,4 +215,4 @@ def test_a_long_page_fits_into_a_comment(host: Host) -> None:
     job.run_step(step)  # its own one is changed
     assert host.state["comments"][0] == stranger
     (comment,) = host.state["comments"][1:]
-    assert comment["body"] == f"{COMMENT}x{'é' * 29_999}"
+    assert comment["body"].startswith(f"{COMMENT}x{'é' * 29_999}\n\n[Flame graphs")
