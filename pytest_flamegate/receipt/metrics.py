@@ -1,15 +1,21 @@
-"""Figures that are computed from observed times. Each has its formula, because names differ.
+"""Figures that are computed from observed times, and figures of one name whose formulas differ.
 
-``formulas.toml`` explains each formula. "Decode" is the time after the first read of a
+Tools use one name for different formulas: one tool's ITL is the mean gap of a request, another's
+is each gap by itself. Two figures are comparable by name only if formula, unit, clock and direction
+are equal. ``formulas.toml`` explains each formula. "Decode" is the time after the first read of a
 program's output, whose first token waits for start and load. On an idle machine each read has
 one piece of output, mostly of one token.
 """
 
 import math
 import statistics
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -263,3 +269,77 @@ def spread_of(processes: Sequence[ProcessProfile]) -> float:
         )
         freedom += len(processes) - 1
     return max(SPREAD, math.sqrt(squares / freedom)) if freedom else SPREAD
+
+
+# Formulas
+
+MEANINGS: Mapping[str, str] = MappingProxyType(
+    tomllib.loads(Path(__file__).with_name("formulas.toml").read_text("utf-8"))
+)
+"""Each formula id in words."""
+
+_ComparedField = Literal["direction", "formula", "unit", "clock"]
+_COMPARED: tuple[_ComparedField, ...] = ("direction", "formula", "unit", "clock")
+_SAME_QUANTITY = {"output_tokens_per_second": "tokens_per_second"}
+"""Names under which flamegate and imported results have one quantity."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormulaDifference:
+    """The ``field`` in which two figures of one quantity differ, its values and their names."""
+
+    quantity: str
+    field: _ComparedField
+    names: tuple[str, str]
+    values: tuple[str, str]
+
+    @property
+    def code(self) -> str:
+        """The code of the error for comparing them."""
+        return "E_DIRECTION_DIFFERS" if self.field == "direction" else "E_FORMULA_DIFFERS"
+
+    @property
+    def message(self) -> str:
+        """One sentence that names the quantity and both sides."""
+        (name, other_name), (value, other_value) = self.names, self.values
+        return (
+            f"{self.quantity} is not the same figure on both sides: the {self.field} of "
+            f"{name} is {value}, that of {other_name} is {other_value}."
+        )
+
+
+def meaning_of(formula: str) -> str | None:
+    """Return a formula id (of an engine: ``SOURCE:FORMULA/median``) in words; None if unknown."""
+    reported = formula.rpartition(":")[2].removesuffix("/median")
+    return MEANINGS.get(formula) or MEANINGS.get(reported)
+
+
+def _quantity(name: str) -> str:
+    """Return the quantity that a figure called ``name`` measures, without the unit of a time."""
+    return _SAME_QUANTITY.get(name, name).removesuffix("_ms")
+
+
+def differing_formulas(a: Sequence[Metric], b: Sequence[Metric]) -> list[FormulaDifference]:
+    """Return each figure of ``b`` that has a namesake in ``a`` but is another figure.
+
+    A figure agrees if one of the same quantity has equal direction, formula, unit and clock. A
+    figure without a namesake differs from nothing.
+    """
+    found = []
+    for metric in b:
+        quantity = _quantity(metric.name)
+        rivals = [each for each in a if _quantity(each.name) == quantity]
+        differences = [_compare_formulas(quantity, each, metric) for each in rivals]
+        if differences and all(differences):
+            found += differences[0]
+    return found
+
+
+def _compare_formulas(quantity: str, one: Metric, other: Metric) -> list[FormulaDifference]:
+    pairs = [(field, (getattr(one, field), getattr(other, field))) for field in _COMPARED]
+    names = (one.name, other.name)
+    return [
+        FormulaDifference(quantity, field, names, values)
+        for field, values in pairs
+        if values[0] != values[1]
+    ]

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.verdict import Verdict
-from pytest_flamegate.receipt.formulas import meaning_of
-from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, value_of
+from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, meaning_of, value_of
 from pytest_flamegate.receipt.reported import observed_as, of_engine, source_of
 from pytest_flamegate.receipt.types import Evidence, Metric, Receipt
 from pytest_flamegate.report import sections, text

@@ -10,8 +10,8 @@ from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Block, Role, Run
 from pytest_flamegate.profile.difference import SPREAD
-from pytest_flamegate.receipt import formulas, metrics, reported
-from pytest_flamegate.receipt.formulas import meaning_of
+from pytest_flamegate.receipt import metrics, reported
+from pytest_flamegate.receipt.metrics import meaning_of
 from pytest_flamegate.receipt.policies import policy_for
 from pytest_flamegate.receipt.types import KernelSighting, Metric, ProcessProfile
 from tests.made import bundle, metric
@@ -280,7 +280,7 @@ ITL = replace(TPOT, name="inter_token_latency_ms", formula="token-gap")
 )
 def test_a_field_in_which_two_figures_differ_is_named(field: str, value: str, code: str) -> None:
     other = replace(TPOT, **{field: value})
-    (difference,) = formulas.differing_formulas([TPOT, ITL], [other])
+    (difference,) = metrics.differing_formulas([TPOT, ITL], [other])
     assert (difference.quantity, difference.field) == ("time_per_output_token", field)
     assert difference.values == (getattr(TPOT, field), value)
     assert difference.code == code
@@ -295,14 +295,14 @@ def test_figures_without_a_namesake_differ_in_nothing() -> None:
         ([TPOT], []),
         ([ITL], [p95]),
     ):
-        assert formulas.differing_formulas(one, other) == []
+        assert metrics.differing_formulas(one, other) == []
 
 
 def test_figures_of_other_tools_and_sources_are_compared_with_their_own() -> None:
     theirs = replace(RATE, name="output_tokens_per_second", formula="output-tokens/duration")
-    (difference,) = formulas.differing_formulas([RATE, ITL], [theirs])
+    (difference,) = metrics.differing_formulas([RATE, ITL], [theirs])
     assert difference.quantity == "tokens_per_second"
     assert difference.values == ("tokens/total", "output-tokens/duration")
     one, two = (replace(TPOT, formula=f"{source}:decode_ms/median") for source in ("a", "b"))
-    assert formulas.differing_formulas([one, two], [two]) == []
-    assert formulas.differing_formulas([one], [two]) != []
+    assert metrics.differing_formulas([one, two], [two]) == []
+    assert metrics.differing_formulas([one], [two]) != []

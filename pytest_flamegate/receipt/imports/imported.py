@@ -19,7 +19,7 @@ from pytest_flamegate.core.json import (
     decode_json,
     encode_json,
 )
-from pytest_flamegate.receipt.formulas import FormulaDifference, differing_formulas
+from pytest_flamegate.receipt.metrics import FormulaDifference, differing_formulas
 from pytest_flamegate.receipt.types import SCHEMA_VERSION, Direction, Metric
 
 KIND: Final = "imported"

@@ -7,10 +7,10 @@ from typing import Final
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.receipt.formulas import MEANINGS
 from pytest_flamegate.receipt.imports import imported
 from pytest_flamegate.receipt.imports.reading import FORMATS, detect_import_format
 from pytest_flamegate.receipt.imports.values import unique_names
+from pytest_flamegate.receipt.metrics import MEANINGS
 from tests.made import metric
 
 DATA = Path(__file__).parent / "data"
