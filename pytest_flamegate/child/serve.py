@@ -224,7 +224,7 @@ def main(arguments: list[str]) -> int:
         return _count(*arguments[1:])
     read_fd, write_fd, spec_fd = map(int, arguments)
     with os.fdopen(spec_fd, "rb") as file:
-        spec = json.load(file)
+        spec = json.load(file)  # noqa: TID251 - its own parent wrote it
 
     def work() -> None:
         allow_profiler()
@@ -235,7 +235,7 @@ def main(arguments: list[str]) -> int:
 
 def _count(answer: str, spec_file: str, max_tokens: str) -> int:
     with open(spec_file, "rb") as file:  # noqa: PTH123 - one module less
-        spec = json.load(file)
+        spec = json.load(file)  # noqa: TID251 - its own parent wrote it
     fd = os.open(answer, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     tokens: list[Any] = []
 

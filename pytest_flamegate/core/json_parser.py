@@ -136,7 +136,7 @@ def _parse_with_reasons(text: str, limits: Limits) -> Any:
     if text.startswith("\ufeff"):
         raise _ParseError("E_JSON_ENCODING", "starts with a byte order mark")
     try:
-        document = json.loads(
+        document = json.loads(  # noqa: TID251 - the strict parser itself
             text,
             object_pairs_hook=_object,
             parse_float=_float,

@@ -15,7 +15,7 @@ import os
 import resource
 import secrets
 import signal
-import subprocess
+import subprocess  # noqa: TID251 - the one place that starts processes
 import sys
 import threading
 import time
@@ -44,7 +44,7 @@ class CompletedCommand:
 
 
 _GRACE_S = 0.5
-_POLL_S = 0.005
+_FIRST_POLL_S, _POLL_S = 0.0005, 0.005
 _SWEEP_S = 10.0
 _EMPTY_SCANS = 2
 _ROOTS: dict[int, str] = {}
@@ -89,10 +89,12 @@ class Child:
     def wait(self, timeout_s: float, most_bytes: int | None = None) -> int | None:
         """Return the status of the process; None after ``timeout_s`` or past ``most_bytes``."""
         deadline = time.monotonic() + timeout_s
+        pause_s = _FIRST_POLL_S
         while self.poll() is None and time.monotonic() < deadline:
             if most_bytes is not None and self.output_bytes() > most_bytes:
                 break
-            time.sleep(_POLL_S)
+            time.sleep(pause_s)
+            pause_s = min(2.0 * pause_s, _POLL_S)
         return self.returncode
 
     def interrupt(self) -> None:
@@ -109,6 +111,8 @@ class Child:
         if self._closed:
             return
         try:
+            if self.poll() is not None and self._left_nothing():
+                return
             # A process that left the session is found by its parents only while these live.
             below = process_system.find_descendants(self.pid) if self.poll() is None else {self.pid}
             if self.poll() is None:
@@ -143,7 +147,7 @@ class Child:
     def _signal(self, number: int) -> None:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+                os.kill(self.pid, number)  # noqa: TID251
 
     def _reap(self, options: int) -> None:
         try:
@@ -158,6 +162,12 @@ class Child:
             self.returncode = os.waitstatus_to_exitcode(status)
         if self._process is not None:
             self._process.returncode = self.returncode
+
+    def _left_nothing(self) -> bool:
+        """Whether the ended process left no orphan, as far as these are adopted by this one."""
+        return process_system.adopts_orphans() and not any(
+            pid not in self._before and pid not in _ROOTS for pid in process_system.find_children()
+        )
 
     def _sweep(self, known: set[int]) -> None:
         deadline = time.monotonic() + _SWEEP_S
@@ -267,7 +277,7 @@ def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             with _REGISTERING:  # left by the copy too
-                pid = os.fork()
+                pid = os.fork()  # noqa: TID251
                 child = Child(pid, marker, output, before) if pid else None
         except OSError as error:
             _give_up(output, "a copy of this process", error)

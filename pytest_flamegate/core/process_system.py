@@ -149,23 +149,30 @@ _GET_CHILD_SUBREAPER = 37
 _lock = threading.Lock()
 _users = 0
 _earlier = 0
+_adopts = False
 
 
 def acquire_subreaper() -> None:
     """Start being a subreaper, unless this process already is one."""
-    global _users, _earlier
+    global _users, _earlier, _adopts
     with _lock:
         if _users == 0:
             value = ctypes.c_int(0)
             _libc().prctl(_GET_CHILD_SUBREAPER, ctypes.byref(value), 0, 0, 0)
-            become_subreaper()
+            _adopts = become_subreaper() and _lists_children()
             _earlier = value.value
         _users += 1
 
 
-def become_subreaper() -> None:
-    """Adopt all orphans of processes below this one; no fork inherits that."""
-    _libc().prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def become_subreaper() -> bool:
+    """Adopt all orphans of processes below this one, if the system can; no fork inherits that."""
+    status: int = _libc().prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return status == 0
+
+
+def adopts_orphans() -> bool:
+    """Whether orphans of the trees that are started become children of this process at once."""
+    return _adopts
 
 
 def release_subreaper() -> None:
@@ -218,6 +225,12 @@ def _read_children(pid: int) -> set[int]:
     return {int(child) for file in files for child in read_proc(pid, file).split()}
 
 
+def _lists_children() -> bool:
+    """Whether the kernel lists the children of a process: some are built without."""
+    me = os.getpid()
+    return is_file(Path(f"{_PROC}/{me}/task/{me}/children"))
+
+
 def find_members(session: int, marker: str) -> set[int]:
     """Return the processes of ``session`` and those whose environment carries ``marker``."""
     me = os.getpid()
@@ -232,7 +245,10 @@ def _is_member(pid: int, session: int, marker: str) -> bool:
 def find_children() -> dict[int, int | None]:
     """Return the session of each child of this process, by pid; adopted orphans are children."""
     me = os.getpid()
-    return {pid: _session(pid) for pid, parent in _parents().items() if parent == me}
+    if not _lists_children():
+        return {pid: _session(pid) for pid, parent in _parents().items() if parent == me}
+    # One reading can miss a child if another one ends meanwhile.
+    return {pid: _session(pid) for _ in range(2) for pid in _read_children(me)}
 
 
 def is_alive(pid: int) -> bool:
@@ -255,7 +271,7 @@ def ignores_signal(pid: int, number: int) -> bool:
 def kill(pid: int) -> None:
     """Send SIGKILL to ``pid``, if it exists and this user may end it."""
     with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)  # noqa: TID251 - for core/process.py
 
 
 def _session(pid: int) -> int | None:

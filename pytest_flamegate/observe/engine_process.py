@@ -268,7 +268,7 @@ def bricks_not_served_error(workload: str, engine: str) -> ToolError:
 
 def read_child_error(text: str) -> FlamegateError:
     """Rebuild the error that a child process reported as JSON."""
-    code, problem, remedy, is_usage = json.loads(text)
+    code, problem, remedy, is_usage = json.loads(text)  # noqa: TID251 - of its own child
     return (UsageError if is_usage else ToolError)(code, problem, remedy)
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape  # noqa: TID251 - escapes, parses nothing
 
 from pytest_flamegate.report.text import MAX_SHOWN, cells, clip, read_asset, visible, wrap
 

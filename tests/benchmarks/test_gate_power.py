@@ -72,7 +72,9 @@ def test_each_part_of_a_goal_can_be_missed(
     assert gate_power.missed(gate_power.GOALS[5.0], "quiet", *replays) == missed
 
 
-@pytest.mark.parametrize("table", [gate_power.noise, gate_power.decisions])
+@pytest.mark.parametrize(
+    "table", [gate_power.noise, pytest.param(gate_power.decisions, marks=pytest.mark.nightly)]
+)
 def test_the_documented_tables_are_those_of_the_stored_pairs(table: object) -> None:
     assert callable(table)
     assert as_markdown(table(gate_power.stored_streams())) in gate_power.PAGE.read_text()

@@ -2,7 +2,6 @@ import gzip
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,24 +23,17 @@ def written(path: Path, *lines: object) -> Path:
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 def test_reads_plain_and_packed(tmp_path: Path, name: str) -> None:
     (found,) = read([written(tmp_path / name, LINE)])
-    assert (found.effect_pct, found.load, found.took_s) == (3.0, "mixed", 2.5)
     assert found.difference == pytest.approx(math.log(1.1))
     assert found.base.wall_s == (0.004, 0.003)
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        *("no object", {}, {"took_s": "long"}, {"took_s": 0.0}),
-        *({"effect_pct": -1.0}, {"effect_pct": math.nan}, {"base": SIDE | {"wall_s": 0.003}}),
-        *({"base": SIDE | {"quiet_s": math.inf}}, {"head": SIDE | {"wall_s": [0.003, -0.001]}}),
-    ],
+    "changed", [{"took_s": "long"}, {"effect_pct": -1.0}, {"base": SIDE | {"quiet_s": math.inf}}]
 )
-def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: Any) -> None:
-    wrong = LINE | line if isinstance(line, dict) and line else line
-    with pytest.raises(FlamegateError, match=r"E_BAD_STREAM: a.jsonl, line 2 ") as refused:
-        read([written(tmp_path / "a.jsonl", LINE, wrong)])
-    assert refused.value.exit_code == 2
+def test_a_line_that_is_no_pair_is_named(tmp_path: Path, changed: dict[str, object]) -> None:
+    with pytest.raises(FlamegateError, match=r"E_BAD_STREAM: a.jsonl, line 2 ") as raised:
+        read([written(tmp_path / "a.jsonl", LINE, LINE | changed)])
+    assert raised.value.exit_code == 2
 
 
 def test_apart_uses_each_pair_for_one_process() -> None:

@@ -10,29 +10,10 @@ import pytest
 from pytest_flamegate.cli import main
 from tests.snapshots import snapshot
 
-NAMES = {
-    "up": "../outside/precious",
-    "absolute": "/etc/x",
-    "nested": "a/b",
-    "hidden": ".git",
-    "dots": "..",
-    "empty": "",
-    "nul": "a\0b",
-    "newline": "a\nb",
-    "escape": "a\x1b[31mb",
-    "bidi": "a\u202eb",
-    "unicode": "ünï",
-    "long": "x" * 300,
-    "space": "a b",
-    "shell": "$(touch pwned)",
-    "option": "-rf",
-    "reserved": "CON",
-    "reserved too": "con.txt",
-    "json": "receipt.json",
-    "windows": "a\\b",
-}
-TAKEN = frozenset({"reserved", "reserved too", "json"})
-"""Names that are odd and yet those of plain directories."""
+NAMES = (
+    *("../outside/precious", "/etc/x", "a/b", "a\\b", ".git", "..", "", "-rf", "a b", "ünï"),
+    *("a\0b", "a\nb", "a\x1b[31mb", "a\u202eb", "x" * 300, "$(touch pwned)"),
+)
 Printed = pytest.CaptureFixture[str]
 
 
@@ -64,20 +45,15 @@ def run(place: Path, *arguments: str) -> tuple[int, bool]:
     return code, snapshot(place, own) != before
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_names_of_workloads_and_variants(place: Path, kind: str, capsys: Printed) -> None:
-    declare(place, NAMES[kind])
-    code, changed = run(place)
-    assert not changed
-    assert code == (5 if kind in TAKEN else 2)
-    told = capsys.readouterr()
-    assert ("E_CANNOT_START" in told.out) if kind in TAKEN else ("E_BAD_NAME" in told.err)
-    assert "\x1b" not in told.out + told.err
-    if kind not in TAKEN:
-        variant: dict[str, Any] = {f"variants.{json.dumps(NAMES[kind])}.max_tokens": 2}
-        declare(place, **variant)
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_names_of_workloads_and_variants(place: Path, name: str, capsys: Printed) -> None:
+    variant: dict[str, Any] = {f"variants.{json.dumps(name)}.max_tokens": 2}
+    for workload, keys in ((name, {}), ("w", variant)):
+        declare(place, workload, **keys)
         assert run(place) == (2, False)
-        assert "E_BAD_NAME" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "E_BAD_NAME" in error
+        assert "\x1b" not in error
 
 
 @pytest.mark.parametrize(
@@ -97,16 +73,13 @@ def test_artifacts_are_written_into_no_directory_that_is_not_ours(
     assert ("E_BAD_OPTION" in told.err) if code == 2 else ("E_CANNOT_WRITE" in told.out)
 
 
-@pytest.mark.parametrize("kind", ["fifo", "device", "large"])
+@pytest.mark.parametrize("kind", ["fifo", "device"])
 def test_a_workload_file_that_has_no_end(place: Path, kind: str, capsys: Printed) -> None:
     path = place / "project" / "flamegate.toml"
     if kind == "fifo":
         os.mkfifo(path)
-    elif kind == "device":
-        path.symlink_to("/dev/zero")
     else:
-        with path.open("wb") as file:
-            file.truncate(1 << 40)
+        path.symlink_to("/dev/zero")
     assert main(["run", "--profiler=none"]) == 2
     assert "E_BAD_TOML" in capsys.readouterr().err
 

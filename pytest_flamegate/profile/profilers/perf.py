@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from socket import socket, socketpair
+from socket import socket, socketpair  # noqa: TID251 - a connected pair, no address
 
 from pytest_flamegate.config.workload import CALL_GRAPHS, is_call_graph
 from pytest_flamegate.core import clocks, process
