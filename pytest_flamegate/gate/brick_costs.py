@@ -47,7 +47,6 @@ class BrickCost:
     token. ``measured`` is False if any time was derived or ingested.
     """
 
-    name: str
     call_us: tuple[float, ...]
     calls: tuple[float, ...]
     share: float
@@ -152,14 +151,12 @@ def brick_costs(runs: Sequence[BrickRun], window: Window) -> Mapping[str, BrickC
     }
     whole_ns = sum(own_ns.values())
     return {
-        name: _cost(name, processes, own_ns[name] / whole_ns if whole_ns else 0.0)
+        name: _cost(processes, own_ns[name] / whole_ns if whole_ns else 0.0)
         for name, processes in by_name.items()
     }
 
 
-def _cost(
-    name: str, processes: Sequence[tuple[Sequence[BrickTotals], int]], share: float
-) -> BrickCost:
+def _cost(processes: Sequence[tuple[Sequence[BrickTotals], int]], share: float) -> BrickCost:
     """Return the cost of one brick; each process gives its rows and the tokens they served."""
     call_us, calls = [], []
     layers: dict[int, float] = defaultdict(float)
@@ -175,7 +172,6 @@ def _cost(
         layer for rows, _ in processes for layer in {row.layer for row in rows} - {None}
     )
     return BrickCost(
-        name=name,
         call_us=tuple(call_us),
         calls=tuple(calls),
         share=share,

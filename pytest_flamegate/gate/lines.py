@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,7 +23,6 @@ from pytest_flamegate.core.git import FileChange
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.costs import (
     MOST,
-    PRIOR_SPREAD,
     CostChange,
     cost_changes,
     share_changes,
@@ -41,7 +40,8 @@ _ALIKE = 0.5
 """Lines of a loop that runs more often grow by at least this part of the loop's growth."""
 _FEWEST_SAMPLES = 30
 """Lines of a loop with fewer samples on both sides together do not say how they grew."""
-
+_MOST_GROWTH = 1.5
+"""A line in such a loop that grew more, by this factor, got slower itself."""
 _BELOW = 0.2
 """A place is below another one if this part of its samples passes that."""
 
@@ -57,10 +57,6 @@ class PlaceCounts:
     stacks: Mapping[PlaceStack, int]
     passed: Counter[Place]
     own: Counter[Place]
-
-    def count(self, is_counted: Callable[[PlaceStack], bool]) -> int:
-        """Return the samples whose places fulfil a condition."""
-        return sum(count for stack, count in self.stacks.items() if is_counted(stack))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +137,27 @@ def line_changes(
 
 _HERE = "(here)"
 
+_Count = Callable[[PlaceCounts], int]
+_Places = frozenset[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """A changed place whose cost certainly changed; ``lines`` are those of its loop, or itself."""
+
+    place: Place
+    lines: _Places
+    cost: CostChange
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether the place is the header of a loop that runs more or less often."""
+        return len(self.lines) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Judges places, each among ``family`` others."""
+    """Judges places, each among a family of others."""
 
     samples: LineSamples
     baseline: Measurement
@@ -155,27 +168,16 @@ class _Judge:
     def judge(self) -> tuple[LineChange, ...]:
         passed, own = self._hot_places("passed"), self._hot_places("own")
         changed = {place for place in passed if place.is_changed} | self.samples.blocks.keys()
-        others = [place for place in own if not place.is_changed]
-        certain: dict[Place, CostChange] = {}
-        loops = set[Place]()
-        for place in sorted(changed):
-            cost = self._find_cost(_passes(place), len(changed))
-            if place in self.samples.blocks:
-                loop = self._find_cost(self._passes_loop(place), len(changed))
-                if loop is not None and self._grows_alike(place, loop):
-                    loops.add(place)
-                    cost = loop
-            if cost is not None:
-                certain[place] = cost
-        found = self._without_callers(certain, loops, len(changed))
+        suspects = [self._suspect(place, len(changed)) for place in sorted(changed)]
+        found = self._without_callers([each for each in suspects if each], len(changed))
+        named = [(self._name(each), each.cost) for each in found]
         # A changed line may call another one: together they explain less than their sum.
-        whole = self._cost_of(lambda process: self._count_any(process, found, loops))
+        whole = self._cost_of(_passes(_union(found)))
         if not found or whole is None or (whole.explains or 0.0) < MOST:
-            for place in others:
-                cost = self._find_cost(_ends_in(place), len(others))
-                if cost is not None:
-                    found[place] = cost
-        named = [(self._name(place, loops), cost) for place, cost in found.items()]
+            others = [place for place in own if not place.is_changed]
+            costs = [self._find_cost(_ends_in(place), len(others)) for place in others]
+            pairs = zip(others, costs, strict=True)
+            named += [(place, cost) for place, cost in pairs if cost is not None]
         named.sort(
             key=lambda each: (
                 (each[1].explains or 0.0) < 0.0,
@@ -188,7 +190,7 @@ class _Judge:
             for place, cost in named
         )
 
-    def _hot_places(self, kind: Literal["passed", "own"]) -> list[Place]:
+    def _hot_places(self, kind: Literal["passed", "own"]) -> Sequence[Place]:
         """Return the places that are worth judging."""
         found = set[Place]()
         for side in (self.samples.base, self.samples.head):
@@ -198,18 +200,6 @@ class _Judge:
             total = sum(process.samples for process in side)
             found |= {place for place, count in counts.items() if count >= MIN_SHARE * total}
         return sorted(found)
-
-    def _count_any(
-        self, process: PlaceCounts, places: Collection[Place], loops: Collection[Place]
-    ) -> int:
-        """Count the samples that pass any of the places, or a loop that one of them controls."""
-        inside = [place for place in places if place in loops]
-        return process.count(
-            lambda stack: any(
-                each in places or any(self._is_in_loop(each, loop) for loop in inside)
-                for each in stack
-            )
-        )
 
     def _cost_of(self, count: _Count) -> CostChange | None:
         """Return the change of the cost of the samples that are counted; None if there is none."""
@@ -229,120 +219,115 @@ class _Judge:
         is_certain = cost is not None and cost.p_adjusted * family <= self.rates.false_alarm
         return cost if is_certain else None
 
-    # loops
+    def _suspect(self, place: Place, family: int) -> _Suspect | None:
+        """Return a changed place with its cost, or that of its loop; None if not certain."""
+        alone = frozenset([place])
+        if place in self.samples.blocks:
+            first, last = self.samples.blocks[place]
+            loop = alone.union(
+                each
+                for process in (*self.samples.base, *self.samples.head)
+                for each in process.passed
+                if each.file == place.file and first <= each.first <= last
+            )
+            cost = self._find_cost(_passes(loop), family)
+            if cost is not None and self._grows_alike(loop - alone, cost):
+                return _Suspect(place, loop, cost)
+        cost = self._find_cost(_passes(alone), family)
+        return None if cost is None else _Suspect(place, alone, cost)
 
-    def _is_in_loop(self, place: Place, loop: Place) -> bool:
-        first, last = self.samples.blocks[loop]
-        return place.file == loop.file and first <= place.first <= last
-
-    def _passes_loop(self, loop: Place) -> _Count:
-        return lambda process: process.count(
-            lambda stack: any(each == loop or self._is_in_loop(each, loop) for each in stack)
-        )
-
-    def _grows_alike(self, loop: Place, cost: CostChange) -> bool:
+    def _grows_alike(self, lines: _Places, loop: CostChange) -> bool:
         """Whether no line of a loop grew much less than all of it, and unchanged ones grew too.
 
         If only some did, not the number of passes grew.
         """
-        base, head = Counter[Place](), Counter[Place]()
-        for counts, side in ((base, self.samples.base), (head, self.samples.head)):
-            for process in side:
-                for stack, count in process.stacks.items():
-                    inside = [each for each in stack if self._is_in_loop(each, loop)]
-                    if inside:  # the outermost line counts all that it calls
-                        counts[inside[0]] += count
-        growth = _growth(cost)
-        # Counts are parts of a side's samples, whose number says nothing about time.
-        scale = growth - math.log(max(head.total(), 1) / max(base.total(), 1))
+        part = _ALIKE * loop.change_us / max(loop.baseline_us, 1e-3)
+        processes = (*self.samples.base, *self.samples.head)
         evidence = False
-        for each in (base.keys() | head.keys()) - {loop}:
-            before, after = base[each] + 0.5, head[each] + 0.5
-            if before + after < _FEWEST_SAMPLES:
+        for line in lines:
+            if sum(each.passed[line] for each in processes) < _FEWEST_SAMPLES:
                 continue
-            error = 2.0 * math.sqrt(PRIOR_SPREAD / before + PRIOR_SPREAD / after)
-            grown = math.log(after / before) + scale
+            cost = self._cost_of(_passes(frozenset([line])))
+            if cost is None:
+                continue
             # A compiler may count the same work for another line: one may well grow more.
-            behind = math.copysign(1.0, growth) * (growth - grown)
-            if behind > _ALIKE * abs(growth) + error:
+            expected_us = part * cost.baseline_us
+            if cost.ci_high_us < expected_us if part > 0.0 else cost.ci_low_us > expected_us:
                 return False
-            evidence = evidence or not each.is_changed
+            evidence = evidence or not line.is_changed
         return evidence
 
-    def _name(self, place: Place, loops: Collection[Place]) -> Place:
+    def _name(self, suspect: _Suspect) -> Place:
         """Return the whole loop for an exit that is gone: it has no line in the head."""
-        first, last = self.samples.blocks[place] if place in loops else (place.first, place.last)
+        place = suspect.place
+        first, last = self.samples.blocks[place] if suspect.is_loop else (place.first, place.last)
         return replace(place, first=first, last=last) if first < place.first else place
 
-    # lines that call each other
-
-    def _without_callers(
-        self, certain: Mapping[Place, CostChange], loops: Collection[Place], family: int
-    ) -> dict[Place, CostChange]:
+    def _without_callers(self, suspects: Sequence[_Suspect], family: int) -> Sequence[_Suspect]:
         """Leave out the changed places that cost more only because of others that they call.
 
         A new call is to blame for what it calls, and a loop for all that runs more often in it.
         """
-        found = dict(certain)
-        for place, cost in certain.items():
-            inner = [each for each in found if self._is_below(each, place, loops, certain)]
-            if not inner or place not in found:
+        found = list(suspects)
+        for each in suspects:
+            inner = [other for other in found if self._is_below(other, each)]
+            if not inner or each not in found:
                 continue
-            if place in loops:
-                alike = [each for each in inner if _growth(certain[each]) < 1.5 * _growth(cost)]
-                found = {each: found[each] for each in found if each not in alike}
+            if each.is_loop:
+                most = _MOST_GROWTH * _growth(each.cost)
+                found = [o for o in found if o not in inner or _growth(o.cost) >= most]
                 continue
-            rest = self._find_cost(_passes(place, without=inner), family)
-            if rest is not None and rest.change_us * cost.change_us > 0:
-                found[place] = rest
-            elif self._calls_newly(place, inner, family):
-                found = {each: found[each] for each in found if each not in inner}
+            rest = self._find_cost(_passes(each.lines, without=_union(inner)), family)
+            if rest is not None and rest.change_us * each.cost.change_us > 0:
+                found[found.index(each)] = replace(each, cost=rest)
+            elif self._calls_newly(each.place, inner, family):
+                found = [other for other in found if other not in inner]
             else:
-                del found[place]
+                found.remove(each)
         return found
 
-    def _is_below(
-        self,
-        place: Place,
-        caller: Place,
-        loops: Collection[Place],
-        certain: Mapping[Place, CostChange],
-    ) -> bool:
+    def _is_below(self, inner: _Suspect, caller: _Suspect) -> bool:
         """Whether samples of a place pass another before it that changed in its direction."""
-        if place == caller or certain[place].change_us * certain[caller].change_us <= 0:
+        if inner == caller or inner.cost.change_us * caller.cost.change_us <= 0:
             return False
         whole = below = 0
         for process in self.samples.head:
             for stack, count in process.stacks.items():
-                if place in stack:
+                if inner.place in stack:
                     whole += count
-                    above = stack[: stack.index(place)]
-                    is_inside = caller in loops and any(
-                        self._is_in_loop(each, caller) for each in (*above, place)
-                    )
-                    below += count * (is_inside or caller in above)
+                    # A line of the loop itself is below its header.
+                    above = stack[: stack.index(inner.place) + 1]
+                    below += count * (not caller.lines.isdisjoint(above))
         return below >= _BELOW * whole > 0
 
-    def _calls_newly(self, place: Place, inner: Sequence[Place], family: int) -> bool:
+    def _calls_newly(self, place: Place, inner: Sequence[_Suspect], family: int) -> bool:
         """Whether the base never called ``inner`` from a place, and other calls cost as before."""
+        below = _union(inner)
         before = sum(
-            process.count(lambda stack: place in stack and any(each in stack for each in inner))
+            count
             for process in self.samples.base
+            for stack, count in process.stacks.items()
+            if place in stack and not below.isdisjoint(stack)
         )
         return before == 0 and not any(
-            self._find_cost(_passes(each, without=[place]), family) for each in inner
+            self._find_cost(_passes(each.lines, without=frozenset([place])), family)
+            for each in inner
         )
 
 
-_Count = Callable[[PlaceCounts], int]
+def _union(suspects: Sequence[_Suspect]) -> _Places:
+    return frozenset().union(*(each.lines for each in suspects))
 
 
-def _passes(place: Place, without: Collection[Place] = ()) -> _Count:
-    """Count the samples that pass a place, and none of the others."""
-    if not without:
+def _passes(places: _Places, without: _Places = frozenset()) -> _Count:
+    """Count the samples that pass any of some places, and none of the others."""
+    if len(places) == 1 and not without:
+        (place,) = places
         return lambda process: process.passed[place]
-    return lambda process: process.count(
-        lambda stack: place in stack and not any(each in stack for each in without)
+    return lambda process: sum(
+        count
+        for stack, count in process.stacks.items()
+        if not places.isdisjoint(stack) and without.isdisjoint(stack)
     )
 
 

@@ -86,8 +86,8 @@ def test_layers_and_aliases_are_rows_of_one_brick() -> None:
     layers = cost_of(row("RmsNorm", 2.0, layer=0), row("RmsNorm", 4.0, layer=1))
     assert layers.call_us == pytest.approx((3.0,))
     assert dict(layers.layers_us) == pytest.approx({0: 8.0, 1: 16.0})
-    aliases = cost_of(row("Qkv", 2.0), row("QkvProjection", 4.0))
-    assert (aliases.name, aliases.calls) == ("QkvProjection", (8.0,))
+    aliases = brick_costs([make_brick_run([row("Qkv", 2.0), row("QkvProjection", 4.0)])], "decode")
+    assert {name: cost.calls for name, cost in aliases.items()} == {"QkvProjection": (8.0,)}
 
 
 def test_prefill_is_left_out_if_decode_is_separated() -> None:

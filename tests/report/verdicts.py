@@ -191,7 +191,7 @@ def brick(name: str, before: float | None, now: float, unit: str, allowed: float
 def grown() -> BrickChange:
     """A brick that cost more, most of it in one layer."""
     before, after = (
-        BrickCost("RmsNorm", (each / 8,) * 5, (8.0,) * 5, 0.02, ((0, each / 2), (1, 6.0)), True)
+        BrickCost((each / 8,) * 5, (8.0,) * 5, 0.02, ((0, each / 2), (1, 6.0)), True)
         for each in (12.0, 15.0)
     )
     judged = brick("RmsNorm", 12.0, 15.0, "us/token", 10.0)
