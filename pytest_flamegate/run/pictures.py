@@ -23,7 +23,6 @@ from pytest_flamegate.observe.machine import Bandwidth, find_known_bandwidth
 from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.receipt import baseline
-from pytest_flamegate.receipt import baseline as receipt_baseline
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.bricks import BrickView
@@ -122,13 +121,13 @@ def opens_compared(verdict: Verdict) -> bool:
 
 def _difference_files(run: ComposedRun, difference: ProfileDifference | None) -> dict[str, bytes]:
     """Return the picture of the difference, and the files of the other side."""
-    found, baseline = {}, run.prepared.baseline
+    found, accepted = {}, run.prepared.baseline
     if run.base is not None:
         found = _base_files(run.base.files)
-    elif difference is not None and baseline is not None:
+    elif difference is not None and accepted is not None:
         stored = {
-            name: files.read_bounded(baseline.directory / name)
-            for name in (receipt_baseline.EVIDENCE, receipt_baseline.FOLDED)
+            name: files.read_bounded(accepted.directory / name)
+            for name in (baseline.EVIDENCE, baseline.FOLDED)
         }
         found = _base_files(stored)
     if difference is not None:
@@ -138,7 +137,7 @@ def _difference_files(run: ComposedRun, difference: ProfileDifference | None) ->
             title=f"{run.prepared.workload.node_name}: what changed",
             subtitle=" · ".join([*workload_notes(evidence), machine_note(evidence)]),
         )
-        found[receipt_baseline.DIFFERENCE] = picture.encode()
+        found[baseline.DIFFERENCE] = picture.encode()
     return found
 
 

@@ -274,14 +274,8 @@ def write_report(path: Path, reported: Sequence[RunReport], settings: Settings) 
 
 def report_results(results: Sequence[ResultView], settings: Settings) -> list[RunReport]:
     """Return the workloads gated in this session; of one gated twice, the last run."""
-    found = []
-    for report in {one.report.name: one.report for one in results}.values():
-        if report.drawn is None:
-            directory = ArtifactStore(settings.directory).latest_directory(report.name)
-            drawn, more = _read_drawn(directory, report.evidence, report.verdict)
-            report = replace(report, drawn=drawn, warnings=report.warnings + more)
-        found.append(_with_source(report, settings))
-    return found
+    last = {one.report.name: one.report for one in results}
+    return [_with_pictures(report, settings) for report in last.values()]
 
 
 def report_directory(settings: Settings) -> list[RunReport]:
@@ -297,7 +291,7 @@ def report_directory(settings: Settings) -> list[RunReport]:
     for name in names:
         try:
             report = _read_run(artifacts.latest_directory(name), hints)
-            found.append(_with_source(report, settings))
+            found.append(_with_pictures(report, settings))
         except FlamegateError as error:
             problem = f"The files of the run cannot be read: {error.problem} {error.remedy}"
             reasons = (Reason(error.code, problem),)
@@ -307,7 +301,7 @@ def report_directory(settings: Settings) -> list[RunReport]:
 
 
 def _read_run(directory: Path, hints: Hints) -> RunReport:
-    """Return the run in a directory."""
+    """Return the run in a directory, without its flame graph."""
 
     def read(name: str, decode: Callable[[bytes], Any]) -> Any:
         path = directory / name
@@ -322,10 +316,9 @@ def _read_run(directory: Path, hints: Hints) -> RunReport:
     base = read(base_name, decode_evidence) if verdict.pairs is not None else None
     receipt = read(baseline.RECEIPT, decode_receipt)
     view = None
-    drawn, warnings = _read_drawn(directory, evidence, verdict)
+    warnings: tuple[str, ...] = ()
     if evidence is not None and verdict.verdict != "dishonest":
-        view, more = read_brick_view(directory, evidence, hints.settings)
-        warnings += more
+        view, warnings = read_brick_view(directory, evidence, hints.settings)
     family, variant = split_variant_name(directory.name)
     return RunReport(
         name=directory.name,
@@ -333,7 +326,6 @@ def _read_run(directory: Path, hints: Hints) -> RunReport:
         headline=headline_text,
         receipt=receipt,
         evidence=evidence,
-        drawn=drawn,
         again=hints.again(directory.name, against=verdict.against),
         accept="flamegate baseline accept" if hints.accepts(verdict) else None,
         warnings=warnings,
@@ -344,9 +336,12 @@ def _read_run(directory: Path, hints: Hints) -> RunReport:
     )
 
 
-def _with_source(report: RunReport, settings: Settings) -> RunReport:
-    """Return a report with the sources of its flame graph; an error is a warning."""
+def _with_pictures(report: RunReport, settings: Settings) -> RunReport:
+    """Return a report with its flame graph and the sources of that; an error is a warning."""
     directory = ArtifactStore(settings.directory).latest_directory(report.name)
+    if report.drawn is None:
+        drawn, warnings = _read_drawn(directory, report.evidence, report.verdict)
+        report = replace(report, drawn=drawn, warnings=report.warnings + warnings)
     if report.drawn is None or not has_lines(directory):
         return report
     try:

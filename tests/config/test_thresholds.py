@@ -1,7 +1,5 @@
 """Thresholds: how they are written, and which layer wins."""
 
-from types import MappingProxyType
-
 import pytest
 
 from pytest_flamegate.config.thresholds import (
@@ -34,25 +32,6 @@ def test_a_malformed_text_of_hotspots_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="flamegate_hotspots is") as raised:
         parse_hotspots(text, "flamegate_hotspots")
     assert raised.value.code == "E_BAD_THRESHOLD"
-
-
-@pytest.mark.parametrize(
-    ("drop", "shares", "expected"),
-    [
-        (None, None, Thresholds(7.0, {"*": 4.0, "a": 1.0})),
-        ("3%", None, Thresholds(3.0, {"*": 4.0, "a": 1.0})),
-        (None, {"a": "2pp"}, Thresholds(7.0, {"*": 4.0, "a": 2.0})),
-        ("3%", {"*": "9pp", "b": "2pp"}, Thresholds(3.0, {"*": 9.0, "a": 1.0, "b": 2.0})),
-        (None, {}, Thresholds(7.0, {"*": 4.0, "a": 1.0})),
-    ],
-)
-def test_a_layer_overrides_only_the_thresholds_that_it_sets(
-    drop: str | None, shares: dict[str, str] | None, expected: Thresholds
-) -> None:
-    below = Thresholds(7.0, MappingProxyType({"*": 4.0, "a": 1.0}))
-    assert parse_thresholds(drop, shares, "", below) == expected
-    assert parse_thresholds(None, None, "") == Thresholds()
-    assert parse_thresholds(None, {"a": "1pp"}, "").share_pp("b") == Thresholds().share_pp("b")
 
 
 def test_a_malformed_threshold_is_an_error_that_names_its_key() -> None:

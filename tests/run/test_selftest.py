@@ -67,15 +67,6 @@ def tried(name: str, made: Bench) -> CaseRow:
     return next(try_case(made, case) for case in CASES if case.name == name)
 
 
-@pytest.mark.usefixtures("world")
-def test_every_case_is_ok_with_a_right_gate(tmp_path: Path) -> None:
-    made = bench(tmp_path)
-    assert [(row.name, row.result) for row in (try_case(made, case) for case in CASES)] == [
-        (name, "ok") for name in NAMES
-    ]
-    assert len(NAMES) == len(set(NAMES)) == 17
-
-
 def decides(decision: RateDecision, if_slower: bool | None = None) -> Callable[..., Any]:
     """Return a rule that decides so about every change, or about slower or faster ones only."""
 
