@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import ReceiptError, ToolError
 
-_Name = Annotated[str, limit(max_length=256, pattern=r"\S")]
+_NAME: Any = {"max_length": 256, "pattern": r"\S"}
 _MAX_ENTRIES = 4096
 
 
@@ -64,12 +64,14 @@ def make_report(source: object, figures: object = None, kernels: object = None) 
 
 @dataclass(frozen=True, slots=True)
 class _StatedReport:
-    source: _Name
+    source: Annotated[str, limit(**_NAME)]
     figures: Annotated[
-        dict[_Name, Annotated[float, limit(ge=0, le=2**63)]], limit(max_length=_MAX_ENTRIES)
+        dict[Annotated[str, limit(**_NAME)], Annotated[float, limit(ge=0, le=2**63)]],
+        limit(max_length=_MAX_ENTRIES),
     ]
     kernels: Annotated[
-        dict[_Name, Annotated[int, limit(ge=0, le=2**63 - 1)]], limit(max_length=_MAX_ENTRIES)
+        dict[Annotated[str, limit(**_NAME)], Annotated[int, limit(ge=0, le=2**63 - 1)]],
+        limit(max_length=_MAX_ENTRIES),
     ]
 
 
@@ -77,7 +79,7 @@ def read_facts(document: object) -> Mapping[str, str]:
     """Return an engine's description of itself: texts by name. ``ToolError`` ``E_BAD_REPORT``."""
     # Not at the top: an engine imports this module, and its interpreter may lack msgspec.
     text = Annotated[str, limit(max_length=4096)]
-    facts = Annotated[dict[_Name, text], limit(max_length=64)]
+    facts = Annotated[dict[Annotated[str, limit(**_NAME)], text], limit(max_length=64)]
     return MappingProxyType(_decode(document, facts, "The engine's description"))
 
 
