@@ -177,18 +177,14 @@ def read_traces(directory: Path) -> tuple[Report, ...]:
     found: dict[str, Counter[str]] = defaultdict(Counter)
     files = sorted(path for path in directory.rglob("*.json*") if path.is_file())
     for path in files[:_MAX_TRACE_FILES]:
-        data = unpack(read_file(path))
-        traced: tuple[traces.KernelCounts, ...] = ()
-        if traces.is_torch_trace(data):
-            traced = traces.count_torch_kernels(data)
-        elif traces.is_onnx_trace(data):
-            traced = traces.count_onnx_kernels(data)
-        for kernels in traced:
-            found[kernels.source].update(kernels.counts)
+        for source, counts in traces.count_kernels(unpack(read_file(path))).items():
+            found[source].update(counts)
     if not found:
         raise ToolError(
             "E_NO_KERNEL_TRACE",
             f"The run that was to trace its kernels left {len(files)} traces, and no kernel in "
             "them.",
         )
-    return tuple(make_report(source, kernels=counts) for source, counts in found.items())
+    return tuple(
+        make_report(source, kernels=dict(counts.most_common())) for source, counts in found.items()
+    )

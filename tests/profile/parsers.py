@@ -174,7 +174,7 @@ PARSERS: dict[str, Parser] = {
     },
     "torch.profiler": Parser(
         lambda data: (
-            traces.count_torch_kernels(data),
+            traces.count_kernels(data),
             traces.read_torch_trace(data, ("/home/x/",)),
         ),
         ((DATA / "torch-trace.json").read_bytes(), (DATA / "torch-trace-stacks.json").read_bytes()),
@@ -186,7 +186,7 @@ PARSERS: dict[str, Parser] = {
         2 * LIMIT_S,  # two readings
     ),
     "onnxruntime": Parser(
-        lambda data: (traces.count_onnx_kernels(data), traces.read_onnx_trace(data)),
+        lambda data: (traces.count_kernels(data), traces.read_onnx_trace(data)),
         ((DATA / "onnx-trace.json").read_bytes(),),
         (*JSON, *EVENTS, NODE, b'"op_name":', b'"provider":'),
         ((b"[", NODE[:-1] + b"]"), (b'[{"name":"', b'",' + NODE[1:-1] + b"]")),

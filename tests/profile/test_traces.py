@@ -7,7 +7,7 @@ import pytest
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
 from pytest_flamegate.profile.formats import parse_profile
-from pytest_flamegate.profile.formats.traces import count_onnx_kernels, count_torch_kernels
+from pytest_flamegate.profile.formats.traces import count_kernels
 from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.model import Profile
 from tests.graph.traces.made import event, torch
@@ -38,12 +38,12 @@ def test_self_times_and_counts_are_those_that_torch_itself_computes() -> None:
     read = parse_profile(TORCH)
     assert self_us(read) == pytest.approx(SELF_US, abs=0.01)
     assert (read.profiler, read.unit) == ("torch.profiler", "nanoseconds")
-    (counted,) = count_torch_kernels(TORCH)
-    assert counted.source == "torch.profiler"
-    assert counted.counts["aten::as_strided"] == 12
-    assert counted.counts["aten::addmm"] == 6
-    assert set(counted.counts) == set(SELF_US)
-    assert count_torch_kernels(STACKS)[0].counts == counted.counts
+    counted = count_kernels(TORCH)
+    assert counted.keys() == {"torch.profiler"}
+    operators = counted["torch.profiler"]
+    assert (operators["aten::as_strided"], operators["aten::addmm"]) == (12, 6)
+    assert operators.keys() == SELF_US.keys()
+    assert count_kernels(STACKS) == counted
 
 
 def test_python_functions_stand_above_the_operators_they_call() -> None:
@@ -69,8 +69,7 @@ def test_operators_of_onnxruntime_are_counted_by_provider() -> None:
     events = json.loads(ONNX)
     moved = next(each for each in events if each["name"] == "/act/Relu_kernel_time")
     moved["args"]["provider"] = "CUDAExecutionProvider"
-    counted = dict(count_onnx_kernels(json.dumps(events).encode()))
-    assert counted == {
+    assert count_kernels(json.dumps(events).encode()) == {
         "onnxruntime:CPU": {"MatMul": 6, "Relu": 2, "Softmax": 3},
         "onnxruntime:CUDA": {"Relu": 1},
     }
@@ -82,9 +81,10 @@ def test_kernels_of_the_gpu_are_kept_apart_from_operators() -> None:
         event(f"{SGEMM}(float*, int)", 4, 30, cat="kernel", pid=0, tid=7),
         event("Memcpy HtoD", 40, 2, cat="gpu_memcpy", pid=0, tid=7),
     )
-    on_cpu, on_gpu = count_torch_kernels(data)
-    assert (on_cpu.source, on_gpu.source) == ("torch.profiler", "torch.profiler:gpu")
-    assert ({*on_cpu.counts}, {*on_gpu.counts}) == ({"aten::mm"}, {SGEMM, "Memcpy HtoD"})
+    assert count_kernels(data) == {
+        "torch.profiler": {"aten::mm": 1},
+        "torch.profiler:gpu": {SGEMM: 1, "Memcpy HtoD": 1},
+    }
     read = parse_profile(data)
     assert fold_profile(read).splitlines()[:2] == [
         "[GPU] [gpu];Memcpy HtoD [gpu] 2000",
@@ -124,6 +124,10 @@ def test_threads_are_apart_and_an_event_that_outlives_the_one_around_it_is_cut()
 def test_a_malformed_trace_is_refused(data: bytes, words: str) -> None:
     with pytest.raises(ReceiptError, match=f"E_TRACE.*{words}"):
         parse_profile(data)
+
+
+def test_a_file_of_another_kind_holds_no_kernel() -> None:
+    assert count_kernels(b'{"traceEvents": []}') == {}
 
 
 def test_a_trace_without_time_or_of_another_tool_is_no_profile() -> None:

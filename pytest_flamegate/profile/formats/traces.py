@@ -7,7 +7,7 @@ profile without time ``UndecidedError`` ``E_NO_SAMPLES``.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -47,13 +47,6 @@ class TraceEvent(NamedTuple):
     start_us: float
     length_us: float
     args: Mapping[str, Any]
-
-
-class KernelCounts(NamedTuple):
-    """How often each kernel ran, according to ``source``."""
-
-    source: str
-    counts: Mapping[str, int]
 
 
 def parse_trace_json(data: bytes) -> Any:
@@ -213,10 +206,25 @@ def build_trace_profile(
     )
 
 
-def _count_names(names: Iterable[str]) -> dict[str, int]:
-    """Return how often each name occurs, escaped for display, the most frequent first."""
-    counted = Counter(escape_name(name, _SHOWN) for name in names)
-    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
+def count_kernels(data: bytes) -> Mapping[str, Counter[str]]:
+    """Return how often each kernel of a trace ran, by source; empty for any other file.
+
+    The sources are torch's operators, the kernels on the GPU, and the operators of each execution
+    provider of onnxruntime.
+    """
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    if is_torch_trace(data):
+        for event in read_torch_events(data):
+            if event.category == _OPERATOR:
+                counts[TORCH_TRACE_SOURCE][escape_name(event.name, _SHOWN)] += 1
+            elif event.category in ON_GPU:
+                counts[TORCH_GPU_SOURCE][escape_name(shorten_symbol(event.name), _SHOWN)] += 1
+    elif is_onnx_trace(data):
+        for event in read_onnx_events(data):
+            if event.category == _NODE:
+                source = ":".join(filter(None, (ONNX_TRACE_SOURCE, _provider_name(event))))
+                counts[source][escape_name(operator_name(event), _SHOWN)] += 1
+    return counts
 
 
 ONNX_TRACE_SOURCE = "onnxruntime"
@@ -238,18 +246,6 @@ def read_onnx_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:  # noqa:
         lambda _: (),
         ONNX_TRACE_SOURCE,
         [f"imported from a profile of {ONNX_TRACE_SOURCE}: its clock counts whole microseconds"],
-    )
-
-
-def count_onnx_kernels(data: bytes) -> tuple[KernelCounts, ...]:
-    """Return how often each operator ran, separately for each execution provider."""
-    by_provider: dict[str, list[str]] = {}
-    for event in read_onnx_events(data):
-        if event.category == _NODE:
-            by_provider.setdefault(_provider_name(event), []).append(operator_name(event))
-    return tuple(
-        KernelCounts(":".join(filter(None, (ONNX_TRACE_SOURCE, provider))), _count_names(names))
-        for provider, names in sorted(by_provider.items())
     )
 
 
@@ -321,15 +317,6 @@ def read_torch_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:
         TORCH_TRACE_SOURCE,
         notes,
     )
-
-
-def count_torch_kernels(data: bytes) -> tuple[KernelCounts, ...]:
-    """Return how often each operator ran, and separately each kernel of the GPU."""
-    events = read_torch_events(data)
-    operators = [event.name for event in events if event.category == _OPERATOR]
-    kernels = [shorten_symbol(event.name) for event in events if event.category in ON_GPU]
-    named = ((TORCH_TRACE_SOURCE, operators), (TORCH_GPU_SOURCE, kernels))
-    return tuple(KernelCounts(source, _count_names(names)) for source, names in named if names)
 
 
 def read_torch_events(data: bytes) -> list[TraceEvent]:

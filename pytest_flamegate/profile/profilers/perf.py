@@ -12,8 +12,8 @@ calls, is built without.
 
 import signal
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from socket import socket, socketpair  # noqa: TID251 - a connected pair, no address
 
@@ -98,10 +98,12 @@ class Perf:
         throttles = perf_data.parse_stats(
             perf_data.run_perf(program, "report", "-f", "--stats", "-i", raw)
         )
-        read = perf_data.read_script
+        named: AbstractContextManager[Path] = nullcontext(raw)
         if self.python_flags and pid is not None:
-            read = partial(perf_data.read_named_script, pid=pid)
-        script = read(program, raw, self.roots, window_ns, returns=call_graph == "fp")
+            named = perf_data.named_recording(program, raw, pid)
+        with named as path:
+            returns = call_graph == "fp"
+            script = perf_data.read_script(program, path, self.roots, window_ns, returns=returns)
         pids = (pid,) if pid is not None else tuple(sorted(script.pids))
         if not pids and window_ns is None:
             raise no_samples_error(perf_data.NAME, 0, script.lost)

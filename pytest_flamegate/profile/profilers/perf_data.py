@@ -276,23 +276,17 @@ def read_script(
     return parsed
 
 
-def read_named_script(
-    program: str,
-    raw: Path,
-    roots: Sequence[str],
-    window_ns: tuple[int, int] | None = None,
-    *,
-    pid: int,
-    returns: bool = False,
-) -> ParsedScript:
-    """Like ``read_script``; Python's functions get the names in the jitdump of ``pid``, if any."""
+@contextlib.contextmanager
+def named_recording(program: str, raw: Path, pid: int) -> Iterator[Path]:
+    """Yield the recording, with names of Python's functions if ``pid`` wrote a jitdump."""
     jitdump, injected = jitdump_path(pid), raw.with_name(raw.name + ".jit")
     if not jitdump.exists():
-        return read_script(program, raw, roots, window_ns, returns=returns)
+        yield raw
+        return
     try:
         scrub_names(jitdump)
         run_perf(program, "inject", "-f", "--jit", "-i", raw, "-o", injected)
-        return read_script(program, injected, roots, window_ns, returns=returns)
+        yield injected
     except OSError as error:
         raise tools.output_error(NAME, f"the jitdump of process {pid}: {error}") from None
     finally:
