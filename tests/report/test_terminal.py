@@ -274,6 +274,10 @@ def test_pairs_are_drawn_above_their_interval() -> None:
     assert picture.markup.count("<circle") == 3
     assert "<title>pair 2: -7.5 %</title>" in picture.markup
     assert 'class="limit"' in picture.markup
+    assert " together (5.1 … 7.4 %); the line" in picture.title
+    around_zero = replace(verdicts.rate("inconclusive"), ci_low_pct=-7.4, ci_high_pct=5.1)
+    both = pair_section(replace(verdicts.in_pairs(), signals=(around_zero,)), [-6.0, 4.0])
+    assert " together (7.4 % slower … 5.1 % faster); the line" in str(both)
     assert pair_section(verdicts.in_pairs(), []).blocks == ()
 
 
