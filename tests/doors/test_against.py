@@ -330,27 +330,21 @@ def test_speed(flamegate):
 """
 
 
+def require_own_tokens(project: Project, name: str) -> None:
+    """Each side ran its own code: the base yields 7, the head 8. One pair of processes shows it."""
+    assert project.reasons(name).keys() == {"E_TOKENS_DIFFER"}
+    for file, token in (("base-evidence.json", "7"), ("evidence.json", "8")):
+        assert project.document(name, file)["tokens"] == [token] * 8
+
+
 @pytest.mark.measures
 def test_a_function_of_a_test_module_is_imported_on_both_sides(history: Project) -> None:
     history.write("checks/test_speed.py", CHECKS)
     history.write("conftest.py", "")
     history.commit()
-    write_toy(history.path, 24000)
-    result = history.run(*UNPROFILED, "--flamegate-against=HEAD", "checks")
-    result.assert_outcomes(failed=1)
-    assert history.verdict("speed")["verdict"] == "regressed"
-
-
-IN_ENVIRONMENT = """
-from only_there import ROUNDS
-from toy import hash_round
-
-
-def steady(prompt, max_tokens):
-    for _ in range(max_tokens):
-        hash_round(7, ROUNDS)
-        yield 7
-"""
+    history.write("toy.py", (history.path / "toy.py").read_text().replace("yield 7", "yield 8"))
+    history.run(*UNPROFILED, "--flamegate-against=HEAD", "checks")
+    require_own_tokens(history, "speed")
 
 
 @pytest.mark.measures
@@ -358,16 +352,17 @@ def test_each_side_runs_in_the_environment_that_its_build_makes(history: Project
     # The environment has a package that the one running this test has not: of two versions.
     build = (
         f'["sh", "-c", "{sys.executable} -m venv --without-pip .venv && '
-        'for place in .venv/lib/python3*/site-packages; do cp speed.py $place/only_there.py; done"]'
+        'for place in .venv/lib/python3*/site-packages; do cp chosen.py $place/only_there.py; done"]'
     )
     declare(history, "engine:steady", build=build)
-    history.write("engine.py", IN_ENVIRONMENT)
-    history.write("speed.py", "ROUNDS = 4000\n")
+    engine = "def steady(prompt, max_tokens):\n    return iter([TOKEN] * max_tokens)\n"
+    history.write("engine.py", f"from only_there import TOKEN\n\n\n{engine}")
+    history.write("chosen.py", "TOKEN = 7\n")
     history.write(".gitignore", ".venv\n__pycache__\n")
     history.commit()
-    history.write("speed.py", "ROUNDS = 12000\n")
-    history.run(*UNPROFILED, "--flamegate-against=HEAD").assert_outcomes(failed=1)
-    assert history.verdict("toy")["verdict"] == "regressed"
+    history.write("chosen.py", "TOKEN = 8\n")
+    history.run(*UNPROFILED, "--flamegate-against=HEAD")
+    require_own_tokens(history, "toy")
 
 
 def test_a_program_that_the_base_cannot_build_is_built_as_the_head_declares(

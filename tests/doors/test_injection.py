@@ -15,6 +15,7 @@ def share(document: dict[str, Any], name: str) -> float:
 
 
 @pytest.mark.measures
+@pytest.mark.nightly
 @pytest.mark.usefixtures("py_spy")
 def test_a_profile_of_the_embedded_engine_shows_the_extra_work(project: Project) -> None:
     project.run(*SEEN, "embedded::10tok").assert_outcomes(passed=1)

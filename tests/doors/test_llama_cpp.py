@@ -27,6 +27,7 @@ def xllamacpp() -> None:
     require(importlib.util.find_spec("xllamacpp") is not None, "xllamacpp is not installed")
 
 
+@pytest.mark.nightly
 def test_a_real_model_is_profiled_by_its_kernels(project: Project) -> None:
     require_profiler("perf")
     project.declare(DECLARED.format(model=smollm2(), prompt="Once upon a time", max_tokens=4))

@@ -74,7 +74,6 @@ nightly = partial(pytest.param, marks=pytest.mark.nightly)
     ("name", "profiler", "expected"),
     [
         ("served", "py-spy", "compute"),
-        ("ternary", "py-spy", "E_NOT_PYTHON"),
         nightly("served", "perf", ""),
         nightly("embedded", "py-spy", "ternary_gemv"),
         nightly("embedded", "perf", ""),
@@ -82,23 +81,17 @@ nightly = partial(pytest.param, marks=pytest.mark.nightly)
         nightly("toy", "perf", ""),
     ],
 )
-def test_a_profile_names_the_work_or_an_error_its_reason(
+def test_a_profile_names_the_work(
     project: Project, name: str, profiler: str, expected: str
 ) -> None:
     require_profiler(profiler)
-    shutil.copy(SOURCE, project.path / "ternary.c")
     shutil.copy(servers.__file__, project.path / "servers.py")
     project.write("server.py", SERVER)
     declared = {"served": SERVED, "embedded": EMBEDDED, "toy": workload("toy")}
     # Under perf samples are of CPU time, of which a busy machine gives little.
     rate = f"[workloads.{name}.profile]\nrate_hz = 999\n" if profiler == "perf" else ""
-    project.declare(declared.get(name, DECLARED), rate)
-    fails = expected.startswith("E_")
-    budget = "--flamegate-budget=" + ("1" if fails else "10")
-    result = project.run("--flamegate", budget, f"--flamegate-profiler={profiler}")
-    if fails:
-        assert (result.ret, [*project.reasons(name)]) == (1, [expected]), result.stdout.str()
-        return
+    project.declare(declared[name], rate)
+    result = project.run("--flamegate", "--flamegate-budget=10", f"--flamegate-profiler={profiler}")
     verified = verify_receipt(project.artifacts / "latest" / name / "receipt.json")
     assert (verified.refusals, verified.grade.name) == ((), "OBSERVED"), result.stdout.str()
     profile = project.document(name)["profile"]
