@@ -352,15 +352,15 @@ def test_each_side_runs_in_the_environment_that_its_build_makes(history: Project
     # The environment has a package that the one running this test has not: of two versions.
     build = (
         f'["sh", "-c", "{sys.executable} -m venv --without-pip .venv && '
-        'for place in .venv/lib/python3*/site-packages; do cp chosen.py $place/only_there.py; done"]'
+        'for place in .venv/lib/python3*/site-packages; do cp side.py $place/only_there.py; done"]'
     )
     declare(history, "engine:steady", build=build)
     engine = "def steady(prompt, max_tokens):\n    return iter([TOKEN] * max_tokens)\n"
     history.write("engine.py", f"from only_there import TOKEN\n\n\n{engine}")
-    history.write("chosen.py", "TOKEN = 7\n")
+    history.write("side.py", "TOKEN = 7\n")
     history.write(".gitignore", ".venv\n__pycache__\n")
     history.commit()
-    history.write("chosen.py", "TOKEN = 8\n")
+    history.write("side.py", "TOKEN = 8\n")
     history.run(*UNPROFILED, "--flamegate-against=HEAD")
     require_own_tokens(history, "toy")
 

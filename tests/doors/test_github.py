@@ -121,6 +121,7 @@ def test_an_attempt_that_is_repeated_is_judged_with_the_earlier_ones(host: Host)
     )
 
 
+@pytest.mark.nightly
 def test_a_merge_group_gets_a_status_and_no_comment(host: Host) -> None:
     for number, change in ((7, slow_down), (8, lambda _: None)):
         open_request(host, change, number)

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+# No sample hooks in each repository, and no search for maintenance after each commit.
+BRIEF = ("-c", "init.templateDir=", "-c", "maintenance.auto=false")
 
 
 def git(directory: Path, *arguments: str) -> str:
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     done = subprocess.run(
-        ["git", *IDENTITY, "-c", "protocol.file.allow=always", *arguments],
+        ["git", *IDENTITY, *BRIEF, "-c", "protocol.file.allow=always", *arguments],
         cwd=directory,
         env=env,
         check=True,

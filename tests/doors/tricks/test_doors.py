@@ -18,7 +18,7 @@ from pytest_flamegate.run import required_check
 from tests.commands.asked import Captured, ask
 from tests.doors.project import IGNORED, workload, write_toy
 from tests.doors.tricks.__main__ import PATH, page
-from tests.doors.tricks.table import ALL, WITHOUT_MEASURING, Trick
+from tests.doors.tricks.table import ALL, SLOWER, WITHOUT_MEASURING, Trick
 from tests.doors.tricks.uploads import GREEN, UPLOADS, Upload
 from tests.run import fakes
 from tests.workload.repositories import git
@@ -107,17 +107,29 @@ def test_check(
     assert "conftest" not in sys.modules
 
 
+@pytest.fixture
+def checked(
+    pytester: pytest.Pytester, world: fakes.World, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The current directory: a repository whose slower head failed the check. Measured once."""
+    stored = tmp_path_factory.getbasetemp() / "checked"
+    if stored.exists():
+        shutil.copytree(stored, pytester.path, symlinks=True, dirs_exist_ok=True)
+        world.token_ns = SLOWER["token_ns"]
+    else:
+        prepare(pytester.path, Trick("upload", "Uploads files."), world)
+        assert ask("check", "--base=base") == 1
+        shutil.copytree(pytester.path, stored, symlinks=True)
+    return pytester.path
+
+
 @pytest.mark.parametrize("upload", UPLOADS, ids=lambda upload: upload.name)
-def test_uploads(
-    upload: Upload, pytester: pytest.Pytester, world: fakes.World, capsys: Captured
-) -> None:
-    prepare(pytester.path, Trick("upload", upload.does), world)
-    assert ask("check", "--base=base") == 1
+def test_uploads(upload: Upload, checked: Path, world: fakes.World, capsys: Captured) -> None:
     if upload.is_lucky:
         world.token_ns = fakes.TOKEN_NS
         assert ask("check", "--base=base") == 0
-    runs = pytester.path.parent / f"{pytester.path.name}-runs"
-    shutil.copytree(pytester.path / ".flamegate/latest", runs / "latest")
+    runs = checked.parent / f"{checked.name}-runs"
+    shutil.copytree(checked / ".flamegate/latest", runs / "latest")
     if "--key" in "".join(upload.options):
         ask("keygen", "-o", "../key")
     upload.change(runs / "latest/toy")
@@ -125,7 +137,7 @@ def test_uploads(
     code = ask("check", "--base=base", f"--receipts={runs}", *upload.options)
     shown = capsys.readouterr()
     assert (code == 0) == (upload.by_check == GREEN), shown.out
-    words = _words(shown.out + shown.err, pytester.path)
+    words = _words(shown.out + shown.err, checked)
     assert upload.by_check in (GREEN, *words), shown.out
     if upload.options:
         # Nothing else is wrong with it.
