@@ -103,7 +103,6 @@ def test_each_side_is_built_and_started_as_it_declares(history: Project, world: 
     ("changes", "words"),
     [
         ({"prompt": '"other"'}, "prompt is '2+2=' at {base} and 'other' now."),
-        ({"max_tokens": "2", "seed": "1"}, "max_tokens is 8 at {base} and 2 now; seed is 42 at"),
         ({"env": "{ A = '1', CFLAGS = '-O1' }"}, "env is {} at {base} and {'A': '1',"),
         ({"model": '"toy.py"'}, "model is None at {base} and 'toy.py' now."),
     ],
@@ -147,24 +146,6 @@ def test_a_broken_base_is_no_verdict_and_a_new_workload_passes(
     assert history.verdict("fresh")["verdict"] == "no_baseline"
 
 
-MOVES_TAG = """
-import subprocess
-
-subprocess.run(["git", "tag", "-f", "base", "HEAD"], check=True)
-"""
-
-
-def test_the_base_is_known_before_any_code_of_the_project_runs(
-    history: Project, world: World
-) -> None:
-    world.token_ns = SLOWER_NS
-    git(history.path, "tag", "base", "HEAD~1")
-    history.write("conftest.py", MOVES_TAG)
-    history.ask(ON, "--flamegate-against=base").assert_outcomes(failed=1)
-    assert history.verdict("toy")["against"] == git(history.path, "rev-parse", "HEAD~1")
-    assert git(history.path, "rev-parse", "base") == git(history.path, "rev-parse", "HEAD")
-
-
 def test_a_commit_is_not_compared_with_itself(history: Project, world: World) -> None:
     history.ask(ON, "--flamegate-against=main").assert_outcomes(failed=1)
     assert "--flamegate-against=HEAD~1" in history.reasons("toy")["E_SAME_COMMIT"]
@@ -176,18 +157,13 @@ def test_a_commit_is_not_compared_with_itself(history: Project, world: World) ->
 
 
 @pytest.mark.usefixtures("world")
-def test_injected_work_is_the_change_of_an_engine_without_code(history: Project) -> None:
-    history.declare('[workloads.own]\nengine = "embedded"\nprompt = "x"\nmax_tokens = 8\n')
-    history.commit()
-    history.ask(ON, "--flamegate-against=HEAD", "--flamegate-inject=own:ternary_gemv:+30%")
-    assert history.verdict("own")["pairs"]
-    assert "I_NOTE" not in history.reasons("own")
-
-
-@pytest.mark.usefixtures("world")
 def test_an_engine_without_code_of_the_repository_says_so(history: Project) -> None:
     history.declare('[workloads.own]\nengine = "embedded"\nprompt = "x"\nmax_tokens = 8\n')
     history.commit()
+    # Work that is injected is a difference.
+    history.ask(ON, "--flamegate-against=HEAD", "--flamegate-inject=own:ternary_gemv:+30%")
+    assert history.verdict("own")["pairs"]
+    assert "I_NOTE" not in history.reasons("own")
     history.write("toy.py", "# a comment\n")
     history.ask(ON, "--flamegate-against=HEAD").assert_outcomes(passed=1)
     assert history.reasons("own")["I_NOTE"].startswith("NO CODE WAS COMPARED")
@@ -215,15 +191,6 @@ def test_a_base_that_cannot_be_had_is_an_error(history: Project, world: World) -
     history.ask(ON, "--flamegate-against=HEAD", "flamegate.toml").assert_outcomes(passed=1)
     assert history.verdict("toy")["verdict"] == "inconclusive"
     assert "cannot build this" in history.reasons("toy")["E_BUILD_FAILED"]
-    assert world.started == []
-
-
-def test_the_engine_that_comes_along_differs_in_nothing(project: Project, world: World) -> None:
-    project.commit()
-    project.write("new.py", "")
-    result = project.ask(ON, "--flamegate-against=HEAD", "embedded::1tok")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*E_NOTHING_DIFFERS*"])
     assert world.started == []
 
 
