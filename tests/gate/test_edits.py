@@ -138,6 +138,19 @@ def test_a_moved_function_is_the_same_but_for_what_changed_in_it(file: str, tmp_
     assert (place.file, place.is_changed) == (file, False)
 
 
+def test_functions_that_moved_to_other_places_are_the_same(tmp_path: Path) -> None:
+    """One goes into a class, where it is indented, and the other to a file of its own."""
+    at = PYTHON.index("def mix")
+    total, mix = PYTHON[PYTHON.index("def total") : at].rstrip() + "\n", PYTHON[at:]
+    base = {"a.py": f"{total}\n\nKEPT = 1\n\n\n{mix}"}
+    inner = "".join(f"    {line}\n" for line in mix.splitlines())
+    head = {"a.py": "KEPT = 1\n", "b.py": f"class Mixer:\n{inner}", "c.py": total}
+    lines = mapped(tmp_path, base, head)
+    assert changed_lines(lines, head) == {"a.py": [], "b.py": ["class Mixer:"], "c.py": []}
+    number = base["a.py"].splitlines().index("        found += row * limit") + 1
+    assert str(lines.base_place(SourceLine("a.py", number))) == "c.py:4"
+
+
 @pytest.mark.parametrize(
     ("edits", "expected"),
     [
