@@ -21,6 +21,10 @@ from pytest_flamegate.core.json import Count
 
 _LOST = 0.1
 """Work of ended threads, relative to all CPU time, from which the run delay is not trusted."""
+_STATUS = re.compile(
+    rb"^State:\s+([RZ]).*^Threads:\s+1$.*^voluntary_ctxt_switches:\s+(\d+)$",
+    re.MULTILINE | re.DOTALL,
+)
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -72,7 +76,8 @@ class ClockReading:
 
     ``ended_ns`` is the CPU time of its threads and children that have ended. Their run delay is
     lost, so an interval in which they did much of the work counts CPU time alone. ``threads`` has
-    the CPU time and the run delay of each thread that lives.
+    the CPU time and the run delay of each thread that lives. ``sleeps`` is how often its only
+    thread has slept; None if it sleeps now, or if there are several threads.
     """
 
     at_ns: int
@@ -80,6 +85,7 @@ class ClockReading:
     run_delay_ns: int | None
     ended_ns: int = 0
     threads: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    sleeps: int | None = None
 
     def until(self, later: ClockReading, idle_ns: int = 0, threads: int = 1) -> Interval:
         """Return the interval up to a later reading.
@@ -111,6 +117,10 @@ class ClockReading:
             return Interval(wall_ns, cpu_ns, min(delay + idle_ns, most_ns))
         if delay is not None:
             delay = max(delay, min(delay + idle_ns, wall_ns - cpu_ns))
+        if delay is not None and self.sleeps is not None and self.sleeps == later.sleeps:
+            # The kernel adds up the run delay when a thread runs again, so the wait in which a
+            # reading is taken is missing. What never slept has waited whenever it did not run.
+            delay = max(0, wall_ns - cpu_ns)
         if delay is not None and _is_lost(ended_ns, cpu_ns):
             delay = max(delay, wall_ns - cpu_ns)
         return Interval(wall_ns, cpu_ns, delay)
@@ -129,12 +139,14 @@ class ProcessCounters:
 
 def read_clocks(pid: int) -> ClockReading:
     """Read the clocks of ``pid`` (all threads); ``ProcessLookupError`` if it has ended."""
+    # Before the clocks: a sleep that begins after it is one more at the next reading.
+    sleeps = _count_sleeps(pid)
     at_ns, cpu_ns = time.monotonic_ns(), _cpu_ns(pid)
     threads = _thread_times_ns(pid)
     if not threads:
         return ClockReading(at_ns, cpu_ns, None)
     live_ns, delay_ns = (sum(times) for times in zip(*threads.values(), strict=True))
-    return ClockReading(at_ns, cpu_ns, delay_ns, cpu_ns - live_ns, threads)
+    return ClockReading(at_ns, cpu_ns, delay_ns, cpu_ns - live_ns, threads, sleeps)
 
 
 def read_tree_clocks(leader: int, marker: str) -> ClockReading:
@@ -232,6 +244,13 @@ def _thread_times_ns(pid: int) -> dict[int, tuple[int, int]]:
                 cpu, delay, _ = map(int, (task / "schedstat").read_text().split())
                 found[int(task.name)] = cpu, delay
     return found
+
+
+def _count_sleeps(pid: int) -> int | None:
+    """Return how often the only thread of ``pid`` has slept; None if it sleeps or is not alone."""
+    found = _STATUS.search(process_system.read_proc(pid, "status"))
+    # The end of a process counts as a sleep, too.
+    return int(found[2]) - (found[1] == b"Z") if found else None
 
 
 def _is_lost(ended_ns: int, cpu_ns: int) -> bool:

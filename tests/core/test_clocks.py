@@ -74,3 +74,38 @@ def test_what_ended_threads_did_before_is_not_the_intervals() -> None:
     began = clocks.ClockReading(0, old[0], old[1], 0, {1: (0, 0), 2: old})
     ended = clocks.ClockReading(30_000_000, 2 * old[0], new[1], old[0], {1: (0, 0), 3: new})
     assert began.until(ended) == Interval(30_000_000, 20_000_000, 5_000_000)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "quiet"),
+    [
+        (3, 3, 60),  # it never slept: the wait in which it was read is not in its run delay yet
+        (3, 4, 95),
+        (None, 3, 95),  # it slept when the interval began
+        (3, None, 95),
+    ],
+)
+def test_what_never_sleeps_waits_for_a_cpu(
+    before: int | None, after: int | None, quiet: int
+) -> None:
+    began = clocks.ClockReading(0, 0, 0, sleeps=before)
+    assert began.until(clocks.ClockReading(100, 60, 5, sleeps=after)).quiet_ns == quiet
+
+
+@pytest.mark.parametrize(
+    ("state", "threads", "sleeps"), [("R", 1, 7), ("Z", 1, 6), ("S", 1, None), ("R", 2, None)]
+)
+def test_sleeps_are_those_of_the_only_thread(
+    monkeypatch: pytest.MonkeyPatch, state: str, threads: int, sleeps: int | None
+) -> None:
+    status = (
+        f"Name:\tR 1\nState:\t{state} (state)\nThreads:\t{threads}\nSeccomp:\t0\n"
+        "voluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t900\n"
+    )
+    real = process_system.read_proc
+    monkeypatch.setattr(
+        process_system,
+        "read_proc",
+        lambda pid, name: status.encode() if name == "status" else real(pid, name),
+    )
+    assert clocks.read_clocks(os.getpid()).sleeps == sleeps
