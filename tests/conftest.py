@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,21 +38,44 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(capsys)
 
 
+MEASURES = "measures"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Under ``-n N`` distribute tests by lane, whatever ``--dist`` says."""
-    if getattr(config.option, "dist", "no") != "no":
-        config.option.dist = "loadgroup"
+    """Under ``-n N`` distribute tests by ``find_lane``, in the order in which workers have them."""
+    config.option.loadscopereorder = False
+    # xdist would mark the items of a group only if --dist was given to the worker too.
+    config.option.loadgroup = True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = find_lane
+    return scheduler
+
+
+def find_lane(nodeid: str) -> str:
+    """Return the lane of a test: the tests of a lane run on one worker.
+
+    Two measurements at the same time would disturb each other. A module's fixtures are made once
+    if its tests stay together.
+    """
+    return MEASURES if nodeid.endswith(f"@{MEASURES}") else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put all tests that measure on one worker, and the tests of a module on one worker.
+    """Mark what measures for its lane; on a worker the longest lanes come first.
 
-    Two measurements at the same time would disturb each other. A module's fixtures are made
-    once if its tests stay together.
+    These are the one that measures, and then the modules with the most tests.
     """
-    for item in items:
-        path = item.nodeid.partition("::")[0]
-        measures = item.get_closest_marker("measures") is not None
-        item.add_marker(pytest.mark.xdist_group("measures" if measures else path))
+    measuring = {item for item in items if item.get_closest_marker(MEASURES) is not None}
+    for item in measuring:
+        item.add_marker(pytest.mark.xdist_group(MEASURES))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        sizes = Counter(find_lane(item.nodeid) for item in items)
+        items.sort(key=lambda item: (item not in measuring, -sizes[find_lane(item.nodeid)]))

@@ -76,3 +76,9 @@ def test_results_of_all_workers_are_in_one_summary(
     # One worker says how long it takes; each says what it measures.
     assert everything.count("flamegate: 4 workloads, about ") == 1
     assert "INTERNALERROR" not in everything
+
+
+@pytest.mark.measures
+def test_these_tests_have_a_lane_for_what_measures(request: pytest.FixtureRequest) -> None:
+    on_a_worker = hasattr(request.config, "workerinput")
+    assert request.node.nodeid.endswith("@measures") == on_a_worker
