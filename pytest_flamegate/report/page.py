@@ -37,9 +37,14 @@ def run_page(runs: Sequence[RunReport], *, title: str) -> str:
     return _page(title, title, _about(runs), parts)
 
 
-def flamegraph_html(drawn: Drawn, *, subtitle: str) -> str:
-    """Return the page of one flame graph. Raises as ``colour_hotspots`` does."""
-    return _page(f"{drawn.title} · flame graph", drawn.title, subtitle, [flame(drawn, "flame-1")])
+def flamegraph_html(drawn: Drawn, *, subtitle: str, answer: str = "") -> str:
+    """Return the page of one flame graph, below the ``answer`` of the gate if there is one.
+
+    Raises as ``colour_hotspots`` does.
+    """
+    parts = [markup.lines("p", [visible(answer, _LONG)], class_="headline")] if answer else []
+    parts.append(flame(drawn, "flame-1"))
+    return _page(f"{drawn.title} · flame graph", drawn.title, subtitle, parts)
 
 
 def _page(title: str, heading: str, about: str, parts: Iterable[str]) -> str:

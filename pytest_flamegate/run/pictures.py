@@ -93,7 +93,7 @@ def _flame_files(
     drawn = replace(drawn, title=run.prepared.workload.node_name)
     subtitle = picture_subtitle(head.evidence, head.receipt)
     picture = flamegraph(drawn, subtitle=subtitle)
-    interactive = flamegraph_html(drawn, subtitle=subtitle)
+    interactive = flamegraph_html(drawn, subtitle=subtitle, answer=headline(verdict))
     page = run_markdown(
         RunReport(
             str(head.evidence.workload.get("name")),

@@ -54,6 +54,7 @@ def baseline(tmp_path: Path) -> Baseline:
 def test_a_run_alone_has_a_flame_graph_and_a_page() -> None:
     found = drawn(fakes.sealed_run(HEAD), verdicts.no_baseline())
     assert found.files.keys() == {"flamegraph.svg", "flamegraph.html", "flamegraph.md"}
+    assert '<p class="headline">no baseline: ' in found.files["flamegraph.html"].decode()
     assert found.drawn is not None
     assert found.drawn.difference is None
 
