@@ -31,6 +31,10 @@ Serving = Callable[[Generate], None]
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = -1
 _WARM_REFERENCE = 2
+_SMALL_BYTES, _CLASS_BYTES = 512, 16
+"""The largest object that CPython allocates in pools, and the step between sizes of pools."""
+_MOST_FILLED, _LARGE_BYTES = 1024, 65_536
+"""More objects of one size than a pool of CPython holds; and the size of what lies elsewhere."""
 
 
 def measured_sequences(
@@ -213,6 +217,23 @@ def _relocate(spec: dict[str, Any]) -> Callable[[], None]:
     return lambda: relocation.check_side(project, checkout, has_own_code=has_own_code)
 
 
+def shuffle_heap() -> list[bytes]:
+    """Return objects that put everything allocated later at places drawn at random.
+
+    Addresses within a page depend on all that was allocated before: on the length of a path, for
+    example. The same code can be a few percent slower for that in each process of one side.
+    """
+    header = sys.getsizeof(b"")
+    kept = [bytes(_draw(_LARGE_BYTES)) for _ in range(16)]
+    for size in range(_CLASS_BYTES, _SMALL_BYTES + 1, _CLASS_BYTES):
+        kept += [bytes(max(1, size - header)) for _ in range(_draw(_MOST_FILLED))]
+    return kept
+
+
+def _draw(most: int) -> int:
+    return int.from_bytes(os.urandom(4), "little") % most
+
+
 def allow_profiler() -> None:
     """Let any process of this user trace this one: Yama may allow it to parents only."""
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_long(_PR_SET_PTRACER_ANY), 0, 0, 0)
@@ -226,11 +247,15 @@ def main(arguments: list[str]) -> int:
     with os.fdopen(spec_fd, "rb") as file:
         spec = json.load(file)  # noqa: TID251 - its own parent wrote it
 
+    kept = shuffle_heap()
+
     def work() -> None:
         allow_profiler()
         run(spec, lambda made: serve(made, spec["prompt"], spec["max_tokens"], read_fd, write_fd))
 
-    return guarded(work, write_fd)
+    status = guarded(work, write_fd)
+    del kept
+    return status
 
 
 def _count(answer: str, spec_file: str, max_tokens: str) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.child.python import load_engine
+from pytest_flamegate.child.serve import shuffle_heap
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
@@ -145,3 +146,9 @@ def test_a_target_is_found_without_its_library(name: str, monkeypatch: pytest.Mo
     target = load_engine(load)
     monkeypatch.delitem(sys.modules, "engine", raising=False)
     assert callable(target)
+
+
+def test_processes_have_heaps_of_different_layouts() -> None:
+    kept = [shuffle_heap() for _ in range(4)]
+    assert len({len(each) for each in kept}) > 1
+    assert all(sum(map(sys.getsizeof, each)) < 20_000_000 for each in kept)
