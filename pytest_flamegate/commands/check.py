@@ -182,7 +182,10 @@ def run_check(parsed: argparse.Namespace) -> int:
 
     new: list[Outcome] = []
     if parsed.receipts:
-        outcomes = _judge_stored(parsed.receipts, policy.required, Session(settings), judge)
+        session = Session(settings)
+        outcomes = _judge_stored(parsed.receipts, policy.required, session, judge)
+        # Once it was merged, a declaration with an error would fail every later check.
+        new = [session.reject(each) for each in policy.new if isinstance(each, InvalidWorkload)]
     else:
         files = digest_files(root)
         outcomes = gate_all(settings, policy.required) if policy.required else []
@@ -343,9 +346,15 @@ def _publish(found: Check, settings: Settings) -> None:
     outcomes = (*found.required, *found.new)
     views = show_outcomes(settings, outcomes)
     changes = [str(change) for change in found.policy.changes]
+    measured = {each.workload.name for each in found.new}
+    unseen = [each.name for each in found.policy.new if each.name not in measured]
+    changes += [f"{name}: new, and required then" for name in unseen]
     rows = present.rows(
         [*views[: len(found.required)], *map(_mark_new, views[len(found.required) :])]
     )
+    # Other commands would take the policy from the head.
+    again = f"flamegate check --base {found.base[:12]}"
+    rows = [replace(row, again=again) for row in rows]
     names, accepted = (
         {each.workload.name for each in some} for some in (found.failed, found.accepted)
     )

@@ -77,7 +77,7 @@ def test_a_slower_commit_fails_whatever_its_own_policy_says(
     page = (project / ".flamegate/check.md").read_text()
     assert page.startswith("**check failed by the policy of ")
     assert "Where it went" in page
-    assert "flamegate run toy --against=" in page
+    assert "flamegate check --base " in page
 
 
 def test_an_unchanged_commit_passes_and_new_workloads_are_measured(
@@ -652,3 +652,17 @@ def test_both_sides_of_a_project_below_the_top_have_its_paths(
     assert len(set(found)) == 2
     # A code host shows an annotation by its path from the top.
     assert "::error file=engine/flamegate.toml," in capsys.readouterr().out
+
+
+def test_a_judge_names_new_workloads_and_rejects_their_errors(
+    project: Path, world: fakes.World, declare: Callable[..., str], capsys: Captured
+) -> None:
+    declare(workload("toy"), workload("more"))
+    assert ask("check", "--base=HEAD~1") == 0
+    runs = shutil.move(project / ".flamegate/latest", project.parent / "uploaded")
+    assert ask("check", "--base=HEAD~1", f"--receipts={runs}") == 0
+    assert "- more: new, and required then" in (project / ".flamegate/check.md").read_text()
+    declare(workload("toy"), "[workloads.more]\nengine = 7\n")
+    capsys.readouterr()
+    assert ask("check", "--base=HEAD~2", f"--receipts={runs}") != 0
+    assert "more (error)" in capsys.readouterr().out
