@@ -74,8 +74,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     These are the one that measures, and then the modules with the most tests.
     """
     measuring = {item for item in items if item.get_closest_marker(MEASURES) is not None}
-    for item in measuring:
-        item.add_marker(pytest.mark.xdist_group(MEASURES))
     if "PYTEST_XDIST_WORKER" in os.environ:
+        for item in measuring:
+            _name_lane(item)
         sizes = Counter(find_lane(item.nodeid) for item in items)
         items.sort(key=lambda item: (item not in measuring, -sizes[find_lane(item.nodeid)]))
+
+
+def _name_lane(item: pytest.Item) -> None:
+    """Have the test's id end with its lane: all that a worker tells the scheduler are ids."""
+    try:
+        from _pytest.nodeid import coerce_node_id
+    except ImportError:  # before pytest 9.2 xdist does it, for the tests of a group
+        item.add_marker(pytest.mark.xdist_group(MEASURES))
+    else:
+        item._id = coerce_node_id(f"{item.nodeid}@{MEASURES}")

@@ -117,13 +117,24 @@ class ClockReading:
             return Interval(wall_ns, cpu_ns, min(delay + idle_ns, most_ns))
         if delay is not None:
             delay = max(delay, min(delay + idle_ns, wall_ns - cpu_ns))
-        if delay is not None and self.sleeps is not None and self.sleeps == later.sleeps:
-            # The kernel adds up the run delay when a thread runs again, so the wait in which a
-            # reading is taken is missing. What never slept has waited whenever it did not run.
-            delay = max(0, wall_ns - cpu_ns)
         if delay is not None and _is_lost(ended_ns, cpu_ns):
             delay = max(delay, wall_ns - cpu_ns)
         return Interval(wall_ns, cpu_ns, delay)
+
+    def until_awake(self, later: ClockReading, all_sleeps: int) -> Interval | None:
+        """Return the interval of a process that never slept in it; None if it may have.
+
+        ``all_sleeps`` is how often all its threads slept until it ended: a second thread that
+        replaces the program takes the place of the first one, but not its count.
+
+        The kernel adds up the run delay when a thread runs again, so the wait in which a reading is
+        taken is missing from ``until``. What never slept has waited whenever it did not run.
+        """
+        # The end of the process is a sleep, too.
+        if self.sleeps is None or self.sleeps != later.sleeps or all_sleeps > later.sleeps + 1:
+            return None
+        wall_ns, cpu_ns = later.at_ns - self.at_ns, later.cpu_ns - self.cpu_ns
+        return Interval(wall_ns, cpu_ns, max(0, wall_ns - cpu_ns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ _LONGEST = 1000
 """Characters of a line; a longer one was generated, and is compared as a whole."""
 _MOST_PAIRS = 4_000_000
 """Lines of both sides that are compared, multiplied, over all pieces: some seconds at most."""
+_MOST_PAIRS_OF_PIECE = 250_000
+"""The same of one piece: lines that repeat take time by the third power of their number."""
 _MOST_MOVES = 256
 _FEWEST_MOVED = 3
 _LONGEST_BLOCK = 200
@@ -86,7 +88,7 @@ class _Lines:
         """Return the lines from index ``start`` up to ``end``."""
         return _Lines(self.file, self.first + start, self.tokens[start:end])
 
-    def rename(self, names: Mapping[str, str]) -> _Lines:
+    def with_names(self, names: Mapping[str, str]) -> _Lines:
         """Return the lines with new names by old ones."""
         tokens = [tuple(names.get(word, word) for word in each) for each in self.tokens]
         return replace(self, tokens=tokens)
@@ -161,7 +163,7 @@ def map_lines(changes: Sequence[FileChange]) -> LineMap:
         {change.head_file: change for change in changes if change.head_file},
     )
     pieces = _read_pieces(changes)
-    most = _MOST_PAIRS // max(len(pieces), 1)
+    most = min(_MOST_PAIRS // max(len(pieces), 1), _MOST_PAIRS_OF_PIECE)
     left = [part for piece in pieces for part in _compare(piece, lines, most)]
     left += [part for piece in _pair_moves(left) for part in _compare(piece, lines, most)]
     places = {*lines.base.values(), *lines.head.values()}
@@ -223,7 +225,7 @@ def _read_pieces(changes: Sequence[FileChange]) -> list[_Piece]:
     renames = [_find_renames(each) for each in pieces]
     functions = {old: new for each in renames for old, new in each.functions.items()}
     return [
-        _Piece(base.rename(functions | each.variables), head)
+        _Piece(base.with_names(functions | each.variables), head)
         for each, found in zip(renames, pieces, strict=True)
         for base, head in found
     ]

@@ -124,7 +124,10 @@ def run_program(
         os.close(read_fd)
         child.end()
     readings = [at for _, at in stream.tokens]
-    decode = None if stream.started_outside else _separate_decode(readings, workload.threads)
+    all_sleeps = usage.ru_nvcsw if usage is not None and not wrapped else None
+    decode = None
+    if not stream.started_outside:
+        decode = _separate_decode(readings, workload.threads, all_sleeps)
     counters, total_cpu_ns = stream.counters, 0
     if usage is not None:
         total_cpu_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
@@ -298,12 +301,17 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _separate_decode(readings: Sequence[ClockReading], threads: int) -> Interval | None:
+def _separate_decode(
+    readings: Sequence[ClockReading], threads: int, all_sleeps: int | None
+) -> Interval | None:
     """Return the interval from the first token to the last if that is the decode.
 
     A program that buffers its output has decoded before its first token is read.
     """
     if len({each.at_ns for each in readings}) < min(_MIN_DECODE_PIECES, max(2, len(readings))):
         return None
-    interval = readings[0].until(readings[-1], threads=threads)
+    interval = None
+    if all_sleeps is not None:
+        interval = readings[0].until_awake(readings[-1], all_sleeps)
+    interval = interval or readings[0].until(readings[-1], threads=threads)
     return interval if interval.wall_ns >= _MIN_DECODE_NS and interval.cpu_ns > 0 else None

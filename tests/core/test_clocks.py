@@ -77,19 +77,22 @@ def test_what_ended_threads_did_before_is_not_the_intervals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "quiet"),
+    ("before", "after", "in_all", "is_awake"),
     [
-        (3, 3, 60),  # it never slept: the wait in which it was read is not in its run delay yet
-        (3, 4, 95),
-        (None, 3, 95),  # it slept when the interval began
-        (3, None, 95),
+        (3, 3, 4, True),  # the wait in which it was read is not in its run delay yet
+        (3, 3, 3, True),  # its end was not counted
+        (3, 4, 5, False),
+        (None, 3, 4, False),  # it slept when the interval began
+        (3, None, 4, False),
+        (3, 3, 7, False),  # another thread slept, or what a thread has replaced
     ],
 )
 def test_what_never_sleeps_waits_for_a_cpu(
-    before: int | None, after: int | None, quiet: int
+    before: int | None, after: int | None, in_all: int, is_awake: bool
 ) -> None:
     began = clocks.ClockReading(0, 0, 0, sleeps=before)
-    assert began.until(clocks.ClockReading(100, 60, 5, sleeps=after)).quiet_ns == quiet
+    found = began.until_awake(clocks.ClockReading(100, 60, 5, sleeps=after), in_all)
+    assert found == (Interval(100, 60, 40) if is_awake else None)
 
 
 @pytest.mark.parametrize(

@@ -299,7 +299,7 @@ def test_speed(flamegate):
 
 def require_own_tokens(project: Project, name: str) -> None:
     """Each side ran its own code: the base yields 7, the head 8. One pair of processes shows it."""
-    assert project.reasons(name).keys() == {"E_TOKENS_DIFFER"}
+    assert "E_TOKENS_DIFFER" in project.reasons(name)
     for file, token in (("base-evidence.json", "7"), ("evidence.json", "8")):
         assert project.document(name, file)["tokens"] == [token] * 8
 
