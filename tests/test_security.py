@@ -6,6 +6,7 @@ Processes, the network, pickles and lenient parsers are found by ruff (TID251 an
 
 import ast
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest_flamegate
@@ -127,3 +128,18 @@ def test_the_network_is_not_even_loaded() -> None:
     )
     found = process.run([sys.executable, "-P", "-c", program], timeout_s=60)
     assert found.stdout.split() == [b"[]"], found.stderr
+
+
+def test_no_module_compiles_text_or_imports_a_banned_module_by_name() -> None:
+    """What ruff does not see."""
+    banned = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))
+    names = banned["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]
+    assert "pickle" in names
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call):
+                name = name_of(node.func)
+                assert name not in ("compile", "builtins.compile"), path
+                if name.endswith(("import_module", "__import__")):
+                    given = {each.value for each in node.args if isinstance(each, ast.Constant)}
+                    assert not given & names.keys(), path

@@ -247,15 +247,13 @@ def main(arguments: list[str]) -> int:
     with os.fdopen(spec_fd, "rb") as file:
         spec = json.load(file)  # noqa: TID251 - its own parent wrote it
 
-    kept = shuffle_heap()
+    _kept = shuffle_heap()  # alive as long as the process serves
 
     def work() -> None:
         allow_profiler()
         run(spec, lambda made: serve(made, spec["prompt"], spec["max_tokens"], read_fd, write_fd))
 
-    status = guarded(work, write_fd)
-    del kept
-    return status
+    return guarded(work, write_fd)
 
 
 def _count(answer: str, spec_file: str, max_tokens: str) -> int:

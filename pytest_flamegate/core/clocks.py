@@ -76,8 +76,8 @@ class ClockReading:
 
     ``ended_ns`` is the CPU time of its threads and children that have ended. Their run delay is
     lost, so an interval in which they did much of the work counts CPU time alone. ``threads`` has
-    the CPU time and the run delay of each thread that lives. ``sleeps`` is how often its only
-    thread has slept; None if it sleeps now, or if there are several threads.
+    the CPU time and the run delay of each thread that lives. ``sleeps`` is what ``count_sleeps``
+    returned before, if it was asked.
     """
 
     at_ns: int
@@ -150,14 +150,19 @@ class ProcessCounters:
 
 def read_clocks(pid: int) -> ClockReading:
     """Read the clocks of ``pid`` (all threads); ``ProcessLookupError`` if it has ended."""
-    # Before the clocks: a sleep that begins after it is one more at the next reading.
-    sleeps = _count_sleeps(pid)
     at_ns, cpu_ns = time.monotonic_ns(), _cpu_ns(pid)
     threads = _thread_times_ns(pid)
     if not threads:
         return ClockReading(at_ns, cpu_ns, None)
     live_ns, delay_ns = (sum(times) for times in zip(*threads.values(), strict=True))
-    return ClockReading(at_ns, cpu_ns, delay_ns, cpu_ns - live_ns, threads, sleeps)
+    return ClockReading(at_ns, cpu_ns, delay_ns, cpu_ns - live_ns, threads)
+
+
+def count_sleeps(pid: int) -> int | None:
+    """Return how often the only thread of ``pid`` has slept; None if it sleeps or is not alone."""
+    found = _STATUS.search(process_system.read_proc(pid, "status"))
+    # The end of a process counts as a sleep, too.
+    return int(found[2]) - (found[1] == b"Z") if found else None
 
 
 def read_tree_clocks(leader: int, marker: str) -> ClockReading:
@@ -255,13 +260,6 @@ def _thread_times_ns(pid: int) -> dict[int, tuple[int, int]]:
                 cpu, delay, _ = map(int, (task / "schedstat").read_text().split())
                 found[int(task.name)] = cpu, delay
     return found
-
-
-def _count_sleeps(pid: int) -> int | None:
-    """Return how often the only thread of ``pid`` has slept; None if it sleeps or is not alone."""
-    found = _STATUS.search(process_system.read_proc(pid, "status"))
-    # The end of a process counts as a sleep, too.
-    return int(found[2]) - (found[1] == b"Z") if found else None
 
 
 def _is_lost(ended_ns: int, cpu_ns: int) -> bool:

@@ -266,8 +266,10 @@ class _OutputStream:
     def _read_clocks(self, latest: ClockReading) -> ClockReading:
         if self._is_outside:
             self._step_inside()
+        # Before the clocks: a sleep that begins after it is one more at the next reading.
+        sleeps = clocks.count_sleeps(self.pid)
         try:
-            return clocks.read_clocks(self.pid)
+            return replace(clocks.read_clocks(self.pid), sleeps=sleeps)
         except ProcessLookupError:
             # It has ended since it wrote; its cost until then is in the latest reading.
             return replace(latest, at_ns=time.monotonic_ns())

@@ -1,10 +1,13 @@
 """Which lines a change replaced, without renamed variables, comments and moved functions."""
 
+from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_flamegate.core.git import FileChange, Hunk, read_changes
+from pytest_flamegate.gate import edits
 from pytest_flamegate.gate.edits import LineMap, map_lines
 from pytest_flamegate.profile.model import SourceLine
 from tests.workload.repositories import repository, write
@@ -186,6 +189,22 @@ def test_lines_that_a_program_wrote_are_compared_as_a_whole(tmp_path: Path) -> N
     line = "'" * 200_001 + "//" * 200_000 + "\n"
     lines = mapped(tmp_path, {"a.c": line}, {"a.c": f"y{line}"})
     assert lines.head_place(SourceLine("a.c", 1)).is_changed
+
+
+def test_repeated_lines_are_compared_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise 1,900 lines of a few kinds take 22 s."""
+
+    def match(junk: None, a: list[Any], b: list[Any], autojunk: bool) -> SequenceMatcher[Any]:
+        assert len(a) * len(b) <= 250_000
+        return SequenceMatcher(junk, a, b, autojunk)
+
+    monkeypatch.setattr(edits, "SequenceMatcher", match)
+    for count in (400, 1900):
+        base = {number: "}" if number % 4 else "x;" for number in range(1, count + 1)}
+        head = ("}", "}", "y;") * (count // 3)
+        hunk = Hunk(1, len(base), 1, len(head))
+        lines = map_lines([FileChange("a.c", "a.c", (hunk,), base, head)])
+        assert lines.head_place(SourceLine("a.c", 3)).is_changed
 
 
 def test_a_rewritten_file_takes_no_minutes(tmp_path: Path) -> None:

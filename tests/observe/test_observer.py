@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Streamed
@@ -177,6 +178,38 @@ def test_a_program_is_clocked_from_its_output(tmp_path: Path) -> None:
     assert block.decode.quiet_ns > block.decode.cpu_ns
     assert (block.tokens, block.judged_tokens) == (4, 3)
     assert_nothing_left()
+
+
+COMPUTES = """
+import os, sys
+for i in range(4):
+    os.write(1, b"%d " % i)
+    sum(range(1_000_000))
+os._exit(0)  # what the interpreter does at its end may sleep
+"""
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+def test_a_program_that_never_sleeps_is_charged_for_its_cpu_time(
+    sleeps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if it had waited for 5 ms before each reading, and the kernel had counted none yet."""
+    real, waited_ns = clocks.read_clocks, itertools.count(0, 5_000_000)
+
+    def read_late(pid: int) -> clocks.ClockReading:
+        found = real(pid)
+        return replace(found, at_ns=found.at_ns + next(waited_ns), run_delay_ns=0)
+
+    monkeypatch.setattr(clocks, "read_clocks", read_late)
+    code = COMPUTES
+    if sleeps:
+        code = COMPUTES.replace("    sum(", "    __import__('time').sleep(0.01)\n    sum(")
+    watched = observer(command_workload(tmp_path, code, token_unit="word"))
+    (block,) = watched.run_timed(1).blocks
+    assert block.decode is not None
+    idle_ns = block.decode.wall_ns - block.decode.cpu_ns
+    assert idle_ns > 0
+    assert block.decode.run_delay_ns == (0 if sleeps else idle_ns)
 
 
 def test_the_decode_is_separated_in_all_runs_or_in_none(tmp_path: Path) -> None:

@@ -128,15 +128,19 @@ PARSERS: dict[str, Parser] = {
         ((DATA / "callgrind-small.out").read_bytes(),),
         (
             *_SYMBOLS,
-            *_split("fn=(1) f\n|fn=(1)\n|fn=|ob=(2) x\n|cfn=(1)\n|calls=1 0\n|0 2\n|0 \n|\n|\r|'2"),
-            *_split("totals: 1\n|part: 1\n|events: Ir\n"),
+            *_split(
+                "fn=(1) f\n|fn=(1)\n|fn=|ob=(2) x\n|cfn=(1)\n|calls=1 0\n|+1 2\n|* 1\n|\n|\r|'2"
+            ),
+            *_split("totals: 1\n|part: 1\n|events: Ir\n|events: A B Ir\n|positions: line\n"),
+            b"positions: " + b"x " * 30 + b"\n",
             b"9" * 19,
         ),
         (
             (_CALLGRIND + b"fn=(1) ", b"\n1 5\ntotals: 5\n"),
             (_CALLGRIND + b"fn=", b"\n1 5\ntotals: 5\n"),
             (_CALLGRIND + b"ob=(1) ", b"\nfn=f\n1 5\ntotals: 5\n"),
-            (b"version: 1\ncmd: ", b"\nevents: Ir\nfn=f\n1 5\ntotals: 5\n"),
+            (b"version: 1\nevents: Ir ", b"\nfn=f\n1 5\ntotals: 5\n"),
+            (b"version: 1\nevents: Ir\npositions: ", b"\nfn=f\n1 5\ntotals: 5\n"),
         ),
     ),
     "speedscope": Parser(

@@ -14,9 +14,8 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from itertools import dropwhile
 from pathlib import Path
 from types import MappingProxyType
 
@@ -34,64 +33,137 @@ NAME = "callgrind"
 EVENT = "Ir"
 CALLERS = 10
 """Callers of a stack. More take memory and time: the calls of CPython's C functions form cycles."""
-_EVENTS = f"events: {EVENT}"
-_LINE = re.compile(
-    r"\d{1,10} ?(?P<cost>\d{0,19})"  # the number of a line, and its instructions
-    r"|(?P<key>fn|ob|cfn|cob)=(?:\((?P<number>\d{1,9})\) ?)?(?P<name>.*)"
-    r"|(?P<call>calls=)\d{1,20} .*|totals: (?P<total>\d{1,19})"
-    r"|(?:fl|fi|fe|cfi|cfl|jump|jcnd)=.*|events: Ir|(?:part|summary|desc): .*|#.*|"
-)
+_MAGIC = "# callgrind format"
+_NUMBERED = re.compile(r"\((\d{1,9})\)(?: (.*))?$", re.DOTALL)
+_COST = re.compile(r"(?:(?:[+-]?(?:0x[0-9a-fA-F]{1,16}|\d{1,20})|\*)(?: +|$)){1,128}$")
+_CALL = re.compile(r"calls=\d{1,20} ")
+_FIGURE = re.compile(r"\d{1,19}$")
+_COST_STARTS = frozenset("0123456789+-*")
+_IGNORED = frozenset({"fl", "fi", "fe", "cfi", "cfl", "jump", "jcnd"})
 _UNNAMED = "???"
 _CALLED_BY = re.compile(r"(?<![&<(\s])'")
 """An apostrophe between two functions; one after ``&`` or ``<`` begins a lifetime of Rust's."""
 
 
 def parse_callgrind(lines: Iterable[str]) -> dict[Stack, int]:
-    """Return the own instructions of each stack in one file, as ``_OPTIONS`` shape it.
+    """Return the own instructions of each stack in one file, which may have several parts.
 
     Names of functions are normalised like those of any native frame. Raises ``ProfilerError``
     ``E_PROFILER_OUTPUT`` if the file is malformed or cut off, and if its functions do not add up
     to its total.
     """
-    costs: Counter[tuple[str, str]] = Counter()
-    place = {"ob": "", "fn": ""}
-    names: dict[tuple[str, str | None], str] = {}
-    total, follows_call = 0, False
-    texts = (line.rstrip("\r\n") for line in lines)
-    # The header holds the command, which may hold anything.
-    for number, text in dropwhile(lambda each: each[1] != _EVENTS, enumerate(texts, 1)):
-        found = _LINE.fullmatch(text)
+    parser = _CallgrindParser()
+    for number, line in enumerate(lines, 1):
+        try:
+            parser.take(line.rstrip("\r\n"))
+        except ValueError as error:
+            raise tools.output_error(NAME, f"line {number}: {error}") from None
+    if not parser.totalled or parser.part:
+        raise tools.output_error(NAME, "it ends before its totals")
+    if not parser.costs:
+        raise tools.output_error(NAME, "it counted nothing")
+    return _build_stacks(parser.costs)
+
+
+@dataclass(slots=True)
+class _CallgrindParser:
+    """Adds up costs by library and function; a function is named together with its callers.
+
+    Names are written out once and then given by number, positions by their difference to the
+    last one. A cost line after ``calls=`` holds the cost of the callee, which is counted there.
+    ``part`` is the sum since the last totals, ``column`` the place of the event among the figures
+    behind the ``positions`` of a cost line.
+    """
+
+    costs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    names: dict[str, dict[str, str]] = field(default_factory=lambda: {"fn": {}, "ob": {}})
+    function: str | None = None
+    library: str = ""
+    positions: int = 1
+    column: int | None = None
+    part: int = 0
+    begun: bool = False
+    totalled: bool = False
+    follows_call: bool = False
+
+    def take(self, line: str) -> None:
+        """Parse one line; raises ``ValueError``, whose text names the fault."""
+        if not self.begun:
+            # Older versions begin with the version instead.
+            if line.strip() and line != _MAGIC and not line.startswith("version:"):
+                raise ValueError("it does not begin like a file of callgrind's")
+            self.begun = bool(line.strip())
+        elif not line or line.startswith("#"):
+            return
+        elif line[0] in _COST_STARTS:
+            if not self.follows_call:
+                self._add_cost(line)
+            self.follows_call = False
+        elif self.follows_call:
+            raise ValueError("a call without its cost")
+        elif (at := line.find("=")) > 0 and line[:at].isalpha():
+            self._position(line[:at], line[at + 1 :], line)
+        else:
+            self._header(*line.partition(":")[::2])
+
+    def _add_cost(self, line: str) -> None:
+        if self.function is None or self.column is None:
+            raise ValueError("a cost that belongs to no event or no function")
+        if not _COST.match(line):
+            raise ValueError("it is no cost line")
+        cost = self._figure(line.split()[self.positions :])
+        self.costs[self.library, self.function] += cost
+        self.part += cost
+
+    def _figure(self, figures: Sequence[str]) -> int:
+        """Return the figure of the event; zeros at the end of a line are left out."""
+        if self.column is None or not all(map(_FIGURE.match, figures)):
+            raise ValueError("it holds no figures of events")
+        return int(figures[self.column]) if self.column < len(figures) else 0
+
+    def _position(self, key: str, text: str, line: str) -> None:
+        if key == "calls":
+            if not _CALL.match(line):
+                raise ValueError("it is no call")
+            self.follows_call = True
+        elif key in ("fn", "ob", "cfn", "cob"):
+            name = self._name(key[-2:], text)
+            if key == "fn":
+                self.function = name
+            elif key == "ob":
+                self.library = name
+        elif key not in _IGNORED:
+            raise ValueError(f"{key}= is unknown")
+
+    def _name(self, kind: str, text: str) -> str:
+        """Return a name, which is written out once and then given by its number."""
+        found = _NUMBERED.match(text)
         if found is None:
-            raise tools.output_error(NAME, f"line {number} is none of callgrind's")
-        if found["cost"] is not None:
-            # The line after a call holds the cost of the callee, which is counted there.
-            if not follows_call:
-                costs[place["ob"], place["fn"]] += int(found["cost"] or 0)
-            follows_call = False
-        elif key := found["key"]:
-            name = _find_name(found, names)
-            if key in place:
-                place[key] = name
-        elif found["total"]:
-            total += int(found["total"])
-        elif found["call"]:
-            follows_call = True
-    counted = sum(costs.values())
-    if total != counted or not total:
-        raise tools.output_error(
-            NAME, f"its functions add up to {counted} instructions and its total says {total}"
-        )
-    return _build_stacks(costs)
+            return text
+        number, name = found.groups()
+        if name is not None:
+            self.names[kind][number] = name
+        elif number not in self.names[kind]:
+            raise ValueError(f"no name was given the number {number}")
+        return self.names[kind][number]
 
-
-def _find_name(found: re.Match[str], names: dict[tuple[str, str | None], str]) -> str:
-    """Return the name in a line: it is written once, and then given by its number."""
-    known = found["key"][-2:], found["number"]
-    if found["name"]:
-        names[known] = found["name"]
-    elif known not in names:
-        raise tools.output_error(NAME, f"no name was given the number {found['number']}")
-    return names[known]
+    def _header(self, key: str, value: str) -> None:
+        if key == "events":
+            events = value.split(None, 128)
+            if EVENT not in events:
+                raise ValueError(f"it holds no event {EVENT}")
+            self.column = events.index(EVENT)
+        elif key == "positions":
+            self.positions = len(value.split(None, 128))
+        elif key == "part":
+            self.totalled = False
+        elif key == "totals":
+            total = self._figure(value.split(None, 128))
+            if total != self.part:
+                raise ValueError(
+                    f"its functions add up to {self.part} instructions and its total says {total}"
+                )
+            self.part, self.totalled, self.function = 0, True, None
 
 
 def _build_stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
@@ -142,8 +214,6 @@ _OPTIONS = (
     "--branch-sim=no",
     "--separate-threads=no",
     f"--separate-callers={CALLERS}",
-    "--compress-pos=no",
-    "--dump-line=no",
 )
 _COMMAND = re.compile(rb"^==\d+== Command: .*$", re.MULTILINE)
 _INSTRUCTION = re.compile(rb"unhandled instruction bytes: ([0-9A-Fa-fx ]+)")
