@@ -75,7 +75,9 @@ def _rename(files: Files, path: str, old: str, new: str) -> None:
         raise ValueError(f"{path} does not contain {old}.")
 
 
-def _edits(*edits: tuple[str, str, str]) -> Callable[[Files], None]:
+def make_edits(*edits: tuple[str, str, str]) -> Callable[[Files], None]:
+    """Return a change that replaces texts: file, old and new text each."""
+
     def change(files: Files) -> None:
         for path, old, new in edits:
             edit(files, path, old, new)
@@ -125,7 +127,7 @@ C_SUM = ("kernels.c", "sum", "total")
 SLOWDOWNS = (
     Slowdown(
         "Python: heavier arithmetic",
-        _edits(
+        make_edits(
             (
                 LAYERS,
                 "mixed ^= value >> shift & total",
@@ -137,7 +139,7 @@ SLOWDOWNS = (
     ),
     Slowdown(
         "Python: a call added",
-        _edits(
+        make_edits(
             (
                 "src/toy/engine.py",
                 "        total += choose(SCORES)\n",
@@ -149,43 +151,43 @@ SLOWDOWNS = (
     ),
     Slowdown(
         "Python: a call moved into a loop",
-        _edits((LAYERS, "        value * size\n", "        value * length(x)\n")),
+        make_edits((LAYERS, "        value * size\n", "        value * length(x)\n")),
         [(LAYERS, "value * length(x)")],
         PY_MIXED,
     ),
     Slowdown(
         "Python: more passes of a loop",
-        _edits((WORDS, "range(600)", "range(1400)")),
+        make_edits((WORDS, "range(600)", "range(1400)")),
         [(WORDS, "range(1400)")],
         PY_TOTAL,
     ),
     Slowdown(
         "Python: a list instead of a set",
-        _edits((WORDS, "frozenset(VOCABULARY)", "list(VOCABULARY)")),
+        make_edits((WORDS, "frozenset(VOCABULARY)", "list(VOCABULARY)")),
         [(WORDS, "in KNOWN")],
         PY_TOTAL,
     ),
     Slowdown(
         "Python: a copy added",
-        _edits((LAYERS, "zip(row, x)", "zip(list(row), [*map(int, x)])")),
+        make_edits((LAYERS, "zip(row, x)", "zip(list(row), [*map(int, x)])")),
         [(LAYERS, "zip(list(row)")],
         PY_MIXED,
     ),
     Slowdown(
         "Python: sorting for the highest",
-        _edits((WORDS, "top += max(scores)", "top += sorted(scores)[-1]")),
+        make_edits((WORDS, "top += max(scores)", "top += sorted(scores)[-1]")),
         [(WORDS, "sorted(scores)")],
         PY_TOTAL,
     ),
     Slowdown(
         "Python: no early exit",
-        _edits((WORDS, "        if number > 1200:\n            break\n", "")),
+        make_edits((WORDS, "        if number > 1200:\n            break\n", "")),
         [(WORDS, "if score > scores[best]")],
         PY_TOTAL,
     ),
     Slowdown(
         "Python: a constant of another file",
-        _edits((SETTINGS, "WINDOW = 64", "WINDOW = 110")),
+        make_edits((SETTINGS, "WINDOW = 64", "WINDOW = 110")),
         [(LAYERS, "value >> (t & 7)")],
         PY_MIXED,
     ),
@@ -197,7 +199,7 @@ SLOWDOWNS = (
     ),
     Slowdown(
         "C -O2: heavier arithmetic",
-        _edits(
+        make_edits(
             (
                 "kernels.c",
                 "out[i] = x[i] * inverse * size;",
@@ -210,7 +212,7 @@ SLOWDOWNS = (
     ),
     Slowdown(
         "C -O2: a call added",
-        _edits(
+        make_edits(
             (
                 "engine.c",
                 "    activate(hidden);\n",
@@ -223,7 +225,7 @@ SLOWDOWNS = (
     ),
     Slowdown(
         "C -O2: a call moved into a loop",
-        _edits(
+        make_edits(
             (
                 "kernels.c",
                 "    for (int pass = 0; pass < 200; pass++)\n        for",
@@ -236,28 +238,28 @@ SLOWDOWNS = (
     ),
     Slowdown(
         "C -O2: division",
-        _edits(("kernels.c", "x[i] * inverse * size", "x[i] / inverse / size")),
+        make_edits(("kernels.c", "x[i] * inverse * size", "x[i] / inverse / size")),
         [("kernels.c", "x[i] / inverse / size")],
         C_BEST,
         SEPARATE,
     ),
     Slowdown(
         "C -O2: no early exit",
-        _edits(("table.c", "        if (i > HIDDEN / 2)\n            break;\n", "")),
+        make_edits(("table.c", "        if (i > HIDDEN / 2)\n            break;\n", "")),
         [("table.c", "if (scores[i] > scores[best])")],
         C_SCORE,
         SEPARATE,
     ),
     Slowdown(
         "C -Ofast: a list instead of a hash table",
-        _edits(("engine.c", "find_hashed((word >> 8) % 16", "find_listed((word >> 8) % 16")),
+        make_edits(("engine.c", "find_hashed((word >> 8) % 16", "find_listed((word >> 8) % 16")),
         [("engine.c", "sum += find_listed(")],
         C_SUM,
         WHOLE,
     ),
     Slowdown(
         "C -Ofast: a copy added",
-        _edits(
+        make_edits(
             (
                 "engine.c",
                 "        scale(next, state);\n",
@@ -270,14 +272,14 @@ SLOWDOWNS = (
     ),
     Slowdown(
         "C -Ofast: more passes of a loop",
-        _edits(("engine.c", "layer < 12", "layer < 16")),
+        make_edits(("engine.c", "layer < 12", "layer < 16")),
         [("engine.c", "layer < 16")],
         C_BEST,
         WHOLE,
     ),
     Slowdown(
         "C -Ofast: a constant of a header",
-        _edits(("kernels.h", "WINDOW 600", "WINDOW 1400")),
+        make_edits(("kernels.h", "WINDOW 600", "WINDOW 1400")),
         [("kernels.c", "[t * WIDTH + i] * x[i]"), ("kernels.c", "* cache[t * WIDTH + i] *")],
         C_BEST,
         WHOLE,

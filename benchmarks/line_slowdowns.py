@@ -1,6 +1,7 @@
 """Lines that got slower: is the right one named first, and never a changed one that did not?
 
     python -m benchmarks.line_slowdowns [--only NAME ...]
+    python -m benchmarks.line_slowdowns --held-out     # ten others, see `held_out_edits.py`
     python -m benchmarks.line_slowdowns --keep FILE    # append one JSON line a run
     python -m benchmarks.line_slowdowns --read FILE    # the table of such lines; measures nothing
 
@@ -23,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.held_out_edits import HELD_OUT
 from benchmarks.honest_changes import GIT, LIMIT_S, commit
 from benchmarks.line_edits import SLOWDOWNS, Slowdown, files_of, right_lines
 from benchmarks.tables import Table, as_markdown, as_text
@@ -143,6 +145,7 @@ def main() -> int:
     """Judge every slowdown; return 1 if a line is missing or wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", default=[], help="slowdowns whose names contain this")
+    parser.add_argument("--held-out", action="store_true", help="the slowdowns of held_out_edits")
     parser.add_argument("--budget", type=float, help="seconds for a comparison")
     parser.add_argument("--keep", type=Path, help="append one JSON line a run")
     parser.add_argument("--read", type=Path, help="print the table of such a file")
@@ -151,7 +154,8 @@ def main() -> int:
     runs = []
     if asked.read is not None:
         runs = [decode_json(line, Run) for line in asked.read.read_bytes().splitlines()]
-    for slowdown in SLOWDOWNS if asked.read is None else ():
+    slowdowns = HELD_OUT if asked.held_out else SLOWDOWNS
+    for slowdown in slowdowns if asked.read is None else ():
         if asked.only and not any(word in slowdown.name for word in asked.only):
             continue
         run = judge(slowdown, asked.budget)

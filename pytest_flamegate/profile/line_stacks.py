@@ -7,16 +7,18 @@ it: a path that leaves the project, a control character or an absurd number is a
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import is_clean, quote
-from pytest_flamegate.profile.model import LineStack, SourceLine
+from pytest_flamegate.profile.model import Frame, FrameKind, LineStack, Profile, SourceLine, Stack
 
 MAX_BYTES = 32 << 20
 """100,000 distinct stacks of ten lines each."""
 _LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
 _COUNT = re.compile(r"[1-9][0-9]{0,14}")
+OUTSIDE = Frame("(outside of the project)", "", "system")
+"""Stands for samples that passed no line of the project."""
 _NO_NAMES = frozenset({"", ".", ".."})
 
 
@@ -83,6 +85,29 @@ def count_samples(lines: Mapping[LineStack, int]) -> LineTotals:
         for line in set(stack):
             passed[line] += samples
     return LineTotals(own, passed)
+
+
+def fold_by_line(profile: Profile) -> Profile:
+    """Return ``profile`` with its lines as frames: ``run.c:331`` of the module ``src/run.c``.
+
+    The name has the whole path if two files have the same name.
+    """
+    lines = {line for stack in profile.lines for line in stack}
+    same_name = Counter(file.rpartition("/")[2] for file in {line.file for line in lines})
+
+    def frame(line: SourceLine) -> Frame:
+        name = line.file.rpartition("/")[2]
+        shown = name if same_name[name] == 1 else line.file
+        kind: FrameKind = "python" if name.endswith(".py") else "native"
+        return Frame(f"{shown}:{line.line}", line.file, kind)
+
+    frames = {line: frame(line) for line in lines}
+    stacks: dict[Stack, int] = {
+        tuple(frames[line] for line in stack): samples for stack, samples in profile.lines.items()
+    }
+    if (outside := profile.samples - sum(stacks.values())) > 0:
+        stacks[(OUTSIDE,)] = outside
+    return replace(profile, stacks=stacks, lines={})
 
 
 def _parse_line(part: str, number: int) -> SourceLine:

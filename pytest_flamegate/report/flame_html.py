@@ -5,8 +5,8 @@ three small numbers a path keep the page of a hundred thousand stacks small.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 from pytest_flamegate.profile.difference import (
     FunctionChange,
@@ -14,6 +14,7 @@ from pytest_flamegate.profile.difference import (
     ProfileDifference,
     State,
 )
+from pytest_flamegate.profile.line_stacks import fold_by_line
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile
 from pytest_flamegate.report import markup, text
 from pytest_flamegate.report.difference import (
@@ -41,13 +42,32 @@ from pytest_flamegate.report.flame_svg import profile_notes
 from pytest_flamegate.report.text import visible
 
 T = TypeVar("T")
+Folding = Literal["function", "line"]
+"""What a box of a flame graph stands for."""
 
 TABLE_ROWS = 200
 """Functions in a table at most; the search finds all that have a box."""
 
 
 def flame(drawn: Drawn, name: str) -> str:
-    """Return the markup of one flame graph; ``name`` is its id. Raises as ``colour_hotspots``."""
+    """Return the markup of one flame graph; ``name`` is its id. Raises as ``colour_hotspots``.
+
+    If the lines of its samples are known, a hidden flame graph of them follows, which a switch
+    shows in its place.
+    """
+    if not drawn.profile.lines:
+        return _draw_folded(drawn, name, "function")
+    by_line = replace(drawn, profile=fold_by_line(drawn.profile), difference=None)
+    other = f"{name}-lines"
+    return "\n".join(
+        [
+            _draw_folded(drawn, name, "function", data_other=other),
+            _draw_folded(by_line, other, "line", data_other=name, hidden=""),
+        ]
+    )
+
+
+def _draw_folded(drawn: Drawn, name: str, folding: Folding, **attributes: str) -> str:
     profile, difference = drawn.profile, drawn.difference
     colouring, spots = colour_hotspots(drawn)
     warning = scale = changes = ""
@@ -73,10 +93,12 @@ def flame(drawn: Drawn, name: str) -> str:
     section = markup.element(
         "section",
         picture,
-        markup.element("div", _hottest(spots, colouring), changes, class_="beside"),
+        markup.element("div", _hottest(spots, colouring, folding), changes, class_="beside"),
         class_="flame compared" if drawn.opens_compared and difference else "flame",
         data_flame=name,
         data_title=drawn.title,
+        data_folding=folding,
+        **attributes,
     )
     return "\n".join([warning, section, markup.data(name, flame_data(drawn, spots, colouring))])
 
@@ -112,8 +134,14 @@ def _legend(spots: Sequence[Hotspot], colouring: Colouring, cpu_s_per_token: flo
     return markup.element("ul", *items, class_="legend of-profile", aria_label="Kinds of work")
 
 
-def _hottest(spots: Sequence[Hotspot], colouring: Colouring) -> str:
-    """Return the table of the hottest functions."""
+_TOTALS: dict[Folding, str] = {
+    "function": "Self is the function's own time, total adds its callees; recursion counts once.",
+    "line": "Self is the line with what it calls outside of the project, total adds all callees.",
+}
+
+
+def _hottest(spots: Sequence[Hotspot], colouring: Colouring, folding: Folding) -> str:
+    """Return the table of the hottest functions or lines."""
     known = any(spot.cpu_s_per_token is not None for spot in spots)
     rows = [
         [
@@ -125,14 +153,14 @@ def _hottest(spots: Sequence[Hotspot], colouring: Colouring) -> str:
         ]
         for spot in spots[:TABLE_ROWS]
     ]  # fmt: skip
-    head = ["function", "self", "total", *(["µs/token"] if known else [])]
-    caption = "Self is the function's own time, total adds its callees; recursion counts once."
-    return markup.element("div", _functions(head, rows, caption, len(spots)), class_="of-profile")
+    head = [folding, "self", "total", *(["µs/token"] if known else [])]
+    table = _functions(head, rows, _TOTALS[folding], len(spots))
+    return markup.element("div", table, class_="of-profile")
 
 
 def _functions(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, count: int) -> str:
     left = count - TABLE_ROWS
-    more = f" {text.plural(left, 'further function')}: search." if left > 0 else ""
+    more = f" {text.plural(left, f'further {head[0]}')}: search." if left > 0 else ""
     right = range(1, len(head))
     return markup.table(head, rows, right=right, caption=caption + more, class_="functions")
 

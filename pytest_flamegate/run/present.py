@@ -11,6 +11,7 @@ import posixpath
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from pytest_flamegate.run.compare import compare_stored_run
 from pytest_flamegate.run.open import open_profile
 from pytest_flamegate.run.pictures import opens_compared, read_brick_view
 from pytest_flamegate.run.publish import Hints, Outcome
-from pytest_flamegate.run.sources import has_lines, read_sources
+from pytest_flamegate.run.sources import has_lines, read_lines, read_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +364,11 @@ def _read_drawn(
         return None, (f"There is no flame graph. {error}",)
     if opened.evidence is None or opened.evidence.nonce != evidence.nonce:
         return None, ("There is no flame graph: another run has taken its place.",)
-    drawn = Drawn(opened.title, opened.profile, opened.cpu_s_per_token)
+    profile = opened.profile
+    if has_lines(directory):
+        with suppress(FlamegateError):  # the sources, which are read next, report it
+            profile = replace(profile, lines=read_lines(directory, "", profile.samples))
+    drawn = Drawn(opened.title, profile, opened.cpu_s_per_token)
     drawn = replace(drawn, opens_compared=opens_compared(verdict))
     try:
         difference = compare_stored_run(directory, verdict)

@@ -22,7 +22,7 @@ from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile import line_stacks
 from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.line_stacks import LineTotals
-from pytest_flamegate.profile.model import SourceLine
+from pytest_flamegate.profile.model import LineStack, SourceLine
 from pytest_flamegate.receipt import baseline
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.metrics import cost_of
@@ -96,6 +96,12 @@ def has_lines(directory: Path) -> bool:
     return is_file(directory / baseline.LINES)
 
 
+def read_lines(directory: Path, prefix: str, most: int) -> Mapping[LineStack, int]:
+    """Return the samples by line of a side of a run, at most so many. Raises ``ReceiptError``."""
+    data = read_bounded(directory / (prefix + baseline.LINES), line_stacks.MAX_BYTES)
+    return line_stacks.parse_lines(data, most)
+
+
 def find_run(latest: Path, file: str) -> Path | None:
     """Return the directory of the newest run that has a sample at a line of ``file``."""
     found = []
@@ -153,10 +159,9 @@ def read_sources(
 
 def _read_side(directory: Path, prefix: str, cost_s: float | None) -> _SampledSide:
     evidence = decode_evidence(read_bounded(directory / (prefix + baseline.EVIDENCE)))
-    data = read_bounded(directory / (prefix + baseline.LINES), line_stacks.MAX_BYTES)
     profile = evidence.profile
     samples = profile.samples if profile is not None else 0
-    totals = line_stacks.count_samples(line_stacks.parse_lines(data, samples))
+    totals = line_stacks.count_samples(read_lines(directory, prefix, samples))
     if profile is not None and cost_s is None:
         cost_s = cost_of(profile.covers, evidence.metrics)
     functions = defaultdict(list)

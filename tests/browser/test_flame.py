@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_flamegate.profile.difference import ProfileSide, compare_profiles
-from pytest_flamegate.profile.model import Stack
+from pytest_flamegate.profile.model import SourceLine, Stack
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import Drawn
 from tests.browser.watched import Watched, boxes, named, write
@@ -34,6 +35,11 @@ def page(watched: Watched, tmp_path: Path) -> Page:
 
 def said(page: Page) -> str:
     return page.locator(".said").inner_text()
+
+
+def said_of(page: Page) -> str:
+    """Return the sentence above the flame graph that is shown."""
+    return page.locator(".flame:not([hidden]) .said").inner_text()
 
 
 def found(page: Page) -> str:
@@ -138,6 +144,36 @@ def test_zoom_search_and_view_survive_a_reload(watched: Watched, tmp_path: Path)
     page.get_by_role("button", name="Regular expression").click()
     page.locator(".search input").fill("")
     assert page.url == path.as_uri()
+
+
+def test_the_switch_between_functions_and_lines(watched: Watched, tmp_path: Path) -> None:
+    lines = {
+        (SourceLine("src/engine.py", 5), SourceLine("src/kernels.py", 81)): 900,
+        (SourceLine("src/engine.py", 6),): 400,
+    }
+    plain = drawn()
+    by_line = replace(plain, profile=replace(plain.profile, lines=lines))
+    page = watched.open(write(tmp_path, by_line))
+    assert named(page, "ternary_gemv").is_visible()
+    page.get_by_role("button", name="By line").click()
+    shares = {"engine.py:5": 900, "kernels.py:81": 900, "engine.py:6": 400}
+    modules = {"kernels.py:81": "src/kernels.py"}
+    assert {label for label, box in boxes(page).items() if box.is_visible()} == {
+        f"{name}, {modules.get(name, 'src/engine.py')}, {text.share(count / 1312)} of samples, "
+        f"{text.seconds(COST_S * count / 1312)} per token"
+        for name, count in shares.items()
+    } | {
+        "all, 100.0 % of samples, 1.93 ms per token",
+        f"(outside of the project), module unknown, {text.share(12 / 1312)} of samples, "
+        f"{text.seconds(COST_S * 12 / 1312)} per token",
+    }
+    named(page, "kernels.py:81").click()
+    assert page.evaluate("location.hash") == "#flame-1-lines?zoom=1.0&folding=line"
+    page.reload()
+    assert said_of(page).startswith("Zoomed to kernels.py:81")
+    page.get_by_role("button", name="By line").click()
+    assert named(page, "ternary_gemv").is_visible()
+    assert "folding" not in page.evaluate("location.hash")
 
 
 def test_inverted_tables_and_legend(page: Page) -> None:

@@ -1,5 +1,7 @@
 """Samples by line as text: what is written reads back, and nothing else is read."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.profile import line_stacks
 from pytest_flamegate.profile.frames import make_source_line
-from pytest_flamegate.profile.model import LineStack, SourceLine
+from pytest_flamegate.profile.model import Frame, LineStack, Profile, SourceLine, Stack
 from pytest_flamegate.receipt.baseline import DIGESTED_FILES, LINES
 
 MAIN, GEMV = SourceLine("src/run.c", 670), SourceLine("src/run.c", 196)
@@ -18,6 +20,21 @@ def test_stacks_are_written_root_first_and_sorted() -> None:
     text = line_stacks.fold_lines({(MAIN, GEMV): 191, (GEMV,): 2})
     assert text == "src/run.c:196 2\nsrc/run.c:670;src/run.c:196 191\n"
     assert LINES not in DIGESTED_FILES
+
+
+def test_a_profile_by_line_has_the_same_samples() -> None:
+    twin = SourceLine("lib/run.c", 8)
+    stacks: dict[Stack, int] = {(Frame("main", "run", "native"),): 40}
+    profile = Profile("perf", "6.1", "cycles", "fp", stacks, lines={(MAIN, GEMV): 30, (MAIN,): 4})
+    main, gemv = (Frame(f"run.c:{line}", "src/run.c", "native") for line in (670, 196))
+    by_line = line_stacks.fold_by_line(profile)
+    assert by_line.stacks == {(main, gemv): 30, (main,): 4, (line_stacks.OUTSIDE,): 6}
+    assert by_line.samples == profile.samples
+    both = line_stacks.fold_by_line(replace(profile, lines={(MAIN, twin): 40}))
+    assert [frame.name for stack in both.stacks for frame in stack] == [
+        "src/run.c:670",
+        "lib/run.c:8",
+    ]
 
 
 def as_stack(places: list[tuple[str, int]]) -> LineStack:

@@ -8,6 +8,7 @@ class Flame {
     this.section = section;
     this.data = data;
     this.title = section.dataset.title;
+    this.folding = section.dataset.folding;
     this.wanted = null;
     this.share = null;
     this.category = null;
@@ -41,6 +42,7 @@ class Flame {
     for (let node = this.zoomed; node.parent; node = node.parent) steps.unshift(this.tree.kids(node.parent).indexOf(node));
     if (steps.length) state.set("zoom", steps.join("."));
     this.search.store(state);
+    if (this.folding === "line" && !this.section.hidden) state.set("folding", "line");
     storeState(this.section.dataset.flame, state);
   }
 
@@ -59,6 +61,20 @@ class Flame {
     }
     if (node.parent) this.zoom(node);
     this.restored = true;
+    if (this.section.hidden && state.get("folding") === "line") this.swap(this.section);
+  }
+
+  /** Return the section of the same samples by the other folding, null if there is none. */
+  get other() {
+    return document.querySelector(`[data-flame="${this.section.dataset.other}"]`);
+  }
+
+  /** Show this section or the other one. */
+  swap(shown) {
+    const hidden = shown === this.section ? this.other : this.section;
+    hidden.hidden = true;
+    shown.hidden = false;
+    for (const section of [hidden, shown]) wake(section).store();
   }
 
   get tree() {
@@ -99,7 +115,17 @@ class Flame {
       ...(this.data.difference ? [toggle("Difference", "compared", "Show what changed")] : []),
       toggle("Inverted", "inverted", "Functions first, their callers next"),
       toggle("Icicle", "icicle", "The outermost function at the top"),
+      ...(this.other ? [this.foldings()] : []),
     ];
+  }
+
+  /** Return the switch between functions and lines; both graphs have one. */
+  foldings() {
+    return this.byLine = button("By line", () => {
+      const { other } = this;
+      this.swap(other);
+      wake(other).byLine.focus();
+    }, { title: "A box for each line of the project", pressed: String(this.folding === "line") });
   }
 
   chip(item) {
@@ -126,7 +152,7 @@ class Flame {
     this.tip.hide();
     this.chart.draw();
     this.say(node.parent ? `Zoomed to ${this.words.aloud(node)}.` : this.summary());
-    const source = node.parent && this.source(this.words.name(node));
+    const source = node.parent && this.source(node);
     if (source) {
       this.said.append(" ", button("Source", () => {
         source.tabIndex = -1;
@@ -136,10 +162,32 @@ class Flame {
     this.store();
   }
 
-  /** Return the table with the lines of a function, if the page shows them. */
-  source(name) {
+  /** Return the table with the lines of a function, or the row of a line, if the page has it. */
+  source(node) {
+    const name = this.words.name(node);
+    if (this.folding === "line") {
+      return this.sourceRows.get(`${this.words.module(node)}:${name.split(":").at(-1)}`);
+    }
     const shown = this.section.parentElement.querySelectorAll("[data-functions]");
     return [...shown].find((each) => each.dataset.functions.split(";").includes(name));
+  }
+
+  /** The rows of all lines that the page shows, by file and number: `src/run.c:331`. */
+  get sourceRows() {
+    if (this.rows) return this.rows;
+    this.rows = new Map();
+    let file = "";
+    for (const each of this.section.parentElement.querySelectorAll("h4, .source td.head.no")) {
+      if (each.tagName === "H4") file = each.textContent;
+      else this.rows.set(`${file}:${each.textContent.replace("+", "")}`, each.parentElement);
+    }
+    return this.rows;
+  }
+
+  /** Return the text of a line, empty if the page does not show it. */
+  code(node) {
+    const row = this.folding === "line" && node.frame >= 0 && this.source(node);
+    return row ? row.querySelector(".head.code").textContent.trim() : "";
   }
 
   /** Look for the functions whose name passes `test`; null looks for none. */

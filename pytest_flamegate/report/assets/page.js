@@ -49,5 +49,7 @@ document.addEventListener("keydown", shortcuts);
 document.querySelectorAll("[data-flame]").forEach((section, index) => {
   // The first at once; the others after it, so that a page of many is soon there.
   if (index === 0) wake(section);
-  else setTimeout(() => wake(section), 0);
+  else if (!section.hidden || storedState(section.dataset.flame).has("folding")) {
+    setTimeout(() => wake(section), 0);
+  }
 });

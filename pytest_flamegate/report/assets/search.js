@@ -16,7 +16,7 @@ class Search {
     this.flame = flame;
     this.step = -1;
     this.input = make("input", {
-      type: "search", placeholder: "Search functions", "aria-label": "Search functions",
+      type: "search", placeholder: `Search ${flame.folding}s`, "aria-label": `Search ${flame.folding}s`,
       spellcheck: "false", autocomplete: "off",
       title: "Ctrl+F or / · Enter: next · Shift+Enter: previous · Escape: clear",
     });

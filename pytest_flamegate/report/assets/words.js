@@ -22,8 +22,10 @@ class Words {
     return frame < 0 ? "" : this.data.modules[this.data.frames.module[frame]] || "module unknown";
   }
 
-  /** Return file or library, and kind of work where it is one. */
+  /** Return file or library, and kind of work where it is one; of a line its text, if shown. */
   place(node) {
+    const code = this.flame.code(node);
+    if (code) return `${this.module(node)} · ${code}`;
     const [kind] = this.data.categories[this.data.frames.category[node.frame]] ?? [];
     return [this.module(node), kind].filter(Boolean).join(" · ");
   }
@@ -53,8 +55,9 @@ class Words {
     const mark = this.flame.compared && this.isLoud(node) && this.state(node);
     const figure = this.flame.compared
       ? this.change(node.now, node.before) : this.share(node.now);
+    const code = this.flame.code(node);
     return [...(mark ? [make("b", {}, `${mark} `)] : []), this.name(node),
-      make("span", { class: "figure" }, figure)];
+      make("span", { class: "figure" }, figure), ...(code ? [make("code", {}, code)] : [])];
   }
 
   aloud(node) {
