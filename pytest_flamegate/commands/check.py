@@ -119,11 +119,11 @@ def run_check(parsed: argparse.Namespace) -> int:
                 "Leave it out, or name the directories of finished runs: --receipts DIR.",
             )
     requirements = common.read_requirements(parsed)
-    least_grade = requirements["require_grade"] or Grade.OBSERVED
-    if least_grade > Grade.OBSERVED and not parsed.receipts:
+    asked = requirements["require_grade"]
+    if asked is not None and asked > Grade.OBSERVED and not parsed.receipts:
         raise UsageError(
             "E_BAD_OPTION",
-            f"A receipt that is measured here reaches OBSERVED, and never {least_grade.name}.",
+            f"A receipt that is measured here reaches OBSERVED, and never {asked.name}.",
             "Leave --require-grade out, or name the directories of finished runs: --receipts DIR.",
         )
     with suppress(FlamegateError):
@@ -134,6 +134,10 @@ def run_check(parsed: argparse.Namespace) -> int:
         base = _Tree.check_out(stack, Path.cwd(), parsed.base)
         root = base.place(base.root)
         values = {name: value for name, value in base.values.items() if name in SETTINGS}
+        declared = values.get("require_grade")
+        grades = asked, Grade.parse(declared) if declared else None
+        least_grade = max((each for each in grades if each), default=Grade.OBSERVED)
+        requirements["require_grade"] = least_grade
         # An open question fails, whether CI is set or not. Receipts need the grade that the judge
         # of stored runs wants: time that no clock shows lowers it, but so does a GPU.
         settings = replace(

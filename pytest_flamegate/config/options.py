@@ -146,6 +146,12 @@ OPTIONS = (
         cli=False,
     ),
     Option(
+        "require_grade",
+        "text",
+        "for flamegate check, read from the base: the least grade of evidence (default OBSERVED)",
+        cli=False,
+    ),
+    Option(
         "peak_gflops",
         "number",
         "the most that this machine computes, in 10⁹ operations a second with the threads of a "

@@ -141,7 +141,8 @@ def _compare_tokens(baseline: Evidence, current: Evidence) -> Iterator[FieldDiff
         after = repr(new[index]) if index < len(new) else "the end"
         if before != after:
             yield FieldDifference(f"token {index}", _shorten(before), _shorten(after), code)
-            break
+            return
+    # Only the listed tokens are equal: those of another sequence differ.
     yield FieldDifference(
         "token digest", baseline.token_digest[:12], current.token_digest[:12], code
     )

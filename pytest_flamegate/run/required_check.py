@@ -38,7 +38,7 @@ CHECK_VERSION = "1.0.0"
 _DIGEST = 12
 SETTINGS = (
     *("profiler", "budget", "config", "dir", "instructions", "strict", "share_drift"),
-    *("tokens_per_second", "hotspots", "peak_gflops"),
+    *("tokens_per_second", "hotspots", "peak_gflops", "require_grade"),
 )
 """The keys of pytest's configuration file that belong to the policy."""
 

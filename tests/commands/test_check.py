@@ -97,6 +97,7 @@ def test_a_receipt_that_the_judge_would_reject_fails_the_measuring_check_too(
     world: fakes.World,
     declare: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
 ) -> None:
     def lower(receipt: bytes, **files: Any) -> Verification:
         found = verify_receipt(receipt, **files)
@@ -117,6 +118,22 @@ def test_a_receipt_that_the_judge_would_reject_fails_the_measuring_check_too(
     assert "--require-grade CONSISTENT" in str(verdict)
     assert ask("check", "--base=HEAD~1", "--require-grade=CONSISTENT") == 0
     assert ask("check", "--base=HEAD~1", "--require-grade=REPLAYED") == 2
+    # The base may ask for another grade; the option can only ask for more than that.
+    assert ask("check", "--base=HEAD~1") == 3
+    (project / "pytest.ini").write_text("[pytest]\nflamegate_require_grade = consistent\n")
+    commit(project)
+    assert ask("check", "--base=HEAD~1") == 3
+    changed = {"workload": "", "key": "flamegate_require_grade", "base": "(none)"}
+    assert result(project)["policy_changes"] == [{**changed, "head": "'consistent'"}]
+    commit(project)
+    assert ask("check", "--base=HEAD~1") == 0
+    assert ask("check", "--base=HEAD~1", "--require-grade=OBSERVED") == 3
+    for grade, code in (("ATTESTED", 3), ("certain", 2)):
+        (project / "pytest.ini").write_text(f"[pytest]\nflamegate_require_grade = {grade}\n")
+        commit(project)
+        commit(project)
+        assert ask("check", "--base=HEAD~1", "--require-grade=CONSISTENT") == code
+    assert "E_UNKNOWN_GRADE" in capsys.readouterr().err
 
 
 def test_a_head_that_no_profiler_sees_needs_a_receipt_if_the_base_has_one(
