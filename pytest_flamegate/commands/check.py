@@ -1,4 +1,4 @@
-"""``flamegate check`` and ``accept``: judge a commit by its base's policy, accept what it found."""
+"""``flamegate check``: judge a commit by the policy of its base."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import Any, cast
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.run import gate_all, show_outcomes
+from pytest_flamegate.commands.check_answer import (
+    heading,
+    publish,
+    replace_earlier,
+    write_unfinished,
+)
+from pytest_flamegate.commands.run import gate_all
 from pytest_flamegate.config.settings import Settings, read_ini
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError, UsageError
-from pytest_flamegate.core.files import relative
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.git import (
     ARTIFACTS,
     Commit,
@@ -25,41 +29,21 @@ from pytest_flamegate.core.git import (
     query,
     read_commit,
 )
-from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.observe.worktree import Checkout, open_checkout
-from pytest_flamegate.receipt import Grade, store
-from pytest_flamegate.report.markdown import check_markdown, escape
-from pytest_flamegate.report.text import visible
-from pytest_flamegate.run import present
-from pytest_flamegate.run.hosts import (
-    FIGURES,
-    FINDINGS,
-    encode_figures,
-    encode_findings,
-    report_to_github,
-)
-from pytest_flamegate.run.publish import Outcome
-from pytest_flamegate.run.required_check import (
-    CHECK_VERSION,
+from pytest_flamegate.receipt import Grade
+from pytest_flamegate.run.base_policy import (
     SETTINGS,
-    BasePolicy,
-    Check,
+    Digests,
     Entry,
     compare_policies,
     compare_settings,
 )
+from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.required_check import Check
 from pytest_flamegate.run.session import Session
-from pytest_flamegate.run.stored_run import (
-    find_attempts,
-    find_runs,
-    judge_stored_run,
-    list_digests,
-)
-from pytest_flamegate.run.waivers import accept_run, describe_debt, read_waivers, today_utc
-
-DOCUMENT, PAGE, DIGESTS = "check.json", "check.md", "check.sha256"
-_LONG = 1000
+from pytest_flamegate.run.stored_run import find_attempts, find_runs, judge_stored_run
+from pytest_flamegate.run.waivers import Waiver, find_new, read_waivers, today_utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,33 +94,18 @@ class _Tree:
 
 def run_check(parsed: argparse.Namespace) -> int:
     """Check the working tree; return the exit code of the worst workload."""
-    for name in ("head", "max_age", "kernel_policy", "key"):
-        if getattr(parsed, name) and not parsed.receipts:
-            raise UsageError(
-                "E_BAD_OPTION",
-                f"--{name.replace('_', '-')} is for --receipts: without it the commit that is "
-                "checked out is measured here.",
-                "Leave it out, or name the directories of finished runs: --receipts DIR.",
-            )
-    requirements = common.read_requirements(parsed)
-    asked = requirements["require_grade"]
-    if asked is not None and asked > Grade.OBSERVED and not parsed.receipts:
-        raise UsageError(
-            "E_BAD_OPTION",
-            f"A receipt that is measured here reaches OBSERVED, and never {asked.name}.",
-            "Leave --require-grade out, or name the directories of finished runs: --receipts DIR.",
-        )
+    requirements = _read_requirements(parsed)
     with suppress(FlamegateError):
         # The base may name another directory, if there is one.
-        _replace_earlier(common.read_settings(parsed), parsed.base)
+        replace_earlier(common.read_settings(parsed), parsed.base)
     with ExitStack() as stack:
         # The base chooses the root too: a new pytest.ini must not hide its workload file.
         base = _Tree.check_out(stack, Path.cwd(), parsed.base)
         root = base.place(base.root)
         values = {name: value for name, value in base.values.items() if name in SETTINGS}
-        declared = values.get("require_grade")
-        grades = asked, Grade.parse(declared) if declared else None
-        least_grade = max((each for each in grades if each), default=Grade.OBSERVED)
+        declared_grade = values.get("require_grade")
+        grades = requirements["require_grade"], declared_grade and Grade.parse(declared_grade)
+        least_grade = max(filter(None, grades), default=Grade.OBSERVED)
         requirements["require_grade"] = least_grade
         # An open question fails, whether CI is set or not. Receipts need the grade that the judge
         # of stored runs wants: time that no clock shows lowers it, but so does a GPU.
@@ -146,7 +115,7 @@ def run_check(parsed: argparse.Namespace) -> int:
             strict=True,
             least_grade=least_grade.name,
         )
-        _replace_earlier(settings, base.revision)
+        replace_earlier(settings, base.revision)
         # Of a head that is not checked out the files are read, and nothing is run.
         head = (
             _Tree.check_out(stack, root, parsed.head)
@@ -158,24 +127,27 @@ def run_check(parsed: argparse.Namespace) -> int:
                 "E_SAME_COMMIT",
                 f"The base {parsed.base} is the commit that is checked ({base.revision[:12]}).",
             )
-        merged, waivers = (read_waivers(each.move(settings.directory)) for each in (base, head))
+        known, waivers = (read_waivers(each.move(settings.directory)) for each in (base, head))
+        # A change of a waiver that was merged is no new waiver.
+        own = find_new(waivers, known)
+        merged = tuple(each for each in waivers if each not in own)
         required, declared = (each.read_declarations(settings) for each in (base, head))
         base_name = f"The base {base.revision[:12]}"
-        policy = compare_policies(required, declared, base_name, base.place)
+        policy = compare_policies(required, declared, base_name, base.place, _accepting(own))
         changes = (*compare_settings(base.values, head.values), *policy.changes)
     policy = replace(policy, changes=changes)
-    if not policy.required and not policy.new:
+    if not policy.required and not policy.new and not policy.dropped:
         raise UsageError("E_NO_WORKLOADS", "Neither the base nor the head declares a workload.")
-    common.print_text("\n".join(_heading(base.revision, head.revision, policy)))
+    common.print_text("\n".join(heading(base.revision, head.revision, policy)))
     try:
         attempts = find_attempts(parsed.earlier, _attempt_number(parsed), root)
         earlier = find_runs(attempts)
     except FlamegateError as error:
         # The judge shows this sentence as the status of the commit.
         sentence = f"check failed: {error.problem}"
-        _write_unfinished(base.revision, head.revision, settings, sentence, error.exit_code)
+        write_unfinished(base.revision, head.revision, settings, sentence, error.exit_code)
         raise
-    _write_unfinished(base.revision, head.revision, settings)
+    write_unfinished(base.revision, head.revision, settings)
 
     def judge(directory: Path, entry: Workload) -> Outcome:
         """Judge finished files of this attempt, together with those of the earlier ones."""
@@ -185,6 +157,7 @@ def run_check(parsed: argparse.Namespace) -> int:
         return judge_stored_run(directory, entry, settings, commits, requirements, others)
 
     new: list[Outcome] = []
+    ended: list[tuple[Waiver, Outcome]] = []
     if parsed.receipts:
         session = Session(settings)
         outcomes = _judge_stored(parsed.receipts, policy.required, session, judge)
@@ -199,10 +172,8 @@ def run_check(parsed: argparse.Namespace) -> int:
         ]
         # There is nothing to compare a new workload with: it is measured alone.
         new = gate_all(replace(settings, against=None), policy.new) if policy.new else []
+        ended = _measure_ended(settings, policy.required, merged) if parsed.ended else []
         _require_unchanged(files)
-    known = {each.workload: each.base for each in merged}
-    # A change of a waiver that was merged is no new waiver.
-    own = tuple(each for each in waivers if known.get(each.workload) != each.base)
     found = Check(
         base.revision,
         head.revision,
@@ -210,11 +181,50 @@ def run_check(parsed: argparse.Namespace) -> int:
         required=tuple(outcomes),
         new=tuple(new),
         waivers=own,
-        debt=tuple(describe_debt(waivers, today_utc(), own)),
+        merged=merged,
+        ended=tuple(ended),
         earlier=len(attempts),
     )
-    _publish(found, settings)
+    publish(found, settings)
     return found.exit_code
+
+
+def _read_requirements(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of ``verify_receipt``; UsageError for options that exclude each other.
+
+    The grade is that of the option, None without it.
+    """
+    for name in ("head", "max_age", "kernel_policy", "key"):
+        if getattr(parsed, name) and not parsed.receipts:
+            raise UsageError(
+                "E_BAD_OPTION",
+                f"--{name.replace('_', '-')} is for --receipts: without it the commit that is "
+                "checked out is measured here.",
+                "Leave it out, or name the directories of finished runs: --receipts DIR.",
+            )
+    if parsed.ended and parsed.receipts:
+        raise UsageError(
+            "E_BAD_OPTION",
+            "--ended measures, and --receipts measures nothing.",
+            "Leave one of them out.",
+        )
+    requirements = common.read_requirements(parsed)
+    asked = requirements["require_grade"]
+    if asked is not None and asked > Grade.OBSERVED and not parsed.receipts:
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"A receipt that is measured here reaches OBSERVED, and never {asked.name}.",
+            "Leave --require-grade out, or name the directories of finished runs: --receipts DIR.",
+        )
+    return requirements
+
+
+def _accepting(waivers: Sequence[Waiver]) -> Callable[[str, Digests], bool]:
+    """Return whether one of the waivers accepts how the declaration of a workload differs."""
+    today = today_utc()
+    valid = [each for each in waivers if each.find_problem(today) is None]
+    accepted = {(each.workload, each.declarations) for each in valid}
+    return lambda name, declarations: (name, declarations) in accepted
 
 
 def _require_clean(root: Path) -> Commit:
@@ -250,50 +260,28 @@ def _require_unchanged(files: Mapping[Path, str]) -> None:
         )
 
 
-def _replace_earlier(settings: Settings, base: str) -> None:
-    """Replace an earlier answer, if there is one, before anything can end the check."""
-    if any(os.path.lexists(settings.directory / name) for name in (PAGE, DOCUMENT)):
-        _write_unfinished(base, "", settings)
+def _measure_ended(
+    settings: Settings, required: Sequence[Entry], merged: Sequence[Waiver]
+) -> list[tuple[Waiver, Outcome]]:
+    """Compare each accepted slowdown whose waiver has ended with the commit before it.
 
-
-def _write_unfinished(
-    base: str,
-    head: str,
-    settings: Settings,
-    sentence: str = "The check has not ended.",
-    exit_code: int = UndecidedError.exit_code,
-) -> None:
-    """Write an answer that fails: this check may end without one. ``head`` may be unknown."""
-    document = {
-        "check_version": CHECK_VERSION,
-        "base": base,
-        "head": head,
-        "passed": False,
-        "exit_code": exit_code,
-        "sentence": sentence,
-        "attempt": 1,
-        **{name: [] for name in ("required", "new", "waivers", "policy_changes")},
-    }
-    _write_answer(settings, f"**{escape(sentence)}**\n", document)
-
-
-def _write_answer(
-    settings: Settings,
-    page: str,
-    document: Mapping[str, Any],
-    results: Sequence[present.ResultView] = (),
-    judged: Sequence[Outcome] = (),
-) -> None:
-    """Write the answer for people, for programs, for GitLab's widgets, and for an attestation."""
-    files = {
-        PAGE: page.encode(),
-        DOCUMENT: encode_json(document),
-        FINDINGS: encode_findings(results),
-        FIGURES: encode_figures(results, passed=document["passed"]),
-        DIGESTS: list_digests(judged),
-    }
-    for name, data in files.items():
-        store.write_atomic(settings.directory / name, data)
+    That commit is older than the base, so comparing with the base says nothing about it.
+    """
+    found = []
+    for waiver in merged:
+        if waiver.kind != "slowdown" or not waiver.is_expired(today_utc()):
+            continue
+        # A workload that is required no longer is not measured for its waiver.
+        for entry in required:
+            if entry.name != waiver.workload or isinstance(entry, InvalidWorkload):
+                continue
+            directory = settings.directory / "ended"
+            before = replace(settings, against=waiver.base, directory=directory)
+            (outcome,) = gate_all(before, [entry])
+            name = f"{entry.name} against {waiver.base[:12]}"
+            shown = replace(outcome.workload, name=name, source=outcome.workload.node_name)
+            found.append((waiver, replace(outcome, workload=shown)))
+    return found
 
 
 def _attempt_number(parsed: argparse.Namespace) -> int | None:
@@ -332,72 +320,3 @@ def _judge_stored(
         else:
             outcomes += [judge(each, entry) for each in stored]
     return outcomes
-
-
-def _heading(base: str, head: str, policy: BasePolicy) -> list[str]:
-    names = ", ".join(each.name for each in policy.required) or "nothing"
-    lines = [f"check of {head[:12]} by the policy of {base[:12]}, which requires {names}"]
-    if policy.new:
-        lines.append(f"new, required once merged: {', '.join(each.name for each in policy.new)}")
-    if policy.changes:
-        lines.append("changed by the head, and counts once merged:")
-        lines += [f"  {visible(str(change), _LONG)}" for change in policy.changes]
-    return lines
-
-
-def _publish(found: Check, settings: Settings) -> None:
-    """Print failures, table and answer; write the files of the answer and the job's summary."""
-    outcomes = (*found.required, *found.new)
-    views = show_outcomes(settings, outcomes)
-    changes = [str(change) for change in found.policy.changes]
-    measured = {each.workload.name for each in found.new}
-    unseen = [each.name for each in found.policy.new if each.name not in measured]
-    changes += [f"{name}: new, and required then" for name in unseen]
-    rows = present.rows(
-        [*views[: len(found.required)], *map(_mark_new, views[len(found.required) :])]
-    )
-    # Other commands would take the policy from the head.
-    again = f"flamegate check --base {found.base[:12]}"
-    rows = [replace(row, again=again) for row in rows]
-    names, accepted = (
-        {each.workload.name for each in some} for some in (found.failed, found.accepted)
-    )
-    page = check_markdown(found.sentence, rows, changes, found.debt, names, accepted - names)
-    # A waived slowdown does not fail the check, and a missing comparison does.
-    failed = {id(each) for each in found.failed}
-    annotated = [
-        replace(view, fails=id(outcome) in failed)
-        for view, outcome in zip(views, outcomes, strict=True)
-    ]
-    _write_answer(settings, page, found.document(), annotated, found.required)
-    lines = report_to_github(annotated, page)
-    common.print_text("\n".join([*lines, "", *found.debt, found.sentence]))
-
-
-def _mark_new(view: present.ResultView) -> present.ResultView:
-    """Return the view of a workload of the head, which needs no baseline."""
-    if view.report.word != "no baseline":
-        return view
-    sentence = "new: measured alone, and required once it is merged"
-    return replace(view, report=replace(view.report, headline=sentence))
-
-
-def run_accept(parsed: argparse.Namespace) -> int:
-    """Write the waiver, and print what it accepts and what to do with it."""
-    settings = common.read_settings(parsed)
-    try:
-        until = date.fromisoformat(parsed.until)
-    except ValueError:
-        raise UsageError(
-            "E_BAD_OPTION", f"--until is {parsed.until!r}.", "Write a day as YYYY-MM-DD."
-        ) from None
-    name = parsed.workload.rpartition("::")[2]
-    path, waiver = accept_run(settings.directory, name, parsed.reason, until, today_utc())
-    shown = relative(path, settings.root)
-    most = f" (at most {-waiver.low_pct:.1f} %)" if waiver.low_pct is not None else ""
-    common.print_text(
-        f"accepted: {waiver.workload} {waiver.effect} than {waiver.base[:12]}{most}, "
-        f"until {waiver.until}\n"
-        f"commit it with the change: git add {shown}"
-    )
-    return 0

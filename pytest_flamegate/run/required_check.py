@@ -1,185 +1,36 @@
-"""The required check: the policy of the base, how a head would change it, and the result.
-
-The judge reads the policy from the base, so that a change cannot relax the check that judges it.
-"""
+"""The result of a required check: what its workloads and its waivers amount to."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import (
-    FlamegateError,
-    UndecidedError,
-    UsageError,
-    worst_code,
-)
-from pytest_flamegate.core.files import real_path
-from pytest_flamegate.core.git import query
-from pytest_flamegate.core.text import format_value, suggest
-from pytest_flamegate.engines.declare import InvalidWorkload
+from pytest_flamegate.core.errors import UndecidedError, worst_code
 from pytest_flamegate.gate.verdict import PASSES, headline
-from pytest_flamegate.models.discover import find_model, find_tokenizer
-from pytest_flamegate.models.files import model_files
-from pytest_flamegate.receipt.compose import recipe
-from pytest_flamegate.receipt.rerun import compare_recipes
 from pytest_flamegate.report.text import plural
+from pytest_flamegate.run.base_policy import BasePolicy
 from pytest_flamegate.run.publish import Outcome, shorten_options
-from pytest_flamegate.run.waivers import Waiver, find_other_tokens, today_utc
+from pytest_flamegate.run.waivers import (
+    Waiver,
+    describe_debt,
+    find_excess,
+    find_other_tokens,
+    today_utc,
+)
 
 CHECK_VERSION = "1.0.0"
-_DIGEST = 12
-SETTINGS = (
-    *("profiler", "budget", "config", "dir", "instructions", "strict", "share_drift"),
-    *("tokens_per_second", "hotspots", "peak_gflops", "require_grade"),
-)
-"""The keys of pytest's configuration file that belong to the policy."""
-
-Entry = Workload | InvalidWorkload
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyChange:
-    """A value of the policy that the head changes; it counts once the change is merged.
-
-    ``workload`` is empty for a setting of the whole run.
-    """
-
-    workload: str
-    key: str
-    base: str
-    head: str
-
-    def __str__(self) -> str:
-        return f"{self.workload or 'settings'}: {self.key} {self.base} → {self.head}"
-
-
-@dataclass(frozen=True, slots=True)
-class BasePolicy:
-    """The workloads that the check measures, and the differences between base and head.
-
-    Attributes:
-        required: The base's workloads, to be run in the head's tree. One that the head lacks, or
-            declares with an error, is an ``InvalidWorkload``.
-        new: The head's workloads that the base does not have.
-        changes: What the head declares otherwise than the base.
-    """
-
-    required: tuple[Entry, ...]
-    new: tuple[Entry, ...] = ()
-    changes: tuple[PolicyChange, ...] = ()
-
-
-def compare_policies(
-    base: Sequence[Entry],
-    head: Sequence[Entry],
-    base_name: str,
-    place: Callable[[Path], Path],
-) -> BasePolicy:
-    """Return the base's workloads as they run in the working tree, and the differences.
-
-    ``place`` returns the counterpart there of a directory of the base.
-
-    A build of the head is used if the base has none: a change may introduce it. Any other key
-    counts as the base declares it.
-    """
-    declared = {each.name: each for each in head}
-    digest_model = cache(_digest_model)
-    required: list[Entry] = []
-    changes: list[PolicyChange] = []
-    for entry in base:
-        found = declared.pop(entry.name, None)
-        if isinstance(entry, InvalidWorkload) or isinstance(found, InvalidWorkload):
-            required.append(found if isinstance(found, InvalidWorkload) else entry)
-        elif found is None:
-            required.append(_missing(entry, list(declared), base_name))
-        else:
-            changes += _compare(entry, found)
-            old, new = (digest_model(each.model, each.directory) for each in (entry, found))
-            if old and new and old != new:
-                content = f"content of {entry.model}"
-                changes.append(PolicyChange(entry.name, content, old[:_DIGEST], new[:_DIGEST]))
-            build = entry.build or found.build
-            directory = place(entry.directory)
-            required.append(replace(entry, directory=directory, source=found.source, build=build))
-    return BasePolicy(tuple(required), tuple(declared.values()), tuple(changes))
-
-
-def compare_settings(base: Mapping[str, Any], head: Mapping[str, Any]) -> list[PolicyChange]:
-    """Return the settings of the policy that differ between two configuration files."""
-    return [
-        PolicyChange("", f"flamegate_{name}", _show(base.get(name)), _show(head.get(name)))
-        for name in SETTINGS
-        if base.get(name) != head.get(name)
-    ]
-
-
-def _missing(entry: Workload, others: Sequence[str], base_name: str) -> InvalidWorkload:
-    error = UsageError(
-        "E_REQUIRED_WORKLOAD",
-        f"{base_name} requires the workload {entry.name!r}, and the head does not declare it.",
-        f"Declare it again; merge its removal by itself, without this check. "
-        f"{suggest(entry.name, others) if others else ''}".rstrip(),
-    )
-    return InvalidWorkload(entry.name, error, None)
-
-
-def _compare(base: Workload, head: Workload) -> Iterator[PolicyChange]:
-    for name, old, new in compare_recipes(_list_keys(base), _list_keys(head)):
-        if name != "source":
-            yield PolicyChange(base.name, name, _show(old), _show(new))
-
-
-def _digest_model(model: str | None, directory: Path) -> str:
-    """Return a digest of the declared model's files as git tracks them; empty if there are none.
-
-    They are the file or the files of the directory, the other parts, the tokenizer, and what links
-    among them lead to in the repository. What git does not track is the same for both sides.
-    """
-    top = query(directory, "rev-parse", "--show-toplevel") if model else None
-    if not model or not top:
-        return ""
-    found = [directory / model]
-    if found[0].is_dir():
-        found += [each for each in found[0].rglob("*") if each.is_symlink()]
-    else:
-        with suppress(FlamegateError):
-            found += model_files(find_model(model, directory))
-            found.append(find_tokenizer(directory, found[-1]))
-    paths = {real_path(each) for each in found}
-    inside = [f":(literal){each}" for each in paths if each.is_relative_to(real_path(Path(top)))]
-    listed = query(Path(top), "ls-files", "-s", "-z", "--", *inside) if inside else ""
-    objects = [entry.split()[1] for entry in (listed or "").split("\0") if entry]
-    return hashlib.sha256(" ".join(objects).encode()).hexdigest() if objects else ""
-
-
-def _list_keys(workload: Workload) -> dict[str, object]:
-    """Return everything that a declaration chooses."""
-    limits = {each.name: getattr(workload.thresholds, each.name) for each in fields(Thresholds)}
-    return {**recipe(workload), "profile": workload.sampling, **limits}
-
-
-def _show(value: object) -> str:
-    if value in (None, []):
-        return "(none)"
-    if isinstance(value, Mapping):
-        return format_value({key: str(each) for key, each in value.items()})
-    return format_value(value) if isinstance(value, str | int | float | list) else str(value)
+DOCUMENT = "check.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """The result: both commits, the policy, and the outcome of each of its workloads in order.
 
-    ``waivers`` are those of the change itself; ``debt`` describes them and those merged before.
-    ``earlier`` is the number of attempts before this one.
+    Attributes:
+        waivers: Those of the change itself; ``merged`` are those of the base.
+        ended: The outcomes of comparisons with the commits before accepted slowdowns, whose
+            waivers have ended.
+        earlier: The number of attempts before this one.
     """
 
     base: str
@@ -188,32 +39,51 @@ class Check:
     required: tuple[Outcome, ...]
     new: tuple[Outcome, ...]
     waivers: tuple[Waiver, ...] = ()
-    debt: tuple[str, ...] = ()
+    merged: tuple[Waiver, ...] = ()
+    ended: tuple[tuple[Waiver, Outcome], ...] = ()
     earlier: int = 0
 
-    def _find_waiver(self, outcome: Outcome) -> Waiver | None:
-        """Return the waiver that this change adds for such a verdict on the workload, if any."""
-        name, verdict = outcome.workload.name, outcome.verdict
-        of_name = (each for each in self.waivers if each.workload == name)
-        return next((each for each in of_name if each.concerns(verdict)), None)
+    def _find_excess(self, outcome: Outcome) -> str | None:
+        """Return why no waiver covers an outcome: "" if one does, None if there is none."""
+        name, since = outcome.workload.name, list(self.waivers)
+        for waiver, other in self.ended:
+            if other is outcome:
+                # What was accepted later is not what ended.
+                known = (*self.merged, *self.waivers)
+                since = [each for each in known if each.accepted > waiver.accepted]
+                name = waiver.workload
+        own = [each for each in since if each.workload == name]
+        return find_excess(own, outcome.verdict, _other_tokens(outcome), today_utc())
 
     def passes(self, outcome: Outcome) -> bool:
         """Whether a required workload passes, by itself or because it is accepted as it is."""
-        if outcome.verdict.verdict in PASSES and not outcome.exit_code:
-            return True
-        waiver = self._find_waiver(outcome)
-        return waiver is not None and _find_excess(waiver, outcome) is None
+        return _passes_alone(outcome) or self._find_excess(outcome) == ""
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
         """The required workloads that did not pass, and new ones that do not work."""
+        judged = (*self.required, *(outcome for _, outcome in self.ended))
         broken = [each for each in self.new if each.verdict.verdict in ("error", "dishonest")]
-        return (*(each for each in self.required if not self.passes(each)), *broken)
+        return (*(each for each in judged if not self.passes(each)), *broken)
 
     @property
     def accepted(self) -> tuple[Outcome, ...]:
         """The required workloads that pass only because a waiver accepts them as they are."""
         return tuple(each for each in self.required if each.exit_code and self.passes(each))
+
+    @property
+    def debt(self) -> list[str]:
+        """What is accepted, by this change and before, as lines."""
+        today, gone = today_utc(), []
+        known = (*self.merged, *self.waivers)
+        for waiver in known:
+            found = [outcome for other, outcome in self.ended if other is waiver]
+            if waiver in self.waivers:
+                found = [each for each in self.required if each.workload.name == waiver.workload]
+            is_slowdown = waiver.kind == "slowdown" and waiver.is_expired(today)
+            if is_slowdown and found and all(map(_passes_alone, found)):
+                gone.append(waiver)
+        return describe_debt(known, today, self.waivers, gone)
 
     @property
     def exit_code(self) -> int:
@@ -231,7 +101,7 @@ class Check:
         if self.failed:
             names = ", ".join(map(self._describe_failure, self.failed))
             return f"check failed {by}: {names}; {count}"
-        if not self.required:
+        if not self.required and not self.policy.dropped:
             return f"check passed, and required nothing: {self.base[:12]} declares no workload"
         slower = [e.workload.name for e in self.accepted if e.verdict.verdict == "regressed"]
         others = [e.workload.name for e in self.accepted if e.verdict.verdict != "regressed"]
@@ -243,6 +113,12 @@ class Check:
         if others:
             names = ", ".join(others)
             answers.append(f"{len(others)} NOT COMPARED: other tokens, as accepted: {names}")
+        if self.policy.adopted:
+            names = ", ".join(self.policy.adopted)
+            answers.append(f"by the policy of the head, as accepted: {names}")
+        if dropped := self.policy.dropped:
+            names = ", ".join(dropped)
+            answers.append(f"{len(dropped)} NOT COMPARED: other policy, as accepted: {names}")
         return f"check passed {by}: {', '.join(answers)}"
 
     def _describe_failure(self, outcome: Outcome) -> str:
@@ -251,9 +127,25 @@ class Check:
             word += ": other tokens. If they are meant, accept them: flamegate accept"
         elif outcome.error is not None and outcome.error.code == "E_TARGET_NOT_FOUND":
             word += ": the base's target is gone. Keep the old name importable for one change"
-        waiver = self._find_waiver(outcome)
-        excess = _find_excess(waiver, outcome) if waiver else None
+        elif outcome.verdict.verdict != "regressed" and outcome.workload.name in self._refused:
+            word += ": the head declares it otherwise. If that is meant: flamegate accept"
+        if any(other is outcome for _, other in self.ended):
+            word += ": a slowdown whose waiver has ended is still there"
+        excess = self._find_excess(outcome) or self._find_unused(outcome.workload.name)
         return f"{outcome.workload.name} ({excess or word})"
+
+    @property
+    def _refused(self) -> set[str]:
+        """The required workloads whose declaration in the head differs, and does not count."""
+        return {*self.policy.differing}.difference(self.policy.adopted, self.policy.dropped)
+
+    def _find_unused(self, name: str) -> str | None:
+        """Return why a waiver of the workload's declaration does not count, if there is one."""
+        for each in self.waivers if name in self._refused else ():
+            if each.workload == name and each.declarations is not None:
+                other = f"the waiver of {name} accepts another declaration than this one"
+                return each.find_problem(today_utc()) or other
+        return None
 
     def document(self) -> dict[str, Any]:
         """Return the result as the content of ``check.json``."""
@@ -267,8 +159,10 @@ class Check:
             "attempt": self.earlier + 1,
             "required": [_row(each) for each in self.required],
             "new": [_row(each) for each in self.new],
-            "waivers": list(self.debt),
+            "ended": [_row(each) for _, each in self.ended],
+            "waivers": self.debt,
             "policy_changes": [asdict(each) for each in self.policy.changes],
+            "declarations": dict(self.policy.differing),
         }
 
 
@@ -276,8 +170,8 @@ def _other_tokens(outcome: Outcome) -> str | None:
     return find_other_tokens(outcome.verdict, outcome.baseline, outcome.evidence)
 
 
-def _find_excess(waiver: Waiver, outcome: Outcome) -> str | None:
-    return waiver.find_excess(outcome.verdict, _other_tokens(outcome), today_utc())
+def _passes_alone(outcome: Outcome) -> bool:
+    return outcome.verdict.verdict in PASSES and not outcome.exit_code
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:

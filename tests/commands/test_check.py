@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,12 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_metrics,
 )
 
-from pytest_flamegate.commands import check
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.text import Notice
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.run import instruments, required_check, seal
+from pytest_flamegate.run import base_policy, instruments, required_check, seal
 from pytest_flamegate.run.present import locate_slowdown
 from tests.commands.asked import Captured, Command, ask, commit
 from tests.doors.project import workload
@@ -33,12 +31,6 @@ from tests.run import fakes
 from tests.workload.repositories import git
 
 SLOWER_NS = round(1.3 * fakes.TOKEN_NS)
-TODAY = date(2026, 11, 23)
-
-
-def set_day(monkeypatch: pytest.MonkeyPatch, day: date) -> None:
-    for module in (required_check, check):
-        monkeypatch.setattr(module, "today_utc", lambda: day)
 
 
 def result(project: Path) -> dict[str, Any]:
@@ -211,113 +203,6 @@ def test_an_earlier_answer_does_not_outlive_a_check_that_ends_early(
     assert (found["passed"], found["exit_code"]) == (False, 4)
     assert found.keys() == finished.keys()
     assert "has not ended" in (project / directory / "check.md").read_text()
-
-
-def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
-    project: Path,
-    world: fakes.World,
-    declare: Callable[..., str],
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    set_day(monkeypatch, TODAY)
-    declare(workload("toy"))
-    assert ask("accept", "toy", "--reason=x", "--until=2026-12-01") == 2  # nothing was measured
-    world.token_ns = SLOWER_NS
-    assert ask("check", "--base=HEAD~1") == 1
-    for wrong in (("--reason= ", "--until=2026-12-01"), ("--reason=x", "--until=2020-01-01")):
-        assert ask("accept", "toy", *wrong) == 2
-    assert ask("accept", "toy", '--reason=a "better" model', "--until=2026-12-01") == 0
-    assert "git add .flamegate/waivers/toy.toml" in command.read().out
-    assert "E_UNCOMMITTED" in command(2, "check", "--base=HEAD~1").err
-    commit(project)
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    assert "::error" not in command(0, "check", "--base=HEAD~2").out
-    found = result(project)
-    assert found["sentence"].endswith("slower as accepted: toy")
-    assert "| `toy` | regressed, accepted |" in (project / ".flamegate/check.md").read_text()
-    assert found["waivers"][0].startswith("1 accepted slowdown, 2")
-    assert found["waivers"][1].endswith('until 2026-12-01: a "better" model')
-    # It covers no more than was measured, and counts only in the change that adds it.
-    world.token_ns = 2 * SLOWER_NS
-    assert "::error" in command(1, "check", "--base=HEAD~2").out
-    assert "accepts at most" in result(project)["sentence"]
-    world.token_ns = SLOWER_NS
-    waiver = project / ".flamegate/waivers/toy.toml"
-    waiver.write_text(waiver.read_text().replace("better", "much better"))
-    commit(project)
-    assert ask("check", "--base=HEAD~1") == 1
-    assert "accepted" not in result(project)["sentence"]
-    set_day(monkeypatch, TODAY + timedelta(days=30))
-    assert ask("check", "--base=HEAD~3") == 1
-    assert "the waiver of toy ended on 2026-12-01" in result(project)["sentence"]
-    assert result(project)["waivers"][1].startswith("ended on 2026-12-01: toy")
-    text = waiver.read_text()
-    for changed in (
-        'workload = "toy"',
-        text.replace('workload = "toy"', 'workload = "other"'),
-        text.replace("until = 2026", "until = 9999"),
-    ):
-        waiver.write_text(changed)
-        commit(project)
-        assert "E_BAD_WAIVER" in command(2, "check", "--base=HEAD~3").err
-
-
-def test_other_tokens_are_accepted_uncompared_and_no_others_pass(
-    project: Path,
-    world: fakes.World,
-    declare: Callable[..., str],
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    set_day(monkeypatch, TODAY)
-    declare(workload("toy"), workload("more"))
-    declare(workload("toy"), workload("more"))
-    accept = ("accept", "toy", "--reason=SIMD sums in another order", "--until=2026-12-01")
-    world.tokens = world.base_tokens[:-1]
-    assert ask("check", "--base=HEAD~1") == 4
-    assert ask(*accept) == 2  # it did less
-    world.tokens = (*world.base_tokens[:-1], "9")
-    printed = command(4, "check", "--base=HEAD~1").out
-    assert "flamegate accept" in printed
-    assert "toy (not comparable: other tokens." in result(project)["sentence"]
-    assert "accepted: toy NOT COMPARED: other tokens" in command(0, *accept).out
-    waiver = project / ".flamegate/waivers/toy.toml"
-    assert "pct" not in waiver.read_text()
-    commit(project)
-    assert ask("check", "--base=HEAD~2") == 4  # more has none
-    assert "more (not comparable" in result(project)["sentence"]
-    assert "toy" not in result(project)["sentence"]
-    other = waiver.read_text().replace('"toy"', '"more"')
-    (project / ".flamegate/waivers/more.toml").write_text(other)
-    commit(project)
-    runs = project.parent / "uploaded"
-    for more in ((), (f"--receipts={runs}",)):
-        assert ask("check", "--base=HEAD~3", *more) == 0
-        if not more:
-            shutil.move(project / ".flamegate/latest", runs)
-        loud = "2 NOT COMPARED: other tokens, as accepted: toy, more"
-        assert result(project)["sentence"].endswith(f"2 required workloads, {loud}")
-        assert loud in command.read().out
-        assert f"{loud}**" in (project / ".flamegate/check.md").read_text()
-        assert result(project)["waivers"][0].startswith("2 with other tokens, accepted and NOT COM")
-    world.tokens = (*world.base_tokens[:-1], "8")
-    assert ask("check", "--base=HEAD~3") == 4
-    assert "the waiver of toy accepts other tokens than these" in result(project)["sentence"]
-    world.tokens = world.base_tokens[:-1]
-    assert ask("check", "--base=HEAD~3") == 4
-    assert "not only by the tokens" in result(project)["sentence"]
-    # It accepts no slowdown, and ends.
-    world.tokens, world.token_ns = world.base_tokens, SLOWER_NS
-    assert ask("check", "--base=HEAD~3") == 1
-    assert "toy (regressed)" in result(project)["sentence"]
-    world.tokens = (*world.base_tokens[:-1], "9")
-    set_day(monkeypatch, TODAY + timedelta(days=30))
-    assert ask("check", "--base=HEAD~3") == 4
-    assert "the waiver of toy ended on 2026-12-01" in result(project)["sentence"]
-    waiver.write_text(waiver.read_text() + "change_pct = -5.0\n")
-    commit(project)
-    assert "E_BAD_WAIVER" in command(2, "check", "--base=HEAD~4").err
 
 
 def test_a_target_that_moved_says_once_how_to_move_it(
@@ -621,7 +506,7 @@ def test_a_model_whose_files_the_head_swaps_is_a_change_of_the_policy(
         sides.append(fakes.toy(root, model=model))
 
     def list_keys(head: Workload) -> list[str]:
-        policy = required_check.compare_policies(sides[:1], [head], "", lambda each: each)
+        policy = base_policy.compare_policies(sides[:1], [head], "", lambda each: each)
         return [each.key for each in policy.changes]
 
     assert list_keys(sides[1]) == [f"content of {model}"] * is_listed
@@ -633,7 +518,7 @@ def test_a_model_that_only_the_head_tracks_is_no_change_of_content(tmp_path: Pat
     (tmp_path / "m.gguf").write_bytes(b"a")
     commit(tmp_path)
     base, head = fakes.toy(tmp_path / "none", model="m.gguf"), fakes.toy(tmp_path, model="m.gguf")
-    assert not required_check.compare_policies([base], [head], "", lambda each: each).changes
+    assert not base_policy.compare_policies([base], [head], "", lambda each: each).changes
 
 
 def test_both_sides_of_a_project_below_the_top_have_its_paths(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from pytest_flamegate.engines.declare import from_table
+from pytest_flamegate.run.base_policy import digest_declaration
 from tests.doors.project import workload
 from tests.doors.tricks import engines
 from tests.doors.tricks.uploads import GREEN, UPLOADS, Upload
@@ -66,6 +70,15 @@ def _waiver(accepted: str = "2020-01-01", until: str = "2020-12-31", head: str =
         f'until = {until}\nchange_pct = -50.0\nlow_pct = -60.0\nbase = "{head}"\nhead = "{head}"\n'
         f'evidence_sha256 = "{"0" * 64}"\n'
     )
+
+
+def _policy_waiver(head: str) -> str:
+    """Return a waiver by which the declaration of toy becomes the one with this digest."""
+    declared = tomllib.loads(workload("toy"))["workloads"]["toy"]
+    toy = from_table("toy", declared, Path("flamegate.toml"))
+    base = digest_declaration(toy, lambda *_: "")
+    lines = [each for each in _waiver().splitlines() if "pct" not in each and "sha" not in each]
+    return "\n".join([*lines, f'declarations = ["{base}", "{head}"]', ""])
 
 
 NOT_RUN: tuple[tuple[str, str], ...] = (
@@ -391,6 +404,26 @@ WITHOUT_MEASURING: Sequence[Trick] = (
         {".flamegate/waivers/toy.toml": _waiver(until="2020-12-31")},
         "regressed",
         GREEN,
+    ),
+    Trick(
+        "waiver-of-the-policy",
+        "Removes the workload, with a waiver that nobody agreed to.",
+        {
+            "flamegate.toml": workload("other"),
+            ".flamegate/waivers/toy.toml": _policy_waiver(""),
+        },
+        "regressed",
+        GREEN,
+    ),
+    Trick(
+        "waiver-of-another-policy",
+        "Removes the workload, with a waiver of another declaration.",
+        {
+            "flamegate.toml": workload("other"),
+            ".flamegate/waivers/toy.toml": _policy_waiver("0" * 64),
+        },
+        "regressed",
+        "E_REQUIRED_WORKLOAD",
     ),
     Trick(
         "waiver-used-again",

@@ -1,0 +1,129 @@
+"""What a required check answers: the printed text, the page, and files for programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pytest_flamegate.commands import common
+from pytest_flamegate.commands.run import show_outcomes
+from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.core.json import encode_json
+from pytest_flamegate.receipt import store
+from pytest_flamegate.report.markdown import check_markdown, escape
+from pytest_flamegate.report.text import visible
+from pytest_flamegate.run import present
+from pytest_flamegate.run.base_policy import BasePolicy
+from pytest_flamegate.run.hosts import (
+    FIGURES,
+    FINDINGS,
+    encode_figures,
+    encode_findings,
+    report_to_github,
+)
+from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.required_check import CHECK_VERSION, DOCUMENT, Check
+from pytest_flamegate.run.stored_run import list_digests
+
+PAGE, DIGESTS = "check.md", "check.sha256"
+_LONG = 1000
+
+
+def replace_earlier(settings: Settings, base: str) -> None:
+    """Replace an earlier answer, if there is one, before anything can end the check."""
+    if any(os.path.lexists(settings.directory / name) for name in (PAGE, DOCUMENT)):
+        write_unfinished(base, "", settings)
+
+
+def write_unfinished(
+    base: str,
+    head: str,
+    settings: Settings,
+    sentence: str = "The check has not ended.",
+    exit_code: int = UndecidedError.exit_code,
+) -> None:
+    """Write an answer that fails: this check may end without one. ``head`` may be unknown."""
+    document = {
+        "check_version": CHECK_VERSION,
+        "base": base,
+        "head": head,
+        "passed": False,
+        "exit_code": exit_code,
+        "sentence": sentence,
+        "attempt": 1,
+        **{name: [] for name in ("required", "new", "ended", "waivers", "policy_changes")},
+        "declarations": {},
+    }
+    _write_answer(settings, f"**{escape(sentence)}**\n", document)
+
+
+def _write_answer(
+    settings: Settings,
+    page: str,
+    document: Mapping[str, Any],
+    results: Sequence[present.ResultView] = (),
+    judged: Sequence[Outcome] = (),
+) -> None:
+    """Write the answer for people, for programs, for GitLab's widgets, and for an attestation."""
+    files = {
+        PAGE: page.encode(),
+        DOCUMENT: encode_json(document),
+        FINDINGS: encode_findings(results),
+        FIGURES: encode_figures(results, passed=document["passed"]),
+        DIGESTS: list_digests(judged),
+    }
+    for name, data in files.items():
+        store.write_atomic(settings.directory / name, data)
+
+
+def heading(base: str, head: str, policy: BasePolicy) -> list[str]:
+    """Return the lines that name the commits, the policy, and how the head would change it."""
+    names = ", ".join(each.name for each in policy.required) or "nothing"
+    lines = [f"check of {head[:12]} by the policy of {base[:12]}, which requires {names}"]
+    if policy.new:
+        lines.append(f"new, required once merged: {', '.join(each.name for each in policy.new)}")
+    if accepted := (*policy.adopted, *policy.dropped):
+        lines.append(f"counts now, as a waiver accepts: the head's policy of {', '.join(accepted)}")
+    if policy.changes:
+        lines.append("changed by the head, and counts once merged:")
+        lines += [f"  {visible(str(change), _LONG)}" for change in policy.changes]
+    return lines
+
+
+def publish(found: Check, settings: Settings) -> None:
+    """Print failures, table and answer; write the files of the answer and the job's summary."""
+    outcomes = (*found.required, *(each for _, each in found.ended), *found.new)
+    views = show_outcomes(settings, outcomes)
+    changes = [str(change) for change in found.policy.changes]
+    measured = {each.workload.name for each in found.new}
+    unseen = [each.name for each in found.policy.new if each.name not in measured]
+    changes += [f"{name}: new, and required then" for name in unseen]
+    first_new = len(outcomes) - len(found.new)
+    rows = present.rows([*views[:first_new], *map(_mark_new, views[first_new:])])
+    # Other commands would take the policy from the head.
+    again = f"flamegate check --base {found.base[:12]}"
+    rows = [replace(row, again=again) for row in rows]
+    names, accepted = (
+        {each.workload.name for each in some} for some in (found.failed, found.accepted)
+    )
+    page = check_markdown(found.sentence, rows, changes, found.debt, names, accepted - names)
+    # A waived slowdown does not fail the check, and a missing comparison does.
+    failed = {id(each) for each in found.failed}
+    annotated = [
+        replace(view, fails=id(outcome) in failed)
+        for view, outcome in zip(views, outcomes, strict=True)
+    ]
+    _write_answer(settings, page, found.document(), annotated, found.required)
+    lines = report_to_github(annotated, page)
+    common.print_text("\n".join([*lines, "", *found.debt, found.sentence]))
+
+
+def _mark_new(view: present.ResultView) -> present.ResultView:
+    """Return the view of a workload of the head, which needs no baseline."""
+    if view.report.word != "no baseline":
+        return view
+    sentence = "new: measured alone, and required once it is merged"
+    return replace(view, report=replace(view.report, headline=sentence))
