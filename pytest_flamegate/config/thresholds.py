@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from pytest_flamegate.core.errors import UsageError
@@ -49,6 +50,32 @@ class BrickBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class CallLimit:
+    """How much more often the functions that match ``pattern`` may be called.
+
+    ``rise`` is in calls per token, or in percent of the calls before.
+    """
+
+    pattern: str
+    rise: float
+    is_percent: bool = False
+
+    def matches(self, function: str) -> bool:
+        """Whether the limit is of that function."""
+        return self.pattern == function or fnmatchcase(function, self.pattern)
+
+    def highest(self, before: float) -> float:
+        """Return the most calls that are allowed after ``before``."""
+        return before * (1.0 + self.rise / 100.0) if self.is_percent else before + self.rise
+
+
+def find_call_limit(limits: Mapping[str, CallLimit], function: str) -> CallLimit | None:
+    """Return the limit of a function: its own, else that of the longest pattern."""
+    found = [limit for limit in limits.values() if limit.matches(function)]
+    return max(found, key=lambda each: (each.pattern == function, len(each.pattern)), default=None)
+
+
+@dataclass(frozen=True, slots=True)
 class Thresholds:
     """How much worse is allowed.
 
@@ -57,6 +84,7 @@ class Thresholds:
         hotspots_pp: The allowed drift of each frame's share of the profile, in percentage points;
             ``*`` stands for every other frame.
         bricks: The budgets by brick, ``*`` for every other one. Empty: no brick is gated.
+        counts: The limits of calls per token by pattern. Empty: no calls are gated.
     """
 
     tokens_per_second_pct: float = 5.0
@@ -64,6 +92,7 @@ class Thresholds:
         default_factory=lambda: MappingProxyType({"*": DEFAULT_SHARE_PP})
     )
     bricks: Mapping[str, BrickBudget] = field(default_factory=lambda: MappingProxyType({}))
+    counts: Mapping[str, CallLimit] = field(default_factory=lambda: MappingProxyType({}))
 
     def share_pp(self, frame: str) -> float:
         """Return the allowed drift of ``frame``'s share, in percentage points."""
@@ -73,6 +102,7 @@ class Thresholds:
 DEFAULT_THRESHOLDS = Thresholds()
 _FIGURE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|pp)\s*")
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|μs|ms)\s*")
+_RISE = re.compile(r"\s*\+?(\d{1,9}(?:\.\d{1,9})?)\s*(%?)\s*")
 _US = {"ns": 1e-3, "ms": 1e3}
 # A comma within brackets belongs to the frame: std::map<int, int>::at.
 _BETWEEN_ENTRIES = re.compile(r"\n|,(?![^<(\[]*[>)\]])")
@@ -84,12 +114,14 @@ def parse_thresholds(
     prefix: str,
     below: Thresholds = DEFAULT_THRESHOLDS,
     bricks: object = None,
+    counts: object = None,
 ) -> Thresholds:
     """Return the thresholds of one layer over those of the layers ``below`` it.
 
     ``tokens_per_second`` is ``"5%"``, ``hotspots`` a table of ``"3pp"`` by frame, ``bricks`` one of
-    ``"1.5us"``, ``"10%"`` or both in a list; None sets none. Raises ``UsageError``
-    ``E_BAD_THRESHOLD``, which names ``prefix``, the key and the value.
+    ``"1.5us"``, ``"10%"`` or both in a list, ``counts`` one of ``"+1"`` or ``"10%"`` by pattern;
+    None sets none. Raises ``UsageError`` ``E_BAD_THRESHOLD``, which names ``prefix``, the key and
+    the value.
     """
     drop_pct, shares_pp = below.tokens_per_second_pct, below.hotspots_pp
     if tokens_per_second is not None:
@@ -105,7 +137,12 @@ def parse_thresholds(
         # The gate resolves aliases of bricks, and takes the last: so this layer goes last.
         rest = {name: budget for name, budget in budgets.items() if name not in ours}
         budgets = MappingProxyType({**rest, **ours})
-    return Thresholds(drop_pct, shares_pp, budgets)
+    limits = below.counts
+    if counts is not None:
+        table = _table(counts, f"{prefix}counts", '{ "project" = "0", "*" = "+1" }')
+        parsed = {str(name): _limit(str(name), value, prefix) for name, value in table.items()}
+        limits = MappingProxyType({**limits, **parsed})
+    return Thresholds(drop_pct, shares_pp, budgets, limits)
 
 
 def parse_hotspots(text: str | list[str], key: str) -> dict[str, str]:
@@ -150,6 +187,14 @@ def _budget(value: object, name: str, prefix: str) -> BrickBudget:
         raise _error(key, value, remedy)
     growth_pct = _figure(growths[0], "%", key) if growths else None
     return BrickBudget(times[0] if times else None, growth_pct)
+
+
+def _limit(pattern: str, value: object, prefix: str) -> CallLimit:
+    match = _RISE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not pattern.strip():
+        remedy = 'Name a function, and how much more often it may be called: "0", "+1" or "+10%".'
+        raise _error(f"{prefix}counts.{pattern}", value, remedy)
+    return CallLimit(pattern, float(match[1]), is_percent=bool(match[2]))
 
 
 def _time(value: object) -> float | None:

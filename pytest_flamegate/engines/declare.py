@@ -27,7 +27,7 @@ PROJECT_NAME = "pyproject.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """The name of a workload or a variant: it becomes the name of a directory, or a part of it."""
 VARIANTS = "variants"
-_MERGED = ("env", "hotspots", "bricks", "profile")
+_MERGED = ("env", "hotspots", "bricks", "counts", "profile")
 """Tables of a variant that are laid over its template's; anything else replaces it."""
 _FLAMEGATE_KEY = re.compile(rb"(?<![\w-])flamegate(?![\w-])")
 """The name as a key of its own, unlike ``pytest-flamegate`` and ``flamegate_budget``."""
@@ -257,7 +257,12 @@ def _workload(name: str, table: object, path: Path, below: Thresholds) -> Worklo
         source=path.name,
         directory=path.parent,
         thresholds=parse_thresholds(
-            table.get("tokens_per_second"), table.get("hotspots"), "", below, table.get("bricks")
+            table.get("tokens_per_second"),
+            table.get("hotspots"),
+            "",
+            below,
+            table.get("bricks"),
+            table.get("counts"),
         ),
         options=MappingProxyType(options),
         family=family,

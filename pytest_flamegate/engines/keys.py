@@ -19,7 +19,7 @@ _COMMON_KEYS = (
     *("engine", "command", "build", "target", "model", "tokenizer", "prompt", "max_tokens"),
     *("token_unit", "env", "seed", "threads", "timeout", "profile"),
 )
-_THRESHOLDS = ("tokens_per_second", "hotspots", "bricks")
+_THRESHOLDS = ("tokens_per_second", "hotspots", "bricks", "counts")
 KEYS = frozenset({*_COMMON_KEYS, *_THRESHOLDS, *OPTIONS})
 _SYSTEM_TEXTS = ("command", "build", "target", "model", "tokenizer", "serve", "receipt")
 REQUIRED = ("prompt", "max_tokens")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pytest_flamegate.config.thresholds import MIN_PROCESSES, SAMPLE_FLOOR, Thresholds
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.bricks import judge_bricks
+from pytest_flamegate.gate.call_limits import judge_calls
 from pytest_flamegate.gate.comparability import (
     compare,
     condition_differences,
@@ -45,7 +46,7 @@ from pytest_flamegate.gate.ungated import (
     wall_signals,
 )
 from pytest_flamegate.gate.verdict import Verdict
-from pytest_flamegate.profile.calls import CallChange, CallCounts, find_call_changes
+from pytest_flamegate.profile.calls import CallChange, CallCounts, NativeWork, find_call_changes
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.types import Evidence, VerdictName
 
@@ -58,7 +59,7 @@ class GatedRun:
     comparison; any of them makes the verdict `dishonest`. ``notes`` come after all other reasons.
     ``lines`` are the samples of both sides by line, if the change between them is known;
     ``reported_lines`` are what another job found in them. ``calls`` are the calls of functions on
-    both sides and ``instructions`` their own instructions per token, if they were counted.
+    both sides and ``instructions`` the work of native ones, if they were counted.
     """
 
     evidence: Evidence
@@ -68,7 +69,7 @@ class GatedRun:
     lines: LineSamples | None = None
     reported_lines: tuple[LineChange, ...] = ()
     calls: tuple[CallCounts, CallCounts] | None = None
-    instructions: tuple[Mapping[str, float], Mapping[str, float]] | None = None
+    instructions: tuple[Mapping[str, NativeWork], Mapping[str, NativeWork]] | None = None
 
     def lacks_samples(self, base: Evidence) -> bool:
         """Whether a profile of either side has too few samples to judge any share.
@@ -98,6 +99,8 @@ class GatePolicy:
     update: bool = False
 
 
+MOST_CALLS = 200
+"""Changes of calls that are stored at most: a rewrite changes the calls of everything."""
 SHARE_ANALYSES = 2
 """In pairs shares are judged when the profiles' part of the budget is spent, and at its end."""
 
@@ -156,11 +159,14 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
     bricks = judge_bricks(
         baseline.evidence, run.evidence, policy.thresholds, rates, drift_sd=rate.batch_drift_sd
     )
-    signals = (rate.signal, *(each.signal for each in shares.hotspots), *bricks.signals)
+    call_changes = _compare_calls(run, shares.costs)
+    calls = judge_calls(policy.thresholds.counts, run.calls, call_changes, paired=paired)
+    shared = (each.signal for each in shares.hotspots)
+    signals = (rate.signal, *shared, *bricks.signals, *calls.signals)
     is_certain = rate.verdict is not None and rate.verdict.is_certain
     lines = run.lines if is_certain and shares.costs else None
     changed_lines = () if lines is None else line_changes(lines, old, new, rates, rate.cpu)
-    general = (*shares.reasons, *bricks.reasons)
+    general = (*shares.reasons, *bricks.reasons, *calls.reasons)
     if lines is not None and lines.is_empty:
         message = "The profiles name no line of this project, so no line explains the change."
         general = (*general, Reason("I_NO_LINES", message))
@@ -184,7 +190,7 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         attribution=shares.costs,
         explained_by=explaining_functions(shares.costs),
         lines=changed_lines,
-        calls=_compare_calls(run, shares.costs) if is_certain else (),
+        calls=call_changes[:MOST_CALLS] if is_certain or calls.signals else (),
         phases=rate.phases,
         pairs=rate.pairs,
         pair_method=rate.pair_method,

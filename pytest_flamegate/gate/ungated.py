@@ -7,10 +7,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.comparability import engine_differences
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.measurement import Measurement, impossible_figure
 from pytest_flamegate.gate.rule import Reason, Signal
+from pytest_flamegate.profile.calls import NativeWork
 from pytest_flamegate.receipt.types import Direction, Evidence
 
 WALL_TOKENS_PER_SECOND = "tokens_per_second_wall"
@@ -18,6 +20,8 @@ INSTRUCTIONS_PER_TOKEN = "instructions_per_token"
 _SHOWN_PCT = 0.01
 _SAME_PCT = 2.0
 """A smaller change of a function's instructions does not explain one of its cost."""
+_SAME_CALLS = 0.05
+"""A smaller relative change of a function's calls is none: its instructions explain it alone."""
 _DIGEST_LENGTH = 12
 _TOKEN_LENGTH = 40
 _NAMED = 4
@@ -58,25 +62,35 @@ def instruction_signals(baseline: Evidence, current: Evidence) -> tuple[Signal, 
 
 def explain_costs(
     costs: Sequence[CostChange],
-    instructions: tuple[Mapping[str, float], Mapping[str, float]] | None,
+    work: tuple[Mapping[str, NativeWork], Mapping[str, NativeWork]] | None,
 ) -> tuple[Reason, ...]:
     """Return why functions certainly cost more or less, if their instructions show it.
 
-    ``instructions`` are those of base and head, per token by function; None if not counted.
+    ``work`` is that of base and head by function; None if instructions were not counted.
     """
     said = []
-    base, head = instructions or ({}, {})
+    base, head = work or ({}, {})
     for cost in costs:
         old, new = base.get(cost.name), head.get(cost.name)
-        if not (cost.is_certain and old and new):
-            continue
-        more_pct = 100.0 * (new / old - 1.0)
-        words = f"{abs(more_pct):.0f} % {'more' if more_pct > 0.0 else 'fewer'} instructions"
-        if abs(more_pct) < _SAME_PCT:
-            words = f"the same instructions, {'more' if cost.change_us > 0.0 else 'less'} time: "
-            words += "memory, caches or waiting"
-        said.append(f"{cost.name}: {words}")
+        if cost.is_certain and old and new and old.instructions and new.instructions:
+            said.append(f"{cost.name}: {_describe_work(old, new, is_more=cost.change_us > 0.0)}")
     return (Reason("I_CAUSE", f"{'; '.join(said[:_NAMED])}."),) if said else ()
+
+
+def _describe_work(old: NativeWork, new: NativeWork, *, is_more: bool) -> str:
+    """Return ``called 2.0 times as often``, ``98 % more instructions in the same calls`` etc."""
+    times = new.calls / old.calls if old.calls and new.calls else 1.0
+    if abs(times - 1.0) < _SAME_CALLS:
+        times = 1.0
+    more_pct = 100.0 * (new.instructions / old.instructions / times - 1.0)
+    called = "" if times == 1.0 else f"called {significant(times, 2)} times as often"
+    if abs(more_pct) >= _SAME_PCT:
+        more = f"{abs(more_pct):.0f} % {'more' if more_pct > 0.0 else 'fewer'} instructions"
+        calls = " a call" if called else " in the same calls" if old.calls and new.calls else ""
+        return f"{called}{', with ' if called else ''}{more}{calls}"
+    return called or (
+        f"the same instructions, {'more' if is_more else 'less'} time: memory, caches or waiting"
+    )
 
 
 def _show(name: str, old: float | None, new: float, unit: str, direction: Direction) -> Signal:

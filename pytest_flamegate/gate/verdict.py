@@ -10,6 +10,7 @@ from typing import Literal
 
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.bricks import BrickChange
+from pytest_flamegate.gate.call_limits import CALLS, describe_calls
 from pytest_flamegate.gate.costs import OTHER, WAITING, CostChange
 from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.lines import LineChange
@@ -137,6 +138,8 @@ _WORTH_NAMING = 0.1
 _WORTH_ALLOWING_PCT = 20.0
 """The largest drop that the advice may tell the user to allow."""
 _BUSY_PCT = 20.0
+_MOST_CALLS = 3
+"""Functions named in the headline whose calls rose too much."""
 
 
 def headline(verdict: Verdict) -> str:
@@ -210,6 +213,8 @@ def _describe_change(verdict: Verdict, rate: Signal) -> str:
         for signal in change.signals
         if signal.decision == verdict.verdict
     ]
+    over = [s for s in verdict.signals if s.decision == "regressed" and s.name.startswith(CALLS)]
+    moved += [describe_calls(signal) for signal in over[:_MOST_CALLS]]
     return f"{'; '.join(moved)}; {rate.unit} {_describe_estimate(rate)}"
 
 

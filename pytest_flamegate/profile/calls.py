@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -20,13 +20,18 @@ from pytest_flamegate.core.json import NonNegative
 from pytest_flamegate.profile.frames import make_python_frame
 from pytest_flamegate.profile.stacks import is_own_frame
 
-MOST = 200
-"""Changes that are stored at most: a rewrite changes the calls of everything."""
 WORKLOAD = "(workload)"
 """Stands for the caller outside of the workload."""
 Phase = Literal["prefill", "decode"]
 Calls = Mapping[tuple[str, str], int]
 """Calls by the names of caller and callee."""
+
+
+class NativeWork(NamedTuple):
+    """A native function's own instructions and its calls, for each token."""
+
+    instructions: float
+    calls: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ def find_call_changes(
         size = abs(change.current - change.baseline)
         return not change.callers, -cost, -size, change.function, change.phase
 
-    return tuple(sorted(found, key=rank)[:MOST])
+    return tuple(sorted(found, key=rank))
 
 
 def _count_callees(calls: Calls) -> Counter[str]:

@@ -30,7 +30,7 @@ from pytest_flamegate.receipt.types import Receipt
 Work = int | Callable[..., int] | None
 KERNEL_ARGUMENTS = ("throughput", "elements", "bytes", "flops")
 """Arguments for tests that use the fixture ``benchmark``."""
-ARGUMENTS = ("workload", "tokens_per_second", "hotspots", "bricks", *KERNEL_ARGUMENTS)
+ARGUMENTS = ("workload", "tokens_per_second", "hotspots", "bricks", "counts", *KERNEL_ARGUMENTS)
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class MarkerOptions:
     tokens_per_second: str | None = None
     hotspots: Mapping[str, str] | None = None
     bricks: Mapping[str, str | list[str]] | None = None
+    counts: Mapping[str, str] | None = None
     throughput: str | None = None
     elements: Work = None
     bytes: Work = None
@@ -79,7 +80,12 @@ class MarkerOptions:
         rate = "tokens_per_second" if self.throughput is None else "throughput"
         try:
             return parse_thresholds(
-                getattr(self, rate), self.hotspots, f"{item.nodeid} ", below, self.bricks
+                getattr(self, rate),
+                self.hotspots,
+                f"{item.nodeid} ",
+                below,
+                self.bricks,
+                self.counts,
             )
         except UsageError as error:
             problem = error.problem.replace(" tokens_per_second is", f" {rate} is")

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate import rule
+from pytest_flamegate.gate.call_limits import CALLS
 from pytest_flamegate.gate.costs import MOST, CostChange
 from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
 from pytest_flamegate.gate.verdict import MOST_OF_IT, PairMethod, Verdict, headline
@@ -149,7 +150,7 @@ def signal_section(verdict: Verdict, *, brief: bool = False) -> Section:
 
 def signal_label(name: str) -> Cell:
     """Return a signal's name as users read it."""
-    for prefix, word in ((_SHARE, "share of"), (_BRICK, "brick")):
+    for prefix, word in ((_SHARE, "share of"), (_BRICK, "brick"), (CALLS, "calls of")):
         if name.startswith(prefix):
             return f"{word} {text.visible(name.removeprefix(prefix), 80)}"
     return f"tokens/s, {_CLOCKS[name]}" if name in _CLOCKS else name.replace("_", " ")

@@ -215,6 +215,8 @@ class _Pairs(_MeasuringLoop):
         base, head = self._observations()
         if self._uses_threads and are_cores_busy(base, head):
             return self._leave_unprofiled()
+        if self._limits_calls:
+            self._count_calls()
         explains_nothing = self.decision == "pass" or base.tokens != head.tokens
         until_done = 0 if explains_nothing else PAIRS_PROFILED
         self._profile(processes.MIN_PROFILED, until_done=until_done)
@@ -233,13 +235,8 @@ class _Pairs(_MeasuringLoop):
             self._profile(1, until_spent=min(1.0, self.budget.spent + 0.1))
             if self.head.samples == before:
                 break
-        is_changed = self.decision in ("regressed", "improved")
-        if is_changed:
-            with suppress(FlamegateError):
-                self._count_calls()
-        if is_changed and self.prepared.size_alone and self.observers.shares_core:
-            with suppress(FlamegateError):  # nothing is judged by it
-                self._size_alone()
+        if self.decision in ("regressed", "improved"):
+            self._explain_change()
         return self.complete(self.measured())
 
     @property
@@ -262,6 +259,10 @@ class _Pairs(_MeasuringLoop):
     @property
     def _uses_threads(self) -> bool:
         return self.prepared.head.workload.threads > 1
+
+    @property
+    def _limits_calls(self) -> bool:
+        return bool(self.prepared.head.workload.thresholds.counts)
 
     def _observations(self) -> tuple[Observation, Observation]:
         return self.base.observer.observation(), self.head.observer.observation()
@@ -291,8 +292,17 @@ class _Pairs(_MeasuringLoop):
                 if self.decision != "inconclusive":
                     return
 
+    def _explain_change(self) -> None:
+        """Count calls and size a decided change, if that can be done; nothing is judged by it."""
+        if not self._limits_calls:
+            with suppress(FlamegateError):
+                self._count_calls()
+        if self.prepared.size_alone and self.observers.shares_core:
+            with suppress(FlamegateError):
+                self._size_alone()
+
     def _count_calls(self) -> None:
-        """Count the calls of every function on both sides, which explain and decide nothing.
+        """Count the calls of every function on both sides.
 
         The tokens of these processes are no evidence, so they have observers of their own.
         """

@@ -20,7 +20,7 @@ from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor
-from pytest_flamegate.profile.calls import CallCounts, name_calls
+from pytest_flamegate.profile.calls import CallCounts, NativeWork, name_calls
 from pytest_flamegate.profile.frames import fold_profile, path_prefixes
 from pytest_flamegate.profile.line_stacks import fold_lines
 from pytest_flamegate.profile.model import LineStack, Profile, SourceLine, Stack
@@ -76,7 +76,7 @@ class ComposedRun:
         return self.measured.prepared
 
     @property
-    def instructions(self) -> tuple[Mapping[str, float], Mapping[str, float]] | None:
+    def instructions(self) -> tuple[Mapping[str, NativeWork], Mapping[str, NativeWork]] | None:
         """Instructions per token by function of base and head, if both were counted."""
         counts = [each.count.by_function for each in self.prepared.sides if each.count is not None]
         return (counts[0], counts[1]) if len(counts) > 1 else None

@@ -218,7 +218,8 @@ class Session:
             if earlier.thresholds == thresholds:
                 return run, outcome
             has_bricks = earlier.thresholds.bricks.keys() == thresholds.bricks.keys()
-            if has_bricks and self._judge(run, task).verdict != "inconclusive":
+            has_calls = bool(earlier.thresholds.counts) == bool(thresholds.counts)
+            if has_bricks and has_calls and self._judge(run, task).verdict != "inconclusive":
                 return run, outcome
         return None
 

@@ -200,6 +200,11 @@ ERRORS = [
     (MINIMAL + "command = ['x']\ntoken_unit = 'page'\n", "E_BAD_VALUE", "page"),
     (MINIMAL + "tokens_per_second = '5'\n", "E_BAD_THRESHOLD", "tokens_per_second is '5'"),
     (MINIMAL + "bricks = 3\n", "E_BAD_THRESHOLD", "bricks is 3"),
+    (MINIMAL + "counts = 3\n", "E_BAD_THRESHOLD", "counts is 3"),
+    (MINIMAL + "counts = { step = 1 }\n", "E_BAD_THRESHOLD", "counts.step is 1"),
+    (MINIMAL + "counts = { step = '-1' }\n", "E_BAD_THRESHOLD", "counts.step is '-1'"),
+    (MINIMAL + "counts = { step = '1pp' }\n", "E_BAD_THRESHOLD", '"0", "+1" or "+10%"'),
+    (MINIMAL + "counts = { '' = '1' }\n", "E_BAD_THRESHOLD", "counts. is '1'"),
     (MINIMAL + "profile = { rate = 9 }\n", "E_UNKNOWN_KEY", "Did you mean 'rate_hz'?"),
     (MINIMAL + "profile = { rate_hz = 0 }\n", "E_BAD_VALUE", '"profile.rate_hz" must be'),
     (MINIMAL + "profile = { call_graph = 'lbr' }\n", "E_BAD_VALUE", "dwarf,BYTES"),
@@ -280,6 +285,7 @@ env = { A = "1", B = "1" }
 tokens_per_second = "4%"
 hotspots = { "rms_norm" = "3pp", "*" = "6pp" }
 bricks = { RmsNorm = "1.5us", "*" = "15%" }
+counts = { step = "0", "*" = "+1" }
 
 [workloads.decode.variants.i2s]
 
@@ -290,6 +296,7 @@ env = { B = "2" }
 tokens_per_second = "7%"
 hotspots = { "rms_norm" = "1pp" }
 bricks = { RmsNorm = ["2us", "10%"] }
+counts = { step = "+10%" }
 
 [workloads.plain]
 prompt = "x"
@@ -301,7 +308,7 @@ def test_variants_take_the_place_of_their_template_and_inherit_its_keys(tmp_path
     path = write(tmp_path, VARIANTS)
     workloads = read_file(path)
     assert [each.name for each in workloads] == ["decode[i2s]", "decode[qk-256]", "plain"]
-    assert [declare.find_line(path, each.name) for each in workloads] == [10, 12, 20]
+    assert [declare.find_line(path, each.name) for each in workloads] == [11, 13, 22]
     first, second, plain = workloads
     assert second.node_name == "flamegate.toml::decode[qk-256]"
     assert (second.family, second.variant) == ("decode", "qk-256")
@@ -318,6 +325,9 @@ def test_variants_take_the_place_of_their_template_and_inherit_its_keys(tmp_path
         "RmsNorm": BrickBudget(2.0, 10.0),
         "*": BrickBudget(growth_pct=15.0),
     }
+    limits = {name: (each.rise, each.is_percent) for name, each in other.counts.items()}
+    assert limits == {"step": (10.0, True), "*": (1.0, False)}
+    assert one.counts["step"].highest(2.0) == 2.0
 
 
 def test_a_template_may_leave_required_keys_to_its_variants(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Whole verdicts: what outweighs what, what is dishonest, undecided or not comparable."""
 
 import math
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -8,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_flamegate.config.thresholds import Thresholds
+from pytest_flamegate.config.thresholds import Thresholds, parse_thresholds
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.json import replace
+from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
 from pytest_flamegate.gate.measurement import read_measurement
@@ -24,9 +26,10 @@ from pytest_flamegate.gate.ungated import (
     instruction_signals,
     wall_signals,
 )
-from pytest_flamegate.gate.verdict import EXIT_CODES, Verdict
+from pytest_flamegate.gate.verdict import EXIT_CODES, Verdict, headline
 from pytest_flamegate.observe.build import Program
-from pytest_flamegate.profile.calls import CallChange, CallCounts
+from pytest_flamegate.profile.calls import CallChange, CallCounts, NativeWork
+from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.types import Evidence, VerdictName
 from tests import made
 from tests.gate.factory import (
@@ -417,27 +420,43 @@ def test_instructions_are_shown_and_not_gated(
     )
 
 
+SAME = "the same instructions, {} time: memory, caches or waiting"
+
+
 @pytest.mark.parametrize(
     ("change_us", "before", "after", "words"),
     [
-        (80.0, 1000.0, 1019.0, "the same instructions, more time: memory, caches or waiting"),
-        (-30.0, 1000.0, 981.0, "the same instructions, less time: memory, caches or waiting"),
-        (80.0, 1000.0, 1980.0, "98 % more instructions"),
-        (-30.0, 1000.0, 500.0, "50 % fewer instructions"),
-        (80.0, 0.0, 500.0, None),
-        (80.0, 500.0, 0.0, None),
+        (80.0, (1000, 4), (1019, 4), SAME.format("more")),
+        (-30.0, (1000, 4), (981, 4), SAME.format("less")),
+        (80.0, (1000, 0), (1980, 0), "98 % more instructions"),
+        (80.0, (1000, 4), (1980, 4), "98 % more instructions in the same calls"),
+        (80.0, (1000, 4), (2000, 8), "called 2.0 times as often"),
+        (
+            80.0,
+            (1000, 1),
+            (3900, 3),
+            "called 3.0 times as often, with 30 % more instructions a call",
+        ),
+        (-30.0, (1000, 4), (500, 4), "50 % fewer instructions in the same calls"),
+        (-30.0, (1000, 4), (500, 2), "called 0.50 times as often"),
+        (80.0, (1000, 100), (1500, 104), "50 % more instructions in the same calls"),
+        (80.0, (0, 4), (500, 4), None),
+        (80.0, (500, 4), (0, 0), None),
     ],
 )
-def test_instructions_explain_what_a_function_costs(
-    change_us: float, before: float, after: float, words: str | None
+def test_instructions_and_calls_explain_what_a_function_costs(
+    change_us: float, before: tuple[float, float], after: tuple[float, float], words: str | None
 ) -> None:
     costs = (
         verdicts.cost("gemv", 100.0, 100.0 + change_us, 9.0, 0.0001, 0.98),
         verdicts.cost("norm", 100.0, 120.0, 30.0, 0.9, 0.02),
         verdicts.cost("unseen", 100.0, 190.0, 9.0, 0.0001, 0.5),
     )
-    instructions = {"gemv": before, "norm": 5.0}, {"gemv": after, "norm": 9.0}
-    found = explain_costs(costs, instructions)
+    sides = (
+        {"gemv": NativeWork(*before), "norm": NativeWork(5.0, 1.0)},
+        {"gemv": NativeWork(*after), "norm": NativeWork(9.0, 1.0)},
+    )
+    found = explain_costs(costs, sides)
     expected = [] if words is None else [("I_CAUSE", f"gemv: {words}.")]
     assert [(each.code, each.message) for each in found] == expected
     check_reasons(found)
@@ -455,6 +474,76 @@ def test_counts_explain_a_certain_change_alone(*, is_slower: bool) -> None:
     verdict = judge(run, PairedBase(base), GatePolicy(Thresholds()))
     expected = CallChange("gemv", "engine.py", "decode", 1.0, 2.0, ("(workload)",))
     assert verdict.calls == ((expected,) if is_slower else ())
+
+
+def count(decode: dict[str, int], **changes: Any) -> CallCounts:
+    """Return calls of functions by the workload itself in the ten tokens after the first."""
+    calls = {("(workload)", name): number for name, number in decode.items()}
+    return replace(CallCounts(11, {}, calls, dict.fromkeys(decode, "engine.py")), **changes)
+
+
+def judge_counted(limits: dict[str, str], *counted: CallCounts, shift: float = 0.0) -> Verdict:
+    base, head = sides(shifted(shift))
+    run = GatedRun(head, "OBSERVED", calls=(counted[0], counted[1]) if counted else None)
+    policy = GatePolicy(parse_thresholds(None, None, "", counts=limits))
+    return judge(run, PairedBase(base), policy)
+
+
+@pytest.mark.parametrize(
+    ("limits", "before", "after", "is_over"),
+    [
+        ({"gemv": "0"}, 10, 11, True),
+        ({"gemv": "0"}, 10, 10, False),
+        ({"gemv": "0"}, 10, 9, False),
+        ({"*": "+1"}, 10, 20, False),
+        ({"*": "+1"}, 10, 21, True),
+        ({"*": "+1", "gemv": "0"}, 10, 20, True),
+        ({"*": "0", "gem*": "+1"}, 10, 20, False),
+        ({"gemv": "+50%"}, 10, 15, False),
+        ({"gemv": "+50%"}, 10, 16, True),
+        ({"gemv": "+900%"}, 0, 1, True),
+        ({"gemv": "+0.1"}, 0, 1, False),
+    ],
+)
+def test_calls_beyond_their_declared_limit_fail(
+    limits: dict[str, str], before: int, after: int, *, is_over: bool
+) -> None:
+    verdict = judge_counted(limits, count({"gemv": before}), count({"gemv": after}))
+    assert verdict.verdict == ("regressed" if is_over else "pass")
+    shown = [(each.name, each.decision) for each in verdict.signals if each.unit == "calls/token"]
+    decision = "regressed" if is_over else "pass"
+    assert shown == ([("calls:gemv", decision)] if after > before else [])
+    if is_over:
+        words = f"gemv: {significant(before / 10)} → {significant(after / 10)} calls a token"
+        assert headline(verdict).startswith(f"regressed: {words}; tokens/s ")
+        assert codes(verdict)[0] == "E_CALLS_ROSE"
+        assert verdict.reasons[0].message.startswith(f"{words}. ")
+    else:
+        assert "I_CALLS_COUNTED" in codes(verdict)
+    check_reasons(verdict.reasons)
+
+
+def test_limits_of_calls_are_never_passed_in_silence() -> None:
+    one = count({"gemv": 10})
+    answers: dict[str, list[tuple[CallCounts, ...]]] = {
+        "E_CALLS_NOT_COUNTED": [(), (one, replace(one, tokens=0)), (one, replace(one, tokens=12))],
+        "E_CALLS_UNKNOWN": [(count({"norm": 10}), count({"norm": 10}))],
+        "E_CALLS_VARY": [(one, replace(one, varying=frozenset({"gemv"})))],
+    }
+    for code, cases in answers.items():
+        for counted in cases:
+            verdict = judge_counted({"gemv": "0"}, *counted)
+            assert (verdict.verdict, code in codes(verdict)) == ("inconclusive", True)
+            check_reasons(verdict.reasons)
+    many = count({f"f{number}": 10 for number in range(300)})
+    more = count({f"f{number}": 20 for number in range(300)})
+    assert len(judge_counted({"*": "0"}, many, more).calls) == 200
+    base, head = sides(shifted(0.0))
+    policy = GatePolicy(parse_thresholds(None, None, "", counts={"gemv": "0"}))
+    accepted = Baseline(Path(), replace(base, side=None), "machine")
+    head = replace(head, side=None)
+    stored = judge(GatedRun(head, "OBSERVED", calls=(one, one)), accepted, policy)
+    assert "E_CALLS_NOT_COUNTED" in codes(stored)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0])

@@ -158,7 +158,7 @@ TOTAL = 1170
 
 def parse(text: str) -> dict[str, int]:
     """Read ``text``; stacks are written root first: ``main>layer``."""
-    found = callgrind.parse_callgrind(text.splitlines(keepends=True))
+    found = callgrind.parse_callgrind(text.splitlines(keepends=True)).stacks
     return {">".join(frame.name for frame in stack): cost for stack, cost in found.items()}
 
 
@@ -172,7 +172,7 @@ def test_self_costs_of_all_parts_are_added() -> None:
         "walk": 40,
     }
     second = "part: 2\nevents: Ir\nsummary: 5\n\nob=(1)\nfn=(6)\n9 5\ntotals: 5\n"
-    whole = callgrind.parse_callgrind(f"{first}{second}".splitlines())
+    whole = callgrind.parse_callgrind(f"{first}{second}".splitlines()).stacks
     walks = {frame.module: n for (frame,), n in whole.items() if frame.name == "walk"}
     assert walks == {"libm.so.6": 40, "libllama.so": 5}
 
@@ -212,16 +212,25 @@ def test_callers_make_stacks() -> None:
         expected[path] += cost
     assert parse(text) == dict(expected)
     # A caller belongs to the library in which it costs most.
-    found = {frame[:2] for stack in callgrind.parse_callgrind(text.splitlines()) for frame in stack}
+    stacks = callgrind.parse_callgrind(text.splitlines()).stacks
+    found = {frame[:2] for stack in stacks for frame in stack}
     assert {module for name, module in found if name == "layer"} == {"engine"}
     assert {module for name, module in found if name == "gemv"} == {"engine", "libblas.so"}
     assert ("dot", "unknown") in found
 
 
+def test_calls_are_those_of_a_function_by_all_its_callers() -> None:
+    edges = (("(2) gemv'layer", 3), ("(3) gemv'2'layer", 2), ("(4) norm'layer", 7), ("(2)", 1))
+    lines = "".join(f"cfn={callee}\ncalls={number} 5\n1 9\n" for callee, number in edges)
+    text = f"version: 1\nevents: Ir\nfn=(1) layer\n1 4\n{lines}totals: 4\n"
+    assert callgrind.parse_callgrind(text.splitlines()).calls == {"gemv": 6, "norm": 7}
+
+
 def test_no_more_callers_are_read_than_were_asked_for() -> None:
     """Otherwise a forged file makes a stack of 10,000 frames for each of its libraries."""
     name = "'".join(f"f{number}" for number in range(10_000))
-    (stack,) = callgrind.parse_callgrind(f"{START[:-2]}{name}\n1 1\ntotals: 1\n".splitlines())
+    text = f"{START[:-2]}{name}\n1 1\ntotals: 1\n"
+    (stack,) = callgrind.parse_callgrind(text.splitlines()).stacks
     assert stack[-1].name == "f0"
     assert len(stack) <= 2 * (callgrind.CALLERS + 1)
 

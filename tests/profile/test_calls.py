@@ -6,7 +6,7 @@ import pytest
 
 from pytest_flamegate.child.call_counts import CountedCalls, EdgeCalls
 from pytest_flamegate.core.json import replace
-from pytest_flamegate.profile.calls import MOST, CallCounts, find_call_changes, name_calls
+from pytest_flamegate.profile.calls import CallCounts, find_call_changes, name_calls
 
 TOKENS = 11  # ten of them in decode
 
@@ -94,11 +94,6 @@ def test_what_varies_or_has_other_tokens_is_not_compared() -> None:
 def test_a_single_token_has_calls_all_the_same() -> None:
     one, two = counts({"generate>step": 1}, tokens=1), counts({"generate>step": 2}, tokens=1)
     assert changes(one, two) == ["step decode 1 2 generate"]
-
-
-def test_a_rewrite_stores_no_more_than_the_most() -> None:
-    new = {**STEP, **{f"step>f{number}": 10 for number in range(2 * MOST)}}
-    assert len(find_call_changes(counts(STEP), counts(new), {})) == MOST
 
 
 ROOT = "/home/me/project/"

@@ -17,6 +17,7 @@ from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import UNIT, Endpoint, Plan, Served, Streamed
 from pytest_flamegate.observe import engine_process
+from pytest_flamegate.profile.calls import NativeWork
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers import instructions
 from pytest_flamegate.profile.profilers.callgrind import CALLERS, CountedRun
@@ -60,7 +61,7 @@ def test_loading_is_not_counted(token: str, tools: Tools, tmp_path: Path) -> Non
     found = counted(served(tmp_path, f"yield from ({token} for at in range(n))"))
     assert (found.per_token, found.profile.covers, found.tokens) == (100.0, "decode", (1, 9))
     assert own(found) == {"decode": 800}
-    assert found.by_function == {"decode": 100.0}
+    assert found.by_function == {"decode": NativeWork(100.0)}
     profile = found.profile
     assert (profile.unit, profile.event, profile.profiler) == ("instructions", "Ir", "callgrind")
     assert (profile.profiler_version, profile.python) == ("3.19.0", platform.python_version())
@@ -97,7 +98,7 @@ def test_a_program_is_counted_whole_unless_its_number_of_tokens_can_be_set(
     found = counted(streamed(tmp_path, "7", max_tokens=7))
     assert (found.per_token, found.profile.covers, found.tokens) == (5700 / 7, "process", (0, 7))
     assert own(found) == {"load": 5000, "decode": 700}
-    assert found.by_function == {"load": 5000 / 7, "decode": 100.0}
+    assert found.by_function == {"load": NativeWork(5000 / 7), "decode": NativeWork(100.0)}
     assert (found.profile.python, instructions.C_FUNCTIONS in found.profile.degraded) == ("", False)
     assert instructions.NO_PLACEHOLDER in found.profile.degraded
 
@@ -157,7 +158,7 @@ def stack(path: str) -> Stack:
 
 def run(counts: dict[str, int]) -> CountedRun:
     by_stack = {stack(path): cost for path, cost in counts.items()}
-    return CountedRun(sum(counts.values()), by_stack, (7,), "3.19.0", (), b"")
+    return CountedRun(sum(counts.values()), by_stack, {}, (7,), "3.19.0", (), b"")
 
 
 def taken(long: dict[str, int], short: dict[str, int] | None = None) -> Profile:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.child.call_counts import CountedCalls
-from pytest_flamegate.config.thresholds import BrickBudget, Thresholds
+from pytest_flamegate.config.thresholds import BrickBudget, Thresholds, parse_thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import NoBaselineError, ToolError, UndecidedError
@@ -226,6 +226,19 @@ def test_calls_are_counted_on_both_sides_of_a_certain_change(
     world.fail(ToolError("E_ENGINE_DIED", "It died."), at="calls")
     found, _ = run(paired())
     assert [side.calls for side in found.sides] == [None, None]
+
+
+def test_limited_calls_are_counted_whatever_the_whole_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_flamegate.run.measure.HAS_MONITORING", True)
+    limited = parse_thresholds(None, None, "", counts={"*": "+1"})
+    found, _ = run(paired(thresholds=limited))
+    assert world.started.count("calls") == 2
+    assert [side.calls for side in found.sides] == [CountedCalls(tokens=4)] * 2
+    world.fail(ToolError("E_ENGINE_DIED", "It died."), at="calls")
+    with pytest.raises(ToolError, match="It died"):
+        run(paired(thresholds=limited))
 
 
 def test_no_calls_are_counted_by_an_interpreter_that_cannot(

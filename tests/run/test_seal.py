@@ -16,6 +16,7 @@ from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.models.files import read_stamps
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor
+from pytest_flamegate.profile.calls import NativeWork
 from pytest_flamegate.profile.model import SourceLine
 from pytest_flamegate.profile.profilers.instructions import InstructionCount
 from pytest_flamegate.run.seal import compose, redacted_profile, redacted_reports, seal
@@ -134,7 +135,7 @@ def test_calls_and_instructions_of_both_sides_have_names_without_secrets(
     ((name, file),) = run.calls[0].files.items()
     assert file == "engine.py"
     assert SECRET not in name
-    assert run.instructions == ({"rms_norm": 1000.0}, {"rms_norm": 1000.0})
+    assert run.instructions == ({"rms_norm": NativeWork(1000.0)}, {"rms_norm": NativeWork(1000.0)})
     alone = compose(one)
     assert (alone.calls, alone.instructions) == (None, None)
 

@@ -36,7 +36,7 @@ CALLERS = 10
 _MAGIC = "# callgrind format"
 _NUMBERED = re.compile(r"\((\d{1,9})\)(?: (.*))?$", re.DOTALL)
 _COST = re.compile(r"(?:(?:[+-]?(?:0x[0-9a-fA-F]{1,16}|\d{1,20})|\*)(?: +|$)){1,128}$")
-_CALL = re.compile(r"calls=\d{1,20} ")
+_CALL = re.compile(r"calls=(\d{1,20}) ")
 _FIGURE = re.compile(r"\d{1,19}$")
 _COST_STARTS = frozenset("0123456789+-*")
 _IGNORED = frozenset({"fl", "fi", "fe", "cfi", "cfl", "jump", "jcnd"})
@@ -45,8 +45,16 @@ _CALLED_BY = re.compile(r"(?<![&<(\s])'")
 """An apostrophe between two functions; one after ``&`` or ``<`` begins a lifetime of Rust's."""
 
 
-def parse_callgrind(lines: Iterable[str]) -> dict[Stack, int]:
-    """Return the own instructions of each stack in one file, which may have several parts.
+@dataclass(frozen=True, slots=True)
+class ParsedCounts:
+    """The own instructions of each stack, and the calls of each function by its name."""
+
+    stacks: Mapping[Stack, int]
+    calls: Mapping[str, int]
+
+
+def parse_callgrind(lines: Iterable[str]) -> ParsedCounts:
+    """Return the counts in one file, which may have several parts.
 
     Names of functions are normalised like those of any native frame. Raises ``ProfilerError``
     ``E_PROFILER_OUTPUT`` if the file is malformed or cut off, and if its functions do not add up
@@ -62,7 +70,7 @@ def parse_callgrind(lines: Iterable[str]) -> dict[Stack, int]:
         raise tools.output_error(NAME, "it ends before its totals")
     if not parser.costs:
         raise tools.output_error(NAME, "it counted nothing")
-    return _build_stacks(parser.costs)
+    return _name_functions(parser.costs, parser.calls)
 
 
 @dataclass(slots=True)
@@ -76,8 +84,10 @@ class _CallgrindParser:
     """
 
     costs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
     names: dict[str, dict[str, str]] = field(default_factory=lambda: {"fn": {}, "ob": {}})
     function: str | None = None
+    callee: str | None = None
     library: str = ""
     positions: int = 1
     column: int | None = None
@@ -123,13 +133,17 @@ class _CallgrindParser:
 
     def _position(self, key: str, text: str, line: str) -> None:
         if key == "calls":
-            if not _CALL.match(line):
+            if not (found := _CALL.match(line)):
                 raise ValueError("it is no call")
+            if self.callee is not None:
+                self.calls[self.callee] += int(found[1])
             self.follows_call = True
         elif key in ("fn", "ob", "cfn", "cob"):
             name = self._name(key[-2:], text)
             if key == "fn":
                 self.function = name
+            elif key == "cfn":
+                self.callee = name
             elif key == "ob":
                 self.library = name
         elif key not in _IGNORED:
@@ -166,8 +180,8 @@ class _CallgrindParser:
             self.part, self.totalled, self.function = 0, True, None
 
 
-def _build_stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
-    """Return the cost of each stack, from that of each function by its callers."""
+def _name_functions(costs: Mapping[tuple[str, str], int], calls: Mapping[str, int]) -> ParsedCounts:
+    """Return the cost of each stack and the calls, from those of each function by its callers."""
     split = {context: _split_context(context) for _, context in costs}
     # Callers are written without a library: it is the one in which the function costs most.
     by_name: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -187,7 +201,11 @@ def _build_stacks(costs: Mapping[tuple[str, str], int]) -> dict[Stack, int]:
         # A caller with neither name nor library is a jump through the linker's table.
         stack = (*(each for each in called if each != UNKNOWN), frame(leaf, library))
         stacks[stack] = stacks.get(stack, 0) + cost
-    return stacks
+    called_by_name: Counter[str] = Counter()
+    for context, number in calls.items():
+        leaf = _split_context(context)[0]
+        called_by_name[frame(leaf, libraries.get(leaf, "")).name] += number
+    return ParsedCounts(stacks, called_by_name)
 
 
 def _split_context(context: str) -> tuple[str, ...]:
@@ -224,11 +242,13 @@ class CountedRun:
     """The instructions of one run of a program, with all the processes it started.
 
     ``by_stack`` holds those that the last function of each stack executed itself, without its
-    callees. ``stdout`` is the output of the program.
+    callees; ``calls`` are those of each function by its name. ``stdout`` is the output of the
+    program.
     """
 
     instructions: int
     by_stack: Mapping[Stack, int]
+    calls: Mapping[str, int]
     pids: tuple[int, ...]
     valgrind_version: str
     notes: tuple[str, ...]
@@ -258,8 +278,10 @@ def count_program(
         _require_success(result, argv[0], directory, timeout_s)
         counts = _read_counts(directory)
     by_stack: Counter[Stack] = Counter()
+    calls: Counter[str] = Counter()
     for count in counts.values():
-        by_stack.update(count)
+        by_stack.update(count.stacks)
+        calls.update(count.calls)
     notes = [NO_AVX512] if find_instruction_set() == "AVX-512" else []
     if len(counts) > 1:
         together = f"{len(counts)} processes counted together"
@@ -267,6 +289,7 @@ def count_program(
     return CountedRun(
         instructions=sum(by_stack.values()),
         by_stack=MappingProxyType(by_stack),
+        calls=MappingProxyType(calls),
         pids=tuple(sorted(counts)),
         valgrind_version=version,
         notes=tuple(notes),
@@ -327,7 +350,7 @@ def _require_success(
     )
 
 
-def _read_counts(directory: Path) -> dict[int, Mapping[Stack, int]]:
+def _read_counts(directory: Path) -> dict[int, ParsedCounts]:
     """Parse the count of every process, by its number."""
     started = {path.suffix for path in directory.glob("log.*")}
     paths = {path.suffix: path for path in sorted(directory.glob("count.*"))}
@@ -341,7 +364,7 @@ def _read_counts(directory: Path) -> dict[int, Mapping[Stack, int]]:
             "Let the engine end what it starts with SIGTERM, or choose another profiler.",
             "a process was killed",
         )
-    counts: dict[int, Mapping[Stack, int]] = {}
+    counts: dict[int, ParsedCounts] = {}
     for suffix, path in paths.items():
         with path.open(encoding="utf-8", errors="surrogateescape") as stream:
             counts[int(suffix[1:])] = parse_callgrind(stream)

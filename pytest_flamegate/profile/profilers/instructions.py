@@ -9,7 +9,7 @@ import platform
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_flamegate.child import serve, wire
@@ -21,6 +21,7 @@ from pytest_flamegate.observe import served
 from pytest_flamegate.observe.engine_process import check_token_count, read_child_error
 from pytest_flamegate.observe.program_output import AnswerReader
 from pytest_flamegate.observe.scratch import scratch_prefix
+from pytest_flamegate.profile.calls import NativeWork
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 from pytest_flamegate.profile.profilers import callgrind
 from pytest_flamegate.profile.profilers.tools import output_error, tool_version
@@ -53,15 +54,21 @@ class InstructionCount:
     per_token: float
     tokens: tuple[int, int]
     profile: Profile
+    calls: Mapping[str, int] = field(default_factory=dict)
+    """Calls of each function by its name, in all tokens."""
 
     @property
-    def by_function(self) -> Mapping[str, float]:
-        """Own instructions of each function for each token."""
+    def by_function(self) -> Mapping[str, NativeWork]:
+        """Own instructions and calls of each function for each token."""
         counts: Counter[str] = Counter()
         for stack, count in self.profile.stacks.items():
             counts[stack[-1].name] += count
         few, many = self.tokens
-        return {name: count / (many - few) for name, count in counts.items()}
+        tokens = many - few
+        return {
+            name: NativeWork(count / tokens, self.calls.get(name, 0) / tokens)
+            for name, count in counts.items()
+        }
 
 
 def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -> InstructionCount:
@@ -82,7 +89,8 @@ def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -
         check_token_count(workload, len(tokens))
         notes = (NO_PLACEHOLDER if fixed else ONE_TOKEN, *notes, *whole.notes)
         profile = build_instruction_profile(whole, None, python=python, notes=notes)
-        return InstructionCount(whole.instructions / len(tokens), (0, len(tokens)), profile)
+        counted = (0, len(tokens))
+        return InstructionCount(whole.instructions / len(tokens), counted, profile, whole.calls)
     short, few_tokens = _count_exactly(plan, workload, env, FEW)
     long, many_tokens = _count_exactly(plan, workload, env, many)
     if many_tokens[:FEW] != few_tokens:
@@ -98,7 +106,8 @@ def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -
         )
     notes = tuple(dict.fromkeys((*notes, *short.notes, *long.notes)))
     profile = build_instruction_profile(long, short, python=python, notes=notes)
-    return InstructionCount(per_token, (FEW, many), profile)
+    calls = {name: max(each - short.calls.get(name, 0), 0) for name, each in long.calls.items()}
+    return InstructionCount(per_token, (FEW, many), profile, calls)
 
 
 def _require_countable(plan: Plan, workload: Workload) -> None:
