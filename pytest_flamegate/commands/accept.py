@@ -72,9 +72,9 @@ def run(parsed: argparse.Namespace) -> int:
     store.write_atomic(path, _encode(waiver, notes))
     for each in replaced:
         each.unlink()
-    most = f" (at most {-waiver.low_pct:.1f} %)" if waiver.low_pct is not None else ""
+    most = f", at most {-waiver.low_pct:.1f} %" if waiver.low_pct is not None else ""
     lines = [
-        f"accepted: {name} {waiver.effect}, compared with {waiver.base[:12]}{most}, until {until}",
+        f"accepted: {name} {waiver.effect} (base {waiver.base[:12]}{most}), until {until}",
         *notes,
         *(f"replaced, because this change added it: {relative(each, settings.root)}"
           for each in replaced),

@@ -108,13 +108,17 @@ def compare_policies(
         if isinstance(found, InvalidWorkload):
             required.append(found)
             continue
-        digests = digest_declaration(entry, digest_model), digest_declaration(found, digest_model)
+        contents = _digest_models(entry, found, digest_model)
+        digests = digest_declaration(entry, contents[0]), digest_declaration(found, contents[1])
         if digests[0] != digests[1]:
             differing[entry.name] = digests
         is_accepted = accepts is not None and accepts(entry.name, digests)
         keys: set[str] = set()
         if isinstance(entry, Workload) and found is not None:
-            own = [*_compare(entry, found), *_compare_models(entry, found, digest_model)]
+            own = list(_compare(entry, found))
+            if contents[0] != contents[1]:
+                short = (each[:_DIGEST] for each in contents)
+                own.append(PolicyChange(entry.name, f"content of {entry.model}", *short))
             changes += own
             keys = {each.key for each in own}
         if is_accepted and isinstance(entry, Workload) and found and keys <= _SAME_WORK:
@@ -174,8 +178,8 @@ def _accept_advice(name: str) -> str:
     )
 
 
-def digest_declaration(entry: Entry | None, digest_model: Callable[[str | None, Path], str]) -> str:
-    """Return the digest of everything that a declaration chooses, with its model's content.
+def digest_declaration(entry: Entry | None, model: str = "") -> str:
+    """Return the digest of everything that a declaration chooses; ``model`` is that of its content.
 
     For a declaration with an error it is that of the error; it is empty if there is none.
     """
@@ -185,8 +189,7 @@ def digest_declaration(entry: Entry | None, digest_model: Callable[[str | None, 
         # Without file and line, which other changes of the file move.
         content: object = [entry.error.code, entry.error.problem.partition(": ")[2]]
     else:
-        keys = {**_list_keys(entry), "source": "", "": digest_model(entry.model, entry.directory)}
-        content = encode_plain(keys)
+        content = encode_plain({**_list_keys(entry), "source": "", "": model})
     return hashlib.sha256(encode_json(content)).hexdigest()
 
 
@@ -196,12 +199,17 @@ def _compare(base: Workload, head: Workload) -> Iterator[PolicyChange]:
             yield PolicyChange(base.name, name, _show(old), _show(new))
 
 
-def _compare_models(
-    base: Workload, head: Workload, digest_model: Callable[[str | None, Path], str]
-) -> Iterator[PolicyChange]:
+def _digest_models(
+    base: Entry, head: Entry | None, digest_model: Callable[[str | None, Path], str]
+) -> tuple[str, str]:
+    """Return the digests of both models' content; empty if that of one is not known.
+
+    The head may be the working tree, which has files that git does not track and a checkout lacks.
+    """
+    if not isinstance(base, Workload) or not isinstance(head, Workload):
+        return "", ""
     old, new = (digest_model(each.model, each.directory) for each in (base, head))
-    if old and new and old != new:
-        yield PolicyChange(base.name, f"content of {base.model}", old[:_DIGEST], new[:_DIGEST])
+    return (old, new) if old and new else ("", "")
 
 
 def _digest_model(model: str | None, directory: Path) -> str:

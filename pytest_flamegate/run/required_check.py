@@ -127,7 +127,7 @@ class Check:
             word += ": other tokens. If they are meant, accept them: flamegate accept"
         elif outcome.error is not None and outcome.error.code == "E_TARGET_NOT_FOUND":
             word += ": the base's target is gone. Keep the old name importable for one change"
-        elif outcome.verdict.verdict != "regressed" and outcome.workload.name in self._refused:
+        elif outcome.verdict.verdict != "regressed" and outcome.workload.name in self._differing:
             word += ": the head declares it otherwise. If that is meant: flamegate accept"
         if any(other is outcome for _, other in self.ended):
             word += ": a slowdown whose waiver has ended is still there"
@@ -135,13 +135,13 @@ class Check:
         return f"{outcome.workload.name} ({excess or word})"
 
     @property
-    def _refused(self) -> set[str]:
+    def _differing(self) -> set[str]:
         """The required workloads whose declaration in the head differs, and does not count."""
         return {*self.policy.differing}.difference(self.policy.adopted, self.policy.dropped)
 
     def _find_unused(self, name: str) -> str | None:
         """Return why a waiver of the workload's declaration does not count, if there is one."""
-        for each in self.waivers if name in self._refused else ():
+        for each in self.waivers if name in self._differing else ():
             if each.workload == name and each.declarations is not None:
                 other = f"the waiver of {name} accepts another declaration than this one"
                 return each.find_problem(today_utc()) or other

@@ -191,6 +191,15 @@ def test_a_required_workload_may_go_if_a_waiver_of_the_change_says_so(
     declare(workload("toys"))
     assert ask("check", "--base=HEAD~1") == 2
     assert "toy (error: the head declares it otherwise" in sentence(project)
+    # The last one may go too.
+    declare("# no workload")
+    assert ask("check", "--base=HEAD~1") == 2
+    assert ask("accept", "toys", "--reason=agreed", "--until=2026-12-01") == 0
+    commit(project)
+    assert ask("check", "--base=HEAD~2") == 0
+    assert "0 required workloads, 1 NOT COMPARED: other policy, as accepted: toys" in (
+        sentence(project)
+    )
 
 
 def test_a_policy_that_is_accepted_counts_as_it_was_accepted_and_no_other(
