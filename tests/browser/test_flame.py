@@ -171,6 +171,7 @@ def test_the_switch_between_functions_and_lines(watched: Watched, tmp_path: Path
     assert page.evaluate("location.hash") == "#flame-1-lines?zoom=1.0&folding=line"
     page.reload()
     assert said_of(page).startswith("Zoomed to kernels.py:81")
+    assert page.locator(".flame:not([hidden]) .legend button button").count() == 0
     page.get_by_role("button", name="By line").click()
     assert named(page, "ternary_gemv").is_visible()
     assert "folding" not in page.evaluate("location.hash")

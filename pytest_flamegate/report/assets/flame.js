@@ -25,7 +25,6 @@ class Flame {
     this.said = make("p", { class: "said muted", role: "status" });
     this.equip();
     this.look();
-    this.restore();
   }
 
   /** The toggles that are down, as the address names them. */

@@ -5,8 +5,10 @@ const flames = new Map();
 function wake(section) {
   if (flames.has(section)) return flames.get(section);
   const data = JSON.parse(document.getElementById(section.dataset.flame).textContent);
-  flames.set(section, new Flame(section, data));
-  return flames.get(section);
+  const flame = new Flame(section, data);
+  flames.set(section, flame);
+  flame.restore();
+  return flame;
 }
 
 /** Return the flame graph that keys are meant for: where the focus is, else the first in sight. */
