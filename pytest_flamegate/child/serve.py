@@ -15,8 +15,9 @@ import ctypes
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import cycle, islice
 from pkgutil import resolve_name
 from typing import Any
 
@@ -39,7 +40,7 @@ _MOST_FILLED, _LARGE_BYTES = 1024, 65_536
 
 def measured_sequences(
     generate: Generate,
-    prompt: str,
+    prompts: Sequence[str],
     max_tokens: int,
     times: int,
     began: Callable[[], None],
@@ -47,10 +48,11 @@ def measured_sequences(
 ) -> None:
     """Generate ``times`` sequences and hand on each token: the root frame of every profile.
 
+    They answer ``prompts`` in turn, again from the first one if there are fewer.
     An engine that calls back has ``stream(prompt, max_tokens, token)`` and is spared a thread.
     """
     stream = getattr(generate, "stream", None)
-    for _ in range(times):
+    for prompt in islice(cycle(prompts), times):
         began()
         if stream is not None:
             stream(prompt, max_tokens, token)
@@ -66,14 +68,18 @@ def serve(generate: Generate, prompt: str, max_tokens: int, read_fd: int, write_
         wire.send_text(write_fd, wire.FACTS, json.dumps(dict(facts)))
     wire.send(write_fd, wire.READY)
     while (record := wire.receive(read_fd)) is not None:
+        if record[0] == wire.PROMPTS:
+            payload = wire.receive_payload(read_fd, record[1])
+            server.prompts = json.loads(payload or b"[]")  # noqa: TID251 - its own parent wrote it
+            continue
         server.obey(*record)
         wire.send(write_fd, wire.DONE)
 
 
 class _CommandServer:
     def __init__(self, generate: Generate, prompt: str, max_tokens: int, write_fd: int) -> None:
+        self.prompts = [prompt]
         self._engine = generate
-        self._generate = partial(measured_sequences, generate, prompt)
         self._max_tokens = max_tokens
         self._fd = write_fd
         self._reference: Any = None
@@ -99,6 +105,11 @@ class _CommandServer:
             self._generate(self._max_tokens, value, self._send_start, self._send_token)
             for report in self._take_reports():
                 wire.send_text(self._fd, wire.REPORT, json.dumps(report))
+
+    def _generate(
+        self, tokens: int, times: int, began: Callable[[], None], token: Callable[[Any], None]
+    ) -> None:
+        measured_sequences(self._engine, self.prompts, tokens, times, began, token)
 
     def _generate_silently(
         self, times: int, recorder: Recorder | None = None, most: int | None = None
@@ -264,7 +275,7 @@ def _count(answer: str, spec_file: str, max_tokens: str) -> int:
 
     def work() -> None:
         measured_sequences(
-            load(spec), spec["prompt"], int(max_tokens), 1, lambda: None, tokens.append
+            load(spec), [spec["prompt"]], int(max_tokens), 1, lambda: None, tokens.append
         )
         for each in tokens:
             wire.send_token(fd, each)

@@ -21,6 +21,7 @@ PROFILE = b"P"  # as BLOCK, with all tokens sent at the end: sending is not the 
 BRICKS = b"K"  # the same as PROFILE, with the brick clock on
 CALLS = b"C"  # count the calls in sequences of at most `value` tokens
 REFERENCE = b"R"  # run the reference kernel `value` times
+PROMPTS = b"p"  # `value` bytes of JSON follow: the prompts of the next command, in order; no DONE
 
 # child -> observer
 FACTS = b"f"  # `value` bytes of JSON follow: facts about the engine, texts by name
@@ -61,14 +62,22 @@ def send_token(fd: int, token: object) -> None:
 
 def receive(fd: int) -> tuple[bytes, int] | None:
     """Read one record without payload, blocking; None at the end of the stream."""
+    data = receive_payload(fd, RECORD.size)
+    if data is None:
+        return None
+    kind, value = RECORD.unpack(data)
+    return kind, value
+
+
+def receive_payload(fd: int, size: int) -> bytes | None:
+    """Read ``size`` bytes, blocking; None if the stream ends before."""
     data = b""
-    while len(data) < RECORD.size:
-        piece = os.read(fd, RECORD.size - len(data))
+    while len(data) < size:
+        piece = os.read(fd, size - len(data))
         if not piece:
             return None
         data += piece
-    kind, value = RECORD.unpack(data)
-    return kind, value
+    return data
 
 
 class Parser:

@@ -62,6 +62,9 @@ class Workload:
     The annotations of the fields that a workload file can set are also the checks of its values.
 
     Attributes:
+        prompt: The prompt, the first one of ``prompts`` if there are several.
+        prompts: A set of prompts, of which a process is asked each at most once while it is timed;
+            empty if there is one.
         source: Where it was declared: a file's name, ``embedded``, or a test's node id.
         directory: Where commands run, and where paths and patterns start.
         target: ``module:function`` for the python engine, a test for the benchmark engine.
@@ -91,6 +94,12 @@ class Workload:
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     family: str | None = None
     variant: str | None = None
+    prompts: Annotated[tuple[str, ...], Meta(min_length=2, max_length=10_000)] = ()
+
+    @property
+    def all_prompts(self) -> tuple[str, ...]:
+        """The set of prompts, or the one prompt."""
+        return self.prompts or (self.prompt,)
 
     @property
     def node_name(self) -> str:

@@ -43,18 +43,18 @@ class Served:
     python: str | None = None
 
 
-MAX_TOKENS = "\ufdd0"
-"""Stands for the number of tokens in a planned command line: no text holds this character."""
+MAX_TOKENS, PROMPT = "\ufdd0", "\ufdd1"
+"""Stand for both in a planned command line: no text holds these characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
     """A program that loads, writes its answer to standard output, and ends.
 
-    ``argv`` has ``MAX_TOKENS`` in the places of the number of tokens. ``tokenizer`` is the file
-    that tokens are counted with, set for the unit ``tokenizer`` alone. ``sources`` are the figures
-    that are read from the program's messages. ``executable`` is the file that is run instead of
-    ``argv[0]``: a copy of it.
+    ``argv`` has ``MAX_TOKENS`` in the places of the number of tokens, ``PROMPT`` in those of the
+    prompt. ``tokenizer`` is the file that tokens are counted with, set for the unit ``tokenizer``
+    alone. ``sources`` are the figures that are read from the program's messages. ``executable`` is
+    the file that is run instead of ``argv[0]``: a copy of it.
     """
 
     argv: tuple[str, ...]
@@ -63,9 +63,10 @@ class Streamed:
     sources: SourceSelection = NO_SOURCES
     executable: str | None = None
 
-    def command_line(self, max_tokens: int) -> tuple[str, ...]:
-        """Return the command line for so many tokens."""
-        return tuple(part.replace(MAX_TOKENS, str(max_tokens)) for part in self.argv)
+    def command_line(self, prompt: str, max_tokens: int) -> tuple[str, ...]:
+        """Return the command line for a prompt and so many tokens."""
+        with_count = (part.replace(MAX_TOKENS, str(max_tokens)) for part in self.argv)
+        return tuple(part.replace(PROMPT, prompt) for part in with_count)
 
 
 @dataclass(frozen=True, slots=True)

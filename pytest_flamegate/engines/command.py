@@ -54,10 +54,10 @@ class Command(base.Engine):
                 "E_NO_TOKENIZER", 'token_unit is "tokenizer", and tokenizer names no file.'
             )
         check_sources(workload)
-        if "\0" in workload.prompt:
+        if any("\0" in each for each in workload.all_prompts):
             raise UsageError(
                 "E_BAD_PROMPT",
-                "the prompt contains a NUL character, which no command line can hold.",
+                "a prompt contains a NUL character, which no command line can hold.",
             )
 
     def model(self, workload: Workload) -> Path | None:
@@ -65,9 +65,9 @@ class Command(base.Engine):
         return base.find_model_of(workload, workload.command)
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
-        """Fill in the placeholders, all but the number of tokens."""
+        """Fill in the placeholders, all but the prompt and the number of tokens."""
         values = base.placeholder_values(workload, workload.command, model)
-        values |= {"prompt": workload.prompt, "max_tokens": base.MAX_TOKENS}
+        values |= {"prompt": base.PROMPT, "max_tokens": base.MAX_TOKENS}
         argv = base.fill_placeholders(workload.command, values)
         tokenizer = None
         if workload.token_unit == "tokenizer":

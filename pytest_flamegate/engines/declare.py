@@ -243,12 +243,14 @@ def _workload(name: str, table: object, path: Path, below: Thresholds) -> Worklo
     keys.check_keys(table)
     values = keys.convert_values(table)
     chosen = _engine(values)
+    keys.check_combinations(values)
+    if "prompts" in values:
+        values["prompt"] = values["prompts"][0]
     for key in keys.REQUIRED:
         if key not in values:
             raise UsageError("E_MISSING_KEY", f"{key} is missing.", f"Add {key} = ….")
     keys.check_accepted(table, chosen)
     keys.check_system_texts(values)
-    keys.check_combinations(values)
     options = {key: values.pop(key) for key in OPTIONS if key in values}
     values["engine"] = chosen.name
     workload = Workload(

@@ -66,9 +66,10 @@ class Embedded(Engine):
             load["inject"] = [workload.injection.frame, workload.injection.extra_pct]
         return Served(load, token_unit="byte")
 
-    def prompt_tokens(self, workload: Workload) -> int:
+    def prompt_tokens(self, workload: Workload) -> int | None:
         """Return the bytes of the prompt and the one token that begins every sequence."""
-        return len(workload.prompt.encode()) + 1
+        lengths = {len(each.encode()) for each in workload.all_prompts}
+        return lengths.pop() + 1 if len(lengths) == 1 else None
 
 
 class LlamaCppOptions(TypedDict, total=False):
@@ -123,5 +124,6 @@ class LlamaCpp(Engine):
 
 def context_for(workload: Workload) -> int:
     """Return a context for prompt and answer, up to 8,192: a token has at least one byte."""
-    needed = len(workload.prompt.encode()) + workload.max_tokens + _SPARE_TOKENS
+    longest = max(len(each.encode()) for each in workload.all_prompts)
+    needed = longest + workload.max_tokens + _SPARE_TOKENS
     return min(-(-needed // _CONTEXT_STEP) * _CONTEXT_STEP, _MAX_DEFAULT_CONTEXT)

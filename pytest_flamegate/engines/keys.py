@@ -16,8 +16,8 @@ from pytest_flamegate.engines.base import ENGINE_KEYS, Engine
 FIELDS = {"timeout": "timeout_s", "profile": "sampling"}
 """The keys whose field of ``Workload`` has another name."""
 _COMMON_KEYS = (
-    *("engine", "command", "build", "target", "model", "tokenizer", "prompt", "max_tokens"),
-    *("token_unit", "env", "seed", "threads", "timeout", "profile"),
+    *("engine", "command", "build", "target", "model", "tokenizer", "prompt", "prompts"),
+    *("max_tokens", "token_unit", "env", "seed", "threads", "timeout", "profile"),
 )
 _THRESHOLDS = ("tokens_per_second", "hotspots", "bricks", "counts")
 KEYS = frozenset({*_COMMON_KEYS, *_THRESHOLDS, *OPTIONS})
@@ -28,6 +28,7 @@ _EXAMPLES = {
         name: f'{name} = ["program", "argument"]: one string for each argument, no shell'
         for name in ("command", "build", "serve")
     },
+    "prompts": 'prompts = ["2+2=", "3+4="]: two at least, no two of them equal',
     "env": 'env = { BITNET_SEED = "42" }: values are strings',
     "library": "no library: llama-cpp-python is a recipe of the engine python",
 }
@@ -126,6 +127,18 @@ def check_system_texts(values: Mapping[str, Any]) -> None:
 
 def check_combinations(values: Mapping[str, Any]) -> None:
     """Raise an error for values that contradict each other."""
+    prompts = values.get("prompts", ())
+    if "prompt" in values and prompts:
+        raise DeclarationError(
+            "E_BAD_VALUE", "it has both prompt and prompts.", "Remove one of the two.", "prompts"
+        )
+    if len(set(prompts)) < len(prompts):
+        raise DeclarationError(
+            "E_BAD_VALUE",
+            f"prompts has {len(prompts) - len(set(prompts))} prompt(s) more than once.",
+            "An engine could remember their answers: write each prompt once.",
+            "prompts",
+        )
     sampling = values.get("profile", workload.Sampling())
     if sampling.call_graph is not None and not workload.is_call_graph(sampling.call_graph):
         raise DeclarationError(

@@ -6,7 +6,7 @@ import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, groupby, zip_longest
 from operator import index
@@ -30,25 +30,24 @@ def token_digest(tokens: Iterable[str]) -> str:
 
 @dataclass(slots=True)
 class SequenceComparison:
-    """Compares every sequence with the first one.
+    """Compares every sequence with the first one of the same prompt.
 
-    ``first`` and ``last`` are the tokens of the first and of the latest sequence;
-    ``differs_at`` is the index of the first token in which any differed, None if all are equal,
-    and ``differs_to`` the token of that sequence, None if it had ended.
+    ``first`` has the tokens of the first sequence of each prompt, ``last`` those of the latest
+    sequence. ``differs_at`` is the index of the first token in which any differed, None if all are
+    equal, and ``differs_to`` the token of that sequence, None if it had ended.
     """
 
-    first: tuple[str, ...] | None = None
+    first: dict[int, tuple[str, ...]] = field(default_factory=dict)
     last: tuple[str, ...] = ()
     differs_at: int | None = None
     differs_to: str | None = None
 
-    def add(self, tokens: tuple[str, ...]) -> None:
-        """Take the tokens of one more sequence."""
+    def add(self, tokens: tuple[str, ...], prompt: int = 0) -> None:
+        """Take the tokens of one more sequence, the answer to the prompt of that number."""
         self.last = tokens
-        if self.first is None:
-            self.first = tokens
-        elif self.differs_at is None and tokens != self.first:
-            pairs = enumerate(zip_longest(self.first, tokens))
+        first = self.first.setdefault(prompt, tokens)
+        if self.differs_at is None and tokens != first:
+            pairs = enumerate(zip_longest(first, tokens))
             self.differs_at = next(position for position, (a, b) in pairs if a != b)
             self.differs_to = next(iter(tokens[self.differs_at :]), None)
 

@@ -11,7 +11,7 @@ from pytest_flamegate.core.errors import find_remedy
 from pytest_flamegate.gate.measurement import Measurement
 from pytest_flamegate.gate.rule import FieldDifference, Reason
 from pytest_flamegate.gate.throughput import mean_reference_log, reference_shift
-from pytest_flamegate.observe.observation import Block
+from pytest_flamegate.observe.observation import Block, find_other_answers
 from pytest_flamegate.receipt.types import Evidence
 
 ABSENT = "absent"
@@ -132,9 +132,12 @@ def _compare_tokens(baseline: Evidence, current: Evidence) -> Iterator[FieldDiff
     yield from _compare_values(
         "token source", baseline.token_source, current.token_source, "E_FORMULA_DIFFERS"
     )
-    if baseline.token_digest == current.token_digest and baseline.tokens == current.tokens:
-        return
     code = "E_TOKENS_DIFFER"
+    if baseline.token_digest == current.token_digest and baseline.tokens == current.tokens:
+        for one, other in find_other_answers(baseline.answers, current.answers)[:1]:
+            name = f"answer to prompt {one.prompt + 1}"
+            yield FieldDifference(name, one.digest[:12], other.digest[:12], code)
+        return
     old, new = baseline.tokens, current.tokens
     for index in range(max(len(old), len(new))):
         before = repr(old[index]) if index < len(old) else "the end"

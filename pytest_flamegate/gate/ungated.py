@@ -127,10 +127,13 @@ def _note_other_tokens(evidence: Evidence) -> Iterator[Reason]:
     if (at := evidence.differs_at) is None:
         return
     first = _quote(evidence.tokens[at] if at < len(evidence.tokens) else None)
+    was = f"{first} in the first run and {_quote(evidence.differs_to)}"
+    if evidence.answers:  # it may be an answer to a prompt whose tokens are not listed
+        was = f"another one ({_quote(evidence.differs_to)})"
     yield Reason.advise(
         "W_NOT_DETERMINISTIC",
-        f"The same prompt gave other tokens: token {at} was {first} in the first run and "
-        f"{_quote(evidence.differs_to)} in a later one. Other tokens are other work.",
+        f"The same prompt gave other tokens: token {at} was {was} in a later one. Other tokens "
+        "are other work.",
     )
 
 

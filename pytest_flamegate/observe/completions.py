@@ -46,6 +46,7 @@ def make_request(
     plan: Endpoint,
     workload: Workload,
     model: str | None,
+    prompt: str,
     max_tokens: int,
     without: Collection[str] = (),
 ) -> bytes:
@@ -59,9 +60,9 @@ def make_request(
         "cache_prompt": False,
     }
     if plan.chat:
-        fields["messages"] = [{"role": "user", "content": workload.prompt}]
+        fields["messages"] = [{"role": "user", "content": prompt}]
     else:
-        fields["prompt"] = workload.prompt
+        fields["prompt"] = prompt
     if model is not None:
         fields["model"] = model
     sent = {name: value for name, value in fields.items() if name not in without}

@@ -5,7 +5,7 @@ clocks are read then. Each token is timed when its piece of the stream is read.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from pytest_flamegate.config.workload import Workload
@@ -18,6 +18,7 @@ from pytest_flamegate.engines.openai import Origin
 from pytest_flamegate.observe import completions, engine_process
 from pytest_flamegate.observe.http import BrokenError, find_free_port
 from pytest_flamegate.observe.observation import Block
+from pytest_flamegate.observe.prompts import PromptQueue
 
 HOST = "127.0.0.1"
 HEALTH_PATHS = ("/health", "/v1/models")
@@ -42,11 +43,12 @@ class EndpointProcess(engine_process.EngineProcess):
         plan: Endpoint,
         workload: Workload,
         env: Mapping[str, str],
-        sink: Callable[[tuple[str, ...]], None],
+        sink: engine_process.Sink,
+        prompts: PromptQueue,
         cpu: int | None = None,
         began: Callable[[int], None] = lambda _: None,
     ) -> None:
-        super().__init__(workload, sink)
+        super().__init__(workload, sink, prompts)
         self._plan = plan
         self._key = completions.read_key(workload, plan.key_variable)
         self._without: tuple[str, ...] = ()
@@ -179,7 +181,7 @@ class EndpointProcess(engine_process.EngineProcess):
     def warm_up(self, tokens: int) -> Interval:
         """Generate one sequence of at most ``tokens`` tokens; return its time."""
         before = self._begin_interval(is_measured=False)
-        answer = self._complete(min(tokens, self._workload.max_tokens))
+        answer = self._complete(self.prompts.warm_up, min(tokens, self._workload.max_tokens))
         return self._end_interval(before, answer.answer_ns)
 
     def block(self, sequences: int) -> Block:
@@ -187,15 +189,22 @@ class EndpointProcess(engine_process.EngineProcess):
 
         The server's figures for the last of them are stored as its report.
         """
+        return self._ask(self.prompts.take(sequences))
+
+    def profile_block(self, sequences: int) -> Block:
+        """Like ``block``; prompts are asked again if none is left."""
+        return self._ask(self.prompts.take(sequences, again=True))
+
+    def _ask(self, prompts: Sequence[int]) -> Block:
         before = self._begin_interval(is_measured=True)
-        answers = [self._complete(self._workload.max_tokens) for _ in range(sequences)]
+        answers = [self._complete(each, self._workload.max_tokens) for each in prompts]
         interval = self._end_interval(before, sum(answer.answer_ns for answer in answers))
-        for answer in answers:
+        for answer, prompt in zip(answers, prompts, strict=True):
             if self.token_source == CHUNK:
-                self._sink(tuple(answer.pieces))
+                self._sink(tuple(answer.pieces), prompt)
             else:  # merged tokens are one text in the first of them
                 count = max(answer.counted or 0, len(answer.pieces))
-                self._sink(("".join(answer.pieces), *[""] * (count - 1)))
+                self._sink(("".join(answer.pieces), *[""] * (count - 1)), prompt)
         self._reports += answers[-1].reports()
         return Block(interval, tuple(self._gaps(answer) for answer in answers))
 
@@ -207,7 +216,8 @@ class EndpointProcess(engine_process.EngineProcess):
     def _probe(self) -> None:
         """Find out which process computes, and whether each token comes in a piece of its own."""
         before = self._read_cpu_ns()
-        answer = self._complete(min(_FIRST_TOKENS, self._workload.max_tokens))
+        tokens = min(_FIRST_TOKENS, self._workload.max_tokens)
+        answer = self._complete(self.prompts.warm_up, tokens)
         self._has_probed = True
         if answer.is_merged:
             self.token_source = USAGE
@@ -234,8 +244,9 @@ class EndpointProcess(engine_process.EngineProcess):
                 times[pid] = clocks.read_clocks(pid).cpu_ns
         return times
 
-    def _complete(self, max_tokens: int) -> completions.Completion:
-        answer = self._request(max_tokens)
+    def _complete(self, prompt: int, max_tokens: int) -> completions.Completion:
+        (text,) = self.prompts.texts([prompt])
+        answer = self._request(text, max_tokens)
         count = max(len(answer.pieces), answer.counted or 0) if answer.pieces else 0
         engine_process.check_token_count(self._workload, count)
         if answer.cached:
@@ -252,15 +263,15 @@ class EndpointProcess(engine_process.EngineProcess):
             )
         return answer
 
-    def _request(self, max_tokens: int) -> completions.Completion:
+    def _request(self, prompt: str, max_tokens: int) -> completions.Completion:
         try:
             try:
-                return self._send(max_tokens)
+                return self._send(prompt, max_tokens)
             except completions.RejectedFieldsError as error:
                 # Only once: a second rejection has another reason.
                 self._without = tuple(dict.fromkeys((*self._without, *error.args)))
                 try:
-                    return self._send(max_tokens)
+                    return self._send(prompt, max_tokens)
                 except completions.RejectedFieldsError as again:
                     names = f"it rejects {', '.join(again.args)}, and the request without"
                     raise completions.server_error(self._workload, 400, names) from None
@@ -274,9 +285,9 @@ class EndpointProcess(engine_process.EngineProcess):
                 f"The server of {self._workload.name!r} ended its stream before it was complete.",
             ) from None
 
-    def _send(self, max_tokens: int) -> completions.Completion:
+    def _send(self, prompt: str, max_tokens: int) -> completions.Completion:
         body = completions.make_request(
-            self._plan, self._workload, self._model, max_tokens, self._without
+            self._plan, self._workload, self._model, prompt, max_tokens, self._without
         )
         path = "/v1/chat/completions" if self._plan.chat else "/v1/completions"
         return self._client.complete(path, body)

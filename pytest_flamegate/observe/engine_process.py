@@ -19,6 +19,7 @@ from pytest_flamegate.core.process_system import FILLER, read_proc
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Block
+from pytest_flamegate.observe.prompts import PromptQueue
 from pytest_flamegate.observe.redact import redact_environment
 
 WARM_TOKENS = 32
@@ -27,6 +28,7 @@ COMPUTING = 0.75
 _STILL_NS = 500_000
 
 T_co = TypeVar("T_co", covariant=True)
+Sink = Callable[[tuple[str, ...], int], None]
 
 
 class Window(Protocol[T_co]):
@@ -44,11 +46,13 @@ class RunPlace:
     """The pair that a timed run belongs to, the core that it is bound to, and how it is used.
 
     ``shares_core`` says that the other side of the pair runs on that core at the same time.
+    ``prompts`` is the order in which both sides are asked the prompts; empty outside of pairs.
     """
 
     pair: int | None = None
     cpu: int | None = None
     shares_core: bool = False
+    prompts: tuple[int, ...] = ()
 
 
 ALONE = RunPlace()
@@ -57,8 +61,8 @@ ALONE = RunPlace()
 class EngineProcess:
     """A child process or a server that generates on command.
 
-    ``sink(tokens)`` receives the tokens of every whole sequence. ``pid`` is the process whose
-    clocks are read; ``load_ns`` is None if it ran before. ``facts`` is the identity that the
+    ``sink(tokens, prompt)`` receives the tokens of every whole sequence. ``pid`` is the process
+    whose clocks are read; ``load_ns`` is None if it ran before. ``facts`` is the identity that the
     engine reports, and ``notes`` are remarks on how it was observed so far, by code.
     """
 
@@ -66,8 +70,9 @@ class EngineProcess:
     token_source: str
     load_ns: int | None = None
 
-    def __init__(self, workload: Workload, sink: Callable[[tuple[str, ...]], None]) -> None:
+    def __init__(self, workload: Workload, sink: Sink, prompts: PromptQueue) -> None:
         self._workload = workload
+        self.prompts = prompts
         self._sink = sink
         self._reports: list[Report] = []
         self.facts: Mapping[str, str] = {}
@@ -86,8 +91,25 @@ class EngineProcess:
         raise NotImplementedError
 
     def block(self, sequences: int) -> Block:
-        """Generate ``sequences`` whole sequences and return their times."""
+        """Generate ``sequences`` whole sequences and return their times.
+
+        They are fewer if fewer prompts are left.
+        """
         raise NotImplementedError
+
+    def note_few_prompts(self, timed_s: float, wanted_s: float) -> bool:
+        """Return whether no prompt is left, and note if that ended the timing early."""
+        if self.prompts.left:
+            return False
+        if timed_s < wanted_s:
+            count = len(self._workload.prompts)
+            enough = math.ceil(count * wanted_s / max(timed_s, 1e-6))
+            self.notes["W_FEW_PROMPTS"] = (
+                f"The {count} prompts of {self._workload.name!r} were answered in {timed_s:.2g} s, "
+                f"and a process is timed for {wanted_s:.2g} s. None is timed twice, so the result "
+                f"is less certain: about {enough} prompts would be enough."
+            )
+        return True
 
     def take_late_work(self) -> int:
         """Wait until the process stands still, 0.2 s at most; return what it computed, in ns."""

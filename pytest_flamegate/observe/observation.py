@@ -6,7 +6,7 @@ from the engine; all other fields were observed from outside.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
@@ -134,6 +134,7 @@ class Run(Struct, frozen=True, dict=True):
             part of its wall time belongs to that side, and only its scheduler-adjusted and its CPU
             time say how fast it is.
         reported: Figures that the engine reports about itself, by source and sequence.
+        prompts: The prompt of each sequence, by its place in the set; empty if there is one prompt.
     """
 
     role: Role
@@ -154,6 +155,7 @@ class Run(Struct, frozen=True, dict=True):
     cpu: int | None = None
     shares_core: bool = False
     reported: tuple[Report, ...] = ()
+    prompts: tuple[Count, ...] = ()
 
     @property
     def own(self) -> Run:
@@ -214,17 +216,36 @@ class Run(Struct, frozen=True, dict=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one of several prompts: its place in the set, tokens and their digest."""
+
+    prompt: Count
+    tokens: Positive
+    digest: Sha256
+
+
+def find_other_answers(
+    one: Sequence[Answer], other: Sequence[Answer]
+) -> list[tuple[Answer, Answer]]:
+    """Return the answers of both to the same prompts if they differ."""
+    others = {each.prompt: each for each in other}
+    pairs = [(each, others.get(each.prompt, each)) for each in one]
+    return [pair for pair in pairs if pair[0] != pair[1]]
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """All runs of one workload.
 
     Attributes:
-        tokens: The output of the first sequence as text; a byte-level token as its byte value.
+        tokens: The answer to the first prompt as text; a byte-level token as its byte value.
         differs_at: Index of the first token in which a later sequence differed; None if all
             sequences were equal.
         differs_to: The later sequence's token at ``differs_at``; None if it had ended.
         clock_scope: ``sequence`` if intervals cover prefill and decode; ``process`` if they
             include start and load of a program (its decode is ``Block.decode``).
         engine: The identity that the engine reports, equal in all of its processes.
+        answers: The first answer to each prompt that was asked; empty if there is one prompt.
     """
 
     nonce: str
@@ -239,6 +260,12 @@ class Observation:
     device: ObservedDevices | None = None
     differs_to: str | None = None
     engine: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    answers: tuple[Answer, ...] = ()
+
+    def has_other_tokens(self, other: Observation) -> bool:
+        """Whether both answered the same prompt with different tokens."""
+        answers = find_other_answers(self.answers, other.answers)
+        return self.tokens != other.tokens or bool(answers)
 
     @property
     def timed(self) -> tuple[Run, ...]:

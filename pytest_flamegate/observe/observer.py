@@ -20,7 +20,8 @@ from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.engines.tokens import SequenceComparison, token_digest
 from pytest_flamegate.observe import engine_process, streamed
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
-from pytest_flamegate.observe.observation import Block, Observation, Role, Run
+from pytest_flamegate.observe.observation import Answer, Block, Observation, Role, Run
+from pytest_flamegate.observe.prompts import PromptDeck, PromptQueue
 from pytest_flamegate.observe.served import ServedProcess
 from pytest_flamegate.observe.streamed import CleanOutput, ProgramRun
 
@@ -44,11 +45,14 @@ def time_blocks(
     allocates its own.
     """
     sequences = process.warm_up_for_block(seconds / BLOCKS)
-    end_s = time.monotonic() + seconds
+    sequences = min(sequences, -(-process.prompts.left // BLOCKS))
+    began_s = time.monotonic()
     blocks: list[Block] = []
 
     def needs_more() -> bool:
-        return not blocks or (len(blocks) < BLOCKS and time.monotonic() < end_s)
+        timed_s = time.monotonic() - began_s
+        is_over = len(blocks) == BLOCKS or timed_s >= seconds
+        return not blocks or not (process.note_few_prompts(timed_s, seconds) or is_over)
 
     if not isinstance(process, ServedProcess):
         while needs_more():
@@ -80,6 +84,7 @@ class Observer:
     devices: DeviceWatch = field(default_factory=DeviceWatch)
     waits: bool = False
     """Whether the engine waited for a device or another process in the warm-up, not computed."""
+    deck: PromptDeck = field(init=False)
     notes: dict[str, str] = field(default_factory=dict)
     """Remarks on how the workload was observed, by code."""
     _runs: list[Run] = field(default_factory=list)
@@ -88,6 +93,10 @@ class Observer:
     _token_source: str = ""
     _effective: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     _facts: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        """Make a deck of the workload's prompts."""
+        self.deck = PromptDeck(len(self.workload.all_prompts))
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -237,7 +246,9 @@ class Observer:
         self.devices.note_present()
         plan = self.plan
         assert isinstance(plan, Lasting)
-        common = (self.workload, engine_process.make_environment(self.workload), self._same.add)
+        prompts = PromptQueue(self.workload, place.prompts or self.deck.draw())
+        environment = engine_process.make_environment(self.workload)
+        common = (self.workload, environment, self._same.add, prompts)
         if isinstance(plan, Endpoint):
             # Imported late: only servers need http and ssl.
             from pytest_flamegate.observe.endpoint import EndpointProcess
@@ -282,13 +293,14 @@ class Observer:
             load_ns=served.load_ns,
             blocks=tuple(blocks),
             reported=served.reports(),
+            prompts=served.prompts.measured,
         )
         self._runs.append(run)
         return run
 
     def observation(self) -> Observation:
         """Return everything observed so far."""
-        tokens = self._same.first or ()
+        tokens = self._same.first.get(0, ())
         runs, timed = tuple(self._runs), [run for run in self._runs if run.role == "timed"]
         if any(block.decode is None for run in timed for block in run.blocks):
             # Decode is separated in all timed runs or in none.
@@ -313,6 +325,11 @@ class Observer:
             device=self.devices.observe(timed),
             differs_to=self._same.differs_to,
             engine=self._facts or _EMPTY,
+            answers=tuple(
+                Answer(prompt, len(answer), token_digest(answer))
+                for prompt, answer in sorted(self._same.first.items())
+                if self.workload.prompts
+            ),
         )
 
     def _note_start(self, pid: int) -> None:
@@ -332,18 +349,23 @@ class Observer:
         place: engine_process.RunPlace = engine_process.ALONE,
     ) -> tuple[Run, ProgramRun]:
         started_at = clocks.utc_now()
+        order = place.prompts or self.deck.draw()
+        # A pair may run each side several times.
+        earlier = sum(run.pair == place.pair and run.role == role for run in self._runs)
+        prompt = order[earlier % len(order) if place.prompts else 0]
         with self.devices.watch_program() as began:
             program = streamed.run_program(
                 plan,
                 self.workload,
                 engine_process.make_environment(self.workload),
+                prompt=self.workload.all_prompts[prompt],
                 wrapped=role == "profiled",
                 clean=clean,
                 cpu=place.cpu,
                 began=began,
             )
         self._effective = program.effective_environment
-        self._same.add(program.tokens)
+        self._same.add(program.tokens, prompt)
         self._has_own_lines = self._has_own_lines or program.has_own_lines
         run = self._make_run(
             program.counters,
@@ -355,14 +377,21 @@ class Observer:
             load_ns=None,
             blocks=(program.block,),
             reported=program.reported,
+            prompts=[prompt],
         )
         return run, program
 
     def _make_run(
-        self, counters: ProcessCounters, place: engine_process.RunPlace, **values: Any
+        self,
+        counters: ProcessCounters,
+        place: engine_process.RunPlace,
+        prompts: Sequence[int],
+        **values: Any,
     ) -> Run:
         """Build the run that has just ended: ``values``, its counters and its last sequence."""
+        self.deck.note_used(prompts)
         return Run(
+            prompts=tuple(prompts) if self.workload.prompts else (),
             token_digest=token_digest(self._same.last),
             tokens_per_sequence=len(self._same.last),
             **asdict(counters),

@@ -106,7 +106,8 @@ class PairObserver:
     def _choose_place(self, number: int) -> RunPlace:
         cpu = process_system.choose_cpu(self.rng) if self._uses_one_thread else None
         self._earlier = frozenset(process.running())
-        return RunPlace(number, cpu, self.shares_core and cpu is not None)
+        prompts = self.base.deck.draw()
+        return RunPlace(number, cpu, self.shares_core and cpu is not None, prompts)
 
     @property
     def _uses_one_thread(self) -> bool:
@@ -120,6 +121,11 @@ class PairObserver:
             block_s = 2 * BLOCK_S if place.shares_core else BLOCK_S
             each_s = self._call(warm_ups, place)
             sequences = max(1, round(block_s / min(each_s)))
+
+            def is_over(timed_s: float) -> bool:
+                # Both sides are asked the same prompts, and notes are the head's.
+                return True in [each.note_few_prompts(timed_s, PAIR_S) for _, each in started]
+
             blocks: list[list[Block]] = [[] for _ in started]
 
             def block(side: Observer, served: EngineProcess, done: list[Block]) -> Block:
@@ -130,18 +136,28 @@ class PairObserver:
             self._measure_rounds(
                 [partial(block, *each, done) for each, done in zip(started, blocks, strict=True)],
                 place,
+                is_over,
             )
             for (side, served), done in zip(started, blocks, strict=True):
                 done[-1] = done[-1].with_late_work(served.take_late_work())
                 side.record("timed", served, done, served.counters(), place)
 
-    def _measure_rounds(self, calls: Sequence[Callable[[], Block]], place: RunPlace) -> None:
-        """Call both sides until each was measured for ``PAIR_S``, once at least."""
+    def _measure_rounds(
+        self,
+        calls: Sequence[Callable[[], Block]],
+        place: RunPlace,
+        is_over: Callable[[float], bool] = lambda _: False,
+    ) -> None:
+        """Call both sides until each was measured for ``PAIR_S``, once at least.
+
+        ``is_over`` is asked with the time measured so far whether nothing more can be.
+        """
         end_s, measured_ns = time.monotonic() + LONGEST_S, [0] * len(calls)
         for _ in range(MAX_ROUNDS):
             for each, block in enumerate(self._call(calls, place)):
                 measured_ns[each] += block.interval.quiet_ns
-            if min(measured_ns) >= PAIR_S * 1e9 or time.monotonic() >= end_s:
+            timed_s = min(measured_ns) / 1e9
+            if is_over(timed_s) or timed_s >= PAIR_S or time.monotonic() >= end_s:
                 return
 
     def _call(self, calls: Sequence[Callable[[], T]], place: RunPlace) -> list[T]:

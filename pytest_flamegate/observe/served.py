@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 from pytest_flamegate.bricks.record import Recorded
@@ -24,6 +25,7 @@ from pytest_flamegate.engines.base import ROUND, Served
 from pytest_flamegate.engines.figures import read_facts, read_report
 from pytest_flamegate.observe import engine_process
 from pytest_flamegate.observe.observation import Block
+from pytest_flamegate.observe.prompts import PromptQueue
 
 _PACKAGE = Path(serve.__file__).parents[1]
 _OTHER_PYTHON = f"""\
@@ -52,6 +54,7 @@ def make_command(plan: Served, module: str, python_flags: Sequence[str] = ()) ->
 def _start_child(
     plan: Served,
     workload: Workload,
+    prompt: str,
     env: Mapping[str, str],
     python_flags: Sequence[str],
     cpu: int | None,
@@ -71,7 +74,7 @@ def _start_child(
             serve.allow_profiler()
             assert plan.call is not None
             fds = (command_read, report_write)
-            serve.serve(plan.call, workload.prompt, workload.max_tokens, *fds)
+            serve.serve(plan.call, prompt, workload.max_tokens, *fds)
 
         serve.guarded(work, report_write)
 
@@ -81,7 +84,7 @@ def _start_child(
         else:
             with tempfile.TemporaryFile() as spec:
                 # A file: a prompt may be too long for a command line.
-                load = {"prompt": workload.prompt, "max_tokens": workload.max_tokens}
+                load = {"prompt": prompt, "max_tokens": workload.max_tokens}
                 spec.write(json.dumps({**plan.load, **load}).encode())
                 spec.seek(0)
                 fds = (command_read, report_write, spec.fileno())
@@ -110,19 +113,21 @@ class ServedProcess(engine_process.EngineProcess):
         plan: Served,
         workload: Workload,
         env: Mapping[str, str],
-        sink: Callable[[tuple[str, ...]], None],
+        sink: engine_process.Sink,
+        prompts: PromptQueue,
         python_flags: Sequence[str] = (),
         cpu: int | None = None,
         began: Callable[[int], None] = lambda _: None,
     ) -> None:
-        super().__init__(workload, sink)
+        super().__init__(workload, sink, prompts)
         self._extend_deadline()
         self._parser = wire.Parser()
         self._recorded: str | None = None
         origin = "called" if plan.token_unit == ROUND else "yielded"
         self.token_source = f"{origin}:{plan.token_unit}"
+        (known,) = prompts.texts([prompts.warm_up])
         self._child, self._read_fd, self._write_fd = _start_child(
-            plan, workload, env, python_flags, cpu
+            plan, workload, known, env, python_flags, cpu
         )
         # On a busy machine seconds can pass before the process exists; they are not its own.
         self._began_ns = time.monotonic_ns()
@@ -157,15 +162,19 @@ class ServedProcess(engine_process.EngineProcess):
 
     def warm_up(self, tokens: int) -> Interval:
         """Generate one sequence of at most ``tokens`` tokens; return its time."""
-        return self._command(wire.WARM, tokens)[0]
+        return self._command(wire.WARM, tokens, [self.prompts.warm_up])[0]
 
     def block(self, sequences: int) -> Block:
         """Generate ``sequences`` whole sequences and return their times."""
-        return Block(*self._command(wire.BLOCK, sequences))
+        numbers = self.prompts.take(sequences)
+        return Block(*self._command(wire.BLOCK, len(numbers), numbers))
 
     def profile_block(self, sequences: int) -> Block:
-        """Like ``block``, with the tokens reported at the end: their times mean nothing."""
-        return Block(*self._command(wire.PROFILE, sequences))
+        """Like ``block``, with the tokens reported at the end: their times mean nothing.
+
+        Prompts are asked again if none is left: nothing is timed.
+        """
+        return Block(*self._command(wire.PROFILE, sequences, self._take_again(sequences)))
 
     def brick_block(self, sequences: int) -> tuple[Block, Recorded]:
         """Like ``profile_block`` with the brick clock on; return its report too.
@@ -176,7 +185,7 @@ class ServedProcess(engine_process.EngineProcess):
         from pytest_flamegate.bricks.record import decode_recorded, missing_record_error
 
         self._recorded = None
-        block = Block(*self._command(wire.BRICKS, sequences))
+        block = Block(*self._command(wire.BRICKS, sequences, self._take_again(sequences)))
         if self._recorded is None:
             raise missing_record_error()
         return block, decode_recorded(self._recorded)
@@ -187,16 +196,23 @@ class ServedProcess(engine_process.EngineProcess):
         Raises ``ReceiptError`` if the record is missing or malformed.
         """
         self._recorded = None
-        self._command(wire.CALLS, tokens)
+        self._command(wire.CALLS, tokens, [0])  # calls of both sides are compared
         data = (self._recorded or "").encode()
         return decode_json(data, CountedCalls, EVIDENCE_LIMITS, subject="The record of calls")
 
     def reference(self, times: int) -> Interval:
         """Run the reference kernel ``times`` times and return its cost."""
-        return self._command(wire.REFERENCE, times)[0]
+        return self._command(wire.REFERENCE, times, ())[0]
 
-    def _command(self, kind: bytes, value: int) -> tuple[Interval, tuple[tuple[int, ...], ...]]:
+    def _take_again(self, sequences: int) -> Sequence[int]:
+        return self.prompts.take(sequences, again=True)
+
+    def _command(
+        self, kind: bytes, value: int, prompts: Sequence[int]
+    ) -> tuple[Interval, tuple[tuple[int, ...], ...]]:
         """Have a command obeyed; return its time, and the gap before each token by sequence.
+
+        The child learns of its ``prompts``, if they vary, when their time has begun.
 
         A gap begins at the previous token, even across sequences; the first one when the command
         was sent. If the observer reads late because it got no core, time moves from gap to gap
@@ -206,7 +222,7 @@ class ServedProcess(engine_process.EngineProcess):
         before = self._begin_interval(is_measured=kind == wire.BLOCK)
         last_ns = time.monotonic_ns()
         try:
-            wire.send(self._write_fd, kind, value)
+            self._send(kind, value, prompts)
         except BrokenPipeError:
             raise self._gone_error() from None
         sent_ns = time.monotonic_ns()
@@ -232,11 +248,17 @@ class ServedProcess(engine_process.EngineProcess):
                     break
                 else:
                     self._take_report(record, text)
-        for _, tokens in sequences:
+        for (_, tokens), prompt in zip(sequences, cycle(prompts), strict=False):
             engine_process.check_token_count(self._workload, len(tokens))
             if kind != wire.WARM:
-                self._sink(tuple(tokens))
+                self._sink(tuple(tokens), prompt)
         return interval, tuple(tuple(gaps) for gaps, _ in sequences)
+
+    def _send(self, kind: bytes, value: int, prompts: Sequence[int]) -> None:
+        if self._workload.prompts and prompts:
+            texts = json.dumps(self.prompts.texts(prompts))
+            wire.send_text(self._write_fd, wire.PROMPTS, texts)
+        wire.send(self._write_fd, kind, value)
 
     def _take_report(self, record: bytes, text: str) -> None:
         if record == wire.REPORT:

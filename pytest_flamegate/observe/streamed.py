@@ -73,12 +73,13 @@ def run_program(
     workload: Workload,
     env: Mapping[str, str],
     *,
+    prompt: str | None = None,
     wrapped: bool = False,
     clean: CleanOutput | None = None,
     cpu: int | None = None,
     began: Callable[[int], None] | None = None,
 ) -> ProgramRun:
-    """Run ``plan`` once and clock it.
+    """Run ``plan`` once with ``prompt``, by default the workload's, and clock it.
 
     ``wrapped``: the command line is a profiler with the program below it. All clocks but
     ``interval`` are then the program's. ``clean`` removes the profiler's output when the whole
@@ -92,7 +93,7 @@ def run_program(
     began_ns = time.monotonic_ns()
     try:
         child = process.start(
-            plan.command_line(workload.max_tokens),
+            plan.command_line(workload.prompt if prompt is None else prompt, workload.max_tokens),
             env=env,
             cwd=workload.directory,
             stdout_fd=write_fd,

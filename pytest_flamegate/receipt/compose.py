@@ -138,6 +138,7 @@ def compose(
         differs_to=seen.differs_to,
         engine=seen.engine,
         bricks=tuple(bricks),
+        answers=seen.answers,
     )
     if not sightings:
         return None, evidence
@@ -175,6 +176,9 @@ def recipe(workload: Workload) -> dict[str, object]:
     for name in ("target", "model", "tokenizer"):
         if (value := getattr(workload, name)) is not None:
             found[name] = value
+    if workload.prompts:
+        del found["prompt"]
+        found["prompts"] = list(workload.prompts)
     found |= workload.options
     if workload.injection is not None:
         found["injection"] = f"{workload.injection.frame}:+{workload.injection.extra_pct:g}%"

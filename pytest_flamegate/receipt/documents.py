@@ -109,6 +109,7 @@ class _Recipe(TypedDict):
 
     engine: NonEmpty
     max_tokens: NotRequired[Positive]
+    prompts: NotRequired[Annotated[tuple[str, ...], Meta(min_length=2)]]
 
 
 class _Model(TypedDict, total=False):

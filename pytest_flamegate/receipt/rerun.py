@@ -20,8 +20,8 @@ from pytest_flamegate.observe.redact import REDACTED
 from pytest_flamegate.receipt.compose import recipe
 
 RUNS = (
-    *("engine", "command", "target", "build", "env", "prompt", "max_tokens", "seed", "threads"),
-    *("token_unit", "tokenizer", *OPTIONS),
+    *("engine", "command", "target", "build", "env", "prompt", "prompts", "max_tokens", "seed"),
+    *("threads", "token_unit", "tokenizer", *OPTIONS),
 )
 """The parts of a recipe that decide which program runs, and how.
 

@@ -20,7 +20,7 @@ from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.json import Count, NonEmpty, Positive, Sha256, Share, Timestamp
 from pytest_flamegate.observe.build import Program
 from pytest_flamegate.observe.gpu import ObservedDevices
-from pytest_flamegate.observe.observation import ClockScope, Run
+from pytest_flamegate.observe.observation import Answer, ClockScope, Run
 from pytest_flamegate.profile.model import Covers, Hotspot
 
 
@@ -249,12 +249,23 @@ class Evidence:
     differs_to: str | None = None
     engine: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     bricks: tuple[BrickRun, ...] = ()
+    answers: tuple[Answer, ...] = ()
     schema_version: Literal["1.0.0"] = "1.0.0"
 
     @property
     def timed(self) -> tuple[Run, ...]:
         """The runs that no profiler touched."""
         return tuple(run for run in self.runs if run.role == "timed")
+
+    def expected_digest(self, run: Run) -> str | None:
+        """Return the digest of the run's last sequence if equal prompts give equal tokens.
+
+        None if no answer to its prompt is known.
+        """
+        if not run.prompts:
+            return self.token_digest
+        known = (each.digest for each in self.answers if each.prompt == run.prompts[-1])
+        return next(known, None)
 
     @property
     def text(self) -> str:

@@ -26,6 +26,8 @@ def workload_notes(evidence: Evidence) -> list[str]:
         notes.append(str(model["path"]).rsplit("/", 1)[-1])
     if recipe.get("prompt"):
         notes.append(f"prompt “{visible(str(recipe['prompt']), 60)}”")
+    if isinstance(prompts := recipe.get("prompts"), (list, tuple)):
+        notes.append(f"{len(prompts)} prompts")
     if isinstance(tokens := recipe.get("max_tokens"), int):
         notes.append(text.plural(tokens, "token"))
     return notes

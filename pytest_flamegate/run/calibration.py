@@ -184,9 +184,8 @@ def calibrate(
     while observers.pairs < pairs and (observers.pairs < least or budget.spent < 1.0):
         observers.pair()
         pair_s = (time.monotonic() - began_s) / observers.pairs
-        if base.observation().differs_at is not None or (
-            base.observation().tokens != head.observation().tokens
-        ):
+        seen = base.observation()
+        if seen.differs_at is not None or seen.has_other_tokens(head.observation()):
             raise UndecidedError(
                 "E_OUTPUT_VARIES",
                 f"{workload.name} answered the same prompt differently, and runs that generate "

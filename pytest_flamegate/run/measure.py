@@ -217,7 +217,7 @@ class _Pairs(_MeasuringLoop):
             return self._leave_unprofiled()
         if self._limits_calls:
             self._count_calls()
-        explains_nothing = self.decision == "pass" or base.tokens != head.tokens
+        explains_nothing = self.decision == "pass" or base.has_other_tokens(head)
         until_done = 0 if explains_nothing else PAIRS_PROFILED
         self._profile(processes.MIN_PROFILED, until_done=until_done)
         self.clock_bricks()
@@ -281,7 +281,7 @@ class _Pairs(_MeasuringLoop):
             self.pair_s = (time.monotonic() - began_s) / observers.pairs
             self.update("pairs", f"pair {observers.pairs} of ≤ {planned[-1]}")
             base, head = self._observations()
-            if base.tokens != head.tokens:
+            if base.has_other_tokens(head):
                 return  # nothing that takes longer could make them comparable
             if observers.pairs in planned:
                 if self._uses_threads and are_cores_busy(base, head, certainly=True):

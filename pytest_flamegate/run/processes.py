@@ -243,7 +243,7 @@ class SideProcesses:
     def _profile_program(
         self, plan: Streamed, profiler: Profiler, directory: Path, place: RunPlace
     ) -> Profile:
-        wrapped = profiler.wrap(plan.command_line(self.side.workload.max_tokens), directory)
+        wrapped = profiler.wrap(plan.argv, directory)
         try:
             answer = self.observer.run_wrapped(wrapped.argv, wrapped.clean, place)
         except EngineDiedError as error:

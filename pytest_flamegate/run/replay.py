@@ -199,6 +199,7 @@ def _compare(
         processes=len(observation.timed),
         tokens=observation.tokens,
         differs_at=observation.differs_at,
+        answers=observation.answers,
         rate=compare_claimed_rate(evidence, here, tokens_per_second),
         version=version,
         commit=_compare_commits(evidence.commit, subject.commit),
@@ -229,7 +230,7 @@ def _would_run(workload: Workload) -> str:
         "target": workload.target,
         "build": list(workload.build),
         "env": dict(workload.env),
-        "prompt": workload.prompt if workload.command or workload.target else None,
+        "prompt": workload.all_prompts if workload.command or workload.target else None,
     }
     parts = [f"{name} {_words(value)}" for name, value in words.items() if value]
     return f"the engine {workload.engine} with {', '.join(parts)}"

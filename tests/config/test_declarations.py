@@ -51,6 +51,11 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (workload.timeout_s, workload.directory) == (30, tmp_path)
 
 
+def test_a_set_of_prompts(tmp_path: Path) -> None:
+    (workload,) = read_file(write(tmp_path, SET.format("'b', 'a'")))
+    assert (workload.prompt, workload.prompts) == ("b", ("b", "a"))
+
+
 @pytest.mark.parametrize(
     ("extra", "engine"),
     [("", "embedded"), ('command = ["x"]\n', "command"), ('target = "m:f"\n', "python")],
@@ -174,11 +179,16 @@ def test_an_error_above_the_workloads_names_the_file(
 
 # One workload
 
+SET = "[workloads.w]\nmax_tokens = 1\nprompts = [{}]\n"
 NUL = r'"a\u0000b"'
 ERRORS = [
     ("[workloads]\nw = 3\n", "E_BAD_VALUE", "not a table"),
     ("[workloads.w]\nmax_tokens = 1\n", "E_MISSING_KEY", "prompt is missing"),
     ("[workloads.w]\nprompt = 'x'\n", "E_MISSING_KEY", "max_tokens is missing"),
+    (MINIMAL + "prompts = ['a', 'b']\n", "E_BAD_VALUE", "both prompt and prompts"),
+    (SET.format("'a'"), "E_BAD_VALUE", '"prompts" must be'),
+    (SET.format("'a', 'b', 'a'"), "E_BAD_VALUE", "1 prompt(s) more than once"),
+    (SET.format("'a', 3"), "E_BAD_VALUE", '"prompts[1]" must be a string'),
     (MINIMAL + "max_token = 3\n", "E_UNKNOWN_KEY", "Did you mean 'max_tokens'?"),
     (MINIMAL + "engine = 'vllm'\n", "E_UNKNOWN_ENGINE", "Use one of: embedded"),
     ("[workloads.w]\nengine = 'comand'\n", "E_UNKNOWN_ENGINE", "Did you mean 'command'?"),

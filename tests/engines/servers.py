@@ -92,6 +92,7 @@ class Handler(BaseHTTPRequestHandler):
             if self.way == "cut" and first == 2:
                 return
             text = "".join(f"t{index} " for index in range(first, min(first + step, made)))
+            text = asked["prompt"] if self.way == "echoes" else text
             piece = {"delta": {"content": text}} if "messages" in asked else {"text": text}
             self.event(json.dumps({"choices": [{**piece, "finish_reason": None}]}))
         usage: dict[str, Any] = {"completion_tokens": made, "prompt_tokens": 3}

@@ -61,11 +61,11 @@ def test_missing_and_impossible_counts(tmp_path: Path, said: str, code: str) -> 
         ("20 {prompt}", "20 a 20 b"),
     ],
 )
-def test_of_a_command_only_the_number_of_tokens_changes(part: str, expected: str) -> None:
+def test_of_a_command_only_prompt_and_number_of_tokens_change(part: str, expected: str) -> None:
     command = ("engine", part, "{max_tokens}")
     plan = engine("command").plan(Workload("w", "command", "a 20 b", 20, "", Path(), command), None)
     assert isinstance(plan, Streamed)
-    assert plan.command_line(3) == ("engine", expected, "3")
+    assert plan.command_line("a 20 b", 3) == ("engine", expected, "3")
 
 
 BAD_OPTIONS = [

@@ -140,7 +140,7 @@ def test_declared_fields_of_a_request_win() -> None:
     declared = server_workload(request=fields)
     plan = engine("openai").plan(declared, None)
     assert isinstance(plan, Endpoint)
-    body = make_request(plan, declared, "tiny", 3)
+    body = make_request(plan, declared, "tiny", "count", 3)
     for part in (b'"temperature": 0.5', b'"stop": ["a", "b"]', b'"model": "tiny"', b'"seed": 42'):
         assert part in body
 

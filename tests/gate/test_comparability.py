@@ -17,6 +17,7 @@ from pytest_flamegate.gate.comparability import (
 )
 from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.observe.observation import Answer
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import MACHINE, PROFILE, WORKLOAD, baseline, evidence
 
@@ -47,6 +48,18 @@ def metric(**changes: Any) -> Evidence:
 def differences(current: Evidence, old: Evidence | None = None) -> list[tuple[str, str]]:
     found = compare(old or baseline(profile=PROFILE), current)
     return [(difference.code, difference.field) for difference in found]
+
+
+def answers(**digests: str) -> tuple[Answer, ...]:
+    found = {"p0": "t", **digests}
+    return tuple(Answer(int(name[1:]), 4, digest * 64) for name, digest in found.items())
+
+
+def test_answers_to_the_prompts_that_both_were_asked_are_compared() -> None:
+    old = now(answers=answers(p2="a", p5="b"))
+    assert differences(now(answers=answers(p3="c", p5="b")), old) == []
+    found = differences(now(answers=answers(p2="c", p5="b")), old)
+    assert found == [("E_TOKENS_DIFFER", "answer to prompt 3")]
 
 
 OMP = "environment OMP_NUM_THREADS"

@@ -151,7 +151,7 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
     base_plan, base = plan_base(plan, declared, checkout)
     assert isinstance(plan, Streamed)
     assert isinstance(base_plan, Streamed)
-    assert base_plan.argv == (
+    assert base_plan.command_line("p", 4) == (
         str(checkout.root / "sub/out/program"),
         f"--data={checkout.root}/sub/data.txt",
         "--flag=x",
@@ -164,7 +164,7 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
     declared = dataclasses.replace(declared, build=(), command=("sh", "run.sh"))
     base_plan, base = plan_base(observer(declared).plan, declared, checkout)
     assert isinstance(base_plan, Streamed)
-    assert base_plan.argv == ("sh", "run.sh")
+    assert base_plan.command_line("p", 4) == ("sh", "run.sh")
     assert run_program(base_plan, base, env).tokens == ("base",)
 
 

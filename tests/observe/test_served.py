@@ -19,6 +19,7 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe import served
+from pytest_flamegate.observe.prompts import PromptQueue
 from pytest_flamegate.observe.served import ServedProcess
 
 WORKLOAD = Workload("toy", "python", "go on", 2, "test", directory=Path())
@@ -36,7 +37,12 @@ class Boasting:
 
 def start(engine: Any, began: Any = lambda _: None) -> ServedProcess:
     return ServedProcess(
-        Served({}, engine), WORKLOAD, dict(os.environ), lambda _: None, began=began
+        Served({}, engine),
+        WORKLOAD,
+        dict(os.environ),
+        lambda *_: None,
+        PromptQueue(WORKLOAD),
+        began=began,
     )
 
 

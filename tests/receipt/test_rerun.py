@@ -47,6 +47,10 @@ target = "toy:generate"
 prompt = "x"
 max_tokens = 4
 
+[workloads.set]
+prompts = ["2+2=", "3+4="]
+max_tokens = 1
+
 [workloads.family]
 target = "toy:generate"
 prompt = "x"
@@ -79,7 +83,7 @@ def workloads(tmp_path: Path) -> dict[str, Workload]:
 def test_every_declared_kind_comes_back_as_it_was(
     tmp_path: Path, workloads: dict[str, Workload]
 ) -> None:
-    assert len(workloads) == 9
+    assert len(workloads) == 10
     for workload in workloads.values():
         # Thresholds judge, and sampling is of profiled runs: neither is run again.
         bare = replace(workload, thresholds=Thresholds(), sampling=Sampling())

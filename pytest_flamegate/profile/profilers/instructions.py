@@ -147,7 +147,7 @@ def _run(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) ->
         )
 
     if isinstance(plan, Streamed):
-        counted = count(plan.command_line(tokens))
+        counted = count(plan.command_line(workload.prompt, tokens))
         answer = AnswerReader(plan)
         made = [*answer.feed(counted.stdout, 0), *answer.finish()]
         return counted, tuple(text for text, _ in made)

@@ -12,6 +12,7 @@ from pytest_flamegate.receipt.rules import (
     kernels,
     origin,
     profile,
+    prompts,
     runs,
 )
 from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, Submission
@@ -23,7 +24,7 @@ NOTICES: Rulebook[Claim] = Rulebook(kernels.NOTICES)
 """Worth knowing, and no reason to reject the receipt."""
 
 CHECKS: Rulebook[Submission] = Rulebook(
-    *(origin.CHECKS, runs.CHECKS, figures.CHECKS),
+    *(origin.CHECKS, runs.CHECKS, prompts.CHECKS, figures.CHECKS),
     *(profile.CHECKS, bricks.CHECKS, kernels.CHECKS),
 )
 """Broken if the evidence contradicts the receipt or itself. The receipt is rejected."""

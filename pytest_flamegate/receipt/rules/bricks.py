@@ -195,7 +195,7 @@ def _check_calls(case: Submission) -> Iterator[str]:
                 )
         if layers and max(layers) >= len(layers):
             yield f"Process {each.pid} has a layer {max(layers)}, but only {len(layers)} layers."
-        if not prompt or prompt % max(len(lengths), 1):
+        if not prompt or (not run.prompts and prompt % max(len(lengths), 1)):
             yield f"Process {each.pid} read {prompt:,} prompt tokens in {len(lengths):,} sequences."
 
 

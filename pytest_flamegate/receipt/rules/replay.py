@@ -10,6 +10,7 @@ from typing import Literal
 
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.engines.tokens import token_digest
+from pytest_flamegate.observe.observation import Answer, find_other_answers
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 from pytest_flamegate.receipt.types import Grade
 
@@ -52,6 +53,7 @@ class Replayed:
     commit: str | None = None
     machine: tuple[str, ...] = ()
     redacted: tuple[str, ...] = ()
+    answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,9 @@ def _check_tokens(replay: Replay) -> Iterator[str]:
             f"Token {at} is {_token(claimed, at)} in the evidence, but {_token(here, at)} in the "
             f"replay{changed}."
         )
+    elif others := find_other_answers(replay.case.evidence.answers, replay.replayed.answers):
+        numbers = ", ".join(str(each.prompt + 1) for each, _ in others)
+        yield f"The replay answered prompt {numbers} with other tokens{changed}."
 
 
 @CHECKS.rule("E_REPLAY_RATE", "The claimed rate is not above that of the replay.")

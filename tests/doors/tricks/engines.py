@@ -251,6 +251,15 @@ BEYOND_REACH = {
     "after-at-exit": EQUAL + _after("atexit.register(rest, max_tokens)"),
 }
 """Engines whose added work is on no clock."""
+POLICY = """\
+[workloads.toy]
+target = "program:generate"
+{prompts}
+max_tokens = 24
+build = ["sh", "build.sh"]
+"""
+ONE_PROMPT = 'prompt = "2+2="'
+MANY_PROMPTS = f"prompts = {[number * '1+' + '1=' for number in range(40)]}"
 BUILD = "cp toy.py program.py"
 _POISON = (
     "import py_compile as p, sys; from importlib.util import cache_from_source as at; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -493,6 +493,11 @@ def _measured(name: str, does: str, answer: str) -> Trick:
 MEASURED = (
     *(_measured(name, does, "regressed") for name, does in _STOPPED.items()),
     *(_measured(name, does, GREEN) for name, does in _BEYOND_REACH.items()),
+    replace(
+        _measured("memoised", "The same, and the policy declares `prompts`.", "regressed"),
+        name="memoised-with-prompts",
+        base={"flamegate.toml": engines.POLICY.format(prompts=engines.MANY_PROMPTS)},
+    ),
     *(_measured(name, does, f"regressed or {GREEN}") for name, does in _PARTLY_SEEN.items()),
     _measured(
         "stopped-neighbour",

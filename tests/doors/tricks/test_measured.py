@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from tests.commands.asked import ask
-from tests.doors.project import IGNORED, workload
+from tests.doors.project import IGNORED
 from tests.doors.tricks import engines
 from tests.doors.tricks.table import MEASURED, Trick
 from tests.doors.tricks.test_doors import write
@@ -30,7 +31,7 @@ _NO_RIGHT = "PermissionError"
 def test_a_measured_trick(
     trick: Trick, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    answer = check(pytester.path, trick.head)
+    answer = check(pytester.path, trick.head, trick.base)
     if _FAILED in answer and _NO_RIGHT in capfd.readouterr().out:
         pytest.skip("the trick needs a right that this process does not have")
     # An engine that fails to run is no answer to its trick.
@@ -52,17 +53,19 @@ def test_an_engine_that_does_not_run_is_an_error(
     assert (_NO_RIGHT in capfd.readouterr().out) == (_NO_RIGHT in line)
 
 
-def check(root: Path, head: Mapping[str, str | None]) -> set[str]:
+def check(
+    root: Path, head: Mapping[str, str | None], base: Mapping[str, str] = MappingProxyType({})
+) -> set[str]:
     """Return verdict and codes of a change of the toy engine, GREEN if the check passes."""
     git(root, "init", "-q", "-b", "main")
-    declared = workload("toy", max_tokens="24", build='["sh", "build.sh"]')
     write(
         root,
         {
             ".gitignore": f"{IGNORED}program.py\n.flamegate\n",
-            "flamegate.toml": declared.replace("toy:", "program:"),
+            "flamegate.toml": engines.POLICY.format(prompts=engines.ONE_PROMPT),
             "build.sh": engines.BUILD,
             "toy.py": engines.BASE,
+            **base,
         },
     )
     git(root, "tag", "base")

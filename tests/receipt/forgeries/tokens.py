@@ -6,6 +6,7 @@ from tests.receipt.forgeries.book import LONG, ONE, SERVED, Book
 from tests.receipt.forgeries.draft import Draft, blocks, hexadecimal
 
 BOOK = Book("tokens")
+CALLABLE = ("callable",)
 
 
 def words(source: Random, count: int) -> list[str]:
@@ -141,3 +142,58 @@ def another_answer(draft: Draft, source: Random) -> None:
 def another_prompt(draft: Draft, source: Random) -> None:
     """Names a harder prompt than the one that ran."""
     draft.evidence["workload"]["prompt"] = f"Prove theorem {source.randrange(10**6)}."
+
+
+def ask(draft: Draft, source: Random) -> None:
+    """Say that every sequence answered another prompt of a set, each with the same tokens."""
+    lengths = [sum(len(block["sequences_ns"]) for block in run["blocks"]) for run in draft.runs]
+    count = max(lengths) + 2
+    del draft.evidence["workload"]["prompt"]
+    draft.evidence["workload"]["prompts"] = [f"{number}+2=" for number in range(count)]
+    asked = set()
+    for run, length in zip(draft.runs, lengths, strict=True):
+        run["prompts"] = source.sample(range(count - 1), length)
+        asked |= {0, *run["prompts"]}
+    tokens, digest = len(draft.evidence["tokens"]), draft.evidence["token_digest"]
+    draft.evidence["answers"] = [
+        {"prompt": number, "tokens": tokens, "digest": digest} for number in sorted(asked)
+    ]
+    first = draft.timed[0]["prompts"]
+    if 0 not in first:
+        first[0] = 0
+
+
+@BOOK.passes("Replay: the other prompts have other answers.", of=CALLABLE)
+def set_of_prompts(draft: Draft, source: Random) -> None:
+    """Says that a set of prompts was answered, so that the engine could remember nothing."""
+    ask(draft, source)
+
+
+@BOOK.refused("E_PROMPTS", of=CALLABLE)
+def prompts_left_out(draft: Draft, source: Random) -> None:
+    """The same, with a sequence more than there are prompts."""
+    ask(draft, source)
+    source.choice(draft.runs)["prompts"].pop()
+
+
+@BOOK.refused("E_PROMPTS", of=CALLABLE)
+def prompt_repeated(draft: Draft, source: Random) -> None:
+    """The same, and the timed processes answered one prompt again and again."""
+    ask(draft, source)
+    run = source.choice(draft.timed)
+    run["prompts"][-1] = run["prompts"][0]
+
+
+@BOOK.refused("E_PROMPTS", of=CALLABLE)
+def answer_too_many(draft: Draft, source: Random) -> None:
+    """The same, with an answer to a prompt that no process was asked."""
+    ask(draft, source)
+    more = len(draft.evidence["workload"]["prompts"]) - 1
+    draft.evidence["answers"].append({**draft.evidence["answers"][0], "prompt": more})
+
+
+@BOOK.refused("E_TOKEN_COUNT", of=CALLABLE)
+def shorter_answers(draft: Draft, source: Random) -> None:
+    """The same, and some answers are shorter than their sequences."""
+    ask(draft, source)
+    source.choice(draft.evidence["answers"][1:])["tokens"] -= 1

@@ -1,12 +1,14 @@
 """Rules over a receipt and a replay of it, and the grade that results."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pytest_flamegate.observe.observation import Answer
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
-from pytest_flamegate.receipt.rules.replay import RateAgain, Replayed
+from pytest_flamegate.receipt.rules.replay import CHECKS, RateAgain, Replay, Replayed
 from tests.made import Bundle, bundle
 from tests.receipt.rules.changes import NOW, verify
 
@@ -70,6 +72,21 @@ def test_tokens_without_a_claim_of_determinism_are_not_compared() -> None:
         found = verify(made, replay=replay_of(made, tokens=tokens))
         assert codes(found) == ["W_REPLAY_NOT_DETERMINISTIC"]
         assert found.grade is Grade.OBSERVED
+
+
+def test_answers_to_the_prompts_that_both_were_asked_are_compared() -> None:
+    made = bundle()
+    known = (Answer(0, 4, made.evidence.token_digest), Answer(3, 4, "a" * 64))
+    case: Any = SimpleNamespace(
+        claim=SimpleNamespace(deterministic=True),
+        evidence=replace(made.evidence, answers=known),
+        receipt_sha256=made.evidence.receipt_sha256,
+    )
+    for digest, expected in (("a", []), ("b", ["The replay answered prompt 4 with other tokens."])):
+        replayed = replay_of(
+            made, answers=(known[0], Answer(2, 4, "c" * 64), Answer(3, 4, digest * 64))
+        )
+        assert [text for _, text in CHECKS.find_breaches(Replay(case, replayed))] == expected
 
 
 @pytest.mark.parametrize(
