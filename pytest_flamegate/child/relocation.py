@@ -28,13 +28,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytest_flamegate
+from pytest_flamegate.core import PACKAGE
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import real_path
 
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
-_TOOL = real_path(Path(pytest_flamegate.__file__)).parent
+_TOOL = real_path(PACKAGE)
 UNDER_TEST = _TOOL / "child/embedded"
 """The only part of this package that is measured; the rest is the same on both sides."""
 _LAYOUTS = ("", "src", "python", "lib")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
+PACKAGE = Path(__file__).parents[1]
+"""The directory of this package."""
 
 
 def limit(**bounds: Any) -> Any:

@@ -9,15 +9,16 @@ import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import ClassVar
+
+from pytest_flamegate.core import PACKAGE
 
 
 @cache
 def _load_remedies() -> dict[str, str]:
     import tomllib  # not at import: few processes have an error to report
 
-    tables = Path(__file__).parents[1].glob("*/codes.toml")
+    tables = PACKAGE.glob("*/codes.toml")
     return {
         # The backticks are for the page of all codes.
         code: row["remedy"].replace("`", "")

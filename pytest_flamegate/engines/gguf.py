@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal, TypedDict
 from pytest_flamegate.config.options import EMBEDDED
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import limit
+from pytest_flamegate.core import PACKAGE, limit
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import THREAD_VARIABLES, Engine, Plan, Served
 from pytest_flamegate.models.discover import find_model
 
-SHIPPED_MODEL = Path(__file__).parents[1] / "child" / "embedded" / "model.gguf"
+SHIPPED_MODEL = PACKAGE / "child" / "embedded" / "model.gguf"
 _PROFILERS = ("perf", "callgrind")
 _SPARE_TOKENS = 16
 _CONTEXT_STEP = 256

@@ -9,13 +9,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
-from pathlib import Path
 
 from pytest_flamegate.bricks.record import Recorded
 from pytest_flamegate.child import serve, wire
 from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import clocks, process
+from pytest_flamegate.core import PACKAGE, clocks, process
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
@@ -27,12 +26,11 @@ from pytest_flamegate.observe import engine_process
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.prompts import PromptQueue
 
-_PACKAGE = Path(serve.__file__).parents[1]
 _OTHER_PYTHON = f"""\
 import importlib.util, runpy, sys
 spec = importlib.util.spec_from_file_location(
-    {_PACKAGE.name!r}, {str(_PACKAGE / "__init__.py")!r},
-    submodule_search_locations=[{str(_PACKAGE)!r}])
+    {PACKAGE.name!r}, {str(PACKAGE / "__init__.py")!r},
+    submodule_search_locations=[{str(PACKAGE)!r}])
 sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import pytest_flamegate
+from pytest_flamegate.core import PACKAGE
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import escape_character, escape_name, is_clean
 from pytest_flamegate.profile.model import Frame, FrameKind, Profile, SourceLine, Stack
@@ -44,7 +44,7 @@ _BRACKETED = ("[clone ", "[abi:")
 
 def path_prefixes(project: Path | None) -> tuple[str, ...]:
     """Return the directories, longest first, below which paths become relative."""
-    roots = [Path(pytest_flamegate.__file__).parents[1]]
+    roots = [PACKAGE.parent]
     if project is not None:
         roots += [project.absolute(), project.resolve()]
     names = {root.as_posix().rstrip("/") + "/" for root in roots}
