@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -167,11 +167,9 @@ class ResampledPairs:
             median_pairs=pairs[len(pairs) // 2],
         )
 
-    def find_smallest(
-        self, plan: AnalysisPlan, ladder: Iterable[float] = LADDER
-    ) -> tuple[float, ReplayedRates] | None:
+    def find_smallest(self, plan: AnalysisPlan) -> tuple[float, ReplayedRates] | None:
         """Return the smallest drop of the ladder that holds, with its rates; None if none does."""
-        for drop_pct in ladder:
+        for drop_pct in LADDER:
             rates = self.rates(drop_pct, plan)
             if rates.holds:
                 return drop_pct, rates

@@ -288,8 +288,8 @@ def cost_changes(
     return tuple(sorted(changes, key=lambda change: (-abs(change.change_us), change.name)))
 
 
-def explaining_functions(costs: Sequence[CostChange], part: float = MOST) -> tuple[str, ...]:
-    """Return the fewest rows that together explain ``part`` of the change of the whole.
+def explaining_functions(costs: Sequence[CostChange]) -> tuple[str, ...]:
+    """Return the fewest rows that together explain ``MOST`` of the change of the whole.
 
     Only rows that certainly changed count, the one that explains most first. The result is empty
     if the whole did not certainly change, or if all of them together explain less.
@@ -303,7 +303,7 @@ def explaining_functions(costs: Sequence[CostChange], part: float = MOST) -> tup
     for row in rows:
         chosen.append(row.name)
         explained += row.explains or 0.0
-        if explained >= part:
+        if explained >= MOST:
             return tuple(chosen)
     return ()
 

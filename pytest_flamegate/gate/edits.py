@@ -178,12 +178,10 @@ def _compare(piece: _Piece, lines: LineMap, most: int) -> list[_Piece]:
     """Enter the places of a piece's lines into ``lines``; return the parts that differ."""
     base, head = piece
     if len(base.tokens) * len(head.tokens) > most:
-        parts = [("replace", 0, len(base.tokens), 0, len(head.tokens))]
-    else:
-        matcher = SequenceMatcher(None, base.tokens, head.tokens, autojunk=False)
-        parts = list(matcher.get_opcodes())
+        return [piece]  # its lines are in the hunk as a whole
     differing = []
-    for kind, b1, b2, h1, h2 in parts:
+    matcher = SequenceMatcher(None, base.tokens, head.tokens, autojunk=False)
+    for kind, b1, b2, h1, h2 in matcher.get_opcodes():
         part = _Piece(base.part(b1, b2), head.part(h1, h2))
         if kind == "equal":
             places = [unchanged_place(*line) for line in part.head]
@@ -264,7 +262,7 @@ def _is_declaration(tokens: _Tokens, index: int) -> bool:
         return behind[:1] == ("=",) and behind[1:] != ("=",)
     if behind and (behind[0] in "*&<" or _is_name(behind[0])):
         return False  # a type
-    if before == "*" and index > 1:
+    if before == "*":
         word = tokens[index - 2]
         return _TYPES.fullmatch(word) is not None or "const" in tokens[max(index - 3, 0) : index]
     if before in ("(", ","):
@@ -285,7 +283,7 @@ def _find_renames(pieces: Sequence[_Piece]) -> _Renames:
         for old, new in zip(base, head, strict=True) if len(base) == len(head) else ():
             pairs = list(zip(old, new, strict=False))
             differing = [index for index, (one, other) in enumerate(pairs) if one != other]
-            if len(old) == len(new) and all(_is_name(each) for i in differing for each in pairs[i]):
+            if all(_is_name(each) for index in differing for each in pairs[index]):
                 for index in filter(lambda index: _is_declaration(old, index), differing):
                     is_function = old[index + 1 : index + 2] == ("(",)
                     names = renames.functions if is_function else renames.variables

@@ -336,8 +336,8 @@ def _ends_in(place: Place) -> _Count:
 
 
 def _growth(cost: CostChange) -> float:
-    """Return the logarithm of the factor by which a cost grew."""
-    return math.log(max(cost.current_us, 1e-3) / max(cost.baseline_us, 1e-3))
+    """Return the logarithm of the factor by which a cost grew or fell."""
+    return abs(math.log(max(cost.current_us, 1e-3) / max(cost.baseline_us, 1e-3)))
 
 
 def _as_profile(process: PlaceCounts, here: int) -> ProcessProfile:

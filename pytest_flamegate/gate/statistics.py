@@ -136,14 +136,12 @@ def student_t_sf(t: float, df: float) -> float:
 
 @lru_cache(maxsize=4096)
 def student_t_upper(tail: float, df: float) -> float:
-    """Return the value that a Student t variable with ``df`` exceeds with probability ``tail``."""
+    """Return the value that a Student t variable with ``df`` exceeds with probability ``tail``.
+
+    Solves ``student_t_sf(t, df) == tail``, a tail of at most one half, by Newton inside a bracket.
+    """
     if tail == 0.5:
         return 0.0
-    return _upper_quantile(tail, df) if tail < 0.5 else -_upper_quantile(1.0 - tail, df)
-
-
-def _upper_quantile(tail: float, df: float) -> float:
-    """Solve ``student_t_sf(t, df) == tail`` for a tail below one half: Newton inside a bracket."""
     z = -statistics.NormalDist().inv_cdf(tail)
     if df >= _NORMAL_DF:
         return z * (1.0 + (z * z + 1.0) / (4.0 * df))

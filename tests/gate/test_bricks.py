@@ -20,6 +20,7 @@ from pytest_flamegate.gate.brick_costs import (
     brick_costs,
     check_brick_runs,
     common_window,
+    costs_of_sides,
     find_grown_layer,
 )
 from pytest_flamegate.gate.bricks import RESOLUTION_SD, JudgedBricks, judge_bricks
@@ -153,6 +154,7 @@ def test_brick_runs_that_cannot_be_judged(first: dict[str, Any], code: str) -> N
 
 def test_brick_runs_that_can() -> None:
     check_brick_runs((replace(NEW[0], wall_ns=round(RMS / 1.009)), *NEW[1:]), "baseline")
+    check_brick_runs((replace(NEW[0], lanes=()), *NEW[1:]), "current side")
     # Two threads may together take longer than the wall.
     up, threads = row("UpProjection", 50.0), []
     for each in NEW:
@@ -445,6 +447,15 @@ def test_calls_longer_than_a_slice_leave_out_the_part_of_the_other_side() -> Non
     assert (growth.decision, call.decision) == ("pass", "pass")
     assert growth.change_pct == pytest.approx(0.0, abs=0.01)
     assert call.current == pytest.approx(3200.0, rel=0.01)
+
+
+def test_only_bricks_with_long_calls_leave_out_the_part_of_the_other_side() -> None:
+    names = {"FeedForward": 4000.0, "RmsNorm": 500.0}
+    old, new = brick_runs(names, first_pid=800), brick_runs(names)
+    halves = [(each, (0.5,) * len(each)) for each in (old, new)]
+    for costs in costs_of_sides(halves, "decode"):
+        assert costs["FeedForward"].call_us_mean == pytest.approx(2000.0, rel=0.01)
+        assert costs["RmsNorm"].call_us_mean == pytest.approx(500.0, rel=0.01)
 
 
 def test_pairs_judge_bricks_of_both_sides() -> None:

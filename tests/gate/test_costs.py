@@ -88,6 +88,12 @@ def test_waiting_has_a_row_of_its_own_from_one_percent_on() -> None:
         assert (WAITING in costs(little)) is shown
 
 
+def test_certainty_is_the_change_in_half_widths_of_its_interval() -> None:
+    change = replace(cost("f", 1.0), change_us=6.0, ci_low_us=4.0)
+    assert change.certainty == 3.0
+    assert replace(change, ci_low_us=6.0).certainty == math.inf
+
+
 def cost(name: str, explains: float | None, *, certain: bool = True) -> CostChange:
     low = 1.0 if certain else -1.0
     return CostChange(name, 1.0, 2.0, 1.0, low, 3.0, 0.5, explains, no_more_than_us=2.0)

@@ -33,11 +33,14 @@ def mix(rows):
 """
 C = """\
 #include <math.h>
-static float sum_of(const float *x, int n)
+static float sum_of(const float *x, const Block *w, int n)
 {
     float sum = 0;
     for (int i = 0; i < n; i++)
         sum += x[i] * SMALL;
+    if (w &&
+        n == sum)
+        n = 0;
     return sum; // all of it
 }
 """
@@ -86,18 +89,25 @@ def swapped(text: str, *edits: tuple[str, str]) -> str:
         ("a.py", [("> 1000", "> 2000")], ["if found > 2000:"]),
         ("a.py", [("        row = row - 1", "    row = row - 1")], ["row = row - 1"]),
         ("a.py", [("found", "hits"), ("> 1000", "> 2000")], ["if hits > 2000:"]),
+        ("a.py", [("found = 0", "found = 0 + limit"), ("found", "hits")], ["hits = 0 + limit"]),
         ("a.c", [("sum ", "result "), ("sum;", "result;")], []),
         ("a.c", [("*x,", "*input,"), ("x[i]", "input[i]")], []),
         (
             "a.c",
             [("    ", "\t"), ("int n)\n{", "int n) {")],
-            ["static float sum_of(" + "const float *x, int n) {"],
+            ["static float sum_of(const float *x, const Block *w, int n) {"],
         ),
         ("a.c", [("// all of it", "/* all */")], []),
         ("a.c", [("SMALL", "LARGE")], ["sum += x[i] * LARGE;"]),
         ("a.c", [("x[i] * SMALL", "f(x[i])")], ["sum += f(x[i]);"]),
         ("a.c", [("float sum =", "double sum =")], ["double sum = 0;"]),
-        ("a.c", [("const float", "const half")], ["static float sum_of(const half *x, int n)"]),
+        (
+            "a.c",
+            [("const float", "const half")],
+            ["static float sum_of(const half *x, const Block *w, int n)"],
+        ),
+        ("a.c", [("*w,", "*weights,"), ("(w ", "(weights ")], []),
+        ("a.c", [("n == sum", "k == sum")], ["k == sum)"]),
         ("a.c", [("sum_of", "add_all")], []),
     ],
 )
@@ -121,6 +131,12 @@ def test_lines_behind_a_comment_and_a_renamed_variable_are_found_in_the_head(
         there = head["a.py"].splitlines()[place.first - 1]
         assert there.replace("hits", "found") == line
         assert not place.is_changed
+
+
+def test_a_line_that_a_comment_replaced_is_where_the_code_before_it_is(tmp_path: Path) -> None:
+    head = swapped(PYTHON, ("        row = row - 1", "        # Gone."))
+    place = mapped(tmp_path, {"a.py": PYTHON}, {"a.py": head}).base_place(SourceLine("a.py", 16))
+    assert (str(place), place.is_changed) == ("a.py:15", True)
 
 
 @pytest.mark.parametrize("file", ["a.py", "b.py", "untracked.py"])
@@ -160,6 +176,7 @@ def test_functions_that_moved_to_other_places_are_the_same(tmp_path: Path) -> No
         ([("in rows:\n        found", "in rows + rows:\n        found")], {"a.py:6": (6, 9)}),
         ([("        if found > 1000:\n            break\n", "")], {"a.py:7": (6, 7)}),
         ([("        row = row - 1\n", "")], {}),
+        ([("> 1000", "> 2000")], {}),
         ([("found = 0", "found = 1")], {}),
     ],
 )

@@ -16,6 +16,7 @@ from pytest_flamegate.core.json import replace
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
+from pytest_flamegate.gate.lines import count_lines
 from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES
@@ -50,6 +51,7 @@ from tests.gate.factory import (
     sides,
     undecided,
 )
+from tests.profile.profiles import native, profile
 from tests.report import verdicts
 
 NOISY = (1001.5, 1200.0, 900.0, 1100.0, 950.0, 1050.0)
@@ -291,6 +293,22 @@ def test_a_regression_names_the_function_and_the_phase() -> None:
     assert (known.false_alarm_rate, known.miss_rate, known.against) == (0.002, 0.003, None)
 
 
+@pytest.mark.parametrize("few", ["base", "head", None])
+def test_few_samples_of_either_side_leave_the_shares_open(few: str | None) -> None:
+    base, head = sides(shifted(0.06))
+    assert base.profile is not None
+    counts = {"samples": 30, "self_samples": MappingProxyType({"gemv": 30})}
+    processes = tuple(replace(each, **counts) for each in base.profile.processes)
+    scarce = replace(base.profile, processes=processes)
+    base = replace(base, profile=scarce) if few == "base" else base
+    head = replace(head, profile=scarce) if few == "head" else head
+    one = [profile({(native("run"),): 9}, lines={})] * 4
+    run = GatedRun(head, "OBSERVED", lines=count_lines(one, one, ()))
+    found = judge(run, PairedBase(base), GatePolicy(Thresholds(5.0, {"gemv": 5.0})))
+    assert ("E_FEW_SAMPLES" in codes(found)) == (few is not None)
+    assert ("I_NO_LINES" in codes(found)) == (few is None)
+
+
 @pytest.mark.parametrize("code", ["E_NO_SAMPLES", "E_FEW_SAMPLES"])
 @pytest.mark.parametrize(
     ("shift", "hotspots", "drift", "verdict", "reason"),
@@ -448,8 +466,8 @@ def test_instructions_and_calls_explain_what_a_function_costs(
     change_us: float, before: tuple[float, float], after: tuple[float, float], words: str | None
 ) -> None:
     costs = (
-        verdicts.cost("gemv", 100.0, 100.0 + change_us, 9.0, 0.0001, 0.98),
         verdicts.cost("norm", 100.0, 120.0, 30.0, 0.9, 0.02),
+        verdicts.cost("gemv", 100.0, 100.0 + change_us, 9.0, 0.0001, 0.98),
         verdicts.cost("unseen", 100.0, 190.0, 9.0, 0.0001, 0.5),
     )
     sides = (

@@ -209,6 +209,29 @@ def test_an_added_call_is_named_and_not_the_changed_line_that_it_calls() -> None
     assert [str(each.place) for each in judged(base, head, SLOWER)] == ["run.c:30-32"]
 
 
+def test_a_function_that_got_slower_is_named_and_not_an_added_call_to_it() -> None:
+    base = {stack(MAIN, ("old.py", 5)): 200, stack(MAIN): 800}
+    head = {
+        stack(("run.c", 92), ("new.py", 5)): 231,
+        stack(("run.c", 31), ("new.py", 5)): 154,
+        stack(("run.c", 92)): 615,
+    }
+    found = judged(base, head, Estimate(0.262, 0.002, 9.0))  # 1.3 times the CPU time
+    assert [str(each.place) for each in found] == ["new.py:5"]
+
+
+def test_what_got_faster_while_the_whole_got_slower_comes_last() -> None:
+    base = {stack(("run.c", 10)): 100, stack(("old.py", 5)): 300, stack(MAIN): 600}
+    head = {
+        stack(("run.c", 11)): 258,
+        stack(("added.py", 1)): 175,
+        stack(("new.py", 5)): 67,
+        stack(("run.c", 92)): 500,
+    }
+    names = [str(each.place) for each in judged(base, head, SLOWER)]
+    assert (set(names[:-1]), names[-1]) == ({"run.c:10-11", "added.py:1-40"}, "new.py:5")
+
+
 LOOP = ("void f() {", "    for (i = 0; i < 5; i++) {", "        g();", "        h();", "    }", "}")
 MORE_PASSES = (
     FileChange("f.c", "f.c", (Hunk(2, 1, 2, 1),), {2: "    for (i = 0; i < 3; i++) {"}, LOOP),
@@ -216,6 +239,13 @@ MORE_PASSES = (
 )
 EXIT = "            break;"
 NO_EXIT = (FileChange("f.c", "f.c", (Hunk(5, 1, 4, 0),), {5: EXIT}, LOOP),)
+
+
+def test_a_loop_that_runs_less_often_is_named_as_a_whole() -> None:
+    base = {stack(("f.c", 3)): 200, stack(("f.c", 4), ("old.py", 5)): 200, stack(MAIN): 600}
+    head = {stack(("f.c", 3)): 125, stack(("f.c", 4), ("new.py", 5)): 125, stack(MAIN): 750}
+    faster = Estimate(-0.223, 0.002, 9.0)  # 0.8 times the CPU time
+    assert [str(each.place) for each in judged(base, head, faster, MORE_PASSES)] == ["f.c:2"]
 
 
 @pytest.mark.parametrize(
