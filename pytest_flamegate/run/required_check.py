@@ -128,9 +128,12 @@ class Check:
         elif outcome.error is not None and outcome.error.code == "E_TARGET_NOT_FOUND":
             word += ": the base's target is gone. Keep the old name importable for one change"
         elif outcome.verdict.verdict != "regressed" and outcome.workload.name in self._differing:
-            word += ": the head declares it otherwise. If that is meant: flamegate accept"
+            is_removed = not self.policy.differing[outcome.workload.name][1]
+            differs = "does not declare it" if is_removed else "declares it otherwise"
+            word += f": the head {differs}. If that is meant: flamegate accept"
         if any(other is outcome for _, other in self.ended):
-            word += ": a slowdown whose waiver has ended is still there"
+            still = "is still" if outcome.verdict.verdict == "regressed" else "may still be"
+            word += f": a slowdown whose waiver has ended {still} there"
         excess = self._find_excess(outcome) or self._find_unused(outcome.workload.name)
         return f"{outcome.workload.name} ({excess or word})"
 

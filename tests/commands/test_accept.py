@@ -186,11 +186,11 @@ def test_a_required_workload_may_go_if_a_waiver_of_the_change_says_so(
     # Another workload needs its own, and once merged it is a record and counts no more.
     declare(workload("toys"))
     assert ask("check", "--base=HEAD~3") == 2
-    assert "more (error: the head declares it otherwise. If that is meant" in sentence(project)
+    assert "more (error: the head does not declare it. If that is meant" in sentence(project)
     declare(workload("toy"), workload("toys"))
     declare(workload("toys"))
     assert ask("check", "--base=HEAD~1") == 2
-    assert "toy (error: the head declares it otherwise" in sentence(project)
+    assert "toy (error: the head does not declare it. If" in sentence(project)
     # The last one may go too.
     declare("# no workload")
     assert ask("check", "--base=HEAD~1") == 2
@@ -258,6 +258,7 @@ def test_other_work_that_is_accepted_is_measured_alone(
         world.fail(ToolError("E_CANNOT_START", "The base's prompt is too long.", ""), times=1)
     printed = command(2 if base else 4, "check", "--base=HEAD~1")
     assert not base or "flamegate accept toy --reason" in printed.out
+    assert "the head declares it otherwise. If that is meant: flamegate accept" in printed.out
     assert ask(*ACCEPT) == 0
     assert "declared otherwise" in command.read().out
     commit(project)
@@ -348,6 +349,11 @@ def test_a_slowdown_is_tested_again_when_its_waiver_has_ended(
     assert f"{place} ({still})" in sentence(project)
     assert f"flamegate run toy --against={start[:12]}" in printed
     assert f"| `{place}` | **regressed** |" in (project / ".flamegate/check.md").read_text()
+    waiver = find_waiver(project)
+    waiver.write_text(waiver.read_text().replace(start, "0" * 40))
+    commit(project)
+    assert ask("check", f"--base={release}", "--ended") == 2
+    assert "(error: a slowdown whose waiver has ended may still be there)" in sentence(project)
     assert "E_BAD_OPTION" in command(2, "check", "--base=HEAD~1", "--ended", "--receipts=x").err
 
 
