@@ -1,4 +1,4 @@
-"""Imports of the base side: modules of the project come from its checkout.
+"""Imports of a side that runs in a checkout: modules of the project come from there.
 
 The finder runs inside the measured child process. The project may be importable in any way (a
 source directory, an editable install of any kind, a plain script); nothing is installed again.
@@ -199,7 +199,7 @@ def copy_libraries(top: Path, home: str) -> None:
 
 
 def check_side(project: Path, checkout: Path, *, has_own_code: bool = True) -> None:
-    """Raise an error if the base side did not load the base's code.
+    """Raise an error if a side did not load the code of its checkout.
 
     ``has_own_code`` says that the engine runs code of the project.
     An error of the relocation that the engine swallowed is raised again. Raises ``ToolError``:
@@ -363,7 +363,7 @@ def _check_loaded(sides: TreePair) -> list[tuple[str, Path]]:
         if name != "__main__" and sides.relocate(file) is not None:
             raise ToolError(
                 "E_WRONG_SIDE",
-                f"The base side loaded {name} from {file}, the working tree: "
-                "the working tree would be compared with itself.",
+                f"{name} was loaded from {file}, and not from the side's own tree "
+                f"{sides.checkout}: the code would be compared with itself.",
             )
     return loaded

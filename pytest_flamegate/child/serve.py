@@ -183,7 +183,7 @@ def guarded(work: Callable[[], None], write_fd: int) -> int:
 def load(spec: dict[str, Any]) -> Generate:
     """Return the ``generate`` that the factory named in ``spec`` (``module:function``) makes.
 
-    If ``spec`` names a ``project`` and a ``checkout`` of it, the code comes from the checkout.
+    If ``spec`` names ``projects`` and a ``checkout``, their code comes from the checkout.
     """
     check = _relocate(spec)
     generate: Generate = resolve_name(spec["factory"])(spec)
@@ -220,12 +220,18 @@ def _relocate(spec: dict[str, Any]) -> Callable[[], None]:
 
     from pytest_flamegate.child import relocation
 
-    project, checkout = Path(spec["project"]), Path(spec["checkout"])
-    relocation.relocate_imports(project, checkout)
+    projects, checkout = [Path(each) for each in spec["projects"]], Path(spec["checkout"])
+    # Another checkout may lie within the project, and so comes first.
+    for project in reversed(projects):
+        relocation.relocate_imports(project, checkout)
     if "copies" in spec:
         relocation.copy_libraries(checkout, spec["copies"])
-    has_own_code = "target" in spec
-    return lambda: relocation.check_side(project, checkout, has_own_code=has_own_code)
+
+    def check() -> None:
+        for project in projects:
+            relocation.check_side(project, checkout, has_own_code="target" in spec)
+
+    return check
 
 
 def shuffle_heap() -> list[bytes]:

@@ -30,7 +30,7 @@ from pytest_flamegate.core.git import (
     read_commit,
 )
 from pytest_flamegate.engines.declare import InvalidWorkload
-from pytest_flamegate.observe.worktree import Checkout, open_checkout
+from pytest_flamegate.observe.worktree import Checkout, open_checkout, open_checkouts
 from pytest_flamegate.receipt import Grade
 from pytest_flamegate.run.base_policy import (
     SETTINGS,
@@ -165,7 +165,7 @@ def run_check(parsed: argparse.Namespace) -> int:
         new = [session.reject(each) for each in policy.new if isinstance(each, InvalidWorkload)]
     else:
         files = digest_files(root)
-        outcomes = gate_all(settings, policy.required) if policy.required else []
+        outcomes = _measure(settings, policy.required, base.revision, head.revision)
         outcomes = [
             _with_attempts(each, judge) if attempts and each.error is None else each
             for each in outcomes
@@ -225,6 +225,21 @@ def _accepting(waivers: Sequence[Waiver]) -> Callable[[str, Digests], bool]:
     valid = [each for each in waivers if each.find_problem(today) is None]
     accepted = {(each.workload, each.declarations) for each in valid}
     return lambda name, declarations: (name, declarations) in accepted
+
+
+def _measure(settings: Settings, required: Sequence[Entry], base: str, head: str) -> list[Outcome]:
+    """Measure both commits in checkouts of one kind, so that no engine knows the head by its place.
+
+    Raises ``ToolError`` ``E_TREE_CHANGED`` if the head's build or engine changes its files.
+    """
+    if not required:
+        return []
+    trees = open_checkouts(settings.root, base, head)
+    with closing(trees[0]):
+        files = digest_files(trees[1].root)
+        outcomes = gate_all(settings, required, (trees[0], trees[1]))
+        _require_unchanged(files)
+    return outcomes
 
 
 def _require_clean(root: Path) -> Commit:

@@ -14,6 +14,7 @@ from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.engines.gguf import embedded_workloads
+from pytest_flamegate.observe.worktree import Checkout
 from pytest_flamegate.run import present
 from pytest_flamegate.run.publish import Hints, Outcome
 from pytest_flamegate.run.session import Session
@@ -52,12 +53,17 @@ def show_outcomes(
     return shown
 
 
-def gate_all(settings: Settings, entries: Sequence[Workload | InvalidWorkload]) -> list[Outcome]:
+def gate_all(
+    settings: Settings,
+    entries: Sequence[Workload | InvalidWorkload],
+    trees: tuple[Checkout, Checkout] | None = None,
+) -> list[Outcome]:
     """Gate one workload after another, with progress on standard error.
 
-    A declaration with an error is an outcome too, and the other workloads are measured.
+    A declaration with an error is an outcome too, and the other workloads are measured. ``trees``
+    are checkouts of base and head, to measure in.
     """
-    session = Session(settings, stream_progress(sys.stderr), as_command=True)
+    session = Session(settings, stream_progress(sys.stderr), as_command=True, trees=trees)
     workloads = [each for each in entries if isinstance(each, Workload)]
     common.print_text(session.preamble(workloads))
     session.announce(workloads)

@@ -161,10 +161,12 @@ class PairObserver:
                 return
 
     def _call(self, calls: Sequence[Callable[[], T]], place: RunPlace) -> list[T]:
-        if place.shares_core:
-            return self._call_at_once(calls)
         order = self.rng.sample(range(len(calls)), len(calls))
-        results = {each: calls[each]() for each in order}
+        if place.shares_core:
+            done = self._call_at_once([calls[each] for each in order])
+            results = dict(zip(order, done, strict=True))
+        else:
+            results = {each: calls[each]() for each in order}
         return [results[each] for each in range(len(calls))]
 
     def _call_at_once(self, calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -1,10 +1,12 @@
-"""Check out another revision into a temporary worktree, and move a workload into it."""
+"""Check revisions out into temporary worktrees, and move a workload into one of them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
+import secrets
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,11 +33,11 @@ _QUIET = (
 )
 
 
-def make_base_workload(workload: Workload, checkout: Checkout) -> Workload:
+def move_workload(workload: Workload, checkout: Checkout) -> Workload:
     """Return ``workload`` as it is built and run in the checkout.
 
     Directory, build and paths of the environment move into the checkout; a model or tokenizer
-    moves if the revision has it, else both sides share it. Raises ``ToolError``
+    moves if the revision has it, else it is the project's. Raises ``ToolError``
     ``E_NOT_AT_REVISION`` if the revision does not have the workload's directory.
     """
     sides = checkout.sides
@@ -53,22 +55,19 @@ def make_base_workload(workload: Workload, checkout: Checkout) -> Workload:
     return replace(
         workload,
         directory=directory,
-        build=tuple(_move_existing(part, sides) for part in workload.build),
-        model=_move_existing(workload.model, sides) if workload.model else workload.model,
-        tokenizer=_move_existing(workload.tokenizer, sides) if workload.tokenizer else None,
+        build=tuple(map(checkout.move_existing, workload.build)),
+        model=checkout.move_existing(workload.model) if workload.model else workload.model,
+        tokenizer=checkout.move_existing(workload.tokenizer) if workload.tokenizer else None,
         env=MappingProxyType(env),
     )
 
 
-def plan_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan, Workload]:
-    """Return plan and workload of the base side; call it when the base is built.
+def move_plan(plan: Plan, workload: Workload, checkout: Checkout) -> Plan:
+    """Return ``plan`` as it runs in the checkout; call it when that is built.
 
-    Raises the errors of ``make_base_workload``, ``UsageError`` ``E_URL_AT_REVISION`` for a
-    server that runs already, and ``ToolError`` ``E_BASE_NOT_BUILT`` if the checkout lacks the
-    project's program that runs.
+    Raises ``UsageError`` ``E_URL_AT_REVISION`` for a server that runs already, and ``ToolError``
+    ``E_BASE_NOT_BUILT`` if the checkout lacks the project's program that runs.
     """
-    base = make_base_workload(workload, checkout)
-    sides = checkout.sides
     if isinstance(plan, Endpoint) and plan.url is not None:
         raise UsageError(
             "E_URL_AT_REVISION",
@@ -76,30 +75,31 @@ def plan_base(plan: Plan, workload: Workload, checkout: Checkout) -> tuple[Plan,
             "to no revision.",
         )
     if isinstance(plan, Streamed | Endpoint):
-        argv = tuple(_move_argument(part, workload, sides) for part in plan.argv)
-        return replace(plan, argv=argv), base
+        argv = tuple(_move_argument(part, workload, checkout) for part in plan.argv)
+        return replace(plan, argv=argv)
     load = {
-        key: _move_existing(value, sides) if isinstance(value, str) else value
+        key: checkout.move_existing(value) if isinstance(value, str) else value
         for key, value in plan.load.items()
     }
     if "directory" in load:
-        load["directory"] = sides.relocate_text(load["directory"])
-    load |= {"project": str(sides.project), "checkout": str(sides.checkout)}
-    return replace(plan, load=load), base
+        load["directory"] = checkout.sides.relocate_text(load["directory"])
+    load["projects"] = [str(each) for each in (checkout.project, *checkout.others)]
+    load["checkout"] = str(checkout.root)
+    return replace(plan, load=load)
 
 
-def _move_argument(part: str, workload: Workload, sides: TreePair) -> str:
-    """Return an argument of the command on the base side; ``--name=PATH`` holds a path too."""
+def _move_argument(part: str, workload: Workload, checkout: Checkout) -> str:
+    """Return an argument of the command in the checkout; ``--name=PATH`` holds a path too."""
     name, separator, value = part.partition("=")
     if separator and Path(value).is_absolute():
-        return f"{name}={_move_argument(value, workload, sides)}"
-    moved = _move_existing(part, sides)
-    is_of_project = Path(part).is_absolute() and sides.relocate(Path(part)) is not None
+        return f"{name}={_move_argument(value, workload, checkout)}"
+    moved = checkout.move_existing(part)
+    is_of_project = Path(part).is_absolute() and checkout.sides.relocate(Path(part)) is not None
     if moved == part and is_of_project and _is_program(Path(part)):
         raise ToolError(
             "E_BASE_NOT_BUILT",
             f"Workload {workload.name!r} runs {part}, which the revision (checked out at "
-            f"{sides.checkout}) does not have: the working tree would be compared with itself.",
+            f"{checkout.root}) does not have: both sides would run the same program.",
         )
     return moved
 
@@ -114,17 +114,11 @@ def _is_program(path: Path) -> bool:
     return start == b"\x7fELF" or start.startswith(b"#!")
 
 
-def _move_existing(value: str, sides: TreePair) -> str:
-    """Return the counterpart of an absolute path of the project, if the checkout has it."""
-    moved = sides.relocate_text(value)
-    return moved if os.path.exists(moved) else value  # noqa: PTH110 - it may be no path at all
-
-
 def remove_home(home: Path, project: Path) -> None:
-    """Remove a home, its worktree and git's record of it; ``ToolError`` ``E_WORKTREE``."""
+    """Remove a home, its worktrees and git's records of them; ``ToolError`` ``E_WORKTREE``."""
     scratch.remove_tree(home)
     for root in _list_worktrees(project):
-        if root.parent == home:
+        if home in root.parents:
             # Not prune: it forgets the user's worktrees on a disk that is not mounted now.
             git.run(project, "worktree", "remove", "-f", "-f", str(root))
     if home.exists():
@@ -141,7 +135,7 @@ def remove_abandoned_homes(project: Path) -> tuple[Path, ...]:
     They are found in the temporary directory and in the repository's records, which also name a
     home that a restart of the machine has emptied.
     """
-    recorded = {root.parent for root in _list_worktrees(project)}
+    recorded = {home for root in _list_worktrees(project) for home in root.parents}
     stay = []
     for home in filter(scratch.is_abandoned, sorted(recorded.union(scratch.list_scratch()))):
         try:
@@ -158,12 +152,21 @@ def _list_worktrees(project: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A worktree of ``commit`` at ``root``, of the repository ``project``."""
+    """A worktree of ``commit`` at ``root``, of the repository ``project``.
+
+    Attributes:
+        home: The temporary directory that it lies in.
+        others: The roots of the worktrees that were made together with it.
+        shared: The paths that these do not have all: each side uses the project's file.
+    """
 
     commit: str
     root: Path
     project: Path
-    notes: tuple[str, ...]
+    home: Path
+    notes: tuple[str, ...] = ()
+    others: tuple[Path, ...] = ()
+    shared: frozenset[str] = frozenset()
 
     @property
     def sides(self) -> TreePair:
@@ -174,9 +177,14 @@ class Checkout:
         """Return ``path`` in the worktree, or unchanged if both sides share it."""
         return self.sides.relocate(path) or path
 
+    def move_existing(self, text: str) -> str:
+        """Return the counterpart of an absolute path of the project, if the worktree has it."""
+        moved = text if text in self.shared else self.sides.relocate_text(text)
+        return moved if os.path.exists(moved) else text  # noqa: PTH110 - it may be no path at all
+
     def close(self) -> None:
-        """Remove the worktree and git's record of it; ``ToolError`` ``E_WORKTREE`` if it fails."""
-        remove_home(self.root.parent, self.project)
+        """Remove the worktree, those made with it and git's records; ``ToolError`` E_WORKTREE."""
+        remove_home(self.home, self.project)
 
 
 def open_checkout(directory: Path, rev: str) -> Checkout:
@@ -186,27 +194,43 @@ def open_checkout(directory: Path, rev: str) -> Checkout:
     ``UsageError`` (``E_NO_REPOSITORY``, ``E_REV_UNKNOWN``, ``E_REV_SHALLOW``), and ``ToolError``
     ``E_WORKTREE`` if git cannot make the worktree.
     """
+    return open_checkouts(directory, rev)[0]
+
+
+def open_checkouts(directory: Path, *revs: str) -> tuple[Checkout, ...]:
+    """Check each of ``revs`` out as ``open_checkout`` does, all below one temporary directory.
+
+    Their names and the order in which they are made are drawn at random, and the names are of
+    equal length: the place of a worktree does not show which revision it holds.
+    """
     project = _find_project(directory)
-    commit, notes = _resolve_commit(directory, rev)
-    stay = remove_abandoned_homes(project)
-    notes += [f"{home} of a dead run cannot be removed" for home in stay]
+    resolved = [_resolve_commit(directory, rev) for rev in revs]
+    stay = [f"{home} of a dead run cannot be removed" for home in remove_abandoned_homes(project)]
     try:
         home = real_path(Path(tempfile.mkdtemp(prefix=scratch.scratch_prefix())))
     except OSError as error:
-        raise _worktree_error(rev, f"no temporary directory: {error.strerror}") from None
-    root = home / (project.name or "base")
+        raise _worktree_error(revs[0], f"no temporary directory: {error.strerror}") from None
+    roots = [home / secrets.token_hex(4) / (project.name or "tree") for _ in revs]
     try:
-        command = (*_QUIET, "worktree", "add", "--detach", str(root), commit)
-        result = git.run(directory, *command, timeout_s=_CHECKOUT_S)
-        if result.returncode != 0:
-            raise _worktree_error(rev, git.failure_text(result))
+        for each in random.SystemRandom().sample(range(len(revs)), len(revs)):
+            command = (*_QUIET, "worktree", "add", "--detach", str(roots[each]), resolved[each][0])
+            result = git.run(directory, *command, timeout_s=_CHECKOUT_S)
+            if result.returncode != 0:
+                raise _worktree_error(revs[each], git.failure_text(result))
     except BaseException:
         with contextlib.suppress(ToolError):
             remove_home(home, project)
         raise
-    if is_file(root / ".gitmodules"):
-        notes.append("submodules are empty in the checkout; the workload's build may fetch them")
-    return Checkout(commit, root, project, tuple(notes))
+    found = []
+    for root, (commit, notes) in zip(roots, resolved, strict=True):
+        notes += stay
+        if is_file(root / ".gitmodules"):
+            notes.append(
+                "submodules are empty in the checkout; the workload's build may fetch them"
+            )
+        others = tuple(each for each in roots if each != root)
+        found.append(Checkout(commit, root, project, home, tuple(notes), others))
+    return tuple(found)
 
 
 def _find_project(directory: Path) -> Path:

@@ -1,9 +1,12 @@
-"""The base side of a comparison: a revision that is checked out, built and run like the project."""
+"""The sides of a comparison that are checked out, built and run like the project.
+
+The base always is. ``flamegate check`` checks the head out too, as a tree of the same kind.
+"""
 
 import os
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -22,18 +25,14 @@ from pytest_flamegate.core.errors import (
 )
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.text import format_value
-from pytest_flamegate.engines import declare
+from pytest_flamegate.engines import declare, engine
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.gate.comparability import OWN_WORKLOAD_FIELDS
-from pytest_flamegate.observe.build import (
-    Build,
-    InspectedProgram,
-    build_workload,
-    without_build_variables,
-)
-from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout
+from pytest_flamegate.observe.build import Build, build_workload, without_build_variables
+from pytest_flamegate.observe.worktree import Checkout, move_plan, move_workload, open_checkout
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import NOT_RUN, compare_recipes
+from pytest_flamegate.receipt.types import Side
 
 _MISSING = frozenset(
     {"E_BENCHMARK_NOT_FOUND", "E_TARGET_NOT_FOUND", "E_BUILD_FAILED", "E_CANNOT_START"}
@@ -62,26 +61,12 @@ class Checkouts:
             self._open[key] = open_checkout(directory, (has_moved and known) or rev)
         return self._open[key]
 
-    def build(
-        self, workload: Workload, checkout: Checkout, head: InspectedProgram | None = None
-    ) -> Build | None:
-        """Build ``workload`` in the checkout, even if ``FLAMEGATE_SKIP_BUILD`` is set.
-
-        Raises:
-            UndecidedError: The base does not build.
-            ToolError: ``E_PROGRAM_CHANGED`` if the build replaced ``head``, the program of the
-                other side.
-        """
-        based = make_base_workload(workload, checkout)
-        key = (based.directory, based.build, *sorted(based.env.items()))
+    def build(self, workload: Workload, checkout: Checkout) -> Build | None:
+        """Build ``workload`` in the checkout, even if ``FLAMEGATE_SKIP_BUILD`` is set."""
+        moved = move_workload(workload, checkout)
+        key = (moved.directory, moved.build, *sorted(moved.env.items()))
         if key not in self._built:
-            try:
-                built = build_workload(based, always=True)
-            except ToolError as error:
-                raise base_error(based, checkout.commit, error) from None
-            if head is not None:
-                head.require_unchanged()
-            self._built[key] = built
+            self._built[key] = build_workload(moved, always=True)
         return self._built[key]
 
     def close(self) -> None:
@@ -171,20 +156,71 @@ def base_error(based: Workload, commit: str, error: FlamegateError) -> Undecided
             "I_NEW_WORKLOAD",
             f"NOTHING WAS COMPARED: the workload is new. At {commit[:12]}: {error.problem}",
         )
-    broken = _broken_base_error(commit, error)
-    for word in based.command[1:]:
-        if word in error.problem and Path(word).suffix and not (based.directory / word).exists():
+    return _broken_base_error(commit, explain_ignored(based, commit, error))
+
+
+def explain_ignored(workload: Workload, commit: str, error: FlamegateError) -> FlamegateError:
+    """Return the error of a side in a checkout, with advice if a file of its command is missing."""
+    # A program that a build should have made has advice of its own.
+    for word in workload.command[bool(workload.build) :]:
+        is_file_name = Path(word).suffix or os.sep in word
+        if is_file_name and word in error.problem and not (workload.directory / word).exists():
             remedy = (
-                f"{word} is not in the checkout of {commit[:12]}: does git ignore it? Give a model "
-                "by the key model and {model}, and other files by their absolute path."
+                f"{word} is not in the checkout of {commit[:12]}: does git ignore it? Declare the "
+                "build that makes it, give a model by the key model and {model}, and other files "
+                "by their absolute path."
             )
-            return UndecidedError(broken.code, broken.problem, remedy)
-    return broken
+            return ToolError(error.code, error.problem, remedy)
+    return error
 
 
 def _broken_base_error(commit: str, error: FlamegateError) -> UndecidedError:
     problem = f"The base {commit[:12]} does not run, which says nothing about the change."
     return UndecidedError(error.code, f"{problem} {error.problem}", error.remedy)
+
+
+@contextmanager
+def explain_error(role: Side | None, workload: Workload, commit: str) -> Iterator[None]:
+    """Explain an error of a side in a checkout: one of the base is no verdict on the head."""
+    try:
+        yield
+    except FlamegateError as error:
+        if role == "base":
+            raise base_error(workload, commit, error) from None
+        raise explain_ignored(workload, commit, error) from None
+
+
+def plan_in_checkout(
+    workload: Workload, moved: Workload, checkout: Checkout
+) -> tuple[Path | None, Plan]:
+    """Find the model of a side, and plan how it runs in a checkout that is built already.
+
+    The project's model and tokenizer are used, or their counterparts; those that only the
+    checkout has were made by its build. ``moved`` is the workload as it runs there.
+    """
+    chosen = engine(workload.engine)
+    try:
+        found = chosen.model(workload)
+        plan = chosen.plan(workload, found)
+    except FlamegateError:
+        with suppress(FlamegateError):
+            found = chosen.model(moved)
+            return found, move_plan(chosen.plan(moved, found), workload, checkout)
+        raise
+    model = found and Path(checkout.move_existing(str(found)))
+    return model, move_plan(plan, workload, checkout)
+
+
+def share_model(workload: Workload, checkouts: tuple[Checkout, ...]) -> tuple[Checkout, ...]:
+    """Return the checkouts of both sides before their builds, sharing the project's model.
+
+    It is shared unless both have their own of that name, so that its place is alike for both.
+    """
+    with suppress(FlamegateError):  # a build may make it
+        model = engine(workload.engine).model(workload)
+        if model and not all(each.move_path(model).exists() for each in checkouts):
+            return tuple(replace(each, shared=frozenset({str(model)})) for each in checkouts)
+    return checkouts
 
 
 def make_importable(workload: Workload, call: Callable[[str, int], Iterable[Any]]) -> Workload:

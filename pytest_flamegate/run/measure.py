@@ -1,12 +1,14 @@
 """Spend the budget of a prepared workload: one side alone, or two sides in pairs."""
 
 import math
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from pytest_flamegate.child.call_counts import HAS_MONITORING
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_errors
@@ -44,6 +46,8 @@ LEAST_ALONE, MOST_ALONE, ALONE_S = 3, 7, 12.0
 """Pairs that run one after the other to size a decided change, and their seconds at most."""
 _MAX_PROFILER_WAIT = 2.0
 """How much longer than planned samples are waited for if the machine gives them slowly."""
+
+T = TypeVar("T")
 
 
 def measure(
@@ -202,12 +206,7 @@ class _Pairs(_MeasuringLoop):
 
     def measure(self) -> Measured:
         self.progress.update("warming up")
-        try:
-            base_time = _warm_up(self.base)
-        except UndecidedError:
-            _warm_up(self.head)  # an error of the head is worth more
-            raise
-        times = [base_time, _warm_up(self.head)]
+        times = self._warm_up()
         self.observers = PairObserver(self.base.observer, self.head.observer)
         shared = self.observers.shares_core
         self.announce(processes.schedule(self.prepared, times, shared=shared))
@@ -238,6 +237,18 @@ class _Pairs(_MeasuringLoop):
         if self.decision in ("regressed", "improved"):
             self._explain_change()
         return self.complete(self.measured())
+
+    def _warm_up(self) -> list[ProcessTime]:
+        """Run each side once, unrecorded; return the times of base and head."""
+        times = dict[int, ProcessTime]()
+        for each in _shuffle(range(2)):
+            try:
+                times[each] = _warm_up(self.sides[each])
+            except UndecidedError:
+                if not times:
+                    _warm_up(self.head)  # an error of the head is worth more
+                raise
+        return [times[0], times[1]]
 
     @property
     def base(self) -> SideProcesses:
@@ -307,7 +318,7 @@ class _Pairs(_MeasuringLoop):
         The tokens of these processes are no evidence, so they have observers of their own.
         """
         with self.budget.excluded():
-            for side in self.sides:
+            for side in _shuffle(self.sides):
                 plan, one = side.side.plan, side.observer
                 if not isinstance(plan, Served) or not (plan.python or HAS_MONITORING):
                     return
@@ -366,13 +377,17 @@ class _Pairs(_MeasuringLoop):
             self.update("profiling", f"{pairs}, {samples:,} samples")
 
 
+def _shuffle(items: Sequence[T]) -> list[T]:
+    """Return ``items`` in an order drawn at random: an engine may note which side came first."""
+    return random.SystemRandom().sample(items, len(items))
+
+
 def _warm_up(side: SideProcesses) -> ProcessTime:
-    """Run once, unrecorded; an error of the base names its commit."""
-    try:
+    """Run once, unrecorded; an error of a side in a checkout is explained."""
+    prepared = side.side
+    if prepared.role == "head" and prepared.moved is None:
         return side.observer.warm_up()
-    except FlamegateError as error:
-        if side.side.role == "head":
-            raise
-        commit = side.side.subject.commit
-        revision = commit.revision if commit else "(unknown)"
-        raise base_side.base_error(side.side.workload, revision, error) from None
+    commit = prepared.subject.commit
+    revision = commit.revision if commit else "(unknown)"
+    with base_side.explain_error(prepared.role, prepared.workload, revision):
+        return side.observer.warm_up()

@@ -1,14 +1,16 @@
 """Prepare a measurement: this project alone, or base and head of a comparison."""
 
+import os
+import random
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__
-from pytest_flamegate.core.errors import ReceiptError, ToolError, UsageError
+from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import real_path
 from pytest_flamegate.core.git import Commit, code_digest, query, read_changes, read_commit
 from pytest_flamegate.core.progress import Progress
@@ -20,7 +22,7 @@ from pytest_flamegate.models.discover import read_model_facts
 from pytest_flamegate.models.files import read_stamps
 from pytest_flamegate.observe import build
 from pytest_flamegate.observe.machine import read_identity
-from pytest_flamegate.observe.worktree import Checkout, plan_base
+from pytest_flamegate.observe.worktree import Checkout, move_workload
 from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.compose import Subject
@@ -46,11 +48,34 @@ def injection_error(workload: Workload) -> UsageError:
     )
 
 
-class Workbench:
-    """The tools of preparing, each made once: settings, machine, instruments, checkouts, store."""
+@dataclass(frozen=True, slots=True)
+class _BuiltSide:
+    """A side that is built: how it is ``declared``, and the ``workload`` as it runs.
 
-    def __init__(self, settings: Settings, progress: Progress) -> None:
-        self.settings, self.progress = settings, progress
+    ``checkout`` is None if it runs in the project itself.
+    """
+
+    declared: Workload
+    workload: Workload
+    plan: Plan
+    model: Path | None
+    program: build.InspectedProgram | None
+    checkout: Checkout | None = None
+
+
+class Workbench:
+    """The tools of preparing, each made once: settings, machine, instruments, checkouts, store.
+
+    ``trees`` are checkouts of base and head. Without them the head is the working tree.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        progress: Progress,
+        trees: tuple[Checkout, Checkout] | None = None,
+    ) -> None:
+        self.settings, self.progress, self.trees = settings, progress, trees
         self.checkouts = base_side.Checkouts(settings.base)
         self.instruments = Instruments(settings.profiler, settings.root, settings.instructions)
         self.machine = read_identity()
@@ -84,7 +109,7 @@ class Workbench:
         if call is None:
             chosen.validate(workload)
         self.instruments.profiler(workload)  # an error comes before the build
-        built = self._build(workload)
+        built = self._build_here(workload)
         try:
             baseline = self.store.baseline(workload.name)
         except ReceiptError:
@@ -95,9 +120,9 @@ class Workbench:
         model = chosen.model(workload)
         plan: Plan = Served({}, call) if call is not None else chosen.plan(workload, model)
         program = build.inspect_program(plan, workload, built)
-        side = self._side(workload, plan, model, program, read_commit(workload.directory))
+        side = _BuiltSide(workload, workload, plan, model, program)
         return Prepared(
-            sides=(side,),
+            sides=(self._side(side, read_commit(workload.directory)),),
             budget_s=self.settings.budget_of(workload.engine),
             show_bricks=self.settings.bricks is not None,
             baseline=baseline,
@@ -111,12 +136,15 @@ class Workbench:
             workload = replace(workload, directory=self.settings.root)
         workload = build.settle_workload(workload)
         self.progress.update(f"checking out {rev}")
-        checkout = self.checkouts.checkout(workload.directory, rev)
+        trees = self.trees or (self.checkouts.checkout(workload.directory, rev),)
+        checkout = trees[0]
         base_side.require_other_code(workload, checkout)
-        notes = list(checkout.notes)
+        notes = list(dict.fromkeys(note for each in trees for note in each.notes))
+        if self.trees and workload.build and os.environ.get(build.SKIP) == "1":
+            notes.append(f"{build.SKIP}=1 has no effect here: both sides are built from git.")
         budget_s = self.settings.budget_of(workload.engine, compare=True)
         return Prepared(
-            sides=self._sides(workload, checkout, notes),
+            sides=self._sides(workload, trees, notes),
             budget_s=budget_s,
             show_bricks=self.settings.bricks is not None,
             pair_counts=plan_pair_counts(budget_s),
@@ -131,88 +159,100 @@ class Workbench:
         )
 
     def _sides(
-        self, workload: Workload, checkout: Checkout, notes: list[str]
+        self, workload: Workload, trees: tuple[Checkout, ...], notes: list[str]
     ) -> tuple[PreparedSide, PreparedSide]:
-        """Build both sides and plan how each runs. Injected work is the head's alone."""
-        chosen = engine(workload.engine)
-        chosen.validate(workload)
-        base_side.require_own_code(workload, checkout)
-        declared = workload
+        """Build both sides and plan how each runs. Injected work is the head's alone.
+
+        ``trees`` are the base's checkout, and the head's if it has one. Then all that is done to
+        both is done in an order drawn at random.
+        """
+        engine(workload.engine).validate(workload)
+        base_side.require_own_code(workload, trees[0])
+        declared, roles = workload, list[Side](["head", "base"])
         if not self.is_declared_elsewhere:
-            declared = base_side.declare_base(workload, checkout, notes)
-        unchanged = replace(declared, injection=None)
-        built = self._build(workload)
-        model = chosen.model(workload)
-        head_plan = chosen.plan(workload, model)
-        head_program = build.inspect_program(head_plan, workload, built)
-        if unchanged.build:
-            self.progress.update(f"building {checkout.commit[:12]}")
-        base_built = self.checkouts.build(unchanged, checkout, head_program)
-        base_plan, based = plan_base(chosen.plan(unchanged, model), unchanged, checkout)
-        base_model = model
-        if model is not None and checkout.move_path(model).exists():
-            base_model = checkout.move_path(model)
-        try:
-            found = build.inspect_program(base_plan, based, base_built)
-        except ToolError as error:
-            raise base_side.base_error(based, checkout.commit, error) from None
-        # Its paths are written as the project's.
-        base_program = found and found.with_build_paths(checkout.root, checkout.project)
+            declared = base_side.declare_base(workload, trees[0], notes)
+        if len(trees) > 1:
+            random.SystemRandom().shuffle(roles)
+            trees = base_side.share_model(workload, trees)
+        given = dict[Side, tuple[Workload, Checkout | None]]()
+        given["base"] = replace(declared, injection=None), trees[0]
+        given["head"] = workload, trees[1] if len(trees) > 1 else None
+        sides = dict[Side, _BuiltSide]()
+        for role in roles:
+            try:
+                sides[role] = self._build_side(role, *given[role], *sides.values())
+            except UndecidedError:
+                if not sides:
+                    self._build_side("head", *given["head"])  # its error is worth more
+                raise
+        base, head = sides["base"], sides["head"]
         if workload.injection is None:  # else the injected work is the change
-            notes += filter(None, [base_side.find_shared_program(base_plan, based, checkout)])
-        if isinstance(head_plan, Served):
+            shared = base_side.find_shared_program(base.plan, base.workload, trees[0])
+            notes += filter(None, [shared])
+        plan = head.plan
+        if isinstance(plan, Served) and head.checkout is None:
             # A build may install the base's package: imports are bound to the working tree.
-            trees = {"project": str(checkout.root), "checkout": str(checkout.project)}
-            head_plan = replace(head_plan, load={**head_plan.load, **trees})
-        base_plan, head_plan = base_side.use_own_environments(base_plan, head_plan, based, workload)
-        base_commit = Commit(
-            checkout.commit, "HEAD", 0, code_digest(checkout.root, checkout.commit)
-        )
-        commit = read_commit(workload.directory)
+            load = {"projects": [str(trees[0].root)], "checkout": str(trees[0].project)}
+            plan = replace(plan, load={**plan.load, **load})
+        plans = base_side.use_own_environments(base.plan, plan, base.workload, head.workload)
+        sides = {"base": replace(base, plan=plans[0]), "head": replace(head, plan=plans[1])}
+        commit, digest = trees[0].commit, code_digest(trees[0].root, trees[0].commit)
+        commits = {
+            "base": Commit(commit, "HEAD", 0, digest),
+            "head": read_commit(workload.directory),
+        }
         # Nothing is digested before both sides are planned.
-        base = self._side(
-            unchanged,
-            base_plan,
-            base_model,
-            base_program,
-            base_commit,
-            role="base",
-            workload=based,
-            moved=(checkout.root, checkout.project),
-            root=checkout.sides.relocate(self.settings.root) or checkout.root,
-        )
-        return base, self._side(workload, head_plan, model, head_program, commit, role="head")
+        found = {role: self._side(sides[role], commits[role], role) for role in roles}
+        return found["base"], found["head"]
 
     def _side(
-        self,
-        declared: Workload,
-        plan: Plan,
-        model: Path | None,
-        program: build.InspectedProgram | None,
-        commit: Commit | None,
-        *,
-        role: Side | None = None,
-        workload: Workload | None = None,
-        moved: tuple[Path, Path] | None = None,
-        root: Path | None = None,
+        self, built: _BuiltSide, commit: Commit | None, role: Side | None = None
     ) -> PreparedSide:
-        """Describe a side: choose its profiler, and count its instructions if asked to.
-
-        ``workload`` is how it runs, if that is not as it is declared, and ``root`` takes the place
-        of the project, which the paths in its profile are relative to.
-        """
-        workload = workload or declared
-        profiler = self.instruments.profiler(declared, root, comparing=role is not None)
+        """Describe a side: choose its profiler, and count its instructions if asked to."""
+        moved = root = None
+        if (checkout := built.checkout) is not None:
+            moved = checkout.root, checkout.project
+            root = checkout.sides.relocate(self.settings.root) or checkout.root
+        workload, plan, model = built.workload, built.plan, built.model
+        profiler = self.instruments.profiler(workload, root, comparing=role is not None)
         count = self.instruments.count(plan, workload)
         stamps = read_stamps(model)
-        subject = _describe(declared, workload, plan, model, self.machine, commit, role)
-        subject = replace(subject, counted=counted_metrics(count), program=program)
+        subject = _describe(built.declared, workload, plan, model, self.machine, commit, role)
+        subject = replace(subject, counted=counted_metrics(count), program=built.program)
         return PreparedSide(role, subject, workload, plan, profiler, count, moved, stamps)
 
-    def _build(self, workload: Workload) -> build.Build | None:
+    def _build_here(self, workload: Workload) -> build.Build | None:
         if workload.build:
             self.progress.update("building")
         return build.build_workload(workload)
+
+    def _build_side(
+        self, role: Side, workload: Workload, checkout: Checkout | None, *others: _BuiltSide
+    ) -> _BuiltSide:
+        """Build a side and plan how it runs; an error of the base's build names its commit.
+
+        Raises ``ToolError`` ``E_PROGRAM_CHANGED`` if it replaced the program of one of ``others``.
+        """
+        if checkout is None:
+            built = self._build_here(workload)
+            model = engine(workload.engine).model(workload)
+            plan = engine(workload.engine).plan(workload, model)
+            program = build.inspect_program(plan, workload, built)
+            return _BuiltSide(workload, workload, plan, model, program)
+        if workload.build:
+            self.progress.update(f"building {checkout.commit[:12]}")
+        moved = move_workload(workload, checkout)
+        with base_side.explain_error(role, moved, checkout.commit):
+            built = self.checkouts.build(workload, checkout)
+        for other in others:
+            if other.program is not None:
+                other.program.require_unchanged()
+        model, plan = base_side.plan_in_checkout(workload, moved, checkout)
+        with base_side.explain_error(role, moved, checkout.commit):
+            found = build.inspect_program(plan, moved, built)
+        # Its paths are written as the project's.
+        program = found and found.with_build_paths(checkout.root, checkout.project)
+        return _BuiltSide(workload, moved, plan, model, program, checkout)
 
 
 def prepare_side(
@@ -242,9 +282,11 @@ def _describe(
 ) -> Subject:
     """Digest the model of a side, and describe the side for the receipt."""
     is_call = isinstance(plan, Served) and plan.call is not None
+    is_own = model is not None and real_path(model).is_relative_to(real_path(workload.directory))
     return Subject(
         workload=declared,
-        model=read_model_facts(model, workload),
+        # A model that git ignores lies in the project, whichever tree the side runs in.
+        model=read_model_facts(model, workload if is_own else declared),
         machine=machine,
         commit=commit,
         flamegate_version=__version__,

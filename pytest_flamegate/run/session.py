@@ -16,6 +16,7 @@ from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import Helper, Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.scratch import sweep_scratch
+from pytest_flamegate.observe.worktree import Checkout
 from pytest_flamegate.receipt import Grade
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
@@ -40,12 +41,14 @@ class Session:
     progress: Progress = field(default_factory=Progress)
     as_command: bool = False
     """Whether hints are commands of ``flamegate run`` instead of ``pytest``."""
+    trees: tuple[Checkout, Checkout] | None = None
+    """Checkouts of base and head, to measure in; else the head is the working tree."""
     hints: Hints = field(init=False)
     bench: Workbench = field(init=False)
     _measured: list[tuple[ComposedRun, Outcome]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.bench = Workbench(self.settings, self.progress)
+        self.bench = Workbench(self.settings, self.progress, self.trees)
         self.hints = Hints(self.settings, self.as_command)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from pytest_flamegate.engines.base import Plan, Served, Streamed
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.streamed import run_program
-from pytest_flamegate.observe.worktree import Checkout, make_base_workload, open_checkout, plan_base
+from pytest_flamegate.observe.worktree import Checkout, move_plan, move_workload, open_checkout
 from tests.observe.workloads import make_workload, observer
 from tests.workload.repositories import repository, write
 
@@ -65,16 +65,21 @@ def tokens(plan: Plan, declared: Workload) -> tuple[str, ...]:
     return observer.observation().tokens
 
 
+def move(plan: Plan, declared: Workload, checkout: Checkout) -> tuple[Plan, Workload]:
+    moved = move_workload(declared, checkout)
+    return move_plan(plan, declared, checkout), moved
+
+
 def plan_error(plan: Plan, declared: Workload, checkout: Checkout) -> FlamegateError:
     with pytest.raises(FlamegateError) as caught:
-        plan_base(plan, declared, checkout)
+        move(plan, declared, checkout)
     return caught.value
 
 
 def test_each_side_yields_its_own_tokens(checkout: Checkout) -> None:
     declared = workload(checkout)
     plan = observer(declared).plan
-    base_plan, base = plan_base(plan, declared, checkout)
+    base_plan, base = move(plan, declared, checkout)
     assert tokens(plan, declared) == ("now", "late now", "data of now")
     assert tokens(base_plan, base) == ("base", "late base", "data of base")
     assert base.directory == checkout.root / "sub"
@@ -84,7 +89,7 @@ def test_each_side_yields_its_own_tokens(checkout: Checkout) -> None:
 def test_a_base_side_that_cannot_load(checkout: Checkout) -> None:
     write(checkout.project, {"sub/new.py": ENGINE})
     declared = workload(checkout, target="new:generate")
-    base_plan, base = plan_base(observer(declared).plan, declared, checkout)
+    base_plan, base = move(observer(declared).plan, declared, checkout)
     with pytest.raises(ToolError, match="E_TARGET_NOT_FOUND") as caught:
         tokens(base_plan, base)
     assert str(checkout.root) in str(caught.value)
@@ -107,11 +112,11 @@ def test_tracked_models_are_each_sides_own_and_others_are_shared(checkout: Check
         (Path("/elsewhere/m.gguf"), Path("/elsewhere/m.gguf")),
     ):
         declared = workload(checkout, model=str(model), tokenizer=str(model))
-        plan, base = plan_base(Served({"factory": "f", "model": str(model)}), declared, checkout)
+        plan, base = move(Served({"factory": "f", "model": str(model)}), declared, checkout)
         assert isinstance(plan, Served)
         assert plan.load["model"] == base.model == base.tokenizer == str(expected)
     pattern = workload(checkout, model="*.gguf")
-    assert make_base_workload(pattern, checkout).model == "*.gguf"
+    assert move_workload(pattern, checkout).model == "*.gguf"
 
 
 def test_paths_in_the_environment_are_mapped_as_whole_components(checkout: Checkout) -> None:
@@ -125,7 +130,7 @@ def test_paths_in_the_environment_are_mapped_as_whole_components(checkout: Check
     }
     write(top, {".venv/pyvenv.cfg": ""})
     declared = workload(checkout, env=MappingProxyType(env))
-    assert dict(make_base_workload(declared, checkout).env) == {
+    assert dict(move_workload(declared, checkout).env) == {
         **env,
         "LD_LIBRARY_PATH": f"/usr/lib:{checkout.root}/build:relative:",
         "TOP": str(checkout.root),
@@ -147,8 +152,8 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
     error = plan_error(plan, declared, checkout)
     assert error.code == "E_BASE_NOT_BUILT"
     assert str(binary) in error.problem
-    build_workload(make_base_workload(declared, checkout))
-    base_plan, base = plan_base(plan, declared, checkout)
+    build_workload(move_workload(declared, checkout))
+    base_plan, base = move(plan, declared, checkout)
     assert isinstance(plan, Streamed)
     assert isinstance(base_plan, Streamed)
     assert base_plan.command_line("p", 4) == (
@@ -162,7 +167,7 @@ def test_a_program_is_built_and_run_on_its_side(checkout: Checkout) -> None:
     assert run_program(base_plan, base, env).tokens == ("base",)
     # A relative program follows the directory.
     declared = dataclasses.replace(declared, build=(), command=("sh", "run.sh"))
-    base_plan, base = plan_base(observer(declared).plan, declared, checkout)
+    base_plan, base = move(observer(declared).plan, declared, checkout)
     assert isinstance(base_plan, Streamed)
     assert base_plan.command_line("p", 4) == ("sh", "run.sh")
     assert run_program(base_plan, base, env).tokens == ("base",)
@@ -177,4 +182,4 @@ def test_interpreters_and_untracked_files_without_code_are_shared(checkout: Chec
     model.chmod(0o755)
     for argv in ((str(python), "run.py"), ("sh", f"--model={model}", str(model))):
         plan = Streamed(argv, "byte")
-        assert plan_base(plan, workload(checkout), checkout)[0] == plan
+        assert move_plan(plan, workload(checkout), checkout) == plan

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import shutil
 import stat
 import subprocess
@@ -9,7 +10,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +22,7 @@ from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.git import read_commit
 from pytest_flamegate.core.process import CompletedCommand
 from pytest_flamegate.observe import scratch, worktree
-from pytest_flamegate.observe.worktree import open_checkout
+from pytest_flamegate.observe.worktree import open_checkout, open_checkouts
 from tests.workload.repositories import git, repository, write
 
 
@@ -278,6 +281,42 @@ def test_an_interrupt_leaves_nothing(project: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(KeyboardInterrupt):
         open_checkout(project, "HEAD")
     assert state(project) == before
+
+
+class Backwards(random.Random):
+    """Draws the last first."""
+
+    def sample(self, population: Any, k: int, **_: Any) -> list[Any]:
+        return [*population][::-1][:k]
+
+
+@pytest.mark.parametrize("rng", [Backwards, random.SystemRandom])
+def test_two_revisions_lie_side_by_side(
+    project: Path, monkeypatch: pytest.MonkeyPatch, rng: type[random.Random]
+) -> None:
+    before = state(project)
+    monkeypatch.setattr("pytest_flamegate.observe.worktree.random.SystemRandom", rng)
+    one, two = open_checkouts(project, "HEAD~1", "HEAD")
+    with closing(one):
+        assert (one.root / "a.txt").read_text() == "one"
+        assert (two.root / "a.txt").read_text() == "two"
+        assert one.home == two.home == one.root.parents[1] == two.root.parents[1]
+        assert one.root.name == two.root.name == project.name
+        assert len(str(one.root)) == len(str(two.root))
+        assert (one.others, two.others) == ((two.root,), (one.root,))
+        # Neither the order in which they were made nor a name in .git belongs to a side.
+        links = [(each.root / ".git").read_text().strip() for each in (one, two)]
+        if rng is Backwards:
+            assert links[0] == f"{links[1]}1"
+    assert state(project) == before
+    two.close()
+
+
+def test_a_shared_file_does_not_move(project: Path) -> None:
+    with closing(open_checkout(project, "HEAD")) as checkout:
+        text = str(project / "a.txt")
+        assert checkout.move_existing(text) == str(checkout.root / "a.txt")
+        assert replace(checkout, shared=frozenset({text})).move_existing(text) == text
 
 
 # Homes of killed runs

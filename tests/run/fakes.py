@@ -285,6 +285,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes
     monkeypatch.setattr(processes, "trim_stacks", lambda profile, root: profile)
     for pairs in (measure, calibration):
         monkeypatch.setattr(pairs, "PairObserver", FakePairs)
+    monkeypatch.setattr(measure, "_shuffle", list)  # the base is first
     monkeypatch.setattr(os, "getloadavg", lambda: (world.load, 0.0, 0.0))
     profiler = FakeProfiler()
 

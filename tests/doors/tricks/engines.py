@@ -199,6 +199,22 @@ def compute(prompt, max_tokens):
         yield x % 256
 """
 
+_ENDED_THREADS = """
+import threading, time
+
+compute_all = compute
+
+
+def compute(prompt, max_tokens):
+    tokens = []
+    work = lambda: tokens.extend(compute_all(prompt, max_tokens))
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    time.sleep(0.0003 * max_tokens)
+    yield from tokens
+"""
+
 SLOW_ENGINES = {
     "helper-process": _helper(),
     "helper-orphan": _helper(_ORPHAN, "os.waitpid(pid, 0)"),
@@ -235,8 +251,77 @@ EQUAL_ENGINES = {
     ),
     "sleeps": "\nimport time\n" + _SLEEPS,
     "sleeps-beside-a-spinner": _first(_IDLE_SPINNER) + _SLEEPS,
+    "sleeps-beside-ended-threads": _ENDED_THREADS,
 }
 """Engines as fast as the base until their last token; the added work is done elsewhere."""
+_IN_A_CHECKOUT = "\nif '/flamegate-' in __file__:\n    WASTE += 14_000\n"
+OF_ANOTHER_TREE: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
+    "engine-knows-its-path": (
+        {"toy.py": BASE + _IN_A_CHECKOUT},
+        {"toy.py": SLOWER + _IN_A_CHECKOUT},
+        {},
+    ),
+    "ignored-module": (
+        {},
+        {"toy.py": SLOWER + "\ntry:\n    from fast import matmul\nexcept ImportError:\n    pass\n"},
+        {"fast.py": BASE},
+    ),
+    "ignored-build-product": (
+        {"build.sh": "test -e program.py || cp toy.py program.py"},
+        {"toy.py": SLOWER},
+        {"program.py": BASE},
+    ),
+}
+"""Files of the base, of the head, and those that git ignores, by which only one side is fast."""
+_PROGRAM = """\
+import os, sys, threading, time
+
+FAST, LEFT = {fast}, 3
+
+
+def sleeps():
+    with open("/proc/thread-self/status") as file:
+        return int(file.read().partition("\\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
+def sleep_until(count):
+    while sleeps() < count:
+        time.sleep(1e-4)
+
+
+def compute(x):
+    for i in range(20_000):
+        x = (x * 31 + i) & 0xFFFFFF
+    return x
+
+
+def replace_program(x, count):
+    os.execv(sys.executable, [sys.executable, __file__, str(LEFT), str(x), str(count)])
+
+
+left, x, count = map(int, (*sys.argv[1:], 0)[:3])
+if FAST:
+    while left:
+        left, x = left - 1, compute(x)
+        print(x, flush=True)
+elif count:
+    sleep_until(count)
+    for _ in range(left):
+        x = compute(x)
+        print(x, flush=True)
+else:
+    sleep_until(60)
+    for each in range(left - LEFT):
+        x = compute(x)
+        print(x, flush=True)
+        if each > LEFT:
+            time.sleep(0.001)
+    thread = threading.Thread(target=replace_program, args=(x, 60))
+    thread.start()
+    thread.join()
+"""
+"""A program that sleeps and is then replaced by a thread that has slept as often as at first."""
+FAST_PROGRAM, SLEEPING_PROGRAM = _PROGRAM.format(fast=True), _PROGRAM.format(fast=False)
 WITHOUT_TRICK = (SLOWER, EQUAL + _after("rest(max_tokens)"))
 """The slowdowns that tricks hide: work in each token, and work after the last one."""
 BEYOND_REACH = {
@@ -260,6 +345,20 @@ build = ["sh", "build.sh"]
 """
 ONE_PROMPT = 'prompt = "2+2="'
 MANY_PROMPTS = f"prompts = {[number * '1+' + '1=' for number in range(40)]}"
+_UNEVEN = "\nimport random\n\nWASTE = random.SystemRandom().randrange(60_000)\n"
+OF_CHANGES = {
+    **dict.fromkeys(
+        (
+            *("threshold-raised", "threshold-in-settings", "less-work", "answers-committed"),
+            *("build-restores-the-base", "build-commits-the-base", "build-assumes-unchanged"),
+            *("build-skips-the-worktree", "build-filters-the-file", "waiver-used-again"),
+        ),
+        SLOWER,
+    ),
+    "noisy-engine": BASE + _UNEVEN,
+    "other-tokens": BASE.replace("yield x % 256", "yield x % 7"),
+}
+"""Engines of changes whose trick is none of the engine."""
 BUILD = "cp toy.py program.py"
 _POISON = (
     "import py_compile as p, sys; from importlib.util import cache_from_source as at; "
@@ -270,7 +369,8 @@ BEYOND_REACH_BUILDS = {
     "build-slows-the-base": (
         "cp toy.py program.py\n"
         "for tree in $(git worktree list --porcelain | sed -n 's/^worktree //p')\n"
-        "do cmp -s toy.py $tree/toy.py || cp toy.py $tree/toy.py\ndone"
+        "do cmp -s toy.py $tree/toy.py || cp toy.py $tree/toy.py\n"
+        "test ! -e $tree/program.py || cp toy.py $tree/program.py\ndone"
     ),
     "build-poisons-bytecode": (
         "cp toy.py program.py\n"

@@ -30,6 +30,7 @@ class Trick:
         by_pytest: The answer of ``pytest --flamegate --flamegate-against=base``: a code, a
             verdict, or GREEN; empty if the trick is none there. ``by_check`` that of the check.
         arguments: More arguments of pytest.
+        ignored: Files that git ignores, in the clone that is checked.
         world: What the fake processes show.
         is_alone: Whether pytest needs a process of its own, which ends before it measures.
     """
@@ -41,6 +42,7 @@ class Trick:
     by_check: str = "regressed"
     base: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
+    ignored: Mapping[str, str] = field(default_factory=dict)
     world: Mapping[str, Any] = field(default_factory=lambda: SLOWER)
     is_alone: bool = False
 
@@ -107,7 +109,7 @@ HIDDEN: tuple[tuple[str, str, str], ...] = (
         "build-filters-the-file",
         "The same with a filter, through which git reads the file as committed.",
         "git config filter.head.clean 'git show HEAD:%f'\n"
-        "echo 'toy.py filter=head' > .git/info/attributes; git add toy.py",
+        "echo 'toy.py filter=head' > $(git rev-parse --git-path info/attributes); git add toy.py",
     ),
 )
 """Builds that change a file and hide it from git."""
@@ -490,7 +492,22 @@ def _measured(name: str, does: str, answer: str) -> Trick:
     return Trick(name, does, head, by_check=answer)
 
 
+_OF_ANOTHER_TREE = {
+    "engine-knows-its-path": "Code that was merged before wastes time in a temporary checkout.",
+    "ignored-module": "A fast module lies in the clone that is checked, where git ignores it.",
+    "ignored-build-product": "So does the program, as a build of the base's source left it.",
+}
+_COMMAND = workload("toy", max_tokens="800").replace(
+    'target = "toy:generate"', 'engine = "command"'
+)
+_COMMAND += 'command = ["python3", "toy.py", "{max_tokens}", "7"]\ntoken_unit = "line"\n'
+
 MEASURED = (
+    *(
+        Trick(name, does, head, base=base, ignored=ignored)
+        for name, does in _OF_ANOTHER_TREE.items()
+        for base, head, ignored in [engines.OF_ANOTHER_TREE[name]]
+    ),
     *(_measured(name, does, "regressed") for name, does in _STOPPED.items()),
     *(_measured(name, does, GREEN) for name, does in _BEYOND_REACH.items()),
     replace(
@@ -499,6 +516,18 @@ MEASURED = (
         base={"flamegate.toml": engines.POLICY.format(prompts=engines.MANY_PROMPTS)},
     ),
     *(_measured(name, does, f"regressed or {GREEN}") for name, does in _PARTLY_SEEN.items()),
+    Trick(
+        "exec-by-a-thread",
+        "A program sleeps; a thread that slept as little as at first then replaces it.",
+        {"toy.py": engines.SLEEPING_PROGRAM},
+        by_check=f"regressed or {GREEN}",
+        base={"toy.py": engines.FAST_PROGRAM, "flamegate.toml": _COMMAND},
+    ),
+    _measured(
+        "sleeps-beside-ended-threads",
+        "Threads that end do the work, and the engine sleeps for a sixth of the time.",
+        f"E_CLOCK_CONFLICT or {GREEN}",
+    ),
     _measured(
         "stopped-neighbour",
         "The engine stops the base's process for 20 ms, again and again.",

@@ -10,9 +10,9 @@ from types import MappingProxyType
 import pytest
 
 from tests.commands.asked import ask
-from tests.doors.project import IGNORED
+from tests.doors.project import IGNORED, workload
 from tests.doors.tricks import engines
-from tests.doors.tricks.table import MEASURED, Trick
+from tests.doors.tricks.table import MEASURED, WITHOUT_MEASURING, Trick
 from tests.doors.tricks.test_doors import write
 from tests.doors.tricks.uploads import GREEN
 from tests.workload.repositories import git
@@ -31,11 +31,25 @@ _NO_RIGHT = "PermissionError"
 def test_a_measured_trick(
     trick: Trick, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    answer = check(pytester.path, trick.head, trick.base)
+    answer = check(pytester.path, trick.head, trick.base, trick.ignored)
     if _FAILED in answer and _NO_RIGHT in capfd.readouterr().out:
         pytest.skip("the trick needs a right that this process does not have")
     # An engine that fails to run is no answer to its trick.
     assert answer & {*trick.by_check.split(" or "), _UNDECIDED}, answer
+
+
+@pytest.mark.parametrize("name", sorted(engines.OF_CHANGES))
+def test_a_change_that_needs_no_measurement_is_stopped_on_one(
+    name: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Elsewhere these are played with made-up processes."""
+    (trick,) = (each for each in WITHOUT_MEASURING if each.name == name)
+    head = {"toy.py": engines.OF_CHANGES[name], **trick.head}
+    answer = check(pytester.path, head, {"flamegate.toml": workload("toy"), **trick.base})
+    shown = capfd.readouterr()
+    answer |= {word.strip(":") for word in (shown.out + shown.err).split()}
+    assert trick.by_check in answer or {trick.by_check, *answer} >= {"regressed", _UNDECIDED}
+    assert GREEN not in answer
 
 
 @pytest.mark.parametrize("slower", engines.WITHOUT_TRICK)
@@ -54,14 +68,17 @@ def test_an_engine_that_does_not_run_is_an_error(
 
 
 def check(
-    root: Path, head: Mapping[str, str | None], base: Mapping[str, str] = MappingProxyType({})
+    root: Path,
+    head: Mapping[str, str | None],
+    base: Mapping[str, str] = MappingProxyType({}),
+    ignored: Mapping[str, str] = MappingProxyType({}),
 ) -> set[str]:
     """Return verdict and codes of a change of the toy engine, GREEN if the check passes."""
     git(root, "init", "-q", "-b", "main")
     write(
         root,
         {
-            ".gitignore": f"{IGNORED}program.py\n.flamegate\n",
+            ".gitignore": f"{IGNORED}program.py\nfast.py\n.flamegate\n",
             "flamegate.toml": engines.POLICY.format(prompts=engines.ONE_PROMPT),
             "build.sh": engines.BUILD,
             "toy.py": engines.BASE,
@@ -70,8 +87,10 @@ def check(
     )
     git(root, "tag", "base")
     write(root, head)
+    for name, text in ignored.items():
+        (root / name).write_text(text)
     code = ask("check", "--base=base", "--budget=8", "--profiler=none")
     found = json.loads((root / ".flamegate/check.json").read_text())
     assert found["passed"] == (code == 0)
-    (row,) = found["required"]
-    return {GREEN} if code == 0 else {row["verdict"], *row["reasons"]}
+    words = {word for row in found["required"] for word in (row["verdict"], *row["reasons"])}
+    return {GREEN} if code == 0 else words

@@ -1,0 +1,200 @@
+"""``flamegate check`` runs base and head in checkouts of one kind: none shows its side."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.engines.base import Plan, Served, Streamed
+from pytest_flamegate.run import measure, processes
+from tests.commands.asked import Command, ask
+from tests.doors.project import workload
+from tests.models.gguf_files import GgufFile
+from tests.run import fakes
+from tests.workload.repositories import git, write
+
+Declare = Callable[..., str]
+BUILD = '["sh", "-c", "pwd >> $LOG; mkdir made; cp seed made/it.gguf"]'
+COMMAND = 'engine = "command"\ncommand = ["python3", "toy.py", "{model}", "{max_tokens}"]\n'
+PROGRAM = workload("toy").replace('target = "toy:generate"\n', COMMAND)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Workload, Any]]:
+    """Workload and plan of each side that is measured: of the base, and then of the head."""
+    fakes.install(monkeypatch, profiled=False)
+    found: list[tuple[Workload, Any]] = []
+
+    class Recorder(fakes.FakeObserver):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            found.append((self.workload, self.plan))
+
+    monkeypatch.setattr(processes, "Observer", Recorder)
+    return found
+
+
+@pytest.fixture(params=["base first", "head first"])
+def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An order that is not left to chance."""
+
+    class Fixed(random.Random):
+        def shuffle(self, x: Any) -> None:
+            x.sort(reverse=request.param == "head first")
+
+    monkeypatch.setattr("pytest_flamegate.run.prepare.random.SystemRandom", Fixed)
+    first = {"base first": list, "head first": lambda items: [*items][::-1]}[request.param]
+    monkeypatch.setattr(measure, "_shuffle", first)
+    return str(request.param)
+
+
+def add_commit(project: Path, *ignored: str) -> None:
+    (project / ".gitignore").write_text("\n".join((".flamegate", "made", *ignored)))
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "--allow-empty", "-m", "a change")
+
+
+def normalise(workload: Workload, plan: Plan, other: Path) -> str:
+    """Return how a side runs with its own directory and the other's replaced."""
+    text = repr((workload, plan)).replace(str(workload.directory), "OWN")
+    return text.replace(str(other), "OTHER")
+
+
+def sides(seen: list[tuple[Workload, Any]]) -> Iterator[tuple[Path, Any]]:
+    """Yield directory and plan of each side, which must differ by their random names alone."""
+    (base, plan), (head, head_plan) = seen
+    assert normalise(base, plan, head.directory) == normalise(head, head_plan, base.directory)
+    assert base.directory.parents[1] == head.directory.parents[1]
+    assert base.directory.name == head.directory.name
+    assert len(str(base.directory)) == len(str(head.directory))
+    yield from ((base.directory, plan), (head.directory, head_plan))
+
+
+def test_both_sides_of_a_python_engine_are_given_the_same(
+    project: Path, seen: list[tuple[Workload, Any]], declare: Declare
+) -> None:
+    text = workload("toy", env=f'{{ DATA = "{project}/data" }}')
+    declare(text)
+    declare(text + "\n")
+    assert ask("check", "--base=HEAD~1") == 0
+    for root, plan in sides(seen):
+        assert isinstance(plan, Served)
+        assert plan.load["checkout"] == str(root)
+        assert plan.load["projects"][0] == str(project)
+    assert git(project, "worktree", "list").count("\n") == 0
+
+
+@pytest.mark.parametrize("model", ["tracked", "ignored", "renamed", "built"])
+def test_both_sides_read_a_model_of_one_kind_of_place(
+    project: Path, seen: list[tuple[Workload, Any]], declare: Declare, model: str
+) -> None:
+    """A model that only one of them has is the clone's for both, and so is one of no commit."""
+    pattern, file = "made/*.gguf" if model == "built" else "*.gguf", GgufFile().packed()
+    (project / "seed").write_bytes(file)
+    if model in ("tracked", "renamed"):
+        (project / "a.gguf").write_bytes(file)
+    declare(f'{PROGRAM}model = "{pattern}"\nbuild = {BUILD}\nenv = {{ LOG = "/dev/null" }}\n')
+    if model == "ignored":
+        (project / "a.gguf").write_bytes(file)
+    elif model == "renamed":
+        git(project, "mv", "a.gguf", "b.gguf")
+    add_commit(project, *["*.gguf"] * (model == "ignored"))
+    ask("check", "--base=HEAD~1")
+    for root, plan in sides(seen):
+        assert isinstance(plan, Streamed)
+        place = {"tracked": root / "a.gguf", "built": root / "made/it.gguf"}
+        name = "b.gguf" if model == "renamed" else "a.gguf"
+        assert plan.argv[2] == str(place.get(model, project / name))
+
+
+def test_what_was_built_before_is_not_measured(
+    project: Path,
+    seen: list[tuple[Workload, Any]],
+    declare: Declare,
+    monkeypatch: pytest.MonkeyPatch,
+    order: str,
+) -> None:
+    log = project.parent / "log"
+    write(project, {"seed": ""})
+    text = f'{workload("toy", build=BUILD)}env = {{ LOG = "{log}" }}\n'
+    declare(text)
+    declare(text + "\n")
+    monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
+    assert ask("check", "--base=HEAD~1") == 0
+    (base, _), (head, _) = sides(seen)
+    built = [str(base), str(head)]
+    assert log.read_text().split() == (built if order == "base first" else built[::-1])
+    assert not (project / "made").exists()
+    verdict = (project / ".flamegate/latest/toy/verdict.json").read_text()
+    assert "FLAMEGATE_SKIP_BUILD=1 has no effect here" in verdict
+
+
+def test_an_error_of_the_head_is_worth_more(
+    project: Path, world: fakes.World, declare: Declare, command: Command, order: str
+) -> None:
+    for status in (1, 2, 0):
+        write(project, {"build.sh": f"exit {status}"})
+        declare(workload("toy", build='["sh", "build.sh"]'))
+    git(project, "checkout", "-q", "HEAD~1")
+    assert "The base" not in command(5, "check", "--base=HEAD~1").out
+    git(project, "checkout", "-q", "main")
+    assert "The base" in command(4, "check", "--base=HEAD~1").out
+
+
+def test_a_program_that_git_ignores_is_named(
+    project: Path, world: fakes.World, declare: Declare, command: Command, order: str
+) -> None:
+    text = PROGRAM.replace('"python3", "toy.py"', '"made/engine"').replace('"{model}", ', "")
+    declare(text)
+    write(project, {"made/engine": "#!/bin/sh\n"})
+    declare(text + "\n")
+    git(project, "rm", "-q", "--cached", "made/engine")
+    add_commit(project)
+    world.fail(ToolError("E_CANNOT_START", "Cannot start 'made/engine': no such program."))
+    printed = command(5, "check", "--base=HEAD~2").out
+    assert "made/engine is not in the checkout of" in printed
+    assert "Declare the build that makes it" in printed
+
+
+CURIOUS = """
+import json, os, sys
+
+frame = sys._getframe()
+while not isinstance(frame.f_locals.get("spec"), dict):
+    frame = frame.f_back
+HERE = os.path.dirname(os.path.abspath(__file__))
+seen = {"here": HERE, "cwd": os.getcwd(), "argv": sys.orig_argv[:4], "path": sys.path,
+    "env": {**os.environ, "FLAMEGATE_TREE": ""}, "spec": frame.f_locals["spec"],
+    "parent": os.getppid(), "python": sys.executable, "umask": os.umask(0o22)}
+with open(os.environ["LOG"], "a") as log:
+    log.write(json.dumps(seen) + chr(10))
+"""
+
+
+@pytest.mark.measures
+@pytest.mark.nightly
+def test_a_measured_engine_is_shown_nothing_of_its_side(project: Path, declare: Declare) -> None:
+    log = project.parent / "log"
+    (project / "toy.py").write_text((project / "toy.py").read_text() + CURIOUS)
+    text = workload("toy", env=f'{{ LOG = "{log}" }}', build='["touch", "made"]')
+    declare(text)
+    add_commit(project)
+    declare(text + "\n")
+    base = git(project, "rev-parse", "HEAD~1")
+    assert ask("check", f"--base={base}", "--budget=1", "--profiler=none") in (0, 4)
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    here = {row["here"] for row in rows}
+    assert len(here) == 2
+    for row in rows:
+        (other,) = here - {row["here"]}
+        # Copies of libraries lie in a directory of each process.
+        row["spec"].pop("copies", None)
+        row |= json.loads(json.dumps(row).replace(row["here"], "OWN").replace(other, "OTHER"))
+    assert all(row == rows[0] for row in rows)
