@@ -32,7 +32,7 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.gate.calibration import ResampledPairs, StoredReplays
 from pytest_flamegate.run.calibration import plan_for
-from pytest_flamegate.run.processes import PAIRS_SHARE
+from pytest_flamegate.run.schedule import PAIRS_SHARE
 
 DATA = Path(__file__).parent / "data"
 PAGE = Path(__file__).parents[1] / "docs" / "gate-power.md"

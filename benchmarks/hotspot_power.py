@@ -33,7 +33,8 @@ from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.types import Evidence, Side
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.prepare import prepare_side
-from pytest_flamegate.run.processes import PAIRS_PROFILED_S, Budget, SideProcesses
+from pytest_flamegate.run.processes import SideProcesses
+from pytest_flamegate.run.schedule import PAIRS_PROFILED_S, Budget
 from pytest_flamegate.run.seal import compose
 from pytest_flamegate.run.stages import Measured, Prepared
 

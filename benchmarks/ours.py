@@ -12,7 +12,7 @@ from benchmarks.streams import Pair
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.gate.pairs import FIRST_ANALYSES, analyse, plan_analyses, trimmed_mean
 from pytest_flamegate.gate.rule import log_time_of_drop
-from pytest_flamegate.run.processes import PAIRS_SHARE, plan_pair_counts
+from pytest_flamegate.run.schedule import PAIRS_SHARE, plan_pair_counts
 
 PAIRS_BUDGET_S = COMPARE_BUDGET_S * PAIRS_SHARE
 """Seconds that a comparison spends on pairs by default, if it also profiles."""

@@ -35,7 +35,7 @@ from pytest_flamegate.run.calibration import (
 )
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.prepare import prepare_side
-from pytest_flamegate.run.processes import PAIRS_SHARE
+from pytest_flamegate.run.schedule import PAIRS_SHARE
 from pytest_flamegate.run.selftest import Bench, choose_injection, open_bench
 from pytest_flamegate.run.selftest_cases import CASES, CaseRow, summarize, try_case
 from pytest_flamegate.run.session import Session

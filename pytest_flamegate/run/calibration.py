@@ -31,7 +31,8 @@ from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.artifacts import ArtifactStore, StoredPath
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import NOT_RUN
-from pytest_flamegate.run.processes import PAIRS_SHARE, Budget, SideProcesses, plan_pair_counts
+from pytest_flamegate.run.processes import SideProcesses
+from pytest_flamegate.run.schedule import PAIRS_SHARE, Budget, plan_pair_counts
 from pytest_flamegate.run.stages import PreparedSide
 
 SCHEMA_VERSION = "1.0.0"

@@ -33,9 +33,10 @@ from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.report.text import plural
-from pytest_flamegate.run import base_side, processes
+from pytest_flamegate.run import base_side, schedule
 from pytest_flamegate.run.instruments import trace_kernels
-from pytest_flamegate.run.processes import Budget, Schedule, SideProcesses
+from pytest_flamegate.run.processes import SideProcesses
+from pytest_flamegate.run.schedule import Budget, Schedule
 from pytest_flamegate.run.stages import Measured, Prepared
 
 INTERIM_ANALYSES = 2
@@ -88,11 +89,11 @@ class _MeasuringLoop:
     def measured(self) -> Measured:
         return Measured(self.prepared, tuple(side.measured() for side in self.sides))
 
-    def announce(self, schedule: Schedule) -> None:
-        self.schedule = schedule
-        self.announced_s = time.monotonic() - self.budget.began_s + schedule.seconds
+    def announce(self, planned: Schedule) -> None:
+        self.schedule = planned
+        self.announced_s = time.monotonic() - self.budget.began_s + planned.seconds
         name = self.prepared.head.workload.name
-        self.progress.announce(f"{name}: {schedule.sentence}{processes.describe_load()}")
+        self.progress.announce(f"{name}: {planned.sentence}{schedule.describe_load()}")
 
     @property
     def limit(self) -> float:
@@ -141,10 +142,10 @@ class _OneSide(_MeasuringLoop):
     def measure(self) -> Measured:
         (side,) = self.sides
         self.progress.update("warming up")
-        self.announce(processes.schedule(self.prepared, [side.observer.warm_up()]))
-        share = processes.TIMED_SHARE if side.side.profiler else 1 - processes.PROFILED_SHARE
-        self._time(share, processes.MIN_TIMED)
-        self._profile(self.budget.spent + processes.PROFILED_SHARE, processes.MIN_PROFILED)
+        self.announce(schedule.plan_processes(self.prepared, [side.observer.warm_up()]))
+        share = schedule.TIMED_SHARE if side.side.profiler else 1 - schedule.PROFILED_SHARE
+        self._time(share, schedule.MIN_TIMED)
+        self._profile(self.budget.spent + schedule.PROFILED_SHARE, schedule.MIN_PROFILED)
         self.clock_bricks()
         trace_kernels(side.observer)
         measured = self.measured()
@@ -169,8 +170,8 @@ class _OneSide(_MeasuringLoop):
         (side,) = self.sides
         done = side.count("timed")
         wanted = done + at_least
-        while done < processes.MAX_TIMED and (done < wanted or self.budget.spent < share):
-            side.observer.run_timed(self.budget.process_s(processes.TIMED_PART))
+        while done < schedule.MAX_TIMED and (done < wanted or self.budget.spent < share):
+            side.observer.run_timed(self.budget.process_s(schedule.TIMED_PART))
             done += 1
             self._update("timing")
 
@@ -182,11 +183,11 @@ class _OneSide(_MeasuringLoop):
         wanted = side.count("profiled") + at_least
         while True:
             done, few = side.count("profiled"), side.has_few_samples
-            if done >= (processes.MAX_FOR_SAMPLES if few else processes.MAX_PROFILED):
+            if done >= (schedule.MAX_FOR_SAMPLES if few else schedule.MAX_PROFILED):
                 break
             if done >= wanted and self.budget.spent >= (max(share, self.limit) if few else share):
                 break
-            side.profile_once(self.budget.process_s(processes.PROFILED_PART))
+            side.profile_once(self.budget.process_s(schedule.PROFILED_PART))
             self._update("profiling")
 
     def _update(self, phase: str) -> None:
@@ -209,7 +210,7 @@ class _Pairs(_MeasuringLoop):
         times = self._warm_up()
         self.observers = PairObserver(self.base.observer, self.head.observer)
         shared = self.observers.shares_core
-        self.announce(processes.schedule(self.prepared, times, shared=shared))
+        self.announce(schedule.plan_processes(self.prepared, times, shared=shared))
         self._run_pairs()
         base, head = self._observations()
         if self._uses_threads and are_cores_busy(base, head):
@@ -218,7 +219,7 @@ class _Pairs(_MeasuringLoop):
             self._count_calls()
         explains_nothing = self.decision == "pass" or base.has_other_tokens(head)
         until_done = 0 if explains_nothing else PAIRS_PROFILED
-        self._profile(processes.MIN_PROFILED, until_done=until_done)
+        self._profile(schedule.MIN_PROFILED, until_done=until_done)
         self.clock_bricks()
         while True:
             measured = self.measured()
@@ -283,7 +284,7 @@ class _Pairs(_MeasuringLoop):
         observers = self.observers
         thresholds = self.prepared.head.workload.thresholds
         planned = self.prepared.pair_counts
-        end = processes.PAIRS_SHARE if self.head.side.profiler else 1.0
+        end = schedule.PAIRS_SHARE if self.head.side.profiler else 1.0
         began_s = time.monotonic()
         while observers.pairs < planned[-1]:
             if observers.pairs >= planned[0] and self.budget.spent >= end:
@@ -369,7 +370,7 @@ class _Pairs(_MeasuringLoop):
             or self.budget.spent < until_spent
             or (self.budget.spent < self.limit and any(each.has_few_samples for each in self.sides))
         ):
-            calls = [partial(each.profile_once, processes.PAIRS_PROFILED_S) for each in self.sides]
+            calls = [partial(each.profile_once, schedule.PAIRS_PROFILED_S) for each in self.sides]
             self.run_together(calls, self.head.count("profiled"))
             done += 1
             samples = sum(side.samples for side in self.sides)

@@ -30,8 +30,8 @@ from pytest_flamegate.receipt.types import Side
 from pytest_flamegate.run import base_side
 from pytest_flamegate.run.calibration import find_known_rates
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
-from pytest_flamegate.run.processes import plan_pair_counts
 from pytest_flamegate.run.publish import RunStore
+from pytest_flamegate.run.schedule import plan_pair_counts
 from pytest_flamegate.run.stages import Prepared, PreparedSide, Task
 
 INJECTABLE = frozenset({"embedded", "python"})

@@ -24,7 +24,8 @@ from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import INJECTABLE, injection_error, prepare_side
-from pytest_flamegate.run.processes import Budget, SideProcesses, plan_pair_counts
+from pytest_flamegate.run.processes import SideProcesses
+from pytest_flamegate.run.schedule import Budget, plan_pair_counts
 from pytest_flamegate.run.seal import ComposedRun, compose, seal
 from pytest_flamegate.run.session import judge_run, wanted_processes
 from pytest_flamegate.run.stages import Measured, Prepared

@@ -15,7 +15,7 @@ from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.profile.hotspots import pool_profiles
 from pytest_flamegate.receipt.documents import encode_receipt
 from pytest_flamegate.receipt.types import VerdictName
-from pytest_flamegate.run.processes import MIN_PROFILED
+from pytest_flamegate.run.schedule import MIN_PROFILED
 from pytest_flamegate.run.seal import ComposedRun, ComposedSide, compose, seal
 from pytest_flamegate.run.selftest import (
     ALARMS,

@@ -37,8 +37,8 @@ from pytest_flamegate.receipt.rerun import compare_recipes
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.report.text import visible
-from pytest_flamegate.run.processes import plan_pair_counts
 from pytest_flamegate.run.publish import Outcome, verdict_of_error
+from pytest_flamegate.run.schedule import plan_pair_counts
 
 MAX_DIRECTORIES = 2000
 _LONG, _LARGE = 500, 1e9

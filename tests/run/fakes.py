@@ -31,7 +31,7 @@ from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.compose import Subject
-from pytest_flamegate.run import calibration, instruments, measure, processes
+from pytest_flamegate.run import calibration, instruments, measure, processes, schedule
 from pytest_flamegate.run.open import recorded_profile
 from pytest_flamegate.run.seal import ComposedRun, ComposedSide, seal
 from pytest_flamegate.run.session import Session
@@ -278,7 +278,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes
     world = World(**changes)
     monkeypatch.setattr(FakeObserver, "world", world, raising=False)
     clock = SimpleNamespace(monotonic=lambda: world.now_s)
-    for module in (processes, measure, calibration):
+    for module in (schedule, measure, calibration):
         monkeypatch.setattr(module, "time", clock)
     for module in (processes, measure):
         monkeypatch.setattr(module, "Observer", FakeObserver)

@@ -14,7 +14,8 @@ from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import perf_data
 from pytest_flamegate.profile.profilers.base import Recording
 from pytest_flamegate.receipt.compose import Subject
-from pytest_flamegate.run.processes import Budget, SideProcesses
+from pytest_flamegate.run.processes import SideProcesses
+from pytest_flamegate.run.schedule import Budget
 from pytest_flamegate.run.stages import PreparedSide
 from tests.profile.profiles import profile, python
 

@@ -21,7 +21,7 @@ from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.profile.hotspots import pool_profiles
 from pytest_flamegate.run import measure as run_measure
 from pytest_flamegate.run.measure import measure
-from pytest_flamegate.run.processes import PlannedRuns, Schedule, plan_pair_counts
+from pytest_flamegate.run.schedule import PlannedRuns, Schedule, plan_pair_counts
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
 from tests.profile.profiles import profile, python
