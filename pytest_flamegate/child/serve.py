@@ -256,6 +256,16 @@ def allow_profiler() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_long(_PR_SET_PTRACER_ANY), 0, 0, 0)
 
 
+def stop_tracing() -> None:
+    """End the tracing that a fork inherits, as of coverage: the other side has none."""
+    sys.settrace(None)
+    sys.setprofile(None)
+    if monitoring := getattr(sys, "monitoring", None):
+        for tool in range(6):
+            if monitoring.get_tool(tool) is not None:
+                monitoring.set_events(tool, 0)
+
+
 def main(arguments: list[str]) -> int:
     """Serve or count; the exit status is 1 if it failed."""
     if arguments[0] == "count":

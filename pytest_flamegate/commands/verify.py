@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.core import errors, git
+from pytest_flamegate.core import errors, git, process
 from pytest_flamegate.core.files import read_bounded
-from pytest_flamegate.core.text import Finding, Refusal
+from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
+from pytest_flamegate.core.text import Finding, Refusal, quote
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.baseline import VERDICT
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
@@ -26,6 +28,8 @@ from pytest_flamegate.report.terminal import replay_document, verification_text
 if TYPE_CHECKING:  # heavy, and needed only for a replay
     from pytest_flamegate.run.replay import Replaying
 
+_PREDICATE = "urn:pytest-flamegate:check:1.0.0"
+_GH_S = 120.0
 _REPLAY_OPTIONS = ("replay_untrusted", "model", "budget", "config")
 
 
@@ -37,6 +41,7 @@ class Answer:
         error: The reason why its workload was not replayed.
         verdict_code: The exit code of the run's own verdict, if that alone rejects it.
         evidence: The bytes of the evidence that was verified; None without any.
+        receipt_sha256: The digest of the receipt that was verified; None if it was not read.
     """
 
     path: Path
@@ -44,6 +49,7 @@ class Answer:
     error: errors.FlamegateError | None = None
     verdict_code: int = 0
     evidence: bytes | None = None
+    receipt_sha256: str | None = None
 
     def exit_code(self, *, replay: bool) -> int:
         """Return 0 if all requirements hold; a replay that confirmed nothing is undecided."""
@@ -54,6 +60,62 @@ class Answer:
         if replay and not self.verification.obtained_again:
             return errors.UndecidedError.exit_code
         return 0
+
+
+_WORKFLOW = re.compile(r"[\w.-]+/[\w.-]+/\.github/workflows/[\w.-]+\.ya?ml")
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A required workload in the answer of ``flamegate check``."""
+
+    workload: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """The answer of ``flamegate check``, as far as it concerns a receipt."""
+
+    head: str
+    passed: bool
+    required: tuple[_Judged, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    digest: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """An in-toto statement, in the names that it has there."""
+
+    predicateType: str  # noqa: N815
+    predicate: _Judgement
+    subject: tuple[_Subject, ...]
+
+    def covers(self, sha256: str | None, revision: str, workload: object) -> bool:
+        """Whether it says that this receipt was judged and its check passed."""
+        judged = self.predicate
+        return (
+            self.predicateType == _PREDICATE
+            and sha256 in [each.digest.get("sha256") for each in self.subject]
+            and judged.passed
+            and judged.head == revision
+            and workload in [each.workload for each in judged.required]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    statement: _Statement
+
+
+@dataclass(frozen=True, slots=True)
+class _Attested:
+    """One entry of what ``gh attestation verify --format json`` prints."""
+
+    verificationResult: _Result  # noqa: N815
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -70,6 +132,8 @@ def run(parsed: argparse.Namespace) -> int:
         answer = _require_verdict(found) if parsed.require_verdict else found
         if parsed.repository is not None:
             answer = _require_repository(answer, parsed.repository)
+        if parsed.signer_workflow is not None:
+            answer = _require_attestation(answer, parsed.signer_workflow, parsed.source_ref)
         answers.append(answer)
         if parsed.format == "text":
             common.print_text(
@@ -151,6 +215,47 @@ def _require_repository(answer: Answer, repository: Path) -> Answer:
     return replace(_reject(answer, refusal), verdict_code=0)
 
 
+def _require_attestation(answer: Answer, workflow: str, ref: str) -> Answer:
+    """Reject a run unless the judge's ``workflow`` at ``ref`` attested on GitHub that it passed.
+
+    ``gh`` verifies the signature; the statement is compared with the receipt here.
+
+    Raises ToolError ``E_CANNOT_START`` without gh, UsageError ``E_BAD_OPTION`` for a bad name.
+    """
+    if not _WORKFLOW.fullmatch(workflow):
+        raise errors.UsageError(
+            "E_BAD_OPTION",
+            f"--signer-workflow is {workflow!a}.",
+            "Write OWNER/REPO/.github/workflows/FILE.yml.",
+        )
+    repository = "/".join(workflow.split("/")[:2])
+    called = process.run(
+        [
+            *("gh", "attestation", "verify", str(answer.path.absolute()), "--repo", repository),
+            *("--signer-workflow", workflow, "--source-ref", ref),
+            *("--predicate-type", _PREDICATE, "--format", "json"),
+        ],
+        timeout_s=_GH_S,
+    )
+    if called.returncode != 0:
+        lines = called.stderr.decode("utf-8", "replace").strip().splitlines()
+        reported = quote(lines[-1]) if lines else f"status {called.returncode}"
+        problem = f"gh attestation verify found no valid attestation: {reported}"
+        return _reject(answer, Refusal("E_NOT_ATTESTED", problem))
+    try:
+        found = decode_json(called.stdout, tuple[_Attested, ...], EVIDENCE_LIMITS, subject="gh")
+        commit = decode_evidence(answer.evidence or b"").commit
+        name = decode_evidence(answer.evidence or b"").workload.get("name")
+    except errors.ReceiptError as error:
+        return _reject(answer, Refusal("E_NOT_ATTESTED", f"It cannot be read: {error.problem}"))
+    revision = commit.revision if commit is not None else ""
+    statements = [each.verificationResult.statement for each in found]
+    if any(each.covers(answer.receipt_sha256, revision, name) for each in statements):
+        return answer
+    problem = "The attested check did not pass this workload of this commit with this receipt."
+    return _reject(answer, Refusal("E_NOT_ATTESTED", problem))
+
+
 def _reject(answer: Answer, refusal: Refusal) -> Answer:
     found = answer.verification
     return replace(
@@ -195,13 +300,14 @@ def _verify(
         or isinstance(folded, Refusal)
     ):
         return Answer(path, verify(path))
+    sha256 = hashlib.sha256(receipt).hexdigest()
     parts: dict[str, Any] = {
         "evidence": evidence,
         "profile_folded": folded,
         "attestation": sources.attestation,
     }
     if replaying is None or not verify(receipt, **parts, require_grade=None).ok:
-        return Answer(path, verify(receipt, **parts), evidence=evidence)
+        return Answer(path, verify(receipt, **parts), None, 0, evidence, sha256)
     try:
         with errors.system_errors():
             if evidence is None:
@@ -210,13 +316,14 @@ def _verify(
                     "There is no evidence next to the receipt, so the workload is unknown.",
                 )
             replayed = replaying.replay(
-                hashlib.sha256(receipt).hexdigest(),
+                sha256,
                 decode_receipt(receipt).tokens_per_second,
                 decode_evidence(evidence),
             )
     except errors.FlamegateError as error:
-        return Answer(path, verify(receipt, **parts), error, evidence=evidence)
-    return Answer(path, verify(receipt, **parts, replay=replayed), evidence=evidence)
+        return Answer(path, verify(receipt, **parts), error, 0, evidence, sha256)
+    again = verify(receipt, **parts, replay=replayed)
+    return Answer(path, again, None, 0, evidence, sha256)
 
 
 def _document(answer: Answer) -> dict[str, object]:

@@ -70,6 +70,7 @@ def _start_child(
 
         def work() -> None:
             serve.allow_profiler()
+            serve.stop_tracing()
             assert plan.call is not None
             fds = (command_read, report_write)
             serve.serve(plan.call, prompt, workload.max_tokens, *fds)

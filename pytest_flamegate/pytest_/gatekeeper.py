@@ -273,10 +273,15 @@ class Gatekeeper:
     def _find_false_green(self) -> str | None:
         """Return why a run that would pass must not."""
         last = {(one.node, one.report.name): one for one in self.results}
-        if swallowed := [node for (node, _), one in last.items() if one.fails]:
+        # A test may be run again, and an open question settled; what was certain stays.
+        hidden = [
+            one for one in self.results if one.is_certain or one is last[one.node, one.report.name]
+        ]
+        if swallowed := dict.fromkeys(one.node for one in hidden if one.fails):
             return (
                 f"E_VERDICT_SWALLOWED: the verdict of {', '.join(swallowed)} fails, and its test "
-                "did not. Let flamegate.run raise, without except, xfail or a hook."
+                "did not. Let flamegate.run raise, without except, xfail or a hook; a rerun "
+                "does not take a verdict back."
             )
         names = [each.name for each in self.selection.declarations.entries]
         is_asked = self.settings.ci or self.settings.against is not None

@@ -68,6 +68,12 @@ class ResultView:
         verdict = self.report.verdict
         return verdict is not None and verdict.verdict == "no_baseline" and self.accepted is None
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether measuring again cannot take the verdict back."""
+        verdict = self.report.verdict
+        return verdict is not None and verdict.verdict in ("regressed", "dishonest")
+
     def as_data(self) -> Mapping[str, Any]:
         """Return plain data without the flame graph; ``from_data`` gives it back."""
         report = replace(self.report, drawn=None)

@@ -1,6 +1,9 @@
 """``flamegate verify-receipt``."""
 
+import hashlib
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,3 +113,111 @@ def test_the_repository_has_the_code_of_the_evidence_that_was_verified(
     ask("run", "toy")
     command.read()
     assert "+ 1 uncommitted file, which the repository" in command(3, *given).out
+
+
+GH = """\
+#!{python}
+import json, pathlib, sys
+pathlib.Path("asked.json").write_text(json.dumps(sys.argv[1:]))
+sys.stderr.write({stderr!r})
+sys.stdout.write({stdout!r})
+sys.exit({status})
+"""
+WORKFLOW = "o/r/.github/workflows/flamegate-judge.yml"
+
+
+@pytest.fixture
+def judged(receipt_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The entry that gh prints for a judgement that covers the receipt of the directory."""
+    monkeypatch.setenv("PATH", str(receipt_directory), prepend=os.pathsep)
+    evidence = json.loads((receipt_directory / "evidence.json").read_text())
+    digest = hashlib.sha256((receipt_directory / "receipt.json").read_bytes()).hexdigest()
+    check = {
+        "check_version": "1.0.0",
+        "head": evidence["commit"]["revision"],
+        "passed": True,
+        "required": [{"workload": evidence["workload"]["name"], "verdict": "pass", "grade": None}],
+    }
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": "runs/receipt.json", "digest": {"sha256": digest}}],
+        "predicateType": "urn:pytest-flamegate:check:1.0.0",
+        "predicate": check,
+    }
+    return {
+        "attestation": {"bundle": {}},
+        "verificationResult": {"mediaType": "x", "statement": statement, "signature": {}},
+    }
+
+
+def write_gh(stdout: str, status: int = 0, stderr: str = "") -> None:
+    """Write a gh into the current directory, which prints this."""
+    text = GH.format(python=sys.executable, stdout=stdout, status=status, stderr=stderr)
+    Path("gh").write_text(text)
+    Path("gh").chmod(0o755)
+
+
+def ask_signer(command: Command, code: int, *more: str) -> str:
+    return command(
+        code, "verify-receipt", "receipt.json", f"--signer-workflow={WORKFLOW}", *more
+    ).out
+
+
+def test_a_receipt_that_the_judge_attested_is_accepted(
+    judged: dict[str, Any], command: Command
+) -> None:
+    other = json.loads(json.dumps(judged).replace('"passed": true', '"passed": false'))
+    write_gh(json.dumps([other, judged]))
+    assert "accepted" in ask_signer(command, 0, "--source-ref=refs/heads/trunk")
+    assert json.loads(Path("asked.json").read_text()) == [
+        *("attestation", "verify", str(Path("receipt.json").absolute()), "--repo", "o/r"),
+        *("--signer-workflow", WORKFLOW, "--source-ref", "refs/heads/trunk"),
+        *("--predicate-type", "urn:pytest-flamegate:check:1.0.0", "--format", "json"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"passed": true', '"passed": false'),
+        ('"workload": "', '"workload": "x'),
+        ('"head": "', '"head": "0'),
+        ('"sha256": "', '"sha256": "0'),
+        ('"predicateType": "urn:', '"predicateType": "other:'),
+        ('"subject"', '"subjects"'),
+        ('"passed": true', '"passed": 1'),
+    ],
+)
+def test_an_attestation_of_something_else_is_rejected(
+    old: str, new: str, judged: dict[str, Any], command: Command
+) -> None:
+    text = json.dumps([judged])
+    assert old in text
+    write_gh(text.replace(old, new))
+    assert "E_NOT_ATTESTED" in ask_signer(command, 3)
+
+
+@pytest.mark.usefixtures("judged")
+def test_an_attestation_that_gh_does_not_find_is_rejected(command: Command) -> None:
+    write_gh("", 1, "Loaded digest\nError: verifying with issuer \x1b[31mfailed\n")
+    printed = ask_signer(command, 3)
+    assert "E_NOT_ATTESTED" in printed
+    assert "verifying with issuer" in printed
+    assert "\x1b" not in printed
+    for nothing in ("[]", "", "{}", "[[[["):
+        write_gh(nothing)
+        assert "E_NOT_ATTESTED" in ask_signer(command, 3)
+
+
+@pytest.mark.usefixtures("judged")
+def test_an_attestation_needs_gh_and_the_name_of_a_workflow(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert (
+        "E_CANNOT_START"
+        in command(5, "verify-receipt", "receipt.json", f"--signer-workflow={WORKFLOW}").err
+    )
+    for name in ("judge.yml", "o/r/judge.yml", "--repo/r/.github/workflows/a.yml x", ""):
+        found = command(2, "verify-receipt", "receipt.json", f"--signer-workflow={name}")
+        assert "OWNER/REPO" in found.err

@@ -20,7 +20,10 @@ _FOREIGN = (
 )
 
 # Plugins that write into the project, or spend a second of every run on imports.
-_BARE = "-p no:cacheprovider -p no:hypothesispytest -p no:benchmark"
+_BARE = (
+    "-p no:cacheprovider -p no:hypothesispytest -p no:benchmark -p no:randomly "
+    "-p no:rerunfailures -p no:pytest_cov"
+)
 
 
 @pytest.fixture(scope="session")
