@@ -158,6 +158,11 @@ class Run(Struct, frozen=True, dict=True):
     prompts: tuple[Count, ...] = ()
 
     @property
+    def sequence_lengths(self) -> list[int]:
+        """The tokens of each sequence."""
+        return [len(gaps) for block in self.blocks for gaps in block.sequences_ns]
+
+    @property
     def own(self) -> Run:
         """The run without the time that the other side of its pair used on a shared core."""
         if not self.shares_core:

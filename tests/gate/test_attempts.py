@@ -125,6 +125,8 @@ def test_the_figures_are_those_of_the_attempts_that_decide() -> None:
     base, head = sides(shifted(0.0))
     green = attempt_of(judge_paired(base, head), base, head)
     assert green.decision == "pass"
+    doubtful = replace(judge_paired(base, head), pairs=None)
+    assert attempt_of(doubtful, base, head).differences == ()
     both = judge_paired(base, head, earlier=(red,))
     rate, message = both.signal(), find_message(both, "I_ATTEMPTS")
     assert rate is not None

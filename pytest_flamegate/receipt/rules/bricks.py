@@ -157,7 +157,7 @@ def _check_provenance(case: Submission) -> Iterator[str]:
 def _check_tokens(case: Submission) -> Iterator[str]:
     # More tokens would make each of them cheaper.
     for each, run in _pairs(case):
-        lengths = _lengths(run)
+        lengths = run.sequence_lengths
         observed = (len(lengths), sum(lengths), sum(lengths) - len(lengths))
         stated = (each.sequences, each.tokens, each.decode_tokens)
         if stated != observed:
@@ -174,7 +174,7 @@ def _check_calls(case: Submission) -> Iterator[str]:
         return
     most = case.evidence.workload.get("max_tokens")
     for each, run in _pairs(case):
-        lengths = _lengths(run)
+        lengths = run.sequence_lengths
         # A sequence that ends early has generated one more token, which is not output.
         steps = sum(length if length == most else length + 1 for length in lengths) - len(lengths)
         calls: Counter[tuple[str, str, int | None]] = Counter()
@@ -213,10 +213,6 @@ def _expected_calls(
             expected |= {(name, phase, layer): forwarded for name in _ONCE_PER_LAYER}
             expected |= {(name, phase, layer): 4 * forwarded for name in _FOUR_PER_LAYER}
     return expected
-
-
-def _lengths(run: Run) -> list[int]:
-    return [len(gaps) for block in run.blocks for gaps in block.sequences_ns]
 
 
 def _pairs(case: Submission) -> Iterator[tuple[record.BrickRun, Run]]:

@@ -5,7 +5,6 @@ They are what the claim rests on that no timed process could answer from memory.
 
 from collections.abc import Iterator
 
-from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 from pytest_flamegate.receipt.types import Grade
 
@@ -16,7 +15,7 @@ CHECKS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 def _check_prompts(case: Submission) -> Iterator[str]:
     declared = _declared(case)
     for run in case.evidence.runs:
-        sequences = len(_lengths(run))
+        sequences = len(run.sequence_lengths)
         if len(run.prompts) != (sequences if declared else 0):
             yield (
                 f"The run of process {run.pid} states prompts of {len(run.prompts)} sequences; it "
@@ -52,7 +51,7 @@ def _check_lengths(case: Submission) -> Iterator[str]:
     known = {each.prompt: each.tokens for each in case.evidence.answers}
     most = case.claim.tokens_requested
     for run in case.evidence.runs:
-        for prompt, length in zip(run.prompts, _lengths(run), strict=False):
+        for prompt, length in zip(run.prompts, run.sequence_lengths, strict=False):
             expected = known.get(prompt, length)
             if length > most or (case.claim.deterministic and length != expected):
                 yield (
@@ -65,7 +64,3 @@ def _declared(case: Submission) -> int:
     """Return the number of prompts that the recipe has if it is a set, else 0."""
     prompts = case.evidence.workload.get("prompts")
     return len(prompts) if isinstance(prompts, (list, tuple)) else 0
-
-
-def _lengths(run: Run) -> list[int]:
-    return [len(gaps) for block in run.blocks for gaps in block.sequences_ns]
