@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.commands.asked import Command
 
-# An example may take long on a busy machine; that is no defect of the code under test. The same
-# examples run every time; .ci/nightly draws new ones with --hypothesis-profile=random.
-settings.register_profile("flamegate", deadline=None, derandomize=True)
-settings.register_profile("random", deadline=None)
-settings.load_profile("flamegate")
+# A plain install lacks Hypothesis, and pytest --help in a clone reads this file.
+with suppress(ModuleNotFoundError):
+    from hypothesis import settings
+
+    # An example may take long on a busy machine; that is no defect of the code under test. The same
+    # examples run every time; .ci/nightly draws new ones with --hypothesis-profile=random.
+    settings.register_profile("flamegate", deadline=None, derandomize=True)
+    settings.register_profile("random", deadline=None)
+    settings.load_profile("flamegate")
 
 # Settings of this run must not reach the code under test: not pytest's own options, and not the
 # variables by which flamegate recognises CI and takes its options.

@@ -26,6 +26,8 @@ from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.sources import annotate, find_run, has_lines
 
 DEFAULT_DIRECTORY = Path("docs/baselines/perf/flamegraphs")
+_PROSE = "Once upon a time"
+"""A prompt that every model goes on with: some end at once after a question."""
 _WORKLOADS = ("1tok", "10tok")
 _GUIDE = "README.md"
 
@@ -107,7 +109,7 @@ def _choose_workloads(
         if template is not None:
             each = replace(template, name=each.name, prompt=each.prompt, max_tokens=each.max_tokens)
         elif model and not _runs_embedded(settings.root / model):
-            each = replace(each, engine="llama-cpp")
+            each = replace(each, engine="llama-cpp", prompt=_PROSE)
         workloads.append(
             replace(each, model=model or each.model, tokenizer=tokenizer or each.tokenizer)
         )

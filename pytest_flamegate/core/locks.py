@@ -16,6 +16,7 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.files import close, read_system_text, write_errors
 
 _FIRST_POLL_S, _POLL_S = 0.001, 0.02
+_ANNOUNCED_S = 30.0
 _LOCKS = Path("/proc/locks")
 LOCK_DIRECTORY = "FLAMEGATE_LOCK_DIR"
 """Names another directory for the machine's lock: one that its containers share."""
@@ -33,8 +34,10 @@ def machine_lock(
     wait for one another. Every user may write there, so no link is followed, and a file that
     has another name somewhere is not written.
 
-    ``announce`` is called once if this waits, with the holder; or with the reason why only this
-    user's own runs are waited for. Raises ``ToolError`` ``E_LOCK_TIMEOUT``.
+    ``announce`` is called with the holder when this begins to wait, and twice a minute from then
+    on; or with the reason why only this user's own runs are waited for.
+
+    Raises ``ToolError`` ``E_LOCK_TIMEOUT``.
     """
     path = Path(os.environ.get(LOCK_DIRECTORY) or _SHARED_DIRECTORY, "flamegate.lock")
     try:
@@ -58,10 +61,7 @@ def _hold(path: Path, timeout_s: float, announce: Callable[[str], None] | None =
     while True:
         descriptor = _open(path)
         try:
-            if announce is not None and not _try_lock(descriptor):
-                holder = describe_holder(descriptor)
-                announce(f"waiting for {holder} to end its measurement on this machine")
-            acquire_lock(descriptor, path, timeout_s)
+            acquire_lock(descriptor, path, timeout_s, announce)
             with suppress(FileNotFoundError):
                 if os.path.samestat(path.lstat(), os.fstat(descriptor)):
                     return descriptor
@@ -102,12 +102,20 @@ def lock_directory(path: Path, timeout_s: float) -> Iterator[None]:
         close(descriptor)
 
 
-def acquire_lock(descriptor: int, path: Path, timeout_s: float) -> None:
+def acquire_lock(
+    descriptor: int, path: Path, timeout_s: float, announce: Callable[[str], None] | None = None
+) -> None:
     """Lock ``descriptor`` until it is closed; ``E_LOCK_TIMEOUT`` names ``path`` and the holder."""
-    deadline_s = time.monotonic() + timeout_s
+    began_s = announce_at_s = time.monotonic()
     poll_s = _FIRST_POLL_S
     while not _try_lock(descriptor):
-        if time.monotonic() >= deadline_s:
+        waited_s = time.monotonic() - began_s
+        if announce is not None and began_s + waited_s >= announce_at_s:
+            so_far = f" ({waited_s:.0f} s so far)" if announce_at_s > began_s else ""
+            holder = describe_holder(descriptor)
+            announce(f"waiting for {holder} to end its measurement on this machine{so_far}")
+            announce_at_s += _ANNOUNCED_S
+        if waited_s >= timeout_s:
             raise ToolError(
                 "E_LOCK_TIMEOUT",
                 f"{str(path)!a} has been locked for {timeout_s:g} s by "

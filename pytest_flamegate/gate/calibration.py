@@ -210,16 +210,16 @@ class StoredReplays:
 STORED_REPLAYS: Mapping[str, StoredReplays] = MappingProxyType(
     {
         "embedded": StoredReplays(
-            "the embedded model", 277, "2026-11-23", {5.0: (0, 10), 2.0: (0, 13), 1.0: (1, 16)}
+            "the embedded model", 277, "2026-11-23", {5.0: (0, 13), 2.0: (1, 21), 1.0: (10, 28)}
         ),
         "command": StoredReplays(
-            "a C program", 251, "2026-11-23", {5.0: (0, 3), 2.0: (0, 14), 1.0: (0, 23)}
+            "a C program", 251, "2026-11-23", {5.0: (0, 3), 2.0: (0, 14), 1.0: (0, 21)}
         ),
         "openai": StoredReplays(
-            "a server of SmolLM2", 94, "2026-11-23", {5.0: (0, 3), 2.0: (0, 4), 1.0: (0, 6)}
+            "a server of SmolLM2", 94, "2026-11-23", {5.0: (0, 3), 2.0: (0, 5), 1.0: (0, 8)}
         ),
         "llama-cpp": StoredReplays(
-            "SmolLM2 in xllamacpp", 272, "2026-11-23", {5.0: (0, 1), 2.0: (0, 5), 1.0: (0, 6)}
+            "SmolLM2 in xllamacpp", 272, "2026-11-23", {5.0: (0, 1), 2.0: (0, 6), 1.0: (0, 13)}
         ),
     }
 )

@@ -216,14 +216,14 @@ def _general_reasons(
             )
     found = [hotspot for hotspot in hotspots if hotspot.coarse]
     coarse = [
-        f"{hotspot.name} {hotspot.share.detectable_pp:.1f} pp of {hotspot.threshold_pp:g}"
+        f"{hotspot.name} {hotspot.share.detectable_pp:.1f} pp ({hotspot.threshold_pp:g} allowed)"
         for hotspot in found
     ]
     if found:
         most = max(each.share.detectable_pp / each.threshold_pp for each in found)
         yield Reason(
             "I_SHARES_COARSE",
-            "Smallest drifts of a share that could have been seen for certain: "
+            "Too few samples to see the limit of every share; for certain a drift shows from: "
             f"{list_names(coarse)}. {_more_samples(sampled_s, most)}",
         )
 

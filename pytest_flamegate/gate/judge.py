@@ -199,7 +199,7 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         helped_by=tuple(sorted(helpers.union(shares.helped_by, bricks.helped_by))),
         baseline_processes=len(old.timed),
         current_processes=len(new.timed),
-        cpu_pressure_pct=new.cpu_pressure_pct,
+        cpu_pressure_pct=new.cpu_pressure_pct if rate.others_pct is None else rate.others_pct,
         bricks=bricks.changes,
     )
 

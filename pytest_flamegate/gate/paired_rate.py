@@ -17,6 +17,7 @@ from pytest_flamegate.gate.pairs import (
     find_busy_cores,
     find_disagreement,
     last_analysis,
+    others_pct,
     pair_differences,
     pair_rates,
     phase_changes,
@@ -55,7 +56,8 @@ class JudgedRate:
 
     ``verdict`` has the bounds of this measurement, which explain its profile, and the decision of
     all attempts. ``cpu`` is the change of log CPU time per token, None if no pairs measured it;
-    ``batch_drift_sd`` is the drift between the two sides in log time.
+    ``batch_drift_sd`` is the drift between the two sides in log time. ``others_pct`` is the part of
+    a shared core's time that other programs had.
     """
 
     signal: Signal
@@ -67,6 +69,7 @@ class JudgedRate:
     pairs: int | None = None
     pair_method: PairMethod | None = None
     analyses: tuple[int, ...] = ()
+    others_pct: float | None = None
 
 
 def judge_paired_rate(
@@ -137,4 +140,5 @@ def judge_paired_rate(
         pairs=analysis.pairs if pooled is None else pooled.pairs,
         pair_method="shared core" if shares_core else "one after the other",
         analyses=base.analyses,
+        others_pct=others_pct(base.evidence, head),
     )

@@ -58,6 +58,11 @@ class ErrorRates:
         """Miss probability of one analysis."""
         return self.miss / self.analyses
 
+    def spend_rest(self, done: int) -> ErrorRates:
+        """Return the rates of one analysis that is the last, after ``done`` of those planned."""
+        left = (self.analyses - done) / self.analyses
+        return ErrorRates(left * self.false_alarm, left * self.miss)
+
 
 @dataclass(frozen=True, slots=True)
 class RateVerdict:

@@ -187,8 +187,11 @@ def _describe_inconclusive(verdict: Verdict, rate: Signal) -> str:
         effort = f"{verdict.pairs} pairs"
     parts = [f"{_describe_estimate(rate)} after {effort}"]
     pressure = verdict.cpu_pressure_pct
-    if pressure is not None and pressure >= _BUSY_PCT:
+    is_busy = pressure is not None and pressure >= _BUSY_PCT
+    if is_busy and verdict.pairs is None:
         parts.append(f"CPU pressure was {pressure:.0f} %")
+    elif is_busy:
+        parts.append(f"other programs had {pressure:.0f} % of the core")
     smallest = rate.smallest_detectable_pct
     if smallest is not None:
         parts.append(f"could have seen {smallest:.1f} %")
@@ -197,8 +200,10 @@ def _describe_inconclusive(verdict: Verdict, rate: Signal) -> str:
         if "timed" in verdict.helped_by or verdict.pairs is not None
         else "compare in pairs (--flamegate-against=REV)"
     )
+    if is_busy:
+        remedy = f"measure again when less runs beside it, or {remedy}"
     if smallest is not None and (rate.threshold_pct or math.inf) < smallest <= _WORTH_ALLOWING_PCT:
-        remedy = f"allow a drop of {math.ceil(smallest)} %, which can be decided here, or {remedy}"
+        remedy += f", or allow a drop of {math.ceil(smallest)} %, which can be decided here"
     return "; ".join([*parts, remedy])
 
 

@@ -56,6 +56,8 @@ _STATES: dict[State, str] = {
     "unchanged": "unchanged",
 }
 _STATES_OF_SHARES: dict[State, str] = _STATES | {"up": "larger", "down": "smaller"}
+_LIKELY_Z = 2.0
+"""The least ``|z|`` of a change that is called likely."""
 _VERBS: dict[Measure, str] = {"cost": "costs", "share": "takes", "count": "executes"}
 SHARES_ONLY = (
     "the cost per token is not known on both sides, so shares are compared: a share also moves "
@@ -121,12 +123,13 @@ def _describe_whole(difference: ProfileDifference) -> str:
     total = difference.total
     if difference.measure == "share" or abs(total.z) < difference.certain_z:
         return f"{NOTHING}: {describe_total(difference)} in all"
-    likeliest = _sentence(difference, difference.functions[0], in_full=True)
-    verb = _VERBS[difference.measure]
-    return (
-        f"the whole {verb} {describe_total(difference)}, no function certainly; "
-        f"most likely {likeliest}"
-    )
+    found = f"the whole {_VERBS[difference.measure]} {describe_total(difference)}"
+    likeliest = max(difference.functions, key=lambda each: total.change * each.own.change)
+    # Chance alone makes some function of many differ by so much; it must at least go the same way.
+    if total.change * likeliest.own.change <= 0.0 or abs(likeliest.own.z) < _LIKELY_Z:
+        return f"{found}, and the samples do not show in which function"
+    sentence = _sentence(difference, likeliest, in_full=True)
+    return f"{found}, no function certainly; most likely {sentence}"
 
 
 def describe_total(difference: ProfileDifference) -> str:
@@ -183,7 +186,10 @@ def change_rows(difference: ProfileDifference) -> list[tuple[str, ...]]:
         _row(difference, f"{rank}", visible(each.frame.name), each.state, each.own)
         for rank, each in enumerate(shown, 1)
     ]
-    return [*rows, _row(difference, "", rest, "unchanged", difference.change(old, new))]
+    left_over = _row(difference, "", rest, "unchanged", difference.change(old, new))
+    if not shown and difference.measure != "share" and abs(total.z) >= difference.certain_z:
+        left_over = (*left_over[:2], "changed somewhere", *left_over[3:])
+    return [*rows, left_over]
 
 
 def _row(

@@ -30,6 +30,8 @@ _PHASES = {"prefill": "prefill, to the first token", "decode": "decode, each fur
 _CERTAIN_ROWS, _OTHER_ROWS, _SIGNAL_ROWS, _LINE_ROWS, _CALL_ROWS, _CALLERS = 5, 2, 8, 6, 6, 2
 _CALL_UNITS = {"prefill": "to the first token", "decode": "a token"}
 _MOST_REASONS = 12
+_LIKELY_PART = 0.5
+"""The part of half its interval from which an uncertain change is called likely."""
 _IN_FIGURES = ("SLOWER", "SHARE", "BRICK", "FASTER", "WITHIN")
 """How the codes begin, after ``E_`` or ``I_``, whose sentence repeats a figure of the tables."""
 
@@ -71,6 +73,7 @@ def _cost_figures(cost: CostChange) -> tuple[str, str, str, str]:
     part = NONE if cost.explains_pct is None else f"{cost.explains_pct:.0f} %"
     if not cost.is_certain:
         is_likely = cost.explains is not None and cost.explains >= MOST_OF_IT
+        is_likely &= abs(cost.change_us) >= _LIKELY_PART * half_us
         part = f"most likely {part}" if is_likely else "no certain change"
     return (
         _micros(cost.baseline_us),

@@ -282,12 +282,12 @@ class _Pairs(_MeasuringLoop):
     def _run_pairs(self) -> None:
         """Run pairs until one of the planned analyses decides, or their time is over."""
         observers = self.observers
-        thresholds = self.prepared.head.workload.thresholds
         planned = self.prepared.pair_counts
         end = schedule.PAIRS_SHARE if self.head.side.profiler else 1.0
         began_s = time.monotonic()
         while observers.pairs < planned[-1]:
             if observers.pairs >= planned[0] and self.budget.spent >= end:
+                self._decide(ended=True)
                 return
             observers.pair()
             self.pair_s = (time.monotonic() - began_s) / observers.pairs
@@ -298,9 +298,7 @@ class _Pairs(_MeasuringLoop):
             if observers.pairs in planned:
                 if self._uses_threads and are_cores_busy(base, head, certainly=True):
                     return
-                drop_pct = thresholds.tokens_per_second_pct
-                analysis = last_analysis(base, head, drop_pct, planned, ended=False)
-                self.decision = analysis.verdict.decision if analysis else "inconclusive"
+                self._decide(ended=False)
                 if self.decision != "inconclusive":
                     return
 
@@ -312,6 +310,12 @@ class _Pairs(_MeasuringLoop):
         if self.prepared.size_alone and self.observers.shares_core:
             with suppress(FlamegateError):
                 self._size_alone()
+
+    def _decide(self, *, ended: bool) -> None:
+        drop_pct = self.prepared.head.workload.thresholds.tokens_per_second_pct
+        planned = self.prepared.pair_counts
+        analysis = last_analysis(*self._observations(), drop_pct, planned, ended=ended)
+        self.decision = analysis.verdict.decision if analysis else "inconclusive"
 
     def _count_calls(self) -> None:
         """Count the calls of every function on both sides.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import errors
 from pytest_flamegate.core.clocks import utc_now
@@ -15,7 +16,7 @@ from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.gate.rule import Reason
-from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.gate.verdict import PASSES, Verdict
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import verify_receipt
@@ -215,6 +216,9 @@ def publish(
     directory = store.artifacts.publish_run(workload.name, files)
     accepted, error = None, None
     notes = [each for each in run.notes if not each.code.startswith("I_")] + [*verdict.warnings]
+    if verdict.verdict in PASSES and workload.thresholds.hotspots_pp != Thresholds().hotspots_pp:
+        # Who declares a limit must not take a pass for a proof that it holds.
+        notes += [each for each in verdict.reasons if each.code == "I_SHARES_COARSE"]
     warnings = [*pictures.warnings, *run.head.redactor.warnings]
     warnings += dict.fromkeys(f"{each.code}: {each.message}" for each in notes)
     if accept and verdict.verdict not in NOT_ACCEPTABLE:

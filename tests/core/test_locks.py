@@ -127,13 +127,17 @@ def test_every_user_may_take_it(place: Path, lock: Any) -> None:
         os.umask(before)
 
 
-def test_it_names_once_the_process_that_it_waits_for(holder: subprocess.Popen[str]) -> None:
+def test_it_names_the_process_that_it_waits_for_from_time_to_time(
+    holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines: list[str] = []
     assert holder.stdin is not None
-    threading.Timer(0.1, holder.stdin.close).start()
+    monkeypatch.setattr(locks, "_ANNOUNCED_S", 0.2)
+    threading.Timer(0.3, holder.stdin.close).start()
     with machine_lock(lines.append, timeout_s=30.0):
-        (line,) = lines
-    assert line == f"waiting for process {holder.pid} to end its measurement on this machine"
+        first, second, *_ = lines
+    assert first == f"waiting for process {holder.pid} to end its measurement on this machine"
+    assert second == f"{first} (0 s so far)"
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "directory"])

@@ -156,7 +156,7 @@ def test_rates_of_other_pairs_are_not_known(
     assert (found.false_alarm, found.miss) == (None, None)
     assert found.basis == (
         "not yet measured for such a comparison (flamegate calibrate does). The rule allows 1 % "
-        "false alarms for tokens per second, as many for all shares together, and 2 % misses, "
+        "false alarms for tokens per second, as many for all shares together, and 1.5 % misses, "
         "spent over 7 analyses"
     )
 

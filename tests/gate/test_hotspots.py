@@ -261,7 +261,9 @@ def test_a_threshold_too_fine_for_the_samples_is_reported_for_what_passed() -> N
     old = measurement(STEADY, profiles(spread_by(0, 60, -60)))
     (reason,) = judge(old, old).reasons
     assert reason.code == "I_SHARES_COARSE"
-    assert re.search(r"for certain: b [\d.]+ pp of 5, a [\d.]+ pp of 5\. Give", reason.message)
+    assert re.search(
+        r"from: b [\d.]+ pp \(5 allowed\), a [\d.]+ pp \(5 allowed\)\. Give", reason.message
+    )
     timed = [replace(old, sampled_s=seconds) for seconds in (2.0, 3.0)]
     for one, other in (timed, timed[::-1]):
         (reason,) = judge(one, other).reasons

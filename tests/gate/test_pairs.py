@@ -1,11 +1,14 @@
 """Pairs: their differences, the trimmed mean, phases, and when a decision is allowed."""
 
 import math
+import random
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.pairs import (
     FIRST_ANALYSES,
@@ -14,6 +17,7 @@ from pytest_flamegate.gate.pairs import (
     are_cores_busy,
     find_disagreement,
     last_analysis,
+    others_pct,
     pair_differences,
     pair_rates,
     phase_changes,
@@ -190,6 +194,34 @@ def test_nothing_is_analysed_between_the_planned_analyses_unless_it_is_the_end()
     assert last_analysis(*sides(SPREAD[:2]), 5.0, FIRST_ANALYSES, ended=True) is None
 
 
+def test_the_last_analysis_spends_what_the_plan_had_left() -> None:
+    # Measured on a busy machine, whose time sufficed for three pairs of unchanged code.
+    busy = [0.013, -0.013, -0.007]
+    assert decisions(busy) == ["inconclusive"]
+    assert decisions(busy, ended=True) == ["pass"]
+    rest = pair_rates((3, 5, 7, 10)).spend_rest(1)
+    assert (rest.alpha, rest.beta) == pytest.approx((0.0075, 0.01125))
+    # By its own part of the rates this slowdown of 3 % may reach the threshold of 5.
+    assert decisions([0.030, 0.034, 0.032], ended=True) == ["pass"]
+    assert decisions([0.030, 0.060, 0.045], ended=True) == ["inconclusive"]
+
+
+@pytest.mark.parametrize(
+    ("shift", "wrong", "most"), [(0.0, "regressed", 0.01), (TAU, "pass", 0.015)]
+)
+def test_errors_stay_rare_if_time_ends_the_comparison_early(
+    shift: float, wrong: str, most: float
+) -> None:
+    drawn, times = random.Random(7), 3000
+    found = Counter(
+        decisions([drawn.gauss(shift, 0.02) for _ in range(6)], ended=True)[-1]
+        for _ in range(times)
+    )
+    # Three standard errors above the rate that is allowed; a rule that spent all of it at each of
+    # the three analyses would err twice as often.
+    assert found[wrong] <= times * most + 3 * math.sqrt(times * most)
+
+
 @pytest.mark.parametrize(
     ("decision", "wall", "cpu", "shared", "clock"),
     [
@@ -252,6 +284,39 @@ def test_waiting_is_certain_if_the_lower_bound_over_pairs_is_above_the_limit(
     base, head = (replace(side, runs=tuple(map(wait, side.runs))) for side in pairs)
     assert are_cores_busy(base, head, certainly=True) == certain
     assert are_cores_busy(base, head) == (delayed != (0.04, 0.04, 0.04))
+
+
+def test_an_open_answer_says_how_much_of_the_core_other_programs_had() -> None:
+    values = [0.10, -0.08, 0.06]
+    base, head = (
+        replace(
+            side,
+            runs=tuple(
+                replace(
+                    run,
+                    shares_core=True,
+                    blocks=tuple(
+                        replace(
+                            block,
+                            interval=Interval(
+                                10 * block.interval.cpu_ns,
+                                block.interval.cpu_ns,
+                                9 * block.interval.cpu_ns,
+                            ),
+                        )
+                        for block in run.blocks
+                    ),
+                )
+                for run in side.runs
+            ),
+        )
+        for side in sides(values)
+    )
+    assert others_pct(base, head) == pytest.approx(80.0)
+    text = headline(judge_paired(base, head))
+    assert "after 3 pairs; other programs had 80 % of the core; could have seen" in text
+    assert "measure again when less runs beside it, or give it more time" in text
+    assert others_pct(*sides(values)) is None
 
 
 def test_work_hidden_from_the_quiet_clock_is_no_improvement() -> None:

@@ -71,7 +71,7 @@ def test_more_analyses_ask_for_more_evidence() -> None:
     assert rule.decide(estimate, 1.0, ErrorRates(analyses=6)).decision == "inconclusive"
     assert ErrorRates(analyses=6).alpha == pytest.approx(0.01 / 6)
     assert ErrorRates(analyses=6).beta == pytest.approx(0.05 / 6)
-    assert pair_rates(FIRST_ANALYSES) == ErrorRates(0.01, 0.02, 7)
+    assert pair_rates(FIRST_ANALYSES) == ErrorRates(0.01, 0.015, 7)
 
 
 def test_the_smallest_detectable_change_is_found_with_95_percent() -> None:
