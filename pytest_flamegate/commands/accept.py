@@ -85,7 +85,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _CheckedWorkload:
     workload: str
     verdict: str
     exit_code: int
@@ -97,7 +97,7 @@ class _CheckDocument:
 
     base: str
     head: str
-    required: tuple[_Row, ...]
+    required: tuple[_CheckedWorkload, ...]
     policy_changes: tuple[PolicyChange, ...]
     declarations: Mapping[NonEmpty, tuple[str, str]] = field(default_factory=dict)
 

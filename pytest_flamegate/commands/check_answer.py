@@ -96,16 +96,13 @@ def heading(base: str, head: str, policy: BasePolicy) -> list[str]:
 def publish(found: Check, settings: Settings) -> None:
     """Print failures, table and answer; write the files of the answer and the job's summary."""
     outcomes = (*found.required, *(each for _, each in found.ended), *found.new)
-    views = show_outcomes(settings, outcomes)
+    views = show_outcomes(settings, outcomes, checked_against=found.base)
     changes = [str(change) for change in found.policy.changes]
     measured = {each.workload.name for each in found.new}
     unseen = [each.name for each in found.policy.new if each.name not in measured]
     changes += [f"{name}: new, and required then" for name in unseen]
     first_new = len(outcomes) - len(found.new)
     rows = present.rows([*views[:first_new], *map(_mark_new, views[first_new:])])
-    # Other commands would take the policy from the head.
-    again = f"flamegate check --base {found.base[:12]}"
-    rows = [replace(row, again=again) for row in rows]
     names, accepted = (
         {each.workload.name for each in some} for some in (found.failed, found.accepted)
     )

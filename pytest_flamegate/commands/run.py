@@ -36,10 +36,16 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def show_outcomes(
-    settings: Settings, outcomes: Sequence[Outcome], names: Sequence[str] = ()
+    settings: Settings,
+    outcomes: Sequence[Outcome],
+    names: Sequence[str] = (),
+    checked_against: str | None = None,
 ) -> list[present.ResultView]:
-    """Print the failures and the table, write the report; return the results as they are shown."""
-    hints = Hints(settings, as_command=True)
+    """Print the failures and the table, write the report; return the results as they are shown.
+
+    ``checked_against`` is the base of a required check.
+    """
+    hints = Hints(settings, as_command=True, checked_against=checked_against)
     shown = [present.view_of(outcome, outcome.workload.node_name, hints) for outcome in outcomes]
     for one in shown:
         if one.fails:

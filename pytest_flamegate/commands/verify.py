@@ -34,7 +34,7 @@ _REPLAY_OPTIONS = ("replay_untrusted", "model", "budget", "config")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReceiptAnswer:
     """The result for one receipt.
 
     Attributes:
@@ -82,17 +82,17 @@ class _Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Subject:
+class _AttestedFile:
     digest: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
+class _Attestation:
     """An in-toto statement, in the names that it has there."""
 
     predicateType: str  # noqa: N815
     predicate: _Judgement
-    subject: tuple[_Subject, ...]
+    subject: tuple[_AttestedFile, ...]
 
     def covers(self, sha256: str | None, revision: str, workload: object) -> bool:
         """Whether it says that this receipt was judged and its check passed."""
@@ -108,7 +108,7 @@ class _Statement:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    statement: _Statement
+    statement: _Attestation
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
     )
 
 
-def _require_verdict(answer: Answer) -> Answer:
+def _require_verdict(answer: ReceiptAnswer) -> ReceiptAnswer:
     """Reject a run unless the verdict next to its receipt says that it passed.
 
     The file is believed: whoever could write it could write another verdict.
@@ -197,7 +197,7 @@ def _require_verdict(answer: Answer) -> Answer:
     return replace(refused, verdict_code=code) if answer.verification.ok else refused
 
 
-def _require_repository(answer: Answer, repository: Path) -> Answer:
+def _require_repository(answer: ReceiptAnswer, repository: Path) -> ReceiptAnswer:
     """Reject a run unless it measured a commit of the repository, with nothing uncommitted."""
     try:
         found = None if answer.evidence is None else decode_evidence(answer.evidence).commit
@@ -215,7 +215,7 @@ def _require_repository(answer: Answer, repository: Path) -> Answer:
     return replace(_reject(answer, refusal), verdict_code=0)
 
 
-def _require_attestation(answer: Answer, workflow: str, ref: str) -> Answer:
+def _require_attestation(answer: ReceiptAnswer, workflow: str, ref: str) -> ReceiptAnswer:
     """Reject a run unless the judge's ``workflow`` at ``ref`` attested on GitHub that it passed.
 
     ``gh`` verifies the signature; the statement is compared with the receipt here.
@@ -256,7 +256,7 @@ def _require_attestation(answer: Answer, workflow: str, ref: str) -> Answer:
     return _reject(answer, Refusal("E_NOT_ATTESTED", problem))
 
 
-def _reject(answer: Answer, refusal: Refusal) -> Answer:
+def _reject(answer: ReceiptAnswer, refusal: Refusal) -> ReceiptAnswer:
     found = answer.verification
     return replace(
         answer, verification=replace(found, ok=False, refusals=(*found.refusals, refusal))
@@ -265,7 +265,7 @@ def _reject(answer: Answer, refusal: Refusal) -> Answer:
 
 def _replay_all(
     parsed: argparse.Namespace, verify: Callable[..., Verification]
-) -> Iterator[Answer]:
+) -> Iterator[ReceiptAnswer]:
     """Verify each receipt, replay it if it is honest, and yield the result at once."""
     from pytest_flamegate.core.progress import stream_progress
     from pytest_flamegate.engines.gguf import embedded_workloads
@@ -289,7 +289,7 @@ def _replay_all(
 
 def _verify(
     path: Path, verify: Callable[..., Verification], replaying: Replaying | None = None
-) -> Answer:
+) -> ReceiptAnswer:
     """Verify a receipt, and replay it if that is asked for and it is honest."""
     # Read once: the same bytes are verified, run and compared.
     sources = read_sources(path)
@@ -299,7 +299,7 @@ def _verify(
         or isinstance(evidence, Refusal)
         or isinstance(folded, Refusal)
     ):
-        return Answer(path, verify(path))
+        return ReceiptAnswer(path, verify(path))
     sha256 = hashlib.sha256(receipt).hexdigest()
     parts: dict[str, Any] = {
         "evidence": evidence,
@@ -307,7 +307,7 @@ def _verify(
         "attestation": sources.attestation,
     }
     if replaying is None or not verify(receipt, **parts, require_grade=None).ok:
-        return Answer(path, verify(receipt, **parts), None, 0, evidence, sha256)
+        return ReceiptAnswer(path, verify(receipt, **parts), None, 0, evidence, sha256)
     try:
         with errors.system_errors():
             if evidence is None:
@@ -321,12 +321,12 @@ def _verify(
                 decode_evidence(evidence),
             )
     except errors.FlamegateError as error:
-        return Answer(path, verify(receipt, **parts), error, 0, evidence, sha256)
+        return ReceiptAnswer(path, verify(receipt, **parts), error, 0, evidence, sha256)
     again = verify(receipt, **parts, replay=replayed)
-    return Answer(path, again, None, 0, evidence, sha256)
+    return ReceiptAnswer(path, again, None, 0, evidence, sha256)
 
 
-def _document(answer: Answer) -> dict[str, object]:
+def _document(answer: ReceiptAnswer) -> dict[str, object]:
     found = answer.verification
 
     def listed(findings: Sequence[Finding]) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from pytest_flamegate.bricks.record import BrickRun, Recorded
 from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.clocks import ProcessCounters, sum_intervals
+from pytest_flamegate.core.clocks import ProcessCounters
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Streamed
@@ -22,11 +22,9 @@ from pytest_flamegate.observe import engine_process, streamed
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.observation import Answer, Block, Observation, Role, Run
 from pytest_flamegate.observe.prompts import PromptDeck, PromptQueue
-from pytest_flamegate.observe.served import ServedProcess
+from pytest_flamegate.observe.served import ServedProcess, time_blocks
 from pytest_flamegate.observe.streamed import CleanOutput, ProgramRun
 
-BLOCKS = 6
-REFERENCE_TIMES = 15
 _CALLS_LEFT_OUT = (
     "The last token made more calls of bricks than are stored one by one, so bricks.json lists "
     "none of them. All totals are complete."
@@ -34,41 +32,6 @@ _CALLS_LEFT_OUT = (
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 T = TypeVar("T")
-
-
-def time_blocks(
-    process: engine_process.EngineProcess, seconds: float, after_block: Callable[[], None]
-) -> tuple[list[Block], ProcessCounters]:
-    """Warm ``process`` up and run blocks for about ``seconds``; return them and its counters.
-
-    The reference kernel runs only in served processes. The peak memory is read before it
-    allocates its own.
-    """
-    sequences = process.warm_up_for_block(seconds / BLOCKS)
-    sequences = min(sequences, -(-process.prompts.left // BLOCKS))
-    began_s = time.monotonic()
-    blocks: list[Block] = []
-
-    def needs_more() -> bool:
-        timed_s = time.monotonic() - began_s
-        is_over = len(blocks) == BLOCKS or timed_s >= seconds
-        return not blocks or not (process.note_few_prompts(timed_s, seconds) or is_over)
-
-    if not isinstance(process, ServedProcess):
-        while needs_more():
-            blocks.append(process.block(sequences))
-            after_block()
-        return blocks, process.counters()
-    peak_rss_bytes = process.counters().peak_rss_bytes
-    process.reference(1)
-    before = process.reference(REFERENCE_TIMES)
-    while needs_more():
-        block = process.block(sequences)
-        after_block()
-        after = process.reference(REFERENCE_TIMES)
-        blocks.append(replace(block, reference=sum_intervals([before, after])))
-        before = after
-    return blocks, replace(process.counters(), peak_rss_bytes=peak_rss_bytes)
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ from pytest_flamegate.child import serve, wire
 from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import PACKAGE, clocks, process
-from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.clocks import Interval, ProcessCounters, sum_intervals
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
+from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json, replace
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines.base import ROUND, Served
@@ -38,6 +38,8 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """Runs a module in another environment, which gains this package and none of its neighbours."""
 
 _READ_BYTES = 65536
+BLOCKS = 6
+REFERENCE_TIMES = 15
 _REPORT_S = 30.0
 """Extra time for a profiled block: its tokens are reported only at its end."""
 
@@ -296,3 +298,38 @@ class ServedProcess(engine_process.EngineProcess):
     def _gone_error(self) -> ToolError:
         status = self._child.wait(1.0)
         return engine_process.EngineDiedError(self._workload, status, self._child.stderr_text())
+
+
+def time_blocks(
+    process: engine_process.EngineProcess, seconds: float, after_block: Callable[[], None]
+) -> tuple[list[Block], ProcessCounters]:
+    """Warm ``process`` up and run blocks for about ``seconds``; return them and its counters.
+
+    The reference kernel runs only in served processes. The peak memory is read before it
+    allocates its own.
+    """
+    sequences = process.warm_up_for_block(seconds / BLOCKS)
+    sequences = min(sequences, -(-process.prompts.left // BLOCKS))
+    began_s = time.monotonic()
+    blocks: list[Block] = []
+
+    def needs_more() -> bool:
+        timed_s = time.monotonic() - began_s
+        is_over = len(blocks) == BLOCKS or timed_s >= seconds
+        return not blocks or not (process.note_few_prompts(timed_s, seconds) or is_over)
+
+    if not isinstance(process, ServedProcess):
+        while needs_more():
+            blocks.append(process.block(sequences))
+            after_block()
+        return blocks, process.counters()
+    peak_rss_bytes = process.counters().peak_rss_bytes
+    process.reference(1)
+    before = process.reference(REFERENCE_TIMES)
+    while needs_more():
+        block = process.block(sequences)
+        after_block()
+        after = process.reference(REFERENCE_TIMES)
+        blocks.append(replace(block, reference=sum_intervals([before, after])))
+        before = after
+    return blocks, replace(process.counters(), peak_rss_bytes=peak_rss_bytes)

@@ -1,7 +1,6 @@
 """Reports as Markdown: pieces that keep foreign text text, sections, and whole pages."""
 
 import re
-import shlex
 from collections.abc import Collection, Sequence
 from urllib.parse import quote
 
@@ -186,14 +185,13 @@ def check_markdown(
     parts = [f"**{escape(sentence, _LONG)}**", step_summary(rows, accepted).strip()]
     for row in rows:
         if row.verdict is not None and row.word not in _PLAIN:
-            is_slower = row.word == "regressed" and row.name in failed
-            command = f"flamegate accept {shlex.quote(row.name)} --reason TEXT --until DATE"
+            accept = row.accept if row.name in failed else None
             accepts = "If it is meant, accept it in this change, and commit the file"
             found = [
                 cost_section(row.verdict),
                 line_section(row.verdict),
                 call_section(row.verdict),
-                next_section(row.again, command if is_slower else None, accepts),
+                next_section(row.again, accept, accepts),
             ]
             parts.append(f"### {escape(row.name)}")
             parts += [render_section(each, 4) for each in found if each.blocks]

@@ -130,13 +130,15 @@ def failure_section(
     baseline: Evidence | None,
     *,
     paths: Sequence[str],
+    look: str | None,
     again: str,
     accept: str | None,
 ) -> str:
     """Return the text of a failed test, without a line break at its end.
 
-    ``paths`` are the files that prove it, the most telling first. ``again`` and ``accept`` are
-    commands; ``accept`` is None if the run cannot be the new baseline.
+    ``paths`` are the files that prove it, the most telling first. ``look``, ``again`` and
+    ``accept`` are commands: ``look`` shows the source with its costs, None if they are not known;
+    ``accept`` is None if the run cannot be accepted.
     """
     lines = [visible(headline(verdict), _LONG)]
     for section in (
@@ -157,9 +159,9 @@ def failure_section(
         proof.append(f"base {visible(baseline.commit.revision)[:7]}")
     if evidence is not None and (revision := revision_note(evidence.commit)):
         proof.append(f"head {visible(revision)}")
-    facts = [("evidence", " · ".join(proof)), ("again", visible(again, _LONG))]
-    if accept is not None:
-        facts.append(("accept", visible(accept, _LONG)))
+    next_steps = (("look", look), ("again", again), ("accept", accept))
+    facts = [("evidence", " · ".join(proof))]
+    facts += [(name, visible(command, _LONG)) for name, command in next_steps if command]
     lines += columns(facts, indent=2, gap=2)
     return "\n".join(lines)
 

@@ -100,12 +100,14 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
         first = [baseline.DIFFERENCE] if verdict.verdict == "regressed" else []
         names = (*first, baseline.PICTURE, baseline.RECEIPT, baseline.VERDICT)
         paths = [path for name in names if is_file(path := outcome.directory / name)]
+        shown = shlex.quote(relative(outcome.directory, root))
         section = hints.adapt(
             failure_section(
                 verdict,
                 outcome.evidence,
                 outcome.baseline,
                 paths=[relative(path, root) for path in paths[:2]],
+                look=f"flamegate annotate {shown}" if has_lines(outcome.directory) else None,
                 again=again,
                 accept=accept,
             )

@@ -35,17 +35,21 @@ NOT_ACCEPTABLE = frozenset({"dishonest", "error"})
 class Hints:
     """Commands to copy. They repeat the options that say where to look and how to measure.
 
-    ``as_command`` makes them ``flamegate run`` instead of ``pytest``.
+    ``as_command`` makes them ``flamegate run`` instead of ``pytest``. ``checked_against`` is the
+    base of a required check: other commands would take the policy from the head.
     """
 
     settings: Settings
     as_command: bool = False
+    checked_against: str | None = None
 
     def again(self, *nodes: str, against: str | None = None) -> str:
         """Return the command that measures ``nodes`` again, or everything.
 
         ``against`` is the commit that it was compared with: a branch moves, a commit does not.
         """
+        if self.checked_against is not None:
+            return f"flamegate check --base {self.checked_against[:12]}"
         injection = self.settings.inject
         return self._command(
             nodes,
@@ -54,11 +58,19 @@ class Hints:
         )
 
     def accept(self, *nodes: str) -> str:
-        """Return the command that measures ``nodes`` and accepts them as the baseline."""
+        """Return the command that measures ``nodes`` and accepts them as the baseline.
+
+        Of a required check it is the one that accepts the slowdown as it was measured.
+        """
+        if self.checked_against is not None:
+            names = shlex.join(map(_command_name, nodes))
+            return f"flamegate accept {names} --reason TEXT --until DATE"
         return f"{self._command(nodes)} --{'' if self.as_command else 'flamegate-'}update"
 
     def accepts(self, verdict: Verdict) -> bool:
-        """Whether a run with this verdict can become the baseline."""
+        """Whether a run with this verdict can become the baseline, or be waived in a check."""
+        if self.checked_against is not None:
+            return verdict.verdict == "regressed"
         return verdict.verdict not in NOT_ACCEPTABLE and self.settings.against is None
 
     def adapt(self, text: str) -> str:

@@ -360,9 +360,9 @@ def test_a_slowdown_is_tested_again_when_its_waiver_has_ended(
 def slow_release(world: fakes.World, start: str, gate_all: Any) -> Any:
     """Return ``gate_all`` in a world in which every base but ``start`` is as slow as the head."""
 
-    def gate(settings: Settings, entries: Any) -> Any:
+    def gate(settings: Settings, entries: Any, *trees: Any) -> Any:
         world.base_token_ns = fakes.TOKEN_NS if settings.against == start else world.token_ns
-        return gate_all(settings, entries)
+        return gate_all(settings, entries, *trees)
 
     return gate
 

@@ -23,9 +23,9 @@ KEYS: Mapping[str, object] = {
     "flamegate_hotspots": "hash_round=2pp, *=4pp",
 }
 ELSEWHERE = {
-    # Tests of their own: tests/doors/test_against.py, tests/run, tests/profile, tests/report.
+    # Tests of their own: tests/doors/test_against.py, tests/commands, run, profile and report.
     *("flamegate_against", "flamegate_bricks", "flamegate_instructions"),
-    *("flamegate_peak_gflops", "flamegate_report"),
+    *("flamegate_peak_gflops", "flamegate_report", "flamegate_require_grade"),
 }
 INI = "[pytest]\n" + "".join(f"{key} = {value}\n" for key, value in KEYS.items())
 

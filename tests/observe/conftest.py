@@ -2,10 +2,10 @@
 
 import pytest
 
-from pytest_flamegate.observe import observer
+from pytest_flamegate.observe import served
 
 
 @pytest.fixture(autouse=True)
 def short_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the reference kernel a few times only."""
-    monkeypatch.setattr(observer, "REFERENCE_TIMES", 2)
+    monkeypatch.setattr(served, "REFERENCE_TIMES", 2)

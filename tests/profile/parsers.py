@@ -142,6 +142,7 @@ PARSERS: dict[str, Parser] = {
             (b"version: 1\nevents: Ir ", b"\nfn=f\n1 5\ntotals: 5\n"),
             (b"version: 1\nevents: Ir\npositions: ", b"\nfn=f\n1 5\ntotals: 5\n"),
         ),
+        limit_s=2 * LIMIT_S,  # it reads calls too
     ),
     "speedscope": Parser(
         parse_profile,

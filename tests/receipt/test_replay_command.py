@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.cli import main
-from pytest_flamegate.commands.verify import Answer
+from pytest_flamegate.commands.verify import ReceiptAnswer
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL
@@ -226,13 +226,13 @@ def test_a_model_that_is_given_must_be_the_same_file(home: Path) -> None:
 @pytest.mark.parametrize("grade", [Grade.OBSERVED, Grade.ATTESTED])
 def test_a_replay_that_shows_too_little_is_no_success_at_any_grade(grade: Grade) -> None:
     found = Verification(True, grade, (), (), "embedded", "", obtained_again=False)
-    assert Answer(Path(), found).exit_code(replay=False) == 0
-    assert Answer(Path(), found).exit_code(replay=True) == 4
+    assert ReceiptAnswer(Path(), found).exit_code(replay=False) == 0
+    assert ReceiptAnswer(Path(), found).exit_code(replay=True) == 4
     agreed = replace(found, obtained_again=True)
-    assert Answer(Path(), agreed).exit_code(replay=True) == 0
+    assert ReceiptAnswer(Path(), agreed).exit_code(replay=True) == 0
     failed = ToolError("E_X", "It failed.", "Mend it.")
-    assert Answer(Path(), found, failed).exit_code(replay=True) == 5
-    assert Answer(Path(), replace(agreed, ok=False), failed).exit_code(replay=True) == 3
+    assert ReceiptAnswer(Path(), found, failed).exit_code(replay=True) == 5
+    assert ReceiptAnswer(Path(), replace(agreed, ok=False), failed).exit_code(replay=True) == 3
 
 
 @pytest.mark.parametrize("option", ["--replay-untrusted", "--model=x.gguf", BUDGET])

@@ -95,7 +95,13 @@ def test_a_terminal_keeps_its_lines(evil: str) -> None:
         verdict = replace(shown.verdict, grade="OBSERVED")
         shown = replace(shown, verdict=verdict)
         failed = failure_section(
-            verdict, shown.evidence, shown.evidence, paths=[name], again=name, accept=name
+            verdict,
+            shown.evidence,
+            shown.evidence,
+            paths=[name],
+            look=name,
+            again=name,
+            accept=name,
         )
         table = summary([shown], width=60, directory="x", accept=name)
         return [*failed.split("\n"), *table]

@@ -134,7 +134,9 @@ def section(
     accept: str | None = NODE + " --flamegate-update",
 ) -> str:
     paths = [".flamegate/latest/decode/flamegraph.svg"]
-    return failure_section(verdict, evidence, baseline, paths=paths, again=NODE, accept=accept)
+    return failure_section(
+        verdict, evidence, baseline, paths=paths, look=None, again=NODE, accept=accept
+    )
 
 
 def column(found: Section, index: int = 0) -> list[str]:
