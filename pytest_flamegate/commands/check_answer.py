@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.run import show_outcomes
+from pytest_flamegate.commands.run import show_views
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import encode_json
@@ -24,7 +24,7 @@ from pytest_flamegate.run.hosts import (
     encode_findings,
     report_to_github,
 )
-from pytest_flamegate.run.publish import Outcome
+from pytest_flamegate.run.publish import Hints, Outcome
 from pytest_flamegate.run.required_check import CHECK_VERSION, DOCUMENT, Check
 from pytest_flamegate.run.stored_run import list_digests
 
@@ -96,13 +96,16 @@ def heading(base: str, head: str, policy: BasePolicy) -> list[str]:
 def publish(found: Check, settings: Settings) -> None:
     """Print failures, table and answer; write the files of the answer and the job's summary."""
     outcomes = (*found.required, *(each for _, each in found.ended), *found.new)
-    views = show_outcomes(settings, outcomes, checked_against=found.base)
+    hints = Hints(settings, as_command=True, checked_against=found.base)
+    views = [present.view_of(each, each.workload.node_name, hints) for each in outcomes]
+    first_new = len(outcomes) - len(found.new)
+    views = [*views[:first_new], *map(_mark_new, views[first_new:])]
+    show_views(views, hints)
     changes = [str(change) for change in found.policy.changes]
     measured = {each.workload.name for each in found.new}
     unseen = [each.name for each in found.policy.new if each.name not in measured]
     changes += [f"{name}: new, and required then" for name in unseen]
-    first_new = len(outcomes) - len(found.new)
-    rows = present.rows([*views[:first_new], *map(_mark_new, views[first_new:])])
+    rows = present.rows(views)
     names, accepted = (
         {each.workload.name for each in some} for some in (found.failed, found.accepted)
     )
@@ -123,4 +126,4 @@ def _mark_new(view: present.ResultView) -> present.ResultView:
     if view.report.word != "no baseline":
         return view
     sentence = "new: measured alone, and required once it is merged"
-    return replace(view, report=replace(view.report, headline=sentence))
+    return replace(view, fails=False, report=replace(view.report, headline=sentence))

@@ -31,32 +31,26 @@ def run(parsed: argparse.Namespace) -> int:
     if invalid and len(invalid) == len(entries):
         raise invalid[0].error
     outcomes = gate_all(settings, entries)
-    show_outcomes(settings, outcomes, parsed.workloads)
+    hints = Hints(settings, as_command=True)
+    views = [present.view_of(each, each.workload.node_name, hints) for each in outcomes]
+    show_views(views, hints, parsed.workloads)
     return worst_exit_code(outcomes)
 
 
-def show_outcomes(
-    settings: Settings,
-    outcomes: Sequence[Outcome],
-    names: Sequence[str] = (),
-    checked_against: str | None = None,
-) -> list[present.ResultView]:
-    """Print the failures and the table, write the report; return the results as they are shown.
-
-    ``checked_against`` is the base of a required check.
-    """
-    hints = Hints(settings, as_command=True, checked_against=checked_against)
-    shown = [present.view_of(outcome, outcome.workload.node_name, hints) for outcome in outcomes]
-    for one in shown:
+def show_views(
+    views: Sequence[present.ResultView], hints: Hints, names: Sequence[str] = ()
+) -> None:
+    """Print the failures and the table, and write the report if one is asked for."""
+    settings = hints.settings
+    for one in views:
         if one.fails:
             common.print_text(one.section + "\n")
     width, colour = common.terminal_width(), sys.stdout.isatty()
-    table = present.summary_lines(shown, hints, names, width=width, colour=colour)
+    table = present.summary_lines(views, hints, names, width=width, colour=colour)
     common.print_text("\n".join(table))
     if settings.report is not None:
-        present.write_report(settings.report, present.report_results(shown, settings), settings)
+        present.write_report(settings.report, present.report_results(views, settings), settings)
         common.print_text(f"report: {relative(settings.report, settings.root)}")
-    return shown
 
 
 def gate_all(

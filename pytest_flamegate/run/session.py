@@ -18,6 +18,7 @@ from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.scratch import sweep_scratch
 from pytest_flamegate.observe.worktree import Checkout
 from pytest_flamegate.receipt import Grade
+from pytest_flamegate.run import schedule
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
 from pytest_flamegate.run.prepare import Workbench
@@ -86,7 +87,7 @@ class Session:
                 f"; up to {clock_time(sum(budgets) + pairs_s)} if a doubtful result is measured "
                 "again, in pairs with its baseline's commit"
             )
-        self.progress.announce(f"{number}, {about}{each}{more}")
+        self.progress.announce(f"{number}, {about}{each}{more}{schedule.describe_load()}")
 
     def _doubt_s(self, workload: Workload) -> float:
         """Return how long pairs take at most if the stored baseline leaves a doubt, else 0."""

@@ -73,13 +73,21 @@ def test_a_slower_commit_fails_whatever_its_own_policy_says(
 
 
 def test_an_unchanged_commit_passes_and_new_workloads_are_measured(
-    project: Path, world: fakes.World, declare: Callable[..., str], capsys: Captured
+    project: Path,
+    world: fakes.World,
+    declare: Callable[..., str],
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("CI", "1")
     declare(workload("toy"), workload("more"))
     assert ask("check", "--base=HEAD~1") == 0
     assert verdicts(project) == {"toy": "pass"}
     assert verdicts(project, "new") == {"more": "no_baseline"}
-    assert "new, required once merged: more" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "new, required once merged: more" in shown
+    assert "more: new: measured alone, and required once it is merged" in shown
+    assert "E_NO_BASELINE" not in shown
 
 
 @pytest.mark.parametrize("side", ["base", "head"])
