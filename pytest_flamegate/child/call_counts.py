@@ -20,6 +20,8 @@ HAS_MONITORING = hasattr(sys, "monitoring")
 SEQUENCES = 3
 """The first one fills caches. The others have equal counts, but for functions left out."""
 _C_FUNCTIONS = (BuiltinFunctionType, MethodDescriptorType)
+_HEAP_TYPE = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE: a class statement made it; its ``__init__`` is counted when it starts."""
 
 _Function = int | str
 """The id of a Python function's code, or the name of a function in C; 0 is unknown."""
@@ -116,7 +118,8 @@ class _CallCounter:
 
     def count_call(self, code: CodeType, _offset: int, function: Any, _first: object) -> None:
         """Count a call of a function in C; one of a Python function is counted when it starts."""
-        if type(function) not in _C_FUNCTIONS:
+        is_type = isinstance(function, type) and not function.__flags__ & _HEAP_TYPE
+        if type(function) not in _C_FUNCTIONS and not is_type:
             return
         if id(code) not in self._codes:
             self._codes[id(code)] = code

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -94,12 +94,12 @@ class _Attestation:
     predicate: _Judgement
     subject: tuple[_AttestedFile, ...]
 
-    def covers(self, sha256: str | None, revision: str, workload: object) -> bool:
-        """Whether it says that this receipt was judged and its check passed."""
+    def covers(self, digests: Collection[str], revision: str, workload: object) -> bool:
+        """Whether it says that files with these SHA-256 were judged and their check passed."""
         judged = self.predicate
         return (
             self.predicateType == _PREDICATE
-            and sha256 in [each.digest.get("sha256") for each in self.subject]
+            and {each.digest.get("sha256") for each in self.subject}.issuperset(digests)
             and judged.passed
             and judged.head == revision
             and workload in [each.workload for each in judged.required]
@@ -249,10 +249,15 @@ def _require_attestation(answer: ReceiptAnswer, workflow: str, ref: str) -> Rece
     except errors.ReceiptError as error:
         return _reject(answer, Refusal("E_NOT_ATTESTED", f"It cannot be read: {error.problem}"))
     revision = commit.revision if commit is not None else ""
+    # The evidence names the profile's digest, and the profile has to fit.
+    digests = {answer.receipt_sha256 or "", hashlib.sha256(answer.evidence or b"").hexdigest()}
     statements = [each.verificationResult.statement for each in found]
-    if any(each.covers(answer.receipt_sha256, revision, name) for each in statements):
+    if any(each.covers(digests, revision, name) for each in statements):
         return answer
-    problem = "The attested check did not pass this workload of this commit with this receipt."
+    problem = (
+        "The attested check did not pass this workload of this commit with this receipt and "
+        "evidence."
+    )
     return _reject(answer, Refusal("E_NOT_ATTESTED", problem))
 
 

@@ -171,6 +171,9 @@ def explain_ignored(workload: Workload, commit: str, error: FlamegateError) -> F
                 "by their absolute path."
             )
             return ToolError(error.code, error.problem, remedy)
+    if error.code == "E_ENGINE_RAISED":
+        remedy = f"{error.remedy} It ran in a checkout: submodules and files that git ignores lack."
+        return ToolError(error.code, error.problem, remedy)
     return error
 
 

@@ -24,6 +24,7 @@ from pytest_flamegate.report.text import plural, visible
 
 DIRECTORY = "waivers"
 MAX_AGE = timedelta(days=366)
+_COMMIT = r"^[0-9a-f]{40,64}$"
 _CLOCKS = timedelta(days=1)
 """How far ahead the clock of the machine may be that wrote a waiver."""
 
@@ -75,8 +76,8 @@ class Waiver:
     low_pct: Annotated[float, Meta(lt=0, ge=-100)] | None = None
     tokens: Sha256 | None = None
     declarations: tuple[str, str] | None = None
-    base: NonEmpty
-    head: NonEmpty
+    base: Annotated[str, Meta(pattern=_COMMIT)]
+    head: Annotated[str, Meta(pattern=_COMMIT)]
     evidence_sha256: Sha256 | None = None
 
     def __post_init__(self) -> None:

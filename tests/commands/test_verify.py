@@ -131,7 +131,8 @@ def judged(receipt_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     """The entry that gh prints for a judgement that covers the receipt of the directory."""
     monkeypatch.setenv("PATH", str(receipt_directory), prepend=os.pathsep)
     evidence = json.loads((receipt_directory / "evidence.json").read_text())
-    digest = hashlib.sha256((receipt_directory / "receipt.json").read_bytes()).hexdigest()
+    files = ("receipt.json", "evidence.json")
+    digests = [hashlib.sha256((receipt_directory / each).read_bytes()) for each in files]
     check = {
         "check_version": "1.0.0",
         "head": evidence["commit"]["revision"],
@@ -140,7 +141,10 @@ def judged(receipt_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     }
     statement = {
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"name": "runs/receipt.json", "digest": {"sha256": digest}}],
+        "subject": [
+            {"name": name, "digest": {"sha256": digest.hexdigest()}}
+            for name, digest in zip(files, digests, strict=True)
+        ],
         "predicateType": "urn:pytest-flamegate:check:1.0.0",
         "predicate": check,
     }
@@ -182,7 +186,8 @@ def test_a_receipt_that_the_judge_attested_is_accepted(
         ('"passed": true', '"passed": false'),
         ('"workload": "', '"workload": "x'),
         ('"head": "', '"head": "0'),
-        ('"sha256": "', '"sha256": "0'),
+        ('"receipt.json", "digest": {"sha256": "', '"receipt.json", "digest": {"sha256": "0'),
+        ('"evidence.json", "digest": {"sha256": "', '"evidence.json", "digest": {"sha256": "0'),
         ('"predicateType": "urn:', '"predicateType": "other:'),
         ('"subject"', '"subjects"'),
         ('"passed": true', '"passed": 1'),
