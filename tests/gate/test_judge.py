@@ -553,6 +553,10 @@ def test_limits_of_calls_are_never_passed_in_silence() -> None:
             verdict = judge_counted({"gemv": "0"}, *counted)
             assert (verdict.verdict, code in codes(verdict)) == ("inconclusive", True)
             check_reasons(verdict.reasons)
+    # Under a pattern only what varies since the change.
+    varying = replace(one, varying=frozenset({"gemv"}))
+    assert "E_CALLS_VARY" in codes(judge_counted({"*": "0"}, one, varying))
+    assert judge_counted({"*": "0"}, varying, varying).verdict == "pass"
     many = count({f"f{number}": 10 for number in range(300)})
     more = count({f"f{number}": 20 for number in range(300)})
     assert len(judge_counted({"*": "0"}, many, more).calls) == 200
