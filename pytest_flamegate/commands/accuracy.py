@@ -35,7 +35,7 @@ from pytest_flamegate.run.calibration import (
 )
 from pytest_flamegate.run.instruments import Instruments
 from pytest_flamegate.run.prepare import prepare_side
-from pytest_flamegate.run.schedule import PAIRS_SHARE
+from pytest_flamegate.run.schedule import PAIRS_SHARE, describe_load
 from pytest_flamegate.run.selftest import Bench, choose_injection, open_bench
 from pytest_flamegate.run.selftest_cases import CASES, CaseRow, summarize, try_case
 from pytest_flamegate.run.session import Session
@@ -146,6 +146,7 @@ def run_selftest(parsed: argparse.Namespace) -> int:
     progress = stream_progress(sys.stderr)
     profiler = partial(Instruments(settings.profiler, settings.root).profiler, comparing=True)
     began_s = time.monotonic()
+    progress.announce(f"{len(CASES)} cases, about 1:10 on a quiet machine{describe_load()}")
     try:
         with open_bench(workload, injection, settings, progress, profiler) as bench:
             rows = tuple(try_case(bench, case) for case in CASES)
