@@ -55,12 +55,13 @@ def run(parsed: argparse.Namespace) -> int:
             f"Give a day from {today} to {today + MAX_AGE}.",
         )
     name = parsed.workload.rpartition("::")[2]
-    found, notes = _find_policy(settings, name), []
+    last = _read_check(settings)
+    found, notes = _find_policy(settings, last, name), []
     if found is None:
         found = _find_run(settings, name)
     else:
-        changes = _read_check(settings).policy_changes
-        notes = [visible(str(each), _LONGEST_REASON) for each in changes if each.workload == name]
+        changes = [each for each in last.policy_changes if each.workload == name]
+        notes = [visible(str(each), _LONGEST_REASON) for each in changes]
     author = git.query(settings.root, "config", "user.name") or ""
     waiver = Waiver(
         workload=name, reason=reason, author=author, accepted=today, until=until, **found
@@ -86,6 +87,8 @@ def run(parsed: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _CheckedWorkload:
+    """A required workload in the answer of a check."""
+
     workload: str
     verdict: str
     exit_code: int
@@ -110,13 +113,12 @@ def _read_check(settings: Settings) -> _CheckDocument:
     return decode_json(read_bounded(path), _CheckDocument, subject=f"The answer {path.name}")
 
 
-def _find_policy(settings: Settings, name: str) -> dict[str, Any] | None:
+def _find_policy(settings: Settings, last: _CheckDocument, name: str) -> dict[str, Any] | None:
     """Return what a waiver of a declaration holds, None if the last check asks for none.
 
     That check is of the commit that is checked out, and of the workload it found neither a slowdown
     nor other tokens, which a waiver of its run accepts.
     """
-    last = _read_check(settings)
     row = next((each for each in last.required if each.workload == name), None)
     is_last = last.head == git.resolve(settings.root, "HEAD")
     digests = last.declarations.get(name)

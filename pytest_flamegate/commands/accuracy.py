@@ -146,7 +146,7 @@ def run_selftest(parsed: argparse.Namespace) -> int:
     progress = stream_progress(sys.stderr)
     profiler = partial(Instruments(settings.profiler, settings.root).profiler, comparing=True)
     began_s = time.monotonic()
-    progress.announce(f"{len(CASES)} cases, about 1:10 on a quiet machine{describe_load()}")
+    progress.announce(f"{len(CASES)} cases, one to two minutes{describe_load()}")
     try:
         with open_bench(workload, injection, settings, progress, profiler) as bench:
             rows = tuple(try_case(bench, case) for case in CASES)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.core import errors, git, process
+from pytest_flamegate.commands.attestation import find_attestation_problem
+from pytest_flamegate.core import errors, git
 from pytest_flamegate.core.files import read_bounded
-from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
-from pytest_flamegate.core.text import Finding, Refusal, quote
+from pytest_flamegate.core.text import Finding, Refusal
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.baseline import VERDICT
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
@@ -28,8 +27,6 @@ from pytest_flamegate.report.terminal import replay_document, verification_text
 if TYPE_CHECKING:  # heavy, and needed only for a replay
     from pytest_flamegate.run.replay import Replaying
 
-_PREDICATE = "urn:pytest-flamegate:check:1.0.0"
-_GH_S = 120.0
 _REPLAY_OPTIONS = ("replay_untrusted", "model", "budget", "config")
 
 
@@ -62,62 +59,6 @@ class ReceiptAnswer:
         return 0
 
 
-_WORKFLOW = re.compile(r"[\w.-]+/[\w.-]+/\.github/workflows/[\w.-]+\.ya?ml")
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """A required workload in the answer of ``flamegate check``."""
-
-    workload: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Judgement:
-    """The answer of ``flamegate check``, as far as it concerns a receipt."""
-
-    head: str
-    passed: bool
-    required: tuple[_Judged, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _AttestedFile:
-    digest: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Attestation:
-    """An in-toto statement, in the names that it has there."""
-
-    predicateType: str  # noqa: N815
-    predicate: _Judgement
-    subject: tuple[_AttestedFile, ...]
-
-    def covers(self, digests: Collection[str], revision: str, workload: object) -> bool:
-        """Whether it says that files with these SHA-256 were judged and their check passed."""
-        judged = self.predicate
-        return (
-            self.predicateType == _PREDICATE
-            and {each.digest.get("sha256") for each in self.subject}.issuperset(digests)
-            and judged.passed
-            and judged.head == revision
-            and workload in [each.workload for each in judged.required]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    statement: _Attestation
-
-
-@dataclass(frozen=True, slots=True)
-class _Attested:
-    """One entry of what ``gh attestation verify --format json`` prints."""
-
-    verificationResult: _Result  # noqa: N815
-
-
 def run(parsed: argparse.Namespace) -> int:
     """Verify each receipt; 0 if all hold, 3 if one is rejected.
 
@@ -133,7 +74,15 @@ def run(parsed: argparse.Namespace) -> int:
         if parsed.repository is not None:
             answer = _require_repository(answer, parsed.repository)
         if parsed.signer_workflow is not None:
-            answer = _require_attestation(answer, parsed.signer_workflow, parsed.source_ref)
+            problem = find_attestation_problem(
+                answer.path,
+                answer.receipt_sha256,
+                answer.evidence,
+                parsed.signer_workflow,
+                parsed.source_ref,
+            )
+            if problem is not None:
+                answer = _reject(answer, Refusal("E_NOT_ATTESTED", problem))
         answers.append(answer)
         if parsed.format == "text":
             common.print_text(
@@ -213,52 +162,6 @@ def _require_repository(answer: ReceiptAnswer, repository: Path) -> ReceiptAnswe
         f"The run is of {name}, which the repository at {str(repository)!a} does not have.",
     )
     return replace(_reject(answer, refusal), verdict_code=0)
-
-
-def _require_attestation(answer: ReceiptAnswer, workflow: str, ref: str) -> ReceiptAnswer:
-    """Reject a run unless the judge's ``workflow`` at ``ref`` attested on GitHub that it passed.
-
-    ``gh`` verifies the signature; the statement is compared with the receipt here.
-
-    Raises ToolError ``E_CANNOT_START`` without gh, UsageError ``E_BAD_OPTION`` for a bad name.
-    """
-    if not _WORKFLOW.fullmatch(workflow):
-        raise errors.UsageError(
-            "E_BAD_OPTION",
-            f"--signer-workflow is {workflow!a}.",
-            "Write OWNER/REPO/.github/workflows/FILE.yml.",
-        )
-    repository = "/".join(workflow.split("/")[:2])
-    called = process.run(
-        [
-            *("gh", "attestation", "verify", str(answer.path.absolute()), "--repo", repository),
-            *("--signer-workflow", workflow, "--source-ref", ref),
-            *("--predicate-type", _PREDICATE, "--format", "json"),
-        ],
-        timeout_s=_GH_S,
-    )
-    if called.returncode != 0:
-        lines = called.stderr.decode("utf-8", "replace").strip().splitlines()
-        reported = quote(lines[-1]) if lines else f"status {called.returncode}"
-        problem = f"gh attestation verify found no valid attestation: {reported}"
-        return _reject(answer, Refusal("E_NOT_ATTESTED", problem))
-    try:
-        found = decode_json(called.stdout, tuple[_Attested, ...], EVIDENCE_LIMITS, subject="gh")
-        commit = decode_evidence(answer.evidence or b"").commit
-        name = decode_evidence(answer.evidence or b"").workload.get("name")
-    except errors.ReceiptError as error:
-        return _reject(answer, Refusal("E_NOT_ATTESTED", f"It cannot be read: {error.problem}"))
-    revision = commit.revision if commit is not None else ""
-    # The evidence names the profile's digest, and the profile has to fit.
-    digests = {answer.receipt_sha256 or "", hashlib.sha256(answer.evidence or b"").hexdigest()}
-    statements = [each.verificationResult.statement for each in found]
-    if any(each.covers(digests, revision, name) for each in statements):
-        return answer
-    problem = (
-        "The attested check did not pass this workload of this commit with this receipt and "
-        "evidence."
-    )
-    return _reject(answer, Refusal("E_NOT_ATTESTED", problem))
 
 
 def _reject(answer: ReceiptAnswer, refusal: Refusal) -> ReceiptAnswer:

@@ -33,7 +33,7 @@ from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.report.text import plural
-from pytest_flamegate.run import base_side, schedule
+from pytest_flamegate.run import checkouts, schedule
 from pytest_flamegate.run.instruments import trace_kernels
 from pytest_flamegate.run.processes import SideProcesses
 from pytest_flamegate.run.schedule import Budget, Schedule
@@ -394,5 +394,5 @@ def _warm_up(side: SideProcesses) -> ProcessTime:
         return side.observer.warm_up()
     commit = prepared.subject.commit
     revision = commit.revision if commit else "(unknown)"
-    with base_side.explain_error(prepared.role, prepared.workload, revision):
+    with checkouts.explain_error(prepared.role, prepared.workload, revision):
         return side.observer.warm_up()

@@ -27,7 +27,7 @@ from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.compose import Subject
 from pytest_flamegate.receipt.types import Side
-from pytest_flamegate.run import base_side
+from pytest_flamegate.run import checkouts
 from pytest_flamegate.run.calibration import find_known_rates
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
 from pytest_flamegate.run.publish import RunStore
@@ -76,7 +76,7 @@ class Workbench:
         trees: tuple[Checkout, Checkout] | None = None,
     ) -> None:
         self.settings, self.progress, self.trees = settings, progress, trees
-        self.checkouts = base_side.Checkouts(settings.base)
+        self.checkouts = checkouts.Checkouts(settings.base)
         self.instruments = Instruments(settings.profiler, settings.root, settings.instructions)
         self.machine = read_identity()
         self.store = RunStore(ArtifactStore(settings.directory), machine_id(self.machine))
@@ -131,14 +131,14 @@ class Workbench:
     def _prepare_pair(self, task: Task) -> Prepared:
         workload, rev = task.workload, task.rev or "HEAD"
         if task.call is not None:
-            workload = base_side.make_importable(workload, task.call)
+            workload = checkouts.make_importable(workload, task.call)
         elif self.is_declared_elsewhere:
             workload = replace(workload, directory=self.settings.root)
         workload = build.settle_workload(workload)
         self.progress.update(f"checking out {rev}")
         trees = self.trees or (self.checkouts.checkout(workload.directory, rev),)
         checkout = trees[0]
-        base_side.require_other_code(workload, checkout)
+        checkouts.require_other_code(workload, checkout)
         notes = list(dict.fromkeys(note for each in trees for note in each.notes))
         if self.trees and workload.build and os.environ.get(build.SKIP) == "1":
             notes.append(f"{build.SKIP}=1 has no effect here: both sides are built from git.")
@@ -167,13 +167,13 @@ class Workbench:
         both is done in an order drawn at random.
         """
         engine(workload.engine).validate(workload)
-        base_side.require_own_code(workload, trees[0])
+        checkouts.require_own_code(workload, trees[0])
         declared, roles = workload, list[Side](["head", "base"])
         if not self.is_declared_elsewhere:
-            declared = base_side.declare_base(workload, trees[0], notes)
+            declared = checkouts.declare_base(workload, trees[0], notes)
         if len(trees) > 1:
             random.SystemRandom().shuffle(roles)
-            trees = base_side.share_model(workload, trees)
+            trees = checkouts.share_model(workload, trees)
         given = dict[Side, tuple[Workload, Checkout | None]]()
         given["base"] = replace(declared, injection=None), trees[0]
         given["head"] = workload, trees[1] if len(trees) > 1 else None
@@ -187,14 +187,14 @@ class Workbench:
                 raise
         base, head = sides["base"], sides["head"]
         if workload.injection is None:  # else the injected work is the change
-            shared = base_side.find_shared_program(base.plan, base.workload, trees[0])
+            shared = checkouts.find_shared_program(base.plan, base.workload, trees[0])
             notes += filter(None, [shared])
         plan = head.plan
         if isinstance(plan, Served) and head.checkout is None:
             # A build may install the base's package: imports are bound to the working tree.
             load = {"projects": [str(trees[0].root)], "checkout": str(trees[0].project)}
             plan = replace(plan, load={**plan.load, **load})
-        plans = base_side.use_own_environments(base.plan, plan, base.workload, head.workload)
+        plans = checkouts.use_own_environments(base.plan, plan, base.workload, head.workload)
         sides = {"base": replace(base, plan=plans[0]), "head": replace(head, plan=plans[1])}
         commit, digest = trees[0].commit, code_digest(trees[0].root, trees[0].commit)
         commits = {
@@ -242,13 +242,13 @@ class Workbench:
         if workload.build:
             self.progress.update(f"building {checkout.commit[:12]}")
         moved = move_workload(workload, checkout)
-        with base_side.explain_error(role, moved, checkout.commit):
+        with checkouts.explain_error(role, moved, checkout.commit):
             built = self.checkouts.build(workload, checkout)
         for other in others:
             if other.program is not None:
                 other.program.require_unchanged()
-        model, plan = base_side.plan_in_checkout(workload, moved, checkout)
-        with base_side.explain_error(role, moved, checkout.commit):
+        model, plan = checkouts.plan_in_checkout(workload, moved, checkout)
+        with checkouts.explain_error(role, moved, checkout.commit):
             found = build.inspect_program(plan, moved, built)
         # Its paths are written as the project's.
         program = found and found.with_build_paths(checkout.root, checkout.project)

@@ -163,6 +163,17 @@ def test_a_program_that_git_ignores_is_named(
     assert "Declare the build that makes it" in printed
 
 
+def test_an_error_of_an_engine_says_what_a_checkout_lacks(
+    project: Path, world: fakes.World, declare: Declare, command: Command
+) -> None:
+    declare(workload("toy"))
+    declare(workload("toy") + "\n")
+    world.fail(ToolError("E_ENGINE_RAISED", "The engine raised ImportError.", "Run it alone."))
+    printed = command(5, "check", "--base=HEAD~1").out
+    assert "Run it alone. It ran in a checkout of " in printed
+    assert "which has no submodules and no files that git ignores." in printed
+
+
 CURIOUS = """
 import json, os, sys
 

@@ -16,7 +16,7 @@ import pytest
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.profile.frames import parse_folded
-from pytest_flamegate.run.base_side import base_error, declare_base
+from pytest_flamegate.run.checkouts import base_error, declare_base
 from tests.doors.project import Project, workload, write_toy
 from tests.profile.fakes import FakeValgrind
 from tests.run import fakes

@@ -160,6 +160,15 @@ def test_defaults_are_not_repeated(tmp_path: Path) -> None:
     assert command.accept("decode") == "flamegate run decode --update"
 
 
+def test_a_required_check_is_repeated_and_accepted_by_its_own_commands(tmp_path: Path) -> None:
+    hints = Hints(fakes.settings(tmp_path), as_command=True, checked_against="4f2c91a0c2d1f6b7a8e9")
+    assert hints.again("loads.toml::toy") == "flamegate check --base 4f2c91a0c2d1"
+    assert hints.accept("loads.toml::a b") == "flamegate accept 'a b' --reason TEXT --until DATE"
+    assert [hints.accepts(each) for each in (verdicts.regressed(), verdicts.inconclusive())] == [
+        *(True, False),
+    ]
+
+
 def test_advice_names_the_options_that_are_taken_here(tmp_path: Path) -> None:
     note = Reason("E_NOISE", "Give it more time (--flamegate-budget).")
     verdict = replace(verdicts.inconclusive(), reasons=(note,))

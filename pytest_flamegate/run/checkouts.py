@@ -172,7 +172,10 @@ def explain_ignored(workload: Workload, commit: str, error: FlamegateError) -> F
             )
             return ToolError(error.code, error.problem, remedy)
     if error.code == "E_ENGINE_RAISED":
-        remedy = f"{error.remedy} It ran in a checkout: submodules and files that git ignores lack."
+        remedy = (
+            f"{error.remedy} It ran in a checkout of {commit[:12]}, which has no submodules and no "
+            "files that git ignores."
+        )
         return ToolError(error.code, error.problem, remedy)
     return error
 
