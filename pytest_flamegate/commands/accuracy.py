@@ -146,9 +146,9 @@ def run_selftest(parsed: argparse.Namespace) -> int:
     progress = stream_progress(sys.stderr)
     profiler = partial(Instruments(settings.profiler, settings.root).profiler, comparing=True)
     began_s = time.monotonic()
-    progress.announce(f"{len(CASES)} cases, one to two minutes{describe_load()}")
     try:
         with open_bench(workload, injection, settings, progress, profiler) as bench:
+            progress.announce(f"{len(CASES)} cases, one to two minutes{describe_load()}")
             rows = tuple(try_case(bench, case) for case in CASES)
     finally:
         progress.stop()
