@@ -83,7 +83,7 @@ def add_requirements(parser: argparse.ArgumentParser, condition: str) -> None:
 def read_requirements(parsed: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of ``verify_receipt`` that the options of ``add_requirements`` give.
 
-    Raises ``UsageError``: ``E_BAD_OPTION``, ``E_BAD_KEY``, ``E_UNKNOWN_POLICY``.
+    Raises ``UsageError``: ``E_BAD_OPTION``, ``E_BAD_KEY``.
     """
     # Imported here: most commands need neither.
     from pytest_flamegate.receipt.policies import policy_for

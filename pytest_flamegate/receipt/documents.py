@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 import msgspec
 from msgspec import Meta
 
-from pytest_flamegate.core.errors import ReceiptError, ToolError
+from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import (
     EVIDENCE_LIMITS,
     RECEIPT_LIMITS,
@@ -38,20 +38,19 @@ from pytest_flamegate.receipt.types import SCHEMA_VERSION, Evidence, Receipt
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-FIELD_CODES = {
+FIELDS = (
+    *("schema_version", "timestamp", "compute_path", "backend", "deterministic"),
+    *("tokens_requested", "tokens_generated", "tokens_per_second", "kernels"),
+    *("environment", "model"),
+)
+"""The fields of schema 1.0.0 in the order in which they are written."""
+_CODES = {
     "schema_version": "E_SCHEMA_VERSION",
-    "timestamp": "E_TIMESTAMP",
     "compute_path": "E_COMPUTE_PATH",
-    "backend": "E_BACKEND",
-    "deterministic": "E_DETERMINISTIC",
-    "tokens_requested": "E_TOKENS",
-    "tokens_generated": "E_TOKENS",
     "tokens_per_second": "E_TPS",
     "kernels": "E_KERNELS",
-    "environment": "E_ENVIRONMENT",
-    "model": "E_MODEL",
 }
-"""The fields of schema 1.0.0 in the order in which they are written, and the codes of errors."""
+"""The codes of errors in these fields; in any other it is ``E_SCHEMA``."""
 EVIDENCE_CODE = "E_EVIDENCE_SCHEMA"
 _CANONICAL_BYTES = 1 << 20
 """Larger evidence is always counted and measured before anything is built from it."""
@@ -92,11 +91,11 @@ _TYPES = {
     "model": _ReceiptModel,
 }
 _KINDS: tuple[tuple[str, Any], ...] = (
-    *((name, _TYPES[name]) for name in FIELD_CODES),
+    *((name, _TYPES[name]) for name in FIELDS),
     ("environment", _Environment),
 )
 """The fields of a receipt; another program may write its backend and model more freely."""
-_REQUIRED = msgspec.defstruct("Required", [(name, _TYPES[name]) for name in FIELD_CODES])
+_REQUIRED = msgspec.defstruct("Required", [(name, _TYPES[name]) for name in FIELDS])
 _MORE_KINDS: tuple[tuple[str, Any], ...] = (
     ("kernel_path", Literal["native_quantized", "fp32_fallback", "unknown"]),
     ("quantization", _Quantization),
@@ -128,12 +127,10 @@ class _Model(TypedDict, total=False):
 def encode_receipt(receipt: Receipt) -> bytes:
     """Return the bytes of ``receipt.json``, which the published schema accepts.
 
-    Raises:
-        ReceiptError: A field is at fault (its code), or the schema rejects it (``E_SCHEMA``).
-        ToolError: ``E_NO_SCHEMA`` if the installation lacks the schema.
+    Raises ReceiptError if a field is at fault (its code) or the schema rejects it (``E_SCHEMA``).
     """
     plain = encode_plain(receipt)
-    data = encode_json({name: plain[name] for name in FIELD_CODES})
+    data = encode_json({name: plain[name] for name in FIELDS})
     _require_none(plain)
     for error in _schema_validator().iter_errors(json.loads(data)):  # noqa: TID251 - an installed schema
         raise ReceiptError(
@@ -149,12 +146,11 @@ def _schema_validator() -> Validator:
     from jsonschema import Draft202012Validator  # 90 ms, which only a written receipt costs
 
     name = f"receipt-{SCHEMA_VERSION}.schema.json"
-    package = resources.files("pytest_flamegate")
+    package = Path(str(resources.files("pytest_flamegate")))
     # A wheel carries the schemas inside the package, a checkout beside it.
-    for place in (package / "schemas" / name, Path(str(package)).parent / "schemas" / name):
-        if place.is_file():
-            return Draft202012Validator(json.loads(place.read_text("utf-8")))  # noqa: TID251 - composed here
-    raise ToolError("E_NO_SCHEMA", f"The schema {name} is not installed.")
+    inside, beside = (place / "schemas" / name for place in (package, package.parent))
+    text = (inside if inside.is_file() else beside).read_text("utf-8")
+    return Draft202012Validator(json.loads(text))  # noqa: TID251 - composed here
 
 
 def decode_receipt(data: bytes) -> Receipt:
@@ -225,7 +221,7 @@ def find_faults(document: object) -> dict[str, Refusal]:
     for name, kind, is_required in _checks(has_more):
         if name in found or not (is_required or name in document):
             continue
-        code = FIELD_CODES.get(name, "E_SCHEMA")
+        code = _CODES.get(name, "E_SCHEMA")
         given = {name: document[name]} if name in document else {}
         try:
             decode_plain(given, kind, subject="The receipt", code=code)
@@ -238,6 +234,6 @@ def find_faults(document: object) -> dict[str, Refusal]:
 def _checks(has_more: bool) -> tuple[tuple[str, Any, bool], ...]:
     """Return name, type of an object with that one field, and whether it is required."""
     return tuple(
-        (name, msgspec.defstruct("Field", [(name, kind)]), name in FIELD_CODES)
+        (name, msgspec.defstruct("Field", [(name, kind)]), name in FIELDS)
         for name, kind in (_KINDS + _MORE_KINDS if has_more else _KINDS)
     )

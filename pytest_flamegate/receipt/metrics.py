@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -293,10 +293,7 @@ class FormulaDifference:
     names: tuple[str, str]
     values: tuple[str, str]
 
-    @property
-    def code(self) -> str:
-        """The code of the error for comparing them."""
-        return "E_DIRECTION_DIFFERS" if self.field == "direction" else "E_FORMULA_DIFFERS"
+    code: ClassVar[str] = "E_FORMULA_DIFFERS"
 
     @property
     def message(self) -> str:

@@ -81,7 +81,7 @@ def policy_for(name: str | None = None) -> Policy:
             return _load(known)
     names = [each for known in POLICY_NAMES for each in (known, *_load(known).aliases)]
     raise UsageError(
-        "E_UNKNOWN_POLICY",
+        "E_BAD_OPTION",
         f"There is no kernel policy {quote(name)}.",
         f"Choose one of {', '.join(names)}.",
     )

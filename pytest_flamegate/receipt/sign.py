@@ -257,7 +257,7 @@ def _find_signer(envelope: Envelope, trusted: Sequence[PublicKey]) -> str:
                 return key.keyid
     claimed = ", ".join(quote(each.keyid) for each in envelope.signatures[:3])
     raise ReceiptError(
-        "E_SIGNATURE_UNTRUSTED",
+        "E_SIGNATURE_MISSING",
         f"None of the given keys signed this. It claims to be signed by {claimed}.",
     )
 

@@ -99,7 +99,7 @@ def _read(directory: OpenDirectory | None, source: Source, limit: int) -> bytes 
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source)
     if not isinstance(source, (str, os.PathLike)):
-        return Refusal("E_BAD_INPUT", f"Bytes or a path are wanted, not {quote(source)}.")
+        return Refusal("E_CANNOT_READ", f"Bytes or a path are wanted, not {quote(source)}.")
     path = Path(source)
     try:
         if directory is None or path.name in ("", ".."):

@@ -45,7 +45,7 @@ class Grade(IntEnum):
         except KeyError:
             known = ", ".join(grade.name for grade in cls)
             raise UsageError(
-                "E_UNKNOWN_GRADE", f"There is no grade {name!r}.", f"Choose one of {known}."
+                "E_BAD_OPTION", f"There is no grade {name!r}.", f"Choose one of {known}."
             ) from None
 
     @property

@@ -71,7 +71,7 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
 
     Raises:
         UsageError: ``E_NO_RUN`` for a directory without a profile.
-        ReceiptError: ``E_NO_PROFILE`` for a run that was not profiled; ``E_PROFILE_CHANGED`` or
+        ReceiptError: ``E_NO_PROFILE`` for a run that was not profiled;
             ``E_RECEIPT_CHANGED`` if evidence names other bytes than those next to it.
     """
     if _is_directory(path):
@@ -136,7 +136,7 @@ def _imported_profile(path: Path, data: bytes) -> Profile | None:
     described = parse_profile(read_file(beside))
     if fold_profile(described).encode() != data:
         raise ReceiptError(
-            "E_PROFILE_CHANGED",
+            "E_RECEIPT_CHANGED",
             f"{str(path)!a} holds other stacks than {baseline.DESCRIBED} beside it.",
             "Import the profile again.",
         )
@@ -146,7 +146,7 @@ def _imported_profile(path: Path, data: bytes) -> Profile | None:
 def _profile_of_run(evidence: Evidence, data: bytes, path: Path) -> OpenedProfile:
     record = evidence.profile
     recorded = record.folded_sha256 if record is not None else ""
-    _require_digest("E_PROFILE_CHANGED", "profile", recorded, data)
+    _require_digest("E_RECEIPT_CHANGED", "profile", recorded, data)
     assert record is not None  # without one no digest would be the same
     try:
         text = data.decode()

@@ -374,7 +374,7 @@ CASES = (
         "a function cut out, the hash made to fit",
         _forge_profile,
         "dishonest",
-        "E_SAMPLE_COUNT",
+        "E_PROFILE_CONTRADICTION",
         "profile",
     ),
     _changed(

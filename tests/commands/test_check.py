@@ -133,7 +133,7 @@ def test_a_receipt_that_the_judge_would_reject_fails_the_measuring_check_too(
         commit(project)
         commit(project)
         assert ask("check", "--base=HEAD~1", "--require-grade=CONSISTENT") == code
-    assert "E_UNKNOWN_GRADE" in capsys.readouterr().err
+    assert "E_BAD_OPTION" in capsys.readouterr().err
 
 
 def test_a_head_that_no_profiler_sees_needs_a_receipt_if_the_base_has_one(

@@ -103,7 +103,7 @@ def test_a_clock_that_went_backwards_is_found(
 ) -> None:
     declare(workload("toy"))
     world._began = datetime.now(UTC) + timedelta(days=3)
-    assert "E_DATES_CONTRADICT" in command(3, "check", "--base=HEAD~1").out
+    assert "E_CLOCK_CONTRADICTION" in command(3, "check", "--base=HEAD~1").out
 
 
 def test_receipts_are_held_against_the_requirements_of_verify_receipt(

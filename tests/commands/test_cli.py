@@ -60,10 +60,10 @@ def test_an_unknown_command_line_prints_the_usage(command: Command) -> None:
         (["run", "--update"], ("E_UPDATE_IN_CI",)),
         (["baseline", "accept"], ("E_UPDATE_IN_CI",)),
         (["flamegraph", "--profiler=none"], ("E_NO_PROFILER",)),
-        (["verify-receipt", "x", "--kernel-policy=nobody"], ("E_UNKNOWN_POLICY", "bitnet")),
+        (["verify-receipt", "x", "--kernel-policy=nobody"], ("E_BAD_OPTION", "bitnet")),
         (["verify-receipt", "x", "--max-age=24"], ("E_BAD_OPTION", "'24'", "24h")),
         (["verify-receipt", "x", "--max-age=-1h"], ("E_BAD_OPTION", "'-1h'")),
-        (["verify-receipt", "x", "--require-grade=GOOD"], ("E_UNKNOWN_GRADE", "OBSERVED")),
+        (["verify-receipt", "x", "--require-grade=GOOD"], ("E_BAD_OPTION", "OBSERVED")),
     ],
 )
 def test_a_usage_error_names_the_value_and_changes_nothing(

@@ -70,7 +70,7 @@ def test_the_facts_of_the_file_survive_in_the_directory(here: Path, command: Com
     assert open_profile(directory).title == "mine"
     (directory / "profile.folded").write_text("f (a.py) 3\n")
     command.read()
-    assert "E_PROFILE_CHANGED" in command(3, "export", str(directory), "--format=folded").err
+    assert "E_RECEIPT_CHANGED" in command(3, "export", str(directory), "--format=folded").err
 
 
 def test_another_directory_is_used_unless_it_holds_a_measured_run(

@@ -162,7 +162,7 @@ OTHER_SUBJECTS = {
     "one run less": _predicate(lambda evidence: evidence["runs"].pop()),
 }
 FORGED = {
-    **{name: (data, "E_SIGNATURE_UNTRUSTED") for name, data in UNTRUSTED.items()},
+    **{name: (data, "E_SIGNATURE_MISSING") for name, data in UNTRUSTED.items()},
     **{name: (data, "E_SIGNATURE_ENVELOPE") for name, data in MALFORMED.items()},
     **{name: (data, "E_SIGNATURE_SUBJECT") for name, data in OTHER_SUBJECTS.items()},
 }

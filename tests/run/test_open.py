@@ -43,7 +43,7 @@ def test_the_other_side_of_a_comparison_opens(made: tuple[Bundle, Path]) -> None
     for name in ("base-evidence.json", "base-profile.folded"):
         assert open_profile(directory / name).evidence == base.evidence
     (directory / "base-profile.folded").write_bytes(bundle().folded + b"f (a.py) 1\n")
-    with pytest.raises(ReceiptError, match="E_PROFILE_CHANGED"):
+    with pytest.raises(ReceiptError, match="E_RECEIPT_CHANGED"):
         open_profile(directory / "base-evidence.json")
 
 
@@ -89,7 +89,7 @@ def test_another_file_in_the_directory_of_a_run_is_no_part_of_it(
 def test_a_profile_of_another_run_is_refused(made: tuple[Bundle, Path], name: str) -> None:
     _, directory = made
     (directory / "profile.folded").write_text("f (a.py) 1\n")
-    with pytest.raises(ReceiptError, match="E_PROFILE_CHANGED"):
+    with pytest.raises(ReceiptError, match="E_RECEIPT_CHANGED"):
         open_profile(directory / name)
 
 
@@ -107,7 +107,7 @@ def test_a_run_without_a_profile_has_none_to_open(made: tuple[Bundle, Path]) -> 
     (directory / "evidence.json").write_bytes(plain.files["evidence.json"])
     with pytest.raises(ReceiptError, match="E_NO_PROFILE"):
         open_profile(directory / "evidence.json")
-    with pytest.raises(ReceiptError, match="E_PROFILE_CHANGED"):
+    with pytest.raises(ReceiptError, match="E_RECEIPT_CHANGED"):
         open_profile(directory / "profile.folded")
 
 

@@ -129,7 +129,7 @@ def encode_imported(result: Imported, source: ImportSource) -> bytes:
 def decode_imported(data: bytes) -> tuple[Imported, ImportSource]:
     """Return the result and the source in ``imported.json``; ReceiptError if it is malformed."""
     found = decode_json(
-        data, ImportedFile, RECEIPT_LIMITS, subject="The imported result", code="E_IMPORTED_SCHEMA"
+        data, ImportedFile, RECEIPT_LIMITS, subject="The imported result", code="E_IMPORT_MALFORMED"
     )
     return found.result, found.source
 

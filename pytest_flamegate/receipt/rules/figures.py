@@ -100,7 +100,9 @@ def _check_overhead(case: Submission) -> Iterator[str]:
         yield f"overhead_pct is {profile.overhead_pct:.4g}; the runs give {known:.4g}."
 
 
-@SHORTFALLS.rule("W_METRIC_MISSING", "Every metric that follows from the timed runs is listed.")
+@SHORTFALLS.rule(
+    "W_EVIDENCE_INCOMPLETE", "Every metric that follows from the timed runs is listed."
+)
 def _check_missing_metrics(case: Submission) -> Iterator[str]:
     # A figure that is left out cannot get worse.
     if case.has_exact_metrics:

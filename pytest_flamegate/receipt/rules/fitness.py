@@ -168,7 +168,7 @@ def _check_determinism(case: Submission) -> Iterator[str]:
         yield f"{others} of {len(evidence.runs)} runs generated other tokens."
 
 
-@REASONS.rule("F_FEW_PROCESSES", "Enough processes were timed.")
+@REASONS.rule("F_TOO_SHORT", "Enough processes were timed.")
 def _check_processes(case: Submission) -> Iterator[str]:
     timed, least = sum(run.tokens > 0 for run in case.timed), thresholds.MIN_PROCESSES
     if timed < least:
@@ -182,23 +182,21 @@ def _check_fresh_processes(case: Submission) -> Iterator[str]:
         yield "All runs asked one server that was already running."
 
 
-@REASONS.rule("F_NO_PROFILE", "A profile shows where the time went.")
+@REASONS.rule("F_PROFILE", "A profile shows where the time went.")
 def _check_profile(case: Submission) -> Iterator[str]:
     folded = case.folded
     if case.evidence.profile is None or folded is None or not folded.samples:
         yield "Without a profile no hotspot can be gated."
 
 
-@REASONS.rule("F_FEW_SAMPLES", "The profile has enough samples.")
+@REASONS.rule("F_TOO_SHORT", "The profile has enough samples.")
 def _check_samples(case: Submission) -> Iterator[str]:
     profile, least = case.evidence.profile, thresholds.SAMPLE_FLOOR
     if profile is not None and profile.rate_hz > 0 and 0 < profile.samples < least:
         yield f"{profile.samples} samples were taken; a hotspot needs {least}."
 
 
-@REASONS.rule(
-    "F_PROFILE_DEGRADED", "The profile was taken without compromise, and its stacks are complete."
-)
+@REASONS.rule("F_PROFILE", "The profile was taken without compromise, and its stacks are complete.")
 def _check_quality(case: Submission) -> Iterator[str]:
     profile = case.evidence.profile
     if profile is None:
@@ -209,7 +207,7 @@ def _check_quality(case: Submission) -> Iterator[str]:
         yield f"{profile.completeness:.0%} complete stacks, not {thresholds.STACK_FLOOR:.0%}."
 
 
-@REASONS.rule("F_KERNELS_FROM_ENGINE", "The profile shows a claimed kernel.")
+@REASONS.rule("F_PROFILE", "The profile shows a claimed kernel.")
 def _check_kernels(case: Submission) -> Iterator[str]:
     kernels = case.evidence.kernels
     if kernels and not any(sighting.source == "profile" for sighting in kernels):

@@ -119,7 +119,7 @@ def _check_device(case: Submission) -> Iterator[str]:
             yield f"The backend is cuda. {sentence}"
 
 
-@CHECKS.rule("E_DEVICE_IDLE", "If cuda is claimed, a timed run computed on a device.")
+@CHECKS.rule("E_NO_DEVICE", "If cuda is claimed, a timed run computed on a device.")
 def _check_device_use(case: Submission) -> Iterator[str]:
     devices = _claimed(case)
     if devices is None or any(devices.find_missing()):

@@ -110,7 +110,7 @@ def _check_sharing(case: Submission) -> Iterator[str]:
             yield f"Process {run.pid} shared its core, but belongs to no pair on one core."
 
 
-@CHECKS.rule("E_DATES_CONTRADICT", "A run begins after the previous run has ended.")
+@CHECKS.rule("E_CLOCK_CONTRADICTION", "A run begins after the previous run has ended.")
 def _check_order(case: Submission) -> Iterator[str]:
     # Runs of one side never overlap, even if runs of another side run beside them.
     # Windows of one server share its start and differ only in their dates.
@@ -133,7 +133,7 @@ def _check_order(case: Submission) -> Iterator[str]:
         yield f"{set_back} runs are dated before the previous run."
 
 
-@CHECKS.rule("E_DATES_CONTRADICT", "A server that ran before the measurement started once.")
+@CHECKS.rule("E_CLOCK_CONTRADICTION", "A server that ran before the measurement started once.")
 def _check_windows(case: Submission) -> Iterator[str]:
     # Processes of their own, relabelled as windows of one server, would skip the rule above.
     if not case.in_windows:
@@ -148,7 +148,7 @@ def _check_windows(case: Submission) -> Iterator[str]:
 
 
 @CHECKS.rule(
-    "E_DATES_CONTRADICT",
+    "E_CLOCK_CONTRADICTION",
     "All runs ended before the evidence was written, and began at most 24 hours before.",
 )
 def _check_runs_before_evidence(case: Submission) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _check_runs_before_evidence(case: Submission) -> Iterator[str]:
             yield f"Process {run.pid} began {passed_s / 3600:,.1f} hours before the evidence."
 
 
-@CHECKS.rule("E_DATES_CONTRADICT", "Dates and process start times agree on when the runs began.")
+@CHECKS.rule("E_CLOCK_CONTRADICTION", "Dates and process start times agree on when the runs began.")
 def _check_two_clocks(case: Submission) -> Iterator[str]:
     if case.in_windows:
         return
@@ -182,7 +182,7 @@ def _check_two_clocks(case: Submission) -> Iterator[str]:
         yield f"The wall clock would have been set {len(steps)} times during the runs."
 
 
-@CHECKS.rule("E_DATES_CONTRADICT", "Receipt and evidence were written within 24 hours.")
+@CHECKS.rule("E_CLOCK_CONTRADICTION", "Receipt and evidence were written within 24 hours.")
 def _check_written_together(case: Submission) -> Iterator[str]:
     created = parse_timestamp(case.evidence.created)
     age_s = (case.claim.now - created).total_seconds()
@@ -231,7 +231,7 @@ def _lasted_after_start_s(run: Run) -> float:
     return run.lasted_s
 
 
-@SHORTFALLS.rule("W_RECIPE_INCOMPLETE", "The evidence states what was run.")
+@SHORTFALLS.rule("W_EVIDENCE_INCOMPLETE", "The evidence states what was run.")
 def _check_recipe(case: Submission) -> Iterator[str]:
     recipe = case.evidence.workload
     engine = ENGINES.get(str(recipe.get("engine")))

@@ -24,7 +24,7 @@ CHECKS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 
 
-@CHECKS.rule("E_PROFILE_CHANGED", "The evidence has the SHA-256 of the folded profile.")
+@CHECKS.rule("E_RECEIPT_CHANGED", "The evidence has the SHA-256 of the folded profile.")
 def _check_digest(case: Submission) -> Iterator[str]:
     profile = case.evidence.profile
     if profile is None or case.folded_sha256 is None:
@@ -34,14 +34,16 @@ def _check_digest(case: Submission) -> Iterator[str]:
         yield f"The evidence is of the profile {stated}, not {case.folded_sha256[:12]}."
 
 
-@CHECKS.rule("E_PROFILE_MALFORMED", "Each line of the folded profile is a stack and a count.")
+@CHECKS.rule("E_PROFILE_CONTRADICTION", "Each line of the folded profile is a stack and a count.")
 def _check_lines(case: Submission) -> Iterator[str]:
     # A name with a newline or a semicolon in it would add frames.
     if case.folded is not None and case.folded.problem is not None:
         yield case.folded.problem
 
 
-@CHECKS.rule("E_SAMPLE_COUNT", "Folded profile, record and processes have equal sample counts.")
+@CHECKS.rule(
+    "E_PROFILE_CONTRADICTION", "Folded profile, record and processes have equal sample counts."
+)
 def _check_totals(case: Submission) -> Iterator[str]:
     profile, folded = case.evidence.profile, case.folded
     if profile is None:
@@ -58,7 +60,8 @@ def _check_totals(case: Submission) -> Iterator[str]:
 
 
 @CHECKS.rule(
-    "E_SAMPLE_COUNT", "The processes have as many samples of each function as the folded profile."
+    "E_PROFILE_CONTRADICTION",
+    "The processes have as many samples of each function as the folded profile.",
 )
 def _check_processes(case: Submission) -> Iterator[str]:
     # The spread of a share over the processes decides which change counts as drift.
@@ -77,7 +80,7 @@ def _check_processes(case: Submission) -> Iterator[str]:
             yield f"{quote(name)} has {own:,} samples in processes, {counted:,} in stacks."
 
 
-@CHECKS.rule("E_SAMPLE_COUNT", "A profile has no more samples than its rate allows.")
+@CHECKS.rule("E_PROFILE_CONTRADICTION", "A profile has no more samples than its rate allows.")
 def _check_most_samples(case: Submission) -> Iterator[str]:
     # Each thread that runs or waits to run is sampled. The children of a program are sampled
     # too, and are not among its threads.
@@ -104,7 +107,7 @@ def _check_most_samples(case: Submission) -> Iterator[str]:
         yield f"The profile has {profile.samples:,} samples; {rate} allow {most:,.0f}."
 
 
-@CHECKS.rule("E_PROFILE_PROCESS", "Each profiled process is one of the profiled runs.")
+@CHECKS.rule("E_PROFILE_CONTRADICTION", "Each profiled process is one of the profiled runs.")
 def _check_profiled_runs(case: Submission) -> Iterator[str]:
     profile = case.evidence.profile
     if profile is None:
@@ -123,7 +126,7 @@ def _check_profiled_runs(case: Submission) -> Iterator[str]:
             yield f"The profiled process {pid} started at another time than the run of that id."
 
 
-@CHECKS.rule("E_PROFILE_PROCESS", "The profile was taken in this measurement.")
+@CHECKS.rule("E_PROFILE_CONTRADICTION", "The profile was taken in this measurement.")
 def _check_nonce(case: Submission) -> Iterator[str]:
     # Evidence of older versions has no nonce in its profile.
     profile = case.evidence.profile
@@ -133,7 +136,8 @@ def _check_nonce(case: Submission) -> Iterator[str]:
 
 
 @CHECKS.rule(
-    "E_HOTSPOT_MISMATCH", "The hotspots are the functions of the folded profile and their samples."
+    "E_PROFILE_CONTRADICTION",
+    "The hotspots are the functions of the folded profile and their samples.",
 )
 def _check_hotspots(case: Submission) -> Iterator[str]:
     # A changed count blames or acquits a function.
@@ -158,7 +162,7 @@ def _check_hotspots(case: Submission) -> Iterator[str]:
             yield f"{quote(name)} has {inclusive:,} samples, but is not among the hotspots."
 
 
-@CHECKS.rule("E_HOTSPOT_MISMATCH", "The shares of a hotspot are its samples by those of all.")
+@CHECKS.rule("E_PROFILE_CONTRADICTION", "The shares of a hotspot are its samples by those of all.")
 def _check_shares(case: Submission) -> Iterator[str]:
     profile = case.evidence.profile
     if profile is None or profile.samples == 0:
@@ -177,7 +181,8 @@ def _check_shares(case: Submission) -> Iterator[str]:
 
 
 @CHECKS.rule(
-    "E_HOTSPOT_MISMATCH", "A hotspot costs its own share of the CPU time per token of its phase."
+    "E_PROFILE_CONTRADICTION",
+    "A hotspot costs its own share of the CPU time per token of its phase.",
 )
 def _check_costs(case: Submission) -> Iterator[str]:
     # A share also grows if the rest became faster; only the cost shows the difference.

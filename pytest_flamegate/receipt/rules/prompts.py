@@ -11,7 +11,7 @@ from pytest_flamegate.receipt.types import Grade
 CHECKS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 
 
-@CHECKS.rule("E_PROMPTS", "Each sequence states which of several prompts it answered.")
+@CHECKS.rule("E_TOKEN_CONTRADICTION", "Each sequence states which of several prompts it answered.")
 def _check_prompts(case: Submission) -> Iterator[str]:
     declared = _declared(case)
     for run in case.evidence.runs:
@@ -25,7 +25,7 @@ def _check_prompts(case: Submission) -> Iterator[str]:
             yield f"The run of process {run.pid} has a prompt that is none of {declared}."
 
 
-@CHECKS.rule("E_PROMPTS", "No timed process is asked a prompt twice.")
+@CHECKS.rule("E_TOKEN_CONTRADICTION", "No timed process is asked a prompt twice.")
 def _check_each_once(case: Submission) -> Iterator[str]:
     # It could remember the answer.
     for run in case.timed:
@@ -33,7 +33,9 @@ def _check_each_once(case: Submission) -> Iterator[str]:
             yield f"The timed process {run.pid} was asked the same prompt again."
 
 
-@CHECKS.rule("E_PROMPTS", "Each prompt that was asked has one answer, the first one the tokens.")
+@CHECKS.rule(
+    "E_TOKEN_CONTRADICTION", "Each prompt that was asked has one answer, the first one the tokens."
+)
 def _check_answers(case: Submission) -> Iterator[str]:
     evidence = case.evidence
     asked = {prompt for run in evidence.runs for prompt in run.prompts}
@@ -46,7 +48,7 @@ def _check_answers(case: Submission) -> Iterator[str]:
             yield "The answer to the first prompt is not that of the listed tokens."
 
 
-@CHECKS.rule("E_TOKEN_COUNT", "Equal prompts have answers of equal length.")
+@CHECKS.rule("E_TOKEN_CONTRADICTION", "Equal prompts have answers of equal length.")
 def _check_lengths(case: Submission) -> Iterator[str]:
     known = {each.prompt: each.tokens for each in case.evidence.answers}
     most = case.claim.tokens_requested

@@ -115,14 +115,14 @@ def _check_determinism(replay: Replay) -> Iterator[str]:
         yield "The receipt states deterministic: false, so its tokens cannot be compared."
 
 
-@SHORTFALLS.rule("W_REPLAY_SLOWER_CLAIM", "The claimed rate is not below that of the replay.")
+@SHORTFALLS.rule("W_REPLAY_RATE", "The claimed rate is not below that of the replay.")
 def _check_lower_rate(replay: Replay) -> Iterator[str]:
     if replay.replayed.rate.answer == "claim_slower":
         yield f"{describe_rates(replay.replayed.rate)}: faster here{_changed(replay.replayed)}."
 
 
 @SHORTFALLS.rule(
-    "W_REPLAY_RATE_UNKNOWN",
+    "W_REPLAY_RATE",
     "The rate of the replay can be compared: same class of machine, little noise.",
 )
 def _check_comparable_rate(replay: Replay) -> Iterator[str]:

@@ -54,7 +54,7 @@ def _check_rate(case: Submission) -> Iterator[str]:
 
 
 @CHECKS.rule(
-    "E_TOKEN_COUNT",
+    "E_TOKEN_CONTRADICTION",
     "Every sequence has as many tokens as the receipt claims and the evidence lists.",
 )
 def _check_token_count(case: Submission) -> Iterator[str]:
@@ -79,7 +79,7 @@ def _check_token_count(case: Submission) -> Iterator[str]:
             yield f"Process {run.pid} has a sequence of {longest} tokens; {most} were asked."
 
 
-@CHECKS.rule("E_TOKEN_DIGEST", "The token digest is that of the listed tokens.")
+@CHECKS.rule("E_TOKEN_CONTRADICTION", "The token digest is that of the listed tokens.")
 def _check_token_digest(case: Submission) -> Iterator[str]:
     # A replay is compared with this digest.
     if not case.evidence.tokens:
@@ -90,7 +90,9 @@ def _check_token_digest(case: Submission) -> Iterator[str]:
         yield f"The evidence states the digest {stated[:12]}; its tokens give {digest[:12]}."
 
 
-@CHECKS.rule("E_TOKEN_DIGEST", "If a sequence differed, it had another token than the one listed.")
+@CHECKS.rule(
+    "E_TOKEN_CONTRADICTION", "If a sequence differed, it had another token than the one listed."
+)
 def _check_difference(case: Submission) -> Iterator[str]:
     # Evidence of older versions does not state the other token.
     at, other, tokens = case.evidence.differs_at, case.evidence.differs_to, case.evidence.tokens
@@ -339,15 +341,13 @@ def _read_clocks(run: Run) -> tuple[int, ...]:
     return tuple([time for time in times if time >= SHORTEST_NS and time % _WHOLE_US])
 
 
-@SHORTFALLS.rule("W_NO_TIMED_RUN", "The evidence has token times of runs without a profiler.")
+@SHORTFALLS.rule("W_FEW_RUNS", "The evidence has token times of runs without a profiler.")
 def _check_timed_runs(case: Submission) -> Iterator[str]:
     if case.rate is None:
         yield "No timed run has token times, so tokens per second cannot be recomputed."
 
 
-@SHORTFALLS.rule(
-    "W_DETERMINISM_NOT_SHOWN", "A claim of determinism is backed by at least two sequences."
-)
+@SHORTFALLS.rule("W_FEW_RUNS", "A claim of determinism is backed by at least two sequences.")
 def _check_two_sequences(case: Submission) -> Iterator[str]:
     sequences = sum(len(block.sequences_ns) for run in case.evidence.runs for block in run.blocks)
     if case.claim.deterministic and sequences < 2:

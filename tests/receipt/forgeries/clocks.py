@@ -99,7 +99,7 @@ def sleeping_mock(draft: Draft, source: Random) -> None:
             interval["run_delay_ns"] = 0
 
 
-@BOOK.lowered("W_NO_TIMED_RUN", of=SERVED)
+@BOOK.lowered("W_FEW_RUNS", of=SERVED)
 def times_left_out(draft: Draft, source: Random) -> None:
     """Leaves the token times out, so that nothing contradicts the rate."""
     draft.receipt["tokens_per_second"] *= source.uniform(1.5, 20)
@@ -108,7 +108,7 @@ def times_left_out(draft: Draft, source: Random) -> None:
         block["sequences_ns"] = [[0] * len(gaps) for gaps in block["sequences_ns"]] * keep
 
 
-@BOOK.lowered("W_NO_TIMED_RUN")
+@BOOK.lowered("W_FEW_RUNS")
 def profiled_runs_alone(draft: Draft, source: Random) -> None:
     """Keeps the profiled runs alone, whose times give no rate."""
     draft.evidence["runs"] = draft.profiled
@@ -189,7 +189,7 @@ def time_moved_to_the_first_token(draft: Draft, source: Random) -> None:
         block["sequences_ns"] = moved
 
 
-@BOOK.refused("E_DATES_CONTRADICT")
+@BOOK.refused("E_CLOCK_CONTRADICTION")
 def dates_reversed(draft: Draft, source: Random) -> None:
     """Dates the runs in reverse, so that the first ones seem to be the last."""
     dates = [run["started_at"] for run in draft.runs]

@@ -78,7 +78,7 @@ def library_without_a_device(draft: Draft, source: Random) -> None:
     seen[gone] = {"nodes": [], "control": False, "kernel_driver": None}[gone]
 
 
-@BOOK.refused("E_DEVICE_IDLE", of=PROGRAM)
+@BOOK.refused("E_NO_DEVICE", of=PROGRAM)
 def idle_gpu(draft: Draft, source: Random) -> None:
     """Claims the GPU that stands in the machine and did nothing."""
     for run in on_gpu(draft, source)["runs"]:
@@ -133,7 +133,7 @@ def cpu_where_a_gpu_is_wanted(draft: Draft, source: Random) -> None:
     """Hands in a CPU's receipt where the reader wants a GPU's."""
 
 
-@BOOK.refused("E_BACKEND", of=ONE, then="alone")
+@BOOK.refused("E_SCHEMA", of=ONE, then="alone")
 def backend_of_nobody(draft: Draft, source: Random) -> None:
     """Names a backend for which no rule was written."""
     odd = ["gpu", "rocm", "cpu ", " cuda", "cpu\n", "ｃｕｄａ", "", "cpu,cuda", None, 1, ["cpu"]]

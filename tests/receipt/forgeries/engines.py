@@ -48,7 +48,7 @@ def engine_of_a_loose_policy(draft: Draft, source: Random) -> None:
     draft.evidence["workload"] |= {"engine": "command", "command": ["./engine"]}
 
 
-@BOOK.lowered("W_RECIPE_INCOMPLETE", of=("program", "callable"))
+@BOOK.lowered("W_EVIDENCE_INCOMPLETE", of=("program", "callable"))
 def recipe_without_its_command(draft: Draft, source: Random) -> None:
     """Leaves the command out, so that no replay can run it."""
     draft.evidence["workload"]["command"] = []
@@ -73,7 +73,7 @@ def one_server(draft: Draft) -> Draft:
     return ask(draft, "http://127.0.0.1:8080")
 
 
-@BOOK.refused("E_DATES_CONTRADICT", of=("callable",))
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=("callable",))
 def processes_as_windows(draft: Draft, source: Random) -> None:
     """Calls processes of many days windows of one server, whose start no rule compares."""
     ask(draft, "http://127.0.0.1:8080")
@@ -90,7 +90,7 @@ def processes_as_windows(draft: Draft, source: Random) -> None:
             process["pid"] = draft.runs[0]["pid"]
 
 
-@BOOK.lowered("W_RECIPE_INCOMPLETE", of=("callable",))
+@BOOK.lowered("W_EVIDENCE_INCOMPLETE", of=("callable",))
 def address_that_is_none(draft: Draft, source: Random) -> None:
     """Says that a server was asked, and gives no address."""
     ask(draft, source.choice([True, 1, {"host": "a"}, None, "", []]))

@@ -169,7 +169,7 @@ def metric_turned_round(draft: Draft, source: Random) -> None:
     metric["direction"] = turned[metric["direction"]]
 
 
-@BOOK.lowered("W_METRIC_MISSING")
+@BOOK.lowered("W_EVIDENCE_INCOMPLETE")
 def metric_left_out(draft: Draft, source: Random) -> None:
     """Leaves out the figure that got worse."""
     # A profile's costs follow from the CPU time, and no run tells the length of the prompt.

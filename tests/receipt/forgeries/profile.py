@@ -25,7 +25,7 @@ def move(draft: Draft, source: Random) -> None:
     draft.stacks[other] += moved
 
 
-@BOOK.refused("E_PROFILE_CHANGED")
+@BOOK.refused("E_RECEIPT_CHANGED")
 def stacks_edited(draft: Draft, source: Random) -> Files:
     """Moves samples away from the hot function and leaves the seal as it is."""
     sealed = draft.reseal().folded
@@ -33,13 +33,13 @@ def stacks_edited(draft: Draft, source: Random) -> Files:
     return {**sealed_text(draft.recount(), sealed), FOLDED: draft.folded}
 
 
-@BOOK.refused("E_SAMPLE_COUNT")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def samples_of_the_record_raised(draft: Draft, source: Random) -> None:
     """Says that there were more samples than the stacks hold: the shares seem certain."""
     draft.profile["samples"] *= source.randint(2, 50)
 
 
-@BOOK.refused("E_SAMPLE_COUNT")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def samples_diluted(draft: Draft, source: Random) -> None:
     """Adds samples of nothing to record and processes alike, so that every share is smaller."""
     before = draft.profile["samples"]
@@ -51,7 +51,7 @@ def samples_diluted(draft: Draft, source: Random) -> None:
             spot[name] *= before / draft.profile["samples"]
 
 
-@BOOK.refused("E_SAMPLE_COUNT")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def stacks_left_out(draft: Draft, source: Random) -> None:
     """Leaves out the stacks of the slower functions and seals the rest."""
     path = source.choice([path for path in draft.stacks if path != hottest(draft)])
@@ -62,21 +62,21 @@ def stacks_left_out(draft: Draft, source: Random) -> None:
     draft.evidence["kernels"][0]["count"] = 1
 
 
-@BOOK.refused("E_SAMPLE_COUNT")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def samples_of_a_process_raised(draft: Draft, source: Random) -> None:
     """Gives one process more samples by name than it has in all."""
     own = source.choice(draft.profile["processes"])["self_samples"]
     own[source.choice(list(own))] += source.randint(1, 10**6)
 
 
-@BOOK.refused("E_SAMPLE_COUNT", then="recount")
+@BOOK.refused("E_PROFILE_CONTRADICTION", then="recount")
 def samples_multiplied(draft: Draft, source: Random) -> None:
     """Multiplies every count alike, so that small differences seem certain."""
     factor = source.randint(8, 1000)
     draft.stacks = {path: count * factor for path, count in draft.stacks.items()}
 
 
-@BOOK.refused("E_SAMPLE_COUNT")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def samples_without_a_rate(draft: Draft, source: Random) -> None:
     """Multiplies every count and says that the profiler had no rate."""
     samples_multiplied(draft, source)
@@ -95,7 +95,7 @@ def rate_raised_beyond_measure(draft: Draft, source: Random) -> None:
     draft.profile["rate_hz"] *= source.randint(100, 1000)
 
 
-@BOOK.refused("E_HOTSPOT_MISMATCH")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def hotspot_invented(draft: Draft, source: Random) -> None:
     """Adds a hotspot that is in no stack, where a budget is to be charged to it."""
     spot = dict(draft.profile["hotspots"][0])
@@ -103,14 +103,14 @@ def hotspot_invented(draft: Draft, source: Random) -> None:
     draft.profile["hotspots"].append(spot)
 
 
-@BOOK.refused("E_HOTSPOT_MISMATCH")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def hotspot_raised(draft: Draft, source: Random) -> None:
     """Gives a hotspot of the baseline more samples than its stacks, so that drift is allowed."""
     spot = source.choice(draft.profile["hotspots"])
     spot["inclusive_samples"] += source.randint(1, 1000)
 
 
-@BOOK.refused("E_HOTSPOT_MISMATCH")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def share_lowered(draft: Draft, source: Random) -> None:
     """Lowers the share and the cost of the hot function, and leaves its samples."""
     spot = draft.profile["hotspots"][0]
@@ -119,27 +119,27 @@ def share_lowered(draft: Draft, source: Random) -> None:
         spot[name] *= factor
 
 
-@BOOK.refused("E_HOTSPOT_MISMATCH")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def cost_lowered(draft: Draft, source: Random) -> None:
     """Lowers the cost of the hot function per token, so that its larger share is excused."""
     draft.profile["hotspots"][0]["cpu_s_per_token"] *= source.uniform(0.1, 0.9)
 
 
-@BOOK.refused("E_HOTSPOT_MISMATCH")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def hotspot_left_out(draft: Draft, source: Random) -> None:
     """Leaves the function that got slower out of the hotspots that are gated."""
     spots = draft.profile["hotspots"]
     spots.remove(source.choice([spot for spot in spots if spot["self_samples"]]))
 
 
-@BOOK.refused("E_HOTSPOT_MISMATCH")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def caller_left_out(draft: Draft, source: Random) -> None:
     """Leaves out a function that has samples only in its callees."""
     spots = draft.profile["hotspots"]
     spots.remove(source.choice([spot for spot in spots if not spot["self_samples"]]))
 
 
-@BOOK.refused("E_HOTSPOT_MISMATCH")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def hotspot_lowered(draft: Draft, source: Random) -> None:
     """Lowers the samples, the share and the cost of one hotspot, consistently."""
     spot = draft.profile["hotspots"][0]
@@ -149,7 +149,7 @@ def hotspot_lowered(draft: Draft, source: Random) -> None:
     spot["cpu_s_per_token"] *= spot["self_share"] / before
 
 
-@BOOK.refused("E_SAMPLE_COUNT")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def samples_of_processes_moved(draft: Draft, source: Random) -> None:
     """Moves samples between the names of a process, whose scatter the gate's interval uses."""
     process = max(draft.profile["processes"], key=lambda each: len(each["self_samples"]))
@@ -161,7 +161,7 @@ def samples_of_processes_moved(draft: Draft, source: Random) -> None:
     own[cold] += moved
 
 
-@BOOK.refused("E_PROFILE_MALFORMED")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def frame_injected(draft: Draft, source: Random) -> Files:
     """Names a function ``x;ternary_gemv``, which a careless profiler writes as two frames."""
     hot = hottest(draft)
@@ -170,7 +170,7 @@ def frame_injected(draft: Draft, source: Random) -> Files:
     return sealed_text(draft, draft.folded.replace(hot.encode(), evil, 1))
 
 
-@BOOK.refused("E_PROFILE_MALFORMED")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def line_injected(draft: Draft, source: Random) -> Files:
     """Names a function with a line break, behind which a stack of its own stands."""
     odd = [draft.folded.splitlines(keepends=True)[0], b"cuda_gemm 99\n", b"\xff (b.py) 3\n"]
@@ -185,7 +185,7 @@ def sealed_text(draft: Draft, folded: bytes) -> Files:
     return {**draft.files(), FOLDED: folded}
 
 
-@BOOK.refused("E_PROFILE_PROCESS")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def process_of_nobody(draft: Draft, source: Random) -> None:
     """Takes the profile from a process that is none of the runs."""
     process = source.choice(draft.profile["processes"])
@@ -193,7 +193,7 @@ def process_of_nobody(draft: Draft, source: Random) -> None:
     process["pid"] = source.choice([p for p in range(1, 1000) if p not in taken])
 
 
-@BOOK.refused("E_PROFILE_PROCESS")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def process_of_a_timed_run(draft: Draft, source: Random) -> None:
     """Lets a timed run pass for a profiled one: the profiler slowed nothing, it seems."""
     run = source.choice(draft.timed)
@@ -201,7 +201,7 @@ def process_of_a_timed_run(draft: Draft, source: Random) -> None:
     process |= {"pid": run["pid"], "started_ticks": run["started_ticks"]}
 
 
-@BOOK.refused("E_PROFILE_PROCESS")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def process_twice(draft: Draft, source: Random) -> None:
     """Splits the samples of one process in two, so that they seem to agree."""
     processes = draft.profile["processes"]
@@ -212,14 +212,14 @@ def process_twice(draft: Draft, source: Random) -> None:
     processes.append(part)
 
 
-@BOOK.refused("E_PROFILE_PROCESS")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def process_of_another_time(draft: Draft, source: Random) -> None:
     """Uses that process ids come round: the pid is the run's, the process an earlier one."""
     process = source.choice(draft.profile["processes"])
     process["started_ticks"] += source.choice([-1, 1]) * source.randint(1, 10**6)
 
 
-@BOOK.refused("E_PROFILE_MALFORMED")
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def garbage_for_a_profile(draft: Draft, source: Random) -> Files:
     """Puts garbage where stacks should be, under a record of none and kernels by hearsay."""
     profile_emptied(draft, source)

@@ -20,7 +20,7 @@ def old_receipt(draft: Draft, source: Random) -> Files:
     return old.files() if source.random() < 0.5 else alone(old)
 
 
-@BOOK.refused("E_DATES_CONTRADICT", wishes=DAY)
+@BOOK.refused("E_CLOCK_CONTRADICTION", wishes=DAY)
 def receipt_freshened(draft: Draft, source: Random) -> None:
     """Gives an old measurement's receipt a new timestamp and forgets its evidence."""
     fresh = draft.receipt["timestamp"]
@@ -34,7 +34,7 @@ def receipt_freshened_by_hours(draft: Draft, source: Random) -> None:
     shift(draft, -timedelta(hours=source.uniform(1, 22))).receipt["timestamp"] = fresh
 
 
-@BOOK.refused("E_DATES_CONTRADICT")
+@BOOK.refused("E_CLOCK_CONTRADICTION")
 def runs_of_last_month(draft: Draft, source: Random) -> None:
     """Freshens receipt and evidence, and forgets when the runs started."""
     by = timedelta(hours=source.uniform(24, 9000))
@@ -42,14 +42,14 @@ def runs_of_last_month(draft: Draft, source: Random) -> None:
     draft.evidence["created"] = draft.receipt["timestamp"] = stamp(draft.created + by)
 
 
-@BOOK.refused("E_DATES_CONTRADICT")
+@BOOK.refused("E_CLOCK_CONTRADICTION")
 def runs_after_the_evidence(draft: Draft, source: Random) -> None:
     """Adds a run to evidence that was written before it."""
     late = draft.created + timedelta(seconds=source.uniform(310, 3000))
     source.choice(draft.runs)["started_at"] = stamp(late)
 
 
-@BOOK.refused("E_DATES_CONTRADICT")
+@BOOK.refused("E_CLOCK_CONTRADICTION")
 def evidence_of_next_week(draft: Draft, source: Random) -> None:
     """Seals evidence that was written long after the receipt under it."""
     written = draft.receipt["timestamp"]
@@ -68,7 +68,7 @@ def ahead_by_hours(draft: Draft, source: Random) -> None:
     shift(draft, timedelta(hours=source.uniform(1.2, 23)))
 
 
-@BOOK.refused("E_TIMESTAMP", then="alone")
+@BOOK.refused("E_SCHEMA", then="alone")
 def date_that_is_none(draft: Draft, source: Random) -> None:
     """Writes a timestamp that some parsers read as now and others as never."""
     good = draft.receipt["timestamp"]
@@ -78,14 +78,14 @@ def date_that_is_none(draft: Draft, source: Random) -> None:
     draft.receipt["timestamp"] = source.choice(odd)
 
 
-@BOOK.refused("E_DATES_CONTRADICT")
+@BOOK.refused("E_CLOCK_CONTRADICTION")
 def ticks_of_another_boot(draft: Draft, source: Random) -> None:
     """Gives a run the identity of a process of another day."""
     run = source.choice(draft.timed)
     run["started_ticks"] += source.randint(10**6, 10**9)
 
 
-@BOOK.refused("E_DATES_CONTRADICT", of=EMBEDDED)
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=EMBEDDED)
 def runs_of_many_days(draft: Draft, source: Random) -> None:
     """Gathers runs of several mornings, each with the time of day that it should have had."""
     for day, run in enumerate(draft.runs):
@@ -95,7 +95,7 @@ def runs_of_many_days(draft: Draft, source: Random) -> None:
                 process["started_ticks"] = run["started_ticks"]
 
 
-@BOOK.refused("E_DATES_CONTRADICT")
+@BOOK.refused("E_CLOCK_CONTRADICTION")
 def runs_side_by_side(draft: Draft, source: Random) -> None:
     """Runs several processes at once and hands them in as one after another."""
     first, *rest = draft.timed
@@ -104,7 +104,7 @@ def runs_side_by_side(draft: Draft, source: Random) -> None:
         run["started_at"] = first["started_at"]
 
 
-@BOOK.refused("E_DATES_CONTRADICT", of=("callable",))
+@BOOK.refused("E_CLOCK_CONTRADICTION", of=("callable",))
 def windows_side_by_side(draft: Draft, source: Random) -> None:
     """Asks one server several times at once and hands the windows in as one after another."""
     one_server(draft)

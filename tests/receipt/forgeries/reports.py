@@ -73,7 +73,7 @@ def figure_unlike_its_reports(draft: Draft, source: Random) -> None:
     draft.metric("engine_prefill_tokens_per_second")["value"] *= source.uniform(1.01, 3)
 
 
-@BOOK.lowered("W_METRIC_MISSING")
+@BOOK.lowered("W_EVIDENCE_INCOMPLETE")
 def figure_left_out(draft: Draft, source: Random) -> None:
     """Leaves out a figure of the engine's, which shows something slower."""
     report_all(draft, source)

@@ -111,7 +111,7 @@ def run_copied_with_noise(draft: Draft, source: Random) -> None:
         replace_run(draft, run, made)
 
 
-@BOOK.refused("E_PROFILE_PROCESS", of=ONE, then="recount")
+@BOOK.refused("E_PROFILE_CONTRADICTION", of=ONE, then="recount")
 def profile_of_the_other_run(draft: Draft, source: Random) -> None:
     """Puts the profile of a second measurement into the first, with its record and its seal."""
     take_profile(draft)
@@ -124,7 +124,7 @@ def take_profile(draft: Draft) -> None:
     draft.receipt["kernels"] = other.receipt["kernels"]
 
 
-@BOOK.refused("E_PROFILE_PROCESS", of=ONE, then="recompute")
+@BOOK.refused("E_PROFILE_CONTRADICTION", of=ONE, then="recompute")
 def profile_under_other_processes(draft: Draft, source: Random) -> None:
     """Relabels the processes of a second measurement's profile as the runs of the first."""
     adopt_profile(draft)
@@ -147,20 +147,20 @@ def profile_under_another_nonce(draft: Draft, source: Random) -> None:
     draft.profile["nonce"] = draft.evidence["nonce"]
 
 
-@BOOK.refused("E_SAMPLE_COUNT", of=ONE)
+@BOOK.refused("E_PROFILE_CONTRADICTION", of=ONE)
 def stacks_of_the_other_run(draft: Draft, source: Random) -> None:
     """Puts the stacks of a second measurement beside the record of the first."""
     draft.stacks = load(AGAIN).stacks
 
 
-@BOOK.refused("E_TOKEN_COUNT", "E_TPS_MISMATCH", of=ONE)
+@BOOK.refused("E_TOKEN_CONTRADICTION", "E_TPS_MISMATCH", of=ONE)
 def evidence_of_another_workload(draft: Draft, source: Random) -> None:
     """Seals the evidence of an honest short workload under the receipt of a long one."""
     other = load(source.choice(["embedded-1tok", "callable"]))
     draft.evidence, draft.stacks = other.evidence, other.stacks
 
 
-@BOOK.refused("E_PROFILE_PROCESS", then="recompute")
+@BOOK.refused("E_PROFILE_CONTRADICTION", then="recompute")
 def profiled_run_as_timed(draft: Draft, source: Random) -> None:
     """Counts a profiled run among the timed ones, and keeps its profile."""
     run = source.choice(draft.profiled)

@@ -14,7 +14,7 @@ def words(source: Random, count: int) -> list[str]:
     return [str(source.randrange(256)) for _ in range(count)]
 
 
-@BOOK.refused("E_TOKEN_COUNT")
+@BOOK.refused("E_TOKEN_CONTRADICTION")
 def more_tokens_claimed(draft: Draft, source: Random) -> None:
     """Claims more tokens than were generated, of a request that is raised as well."""
     more = source.randint(1, 200)
@@ -29,13 +29,13 @@ def more_than_was_asked_for(draft: Draft, source: Random) -> None:
     draft.receipt["tokens_generated"] = draft.receipt["tokens_requested"] + source.randint(1, 99)
 
 
-@BOOK.refused("E_TOKEN_COUNT")
+@BOOK.refused("E_TOKEN_CONTRADICTION")
 def request_edited(draft: Draft, source: Random) -> None:
     """Says that the tokens of a longer workload were asked for and ended early."""
     draft.receipt["tokens_requested"] += source.randint(1, 500)
 
 
-@BOOK.refused("E_TOKEN_COUNT")
+@BOOK.refused("E_TOKEN_CONTRADICTION")
 def tokens_padded(draft: Draft, source: Random) -> None:
     """Shows more tokens, with their digests, than any sequence has times for."""
     more = words(source, source.randint(1, 50))
@@ -45,7 +45,7 @@ def tokens_padded(draft: Draft, source: Random) -> None:
     draft.retoken([*draft.evidence["tokens"], *more])
 
 
-@BOOK.refused("E_TOKEN_DIGEST")
+@BOOK.refused("E_TOKEN_CONTRADICTION")
 def right_answer_pasted(draft: Draft, source: Random) -> None:
     """Pastes the right answer over the answer of the model, below the old digest."""
     draft.evidence["tokens"][source.randrange(len(draft.evidence["tokens"]))] += "4"
@@ -64,7 +64,7 @@ def known_difference(draft: Draft, source: Random) -> None:
     draft.evidence["differs_at"] = source.randrange(len(draft.evidence["tokens"]))
 
 
-@BOOK.refused("E_TOKEN_DIGEST", of=SERVED)
+@BOOK.refused("E_TOKEN_CONTRADICTION", of=SERVED)
 def difference_that_is_none(draft: Draft, source: Random) -> None:
     """States a difference that is none, or beyond the tokens, so that no reader looks for one."""
     draft.receipt["deterministic"] = False
@@ -79,7 +79,7 @@ def difference_that_is_none(draft: Draft, source: Random) -> None:
     )
 
 
-@BOOK.refused("E_TOKEN_DIGEST")
+@BOOK.refused("E_TOKEN_CONTRADICTION")
 def no_tokens_shown(draft: Draft, source: Random) -> None:
     """Shows no tokens at all, so that no replay can be held against them."""
     draft.receipt["deterministic"] = False
@@ -88,7 +88,7 @@ def no_tokens_shown(draft: Draft, source: Random) -> None:
     draft.receipt["tokens_generated"] = source.choice([0, 1])
 
 
-@BOOK.refused("E_TOKEN_COUNT", of=LONG, then="recompute")
+@BOOK.refused("E_TOKEN_CONTRADICTION", of=LONG, then="recompute")
 def sequences_cut(draft: Draft, source: Random) -> None:
     """Lets some runs stop early, for a better average, and recomputes the figures."""
     run = source.choice(draft.timed)
@@ -97,7 +97,7 @@ def sequences_cut(draft: Draft, source: Random) -> None:
         block["sequences_ns"] = [gaps[:keep] for gaps in block["sequences_ns"]]
 
 
-@BOOK.refused("E_TOKEN_COUNT", then="recompute")
+@BOOK.refused("E_TOKEN_CONTRADICTION", then="recompute")
 def sequences_stretched(draft: Draft, source: Random) -> None:
     """Splits the times of a sequence into those of more tokens than were asked for."""
     draft.receipt["deterministic"] = False
@@ -107,7 +107,7 @@ def sequences_stretched(draft: Draft, source: Random) -> None:
         ]
 
 
-@BOOK.lowered("W_DETERMINISM_NOT_SHOWN", of=SERVED, then="recompute")
+@BOOK.lowered("W_FEW_RUNS", of=SERVED, then="recompute")
 def determinism_of_one(draft: Draft, source: Random) -> None:
     """Claims determinism after one sequence, which always equals itself."""
     first = draft.timed[0]
@@ -125,7 +125,7 @@ def determinism_of_one(draft: Draft, source: Random) -> None:
     draft.profile["overhead_pct"] = None
 
 
-@BOOK.refused("E_TOKEN_COUNT", of=LONG)
+@BOOK.refused("E_TOKEN_CONTRADICTION", of=LONG)
 def sequence_length_edited(draft: Draft, source: Random) -> None:
     """Says of every run that its sequences were longer than their times."""
     for run in draft.runs:
@@ -169,14 +169,14 @@ def set_of_prompts(draft: Draft, source: Random) -> None:
     ask(draft, source)
 
 
-@BOOK.refused("E_PROMPTS", of=CALLABLE)
+@BOOK.refused("E_TOKEN_CONTRADICTION", of=CALLABLE)
 def prompts_left_out(draft: Draft, source: Random) -> None:
     """The same, with a sequence more than there are prompts."""
     ask(draft, source)
     source.choice(draft.runs)["prompts"].pop()
 
 
-@BOOK.refused("E_PROMPTS", of=CALLABLE)
+@BOOK.refused("E_TOKEN_CONTRADICTION", of=CALLABLE)
 def prompt_repeated(draft: Draft, source: Random) -> None:
     """The same, and the timed processes answered one prompt again and again."""
     ask(draft, source)
@@ -184,7 +184,7 @@ def prompt_repeated(draft: Draft, source: Random) -> None:
     run["prompts"][-1] = run["prompts"][0]
 
 
-@BOOK.refused("E_PROMPTS", of=CALLABLE)
+@BOOK.refused("E_TOKEN_CONTRADICTION", of=CALLABLE)
 def answer_too_many(draft: Draft, source: Random) -> None:
     """The same, with an answer to a prompt that no process was asked."""
     ask(draft, source)
@@ -192,7 +192,7 @@ def answer_too_many(draft: Draft, source: Random) -> None:
     draft.evidence["answers"].append({**draft.evidence["answers"][0], "prompt": more})
 
 
-@BOOK.refused("E_TOKEN_COUNT", of=CALLABLE)
+@BOOK.refused("E_TOKEN_CONTRADICTION", of=CALLABLE)
 def shorter_answers(draft: Draft, source: Random) -> None:
     """The same, and some answers are shorter than their sequences."""
     ask(draft, source)

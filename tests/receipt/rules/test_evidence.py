@@ -185,24 +185,24 @@ FORGED: list[tuple[str, Make]] = [
     ("E_ORIGIN_MISMATCH", lambda: bundle().with_evidence(commit=Commit("main", "main", 0))),
     ("E_TPS_MISMATCH", lambda: claim_rate(1.01)),
     ("E_TPS_MISMATCH", lambda: claim_rate(0.99)),
-    ("E_TOKEN_DIGEST", lambda: differing(2, "46")),
-    ("E_TOKEN_DIGEST", lambda: differing(None, "46")),
-    ("E_TOKEN_DIGEST", lambda: differing(5, None)),
+    ("E_TOKEN_CONTRADICTION", lambda: differing(2, "46")),
+    ("E_TOKEN_CONTRADICTION", lambda: differing(None, "46")),
+    ("E_TOKEN_CONTRADICTION", lambda: differing(5, None)),
     ("E_CLOCK_CONTRADICTION", lambda: busy(bundle(), 3.0)),
     ("E_CLOCK_CONTRADICTION", lambda: busy(without_cores(bundle()), 1.9)),
-    ("E_DATES_CONTRADICT", all_at_once),
-    ("E_DATES_CONTRADICT", long_load),
-    ("E_DATES_CONTRADICT", lambda: long_load(index=4)),
-    ("E_DATES_CONTRADICT", lambda: launched_late(0, 52)),
+    ("E_CLOCK_CONTRADICTION", all_at_once),
+    ("E_CLOCK_CONTRADICTION", long_load),
+    ("E_CLOCK_CONTRADICTION", lambda: long_load(index=4)),
+    ("E_CLOCK_CONTRADICTION", lambda: launched_late(0, 52)),
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "quiet_s_per_token", value=0.9998)),
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "prefill_tokens_per_second", value=1.03)),
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "cpu_s_per_token", samples=300)),
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "load_ms", name="tokens_per_second")),
     ("E_METRIC_MISMATCH", lambda: bundle().with_run(0, blocks=())),
-    ("E_PROFILE_MALFORMED", lambda: replace(bundle(), folded=b"main (a.py);\xff 3\n").sealed()),
-    ("E_HOTSPOT_MISMATCH", lambda: with_hotspot(name="rms_norm")),
-    ("E_HOTSPOT_MISMATCH", lambda: bundle().with_evidence(metrics=())),
-    ("E_PROFILE_PROCESS", lambda: with_process(pid=4004, started_ticks=None)),
+    ("E_PROFILE_CONTRADICTION", lambda: replace(bundle(), folded=b"main (a.py);\xff 3\n").sealed()),
+    ("E_PROFILE_CONTRADICTION", lambda: with_hotspot(name="rms_norm")),
+    ("E_PROFILE_CONTRADICTION", lambda: bundle().with_evidence(metrics=())),
+    ("E_PROFILE_CONTRADICTION", lambda: with_process(pid=4004, started_ticks=None)),
     *gpu.FORGERIES,
 ]
 
@@ -228,18 +228,18 @@ HONEST: dict[str, Make] = {
 }
 
 LIMITS: list[tuple[str, Callable[[Any], Bundle], Any, Any]] = [
-    ("E_DATES_CONTRADICT", days_before, 23.0, 25.0),
+    ("E_CLOCK_CONTRADICTION", days_before, 23.0, 25.0),
     ("E_CLOCK_CONTRADICTION", with_decode, 2, 3),
     ("W_TIME_UNACCOUNTED", with_gaps, 0.6, 0.4),
     ("W_FASTER_THAN_MEMORY", reading, 3.0, 5.0),
     (
-        "E_DATES_CONTRADICT",  # steps of the wall clock
+        "E_CLOCK_CONTRADICTION",  # steps of the wall clock
         lambda steps: redated(bundle(timed=6), *[10 * min(n, steps) for n in range(8)]),
         2,
         3,
     ),
     (
-        "E_DATES_CONTRADICT",  # receipt and evidence apart
+        "E_CLOCK_CONTRADICTION",  # receipt and evidence apart
         lambda hour: bundle().with_receipt(timestamp=f"2025-10-12T{hour}:00:00Z"),
         13,
         11,
