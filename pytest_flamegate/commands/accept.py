@@ -143,7 +143,7 @@ def _find_run(settings: Settings, name: str) -> dict[str, Any]:
     It was compared with a revision, and regressed, or could not be compared because its tokens
     differ, and for nothing else.
 
-    Raises ``UsageError``: ``E_NO_RUN``, ``E_NOTHING_TO_ACCEPT`` for any other run.
+    Raises ``UsageError``: ``E_NO_RUN``, ``E_NOT_ACCEPTED`` for any other run.
     """
     latest = store.child_path(settings.directory / "latest", name)
     paths = latest / run_files.VERDICT, latest / run_files.EVIDENCE
@@ -165,7 +165,7 @@ def _find_run(settings: Settings, name: str) -> dict[str, Any]:
     is_slower = verdict.verdict == "regressed" and rate is not None
     if not (is_slower or tokens) or against is None or commit is None:
         raise UsageError(
-            "E_NOTHING_TO_ACCEPT",
+            "E_NOT_ACCEPTED",
             f"The last run of {name!r} is neither slower than a revision nor other than it in "
             "its tokens alone, as many as before, and the last check did not fail because the "
             f"head declares it otherwise: {headline}",

@@ -327,9 +327,10 @@ def _judge_stored(
             outcomes.append(session.reject(entry))
         elif not stored:
             missing = UsageError(
-                "E_RUN_MISSING",
+                "E_NO_RUN",
                 f"There is no run of the required workload {entry.name!r} in "
                 f"{', '.join(map(str, directories))}.",
+                "Let the measuring job upload its directory .flamegate/latest.",
             )
             outcomes.append(session.reject(InvalidWorkload(entry.name, missing, None)))
         else:

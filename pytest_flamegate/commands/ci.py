@@ -219,7 +219,8 @@ def _find_gitlab_skips(
     for rule in (table, *rules, table.table("only"), table.table("except")):
         if "changes" in rule:
             message = "changes: leaves it out for some changes, and the pipeline passes."
-            yield job.trap("E_CI_FILTERED", rule.line_of("changes"), message)
+            remedy = "Remove the filter: the check always runs."
+            yield job.trap("E_CI_SKIPPED", rule.line_of("changes"), message, remedy)
         if "allow_failure" in rule and rule.text("allow_failure") != "false":
             yield job.trap(
                 "E_CI_IGNORED",

@@ -21,9 +21,6 @@ CHECK = re.compile(r"\b(?:flamegate|pytest_flamegate)[\"']?\s+check\b")
 _MEASURES = re.compile(
     rf"{CHECK.pattern}(?!.*--receipts)|\bflamegate\s+run\b|\bpytest\b.*--flamegate(?![\w-])"
 )
-_UPDATES = re.compile(
-    r"--flamegate-update|\bflamegate\s+run\b.*--update|\bflamegate\s+baseline\s+accept\b"
-)
 FETCHES = re.compile(r"\bgit\b.*\bfetch\b")
 _PLAIN = re.compile(
     r"(?:(?:uvx|(?:uv|poetry|pdm|hatch|pipenv|pixi) run) (?:-\S+ )*)?(?:(?:\S*/)?python[\d.]* -m )?"
@@ -48,11 +45,30 @@ _ERREXIT_SHELL = re.compile(r"|bash|sh|(?:bash|sh)\s.*(?<=\s)-[a-z]*e[a-z]*\s.*"
 """GitHub starts the shells that it knows with -e, and others as they are written."""
 _LEAVES = re.compile(rf"{_COMMAND}(?:trap\b|(?:exit|return)\b(?!\s+[1-9]))")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-_MOVING_INSTALL = re.compile(
-    r"git\+\S+?pytest-flamegate(?:\.git)?(?:@(?:main|master|HEAD|trunk|dev|develop))?(?=[\"'\s#]|$)"
+MOVES = "Anyone with push access changes what this job runs."
+_IN_COMMANDS = (
+    (
+        re.compile(
+            r"--flamegate-update|\bflamegate\s+run\b.*--update|\bflamegate\s+baseline\s+accept\b"
+        ),
+        "E_CI_UPDATE",
+        "The run accepts its own figures as the baseline, so it compares with itself.",
+    ),
+    (
+        re.compile(r"\bHOST/PATH/|pytest-flamegate@COMMIT\b"),
+        "E_CI_NOT_PINNED",
+        "flamegate is installed from a placeholder, so the job cannot run.",
+    ),
+    (
+        re.compile(
+            r"git\+\S+?pytest-flamegate(?:\.git)?(?:@(?:main|master|HEAD|trunk|dev|develop))?"
+            r"(?=[\"'\s#]|$)"
+        ),
+        "E_CI_NOT_PINNED",
+        f"flamegate is installed from a branch. {MOVES}",
+    ),
 )
-_PLACEHOLDER = re.compile(r"\bHOST/PATH/|pytest-flamegate@COMMIT\b")
-"""The address in the workflow files of the documentation."""
+"""Patterns of commands that are traps anywhere; the placeholder is that of the documentation."""
 
 
 class YamlText(str):
@@ -312,24 +328,9 @@ def find_in_commands(document: CiFile, content: object) -> Iterator[Trap]:
     """Yield the commands that accept a baseline in CI, or install what no commit here names."""
     for each in scalars(content):
         for line, text in each.commands():
-            if _UPDATES.search(text):
-                yield document.trap(
-                    "E_CI_UPDATE",
-                    line,
-                    "The run accepts its own figures as the baseline, so it compares with itself.",
-                )
-            if _PLACEHOLDER.search(text):
-                message = "flamegate is installed from a placeholder, so the job cannot run."
-                yield document.trap("E_CI_PLACEHOLDER", line, message)
-            if _MOVING_INSTALL.search(text):
-                yield moving_trap(document, line, "flamegate is installed from a branch.")
-
-
-def moving_trap(document: CiFile, line: int, message: str) -> Trap:
-    """Return the trap of code that the job runs and that changes without a commit here."""
-    return document.trap(
-        "E_CI_MOVING", line, f"{message} Anyone with push access changes what this job runs."
-    )
+            for pattern, code, message in _IN_COMMANDS:
+                if pattern.search(text):
+                    yield document.trap(code, line, message)
 
 
 def shallow_trap(document: CiFile, line: int) -> Trap:

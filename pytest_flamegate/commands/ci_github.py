@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pytest_flamegate.commands.ci_files import (
     FETCHES,
+    MOVES,
     CiFile,
     CiJob,
     Trap,
@@ -17,7 +18,6 @@ from pytest_flamegate.commands.ci_files import (
     find_in_commands,
     has_check,
     measures,
-    moving_trap,
     runs_check,
     scalars,
     shallow_trap,
@@ -178,7 +178,7 @@ def _find_filters(document: CiFile) -> Iterator[Trap]:
         for key in keys:
             if key in event:
                 yield document.trap(
-                    "E_CI_FILTERED",
+                    "E_CI_SKIPPED",
                     event.line_of(key),
                     f"{key} keeps this workflow from starting for some changes: the check is then "
                     "never reported, or a job of the same name reports instead.",
@@ -186,9 +186,10 @@ def _find_filters(document: CiFile) -> Iterator[Trap]:
                 )
     if "pull_request" in events and "merge_group" not in events:
         yield document.trap(
-            "E_CI_NO_QUEUE",
+            "E_CI_SKIPPED",
             events.line_of("pull_request"),
             "In a merge queue the check does not run: there is no merge_group among the events.",
+            "Add merge_group: below on:.",
         )
 
 
@@ -334,7 +335,7 @@ def _find_artifact_code(job: _Job) -> Iterator[Trap]:
         place = _shell_path(path)
         if place in ("", ".", "$GITHUB_WORKSPACE"):
             yield job.trap(
-                "E_CI_ARTIFACT_CODE",
+                "E_CI_HEAD_CODE",
                 line,
                 "the uploaded files are unpacked over the checkout, so they can replace programs "
                 "that this job runs.",
@@ -351,7 +352,7 @@ def _find_artifact_code(job: _Job) -> Iterator[Trap]:
         plain = re.sub(r"\$\{(\w+)\}", r"$\1", _shell_path(text))
         if runs.search(plain) or (_TO_RUNNER.search(plain) and re.search(place, plain)):
             yield job.trap(
-                "E_CI_ARTIFACT_CODE", line, "it runs files that the code of the change has written."
+                "E_CI_HEAD_CODE", line, "it runs files that the code of the change has written."
             )
 
 
@@ -370,4 +371,4 @@ def _find_moving_actions(job: _Job) -> Iterator[Trap]:
         action, _, version = uses.partition("@")
         if not _FIXED.fullmatch(version):
             message = f"Job {job.name}: {action} is taken from the branch {version!r}."
-            yield moving_trap(job.document, table.line_of("uses"), message)
+            yield job.document.trap("E_CI_NOT_PINNED", table.line_of("uses"), f"{message} {MOVES}")

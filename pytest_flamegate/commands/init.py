@@ -19,7 +19,7 @@ from pytest_flamegate.commands.ci import GITLAB
 from pytest_flamegate.commands.ci_github import GITHUB
 from pytest_flamegate.config.settings import read_ini
 from pytest_flamegate.core import __version__, git
-from pytest_flamegate.core.errors import FlamegateError, ToolError
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.files import create_file, is_file, path_text, read_bounded, relative
 from pytest_flamegate.core.json_parser import parse_json
 from pytest_flamegate.core.text import quote_toml
@@ -350,10 +350,8 @@ def _read_template(host: str, name: str) -> str:
 def find_template(host: str, name: str) -> Path:
     """Return the path of a workflow file: a wheel holds it in the package, a checkout in docs."""
     package = Path(str(resources.files("pytest_flamegate")))
-    for place in (package / "workflows" / host / name, package.parent / "docs" / host / name):
-        if place.is_file():
-            return place
-    raise ToolError("E_NO_TEMPLATE", f"The file {name} is not installed.")
+    installed = package / "workflows" / host / name
+    return installed if installed.is_file() else package.parent / "docs" / host / name
 
 
 def find_installed() -> str | None:

@@ -240,8 +240,9 @@ def _compare_results(parsed: argparse.Namespace) -> int:
     """Compare figures; 0 whatever the difference is."""
     if parsed.output is not None:
         raise UsageError(
-            "E_NO_PICTURE",
-            "An imported result has figures and no profile, so nothing can be drawn.",
+            "E_BAD_OPTION",
+            "An imported result has figures and no profile, so --output can draw nothing.",
+            "Leave out --output.",
         )
     compared = imported.compare_results(_read_metrics(parsed.before), _read_metrics(parsed.after))
     if parsed.format == "json":
@@ -258,7 +259,9 @@ def _compare_results(parsed: argparse.Namespace) -> int:
         )
     if not compared.pairs:
         raise UndecidedError(
-            "E_NOTHING_IN_COMMON", "The two have no figure of the same name, formula and statistic."
+            "E_NO_FIGURES",
+            "The two have no figure of the same name, formula and statistic.",
+            "Take both with one tool.",
         )
     return 0
 
@@ -267,7 +270,7 @@ def _read_metrics(path: Path) -> Sequence[imported.ImportedMetric]:
     results = find_results(path)
     if len(results) > 1:
         raise UsageError(
-            "E_AMBIGUOUS_RESULT",
+            "E_NO_FIGURES",
             f"{str(path)!a} holds {len(results)} results: "
             f"{', '.join(each.name for each in results)}.",
             f"Give one of them, such as {results[0]}.",

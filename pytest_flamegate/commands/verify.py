@@ -113,7 +113,9 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
     for name in _REPLAY_OPTIONS:
         if getattr(parsed, name) and not parsed.replay:
             raise errors.UsageError(
-                "E_REPLAY_OPTION", f"--{name.replace('_', '-')} has no effect without --replay."
+                "E_BAD_OPTION",
+                f"--{name.replace('_', '-')} has no effect without --replay.",
+                "Add --replay, or leave the option out.",
             )
     return partial(
         verify_receipt,
@@ -158,7 +160,7 @@ def _require_repository(answer: ReceiptAnswer, repository: Path) -> ReceiptAnswe
             return answer
     name = "an unknown commit" if found is None else revision_note(found)
     refusal = Refusal(
-        "E_OTHER_REPOSITORY",
+        "E_OTHER_COMMIT",
         f"The run is of {name}, which the repository at {str(repository)!a} does not have.",
     )
     return replace(_reject(answer, refusal), verdict_code=0)

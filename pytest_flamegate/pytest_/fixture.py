@@ -253,7 +253,7 @@ _HEAVY = {"hypothesispytest": "hypothesis", "anyio": "anyio"}
 def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
     """Return the workload that the benchmark of ``item`` is.
 
-    ``UsageError``: ``E_BAD_THRESHOLD``, and ``E_BAD_WORK`` if the work of one call is no whole
+    ``UsageError``: ``E_BAD_THRESHOLD``, and ``E_MARKER`` if the work of one call is no whole
     number, or not known by the test's arguments.
     """
     given = MarkerOptions.from_item(item)
@@ -329,4 +329,4 @@ def _work(name: str, given: object, item: pytest.Function) -> int | None:
 
 
 def _bad_work(item: pytest.Function, name: str, why: str) -> UsageError:
-    return UsageError("E_BAD_WORK", f"{item.nodeid}: {name} is {why}.")
+    return UsageError("E_MARKER", f"{item.nodeid}: {name} is {why}.")

@@ -212,7 +212,7 @@ def test_a_policy_that_is_accepted_counts_as_it_was_accepted_and_no_other(
     declare(workload("toy", tokens_per_second='"60%"'))
     assert ask("check", "--base=HEAD~1") == 0
     assert "E_NO" in command(2, *ACCEPT, "--dir=nowhere").err
-    assert "E_NOTHING_TO_ACCEPT" in command(2, *ACCEPT).err  # nothing failed
+    assert "E_NOT_ACCEPTED" in command(2, *ACCEPT).err  # nothing failed
     world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", ""), at="warm up")
     assert ask("check", "--base=HEAD~1") == 5
     printed = command(0, *ACCEPT).out

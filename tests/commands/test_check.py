@@ -239,7 +239,7 @@ def test_stored_runs_are_judged_by_their_files_alone(
     uploaded = project.parent / "uploaded/job-1/toy"
     stored = ("check", "--base=HEAD~1", f"--receipts={uploaded.parent.parent}")
     assert ask(*stored) == 2
-    assert [row["reasons"] for row in result(project)["required"]] == [["E_RUN_MISSING"]]
+    assert [row["reasons"] for row in result(project)["required"]] == [["E_NO_RUN"]]
     shutil.copytree(latest, uploaded)
     verdict = json.loads((uploaded / "verdict.json").read_text())
     (uploaded / "verdict.json").write_text(json.dumps({**verdict, "verdict": "pass"}))

@@ -77,10 +77,10 @@ def before_judging(script: str, at: str, code: str) -> tuple[str, str, str, str,
 
 TRAPS = [
     # file, text of it, replacement, text of the reported line, code
-    (MEASURE, "  merge_group:\n", "", "pull_request:", "E_CI_NO_QUEUE"),
-    (MEASURE, "  pull_request:\n", "  pull_request:\n    paths: [a]\n", "paths", "E_CI_FILTERED"),
-    (MEASURE, "  pull_request:\n", "  pull_request: {paths-ignore: [a]}\n", "p", "E_CI_FILTERED"),
-    (JUDGE, "    types: [completed]\n", "    branches: [main]\n", "branches", "E_CI_FILTERED"),
+    (MEASURE, "  merge_group:\n", "", "pull_request:", "E_CI_SKIPPED"),
+    (MEASURE, "  pull_request:\n", "  pull_request:\n    paths: [a]\n", "paths", "E_CI_SKIPPED"),
+    (MEASURE, "  pull_request:\n", "  pull_request: {paths-ignore: [a]}\n", "p", "E_CI_SKIPPED"),
+    (JUDGE, "    types: [completed]\n", "    branches: [main]\n", "branches", "E_CI_SKIPPED"),
     (JUDGE, "  judge:\n", "  judge:\n    if: github.actor != 'bot'\n", "actor", "E_CI_SKIPPED"),
     (JUDGE, "  judge:\n", "  judge:\n    needs: other\n", "needs", "E_CI_SKIPPED"),
     (JUDGE, "        id: judge\n", "        if: env.NUMBER\n", "if: env", "E_CI_SKIPPED"),
@@ -91,9 +91,9 @@ TRAPS = [
     (MEASURE, "permissions:\n  contents: read\n", "permissions: write-all\n", "all", "E_CI_RIGHTS"),
     (MEASURE, CHECK, f"{CHECK} ${{{{ secrets.KEY }}}}", "secrets", "E_CI_RIGHTS"),
     (MEASURE, "          fetch-depth: 0\n", "", "checkout", "E_CI_SHALLOW"),
-    (MEASURE, "upload-artifact@v6", "upload-artifact@main", "upload", "E_CI_MOVING"),
-    (MEASURE, "/flamegate@v1.0.0", "/pytest-flamegate@main", "@main", "E_CI_MOVING"),
-    (MEASURE, "host.example/", "HOST/PATH/", "HOST", "E_CI_PLACEHOLDER"),
+    (MEASURE, "upload-artifact@v6", "upload-artifact@main", "upload", "E_CI_NOT_PINNED"),
+    (MEASURE, "/flamegate@v1.0.0", "/pytest-flamegate@main", "@main", "E_CI_NOT_PINNED"),
+    (MEASURE, "host.example/", "HOST/PATH/", "HOST", "E_CI_NOT_PINNED"),
     (
         MEASURE,
         "      - name: Measure\n",
@@ -103,15 +103,15 @@ TRAPS = [
         "E_CI_UPDATE",
     ),
     before_judging('git checkout "$HEAD"', "git checkout", "E_CI_HEAD_CODE"),
-    (JUDGE, "          path: ${{ runner.temp }}/runs\n", "", "download", "E_CI_ARTIFACT_CODE"),
-    before_judging('bash "${RUNNER_TEMP}/runs/make.sh"', "make.sh", "E_CI_ARTIFACT_CODE"),
+    (JUDGE, "          path: ${{ runner.temp }}/runs\n", "", "download", "E_CI_HEAD_CODE"),
+    before_judging('bash "${RUNNER_TEMP}/runs/make.sh"', "make.sh", "E_CI_HEAD_CODE"),
     before_judging(
-        "make\n        working-directory: ${{ runner.temp }}/runs", "working", "E_CI_ARTIFACT_CODE"
+        "make\n        working-directory: ${{ runner.temp }}/runs", "working", "E_CI_HEAD_CODE"
     ),
-    before_judging("gh run download 1", "gh run", "E_CI_ARTIFACT_CODE"),
-    before_judging("gh run download 1 -D out && out/run", "gh run", "E_CI_ARTIFACT_CODE"),
+    before_judging("gh run download 1", "gh run", "E_CI_HEAD_CODE"),
+    before_judging("gh run download 1 -D out && out/run", "gh run", "E_CI_HEAD_CODE"),
     before_judging("echo ${{ github.event.workflow_run.head_branch }}", "echo", "E_CI_HEAD_CODE"),
-    before_judging("cat ${{ runner.temp }}/runs/base >> $GITHUB_ENV", "cat", "E_CI_ARTIFACT_CODE"),
+    before_judging("cat ${{ runner.temp }}/runs/base >> $GITHUB_ENV", "cat", "E_CI_HEAD_CODE"),
 ]
 
 
@@ -220,7 +220,7 @@ def test_the_job_that_calls_a_workflow_has_its_traps(tmp_path: Path, capsys: Cap
     assert find_traps(tmp_path, capsys) == (
         2,
         [
-            ("E_CI_FILTERED", ".github/workflows/all.yml:3"),
+            ("E_CI_SKIPPED", ".github/workflows/all.yml:3"),
             ("E_CI_SKIPPED", ".github/workflows/all.yml:7"),
             ("E_CI_RIGHTS", ".github/workflows/all.yml:9"),
         ],

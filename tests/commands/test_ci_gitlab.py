@@ -21,15 +21,15 @@ AFTER = """\
 @pytest.mark.parametrize(
     ("old", "new", "code"),
     [
-        ("  timeout: 30m\n", "  only: {changes: [src]}\n", "E_CI_FILTERED"),
-        (RULE, "    - changes: [src]\n", "E_CI_FILTERED"),
+        ("  timeout: 30m\n", "  only: {changes: [src]}\n", "E_CI_SKIPPED"),
+        (RULE, "    - changes: [src]\n", "E_CI_SKIPPED"),
         (RULE, "    - {if: $CI_COMMIT_MESSAGE =~ /no/, when: never}\n", "E_CI_SKIPPED"),
         ("  timeout: 30m\n", "  when: manual\n", "E_CI_SKIPPED"),
         ("  timeout: 30m\n", "  allow_failure: true\n", "E_CI_IGNORED"),
         ('--base "$base"', '--base "$base" || true', "E_CI_IGNORED"),
         ('    GIT_DEPTH: "0"', '    GIT_DEPTH: "50"', "E_CI_SHALLOW"),
         ("  timeout: 30m\n", "  id_tokens: {A: {aud: b}}\n", "E_CI_RIGHTS"),
-        ("/flamegate@v1.0.0", "/pytest-flamegate", "E_CI_MOVING"),
+        ("/flamegate@v1.0.0", "/pytest-flamegate", "E_CI_NOT_PINNED"),
         ("flamegate check", "flamegate run", "E_CI_NO_CHECK"),
         ("  timeout: 30m\n", "  when: on_failure\n", "E_CI_SKIPPED"),
         (RULE, f"{RULE}      when: on_failure\n", "E_CI_SKIPPED"),

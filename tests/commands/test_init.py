@@ -81,7 +81,7 @@ def test_a_generator_function_is_found_and_gated(
     assert ask("run") == 4  # measured, and there is no baseline
     # Where to install from is not known, and the doctor does not forget it.
     code, traps = find_traps(empty, capsys)
-    assert (code, {trap for trap, _ in traps}) == (2, {"E_CI_PLACEHOLDER"})
+    assert (code, {trap for trap, _ in traps}) == (2, {"E_CI_NOT_PINNED"})
 
 
 def test_nothing_that_exists_is_changed(empty: Path, command: Command) -> None:

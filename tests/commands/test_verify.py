@@ -86,7 +86,7 @@ def test_a_judge_can_ask_for_the_verdict_and_the_repository(
     git(project.parent, "init", "-q", "another")
     command.read()
     assert ask(*repository[:2], f"--repository={project.parent / 'another'}") == 3
-    assert "E_OTHER_REPOSITORY" in command.read().out
+    assert "E_OTHER_COMMIT" in command.read().out
 
 
 def test_the_repository_has_the_code_of_the_evidence_that_was_verified(

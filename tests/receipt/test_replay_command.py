@@ -240,4 +240,4 @@ def test_options_of_a_replay_need_one(
     home: Path, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["verify-receipt", str(home / "callable" / "receipt.json"), option]) == 2
-    assert "E_REPLAY_OPTION" in capsys.readouterr().err
+    assert "E_BAD_OPTION" in capsys.readouterr().err

@@ -146,7 +146,7 @@ UPLOADS = (
         "E_NOT_TOGETHER",
         _edit("base-evidence.json", lambda found: found["machine"].update(cpu_model="other")),
     ),
-    Upload("run-left-out", "Uploads no run of the workload.", "E_RUN_MISSING", shutil.rmtree),
+    Upload("run-left-out", "Uploads no run of the workload.", "E_NO_RUN", shutil.rmtree),
     Upload(
         "base-left-out",
         "Uploads the run without its base.",
@@ -162,7 +162,7 @@ UPLOADS = (
     Upload(
         "directory-linked",
         "Uploads a link to a directory outside of the upload.",
-        "E_RUN_MISSING",
+        "E_NO_RUN",
         _link_out,
     ),
     Upload("file-linked", "Uploads a link in place of a file.", "E_RUN_INCOMPLETE", _link_file),

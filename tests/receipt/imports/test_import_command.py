@@ -104,14 +104,14 @@ def test_a_directory_is_one_result_or_a_run_of_ours(imported: Path, capsys: Outp
     one, many = (f".flamegate/imported/{name}" for name in ("aiperf", "llama-bench"))
     assert main(["diff", one, one]) == 0
     assert main(["diff", one, many]) == 2
-    assert "E_AMBIGUOUS_RESULT" in capsys.readouterr().err
+    assert "E_NO_FIGURES" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("other", "options", "code"),
     [
         ("README.md", [], "E_NO_FIGURES"),
-        ("out/serve.json", ["--output", "x.svg"], "E_NO_PICTURE"),
+        ("out/serve.json", ["--output", "x.svg"], "E_BAD_OPTION"),
         ("nowhere", [], "E_NO_FIGURES"),
     ],
 )
