@@ -71,7 +71,7 @@ def sampled(
     if not probe.usable:
         raise ToolError(probe.code, probe.reason, probe.remedy)
     if python and not probe.sees_python:
-        raise ToolError("E_NOT_PYTHON", "it does not see Python functions here", "Use another.")
+        raise ToolError("E_PROFILER_BLIND", "it does not see Python functions here", "Use another.")
     argv = [program[0], *profiler.python_flags, *program[1:], str(turns)]
     wrapped = profiler.wrap(argv, directory)
     ended = subprocess.run(wrapped.argv, capture_output=True, check=False)

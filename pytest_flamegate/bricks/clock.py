@@ -86,11 +86,7 @@ class BrickRecording:
                 thread.is_closed = True
 
     def declare_category(self, name: str, category: Category) -> None:
-        """Set the category of a brick.
-
-        ``UsageError``: ``E_BRICK_ARGUMENT`` if it does not exist, ``E_BRICK_CATEGORY`` if the
-        brick has another one.
-        """
+        """Set a brick's category. Raises ``E_BRICK_ARGUMENT`` if it is invalid or another."""
         if category not in record.CATEGORIES:
             raise UsageError(
                 "E_BRICK_ARGUMENT",
@@ -100,8 +96,9 @@ class BrickRecording:
         known = self.categories.setdefault(record.resolve_alias(name), category)
         if known != category:
             raise UsageError(
-                "E_BRICK_CATEGORY",
+                "E_BRICK_ARGUMENT",
                 f"The brick {name!r} has the category {known!r}, and {category!r} elsewhere.",
+                "Give it one category, or use two names. Known bricks have theirs already.",
             )
         # Also under the alias, which is what the next call looks up.
         self.categories[name] = category
@@ -205,7 +202,7 @@ class BrickProfiler:
         clock: Returns nanoseconds.
 
     Raises:
-        UsageError: ``E_BRICKS_SYNC`` for an invalid combination; ``E_BRICKS_STATE`` if another
+        UsageError: ``E_BRICK_ARGUMENT`` for an invalid combination; ``E_BRICKS_STATE`` if another
             profiler is on when this one is entered.
     """
 
@@ -221,7 +218,9 @@ class BrickProfiler:
         needed = {"none": (), "immediate": (synchronise,), "deferred": (synchronise, event)}
         if sync not in needed or None in needed[sync]:
             raise UsageError(
-                "E_BRICKS_SYNC", f"The sync mode {sync!r} does not exist, or lacks an argument."
+                "E_BRICK_ARGUMENT",
+                f"The sync mode {sync!r} does not exist, or lacks an argument.",
+                'Pass "immediate" with synchronise=, "deferred" with that and event=, or "none".',
             )
         self._sync: Sync = sync
         self._synchronise = synchronise

@@ -118,8 +118,7 @@ class DeviceQueue:
         if scope.is_recursive:
             log = log.find_recursive_log()
         end_ns = self._base_ns + _elapsed_ns(self._base_event, scope.closed)
-        log.add_amounts(scope, end_ns, duration_ns, child_ns)
-        log.add(duration_ns, child_ns)
+        log.add(scope, end_ns, duration_ns, child_ns)
         return duration_ns
 
 

@@ -138,9 +138,9 @@ def brick(
         kernel: The kernel that the call launches, as in ``gemv <<<32,256,1>>> smem=4096B``.
 
     Raises:
-        UsageError: ``E_BRICK_ARGUMENT`` for a value that cannot be recorded,
-            ``E_BRICK_CATEGORY`` if the name already has another category. When the block ends:
-            ``E_BRICK_END`` unless the engine itself raised an exception.
+        UsageError: ``E_BRICK_ARGUMENT`` for a value that cannot be recorded, and if the name
+            already has another category. When the block ends: ``E_BRICK_END`` unless the engine
+            itself raised an exception.
     """
     # Keyword-only parameters would make each call a third slower.
     on = _on
@@ -243,7 +243,7 @@ def profiled(
     ``@profiled("Tokenize", category="Other")``.
 
     Raises:
-        UsageError: ``E_BRICK_GENERATOR`` for a generator, because other code runs between two of
+        UsageError: ``E_BRICK_ARGUMENT`` for a generator, because other code runs between two of
             its values.
     """
     if callable(function):
@@ -267,8 +267,9 @@ def _wrap(
 
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
-            "E_BRICK_GENERATOR",
+            "E_BRICK_ARGUMENT",
             f"{name!r} is a generator, so other code runs between two of its values.",
+            "Use brick() inside the generator, around the work for one value.",
         )
     if inspect.iscoroutinefunction(function):
 

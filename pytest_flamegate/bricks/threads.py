@@ -62,8 +62,8 @@ class CallLog:
             self._recursive = CallLog(self.thread, name, layer, phase, is_recursive=True)
         return self._recursive
 
-    def add_amounts(self, scope: Scope, end_ns: int, duration_ns: int, child_ns: int) -> None:
-        """Add the counts of one call, and the call itself if single calls are kept."""
+    def add(self, scope: Scope, end_ns: int, duration_ns: int, child_ns: int) -> None:
+        """Add one call with its counts, as ``Scope.__exit__`` does."""
         self.elements += scope.elements
         if scope.extra is not None:
             self.bytes += scope.extra[0]
@@ -71,9 +71,6 @@ class CallLog:
             if self.buffer is not None:
                 start_ns, self_ns = end_ns - duration_ns, duration_ns - child_ns
                 self.buffer.append(self.key, scope.extra, start_ns, end_ns, self_ns, scope.elements)
-
-    def add(self, duration_ns: int, child_ns: int) -> None:
-        """Add one call, as ``Scope.__exit__`` does."""
         log = self.nested if child_ns else self.leaves
         log.extend((child_ns, duration_ns) if child_ns else (duration_ns,))
         if len(log) > FOLD_AT:

@@ -13,7 +13,6 @@ from pytest_flamegate.core.errors import UndecidedError
 
 Direction = Literal["H2D", "D2H", "D2D"]
 """From host to device, back, or from device to device."""
-DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 EdgeKind = Literal["Calls", "Contains", "Launches", "Sequence", "Transfer"]
 Dimensions = tuple[int, int, int]
 """x, y and z, each at least 1."""
@@ -129,7 +128,7 @@ _THREE = rf"\({_NUMBER},{_NUMBER},{_NUMBER}\)"
 _LAUNCH = re.compile(
     rf"(?:{_NUMBER},{_NUMBER},{_NUMBER}|{_THREE},{_THREE})>>>(?:\s*smem=([0-9]{{1,12}})B)?"
 )
-_DIRECTIONS: Mapping[str, Direction] = {direction: direction for direction in DIRECTIONS}
+_DIRECTIONS: Mapping[str, Direction] = {direction: direction for direction in get_args(Direction)}
 
 
 def build_graph(calls: Sequence[BrickCall]) -> ExecutionGraph:

@@ -5,6 +5,7 @@ of the read bandwidth. All figures are derived from the evidence and from a band
 measured before; they are shown and never gated. An input that is not known is left out, never 0.
 """
 
+from pytest_flamegate.core.text import significant
 from pytest_flamegate.observe.machine import Bandwidth, find_instruction_set
 from pytest_flamegate.receipt.types import Evidence
 
@@ -30,12 +31,12 @@ def describe_roofline(
     per_token = None if weights is None else weights + (kv_bytes or 0)
     cache = bandwidth.cache_bytes if bandwidth is not None else None
     flops = _parse_fact(evidence, "flops_per_token")
-    speed = "" if rate is None else f"{_format(rate, 3)} tokens/s"
+    speed = "" if rate is None else f"{significant(rate)} tokens/s"
     parts = [", ".join(filter(None, (_describe_bytes(weights, kv_bytes), speed)))]
     if weights and cache and weights <= cache:
         parts.append(f"the weights fit into its {cache >> 20} MiB of cache")
     if flops and per_token:
-        parts.append(f"{_format(flops / per_token, 2)} operations a byte")
+        parts.append(f"{significant(flops / per_token, 2)} operations a byte")
     if flops and per_token and bandwidth is not None and peak_flops:
         is_memory = flops / per_token < peak_flops / bandwidth.bytes_per_second
         if per_token * (rate or 0) <= bandwidth.bytes_per_second:
@@ -74,11 +75,6 @@ def _describe_bytes(weights: int | None, kv_bytes: float | None) -> str:
     if kv_bytes is None:
         return f"{_format_bytes(weights)} of weights a token (its KV cache is not known)"
     return f"{_format_bytes(weights)} of weights and {_format_bytes(kv_bytes)} of KV cache a token"
-
-
-def _format(value: float, digits: int) -> str:
-    """Return ``digits`` significant digits without an exponent: ``0.48``, ``315``, ``2,140``."""
-    return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def _format_bytes(count: float) -> str:

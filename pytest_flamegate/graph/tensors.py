@@ -82,9 +82,8 @@ class Digests:
         """Digest all of ``array``: of NumPy, of torch (on any device), or a buffer.
 
         Raises:
-            UsageError: ``E_TENSOR`` if it is no array of numbers, ``E_DIGEST_KEY`` if the key is
-                invalid or was recorded before, ``E_DIGEST_LIMIT`` if there are more values than
-                ``values_bytes``.
+            UsageError: ``E_TENSOR`` if it is no array of numbers, if the key is invalid or was
+                recorded before, and if there are more values than ``values_bytes``.
         """
         values = read_tensor(array)
         key = _make_key(name, layer, position)
@@ -93,13 +92,11 @@ class Digests:
         digest = TensorDigest(key, dtype, values.shape, _hash(dtype, values.shape, data), trueno)
         with self._lock:
             if key in self.tensors:
-                raise _key_error(f"a tensor was recorded as {key} before")
+                raise _tensor_error(f"one was recorded as {key} before")
             if self._keeps_values:
                 self._left_bytes -= len(data)
                 if self._left_bytes < 0:  # and so from here on: a run is complete or it fails
-                    raise UsageError(
-                        "E_DIGEST_LIMIT", "A run has more bytes of values than values_bytes."
-                    )
+                    raise _tensor_error("the run has more bytes of values than values_bytes")
                 digest = msgspec.structs.replace(digest, values=data)
             self.tensors[key] = digest
         return digest
@@ -142,7 +139,7 @@ def _hash(dtype: str, shape: tuple[int, ...], data: bytes) -> str:
 
 
 def _tensor_error(why: str) -> UsageError:
-    return UsageError("E_TENSOR", f"This is no tensor that can be digested: {why}.")
+    return UsageError("E_TENSOR", f"This tensor cannot be recorded: {why}.")
 
 
 def _make_key(name: Any, layer: Any, position: Any) -> TensorKey:
@@ -151,11 +148,7 @@ def _make_key(name: Any, layer: Any, position: Any) -> TensorKey:
         fields = {"name": str.encode(name).decode(), "layer": indices[0], "position": indices[1]}
         return msgspec.convert(fields, TensorKey)
     except (AttributeError, TypeError, UnicodeEncodeError, msgspec.ValidationError) as error:
-        raise _key_error(str(error)) from None
-
-
-def _key_error(why: str) -> UsageError:
-    return UsageError("E_DIGEST_KEY", f"A tensor cannot be recorded under its key: {why}.")
+        raise _tensor_error(f"its key is invalid ({error})") from None
 
 
 class _DigestFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -243,8 +236,8 @@ def divergence(a: Digests, b: Digests, *, tolerance: Tolerance | None = None) ->
     and any width must agree within it; other types are compared by their bytes.
 
     Raises:
-        UndecidedError: ``E_NO_DIGESTS`` if a run has no tensor, ``E_NO_VALUES`` if a tolerance
-            needs values that were not kept.
+        UndecidedError: ``E_NO_DIGESTS`` if a run has no tensor, or a tolerance needs values that
+            were not kept.
     """
     one, other = a.tensors, b.tensors
     if not one or not other:
@@ -271,7 +264,7 @@ def _compare_tensors(first: TensorDigest, second: TensorDigest, tolerance: Toler
         return "" if same else f"{first} in the first run, {second} in the second"
     if first.values is None or second.values is None:
         raise UndecidedError(
-            "E_NO_VALUES", f"A tolerance needs the values of {first.key}, which were not kept."
+            "E_NO_DIGESTS", f"A tolerance needs the values of {first.key}, which were not kept."
         )
     one, other = (
         np.frombuffer(each.values or b"", np.dtype(each.dtype).newbyteorder("<")).astype(np.float64)

@@ -57,8 +57,8 @@ def read_trace(data: bytes, name: str = "") -> IngestedTrace:
 
     Raises:
         ReceiptError: ``E_UNKNOWN_FORMAT``, ``E_TOO_LARGE``; ``E_TRACE`` for a malformed file, no
-            event, too many names or levels; ``E_TRACE_CONTRADICTS`` if events of one thread
-            overlap by more than 1 % of its time.
+            event, too many names or levels, and if events of one thread overlap by more than 1 %
+            of its time.
     """
     data = unpack(data)
     subject = f"{escape_name(name, _SHOWN)!a}" if name else "The file"
@@ -208,7 +208,7 @@ def _sum_threads(nested: traces.NestedEvents) -> tuple[record.ThreadTotals, ...]
         name = escape_name(" ".join(part for part in track if part)) or "0"
         if totals.overlap_ns > totals.busy_ns * TOLERANCE:
             raise ReceiptError(
-                "E_TRACE_CONTRADICTS",
+                "E_TRACE",
                 f"The trace contradicts itself: events of the thread {name} overlap for "
                 f"{totals.overlap_ns / 1e6:,.3f} ms of {totals.busy_ns / 1e6:,.3f} ms.",
             )

@@ -6,7 +6,7 @@ one program would differ. Names come from code under test and may hold any chara
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -237,30 +237,43 @@ def format_frame(frame: Frame) -> str:
 
 
 def fold_profile(profile: Profile) -> str:
-    """Return the profile's stacks as folded text, sorted, each line ending in a newline."""
-    lines = sorted(
-        f"{';'.join(map(format_frame, stack))} {samples}\n"
-        for stack, samples in profile.stacks.items()
-    )
-    return "".join(lines)
+    """Return the profile's stacks as folded text."""
+    stacks = profile.stacks.items()
+    return write_rows((";".join(map(format_frame, stack)), samples) for stack, samples in stacks)
 
 
 def parse_folded(text: str) -> Mapping[Stack, int]:
     """Return the stacks of folded text. Raises ``ReceiptError`` ``E_PROFILE_FILE``."""
-    if text and not text.endswith("\n"):
-        raise _malformed(text.count("\n") + 1, "the last line is cut off")
     stacks: dict[Stack, int] = {}
+    for number, path, samples in read_rows(text):
+        stack = _parse_stack(path)
+        if stack is None:
+            raise folded_error(f"line {number} holds a frame that flamegate does not write")
+        stacks[stack] = samples
+    return stacks
+
+
+def write_rows(rows: Iterable[tuple[str, int]]) -> str:
+    """Return paths and their samples as text, sorted, each line ending in a newline."""
+    return "".join(sorted(f"{path} {samples}\n" for path, samples in rows))
+
+
+def read_rows(text: str) -> Iterator[tuple[int, str, int]]:
+    """Yield the number, path and samples of each line that ``write_rows`` wrote.
+
+    Raises ``ReceiptError`` ``E_PROFILE_FILE`` for any other line, and for a path that repeats.
+    """
+    if text and not text.endswith("\n"):
+        raise folded_error("the last line is cut off")
+    paths: set[str] = set()
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         path, separator, count = line.rpartition(" ")
         if not separator or not _COUNT.fullmatch(count):
-            raise _malformed(number, "it does not end in a number of samples")
-        stack = _parse_stack(path)
-        if stack is None:
-            raise _malformed(number, "it holds a frame that flamegate does not write")
-        if stack in stacks:
-            raise _malformed(number, "its stack occurred before")
-        stacks[stack] = int(count)
-    return stacks
+            raise folded_error(f"line {number} does not end in a number of samples")
+        if path in paths:
+            raise folded_error(f"the stack of line {number} occurred before")
+        paths.add(path)
+        yield number, path, int(count)
 
 
 # The profiles of one program have the same stacks.
@@ -287,9 +300,10 @@ def _split_frame(text: str, separator: str, kind: FrameKind) -> Frame | None:
     return Frame(name, module, kind) if found else None
 
 
-def _malformed(number: int, reason: str) -> ReceiptError:
+def folded_error(reason: str) -> ReceiptError:
+    """Build the error for folded text that flamegate did not write."""
     return ReceiptError(
         CODE,
-        f"Line {number} of the folded profile is malformed: {reason}.",
-        "Restore the file from version control, or measure again.",
+        f"The folded text is malformed: {reason}.",
+        "Restore the file from version control or from its run, or measure again.",
     )

@@ -9,14 +9,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.text import is_clean, quote
+from pytest_flamegate.profile.frames import folded_error, read_rows, write_rows
 from pytest_flamegate.profile.model import Frame, FrameKind, LineStack, Profile, SourceLine, Stack
 
 MAX_BYTES = 32 << 20
-"""100,000 distinct stacks of ten lines each."""
+"""Limit of the file: 100,000 distinct stacks of ten lines each."""
 _LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
-_COUNT = re.compile(r"[1-9][0-9]{0,14}")
 OUTSIDE = Frame("(outside of the project)", "", "system")
 """Stands for samples that passed no line of the project."""
 _NO_NAMES = frozenset({"", ".", ".."})
@@ -36,44 +35,32 @@ def is_project_path(path: str) -> bool:
 
 
 def fold_lines(lines: Mapping[LineStack, int]) -> str:
-    """Return stacks of lines as text, sorted, each line ending in a newline."""
-    return "".join(
-        sorted(
-            f"{';'.join(f'{line.file}:{line.line}' for line in stack)} {samples}\n"
-            for stack, samples in lines.items()
-        )
+    """Return stacks of lines as text."""
+    return write_rows(
+        (";".join(f"{line.file}:{line.line}" for line in stack), samples)
+        for stack, samples in lines.items()
     )
 
 
 def parse_lines(data: bytes, most: int) -> Mapping[LineStack, int]:
     """Return the stacks of lines that ``fold_lines`` wrote.
 
-    Raises ``ReceiptError`` ``E_LINES_FILE`` if it did not write them, and if they have more than
+    Raises ``ReceiptError`` ``E_PROFILE_FILE`` if it did not write them, and if they have more than
     ``most`` samples: those of the profile.
     """
-    if len(data) > MAX_BYTES:
-        raise _malformed(f"it has {len(data):,} bytes, at most {MAX_BYTES:,} are read")
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise _malformed("it is not UTF-8") from None
-    if text and not text.endswith("\n"):
-        raise _malformed("its last line is cut off")
+        raise folded_error("it is not UTF-8") from None
     known: dict[str, SourceLine] = {}
     stacks: dict[LineStack, int] = {}
-    for number, row in enumerate(text.split("\n")[:-1], start=1):
-        path, _, count = row.rpartition(" ")
-        if not _COUNT.fullmatch(count):
-            raise _malformed(f"line {number} does not end in a number of samples")
+    for number, path, count in read_rows(text):
         for part in path.split(";"):
             if part not in known:
                 known[part] = _parse_line(part, number)
-        stack = tuple(known[part] for part in path.split(";"))
-        if stack in stacks:
-            raise _malformed(f"the stack of line {number} occurred before")
-        stacks[stack] = int(count)
+        stacks[tuple(known[part] for part in path.split(";"))] = count
     if (samples := sum(stacks.values())) > most:
-        raise _malformed(f"it has {samples:,} samples, and the profile {most:,}")
+        raise folded_error(f"it has {samples:,} samples by line, and the profile {most:,}")
     return stacks
 
 
@@ -113,9 +100,5 @@ def fold_by_line(profile: Profile) -> Profile:
 def _parse_line(part: str, number: int) -> SourceLine:
     found = _LINE.fullmatch(part)
     if found is None or not is_project_path(found[1]):
-        raise _malformed(f"line {number} holds {quote(part)}, which is no line of the project")
+        raise folded_error(f"line {number} holds {quote(part)}, which is no line of the project")
     return SourceLine(found[1], int(found[2]))
-
-
-def _malformed(reason: str) -> ReceiptError:
-    return ReceiptError("E_LINES_FILE", f"The samples by line cannot be used: {reason}.")

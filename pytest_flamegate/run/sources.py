@@ -133,7 +133,7 @@ def read_sources(
         only: The path of the one file to show; empty for the costliest and the changed ones.
 
     Raises:
-        ReceiptError: ``E_LINES_FILE`` if the samples are malformed, and whatever evidence raises.
+        ReceiptError: ``E_PROFILE_FILE`` if the samples are malformed, and whatever evidence raises.
     """
     costs: tuple[float | None, float | None] = (None, None)
     if difference is not None:

@@ -52,7 +52,7 @@ def test_all_inputs_known() -> None:
     assert describe() == (
         "at 61 % of this machine's read bandwidth (12.2 of 19.8 GB/s by 1 thread, the fastest of "
         "9 passes over 537 MB): 38.4 MB of weights and 0.2 MB of KV cache a token, 315 tokens/s; "
-        "0.5 operations a byte; bound by memory; AVX2; derived, never gated"
+        "0.50 operations a byte; bound by memory; AVX2; derived, never gated"
     )
 
 

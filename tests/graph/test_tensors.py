@@ -115,7 +115,7 @@ def recorded(*, values_bytes: int = 0) -> Digests:
 )
 def test_invalid_or_repeated_key_raises(key: dict[str, Any]) -> None:
     found = recorded()
-    with pytest.raises(UsageError, match="E_DIGEST_KEY"):
+    with pytest.raises(UsageError, match="E_TENSOR"):
         found.record(array=ONES, **key)
     assert len(found.tensors) == 3
 
@@ -123,13 +123,13 @@ def test_invalid_or_repeated_key_raises(key: dict[str, Any]) -> None:
 def test_values_are_limited() -> None:
     found = Digests(values_bytes=2 * ONES.nbytes)
     found.record("a", ONES)
-    with pytest.raises(UsageError, match="E_DIGEST_KEY"):
+    with pytest.raises(UsageError, match="E_TENSOR"):
         found.record("a", ONES)  # takes no room
     copied = ONES.copy()
     kept = found.record("b", copied)
     copied[:] = 5
     assert kept.values == ONES.tobytes()
-    with pytest.raises(UsageError, match=r"E_DIGEST_LIMIT.*values"):
+    with pytest.raises(UsageError, match=r"E_TENSOR.*more bytes of values"):
         found.record("c", ONES)
 
 
@@ -257,5 +257,5 @@ def test_a_comparison_needs_tensors_and_values() -> None:
     for runs, name in (((Digests(), some), "first"), ((some, Digests()), "second")):
         with pytest.raises(UndecidedError, match=f"E_NO_DIGESTS: The {name} run"):
             divergence(*runs)
-    with pytest.raises(UndecidedError, match="E_NO_VALUES"):
+    with pytest.raises(UndecidedError, match=r"E_NO_DIGESTS.*values of a"):
         divergence(some, some, tolerance=Tolerance())

@@ -66,7 +66,7 @@ BYTES = "an instruction that valgrind lacks: Unrecognised instruction 0x62 0xF1"
 @pytest.mark.parametrize(
     ("plan", "code", "words"),
     [
-        ({"log": ILLEGAL, "code": 132}, "E_VALGRIND_INSTRUCTION", BYTES),
+        ({"log": ILLEGAL, "code": 132}, "E_PROFILER_BLIND", BYTES),
         ({"log": NO_REDIRECTION, "code": 1}, "E_PROFILER_FAILED", "cannot be set up"),
         ({"code": 3}, "E_ENGINE_DIED", "ended with status 3 under valgrind."),
         ({"code": 1, "err": "loading\nlost\n"}, "E_ENGINE_DIED", "Its last words: lost"),

@@ -51,7 +51,7 @@ FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("perf", {"script": {"out": fakes.SCRIPT[:-40]}}, "OUTPUT", "cut off"),
     ("perf", {"script": {"out": ""}}, "E_NO_SAMPLES", "no sample"),
     ("py-spy", fakes.failing(SPY_SECCOMP, 1), "DENIED", "Operation not permitted"),
-    ("py-spy", fakes.failing(SPY_NO_PYTHON, 1), "E_NOT_PYTHON", "Failed to find python version"),
+    ("py-spy", fakes.failing(SPY_NO_PYTHON, 1), "E_PROFILER_BLIND", "Failed to find python"),
     ("py-spy", {"record": {"do": "serve"}}, "FAILED", "no words"),
     ("py-spy", UNCLOSED, "FAILED", "no words"),
     ("py-spy", serving(""), "OUTPUT", "not JSON"),
@@ -108,12 +108,12 @@ def test_a_fault_has_a_code_and_the_words_of_the_tool(
         ("perf", "No permission to enable cpu-clock event.", "E_PROFILER_DENIED"),
         ("perf", "returned with 38 (Function not implemented)", "E_PROFILER_DENIED"),
         ("perf", "Maximum frequency rate (100000 Hz) exceeded.", "E_PROFILER_OPTION"),
-        ("perf", "WARNING: perf not found for kernel 6.18.44", "E_PROFILER_VERSION"),
-        ("perf", "unknown option `control'", "E_PROFILER_VERSION"),
+        ("perf", "WARNING: perf not found for kernel 6.18.44", "E_PROFILER_ABSENT"),
+        ("perf", "unknown option `control'", "E_PROFILER_ABSENT"),
         ("perf", "incompatible file format (rerun with -v)", "E_PROFILER_OUTPUT"),
         ("py-spy", "Permission Denied: Try running again with sudo", "E_PROFILER_DENIED"),
         ("py-spy", "Check that the process is running.", "E_PROCESS_GONE"),
-        ("py-spy", "Unsupported version of Python: 3.99.0", "E_PROFILER_VERSION"),
+        ("py-spy", "Unsupported version of Python: 3.99.0", "E_PROFILER_ABSENT"),
     ],
 )
 def test_a_known_message_has_its_code(name: str, words: str, code: str) -> None:
@@ -204,7 +204,7 @@ def test_an_abandoned_recording_leaves_nothing_running(
     ("name", "content", "stderr", "code", "words"),
     [
         ("perf", None, fakes.PERF_DENIED, "E_PROFILER_DENIED", "Access to performance monitoring"),
-        ("py-spy", None, SPY_NO_PYTHON, "E_NOT_PYTHON", "Failed to find python version"),
+        ("py-spy", None, SPY_NO_PYTHON, "E_PROFILER_BLIND", "Failed to find python version"),
         ("perf", None, "", "E_PROFILER_OUTPUT", "wrote no file"),
         ("perf", None, "It is Monday.", "E_PROFILER_OUTPUT", 'says: "It is Monday."'),
         ("py-spy", None, "the engine's own words", "E_PROFILER_OUTPUT", "the engine's own words"),

@@ -145,7 +145,7 @@ def test_a_callable_a_server_and_reported_tokens_cannot_be_counted(tmp_path: Pat
         (replace(plan, token_unit=UNIT), "reports its tokens itself"),
         (Endpoint(("server",)), "asks a server"),
     ):
-        with pytest.raises(UsageError, match=f"E_CANNOT_COUNT.*{words}"):
+        with pytest.raises(UsageError, match=f"E_PROFILER_BLIND.*{words}"):
             instructions.count_instructions(other, workload, os.environ)
 
 

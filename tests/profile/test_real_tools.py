@@ -197,7 +197,7 @@ def test_a_process_that_cannot_be_sampled_is_an_error(tmp_path: Path) -> None:
     require_usable(*MAKE)
     child = process.start(["sleep", "60"])
     try:
-        with pytest.raises(FlamegateError, match=r"E_NOT_PYTHON.*Failed to find python version"):
+        with pytest.raises(FlamegateError, match=r"E_PROFILER_BLIND.*Failed to find python"):
             pyspy.make_profiler(SETUP).attach(child.pid, tmp_path)
     finally:
         child.end()

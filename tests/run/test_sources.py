@@ -246,17 +246,17 @@ def test_the_report_has_the_sources_or_says_why_not(project: Path) -> None:
     (run / "lines.folded").write_text("k.py:6")
     assert main(["report", "-o", "report.html"]) == 0
     page = Path("report.html").read_text()
-    assert "There is no source. E_LINES_FILE" in page
+    assert "There is no source. E_PROFILE_FILE" in page
     assert "total = row" not in page
 
 
 def test_samples_that_others_wrote_are_an_error(project: Path, capsys: Captured) -> None:
-    with pytest.raises(ReceiptError, match="E_LINES_FILE"):
+    with pytest.raises(ReceiptError, match="E_PROFILE_FILE"):
         show(project, "../../etc/passwd:1 3\n")
-    with pytest.raises(ReceiptError, match="E_LINES_FILE"):
+    with pytest.raises(ReceiptError, match="E_PROFILE_FILE"):
         show(project, "k.py:1 total\nk.py:2 1\n")
     assert main(["annotate", ".flamegate/latest/toy"]) == 3
-    assert "E_LINES_FILE" in capsys.readouterr().err
+    assert "E_PROFILE_FILE" in capsys.readouterr().err
 
 
 def test_a_path_that_git_alone_names_stays_in_the_project(project: Path) -> None:

@@ -260,8 +260,8 @@ def count_program(
 ) -> CountedRun:
     """Run ``argv`` once to its end and count its instructions.
 
-    Raises ``ToolError``: ``E_ENGINE_DIED``, ``E_TIMEOUT``, ``E_VALGRIND_INSTRUCTION`` (the program
-    uses one that valgrind lacks), and the errors of ``process.run`` and of a profiler.
+    Raises ``ToolError``: ``E_ENGINE_DIED``, ``E_TIMEOUT``, ``E_PROFILER_BLIND`` (the program uses
+    an instruction that valgrind lacks), and the errors of ``process.run`` and of a profiler.
     """
     valgrind = tools.find_program("valgrind")
     version = tools.tool_version(valgrind)

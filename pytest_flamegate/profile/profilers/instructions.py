@@ -74,8 +74,8 @@ class InstructionCount:
 def count_instructions(plan: Plan, workload: Workload, env: Mapping[str, str]) -> InstructionCount:
     """Count the workload in the environment ``env`` of the engine.
 
-    Raises ``UsageError`` ``E_CANNOT_COUNT``; ``ToolError`` ``E_OTHER_TOKENS`` if a run makes other
-    tokens than it should; and the errors of ``count_program`` and of the engine.
+    Raises ``UsageError`` ``E_PROFILER_BLIND``; ``ToolError`` ``E_OTHER_TOKENS`` if a run makes
+    other tokens than it should; and the errors of ``count_program`` and of the engine.
     """
     _require_countable(plan, workload)
     many = min(MANY, workload.max_tokens)
@@ -119,7 +119,12 @@ def _require_countable(plan: Plan, workload: Workload) -> None:
         reason = "asks a server, whose start and waiting would be counted with it"
     else:
         return
-    raise UsageError("E_CANNOT_COUNT", f"{workload.name!r} {reason}.")
+    raise UsageError(
+        "E_PROFILER_BLIND",
+        f"{workload.name!r} {reason}.",
+        "Declare the workload as a command, with token_unit word or tokenizer, or as a Python "
+        'target (engine = "python", target = "module:function"); or sample it.',
+    )
 
 
 def _count_exactly(plan: Plan, workload: Workload, env: Mapping[str, str], tokens: int) -> _Run:
