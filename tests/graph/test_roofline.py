@@ -120,7 +120,7 @@ def test_the_bound_needs_a_peak_and_a_bandwidth_that_the_decode_stays_below() ->
 )
 def test_only_a_measured_decode_rate_counts(found: Metric, counts: bool) -> None:
     text = describe(metrics=(found,))
-    assert ("50 tokens/s" in text) == counts
+    assert ("50.0 tokens/s" in text) == counts
     assert ("for lack of a decode rate:" in text) != counts
 
 
