@@ -39,6 +39,7 @@ from pytest_flamegate.run.base_policy import (
     compare_policies,
     compare_settings,
 )
+from pytest_flamegate.run.checkouts import same_commit_error
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.required_check import Check
 from pytest_flamegate.run.session import Session
@@ -123,9 +124,8 @@ def run_check(parsed: argparse.Namespace) -> int:
             else _Tree(_require_clean(root).revision, root)
         )
         if base.revision == head.revision:
-            raise UsageError(
-                "E_SAME_COMMIT",
-                f"The base {parsed.base} is the commit that is checked ({base.revision[:12]}).",
+            raise same_commit_error(
+                f"The base {parsed.base} is the commit that is checked ({base.revision[:12]})."
             )
         known, waivers = (read_waivers(each.move(settings.directory)) for each in (base, head))
         # A change of a waiver that was merged is no new waiver.

@@ -94,7 +94,11 @@ class Settings:
             resolve_path(root, values[name], name) if values.get(name) else None for name in _PATHS
         )
         if file is not None and not is_file(file):
-            raise UsageError("E_NO_CONFIG", f"There is no workload file {file}.")
+            raise UsageError(
+                "E_BAD_OPTION",
+                f"There is no workload file {file}.",
+                "Check its path (--flamegate-config).",
+            )
         directory = directory or root / ".flamegate"
         if real_path(root).is_relative_to(real_path(directory)):  # git is to ignore it
             raise UsageError(
@@ -212,7 +216,7 @@ def _check_combinations(values: dict[str, Any], *, ci: bool) -> None:
     ):
         if update and values.get(name):
             raise UsageError(
-                "E_UPDATE_CONFLICT", reason, f"Remove --flamegate-{name} or --flamegate-update."
+                "E_BAD_OPTION", reason, f"Remove --flamegate-{name} or --flamegate-update."
             )
 
 

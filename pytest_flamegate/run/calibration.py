@@ -168,8 +168,8 @@ def calibrate(
 
     ``budget_s`` is ``BUDGET_S`` by default, or longer if ``MIN_POOL`` pairs take longer. The
     caller holds the machine's lock. Nothing is written. Raises ``UndecidedError``:
-    ``E_BUDGET_TOO_SMALL`` if the first pair shows that there is no time for enough of them,
-    ``E_OUTPUT_VARIES`` if the same code gave other tokens.
+    ``E_FEW_PAIRS`` if the first pair shows that there is no time for enough of them,
+    ``E_TOKENS_DIFFER`` if the same code gave other tokens.
     """
     workload, machine = side.workload, side.subject.machine
     budget, most_s = Budget(budget_s or BUDGET_S), budget_s or LONGEST_S
@@ -188,13 +188,14 @@ def calibrate(
         seen = base.observation()
         if seen.differs_at is not None or seen.has_other_tokens(head.observation()):
             raise UndecidedError(
-                "E_OUTPUT_VARIES",
+                "E_TOKENS_DIFFER",
                 f"{workload.name} answered the same prompt differently, and runs that generate "
                 "other tokens cannot be compared.",
+                "Make the workload deterministic: fix its seed, and sample greedily.",
             )
         if observers.pairs == 1 and pair_s * MIN_POOL > most_s:
             raise UndecidedError(
-                "E_BUDGET_TOO_SMALL",
+                "E_FEW_PAIRS",
                 f"A pair of {workload.name} takes {pair_s:.1f} s, and a calibration needs "
                 f"{MIN_POOL}.",
                 f"Give it at least {1.5 * pair_s * MIN_POOL:.0f} s (--budget), or take a shorter "

@@ -253,14 +253,24 @@ def make_importable(workload: Workload, call: Callable[[str, int], Iterable[Any]
 
 
 def require_other_code(workload: Workload, checkout: Checkout) -> None:
-    """Raise ``UsageError`` ``E_SAME_COMMIT`` if the head is the base's commit without a change."""
+    """Raise ``UsageError`` ``E_SAME_CODE`` if the head is the base's commit without a change."""
     head = git.read_commit(workload.directory)
     if workload.injection or not head or head.uncommitted or head.revision != checkout.commit:
         return
-    raise UsageError(
-        "E_SAME_COMMIT",
+    raise same_commit_error(
         f"The base {checkout.commit[:12]} is the commit that is checked out, and no file differs "
-        "from it: the code would be compared with itself.",
+        "from it: the code would be compared with itself."
+    )
+
+
+def same_commit_error(problem: str) -> UsageError:
+    """Build the error of a commit that would be compared with itself."""
+    return UsageError(
+        "E_SAME_CODE",
+        problem,
+        "Compare with the commit before (--flamegate-against=HEAD~1, flamegate check "
+        '--base=HEAD~1), or with the one that a branch began at: "$(git merge-base origin/main '
+        'HEAD)".',
     )
 
 
@@ -270,9 +280,10 @@ def require_own_code(workload: Workload, checkout: Checkout) -> None:
         return
     if not TreePair(checkout.project, checkout.root).relocate(UNDER_TEST):
         raise UsageError(
-            "E_NOTHING_DIFFERS",
+            "E_SAME_CODE",
             f"Workload {workload.name!r} runs the engine that comes with flamegate, which is the "
             "same at every revision of this repository.",
+            "Declare a workload that runs the repository's code, or deselect this one.",
         )
 
 
@@ -280,7 +291,7 @@ def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> s
     """Return a note if the base runs the very program of the head, else None.
 
     Raises:
-        UsageError: ``E_SHARED_PROGRAM`` if both sides build it in one place outside of the
+        UsageError: ``E_SAME_CODE`` if both sides build it in one place outside of the
             repository. A program in a directory of the ``PATH`` was not made by the build.
     """
     if isinstance(plan, Served):
@@ -294,9 +305,11 @@ def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> s
     is_path = os.sep in plan.argv[0] and str(program.parent) not in os.get_exec_path()
     if workload.build and is_path:
         raise UsageError(
-            "E_SHARED_PROGRAM",
+            "E_SAME_CODE",
             f"Both sides build and run {program}, which lies outside the repository: one side's "
             "program would be measured as the other's.",
+            "Let the build write inside the project (CARGO_TARGET_DIR may lead it elsewhere), and "
+            "name the program by its relative path.",
         )
     return (
         f"Both sides run {plan.argv[0]!r}, and none of its arguments is a file of the "

@@ -151,7 +151,7 @@ def _profile_of_run(evidence: Evidence, data: bytes, path: Path) -> OpenedProfil
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise ReceiptError("E_FOLDED", f"{str(path)!a} is not UTF-8.") from None
+        raise ReceiptError("E_PROFILE_FILE", f"{str(path)!a} is not UTF-8.") from None
     profile = recorded_profile(record, text)
     name = str(evidence.workload.get("name") or path.resolve().parent.name)
     return OpenedProfile(profile, name, cost_of(profile.covers, evidence.metrics), evidence)

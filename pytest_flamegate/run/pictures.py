@@ -217,5 +217,7 @@ def _read_calls(path: Path, nonce: str) -> tuple[BrickCall, ...]:
     data = files.read_bounded(path)
     found = decode_json(data, RecordedCalls, EVIDENCE_LIMITS, subject=baseline.BRICKS)
     if found.nonce != nonce:
-        raise ReceiptError("E_OTHER_RUN", f"{baseline.BRICKS} belongs to another run.")
+        raise ReceiptError(
+            "E_NO_BRICKS", f"{baseline.BRICKS} belongs to another run.", "Measure again."
+        )
     return found.calls

@@ -89,13 +89,13 @@ class Replaying:
         recipe = evidence.workload
         if "::" in str(recipe.get("source")):
             raise UndecidedError(
-                "E_REPLAY_CALLABLE",
+                "E_REPLAY_IMPOSSIBLE",
                 f"{quote(recipe.get('target'))} was measured from within a test, "
                 f"{quote(recipe.get('source'))}, and no other process can begin there.",
             )
         if recipe.get("injection") is not None:
             raise UndecidedError(
-                "E_REPLAY_INJECTED",
+                "E_REPLAY_IMPOSSIBLE",
                 f"Work was injected into the run ({quote(recipe['injection'])}).",
             )
         for each in self.entries:
@@ -127,7 +127,7 @@ class Replaying:
             )
         if hidden := rerun.find_redacted(recipe):
             raise UndecidedError(
-                "E_REPLAY_REDACTED",
+                "E_REPLAY_IMPOSSIBLE",
                 f"{', '.join(map(quote, hidden))} of the recipe is not written in the evidence.",
             )
         return replace(workload, timeout_s=min(workload.timeout_s, _LONGEST_S))
@@ -146,8 +146,9 @@ class Replaying:
         named = any("{model}" in part for part in workload.command)
         if workload.engine != _EMBEDDED and not named:
             raise UsageError(
-                "E_REPLAY_MODEL_FIXED",
+                "E_BAD_OPTION",
                 f"The program of {quote(workload.name)} does not take its model from flamegate.",
+                "Drop --model, and put the model where the program looks for it.",
             )
         return replace(workload, model=str(self.model.absolute()))
 
@@ -168,12 +169,6 @@ class Replaying:
 
 def _require_same_model(workload: Workload, model: Path | None, evidence: Evidence) -> None:
     """Raise if the model here is not the one that the evidence names."""
-    if model is None and evidence.model_sha256 is not None:
-        raise UndecidedError(
-            "E_REPLAY_NO_MODEL",
-            f"The evidence names a model file, {evidence.model_sha256[:12]}, and none is known "
-            "here.",
-        )
     facts = read_model_facts(model, workload)
     if facts.get("sha256") != evidence.model_sha256:
         raise UndecidedError(

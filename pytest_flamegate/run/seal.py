@@ -117,7 +117,7 @@ def compose(measured: Measured) -> ComposedRun:
 
     Raises:
         ToolError: ``E_MODEL_CHANGED`` or ``E_PROGRAM_CHANGED`` if a file did while it was
-            measured, ``E_SECRET_IN_OUTPUT`` if the engine itself generated a secret: without
+            measured, ``E_SECRET`` if the engine itself generated a secret: without
             it the tokens would not be those that were observed.
         UndecidedError: ``E_STACKS_CUT`` if most stacks of the profile are incomplete.
     """
@@ -188,7 +188,7 @@ def _compose_side(measured: MeasuredSide) -> ComposedSide:
     text = evidence.text
     if Redactor(redactor.values).redact_certain(text, "") != text:
         raise ToolError(
-            "E_SECRET_IN_OUTPUT",
+            "E_SECRET",
             f"The output of {subject.workload.name!r} holds a text that looks like a "
             "secret: a token of a known form, or the value of a variable with a name like a "
             "secret's.",

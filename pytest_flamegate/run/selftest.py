@@ -166,7 +166,7 @@ class Bench:
         """A measured comparison for a case to change.
 
         Raises:
-            UndecidedError: ``E_NOTHING_MEASURED`` if there were too few samples.
+            UndecidedError: ``E_NO_SAMPLES`` if there were too few samples.
         """
         found = self.slowed if self.injection else self.same
         if found.run is None:
@@ -280,7 +280,7 @@ def time_pct(change_pct: float) -> float:
 
 def nothing_measured(problem: str) -> UndecidedError:
     """Build the error of a case that needs a measurement that is not there."""
-    return UndecidedError("E_NOTHING_MEASURED", problem)
+    return UndecidedError("E_NO_SAMPLES", problem)
 
 
 @contextmanager

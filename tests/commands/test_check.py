@@ -181,7 +181,7 @@ def test_what_cannot_be_judged_fails_by_name(
 
 @pytest.mark.parametrize(
     ("base", "code"),
-    [("HEAD", "E_SAME_COMMIT"), ("nowhere", "E_REV_UNKNOWN"), ("HEAD~1", "E_UNCOMMITTED")],
+    [("HEAD", "E_SAME_CODE"), ("nowhere", "E_REV_UNKNOWN"), ("HEAD~1", "E_UNCOMMITTED")],
 )
 def test_what_is_no_change_is_not_judged(
     project: Path, declare: Callable[..., str], command: Command, base: str, code: str

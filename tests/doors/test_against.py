@@ -148,7 +148,7 @@ def test_a_broken_base_is_no_verdict_and_a_new_workload_passes(
 
 def test_a_commit_is_not_compared_with_itself(history: Project, world: World) -> None:
     history.ask(ON, "--flamegate-against=main").assert_outcomes(failed=1)
-    assert "--flamegate-against=HEAD~1" in history.reasons("toy")["E_SAME_COMMIT"]
+    assert "--flamegate-against=HEAD~1" in history.reasons("toy")["E_SAME_CODE"]
     assert world.started == []
     # Work that is injected is a difference.
     inject = "--flamegate-inject=toy:hash_round:+900%"

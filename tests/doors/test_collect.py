@@ -110,7 +110,7 @@ def test_another_file_by_option_or_argument_or_link(
         (TEXT, "--flamegate-budget=soon", ("E_BAD_OPTION", "flamegate_budget is 'soon'")),
         (TEXT, "--flamegate-inject=rms_norm:10%", ("E_BAD_INJECTION",)),
         (TEXT, "-oflamegate_strict=perhaps", ("E_BAD_OPTION", "flamegate_strict")),
-        (TEXT, "--flamegate-config=nowhere.toml", ("E_NO_CONFIG", "nowhere.toml")),
+        (TEXT, "--flamegate-config=nowhere.toml", ("E_BAD_OPTION", "nowhere.toml")),
         (TEXT, "--flamegate-report=.", ("E_BAD_OPTION", "is a directory")),
         (TEXT, "--flamegate-report=toy.py/report.html", ("E_CANNOT_WRITE",)),
         ("[workloads.toy\n", ".", ("E_BAD_TOML", "flamegate.toml", "line 1, column 15")),

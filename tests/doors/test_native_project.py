@@ -91,7 +91,7 @@ def test_a_build_of_both_sides_into_one_place_is_refused(
     # Make goes by times, and finds nothing to do for the other side.
     monkeypatch.setenv("OUT", str(place))
     native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
-    assert set(native.reasons("native")) == {"E_SHARED_PROGRAM"}
+    assert set(native.reasons("native")) == {"E_SAME_CODE"}
     # A build that goes by contents replaces the program of the other side.
     monkeypatch.setenv("OUT", str(native.path / "build"))
     native.write("flamegate.toml", declared().replace('["make"]', '["make", "-B"]'))

@@ -162,9 +162,9 @@ def test_a_program_that_is_not_declared_here_does_not_run(home: Path, command: l
     assert not mark.with_suffix(".touched").exists()
     write_program(home, env={"HF_TOKEN": "redacted"})
     code, answer = replay(home, "program", "--replay-untrusted")
-    assert (code, answer["not_replayed"]["code"]) == (4, "E_REPLAY_REDACTED")
+    assert (code, answer["not_replayed"]["code"]) == (4, "E_REPLAY_IMPOSSIBLE")
     name = read_evidence(home, "program").workload["name"]
-    for declared, error in (("another", "E_REPLAY_REDACTED"), (name, "E_MISSING_KEY")):
+    for declared, error in (("another", "E_REPLAY_IMPOSSIBLE"), (name, "E_MISSING_KEY")):
         (home / "flamegate.toml").write_text(f"[workloads.{declared}]\n")
         _, answer = replay(home, "program", "--replay-untrusted")
         assert answer["not_replayed"]["code"] == error
@@ -184,8 +184,8 @@ def test_an_undeclared_program_runs_if_that_is_allowed(home: Path) -> None:
     [
         ({"build": ["touch", "mark"]}, "E_REPLAY_UNTRUSTED", 4),
         ({"env": {"LD_PRELOAD": "evil.so"}}, "E_REPLAY_UNTRUSTED", 4),
-        ({"source": "tests/test_a.py::test_b"}, "E_REPLAY_CALLABLE", 4),
-        ({"injection": "gemv:+10%"}, "E_REPLAY_INJECTED", 4),
+        ({"source": "tests/test_a.py::test_b"}, "E_REPLAY_IMPOSSIBLE", 4),
+        ({"injection": "gemv:+10%"}, "E_REPLAY_IMPOSSIBLE", 4),
         ({"shell": "rm"}, "E_REPLAY_RECIPE", 3),
         ({"prompt": "2+2=5", "model": "/**/*"}, "E_MODEL_MISSING", 5),
     ],
@@ -217,7 +217,7 @@ def test_a_model_that_is_given_must_be_the_same_file(home: Path) -> None:
     for name, model, expected in (
         ("embedded-1tok", "copy.gguf", (4, "E_REPLAY_OTHER_MODEL")),
         ("embedded-1tok", "nowhere.gguf", (5, "E_MODEL_MISSING")),
-        ("callable", "copy.gguf", (2, "E_REPLAY_MODEL_FIXED")),
+        ("callable", "copy.gguf", (2, "E_BAD_OPTION")),
     ):
         code, answer = replay(home, name, f"--model={model}")
         assert (code, answer["not_replayed"]["code"]) == expected

@@ -90,7 +90,7 @@ def test_a_model_that_was_replaced_is_an_error(tmp_path: Path) -> None:
 def test_a_secret_among_the_tokens_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_TOKEN", SECRET)
     found = replace(fakes.observation(bundle()), tokens=tuple(str(ord(each)) for each in SECRET))
-    with pytest.raises(ToolError, match="E_SECRET_IN_OUTPUT"):
+    with pytest.raises(ToolError, match="E_SECRET"):
         compose(measured(observation=found))
 
 

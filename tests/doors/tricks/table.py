@@ -319,7 +319,7 @@ WITHOUT_MEASURING: Sequence[Trick] = (
         "workload-removed",
         "Removes the workload file.",
         {"flamegate.toml": None},
-        "E_NOTHING_DIFFERS",
+        "E_SAME_CODE",
         "E_REQUIRED_WORKLOAD",
     ),
     Trick(
