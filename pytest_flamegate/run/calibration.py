@@ -191,7 +191,6 @@ def calibrate(
                 "E_TOKENS_DIFFER",
                 f"{workload.name} answered the same prompt differently, and runs that generate "
                 "other tokens cannot be compared.",
-                "Make the workload deterministic: fix its seed, and sample greedily.",
             )
         if observers.pairs == 1 and pair_s * MIN_POOL > most_s:
             raise UndecidedError(
