@@ -176,10 +176,10 @@ def find_placeholders(argv: Sequence[str]) -> set[str]:
 
 
 def check_placeholders(argv: Sequence[str], known: Sequence[str], key: str) -> None:
-    """Raise ``UsageError`` ``E_UNKNOWN_PLACEHOLDER`` for a placeholder that is not ``known``."""
+    """Raise ``UsageError`` ``E_BAD_VALUE`` for a placeholder that is not ``known``."""
     if unknown := sorted(find_placeholders(argv) - set(known)):
         raise UsageError(
-            "E_UNKNOWN_PLACEHOLDER",
+            "E_BAD_VALUE",
             f"{key} has the unknown placeholder {{{unknown[0]}}}.",
             f"Known placeholders: {', '.join('{' + name + '}' for name in known)}.",
         )

@@ -51,7 +51,7 @@ class Command(base.Engine):
             )
         if workload.token_unit == "tokenizer" and not workload.tokenizer:
             raise UsageError(
-                "E_NO_TOKENIZER", 'token_unit is "tokenizer", and tokenizer names no file.'
+                "E_TOKENIZER_MISSING", 'token_unit is "tokenizer", and tokenizer names no file.'
             )
         check_sources(workload)
         if any("\0" in each for each in workload.all_prompts):

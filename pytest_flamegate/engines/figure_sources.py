@@ -22,10 +22,9 @@ from pytest_flamegate.engines.figures import (
     ProgramOutput,
     Source,
     SourceReport,
-    figure_error,
     make_source_report,
     parse_figure,
-    source_error,
+    report_error,
 )
 
 MAX_RECEIPT_BYTES = 1 << 20
@@ -61,7 +60,7 @@ class ProgramReceipt(Source):
         try:
             fields = decode_json(output.receipt, _ReceiptFields, subject="it")
         except ReceiptError as error:
-            raise source_error(self.name, f"is not usable: {error.problem}", _REWRITE) from None
+            raise report_error(self.name, f"is not usable: {error.problem}", _REWRITE) from None
         figures = {
             name: parse_figure(self.name, name, value)
             for name, value in (
@@ -85,7 +84,7 @@ def read_file_state(path: Path) -> FileState | None:
 def read_new_file(path: Path, before: FileState | None) -> bytes | None:
     """Return the content of the file; None if it was not written since ``before``.
 
-    ``ToolError`` ``E_BAD_SOURCE`` if it is no regular file, too large or cannot be read.
+    ``ToolError`` ``E_BAD_REPORT`` if it is no regular file, too large or cannot be read.
     """
     now = read_file_state(path)
     # A copy of an older file has another inode and an earlier time: that is no writing.
@@ -94,7 +93,7 @@ def read_new_file(path: Path, before: FileState | None) -> bytes | None:
     try:
         return read_bounded(real_path(path), MAX_RECEIPT_BYTES)
     except FlamegateError as error:
-        raise source_error("receipt", f"is not usable: {error.problem}", _REWRITE) from None
+        raise report_error("receipt", f"is not usable: {error.problem}", _REWRITE) from None
 
 
 class LlamaCppLines(Source):
@@ -149,10 +148,10 @@ class LlamaCppLines(Source):
             count = figures.get(count_name, 0.0)
             rate = count * 1e3 / time_ms if time_ms >= 10.0 else 0.0
             if rate > 0 and abs(reported - rate) > 0.01 * rate + 0.01:
-                raise figure_error(
+                raise report_error(
                     self.source,
-                    f"{reported:g} tokens per second, and {count:g} tokens in {time_ms:g} ms are "
-                    f"{rate:.2f}",
+                    f"has {reported:g} tokens per second, and {count:g} tokens in {time_ms:g} ms "
+                    f"are {rate:.2f}",
                 )
         return figures
 
@@ -199,7 +198,7 @@ class Pattern(Source):
         # No argument can hold a NUL character.
         found = process.run([*argv, self.pattern, text.replace("\0", "�")], timeout_s=SEARCH_S)
         if found.timed_out or found.returncode != 0:
-            raise source_error(
+            raise report_error(
                 self.name,
                 f"cannot be searched with {self.pattern[:80]!r} in {SEARCH_S:g} s",
                 "Write a pattern without a repetition inside a repetition.",
@@ -255,7 +254,7 @@ class QuantDispatch(Source):
             if name := self._KERNEL.search(match[1]) or self._BARE_NAME.match(match[1]):
                 count = self._COUNT.search(match[1])
                 if count is not None and not re.fullmatch(r"[0-9]{1,12}", count[1]):
-                    raise figure_error(self.name, f"{count[1][:40]!r} for a kernel's count")
+                    raise report_error(self.name, f"has {count[1][:40]!r} for a kernel's count")
                 ran = 1 if count is None else int(count[1])
                 kernels[name[1]] = kernels.get(name[1], 0) + ran
         return make_source_report(self.name, {}, kernels) if kernels else None
@@ -322,8 +321,8 @@ class SourceSelection:
         """Return the report of each source.
 
         Raises:
-            ToolError: ``E_SOURCE_MISSING`` if a required one is missing, ``E_BAD_FIGURE`` for an
-                impossible figure, ``E_BAD_SOURCE`` for a report that cannot be read.
+            ToolError: ``E_SOURCE_MISSING`` if a required one is missing, ``E_BAD_REPORT`` for an
+                impossible figure and for a report that cannot be read.
         """
         reports = {source.name: source.read(output) for source in self.sources}
         for name in sorted(self.required):
@@ -335,7 +334,7 @@ class SourceSelection:
                 )
         text = f"{output.stderr}\n{output.stdout}"
         if self.sources and (rate := _INFINITE_RATE.search(text)):
-            raise figure_error("its output", f"{rate[0]!r}")
+            raise report_error("its output", f"has {rate[0]!r}")
         return tuple(each for each in reports.values() if each is not None)
 
 
@@ -364,9 +363,11 @@ def check_sources(workload: Workload) -> None:
     options = workload.options
     if Path(workload.command[0]).stem == "llama-bench":
         raise UsageError(
-            "E_NO_ANSWER",
+            "E_BAD_VALUE",
             "the command is llama-bench, which prints figures and no answer: nothing shows that "
             "two runs generated the same.",
+            "Gate llama-completion on the same model, and take llama-bench's JSON in with "
+            "flamegate import.",
         )
     figures = options.get("figures", "auto")
     for name in ("receipt", "pattern"):

@@ -254,27 +254,19 @@ def make_source_report(
 def parse_figure(source: str, name: str, text: str | float) -> float:
     """Return the value of the figure ``name``.
 
-    ``ToolError`` ``E_BAD_FIGURE`` if it is no number, not finite or negative, if a rate or the
+    ``ToolError`` ``E_BAD_REPORT`` if it is no number, not finite or negative, if a rate or the
     number of generated tokens is zero, and if a count is no whole number.
     """
     try:
         value = float(text)
     except (ValueError, OverflowError):
-        raise figure_error(source, f"{str(text)[:40]!r} for {name}, which is no number") from None
-    if not math.isfinite(value):
-        raise figure_error(source, f"{value} for {name}")
-    if value < 0.0 or (value == 0.0 and (name in RATES or name == "tokens")):
-        raise figure_error(source, f"{value:g} for {name}")
-    if name in COUNTS and value != int(value):
-        raise figure_error(source, f"{value:g} for {name}, which is a count")
+        value = math.nan
+    is_too_small = value < 0.0 or (value == 0.0 and (name in RATES or name == "tokens"))
+    if not math.isfinite(value) or is_too_small or (name in COUNTS and value != int(value)):
+        raise report_error(source, f"has {str(text)[:40]!r} for {name}")
     return value
 
 
-def figure_error(source: str, reported: str) -> ToolError:
-    """Return ``E_BAD_FIGURE``; ``reported`` continues its sentence: ``-3 for tokens``."""
-    return ToolError("E_BAD_FIGURE", f"The program reports ({source}) {reported}.")
-
-
-def source_error(source: str, problem: str, remedy: str) -> ToolError:
-    """Return the error of a report that cannot be read."""
-    return ToolError("E_BAD_SOURCE", f"The program's own report ({source}) {problem}.", remedy)
+def report_error(source: str, problem: str, remedy: str = "") -> ToolError:
+    """Return ``E_BAD_REPORT``; ``problem`` continues its sentence: ``has -3 for tokens``."""
+    return ToolError("E_BAD_REPORT", f"The program's own report ({source}) {problem}.", remedy)

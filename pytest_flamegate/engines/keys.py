@@ -91,7 +91,7 @@ def check_accepted(table: Mapping[str, Any], chosen: Engine) -> None:
         if key in {*ENGINE_KEYS, *OPTIONS} - _accepted_keys(chosen):
             takers = [name for name, each in ENGINES.items() if key in _accepted_keys(each)]
             raise DeclarationError(
-                "E_WRONG_KEY",
+                "E_UNKNOWN_KEY",
                 f"the engine {chosen.name} takes no {key}.",
                 f"Remove it, or choose the engine that takes it: {' or '.join(takers)}.",
                 key,

@@ -67,13 +67,16 @@ class OpenAI(base.Engine):
         if ("serve" in options) == ("url" in options):
             which = "both serve and url" if "serve" in options else "neither serve nor url"
             raise UsageError(
-                "E_NO_SERVER", f"the engine openai needs either serve or url, and has {which}."
+                "E_BAD_VALUE",
+                f"the engine openai needs either serve or url, and has {which}.",
+                'Write serve = ["llama-server", "-m", "{model}", "--port", "{port}"] to have one '
+                'started, or url = "http://127.0.0.1:8080" for one that runs.',
             )
         if "serve" in options:
             base.check_placeholders(_serve(workload), PLACEHOLDERS, "serve")
             if "port" not in base.find_placeholders(_serve(workload)):
                 raise UsageError(
-                    "E_NO_SERVER",
+                    "E_BAD_VALUE",
                     "serve starts a server without its port.",
                     'Pass it on in serve: "--port", "{port}". A free one is found for each run.',
                 )

@@ -40,10 +40,14 @@ class Python(Engine):
     variables = PYTHON_VARIABLES
 
     def validate(self, workload: Workload) -> None:
-        """Raise ``UsageError`` ``E_NO_TARGET`` for a missing or misspelt target."""
+        """Raise ``UsageError`` ``E_BAD_VALUE`` for a missing or misspelt target."""
         module, _, function = (workload.target or "").partition(":")
         if not (module and function):
-            raise _target_error(workload, "a target module:function")
+            raise _target_error(
+                workload,
+                "a target module:function",
+                'Write target = "module:function"; it is called with prompt and max_tokens.',
+            )
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
         """Serve the target in a child process; it loads the model itself."""
@@ -85,9 +89,13 @@ class Benchmark(Engine):
     origin_keys = ("target",)
 
     def validate(self, workload: Workload) -> None:
-        """Raise ``UsageError`` ``E_NO_TARGET`` if the target is not the node id of a test."""
+        """Raise ``UsageError`` ``E_BAD_VALUE`` if the target is not the node id of a test."""
         if "::" not in (workload.target or ""):
-            raise _target_error(workload, "the node id of a test as target")
+            raise _target_error(
+                workload,
+                "the node id of a test as target",
+                'Write target = "tests/test_kernels.py::test_gemv".',
+            )
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
         """Serve the test's benchmark in a child process."""
@@ -121,6 +129,6 @@ class Benchmark(Engine):
         return replace(workload, max_tokens=rounds, options=options)
 
 
-def _target_error(workload: Workload, wanted: str) -> UsageError:
+def _target_error(workload: Workload, wanted: str, remedy: str) -> UsageError:
     problem = f"the engine {workload.engine} needs {wanted}, and target is {workload.target!r}."
-    return UsageError("E_NO_TARGET", problem)
+    return UsageError("E_BAD_VALUE", problem, remedy)

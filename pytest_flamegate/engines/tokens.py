@@ -142,11 +142,11 @@ def _first_bytes(names: Sequence[str], start: int, end: int) -> list[int]:
 def load(path: Path) -> Any:
     """Return the tokenizer that the file describes.
 
-    ``UsageError`` ``E_NO_TOKENIZER`` if there is no such file; ``ToolError``
+    ``UsageError`` ``E_TOKENIZER_MISSING`` if there is no such file; ``ToolError``
     ``E_NO_LIBRARY`` without the library tokenizers, ``E_BAD_TOKENIZER`` if the file is unusable.
     """
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises if a name is too long
-        raise UsageError("E_NO_TOKENIZER", f"There is no tokenizer file {str(path)!r}.")
+        raise UsageError("E_TOKENIZER_MISSING", f"There is no tokenizer file {str(path)!r}.")
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -175,12 +175,12 @@ def _tokenizer_error(path: Path, error: Exception) -> ToolError:
 def tokens_of(returned: Any) -> Iterable[Any]:
     """Return ``returned``, the result of a call of the engine, if its items can be tokens.
 
-    Raises ``ToolError`` ``E_NOT_TOKENS`` for a whole text, whose letters are no tokens, for
+    Raises ``ToolError`` ``E_BAD_TOKEN`` for a whole text, whose letters are no tokens, for
     an awaitable, and for an object without items.
     """
     if hasattr(returned, "__iter__") and not isinstance(returned, (str, bytes, bytearray, dict)):
         return returned  # type: ignore[no-any-return]
-    raise ToolError("E_NOT_TOKENS", f"The engine returned {_kind(returned)} and no tokens.")
+    raise ToolError("E_BAD_TOKEN", f"The engine returned {_kind(returned)} and no tokens.")
 
 
 def plain_token(token: Any) -> int | str | bytes:

@@ -43,18 +43,15 @@ class FileStamp:
 def read_stamp(path: Path) -> FileStamp:
     """Return the stamp of the file at ``path``, links followed.
 
-    Raises ``ToolError``: E_MODEL_MISSING if there is no regular file, E_MODEL_UNREADABLE.
+    Raises ``ToolError`` E_MODEL_MISSING if there is no regular file, or none that may be read.
     """
     try:
         status = path.stat()
-        if stat.S_ISREG(status.st_mode):
-            return FileStamp.from_status(path, status)
-        problem = f"{path_text(path)} is not a file."
-    except (FileNotFoundError, NotADirectoryError):
-        problem = f"There is no model file at {path_text(path)}."
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("it is no file")
     except (OSError, ValueError) as error:
         raise unreadable_error(path, error) from None
-    raise ToolError("E_MODEL_MISSING", problem, "Give the path of an existing .gguf file.")
+    return FileStamp.from_status(path, status)
 
 
 def read_stamps(model: Path | None) -> tuple[FileStamp, ...]:
@@ -114,7 +111,9 @@ def unreadable_error(path: Path, error: Exception) -> ToolError:
     """Return the error for a model file that the system does not let this user read."""
     reason = getattr(error, "strerror", None) or str(error)
     return ToolError(
-        "E_MODEL_UNREADABLE", f"The model file {path_text(path)} cannot be read: {reason}."
+        "E_MODEL_MISSING",
+        f"The model file {path_text(path)} cannot be read: {reason}.",
+        "Check the path and its permissions.",
     )
 
 
@@ -146,8 +145,8 @@ def model_sha256(model: Path) -> str:
     another time. A program that still writes through a mapping can deceive it, and so can a user
     who sets the clock.
 
-    Raises ``ToolError``: E_MODEL_MISSING, E_MODEL_UNREADABLE, E_MODEL_PARTS, and E_MODEL_CHANGED
-    if a file changes while it is read.
+    Raises ``ToolError``: E_MODEL_MISSING, E_MODEL_PARTS, and E_MODEL_CHANGED if a file changes
+    while it is read.
     """
     files = model_files(model)
     before = [read_stamp(path) for path in files]

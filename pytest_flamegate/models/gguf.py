@@ -204,7 +204,7 @@ def read_header(path: Path) -> ModelHeader:
     """Read the header of the GGUF file at ``path`` (versions 2 and 3, little-endian).
 
     Arrays longer than 16 elements and strings longer than 1 MiB become None. Raises
-    ``ToolError``: E_MODEL_MISSING, E_MODEL_UNREADABLE, E_MODEL_BROKEN.
+    ``ToolError``: E_MODEL_MISSING, E_MODEL_BROKEN.
     """
     size = read_stamp(path).size_bytes
     try:

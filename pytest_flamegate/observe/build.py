@@ -164,7 +164,7 @@ class InspectedProgram:
         return replace(self, program=replace(self.program, build=moved))
 
     def require_unchanged(self) -> None:
-        """Raise ``ToolError`` ``E_PROGRAM_CHANGED`` if a file has other content now."""
+        """Raise ``ToolError`` ``E_ENGINE_CHANGED`` if a file has other content now."""
         for path, sha256, stamp in self.files:
             try:
                 if _stamp(path) == stamp or _digest(path) == sha256:
@@ -173,7 +173,7 @@ class InspectedProgram:
             except OSError as error:
                 problem = f"cannot be read any more ({error.strerror})"
             raise ToolError(
-                "E_PROGRAM_CHANGED",
+                "E_ENGINE_CHANGED",
                 f"The program {path} {problem}, so its runs are of two programs.",
             )
 

@@ -89,7 +89,7 @@ class Completion:
     answer_ns: int = 0
 
     def add_event(self, now_ns: int, data: str) -> None:
-        """Add one event, read at ``now_ns``. Raises ``E_BAD_STREAM`` or ``E_SERVER_ERROR``."""
+        """Add one event, read at ``now_ns``. Raises ``E_NO_ENDPOINT`` or ``E_SERVER_ERROR``."""
         if data.strip() == "[DONE]":
             self.done = True
             return
@@ -215,7 +215,7 @@ def disagreement_error(workload: Workload, counts: str) -> ToolError:
 
 
 def _bad_stream(workload: Workload, problem: str) -> ToolError:
-    return ToolError("E_BAD_STREAM", f"The server of {workload.name!r} sent {problem}.")
+    return ToolError("E_NO_ENDPOINT", f"The server of {workload.name!r} sent {problem}.")
 
 
 def _no_endpoint(workload: Workload, problem: str) -> ToolError:

@@ -168,7 +168,7 @@ class EndpointProcess(engine_process.EngineProcess):
 
     def _gone_error(self) -> ToolError:
         return self._find_end() or ToolError(
-            "E_SERVER_CHANGED",
+            "E_ENGINE_CHANGED",
             f"Process {self.pid} of the server of {self._workload.name!r} is gone.",
             "See the server's own log, and start it again.",
         )
@@ -256,10 +256,9 @@ class EndpointProcess(engine_process.EngineProcess):
                 "from a cache, so there is no prefill to measure.",
             )
         if self._has_probed and answer.is_merged and self.token_source == CHUNK:
-            raise ToolError(
-                "E_TOKENS_MERGED",
-                f"The server of {self._workload.name!r} sent {answer.counted} tokens in "
-                f"{len(answer.pieces)} pieces, and one by one before.",
+            counts = f"{answer.counted} tokens in {len(answer.pieces)} pieces"
+            raise completions.disagreement_error(
+                self._workload, f"{counts}, and sent one by one before"
             )
         return answer
 
@@ -281,7 +280,7 @@ class EndpointProcess(engine_process.EngineProcess):
             if isinstance(error, OSError) and not isinstance(error, ConnectionResetError):
                 raise self._client.unreachable_error(error) from None
             raise ToolError(
-                "E_STREAM_CUT",
+                "E_SERVER_ERROR",
                 f"The server of {self._workload.name!r} ended its stream before it was complete.",
             ) from None
 

@@ -262,10 +262,6 @@ class EngineDiedError(ToolError):
         self.stderr = stderr
 
 
-NO_BRICKS_CODES = frozenset({"E_NO_BRICKS", "E_BRICKS_NOT_SERVED"})
-"""Errors that do not fail a run whose bricks are only shown, not gated."""
-
-
 def no_bricks_error(workload: str) -> ToolError:
     """Build the error for an engine without marks; it shows how to mark one."""
     return ToolError(
@@ -276,15 +272,6 @@ def no_bricks_error(workload: str) -> ToolError:
         "(3) around attention: with brick('AttentionScore', layer=i): x = attention(x); "
         "(4) around each product: with brick('DownProjection', layer=i): x = down(x); "
         "(5) around the output: with brick('LmHead', elements=n): logits = head(x).",
-    )
-
-
-def bricks_not_served_error(workload: str, engine: str) -> ToolError:
-    """Build the error for bricks of an engine that runs in no process of this package."""
-    return ToolError(
-        "E_BRICKS_NOT_SERVED",
-        f"The engine {engine!r} of {workload!r} runs in a program of its own, and bricks are "
-        "clocked only in the processes of the engines embedded and python.",
     )
 
 

@@ -299,7 +299,7 @@ class Observer:
         url = self.plan.url if isinstance(self.plan, Endpoint) else None
         if url is not None and self.served_pid not in (None, pid):
             raise ToolError(
-                "E_SERVER_CHANGED",
+                "E_ENGINE_CHANGED",
                 f"The server at {url} was process {self.served_pid} and is process {pid} now.",
             )
         self.served_pid = pid

@@ -181,14 +181,16 @@ def run_program(
 def apply_engine_count(run: ProgramRun, workload: Workload) -> ProgramRun:
     """Turn a run whose tokens are bytes into one with as many tokens as the engine reports.
 
-    Raises ``ToolError`` ``E_NO_COUNT`` if it reports none, and the errors of ``check_token_count``.
+    Raises ``ToolError`` ``E_SOURCE_MISSING`` if it reports none, and as ``check_token_count``.
     """
     counts = [each.figures["tokens"] for each in run.reported if "tokens" in each.figures]
     if not counts:
         raise ToolError(
-            "E_NO_COUNT",
+            "E_SOURCE_MISSING",
             f"The engine of {workload.name!r} is to count its tokens itself, and reported no "
             "count.",
+            "Have it print llama.cpp's performance lines or write a receipt (receipt = PATH), give "
+            "a pattern that finds the count, or use another token_unit.",
         )
     count = int(counts[0])
     engine_process.check_token_count(workload, count)

@@ -231,7 +231,7 @@ class Workbench:
     ) -> _BuiltSide:
         """Build a side and plan how it runs; an error of the base's build names its commit.
 
-        Raises ``ToolError`` ``E_PROGRAM_CHANGED`` if it replaced the program of one of ``others``.
+        Raises ``ToolError`` ``E_ENGINE_CHANGED`` if it replaced the program of one of ``others``.
         """
         if checkout is None:
             built = self._build_here(workload)

@@ -8,15 +8,9 @@ from types import MappingProxyType
 from pytest_flamegate.bricks.record import BrickRun, Recorded
 from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.config.thresholds import SAMPLE_FLOOR
-from pytest_flamegate.core.errors import FlamegateError, UndecidedError
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
-from pytest_flamegate.observe.engine_process import (
-    ALONE,
-    NO_BRICKS_CODES,
-    EngineDiedError,
-    RunPlace,
-    bricks_not_served_error,
-)
+from pytest_flamegate.observe.engine_process import ALONE, EngineDiedError, RunPlace
 from pytest_flamegate.observe.observation import Observation, Role
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.scratch import scratch_prefix
@@ -136,17 +130,23 @@ class SideProcesses:
         ``needed``.
 
         Raises:
-            ToolError: ``E_NO_BRICKS``, ``E_BAD_BRICKS``, and ``E_BRICKS_NOT_SERVED`` for an
-                engine that generates in no process of flamegate's own.
+            ToolError: ``E_NO_BRICKS``, also for an engine that generates in no process of
+                flamegate's own, and ``E_BAD_BRICKS``.
         """
         seconds = brick_run_s(self.budget, gated=self._gates_bricks, shared=place.shares_core)
         seconds *= 2 if place.shares_core else 1
         try:
             if not self._is_served:
-                raise bricks_not_served_error(self.side.workload.name, self.side.workload.engine)
+                workload = self.side.workload
+                raise ToolError(
+                    "E_NO_BRICKS",
+                    f"The engine {workload.engine!r} of {workload.name!r} runs in a program of its "
+                    "own, and bricks are clocked only for the engines embedded and python.",
+                    "Remove the bricks of this workload.",
+                )
             _, clocked, self.recorded = self.observer.run_bricks(seconds, place)
         except FlamegateError as error:
-            if error.code not in NO_BRICKS_CODES or (needed and self._gates_bricks):
+            if error.code != "E_NO_BRICKS" or (needed and self._gates_bricks):
                 raise
             self.observer.notes[error.code] = f"{error.problem} {error.remedy}"
             self._no_bricks = True

@@ -116,7 +116,7 @@ def compose(measured: Measured) -> ComposedRun:
     """Compose receipt and evidence of every side, and remove every text that looks like a secret.
 
     Raises:
-        ToolError: ``E_MODEL_CHANGED`` or ``E_PROGRAM_CHANGED`` if a file did while it was
+        ToolError: ``E_MODEL_CHANGED`` or ``E_ENGINE_CHANGED`` if a file did while it was
             measured, ``E_SECRET`` if the engine itself generated a secret: without
             it the tokens would not be those that were observed.
         UndecidedError: ``E_STACKS_CUT`` if most stacks of the profile are incomplete.

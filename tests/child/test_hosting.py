@@ -89,7 +89,7 @@ def test_calls_and_rounds_are_calibrated_once_or_those_of_the_compared_run(tmp_p
     asked = settle_workload(prepared, {"calls": 7, "max_tokens": 3})
     assert (asked.options["calls"], asked.max_tokens) == (7, 3)
     assert asked.options["setup"] == "measured with each call"
-    with pytest.raises(UsageError, match="E_NO_TARGET"):
+    with pytest.raises(UsageError, match="E_BAD_VALUE"):
         engine("benchmark").validate(replace(prepared, target="module:f"))
 
 

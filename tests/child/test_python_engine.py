@@ -97,7 +97,7 @@ def test_tokens_are_the_same_in_each_process(tmp_path: Path, target: str, tokens
         ("bad_import:generate", "E_ENGINE_RAISED", "no weights"),
         ("bad_exit:generate", "E_ENGINE_RAISED", "5"),
         ("toy:exits", "E_ENGINE_RAISED", "3"),
-        ("toy:none", "E_NOT_TOKENS", "None"),
+        ("toy:none", "E_BAD_TOKEN", "None"),
         ("toy:unstable", "E_BAD_TOKEN", "'object'"),
     ],
 )

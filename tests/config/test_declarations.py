@@ -96,7 +96,7 @@ def test_a_key_that_the_engine_would_ignore_is_an_error(
     key = line.partition(" ")[0]
     with pytest.raises(UsageError, match=f"the engine {engine} takes no {key}") as raised:
         read_file(path)
-    assert raised.value.code == "E_WRONG_KEY"
+    assert raised.value.code == "E_UNKNOWN_KEY"
     assert raised.value.remedy.endswith(f"takes it: {' or '.join(sorted(ACCEPTED[line]))}.")
 
 
@@ -204,9 +204,9 @@ ERRORS = [
     (MINIMAL + "env = { 'A=B' = '1' }\n", "E_BAD_VALUE", "'A=B'"),
     (MINIMAL + "model" + ".x" * 5000 + " = 1\n", "E_BAD_VALUE", '"model" must be a string'),
     (MINIMAL + "engine = 'command'\n", "E_MISSING_KEY", "command"),
-    (MINIMAL + "engine = 'python'\n", "E_NO_TARGET", "target"),
-    (MINIMAL + "engine = 'python'\ntarget = 'm'\n", "E_NO_TARGET", "module:function"),
-    (MINIMAL + "command = ['x', '{prompts}']\n", "E_UNKNOWN_PLACEHOLDER", "{prompts}"),
+    (MINIMAL + "engine = 'python'\n", "E_BAD_VALUE", "target"),
+    (MINIMAL + "engine = 'python'\ntarget = 'm'\n", "E_BAD_VALUE", "module:function"),
+    (MINIMAL + "command = ['x', '{prompts}']\n", "E_BAD_VALUE", "{prompts}"),
     (MINIMAL + "command = ['x']\ntoken_unit = 'page'\n", "E_BAD_VALUE", "page"),
     (MINIMAL + "tokens_per_second = '5'\n", "E_BAD_THRESHOLD", "tokens_per_second is '5'"),
     (MINIMAL + "bricks = 3\n", "E_BAD_THRESHOLD", "bricks is 3"),

@@ -98,5 +98,5 @@ def test_a_build_of_both_sides_into_one_place_is_refused(
     native.commit()
     native.write("engine.c", ENGINE.replace("4000000", "8000000"))
     native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
-    assert set(native.reasons("native")) == {"E_PROGRAM_CHANGED"}
-    assert "a place each" in native.reasons("native")["E_PROGRAM_CHANGED"]
+    assert set(native.reasons("native")) == {"E_ENGINE_CHANGED"}
+    assert "a place each" in native.reasons("native")["E_ENGINE_CHANGED"]

@@ -38,6 +38,7 @@ def compute(seconds: float) -> None:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     way = ""
+    answered = False
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
@@ -84,7 +85,9 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(LIVES_S)
         self.wfile.write(FIRST.get(self.way, b""))
         made = asked["max_tokens"] + {"too many": 3, "empty": -asked["max_tokens"]}.get(self.way, 0)
-        step = 2 if self.way == "merged" else 1
+        merges = self.way == "merged" or (self.way == "merges later" and Handler.answered)
+        Handler.answered = True
+        step = 2 if merges else 1
         for first in range(0, made, step):
             compute(0.001)
             if self.way == "dies" and first == 2:

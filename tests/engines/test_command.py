@@ -43,7 +43,7 @@ def test_tokens_by_the_engines_own_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("said", "code"),
-    [("", "E_NO_COUNT"), ("0 tokens", "E_BAD_FIGURE"), ("99 tokens", "E_TOO_MANY_TOKENS")],
+    [("", "E_SOURCE_MISSING"), ("0 tokens", "E_BAD_REPORT"), ("99 tokens", "E_TOO_MANY_TOKENS")],
 )
 def test_missing_and_impossible_counts(tmp_path: Path, said: str, code: str) -> None:
     program, options = stream("Hello", err=said), COUNT if said else {}
@@ -77,8 +77,8 @@ BAD_OPTIONS = [
     ("receipt = ''", "E_BAD_VALUE", "empty"),
     ('receipt = "a\\u0000b"', "E_BAD_VALUE", "NUL"),
     ("pattern = '('", "E_BAD_VALUE", "regular expression"),
-    ("token_unit = 'tokenizer'", "E_NO_TOKENIZER", "tokenizer.json"),
-    ("command = ['bin/llama-bench']", "E_NO_ANSWER", "flamegate import"),
+    ("token_unit = 'tokenizer'", "E_TOKENIZER_MISSING", "tokenizer.json"),
+    ("command = ['bin/llama-bench']", "E_BAD_VALUE", "flamegate import"),
     ("command = []", "E_MISSING_KEY", "command"),
     ("token_unit = 'page'", "E_BAD_VALUE", "page"),
     ('prompt = "a\\u0000b"', "E_BAD_PROMPT", "NUL"),
@@ -131,7 +131,7 @@ CLAIMS = [
     (stream("a b c d", err="9 tokens"), COUNT, None),
     (stream("a b c d", err="timing: forward_us=600000000\n"), {}, "E_SOURCES_DISAGREE"),
     (stream("a b c d"), {"figures": "timing"}, "E_SOURCE_MISSING"),
-    (stream("a b c d", err="speed: inf tokens per second"), {}, "E_BAD_FIGURE"),
+    (stream("a b c d", err="speed: inf tokens per second"), {}, "E_BAD_REPORT"),
     (stream(TIMING), {}, "E_NO_TOKENS"),
 ]  # fmt: skip
 

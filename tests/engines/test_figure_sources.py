@@ -63,7 +63,7 @@ def test_kernels_are_counted_by_line_and_by_count() -> None:
 @pytest.mark.parametrize("count", ["-1", "1.5", "nan", "1e99", "9" * 40])
 def test_impossible_counts_of_kernels(count: str) -> None:
     output = ProgramOutput(lines=(f"quant_dispatch: kernel=i2s_gemv count={count}",))
-    assert error_of(QuantDispatch(), output).code == "E_BAD_FIGURE"
+    assert error_of(QuantDispatch(), output).code == "E_BAD_REPORT"
     many = ProgramOutput(lines=tuple(f"quant_dispatch: kernel=k{i}" for i in range(5000)))
     assert error_of(QuantDispatch(), many).code == "E_BAD_REPORT"
 
@@ -102,7 +102,7 @@ def test_rates_of_llama_cpp_that_contradict_count_and_time() -> None:
     for rate in ("900.00", "inf"):
         line = OLD.splitlines()[3].replace("90.00 tokens", f"{rate} tokens")
         error = error_of(LlamaCppLines(), ProgramOutput(lines=(line,)))
-        assert error.code == "E_BAD_FIGURE"
+        assert error.code == "E_BAD_REPORT"
     assert "inf" in error.problem
     assert 'figures = "none"' in error.remedy
 
@@ -127,16 +127,16 @@ def test_receipt_has_tokens_rate_and_kernels() -> None:
 
 
 BAD_RECEIPTS: list[tuple[Any, str]] = [
-    *((each, "E_BAD_SOURCE") for each in (b"", b"\xff", b"[]", b"[" * 100_000)),
-    (b'{"a": 1, "a": 1}', "E_BAD_SOURCE"),
-    (b" " * (figure_sources.MAX_RECEIPT_BYTES + 1), "E_BAD_SOURCE"),
-    (document(schema_version="2.0.0"), "E_BAD_SOURCE"),
-    (document(compute_path="mock"), "E_BAD_SOURCE"),
-    *((document(kernels=each), "E_BAD_SOURCE") for each in ("i2s_gemv", [""], [3])),
-    *((document(tokens_generated=each), "E_BAD_SOURCE") for each in (True, "4", 10**400)),
-    (document(tokens_generated=4.5), "E_BAD_FIGURE"),
-    *((document(tokens_per_second=float(each)), "E_BAD_SOURCE") for each in ("inf", "nan")),
-    *((document(tokens_per_second=each), "E_BAD_FIGURE") for each in (0.0, -1)),
+    *((each, "E_BAD_REPORT") for each in (b"", b"\xff", b"[]", b"[" * 100_000)),
+    (b'{"a": 1, "a": 1}', "E_BAD_REPORT"),
+    (b" " * (figure_sources.MAX_RECEIPT_BYTES + 1), "E_BAD_REPORT"),
+    (document(schema_version="2.0.0"), "E_BAD_REPORT"),
+    (document(compute_path="mock"), "E_BAD_REPORT"),
+    *((document(kernels=each), "E_BAD_REPORT") for each in ("i2s_gemv", [""], [3])),
+    *((document(tokens_generated=each), "E_BAD_REPORT") for each in (True, "4", 10**400)),
+    (document(tokens_generated=4.5), "E_BAD_REPORT"),
+    *((document(tokens_per_second=float(each)), "E_BAD_REPORT") for each in ("inf", "nan")),
+    *((document(tokens_per_second=each), "E_BAD_REPORT") for each in (0.0, -1)),
 ]
 
 
@@ -165,7 +165,7 @@ def test_receipt_must_be_written_in_this_run(tmp_path: Path) -> None:
 def test_receipt_must_be_a_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(ToolError, match="E_BAD_SOURCE"):
+        with pytest.raises(ToolError, match="E_BAD_REPORT"):
             figure_sources.read_new_file(path, None)
 
 
@@ -185,13 +185,13 @@ def test_pattern_takes_the_last_match() -> None:
 @pytest.mark.parametrize("said", ["inf", "nan", "0.0", "-3", "fast", "1e999"])
 def test_impossible_figures_of_patterns(said: str) -> None:
     output = ProgramOutput(stderr=f"{said} tok/s")
-    assert error_of(Pattern(RATE), output).code == "E_BAD_FIGURE"
+    assert error_of(Pattern(RATE), output).code == "E_BAD_REPORT"
 
 
 def test_endless_pattern_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_flamegate.engines.figure_sources.SEARCH_S", 1.0)
     forever = Pattern(r"(?P<tokens>(a+)+)$")
-    assert error_of(forever, ProgramOutput(stderr="a" * 60 + "b")).code == "E_BAD_SOURCE"
+    assert error_of(forever, ProgramOutput(stderr="a" * 60 + "b")).code == "E_BAD_REPORT"
 
 
 BAD_PATTERNS = [
@@ -224,7 +224,7 @@ def test_required_source_must_report() -> None:
 def test_infinite_rates_in_any_output(text: str) -> None:
     timing = SourceSelection((Timing(),))
     for output in (ProgramOutput(stdout=text), ProgramOutput(stderr=text)):
-        with pytest.raises(ToolError, match="E_BAD_FIGURE"):
+        with pytest.raises(ToolError, match="E_BAD_REPORT"):
             timing.read_all(output)
         assert SourceSelection().read_all(output) == ()
     assert timing.read_all(ProgramOutput(stdout=f"b{text[0]}x 5 tokens per second")) == ()

@@ -66,9 +66,9 @@ def test_iterables_have_tokens_and_other_objects_a_remedy() -> None:
         assert tokens_of(each) is each
     wrong = {"None": None, "'str'": "text", "'bytes'": b"text", "'int'": 7, "'dict'": {7: 7}}
     for words, returned in wrong.items():
-        with pytest.raises(ToolError, match=f"E_NOT_TOKENS.*{words}.*Yield each token"):
+        with pytest.raises(ToolError, match=f"E_BAD_TOKEN.*{words}.*Yield each token"):
             tokens_of(returned)
-    with pytest.raises(ToolError, match=r"E_NOT_TOKENS.*'async_generator'.*event loop"):
+    with pytest.raises(ToolError, match=r"E_BAD_TOKEN.*'async_generator'.*event loop"):
         tokens_of(awaited())
 
 
@@ -139,7 +139,7 @@ def test_missing_tokenizers_and_a_missing_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("absent.json", ".", "x" * 5000, "a\0b"):
-        with pytest.raises(FlamegateError, match="E_NO_TOKENIZER"):
+        with pytest.raises(FlamegateError, match="E_TOKENIZER_MISSING"):
             load(tmp_path / name)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     word_level(tmp_path / "tokenizer.json")

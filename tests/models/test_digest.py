@@ -83,7 +83,7 @@ def rewrite_by_mapping(path: Path) -> None:
         (replace, "another file is there now"),
         (lambda path: path.write_bytes(b"b" * SIZE), "written to"),
         (lambda path: path.write_bytes(b""), "it had 4096 bytes and has 0"),
-        (lambda path: path.unlink(), "There is no model file"),
+        (lambda path: path.unlink(), "cannot be read: No such file"),
     ],
     ids=["time put back", "link", "mapping", "replaced", "edited", "emptied", "removed"],
 )

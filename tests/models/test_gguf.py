@@ -243,9 +243,6 @@ def test_no_mutation_gets_past_the_checks(
 @pytest.mark.parametrize("read_file", [gguf.read_header, model_sha256])
 def test_paths_without_a_readable_file(tmp_path: Path, read_file: Callable[[Path], object]) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, code in (
-        *[(each, "E_MODEL_MISSING") for each in ("none", "", "pipe", "none/x")],
-        *[(each, "E_MODEL_UNREADABLE") for each in ("x" * 300, "a\0b")],
-    ):
-        with pytest.raises(ToolError, match=code):
+    for name in ("none", "", "pipe", "none/x", "x" * 300, "a\0b"):
+        with pytest.raises(ToolError, match="E_MODEL_MISSING"):
             read_file(tmp_path / name)

@@ -169,10 +169,10 @@ def test_a_replaced_program_is_an_error_and_a_touched_one_is_not(tmp_path: Path)
     tool.chmod(0o700)
     program.require_unchanged()
     script(tool, ECHO + "# rebuilt\n")
-    with pytest.raises(ToolError, match=r"E_PROGRAM_CHANGED: .*other content"):
+    with pytest.raises(ToolError, match=r"E_ENGINE_CHANGED: .*other content"):
         program.require_unchanged()
     tool.unlink()
-    with pytest.raises(ToolError, match=r"E_PROGRAM_CHANGED: .*cannot be read"):
+    with pytest.raises(ToolError, match=r"E_ENGINE_CHANGED: .*cannot be read"):
         program.require_unchanged()
 
 

@@ -356,7 +356,7 @@ def test_a_side_that_fails_ends_the_pair_and_its_neighbour(tmp_path: Path, serve
     [
         ("never listens", "E_SERVER_NOT_READY"),
         ("silent", "E_TIMEOUT"),
-        ("cut", "E_STREAM_CUT"),
+        ("cut", "E_SERVER_ERROR"),
         ("dies", "E_ENGINE_DIED"),
     ],
 )
