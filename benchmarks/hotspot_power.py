@@ -18,16 +18,13 @@ from pathlib import Path
 from benchmarks.tables import Table, as_text
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.gate.analyses import FIRST_ANALYSES, last_analysis
 from pytest_flamegate.gate.hotspots import judge_shares
 from pytest_flamegate.gate.judge import SHARE_ANALYSES
 from pytest_flamegate.gate.measurement import read_measurement
-from pytest_flamegate.gate.pairs import (
-    FIRST_ANALYSES,
-    last_analysis,
-    pair_differences,
-    trimmed_mean,
-)
+from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.rule import ErrorRates
+from pytest_flamegate.gate.statistics import trimmed_mean
 from pytest_flamegate.observe.machine import read_identity
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.types import Evidence, Side

@@ -34,12 +34,8 @@ from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.engines import engine
-from pytest_flamegate.gate.pairs import (
-    MOST_DELAYED,
-    delayed_part,
-    pair_differences,
-    trimmed_mean,
-)
+from pytest_flamegate.gate.pairs import MOST_DELAYED, delayed_part, pair_differences
+from pytest_flamegate.gate.statistics import trimmed_mean
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 

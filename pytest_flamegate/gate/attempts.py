@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_flamegate.gate.pairs import DOUBTS, pair_differences, trimmed_mean
+from pytest_flamegate.gate.pairs import DOUBTS, pair_differences
 from pytest_flamegate.gate.rule import (
     ErrorRates,
     RateDecision,
@@ -26,7 +26,7 @@ from pytest_flamegate.gate.rule import (
     describe_rate_change,
     rate_change_pct,
 )
-from pytest_flamegate.gate.statistics import Estimate, mean
+from pytest_flamegate.gate.statistics import Estimate, mean, trimmed_mean
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt.types import Evidence, VerdictName
 

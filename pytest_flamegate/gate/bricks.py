@@ -26,7 +26,6 @@ from pytest_flamegate.gate.brick_costs import (
     find_grown_layer,
 )
 from pytest_flamegate.gate.measurement import MORE_TIME
-from pytest_flamegate.gate.pairs import trimmed_mean
 from pytest_flamegate.gate.rule import (
     Decision,
     ErrorRates,
@@ -40,7 +39,7 @@ from pytest_flamegate.gate.rule import (
     list_names,
     rate_change_pct,
 )
-from pytest_flamegate.gate.statistics import Estimate, combine, mean, variance, welch
+from pytest_flamegate.gate.statistics import Estimate, combine, mean, trimmed_mean, variance, welch
 from pytest_flamegate.gate.throughput import BATCH_DRIFT_SD_WITHOUT_REFERENCE
 from pytest_flamegate.receipt.types import Evidence
 

@@ -15,15 +15,15 @@ from functools import partial
 from types import MappingProxyType
 
 from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate.analyses import FIRST_ANALYSES, analyse, pair_rates
 from pytest_flamegate.gate.measurement import impossible_figure, repeated_samples
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES, analyse, pair_rates, trimmed_mean
 from pytest_flamegate.gate.rule import (
     RateDecision,
     ReportedRates,
     log_time_of_drop,
     nominal_rates,
 )
-from pytest_flamegate.gate.statistics import Count, Estimate
+from pytest_flamegate.gate.statistics import Count, Estimate, trimmed_mean
 
 
 @dataclass(frozen=True, slots=True)

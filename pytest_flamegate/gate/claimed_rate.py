@@ -19,9 +19,8 @@ from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.comparability import REFERENCE_LIMIT, machine_differences, machine_id
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess, read_measurement
-from pytest_flamegate.gate.pairs import trimmed_mean
 from pytest_flamegate.gate.rule import rate_change_pct
-from pytest_flamegate.gate.statistics import Estimate, combine, mean
+from pytest_flamegate.gate.statistics import Estimate, combine, mean, trimmed_mean
 from pytest_flamegate.gate.throughput import (
     BATCH_DRIFT_SD,
     BATCH_DRIFT_SD_WITHOUT_REFERENCE,

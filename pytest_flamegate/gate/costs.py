@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import Measurement, read_measurement
-from pytest_flamegate.gate.pairs import pair_differences, trimmed_mean
+from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.gate.rule import FALSE_ALARM_RATE, POWER, ErrorRates
 from pytest_flamegate.gate.statistics import (
     Estimate,
@@ -28,6 +28,7 @@ from pytest_flamegate.gate.statistics import (
     log_odds_variance,
     mean,
     student_t_upper,
+    trimmed_mean,
     variance,
     welch,
 )

@@ -8,20 +8,17 @@ from dataclasses import dataclass, replace
 
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.gate.analyses import FIRST_ANALYSES, last_analysis, pair_rates
 from pytest_flamegate.gate.attempts import Attempt, find_open_attempts, pool_attempts
 from pytest_flamegate.gate.calibration import rates_without_calibration
 from pytest_flamegate.gate.measurement import Measurement, repeated_samples
 from pytest_flamegate.gate.pairs import (
-    FIRST_ANALYSES,
     PhaseChange,
     find_busy_cores,
     find_disagreement,
-    last_analysis,
     others_pct,
     pair_differences,
-    pair_rates,
     phase_changes,
-    trimmed_mean,
 )
 from pytest_flamegate.gate.rule import (
     RateVerdict,
@@ -30,7 +27,7 @@ from pytest_flamegate.gate.rule import (
     log_time_of_drop,
     rate_change_pct,
 )
-from pytest_flamegate.gate.statistics import Estimate
+from pytest_flamegate.gate.statistics import Estimate, trimmed_mean
 from pytest_flamegate.gate.throughput import rate_signal
 from pytest_flamegate.gate.verdict import PairMethod
 from pytest_flamegate.receipt.types import Evidence

@@ -1,4 +1,4 @@
-"""Two sides measured in pairs: their differences, and the analyses at which they may decide.
+"""Two sides measured in pairs: their differences, their phases, and what casts doubt on them.
 
 The unit of evidence is the pair of fresh processes. Its difference is the mean over its blocks
 of ln(time per token of head / that of base), so what slowed both cancels.
@@ -7,7 +7,7 @@ of ln(time per token of head / that of base), so what slowed both cancels.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, TypeAlias
 
@@ -16,26 +16,12 @@ from pytest_flamegate.gate.rule import (
     ErrorRates,
     RateVerdict,
     Reason,
-    decide,
     describe_rate_change,
-    log_time_of_drop,
     rate_change_pct,
 )
-from pytest_flamegate.gate.statistics import Estimate, mean, variance
+from pytest_flamegate.gate.statistics import mean, trimmed_mean
 from pytest_flamegate.observe.observation import Block, Observation
 from pytest_flamegate.receipt.types import Evidence
-
-FIRST_ANALYSES = (3, 5, 7, 10, 14, 20, 28)
-"""Numbers of pairs at which a decision is allowed; each further one waits for 40 % more."""
-_GROWTH = math.sqrt(2.0)
-PAIR_MISS_RATE = 0.015
-"""Less than for a stored baseline: with 5 % an early analysis let 1.1 % of the slowdowns of exactly
-the threshold pass under load."""
-TRIMMED = 0.15
-"""The part of the pairs at each end that the mean leaves out."""
-_NARROW = 0.25
-"""Half an interval, in thresholds, up to which a slowdown below the threshold fails at once."""
-
 
 MOST_DELAYED = 0.05
 """The part of the time that several threads may have waited for a CPU. Measured: beside other work
@@ -65,112 +51,6 @@ class PairDifference:
     wall: float
     prefill: float | None
     decode: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class InterimAnalysis:
-    """The estimate and the decision after the first ``pairs`` pairs."""
-
-    pairs: int
-    estimate: Estimate
-    verdict: RateVerdict
-
-
-def plan_analyses(most: int) -> tuple[int, ...]:
-    """Return the analyses for at most ``most`` pairs: the first seven, or more of the same growth.
-
-    The plan is made before anything is measured, because the error rates are spent over all of it.
-    """
-    planned = list(FIRST_ANALYSES)
-    while (following := round(planned[-1] * _GROWTH)) <= most:
-        planned.append(following)
-    return tuple(planned)
-
-
-def pair_rates(analyses: Sequence[int]) -> ErrorRates:
-    """Return the error rates of a comparison, spent over its planned analyses."""
-    return ErrorRates(miss=PAIR_MISS_RATE, analyses=len(analyses))
-
-
-def last_analysis(
-    base: PairedSide, head: PairedSide, drop_pct: float, analyses: Sequence[int], *, ended: bool
-) -> InterimAnalysis | None:
-    """Return the last analysis of tokens per second that was due; None before the first.
-
-    Raises ``UndecidedError`` ``E_UNPAIRED`` if the runs of the two sides do not belong together.
-    """
-    differences = [pair.quiet for pair in pair_differences(base, head)]
-    return analyse(
-        lambda pairs: trimmed_mean(differences[:pairs]),
-        len(differences),
-        log_time_of_drop(drop_pct),
-        analyses,
-        ended=ended,
-    )
-
-
-def analyse(
-    estimate: Callable[[int], Estimate],
-    count: int,
-    threshold: float,
-    analyses: Sequence[int],
-    *,
-    ended: bool,
-) -> InterimAnalysis | None:
-    """Return the last analysis that was due once ``count`` pairs are measured; None before any.
-
-    No analysis follows a decision, so further pairs change nothing that was decided. A slowdown
-    that is probably allowed stays open while more pairs may show it: with the wide interval of a
-    few pairs a drop of two thirds of the threshold may reach it. More pairs let most of them pass,
-    and the last analysis judges by the rule alone.
-
-    If the time is over before the plan, the last analysis spends what the plan had left of the
-    error rates. The time says nothing about the change, so they are kept: three pairs of a busy
-    machine decide about changes 2.7 times as small.
-
-    Args:
-        estimate: Returns the change of log time per token after the first so many pairs.
-        count: The number of measured pairs.
-        threshold: The allowed drop in log time.
-        analyses: The plan.
-        ended: No more pairs will come: then all there are take the place of the next analysis, if
-            they are enough for the first.
-    """
-    due = [pairs for pairs in analyses if pairs <= count]
-    if ended and due and count < analyses[-1] and count != due[-1]:
-        due.append(count)
-    rates = pair_rates(analyses)
-    found = None
-    for done, pairs in enumerate(due):
-        change = estimate(pairs)
-        verdict = decide(change, threshold, rates)
-        is_wide = verdict.high - change.mean_diff > _NARROW * threshold
-        if verdict.decision == "regressed" and change.mean_diff < threshold and is_wide:
-            verdict = replace(verdict, decision="inconclusive")
-        is_last = pairs == analyses[-1] or (ended and pairs == due[-1])
-        if is_last and verdict.decision == "inconclusive":
-            verdict = decide(change, threshold, rates.spend_rest(done))
-        found = InterimAnalysis(pairs, change, verdict)
-        if verdict.decision != "inconclusive":
-            break
-    return found
-
-
-def trimmed_mean(differences: Sequence[float]) -> Estimate:
-    """Estimate the mean of paired differences, with Yuen's standard error and df.
-
-    From seven pairs on the furthest 15 % at each end count no further than their neighbours. A
-    process can stay far off all its life, by where it came to lie in memory (about one pair in
-    five hundred differs by more than 10 %), and one such pair would hide a small change.
-    """
-    ordered = sorted(differences)
-    count = len(ordered)
-    cut = int(TRIMMED * count)
-    middle = ordered[cut : count - cut]
-    winsorised = [middle[0]] * cut + middle + [middle[-1]] * cut
-    spread = variance(winsorised) * (count - 1)
-    error = math.sqrt(spread / (len(middle) * (len(middle) - 1)))
-    return Estimate(mean(middle), error, len(middle) - 1.0)
 
 
 def pair_differences(base: PairedSide, head: PairedSide) -> tuple[PairDifference, ...]:

@@ -14,12 +14,8 @@ from pytest_flamegate.child.call_counts import HAS_MONITORING
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_errors
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines.base import Served
-from pytest_flamegate.gate.pairs import (
-    are_cores_busy,
-    last_analysis,
-    pair_differences,
-    trimmed_mean,
-)
+from pytest_flamegate.gate.analyses import last_analysis
+from pytest_flamegate.gate.pairs import are_cores_busy, pair_differences
 from pytest_flamegate.gate.rule import (
     Helper,
     RateDecision,
@@ -27,6 +23,7 @@ from pytest_flamegate.gate.rule import (
     describe_rate_change,
     rate_change_pct,
 )
+from pytest_flamegate.gate.statistics import trimmed_mean
 from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.observation import Observation

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.config.thresholds import MIN_BRICK_PASSES, SAMPLE_FLOOR
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES, plan_analyses
+from pytest_flamegate.gate.analyses import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.pairs import PAIR_S
 from pytest_flamegate.report.text import plural

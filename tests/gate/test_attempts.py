@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from pytest_flamegate.gate.analyses import pair_rates
 from pytest_flamegate.gate.attempts import (
     LATER_ERROR_RATE,
     Attempt,
@@ -14,9 +15,8 @@ from pytest_flamegate.gate.attempts import (
     log_e_value,
     pool_attempts,
 )
-from pytest_flamegate.gate.pairs import pair_rates, trimmed_mean
 from pytest_flamegate.gate.rule import RateDecision, log_time_of_drop
-from pytest_flamegate.gate.statistics import Estimate
+from pytest_flamegate.gate.statistics import Estimate, trimmed_mean
 from pytest_flamegate.gate.verdict import Verdict
 from tests.gate.factory import PROFILE, codes, judge_paired, moved, shifted, sides, with_threads
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.gate import calibration
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES
+from pytest_flamegate.gate.analyses import FIRST_ANALYSES
 from pytest_flamegate.gate.statistics import Count
 from tests.gate.factory import undecided
 

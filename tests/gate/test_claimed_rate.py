@@ -9,8 +9,7 @@ import pytest
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.measurement import read_measurement
-from pytest_flamegate.gate.pairs import trimmed_mean
-from pytest_flamegate.gate.statistics import Estimate, combine
+from pytest_flamegate.gate.statistics import Estimate, combine, trimmed_mean
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import MACHINE, QUIET, WORKLOAD, baseline, evidence, run, scaled

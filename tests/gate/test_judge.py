@@ -14,12 +14,12 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.core.text import significant
+from pytest_flamegate.gate.analyses import FIRST_ANALYSES
 from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
 from pytest_flamegate.gate.lines import count_lines
 from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.paired_rate import PairedBase
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.gate.rule import Reason, ReportedRates, Signal
 from pytest_flamegate.gate.ungated import (
     explain_costs,

@@ -10,22 +10,23 @@ import pytest
 
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import replace
-from pytest_flamegate.gate.pairs import (
+from pytest_flamegate.gate.analyses import (
     FIRST_ANALYSES,
-    PairDifference,
     analyse,
+    last_analysis,
+    pair_rates,
+    plan_analyses,
+)
+from pytest_flamegate.gate.pairs import (
+    PairDifference,
     are_cores_busy,
     find_disagreement,
-    last_analysis,
     others_pct,
     pair_differences,
-    pair_rates,
     phase_changes,
-    plan_analyses,
-    trimmed_mean,
 )
 from pytest_flamegate.gate.rule import RateVerdict, log_time_of_drop
-from pytest_flamegate.gate.statistics import Estimate
+from pytest_flamegate.gate.statistics import Estimate, trimmed_mean
 from pytest_flamegate.gate.verdict import headline
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.types import Evidence

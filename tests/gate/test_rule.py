@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pytest_flamegate.gate import rule
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES, pair_rates
+from pytest_flamegate.gate.analyses import FIRST_ANALYSES, pair_rates
 from pytest_flamegate.gate.rule import ErrorRates
 from pytest_flamegate.gate.statistics import Estimate
 

@@ -12,8 +12,8 @@ from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import encode_json, encode_plain
 from pytest_flamegate.core.progress import Progress
+from pytest_flamegate.gate.analyses import FIRST_ANALYSES
 from pytest_flamegate.gate.calibration import MIN_POOL, AnalysisPlan, ResampledPairs
-from pytest_flamegate.gate.pairs import FIRST_ANALYSES
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.calibration import (
