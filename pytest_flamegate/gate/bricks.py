@@ -245,10 +245,10 @@ def _judge_growth(
             place = f"; most of it in layer {grown.layer} ({grew})"
         reasons = [Reason("E_BRICK_SLOWER", f"{costs}; {allowed} is allowed{place}.")]
     elif verdict.decision == "improved":
-        reasons = [Reason("I_BRICK_CHEAPER", f"{costs}.")]
+        reasons = [Reason("I_FASTER", f"{costs}.")]
     elif verdict.decision == "inconclusive":
         unshown = f"{costs}, so neither {allowed} nor its absence is shown. {MORE_TIME}"
-        reasons = [Reason("E_BRICK_NOISE", unshown)]
+        reasons = [Reason("E_NOISE", unshown)]
     if abs(math.log(new.calls_mean / old.calls_mean)) > _CALLS_DIFFER:
         calls = f"{name} runs {new.calls_mean:.4g} times per token, was {old.calls_mean:.4g}."
         reasons.append(Reason("I_BRICK_CALLS", calls))
@@ -283,7 +283,7 @@ def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _Bric
             f"A call of {name} costs between {at_least} and {at_most}, and its budget of {budget} "
             "lies between."
         )
-        reasons = [Reason.advise("E_BRICK_NOISE", between)]
+        reasons = [Reason.advise("E_NOISE", between)]
     figures = estimate.mean_diff, low, high, detectable_change(estimate, rates.alpha)
     return _decided(undecided, decision, figures, reasons)
 
@@ -326,13 +326,13 @@ def _unjudged_reason(
     """Return why the figures of one brick on one side cannot be judged; None if they can."""
     if cost is None:
         absent = f"{name} does not run{_WITHIN[window]} at the {side}."
-        return Reason.advise("E_BRICK_ABSENT", absent)
+        return Reason.advise("E_BRICK_UNKNOWN", absent)
     if not cost.measured:
         derived = f"The times of {name} were derived or ingested, and such figures are never gated."
         return Reason.advise("E_BRICK_UNTIMED", derived)
     if len(cost.call_us) < runs:
         seldom = f"{name} ran in {len(cost.call_us)} of {runs} brick runs of the {side}."
-        return Reason.advise("E_BRICK_ABSENT", seldom)
+        return Reason.advise("E_BRICK_UNKNOWN", seldom)
     if min(cost.call_us) <= 0.0:
         untimed = (
             f"{name} has calls at the {side} and no time of its own: deferred calls need device "

@@ -48,11 +48,12 @@ _INDEX_BYTES = 4
 def check_pool(differences: Sequence[float]) -> tuple[float, ...]:
     """Return the differences of A/A pairs (log time per token) if rates can be replayed from them.
 
-    Raises ``UndecidedError`` ``E_FEW_PAIRS``, ``E_IMPOSSIBLE_FIGURE`` or ``E_REPEATED_SAMPLES``.
+    Raises:
+        UndecidedError: ``E_FEW_PROCESSES``, ``E_IMPOSSIBLE_FIGURE`` or ``E_REPEATED_SAMPLES``.
     """
     if len(differences) < MIN_POOL:
         raise UndecidedError(
-            "E_FEW_PAIRS",
+            "E_FEW_PROCESSES",
             f"{len(differences)} A/A pair(s) were measured; a calibration needs {MIN_POOL}.",
         )
     for value in differences:

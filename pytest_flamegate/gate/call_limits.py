@@ -41,9 +41,9 @@ def judge_calls(
     Calls per token are those of decode; calls before the first token are judged by the same limit
     for the whole prefill. ``changes`` are all functions whose calls changed.
 
-    If they cannot be judged a reason says why: ``E_CALLS_NOT_COUNTED``, ``E_CALLS_UNKNOWN`` if no
-    function of either side matches a limit, ``E_CALLS_VARY`` if a function that is limited by its
-    name is not called equally often in every sequence, or any limited one since the change.
+    If they cannot be judged a reason says why: ``E_CALLS_NOT_COUNTED``, ``E_FUNCTION_UNKNOWN`` if
+    no function of either side matches a limit, ``E_CALLS_VARY`` if a function that is limited by
+    its name is not called equally often in every sequence, or any limited one since the change.
     """
     if not limits:
         return JudgedCalls()
@@ -56,7 +56,7 @@ def judge_calls(
     reasons = []
     if unknown := [each for each in limits if not any(map(limits[each].matches, functions))]:
         names = ", ".join(sorted(unknown))
-        reasons.append(Reason.advise("E_CALLS_UNKNOWN", f"No function is called {names}."))
+        reasons.append(Reason.advise("E_FUNCTION_UNKNOWN", f"No function is called {names}."))
     # Under a pattern a function that always varied is no fault of the change.
     since = {each for each in head.varying - base.varying if find_call_limit(limits, each)}
     if named := sorted((limits.keys() & varying) | since):

@@ -132,7 +132,7 @@ def judge_shares(
 ) -> JudgedShares:
     """Judge every hotspot's share.
 
-    If shares cannot be judged a reason says why: ``E_HOTSPOT_UNKNOWN`` (a declared function is in
+    If shares cannot be judged a reason says why: ``E_FUNCTION_UNKNOWN`` (a declared function is in
     no profile), ``E_FEW_PROCESSES`` (below three profiled processes a side). ``rate`` is the
     decision about tokens per second, ``cpu`` the change of log CPU time per token, if pairs
     measured it.
@@ -180,7 +180,7 @@ def _unjudged(declared: list[str], baseline: int, current: int) -> JudgedShares:
             helped_by = ("profiled",)
     elif declared:
         reason = Reason(
-            "E_HOTSPOT_UNKNOWN",
+            "E_FUNCTION_UNKNOWN",
             f"A share is declared for {', '.join(sorted(declared))}, and nothing was profiled. "
             "Choose a profiler (--flamegate-profiler) or remove the declared share.",
         )
@@ -210,7 +210,7 @@ def _general_reasons(
     for name in sorted(declared):
         if name not in observed:
             yield Reason.advise(
-                "E_HOTSPOT_UNKNOWN",
+                "E_FUNCTION_UNKNOWN",
                 f"{name} is declared with a share and is in neither profile. Functions there: "
                 f"{list_names(observed)}.",
             )

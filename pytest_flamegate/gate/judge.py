@@ -232,9 +232,8 @@ def _dishonesty(run: GatedRun, baseline: Baseline | PairedBase | None) -> tuple[
 def _compare(baseline: Baseline | PairedBase, run: GatedRun) -> tuple[FieldDifference, ...]:
     paired = isinstance(baseline, PairedBase)
     differences = compare(baseline.evidence, run.evidence, paired=paired)
-    if run.lacks_samples(
-        baseline.evidence
-    ):  # then one side may have no profile, and no share is compared
+    # One side may have no profile then, and no share is compared.
+    if run.lacks_samples(baseline.evidence):
         differences = tuple(each for each in differences if each.code != "E_PROFILER_DIFFERS")
     created = (baseline.evidence.created, run.evidence.created)
     # Both are written alike, in UTC to the millisecond: their order is that of the text.

@@ -75,7 +75,7 @@ def judge_paired_rate(
     """Judge tokens per second by the last analysis that was due.
 
     Raises:
-        UndecidedError: ``E_UNPAIRED`` if the two sides do not belong together, ``E_FEW_PAIRS``
+        UndecidedError: ``E_UNPAIRED`` if the two sides do not belong together, ``E_FEW_PROCESSES``
             before the first analysis, ``E_REPEATED_SAMPLES`` if all pairs are the same.
     """
     drop_pct = thresholds.tokens_per_second_pct
@@ -86,7 +86,7 @@ def judge_paired_rate(
         raise repeated_samples(f"All {count} pairs differ by exactly the same.")
     if analysis is None:
         raise UndecidedError(
-            "E_FEW_PAIRS",
+            "E_FEW_PROCESSES",
             f"{count} pair(s) were measured; the first analysis needs {base.analyses[0]}.",
         )
     rates = pair_rates(base.analyses)

@@ -64,33 +64,29 @@ class View:
 def view_change(
     baseline: Measurement, current: Measurement, clock: Clock = "log_time"
 ) -> tuple[View, ...]:
-    """Return the ways to compare a clock of two sides, by Welch's t with the drift added."""
-    names, shift = choose_times(baseline, current, clock), reference_shift(baseline, current)
-    drift_sd = BATCH_DRIFT_SD_WITHOUT_REFERENCE if shift is None else BATCH_DRIFT_SD
-    drift_variance = 2.0 * drift_sd**2
-    if shift is not None and len(names) == 1:
-        # The ratio is trusted less the further the machine's speed has moved.
-        drift_variance += (REFERENCE_LEAK * shift) ** 2
-    return tuple(
-        View(_times_of(baseline, name), _times_of(current, name), drift_variance) for name in names
-    )
-
-
-def choose_times(baseline: Measurement, current: Measurement, clock: Clock) -> tuple[str, ...]:
-    """Return the fields of `TimedProcess` in which two sides are compared, one or two.
+    """Return the one or two ways to compare a clock of two sides.
 
     With a reference kernel that the engine follows: the ratio to it. With another reference: the
     ratio and the plain time, because it is not known which holds still. Without a reference: the
     plain time.
     """
-    if reference_shift(baseline, current) is None:
-        return (clock,)
-    follows = baseline.reference_follows and current.reference_follows
-    return (f"{clock}_ratio",) if follows else (f"{clock}_ratio", clock)
-
-
-def _times_of(side: Measurement, name: str) -> tuple[float, ...]:
-    return tuple(getattr(process, name) for process in side.timed)
+    shift = reference_shift(baseline, current)
+    names: tuple[str, ...] = (clock,)
+    drift_variance = 2.0 * BATCH_DRIFT_SD_WITHOUT_REFERENCE**2
+    if shift is not None:
+        names = (f"{clock}_ratio", clock)
+        drift_variance = 2.0 * BATCH_DRIFT_SD**2
+        if baseline.reference_follows and current.reference_follows:
+            names = names[:1]
+            # The ratio is trusted less the further the machine's speed has moved.
+            drift_variance += (REFERENCE_LEAK * shift) ** 2
+    old, new = (
+        [tuple(getattr(process, name) for process in side.timed) for name in names]
+        for side in (baseline, current)
+    )
+    return tuple(
+        View(before, after, drift_variance) for before, after in zip(old, new, strict=True)
+    )
 
 
 def reference_shift(baseline: Measurement, current: Measurement) -> float | None:
@@ -285,12 +281,10 @@ def _machine_speed_reasons(
         f"The reference kernel ran {describe_rate_change(rate_change_pct(shift))} than at the "
         "baseline"
     )
-    if len(views) == 1:
-        return (Reason("I_MACHINE_SPEED", f"{ran}. The change is corrected for it."),)
-    return (
-        Reason(
-            "I_MACHINE_MOVED",
-            f"{ran}. It is not known whether this engine gains and loses speed with it, so the "
-            "change was judged with this correction and without, and only what both show counts.",
-        ),
-    )
+    corrected = "The change is corrected for it."
+    if len(views) > 1:
+        corrected = (
+            "It is not known whether this engine gains and loses speed with it, so the change was "
+            "judged with this correction and without, and only what both show counts."
+        )
+    return (Reason("I_MACHINE_SPEED", f"{ran}. {corrected}"),)

@@ -201,8 +201,8 @@ def codes_of(found: JudgedBricks) -> list[str]:
         (1.0, "pass", []),
         (1.02, "pass", []),
         (1.3, "regressed", ["E_BRICK_SLOWER"]),
-        (0.7, "improved", ["I_BRICK_CHEAPER"]),
-        (1.06, "inconclusive", ["E_BRICK_NOISE"]),
+        (0.7, "improved", ["I_FASTER"]),
+        (1.06, "inconclusive", ["E_NOISE"]),
     ],
 )
 def test_growth_of_the_cost_per_token(by: float, decision: str, code: list[str]) -> None:
@@ -230,7 +230,7 @@ def test_a_growth_within_noise_is_put_into_words() -> None:
     ("budget_us", "decision", "code"),
     [
         (1.7, "regressed", ["E_BRICK_BUDGET"]),
-        (2.04, "inconclusive", ["E_BRICK_NOISE"]),
+        (2.04, "inconclusive", ["E_NOISE"]),
         (2.5, "pass", []),
     ],
 )
@@ -317,9 +317,9 @@ EVERY, BOTH = allowing(every=(None, 10.0)), allowing(RmsNorm=(1.0, 10.0))
         (OLD[:4], NEW, TEN, ["E_FEW_PROCESSES"]),
         (OLD, NEW, allowing(RmsNrom=(1.0, None)), ["E_BRICK_UNKNOWN"]),
         (OLD, NEW, allowing(RmsNrom=(None, 10.0)), ["E_BRICK_UNKNOWN"]),
-        (OLD, brick_runs({"LmHead": 50.0}), TEN, ["E_BRICK_ABSENT"]),
-        (brick_runs({"LmHead": 50.0}), NEW, TEN, ["E_BRICK_ABSENT"]),
-        (OLD, WITHOUT, TEN, ["E_BRICK_ABSENT"]),
+        (OLD, brick_runs({"LmHead": 50.0}), TEN, ["E_BRICK_UNKNOWN"]),
+        (brick_runs({"LmHead": 50.0}), NEW, TEN, ["E_BRICK_UNKNOWN"]),
+        (OLD, WITHOUT, TEN, ["E_BRICK_UNKNOWN"]),
         (OLD, slowed(9.0, provenance="derived"), BOTH, ["E_BRICK_UNTIMED", "E_BRICK_UNTIMED"]),
         (OLD, slowed(9.0, provenance="ingested"), TEN, ["E_BRICK_UNTIMED"]),
         (OLD, slowed(1.0, self_ns=0), allowing(LmHead=(1.0, None)), ["E_BRICK_UNTIMED"]),

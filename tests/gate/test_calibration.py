@@ -30,7 +30,7 @@ QUIET, MIXED = pool(0.008), pool(0.02)
 @pytest.mark.parametrize(
     ("values", "code"),
     [
-        ([0.01, -0.01] * 4, "E_FEW_PAIRS"),
+        ([0.01, -0.01] * 4, "E_FEW_PROCESSES"),
         ([0.01, -0.01] * 10 + [math.nan], "E_IMPOSSIBLE_FIGURE"),
         ([0.01, -0.01] * 10 + [-math.inf], "E_IMPOSSIBLE_FIGURE"),
         ([0.01] * 40, "E_REPEATED_SAMPLES"),

@@ -290,14 +290,15 @@ def test_few_profiles_judge_nothing(old: int, new: int, helped: tuple[str, ...])
     absent = Reason("I_NO_PROFILE", "No profile was taken; no share was judged.")
     assert judge(none, none).reasons == (absent,)
     (missed,) = judge(none, none, allowing(gemv=3.0)).reasons
-    assert missed.code == "E_HOTSPOT_UNKNOWN"
+    assert missed.code == "E_FUNCTION_UNKNOWN"
     assert missed.message.startswith("A share is declared for gemv, and nothing was profiled. Ch")
 
 
 def test_a_declared_function_that_no_profile_shows_is_named_with_those_it_shows() -> None:
     shares = judged(1.0, PROFILE, thresholds=allowing(matmul=3.0, gemv=9.0))
-    assert [reason.code for reason in shares.reasons] == ["E_HOTSPOT_UNKNOWN"]
+    assert [reason.code for reason in shares.reasons] == ["E_FUNCTION_UNKNOWN"]
     assert shares.reasons[0].message == (
         "matmul is declared with a share and is in neither profile. Functions there: "
-        "gemv, attention, rms_norm, tiny. Correct the name in hotspots, or choose a profiler."
+        "gemv, attention, rms_norm, tiny. Correct the name in hotspots or counts "
+        "(as the tables show it, such as Engine.step), or choose a profiler."
     )

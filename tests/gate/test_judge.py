@@ -141,7 +141,7 @@ def test_verdicts_and_the_processes_that_could_settle_them(
 def test_an_unknown_hotspot_keeps_the_verdict_open_and_more_does_not_help() -> None:
     thresholds = Thresholds(hotspots_pp=MappingProxyType({"matmul": 3.0}))
     found = judge_stored(baseline(profile=PROFILE), evidence(profile=PROFILE), thresholds)
-    assert (found.verdict, codes(found)[0]) == ("inconclusive", "E_HOTSPOT_UNKNOWN")
+    assert (found.verdict, codes(found)[0]) == ("inconclusive", "E_FUNCTION_UNKNOWN")
     assert not found.more_processes
 
 
@@ -272,7 +272,7 @@ def test_undecided_pairs_are_not_helped_once_they_have_ended() -> None:
     ended = judge_paired(*sides(noisy))
     assert (ended.verdict, ended.helped_by, ended.pairs) == ("inconclusive", (), 6)
     few = judge_paired(*sides(shifted(0.0, 2)))
-    assert (few.verdict, codes(few)[0]) == ("inconclusive", "E_FEW_PAIRS")
+    assert (few.verdict, codes(few)[0]) == ("inconclusive", "E_FEW_PROCESSES")
     assert few.reasons[0].message.startswith("2 pair(s) were measured; the first analysis needs 3.")
 
 
@@ -545,7 +545,7 @@ def test_limits_of_calls_are_never_passed_in_silence() -> None:
     one = count({"gemv": 10})
     answers: dict[str, list[tuple[CallCounts, ...]]] = {
         "E_CALLS_NOT_COUNTED": [(), (one, replace(one, tokens=0)), (one, replace(one, tokens=12))],
-        "E_CALLS_UNKNOWN": [(count({"norm": 10}), count({"norm": 10}))],
+        "E_FUNCTION_UNKNOWN": [(count({"norm": 10}), count({"norm": 10}))],
         "E_CALLS_VARY": [(one, replace(one, varying=frozenset({"gemv"})))],
     }
     for code, cases in answers.items():

@@ -195,7 +195,7 @@ def test_an_engine_that_may_not_follow_the_reference(
     assert signal.decision == decision
     assert rate is not None
     assert rate.low <= math.log(time) <= rate.high
-    assert ("I_MACHINE_MOVED" in codes(signal)) is (reference != 1.0)
+    assert ("I_MACHINE_SPEED" in codes(signal)) is (reference != 1.0)
 
 
 # --- words ---------------------------------------------------------------------------------
