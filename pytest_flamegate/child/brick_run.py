@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.bricks import BrickProfiler
 from pytest_flamegate.bricks.record import MAX_TOKEN_CALLS, encode_recorded
+from pytest_flamegate.child import Run
 
 if TYPE_CHECKING:
     from pytest_flamegate.bricks.record import BrickCall
 
-Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
-"""Generates sequences: their number, and what to call at each sequence and at each token."""
 _BUFFER_CALLS = 2 * MAX_TOKEN_CALLS
 """More than a token may have: an engine may go on after its last token, to find no further one."""
 

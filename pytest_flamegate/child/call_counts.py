@@ -13,9 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import BuiltinFunctionType, CodeType, MethodDescriptorType
-from typing import Any
+from typing import Annotated, Any
 
-Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
+from pytest_flamegate.child import Run
+from pytest_flamegate.core import limit
+
 HAS_MONITORING = hasattr(sys, "monitoring")
 SEQUENCES = 3
 """The first one fills caches. The others have equal counts, but for functions left out."""
@@ -41,13 +43,9 @@ class EdgeCalls:
     caller_file: str
     callee: str
     callee_file: str
-    prefill: int
-    decode: int
+    prefill: Annotated[int, limit(ge=0)]
+    decode: Annotated[int, limit(ge=0)]
     varies: bool
-
-    def __post_init__(self) -> None:
-        if min(self.prefill, self.decode) < 0:
-            raise ValueError("it holds a negative number of calls")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ MAX_ROUNDS = 10
 _MAX_CALLS = 1 << 20
 _FOREIGN_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
 _XDIST_PREFIX = "PYTEST_XDIST_"
+_LIST_TESTS = "Check its name and parameters; pytest --collect-only lists them."
 
 
 class _ObserverGoneError(BaseException):
@@ -74,7 +75,6 @@ class Hosted:
         self._serving = serving
         self._item: pytest.Item | None = None
         self._errors: list[str] = []
-        self._skipped = ""
         self._failure: BaseException | None = None
         self._served = False
 
@@ -98,22 +98,18 @@ class Hosted:
             raise self._failure
         if self._failure is not None:
             raise ToolError(
-                "E_BENCHMARK_RAISED",
+                "E_BENCHMARK_FAILED",
                 f"The function that {name} benchmarks raised {_describe(self._failure)}.",
             ) from self._failure
         if self._served:
             return
-        if self._skipped:
-            raise UsageError(
-                "E_BENCHMARK_SKIPPED",
-                f"{name} is skipped in a process of its own: {self._skipped}.",
-            )
         if self._errors:
             raise ToolError(
-                "E_BENCHMARK_FAILED", f"{name} fails in a process of its own: {self._errors[0]}."
+                "E_BENCHMARK_FAILED",
+                f"{name} does not reach its benchmark in a process of its own: {self._errors[0]}.",
             )
         if self._item is None:
-            raise ToolError("E_BENCHMARK_NOT_FOUND", f"There is no test {name}.")
+            raise ToolError("E_TARGET_NOT_FOUND", f"There is no test {name}.", _LIST_TESTS)
         raise UsageError(
             "E_NO_BENCHMARK", f"{name} takes the fixture benchmark and never calls it."
         )
@@ -128,12 +124,12 @@ class Hosted:
         self._item = item
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Record the error of a file that cannot be collected."""
+        """Record why a file cannot be collected."""
         if report.failed:
             lines = str(report.longrepr).strip().splitlines()
             self._errors.append(lines[-1].removeprefix("E").strip() if lines else "no reason given")
         elif report.skipped and isinstance(report.longrepr, tuple):
-            self._skipped = report.longrepr[2]
+            self._errors.append(f"it is skipped: {report.longrepr[2]}")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -142,7 +138,7 @@ class Hosted:
         """Record why the test did not reach its benchmark."""
         error = call.excinfo.value if call.excinfo is not None else None
         if isinstance(error, pytest.skip.Exception):
-            self._skipped = error.msg or "no reason given"
+            self._errors.append(f"it is skipped: {error.msg or 'no reason given'}")
         elif error is not None and not isinstance(error, _ObserverGoneError):
             self._errors.append(_describe(error))
         return (yield)
@@ -190,8 +186,8 @@ def calibrate_rounds(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[
 def host(spec: dict[str, Any], serving: Serving) -> None:
     """Run pytest on the test ``spec["target"]``; hand its benchmark to ``serving``.
 
-    Raises ``UsageError`` ``E_NO_BENCHMARK``, ``E_BENCHMARK_SKIPPED``, ``E_BENCHMARK_ASYNC``, and
-    ``ToolError`` ``E_BENCHMARK_NOT_FOUND``, ``E_BENCHMARK_FAILED``, ``E_BENCHMARK_RAISED``.
+    Raises ``UsageError`` ``E_NO_BENCHMARK``, ``E_BENCHMARK_ASYNC``, and ``ToolError``
+    ``E_TARGET_NOT_FOUND``, ``E_BENCHMARK_FAILED``.
     """
     _discard_output()
     if spec["on_path"]:

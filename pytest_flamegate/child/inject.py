@@ -18,6 +18,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat
 from threading import get_ident
 from types import CodeType, FunctionType, ModuleType
@@ -46,7 +47,7 @@ def find_function(frame: str, modules: Iterable[ModuleType]) -> tuple[FunctionTy
     ``frame`` is a bare name, ``Class.method`` or ``module.qualname``, searched for among the
     functions defined in ``modules``; or ``module:qualname``, whose module is imported.
     The project's own functions have precedence over those of installed packages. Raises
-    ``UsageError`` ``E_UNKNOWN_FRAME`` or ``E_AMBIGUOUS_FRAME``; both suggest functions.
+    ``UsageError`` ``E_UNKNOWN_FRAME``, which suggests functions, for no function and for several.
     """
     known = _find_functions(modules)
     module_name, colon, qualname = frame.rpartition(":")
@@ -65,18 +66,16 @@ def find_function(frame: str, modules: Iterable[ModuleType]) -> tuple[FunctionTy
         found = [each for each in known if f".{_dotted(each)}".endswith(f".{frame}")]
     found = [each for each in found if _is_project(each)] or found
     names = sorted({format_function(each) for each in found})
-    if not names:
-        similar = _find_similar(frame, known)
-        raise UsageError(
-            "E_UNKNOWN_FRAME",
-            f"No Python function {frame!r} is loaded by the workload"
-            + (f"; similar: {', '.join(similar)}." if similar else "."),
+    if len(names) == 1:
+        return tuple(found)
+    if names:
+        problem = f"{len(names)} functions are called {frame!r}: {', '.join(names)}."
+    else:
+        similar = ", ".join(_find_similar(frame, known))
+        problem = f"No Python function {frame!r} is loaded by the workload" + (
+            f"; similar: {similar}." if similar else "."
         )
-    if len(names) > 1:
-        raise UsageError(
-            "E_AMBIGUOUS_FRAME", f"{len(names)} functions are called {frame!r}: {', '.join(names)}."
-        )
-    return tuple(found)
+    raise UsageError("E_UNKNOWN_FRAME", problem)
 
 
 def format_function(function: FunctionType) -> str:
@@ -158,8 +157,10 @@ def add_work(function: FunctionType, clocks: CallClocks, share: float, overhead_
     work.__kwdefaults__ = function.__kwdefaults__
     work.__qualname__ = function.__qualname__
     clocked = _copy_name(_make_clocked(clocks, share, overhead_ns), original)
-    wrap = _wrap_generator if original.co_flags & inspect.CO_GENERATOR else _wrap_call
-    wrapper = _copy_name(wrap(work, clocked), original)
+    if original.co_flags & inspect.CO_GENERATOR:
+        wrapper = _copy_name(_wrap_generator(work, clocked), original)
+    else:
+        wrapper = partial(clocked, work)
     forward = _forward.__code__
     # Code may be replaced only by code with as many free variables; this one reads none of them.
     function.__code__ = forward.replace(
@@ -212,13 +213,6 @@ def _make_clocked(clocks: CallClocks, share: float, overhead_ns: float) -> Clock
             clock.is_inside = False
 
     return clocked
-
-
-def _wrap_call(work: FunctionType, clocked: Clocked) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return clocked(work, *args, **kwargs)
-
-    return call
 
 
 def _wrap_generator(work: FunctionType, clocked: Clocked) -> Callable[..., Any]:
@@ -281,21 +275,16 @@ class Slowed:
     _calls: int = field(default=0, init=False)
 
     def checked(self) -> Iterator[Any]:
-        """Yield nothing: chained after a sequence's tokens it checks when they are done."""
-        self.check()
-        yield from ()
+        """Yield nothing: chained after a sequence's tokens it checks when they are done.
 
-    def check(self) -> None:
-        """Check that the calls since the last check got their extra work.
-
-        Raises ``UsageError``: ``E_FRAME_NOT_CALLED``, or ``E_INJECTION_TOO_SMALL`` for calls so
-        short that the wrapper alone costs more than the extra work.
+        Raises ``UsageError`` ``E_CANNOT_SLOW`` if the calls since the last check did not get their
+        extra work: there was none, or calls are so short that the wrapper alone costs more.
         """
         clocks = list(self.clocks.values())
         calls = sum(clock.calls for clock in clocks)
         if calls == self._calls:
             raise UsageError(
-                "E_FRAME_NOT_CALLED",
+                "E_CANNOT_SLOW",
                 f"{self.frame!r} was not called while a whole sequence was generated, so no work "
                 "was injected.",
             )
@@ -304,11 +293,12 @@ class Slowed:
         owed_ns = sum(clock.owed_ns for clock in clocks)
         if -owed_ns > _TOLERANCE * due_ns + _SLACK_NS:
             raise UsageError(
-                "E_INJECTION_TOO_SMALL",
+                "E_CANNOT_SLOW",
                 f"A call of {self.frame!r} is so short that +{self.extra_pct:g}% of it, "
                 f"{due_ns / calls:.0f} ns, is less than the cost of injecting, "
                 f"{(due_ns - owed_ns) / calls:.0f} ns.",
             )
+        yield from ()
 
 
 def slow(frame: str, extra_pct: float, modules: Iterable[ModuleType]) -> Slowed:
@@ -330,7 +320,7 @@ def slow(frame: str, extra_pct: float, modules: Iterable[ModuleType]) -> Slowed:
     clocks = CallClocks(CallClock)
     is_generator = bool(functions[0].__code__.co_flags & inspect.CO_GENERATOR)
     overhead_ns = measure_overhead(generator=is_generator)
-    # Each call now takes four frames: it must still be able to recurse as deeply.
+    # Each call now takes four calls: it must still be able to recurse as deeply.
     sys.setrecursionlimit(4 * sys.getrecursionlimit())
     for each in functions:
         add_work(each, clocks, extra_pct / 100.0, overhead_ns)

@@ -23,7 +23,7 @@ def load_engine(load: dict[str, Any]) -> LlamaCppServer:
     """Import xllamacpp and have it load the model.
 
     ``load`` has ``model`` (path), ``threads``, ``seed``, ``context`` (tokens), ``batch`` (tokens,
-    None leaves it to the library) and ``gpu_layers``. Raises ``ToolError``: ``E_LIBRARY_BROKEN``,
+    None leaves it to the library) and ``gpu_layers``. Raises ``ToolError``: ``E_NO_LIBRARY``,
     ``E_MODEL_UNSUPPORTED``.
     """
     library = _import_library()
@@ -50,7 +50,7 @@ def _import_library() -> ModuleType:
 
 
 def _broken_library(problem: str) -> ToolError:
-    return ToolError("E_LIBRARY_BROKEN", f"The library xllamacpp is installed and {problem}.")
+    return ToolError("E_NO_LIBRARY", f"The library xllamacpp is installed and {problem}.")
 
 
 def _make_parameters(library: ModuleType, load: Mapping[str, Any]) -> Any:

@@ -1,10 +1,10 @@
 """Imports of a side that runs in a checkout: modules of the project come from there.
 
-The finder runs inside the measured child process. The project may be importable in any way (a
-source directory, an editable install of any kind, a plain script); nothing is installed again.
+The project may be importable in any way (a source directory, an editable install of any kind, a
+plain script); nothing is installed again.
 
-A checkout at the front of PYTHONPATH alone would not do: packages that an editable install maps to
-a directory of another name, modules that only the working tree has, and compiled modules that only
+A checkout at the front of PYTHONPATH would not do: packages that an editable install maps to a
+directory of another name, modules that only the working tree has, and compiled modules that only
 the working tree has built would be imported from the working tree or silently be missing.
 """
 
@@ -56,17 +56,12 @@ class TreePair:
     project: Path
     checkout: Path
 
-    @classmethod
-    def from_paths(cls, project: Path, checkout: Path) -> TreePair:
-        """Return the pair of two directories, whose links may not be followed yet."""
-        return cls(real_path(project), real_path(checkout))
-
     def reversed(self) -> TreePair:
         """Return the pair that leads from the checkout back to the project."""
         return TreePair(self.checkout, self.project)
 
     def is_in_checkout(self, path: Path) -> bool:
-        """Return whether ``path`` lies in the checkout."""
+        """Whether ``path`` lies in the checkout."""
         return _relative_within(path, self.checkout, self.project) is not None
 
     def relocate(self, path: Path) -> Path | None:
@@ -135,21 +130,24 @@ def _is_environment(directory: Path) -> bool:
     return any((directory / mark).exists() for mark in _ENVIRONMENT)
 
 
-def relocate_imports(project: Path, checkout: Path) -> None:
+def relocate_imports(project: Path, checkout: Path) -> Relocator:
     """Import modules of ``project`` from ``checkout`` from now on.
 
-    ``ToolError`` ``E_WRONG_SIDE`` if a module of the project is already imported.
+    Links of both paths are followed. ``ToolError`` ``E_WRONG_SIDE`` if a module of the project is
+    already imported.
     """
-    sides = TreePair.from_paths(project, checkout)
-    _check_loaded(sides)
+    sides = TreePair(real_path(project), real_path(checkout))
+    _list_loaded(sides)
     sys.path[:] = [_relocate_entry(entry, sides) for entry in sys.path]
-    sys.meta_path.insert(0, Relocator(sides))
+    relocator = Relocator(sides)
+    sys.meta_path.insert(0, relocator)
     # PYTHONPATH is for a Python that the engine starts: it does not have the finder.
     ours = [each for each in sys.path if _is_absolute(each) and sides.is_in_checkout(Path(each))]
     if ours and sides.project != sides.checkout:
         theirs = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         others = [each for each in (_relocate_entry(e, sides) for e in theirs) if each not in ours]
         os.environ["PYTHONPATH"] = os.pathsep.join([*ours, *others])
+    return relocator
 
 
 def copy_libraries(top: Path, home: str) -> None:
@@ -198,44 +196,11 @@ def copy_libraries(top: Path, home: str) -> None:
     ctypes._dlopen = open_copy  # type: ignore[attr-defined]
 
 
-def check_side(project: Path, checkout: Path, *, has_own_code: bool = True) -> None:
-    """Raise an error if a side did not load the code of its checkout.
-
-    ``has_own_code`` says that the engine runs code of the project.
-    An error of the relocation that the engine swallowed is raised again. Raises ``ToolError``:
-    ``E_WRONG_SIDE`` for a module of the project itself, ``E_SAME_CODE`` if no module came from
-    the checkout, or a package of the project from an installed copy.
-    """
-    for finder in sys.meta_path:
-        if isinstance(finder, Relocator) and finder.error is not None:
-            raise finder.error
-    sides = TreePair.from_paths(project, checkout)
-    loaded = _check_loaded(sides)
-    problem = ""
-    if has_own_code and not any(sides.is_in_checkout(file) for _, file in loaded):
-        problem = f"Nothing was imported from the checkout {sides.checkout}"
-    for name, file in loaded:
-        if _has_source(sides.checkout, file) and not sides.is_in_checkout(file):
-            problem = f"{name} is imported from {file}, although the revision holds it"
-    if problem:
-        raise ToolError("E_SAME_CODE", f"{problem}: both sides would run the same installed code.")
-
-
-def _has_source(checkout: Path, installed: Path) -> bool:
-    """Return whether the checkout holds the source of a module of an installed package."""
-    packages = next((each for each in installed.parents if each.name in _PACKAGES), None)
-    if packages is None:
-        return False
-    stem = installed.name.partition(".")[0]  # a compiled module has a longer suffix
-    source = installed.relative_to(packages).with_name(f"{stem}.py")
-    return any((checkout / layout / source).is_file() for layout in _LAYOUTS)
-
-
 class Relocator(MetaPathFinder):
     """Asks the finders after it, and moves modules of the project to the checkout."""
 
     def __init__(self, sides: TreePair) -> None:
-        self.error: ToolError | None = None
+        self._error: ToolError | None = None
         self._sides = sides
         self._roots: list[str] = []
 
@@ -264,6 +229,28 @@ class Relocator(MetaPathFinder):
             spec.submodule_search_locations = moved
         return spec
 
+    def check(self, *, has_own_code: bool = True) -> None:
+        """Raise an error if a side did not load the code of its checkout.
+
+        ``has_own_code`` says that the engine runs code of the project. An error of the relocation
+        that the engine swallowed is raised again. Raises ``ToolError``: ``E_WRONG_SIDE`` for a
+        module of the project itself, ``E_SAME_CODE`` if no module came from the checkout, or a
+        package of the project from an installed copy.
+        """
+        if self._error is not None:
+            raise self._error
+        sides, problem = self._sides, ""
+        loaded = _list_loaded(sides)
+        if has_own_code and not any(sides.is_in_checkout(file) for _, file in loaded):
+            problem = f"Nothing was imported from the checkout {sides.checkout}"
+        for name, file in loaded:
+            if _has_source(sides.checkout, file) and not sides.is_in_checkout(file):
+                problem = f"{name} is imported from {file}, although the revision holds it"
+        if problem:
+            raise ToolError(
+                "E_SAME_CODE", f"{problem}: both sides would run the same installed code."
+            )
+
     def _relocate_module(self, spec: ModuleSpec, origin: Path, *, is_top_level: bool) -> ModuleSpec:
         moved = self._sides.relocate(origin)
         if moved is None:
@@ -289,7 +276,7 @@ class Relocator(MetaPathFinder):
         """Return ``spec`` with its loader pointed at the file ``moved``."""
         if not isinstance(spec.loader, FileLoader | ExtensionFileLoader):
             raise self._store_error(
-                "E_CANNOT_RELOCATE",
+                "E_WRONG_SIDE",
                 f"The module {spec.name!r} is loaded by {type(spec.loader).__qualname__}, "
                 "which cannot be pointed at the checkout.",
             )
@@ -333,8 +320,8 @@ class Relocator(MetaPathFinder):
 
     def _store_error(self, code: str, problem: str) -> ToolError:
         """Store the error: an engine may swallow it and go on without the module."""
-        self.error = self.error or ToolError(code, problem)
-        return self.error
+        self._error = self._error or ToolError(code, problem)
+        return self._error
 
 
 def _not_at_revision_error(spec: ModuleSpec, place: str) -> ModuleNotFoundError:
@@ -351,11 +338,21 @@ def _relocate_entry(entry: str, sides: TreePair) -> str:
     return entry if _LINKS in str(entry) else sides.relocate_text(entry)
 
 
+def _has_source(checkout: Path, installed: Path) -> bool:
+    """Whether the checkout holds the source of a module of an installed package."""
+    packages = next((each for each in installed.parents if each.name in _PACKAGES), None)
+    if packages is None:
+        return False
+    stem = installed.name.partition(".")[0]  # a compiled module has a longer suffix
+    source = installed.relative_to(packages).with_name(f"{stem}.py")
+    return any((checkout / layout / source).is_file() for layout in _LAYOUTS)
+
+
 def _is_absolute(entry: object) -> bool:
     return isinstance(entry, str) and Path(entry).is_absolute()
 
 
-def _check_loaded(sides: TreePair) -> list[tuple[str, Path]]:
+def _list_loaded(sides: TreePair) -> list[tuple[str, Path]]:
     """Return the imported modules that have a file; raise ``E_WRONG_SIDE`` for the project's."""
     files = [(name, getattr(module, "__file__", None)) for name, module in sys.modules.items()]
     loaded = [(name, Path(file)) for name, file in files if isinstance(file, str)]

@@ -21,11 +21,10 @@ from itertools import cycle, islice
 from pkgutil import resolve_name
 from typing import Any
 
-from pytest_flamegate.child import wire
+from pytest_flamegate.child import Run, wire
 from pytest_flamegate.engines.tokens import tokens_of
 
 Generate = Callable[[str, int], Iterable[Any]]
-Run = Callable[[int, Callable[[], None], Callable[[Any], None]], None]
 Recorder = Callable[[Run, int, Generate, Callable[[], None], Callable[[Any], None]], str]
 Serving = Callable[[Generate], None]
 
@@ -180,58 +179,37 @@ def guarded(work: Callable[[], None], write_fd: int) -> int:
     return 1
 
 
-def load(spec: dict[str, Any]) -> Generate:
-    """Return the ``generate`` that the factory named in ``spec`` (``module:function``) makes.
-
-    If ``spec`` names ``projects`` and a ``checkout``, their code comes from the checkout.
-    """
-    check = _relocate(spec)
-    generate: Generate = resolve_name(spec["factory"])(spec)
-    check()
-    return generate
-
-
 def run(spec: dict[str, Any], serving: Serving) -> None:
-    """Load the engine of ``spec`` and hand it to ``serving``, which returns at the very end.
+    """Hand the engine of ``spec`` to ``serving``, which returns at the very end.
 
-    A ``host`` (``module:function``) is called with the spec and with ``serving`` instead, if the
-    engine exists only within a call of something else, such as pytest.
+    Its ``factory`` (``module:function``) is called with the spec and makes it. A ``host`` is called
+    with the spec and with ``serving`` instead, if the engine exists only within a call of something
+    else, such as pytest. If ``spec`` names ``projects`` and a ``checkout``, their code comes from
+    the checkout; ``copies`` is a directory for copies of its libraries, if each process is to have
+    its own.
     """
-    if "host" not in spec:
-        serving(load(spec))
-        return
-    check = _relocate(spec)
+    finders = list[Any]()
+    if "checkout" in spec:
+        from pathlib import Path
+
+        from pytest_flamegate.child.relocation import copy_libraries, relocate_imports
+
+        checkout = Path(spec["checkout"])
+        # Another checkout may lie within the project, and so comes first.
+        for project in reversed(spec["projects"]):
+            finders.insert(0, relocate_imports(Path(project), checkout))
+        if "copies" in spec:
+            copy_libraries(checkout, spec["copies"])
 
     def checked(generate: Generate) -> None:
-        check()
+        for finder in finders:
+            finder.check(has_own_code="target" in spec)
         serving(generate)
 
-    resolve_name(spec["host"])(spec, checked)
-
-
-def _relocate(spec: dict[str, Any]) -> Callable[[], None]:
-    """Import from the checkout of ``spec`` from now on; return a function that checks it.
-
-    ``copies`` is a directory for copies of its libraries, if each process is to have its own.
-    """
-    if "checkout" not in spec:
-        return lambda: None
-    from pathlib import Path
-
-    from pytest_flamegate.child import relocation
-
-    projects, checkout = [Path(each) for each in spec["projects"]], Path(spec["checkout"])
-    # Another checkout may lie within the project, and so comes first.
-    for project in reversed(projects):
-        relocation.relocate_imports(project, checkout)
-    if "copies" in spec:
-        relocation.copy_libraries(checkout, spec["copies"])
-
-    def check() -> None:
-        for project in projects:
-            relocation.check_side(project, checkout, has_own_code="target" in spec)
-
-    return check
+    if "host" in spec:
+        resolve_name(spec["host"])(spec, checked)
+    else:
+        checked(resolve_name(spec["factory"])(spec))
 
 
 def shuffle_heap() -> list[bytes]:
@@ -289,15 +267,14 @@ def _count(answer: str, spec_file: str, max_tokens: str) -> int:
     fd = os.open(answer, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     tokens: list[Any] = []
 
-    def work() -> None:
-        measured_sequences(
-            load(spec), [spec["prompt"]], int(max_tokens), 1, lambda: None, tokens.append
-        )
+    def count(generate: Generate) -> None:
+        prompts = [spec["prompt"]]
+        measured_sequences(generate, prompts, int(max_tokens), 1, lambda: None, tokens.append)
         for each in tokens:
             wire.send_token(fd, each)
         wire.send(fd, wire.DONE)
 
-    return guarded(work, fd)
+    return guarded(lambda: run(spec, count), fd)
 
 
 if __name__ == "__main__":

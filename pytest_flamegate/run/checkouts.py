@@ -34,9 +34,7 @@ from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import NOT_RUN, compare_recipes
 from pytest_flamegate.receipt.types import Side
 
-_MISSING = frozenset(
-    {"E_BENCHMARK_NOT_FOUND", "E_TARGET_NOT_FOUND", "E_BUILD_FAILED", "E_CANNOT_START"}
-)
+_MISSING = frozenset({"E_TARGET_NOT_FOUND", "E_BUILD_FAILED", "E_CANNOT_START"})
 """Errors of a base that does not have the workload."""
 
 

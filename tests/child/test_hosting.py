@@ -60,12 +60,12 @@ def workload(directory: Path, test: str, **options: object) -> Workload:
 @pytest.mark.parametrize(
     ("test", "code"),
     [
-        ("test_is_not_there", "E_BENCHMARK_NOT_FOUND"),
+        ("test_is_not_there", "E_TARGET_NOT_FOUND"),
         ("test_never", "E_NO_BENCHMARK"),
-        ("test_skipped", "E_BENCHMARK_SKIPPED"),
+        ("test_skipped", "E_BENCHMARK_FAILED"),
         ("test_fails", "E_BENCHMARK_FAILED"),
-        ("test_raises", "E_BENCHMARK_RAISED"),
-        ("test_wears_out", "E_BENCHMARK_RAISED"),
+        ("test_raises", "E_BENCHMARK_FAILED"),
+        ("test_wears_out", "E_BENCHMARK_FAILED"),
         ("test_asynchronous", "E_BENCHMARK_ASYNC"),
         ("there_is_no_such_module", "E_BENCHMARK_FAILED"),
     ],

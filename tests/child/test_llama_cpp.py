@@ -232,9 +232,9 @@ def chunk(text, made, finish):
 
 
 BROKEN = [
-    ("raise OSError('libllama.so: cannot open')", "E_LIBRARY_BROKEN", "cannot open"),
-    ("import no_such_module_at_all", "E_LIBRARY_BROKEN", "no_such_module_at_all"),
-    ("class Server: pass\nBUILD_INFO = {}", "E_LIBRARY_BROKEN", "CommonParams"),
+    ("raise OSError('libllama.so: cannot open')", "E_NO_LIBRARY", "cannot open"),
+    ("import no_such_module_at_all", "E_NO_LIBRARY", "no_such_module_at_all"),
+    ("class Server: pass\nBUILD_INFO = {}", "E_NO_LIBRARY", "CommonParams"),
     ("import os; os.write(2, b'ggml: boom'); os.abort()", "E_ENGINE_DIED", "ggml: boom"),
     (TALKS.replace("DIES", "import ctypes; ctypes.string_at(0)"), "E_ENGINE_DIED", "signal 11"),
 ]

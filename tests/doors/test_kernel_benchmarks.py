@@ -122,7 +122,7 @@ def test_an_error_in_a_marker_is_named(kernels: Project, mark: str, code: int, w
 def test_a_new_benchmark_has_no_base(
     kernels: Project, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.fail(ToolError("E_BENCHMARK_NOT_FOUND", "It has no test_new.", ""), times=1)
+    world.fail(ToolError("E_TARGET_NOT_FOUND", "It has no test_new.", ""), times=1)
     kernels.write(
         "test_kernels.py", TEST.format(mark='throughput="60%"').replace("_kernel(", "_new(")
     )

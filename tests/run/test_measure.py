@@ -339,7 +339,6 @@ def test_more_samples_are_taken_until_the_function_is_named(world: World) -> Non
 @pytest.mark.parametrize(
     ("code", "kind", "told"),
     [
-        ("E_BENCHMARK_NOT_FOUND", NoBaselineError, "I_NEW_WORKLOAD: NOTHING WAS COMPARED: .*"),
         ("E_TARGET_NOT_FOUND", NoBaselineError, "I_NEW_WORKLOAD: NOTHING WAS COMPARED: .*"),
         ("E_DIED", UndecidedError, "E_DIED: The base .* says nothing about the change"),
     ],
