@@ -32,7 +32,7 @@ from pytest_flamegate.run.calibration import find_known_rates
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
 from pytest_flamegate.run.publish import RunStore
 from pytest_flamegate.run.schedule import plan_pair_counts
-from pytest_flamegate.run.stages import Prepared, PreparedSide, Task
+from pytest_flamegate.run.stages import Call, Prepared, PreparedSide, Task
 
 INJECTABLE = frozenset({"embedded", "python"})
 """Engines whose functions can be made to do more work."""
@@ -59,7 +59,7 @@ class _BuiltSide:
     workload: Workload
     plan: Plan
     model: Path | None
-    program: build.InspectedProgram | None
+    program: build.InspectedProgram | None = None
     checkout: Checkout | None = None
 
 
@@ -104,10 +104,9 @@ class Workbench:
         return replace(prepared, notes=(*task.notes, *prepared.notes, *warnings))
 
     def _prepare_alone(self, task: Task) -> Prepared:
-        workload, call = task.workload, task.call
-        chosen = engine(workload.engine)
-        if call is None:
-            chosen.validate(workload)
+        workload = task.workload
+        if task.call is None:
+            engine(workload.engine).validate(workload)
         self.instruments.profiler(workload)  # an error comes before the build
         built = self._build_here(workload)
         try:
@@ -117,10 +116,8 @@ class Workbench:
                 raise
             baseline = None  # this run replaces it
         workload = build.settle_workload(workload, baseline.evidence.workload if baseline else None)
-        model = chosen.model(workload)
-        plan: Plan = Served({}, call) if call is not None else chosen.plan(workload, model)
-        program = build.inspect_program(plan, workload, built)
-        side = _BuiltSide(workload, workload, plan, model, program)
+        side = _plan_here(workload, task.call)
+        side = replace(side, program=build.inspect_program(side.plan, workload, built))
         return Prepared(
             sides=(self._side(side, read_commit(workload.directory)),),
             budget_s=self.settings.budget_of(workload.engine),
@@ -213,12 +210,12 @@ class Workbench:
         if (checkout := built.checkout) is not None:
             moved = checkout.root, checkout.project
             root = checkout.sides.relocate(self.settings.root) or checkout.root
-        workload, plan, model = built.workload, built.plan, built.model
+        workload, plan = built.workload, built.plan
         profiler = self.instruments.profiler(workload, root, comparing=role is not None)
         count = self.instruments.count(plan, workload)
-        stamps = read_stamps(model)
-        subject = _describe(built.declared, workload, plan, model, self.machine, commit, role)
-        subject = replace(subject, counted=counted_metrics(count), program=built.program)
+        stamps = read_stamps(built.model)
+        subject = _describe(built, self.machine, commit, role)
+        subject = replace(subject, counted=counted_metrics(count))
         return PreparedSide(role, subject, workload, plan, profiler, count, moved, stamps)
 
     def _build_here(self, workload: Workload) -> build.Build | None:
@@ -235,10 +232,8 @@ class Workbench:
         """
         if checkout is None:
             built = self._build_here(workload)
-            model = engine(workload.engine).model(workload)
-            plan = engine(workload.engine).plan(workload, model)
-            program = build.inspect_program(plan, workload, built)
-            return _BuiltSide(workload, workload, plan, model, program)
+            side = _plan_here(workload)
+            return replace(side, program=build.inspect_program(side.plan, workload, built))
         if workload.build:
             self.progress.update(f"building {checkout.commit[:12]}")
         moved = move_workload(workload, checkout)
@@ -263,24 +258,25 @@ def prepare_side(
     role: Side | None = None,
 ) -> PreparedSide:
     """Return one side of this project, built already. Nothing is counted, nothing compared."""
+    built = _plan_here(workload)
+    stamps, commit = read_stamps(built.model), read_commit(workload.directory)
+    subject = _describe(built, machine, commit, role)
+    return PreparedSide(role, subject, workload, built.plan, profiler, stamps=stamps)
+
+
+def _plan_here(workload: Workload, call: Call | None = None) -> _BuiltSide:
+    """Plan how a side runs in the project itself; its program is not inspected yet."""
     chosen = engine(workload.engine)
     model = chosen.model(workload)
-    plan = chosen.plan(workload, model)
-    stamps, commit = read_stamps(model), read_commit(workload.directory)
-    subject = _describe(workload, workload, plan, model, machine, commit, role)
-    return PreparedSide(role, subject, workload, plan, profiler, stamps=stamps)
+    plan = Served({}, call) if call is not None else chosen.plan(workload, model)
+    return _BuiltSide(workload, workload, plan, model)
 
 
 def _describe(
-    declared: Workload,
-    workload: Workload,
-    plan: Plan,
-    model: Path | None,
-    machine: Mapping[str, str],
-    commit: Commit | None,
-    role: Side | None,
+    built: _BuiltSide, machine: Mapping[str, str], commit: Commit | None, role: Side | None
 ) -> Subject:
     """Digest the model of a side, and describe the side for the receipt."""
+    declared, workload, plan, model = built.declared, built.workload, built.plan, built.model
     is_call = isinstance(plan, Served) and plan.call is not None
     is_own = model is not None and real_path(model).is_relative_to(real_path(workload.directory))
     return Subject(
@@ -292,4 +288,5 @@ def _describe(
         flamegate_version=__version__,
         prompt_tokens=None if is_call else engine(declared.engine).prompt_tokens(declared),
         side=role,
+        program=built.program,
     )
