@@ -45,7 +45,7 @@ class Calibration:
 
     ``differences`` are log time per token, in the order of measuring; ``pair_s`` is the mean
     duration of a pair in seconds. ``shares_core`` says whether both sides of a pair ran on one core
-    at the same time; None in calibrations made when they took turns, which no longer count.
+    at the same time; calibrations of versions in which they took turns lack it, and do not count.
     """
 
     created: Timestamp
@@ -57,7 +57,7 @@ class Calibration:
     engine: str
     differences: tuple[float, ...]
     pair_s: float
-    shares_core: bool | None = None
+    shares_core: bool
     schema_version: str = SCHEMA_VERSION
 
 
@@ -97,8 +97,6 @@ def load(
             problem = f"It is of {found.workload!a} on {found.machine_id!a}."
         elif found.recipe_sha256 != recipe_sha256(workload):
             problem = f"{workload.name} ran differently when it was made."
-        elif found.shares_core is None:
-            problem = "Its pairs took turns, and pairs of today differ by less."
         else:
             return found
     warn(f"The calibration {path} does not count: {problem} Calibrate again.")

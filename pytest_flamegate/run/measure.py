@@ -27,7 +27,6 @@ from pytest_flamegate.gate.statistics import trimmed_mean
 from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.observation import Observation
-from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.report.text import plural
 from pytest_flamegate.run import checkouts, schedule
@@ -321,11 +320,11 @@ class _Pairs(_MeasuringLoop):
         """
         with self.budget.excluded():
             for side in _shuffle(self.sides):
-                plan, one = side.side.plan, side.observer
+                plan = side.side.plan
                 if not isinstance(plan, Served) or not (plan.python or HAS_MONITORING):
                     return
                 self.update("counting calls", side.side.role or "")
-                side.calls = Observer(one.workload, one.plan, one.python_flags).count_calls()
+                side.calls = side.make_observer().count_calls()
 
     def _size_alone(self) -> None:
         """Note the size of the change by pairs that do not share a core, if there is time for them.
@@ -336,10 +335,7 @@ class _Pairs(_MeasuringLoop):
         count = min(int(left_s / self.pair_s), MOST_ALONE)
         if count < LEAST_ALONE:
             return
-        base, head = (
-            Observer(each.workload, each.plan, each.python_flags)
-            for each in (self.base.observer, self.head.observer)
-        )
+        base, head = (side.make_observer() for side in self.sides)
         alone = PairObserver(base, head, in_turn=True)
         for _ in range(count):
             alone.pair()

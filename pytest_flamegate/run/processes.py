@@ -1,6 +1,7 @@
 """The processes of one side: timed, profiled, with bricks clocked. Each one is a fresh process."""
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -49,11 +50,16 @@ class SideProcesses:
     """Whether the least number of brick runs left a brick's budget undecided."""
     observer: Observer = field(init=False)
     _no_bricks: bool = False
+    _flags: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         profiler = self.side.profiler
-        flags = profiler.python_flags if profiler and self._is_served else ()
-        self.observer = Observer(self.side.workload, self.side.plan, flags)
+        self._flags = profiler.python_flags if profiler and self._is_served else ()
+        self.observer = self.make_observer()
+
+    def make_observer(self) -> Observer:
+        """Return an observer of its own, whose runs are no part of what was measured."""
+        return Observer(self.side.workload, self.side.plan, self._flags)
 
     def measured(self) -> MeasuredSide:
         """Return the measurement so far; too few samples are a note, for the rate needs none."""

@@ -280,8 +280,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *, profiled: bool = True, **changes
     clock = SimpleNamespace(monotonic=lambda: world.now_s)
     for module in (schedule, measure, calibration):
         monkeypatch.setattr(module, "time", clock)
-    for module in (processes, measure):
-        monkeypatch.setattr(module, "Observer", FakeObserver)
+    monkeypatch.setattr(processes, "Observer", FakeObserver)
     monkeypatch.setattr(processes, "trim_stacks", lambda profile, root: profile)
     for pairs in (measure, calibration):
         monkeypatch.setattr(pairs, "PairObserver", FakePairs)
