@@ -37,8 +37,14 @@ from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.page import flamegraph_html
 from pytest_flamegate.report.terminal import comparison_document, comparison_text, imported_text
 from pytest_flamegate.report.text import clip, columns, visible
-from pytest_flamegate.run.compare import compare_opened, find_other_work, title_profile
-from pytest_flamegate.run.open import open_graph, open_profile, open_sums
+from pytest_flamegate.run.open import (
+    compare_opened,
+    find_other_work,
+    open_graph,
+    open_profile,
+    open_sums,
+    title_profile,
+)
 
 _MAX_FUNCTIONS = 10
 _SHAPES: Mapping[str | None, Callable[[ExecutionGraph], str]] = {

@@ -33,8 +33,7 @@ from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.markdown import run_markdown
 from pytest_flamegate.report.page import flamegraph_html
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.run.compare import compare_run
-from pytest_flamegate.run.open import RecordedCalls
+from pytest_flamegate.run.open import RecordedCalls, compare_run
 from pytest_flamegate.run.seal import ComposedRun
 
 

@@ -35,8 +35,7 @@ from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.terminal import failure_section, summary
-from pytest_flamegate.run.compare import compare_stored_run
-from pytest_flamegate.run.open import open_profile
+from pytest_flamegate.run.open import compare_stored_run, open_profile
 from pytest_flamegate.run.pictures import opens_compared, read_brick_view
 from pytest_flamegate.run.publish import Hints, Outcome
 from pytest_flamegate.run.sources import has_lines, read_lines, read_sources

@@ -35,7 +35,7 @@ from pytest_flamegate.report.source import (
     SourceRow,
     SourceView,
 )
-from pytest_flamegate.run.compare import compare_stored_run
+from pytest_flamegate.run.open import compare_stored_run
 
 MAX_SOURCE_BYTES = 1 << 20
 MAX_SOURCE_LINES = 50_000

@@ -6,8 +6,7 @@ import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UsageError
 from pytest_flamegate.profile.frames import fold_profile
-from pytest_flamegate.run.compare import compare_opened
-from pytest_flamegate.run.open import open_profile
+from pytest_flamegate.run.open import compare_opened, open_profile
 from tests.made import Bundle, bundle
 
 

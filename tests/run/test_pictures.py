@@ -17,8 +17,7 @@ from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run import pictures
-from pytest_flamegate.run.compare import compare_opened, find_other_work
-from pytest_flamegate.run.open import OpenedProfile
+from pytest_flamegate.run.open import OpenedProfile, compare_opened, find_other_work
 from pytest_flamegate.run.pictures import Pictures, draw, make_brick_view, read_brick_view
 from pytest_flamegate.run.seal import ComposedRun
 from tests.bricks.factory import make_run, make_totals
