@@ -166,7 +166,7 @@ def calibrate(
 
     ``budget_s`` is ``BUDGET_S`` by default, or longer if ``MIN_POOL`` pairs take longer. The
     caller holds the machine's lock. Nothing is written. Raises ``UndecidedError``:
-    ``E_FEW_PAIRS`` if the first pair shows that there is no time for enough of them,
+    ``E_FEW_PROCESSES`` if the first pair shows that there is no time for enough of them,
     ``E_TOKENS_DIFFER`` if the same code gave other tokens.
     """
     workload, machine = side.workload, side.subject.machine
@@ -192,7 +192,7 @@ def calibrate(
             )
         if observers.pairs == 1 and pair_s * MIN_POOL > most_s:
             raise UndecidedError(
-                "E_FEW_PAIRS",
+                "E_FEW_PROCESSES",
                 f"A pair of {workload.name} takes {pair_s:.1f} s, and a calibration needs "
                 f"{MIN_POOL}.",
                 f"Give it at least {1.5 * pair_s * MIN_POOL:.0f} s (--budget), or take a shorter "

@@ -65,7 +65,7 @@ def test_a_workload_that_cannot_be_calibrated_leaves_nothing(
     world.base_tokens = ("1", *world.tokens[1:])
     assert "E_TOKENS_DIFFER: " in command(4, *QUICK).err
     world.base_tokens, world.process_time = world.tokens, ProcessTime(0.3, 3.0, repeats=True)
-    assert "E_FEW_PAIRS: " in command(4, *QUICK[:2], "--budget=8").err
+    assert "E_FEW_PROCESSES: " in command(4, *QUICK[:2], "--budget=8").err
     world.fail(ToolError("E_ENGINE_RAISED", "It raised.", "Repair it."))
     assert "E_ENGINE_RAISED: It raised." in command(5, *QUICK).err
     assert not project.artifacts.exists()

@@ -189,7 +189,7 @@ def test_a_calibration_ends_after_its_time_with_pairs_enough(
     world.process_time = ProcessTime(0.0, sequence_s, repeats=True)
     side = fakes.prepared_side(made.bundle())
     if pairs is None:
-        with pytest.raises(UndecidedError, match=r"^E_FEW_PAIRS: .* 40\.0 s"):
+        with pytest.raises(UndecidedError, match=r"^E_FEW_PROCESSES: .* 40\.0 s"):
             calibrate(side, Progress())
         return
     assert len(calibrate(side, Progress()).differences) == pytest.approx(pairs, abs=2)
