@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate, groupby, zip_longest
+from itertools import accumulate, zip_longest
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class Tokenized:
 def cut(tokenizer: Any, data: bytes, path: Path) -> list[tuple[str, int]]:
     """Return the text of each token of ``data`` and the index of its first byte.
 
-    A character that is several tokens is the text of the first of them.
+    A character that is several tokens is the text of the first of them; all begin with it.
     """
     # An undecodable byte becomes one character, so that bytes and characters can be matched.
     escaped = data.decode("utf-8", "surrogateescape")
@@ -114,28 +114,12 @@ def cut(tokenizer: Any, data: bytes, path: Path) -> list[tuple[str, int]]:
         raise _tokenizer_error(path, error) from None
     found: list[tuple[str, int]] = []
     written = 0
-    pairs = list(zip(encoded.offsets, encoded.tokens, strict=True))
-    for (start, end), group in groupby(pairs, key=lambda pair: pair[0]):
-        names = [name for _, name in group]
-        for begins in _first_bytes(names, starts[start], starts[end]):
-            found.append((text[written : max(end, written)], begins))
-            written = max(end, written)
+    for start, end in encoded.offsets:
+        found.append((text[written : max(end, written)], starts[start]))
+        written = max(end, written)
     if found and written < len(text):
         found[-1] = (found[-1][0] + text[written:], found[-1][1])
     return found
-
-
-def _first_bytes(names: Sequence[str], start: int, end: int) -> list[int]:
-    """Return the first byte of each token that shares the bytes from ``start`` to ``end``.
-
-    A byte-level token has one character for each byte, one of a byte fallback is ``<0x0A>``.
-    """
-    if len(names) == 1:
-        return [start]
-    widths = [1 if len(name) == 6 and name.startswith("<0x") else len(name) for name in names]
-    if sum(widths) != end - start:
-        return [start] * len(names)
-    return [start, *(start + width for width in accumulate(widths[:-1]))]
 
 
 @lru_cache(maxsize=4)  # a large file takes a second

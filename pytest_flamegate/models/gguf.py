@@ -235,11 +235,8 @@ def _parse(path: Path, cursor: Cursor) -> ModelHeader:
     cursor.take(4)
     version = cursor.u32()
     if version not in (2, 3):
-        big_endian = int.from_bytes(version.to_bytes(4, "little"), "big") in (2, 3)
         raise MalformedError(
-            "is big-endian, which is not supported"
-            if big_endian
-            else f"is of GGUF version {version}; versions 2 and 3 are supported"
+            f"is of GGUF version {version}; versions 2 and 3 in little-endian order are supported"
         )
     tensor_count, key_count = cursor.u64(), cursor.u64()
     if tensor_count > MAX_TENSORS or key_count > MAX_KEYS:

@@ -96,7 +96,7 @@ class Completion:
         event = parse_object(data)
         if event is None:
             quote = data[:_QUOTE_CHARACTERS]
-            raise _bad_stream(self.workload, f"an event that is no JSON object: {quote!r}")
+            raise _no_endpoint(self.workload, f"sent an event that is no JSON object: {quote!r}")
         if event.get("error"):
             raise server_error(self.workload, 200, read_error_message(event))
         self.usage = _table(event, "usage") or self.usage
@@ -214,10 +214,6 @@ def disagreement_error(workload: Workload, counts: str) -> ToolError:
     )
 
 
-def _bad_stream(workload: Workload, problem: str) -> ToolError:
-    return ToolError("E_NO_ENDPOINT", f"The server of {workload.name!r} sent {problem}.")
-
-
 def _no_endpoint(workload: Workload, problem: str) -> ToolError:
     return ToolError("E_NO_ENDPOINT", f"The server of {workload.name!r} {problem}.")
 
@@ -242,18 +238,18 @@ class CompletionClient:
             response = connection.send("GET", path, None, self._headers())
             return response.status, response.read(BODY_LIMIT_BYTES)
 
-    def complete(self, path: str, body: bytes) -> Completion:
+    def complete(self, path: str, body: bytes, droppable: Collection[str] = ()) -> Completion:
         """Post ``body``; return the whole answer, each piece of it with its time.
 
-        Raises ``ToolError`` for any other answer, ``RejectedFieldsError`` if the request may
-        succeed without some fields, ``OSError`` or one of ``BrokenError`` if the server is gone.
+        Raises ``ToolError`` for any other answer, ``RejectedFieldsError`` if the server rejects
+        some of the ``droppable`` fields, ``OSError`` or one of ``BrokenError`` if it is gone.
         """
         deadline = Deadline(time.monotonic() + self.workload.timeout_s, self.idle)
         try:
             with closing(Connection(self.origin, deadline)) as connection:
                 completion = Completion(self.workload, time.monotonic_ns())
                 response = connection.send("POST", path, body, self._headers())
-                self._check(path, response)
+                self._check(path, response, droppable)
                 self._read(response, connection, completion)
                 completion.answer_ns = connection.answer_ns
         except TimeoutError:
@@ -297,13 +293,13 @@ class CompletionClient:
             headers["Authorization"] = f"Bearer {self.key}"
         return headers
 
-    def _check(self, path: str, response: Response) -> None:
+    def _check(self, path: str, response: Response, droppable: Collection[str]) -> None:
         """Raise the error that the head of the response, or else its body, amounts to."""
         status = response.status
         if status == 200:
             kind = response.headers.get_content_type()
             if kind != "text/event-stream":
-                raise _bad_stream(self.workload, f"{kind[:60]!r} and no stream of events")
+                raise _no_endpoint(self.workload, f"sent {kind[:60]!r} and no stream of events")
             return
         if 300 <= status < 400:
             raise _no_endpoint(self.workload, f"redirects {path} (status {status})")
@@ -314,7 +310,7 @@ class CompletionClient:
             raise _no_endpoint(self.workload, f"has no {path} (status {status})")
         if status in (400, 422):
             text = body.decode("utf-8", "replace")
-            if names := tuple(name for name in DROPPABLE if name in text):
+            if names := tuple(name for name in droppable if name in text):
                 raise RejectedFieldsError(*names)
         answer = parse_object(body)
         message = read_error_message(answer) if answer is not None else ""
@@ -328,7 +324,7 @@ class CompletionClient:
                 if len(completion.pieces) > self.workload.max_tokens or completion.done:
                     return
         except TooLongError as error:
-            raise _bad_stream(self.workload, str(error)) from None
+            raise _no_endpoint(self.workload, f"sent {error}") from None
         raise EOFError
 
 

@@ -264,16 +264,11 @@ class EndpointProcess(engine_process.EngineProcess):
 
     def _request(self, prompt: str, max_tokens: int) -> completions.Completion:
         try:
-            try:
-                return self._send(prompt, max_tokens)
-            except completions.RejectedFieldsError as error:
-                # Only once: a second rejection has another reason.
-                self._without = tuple(dict.fromkeys((*self._without, *error.args)))
+            while True:
                 try:
                     return self._send(prompt, max_tokens)
-                except completions.RejectedFieldsError as again:
-                    names = f"it rejects {', '.join(again.args)}, and the request without"
-                    raise completions.server_error(self._workload, 400, names) from None
+                except completions.RejectedFieldsError as error:
+                    self._without += error.args
         except (OSError, *BrokenError) as error:
             if ended := self._find_end():
                 raise ended from None
@@ -289,7 +284,8 @@ class EndpointProcess(engine_process.EngineProcess):
             self._plan, self._workload, self._model, prompt, max_tokens, self._without
         )
         path = "/v1/chat/completions" if self._plan.chat else "/v1/completions"
-        return self._client.complete(path, body)
+        droppable = [name for name in completions.DROPPABLE if name not in self._without]
+        return self._client.complete(path, body, droppable)
 
     def _gaps(self, answer: completions.Completion) -> tuple[int, ...]:
         """Return a gap for each token; a token that was not observed counts as the last."""

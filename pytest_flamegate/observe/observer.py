@@ -18,7 +18,20 @@ from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Streamed
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.engines.tokens import SequenceComparison, token_digest
-from pytest_flamegate.observe import engine_process, streamed
+from pytest_flamegate.observe import streamed
+from pytest_flamegate.observe.engine_process import (
+    ALONE,
+    WARM_TOKENS,
+    EngineProcess,
+    ProcessTime,
+    RunPlace,
+    Window,
+    make_environment,
+    mostly_waits,
+    no_bricks_error,
+    read_variables,
+    requested_variables,
+)
 from pytest_flamegate.observe.gpu_watch import DeviceWatch
 from pytest_flamegate.observe.observation import Answer, Block, Observation, Role, Run
 from pytest_flamegate.observe.prompts import PromptDeck, PromptQueue
@@ -66,21 +79,21 @@ class Observer:
         """All runs so far, in order."""
         return tuple(self._runs)
 
-    def warm_up(self) -> engine_process.ProcessTime:
+    def warm_up(self) -> ProcessTime:
         """Run once unrecorded, because caches are cold; return how long a process takes."""
         began_s = time.monotonic()
         if not isinstance(self.plan, Lasting):
             run, _ = self._run_streamed("timed", self.plan)
             decode = run.blocks[0].decode  # loading waits for the disk
-            self.waits = decode is not None and engine_process.mostly_waits(decode)
-            return engine_process.ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
+            self.waits = decode is not None and mostly_waits(decode)
+            return ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
         with self.serve() as served:
             sequence_s = served.measure_sequence_s()
             # The least of several: a sequence may take no longer than an interruption.
-            tries = (served.warm_up(engine_process.WARM_TOKENS) for _ in range(3))
-            self.waits = all(map(engine_process.mostly_waits, tries))
+            tries = (served.warm_up(WARM_TOKENS) for _ in range(3))
+            self.waits = all(map(mostly_waits, tries))
             start_s = time.monotonic() - began_s
-        return engine_process.ProcessTime(start_s, sequence_s, repeats=True)
+        return ProcessTime(start_s, sequence_s, repeats=True)
 
     def run_timed(self, seconds: float) -> Run:
         """Time one fresh process: a program once, a served engine for about ``seconds``.
@@ -96,7 +109,7 @@ class Observer:
             )
             return self.record("timed", served, blocks, counters)
 
-    def run_program(self, place: engine_process.RunPlace = engine_process.ALONE) -> Run:
+    def run_program(self, place: RunPlace = ALONE) -> Run:
         """Time the program once."""
         assert not isinstance(self.plan, Lasting)
         run, _ = self._run_streamed("timed", self.plan, place=place)
@@ -104,10 +117,7 @@ class Observer:
         return run
 
     def run_profiled(
-        self,
-        seconds: float,
-        attach: Callable[[int], engine_process.Window[T]],
-        place: engine_process.RunPlace = engine_process.ALONE,
+        self, seconds: float, attach: Callable[[int], Window[T]], place: RunPlace = ALONE
     ) -> tuple[Run, T]:
         """Run a served process for ``seconds``; ``attach(pid)`` profiles it after its warm-up."""
         assert isinstance(self.plan, Lasting)
@@ -126,10 +136,7 @@ class Observer:
             return self.record("profiled", served, blocks, served.counters(), place), samples
 
     def run_wrapped(
-        self,
-        argv: tuple[str, ...],
-        clean: CleanOutput | None = None,
-        place: engine_process.RunPlace = engine_process.ALONE,
+        self, argv: tuple[str, ...], clean: CleanOutput | None = None, place: RunPlace = ALONE
     ) -> ProgramRun:
         """Run the program inside a profiler's ``argv``; ``clean`` removes the profiler's output."""
         assert not isinstance(self.plan, Lasting)
@@ -137,9 +144,7 @@ class Observer:
         self._runs.append(run)
         return program
 
-    def run_bricks(
-        self, seconds: float, place: engine_process.RunPlace = engine_process.ALONE
-    ) -> tuple[Run, BrickRun, Recorded]:
+    def run_bricks(self, seconds: float, place: RunPlace = ALONE) -> tuple[Run, BrickRun, Recorded]:
         """Run one fresh served process for about ``seconds`` with its bricks clocked.
 
         The run supplies no other figure. Raises ``ToolError`` ``E_NO_BRICKS`` if the engine marks
@@ -150,7 +155,7 @@ class Observer:
             sequences = served.warm_up_for_block(seconds)
             block, recorded = served.brick_block(sequences)
             if not recorded.totals:
-                raise engine_process.no_bricks_error(self.workload.name)
+                raise no_bricks_error(self.workload.name)
             if recorded.calls_left_out:
                 self.notes["W_BRICK_CALLS"] = _CALLS_LEFT_OUT
             run = self.record("bricks", served, [block], served.counters(), place)
@@ -172,8 +177,8 @@ class Observer:
         """Count the calls in a sequence of one fresh served process. It is recorded as no run."""
         with self.serve() as served:
             assert isinstance(served, ServedProcess)
-            served.warm_up(engine_process.WARM_TOKENS)
-            return served.count_calls(engine_process.WARM_TOKENS)
+            served.warm_up(WARM_TOKENS)
+            return served.count_calls(WARM_TOKENS)
 
     def run_traced(
         self, options: Mapping[str, object], read: Callable[[], tuple[Report, ...]]
@@ -190,10 +195,10 @@ class Observer:
     @contextmanager
     def serve(
         self,
-        place: engine_process.RunPlace = engine_process.ALONE,
+        place: RunPlace = ALONE,
         python_flags: Sequence[str] = (),
         options: Mapping[str, object] = _EMPTY,
-    ) -> Iterator[engine_process.EngineProcess]:
+    ) -> Iterator[EngineProcess]:
         """Run a process that generates, or find the server; ``options`` extend the plan's own."""
         with closing(self.start(place, python_flags, options)) as served:
             self.await_ready(served)
@@ -201,16 +206,16 @@ class Observer:
 
     def start(
         self,
-        place: engine_process.RunPlace = engine_process.ALONE,
+        place: RunPlace = ALONE,
         python_flags: Sequence[str] = (),
         options: Mapping[str, object] = _EMPTY,
-    ) -> engine_process.EngineProcess:
+    ) -> EngineProcess:
         """Start a process as ``serve`` does and return it before it is ready."""
         self.devices.note_present()
         plan = self.plan
         assert isinstance(plan, Lasting)
         prompts = PromptQueue(self.workload, place.prompts or self.deck.draw())
-        environment = engine_process.make_environment(self.workload)
+        environment = make_environment(self.workload)
         common = (self.workload, environment, self._same.add, prompts)
         if isinstance(plan, Endpoint):
             # Imported late: only servers need http and ssl.
@@ -220,11 +225,11 @@ class Observer:
         plan = replace(plan, load={**plan.load, **options})
         return ServedProcess(plan, *common, python_flags, place.cpu, self._note_start)
 
-    def await_ready(self, served: engine_process.EngineProcess) -> None:
+    def await_ready(self, served: EngineProcess) -> None:
         """Wait until ``served`` can generate, and note its environment and identity."""
         served.await_ready()
-        requested = engine_process.requested_variables(self.workload)
-        self._effective = engine_process.read_variables(served.pid, requested)
+        requested = requested_variables(self.workload)
+        self._effective = read_variables(served.pid, requested)
         if self._facts not in (None, served.facts):
             raise ToolError(
                 "E_ENGINE_CHANGED",
@@ -238,10 +243,10 @@ class Observer:
     def record(
         self,
         role: Role,
-        served: engine_process.EngineProcess,
+        served: EngineProcess,
         blocks: Sequence[Block],
         counters: ProcessCounters,
-        place: engine_process.RunPlace = engine_process.ALONE,
+        place: RunPlace = ALONE,
     ) -> Run:
         """Record the work of a served process, which must still be alive."""
         self.devices.end(served.pid)
@@ -283,7 +288,7 @@ class Observer:
             token_source=token_source,
             differs_at=self._same.differs_at,
             clock_scope="sequence" if isinstance(self.plan, Lasting) else "process",
-            requested_environment=engine_process.requested_variables(self.workload),
+            requested_environment=requested_variables(self.workload),
             effective_environment=self._effective,
             device=self.devices.observe(timed),
             differs_to=self._same.differs_to,
@@ -305,11 +310,7 @@ class Observer:
         self.served_pid = pid
 
     def _run_streamed(
-        self,
-        role: Role,
-        plan: Streamed,
-        clean: CleanOutput | None = None,
-        place: engine_process.RunPlace = engine_process.ALONE,
+        self, role: Role, plan: Streamed, clean: CleanOutput | None = None, place: RunPlace = ALONE
     ) -> tuple[Run, ProgramRun]:
         started_at = clocks.utc_now()
         order = place.prompts or self.deck.draw()
@@ -320,7 +321,7 @@ class Observer:
             program = streamed.run_program(
                 plan,
                 self.workload,
-                engine_process.make_environment(self.workload),
+                make_environment(self.workload),
                 prompt=self.workload.all_prompts[prompt],
                 wrapped=role == "profiled",
                 clean=clean,
@@ -347,7 +348,7 @@ class Observer:
     def _make_run(
         self,
         counters: ProcessCounters,
-        place: engine_process.RunPlace,
+        place: RunPlace,
         prompts: Sequence[int],
         **values: Any,
     ) -> Run:

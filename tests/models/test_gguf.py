@@ -126,7 +126,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "another format": (b"\x80\x02}q\x00" * 20, "does not start with GGUF"),
     "a pointer": (b"version https://git-lfs.github.com/spec/v1\noid x\n", "Git LFS pointer"),
     "version 1": (GgufFile(version=u32(1)).packed(), "version 1"),
-    "big-endian": (GgufFile(version=struct.pack(">I", 3)).packed(), "big-endian"),
+    "big-endian": (GgufFile(version=struct.pack(">I", 3)).packed(), "little-endian"),
     "too many keys": (GgufFile(key_count=ENDLESS).packed(), "claims"),
     "too many tensors": (GgufFile(tensor_count=ENDLESS).packed(), "claims"),
     "more keys than there are": (GgufFile(key_count=60_000).packed(), "metadata key of"),
