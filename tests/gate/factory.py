@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -222,20 +222,33 @@ def judge_stored(
     return checked(judge(GatedRun(new, **{"grade": "OBSERVED", **run}), baseline, policy))
 
 
+def with_blocks(side: Evidence, change: Callable[[Block], Block], **fields: Any) -> Evidence:
+    """The same side with other blocks, and other ``fields`` of its runs."""
+    runs = (
+        replace(run, blocks=tuple(map(change, run.blocks)), **fields) if run.blocks else run
+        for run in side.runs
+    )
+    return replace(side, runs=tuple(runs))
+
+
+def with_clocks(side: Evidence, change: Callable[[Interval], Interval], **fields: Any) -> Evidence:
+    """The same side with other times of its blocks, and other ``fields`` of its runs."""
+    return with_blocks(
+        side, lambda block: replace(block, interval=change(block.interval)), **fields
+    )
+
+
 def with_threads(side: Evidence, parallel: float, delayed: float) -> Evidence:
     """The same side with two threads, which use and wait for so much more than its wall time."""
 
-    def slower(each: Block) -> Block:
-        wall_ns = round(each.interval.wall_ns * (1 + delayed))
-        cpu_ns = round(each.interval.cpu_ns * parallel)
-        delay_ns = round(each.interval.wall_ns * delayed)
-        return replace(each, interval=Interval(wall_ns, cpu_ns, delay_ns))
+    def slower(clock: Interval) -> Interval:
+        delay_ns = round(clock.wall_ns * delayed)
+        return Interval(
+            round(clock.wall_ns * (1 + delayed)), round(clock.cpu_ns * parallel), delay_ns
+        )
 
-    runs = (
-        replace(run, threads=2, blocks=tuple(map(slower, run.blocks))) if run.blocks else run
-        for run in side.runs
-    )
-    return replace(side, workload={**side.workload, "threads": 2}, runs=tuple(runs))
+    changed = with_clocks(side, slower, threads=2)
+    return replace(changed, workload={**side.workload, "threads": 2})
 
 
 def judge_paired(

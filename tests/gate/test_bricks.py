@@ -20,7 +20,6 @@ from pytest_flamegate.gate.brick_costs import (
     brick_costs,
     check_brick_runs,
     common_window,
-    costs_of_sides,
     find_grown_layer,
 )
 from pytest_flamegate.gate.bricks import RESOLUTION_SD, JudgedBricks, judge_bricks
@@ -215,15 +214,6 @@ def test_growth_of_the_cost_per_token(by: float, decision: str, code: list[str])
     assert ends[0] <= (signal.change_pct or 0.0) <= ends[1]
     assert signal.baseline == pytest.approx(8.0, rel=0.02)
     assert signal.helped_by == (("bricks",) if decision == "inconclusive" else ())
-
-
-def test_a_growth_within_noise_is_put_into_words() -> None:
-    noisy = (1.2, 0.8, 1.1, 0.9, 1.0)
-    found = judge(brick_runs(COSTS, noisy), brick_runs(COSTS, noisy[::-1], first_pid=800), TEN)
-    (reason,) = only(found).reasons
-    assert reason.message.startswith("RmsNorm costs 7.92 µs per token, was 7.92 µs: unchanged, ")
-    assert " % less and " in reason.message
-    assert " % more, so neither 10 % more nor its absence is shown." in reason.message
 
 
 @pytest.mark.parametrize(
@@ -440,22 +430,15 @@ def test_bricks_of_a_pair_met_the_same_weather(by: float, decision: str) -> None
 
 def test_calls_longer_than_a_slice_leave_out_the_part_of_the_other_side() -> None:
     """Each call of the head was interrupted; the base's bricks had most of the core."""
-    old = on_one_core(brick_runs({"FeedForward": 4000.0}, first_pid=800), 0.8)
-    new = on_one_core(brick_runs({"FeedForward": 6400.0}), 0.5)
-    found = judge_bricks(old, new, allowing(FeedForward=(3300.0, 5.0)), RATES, drift_sd=0.0)
-    growth, call = found.signals
-    assert (growth.decision, call.decision) == ("pass", "pass")
+    old = brick_runs({"FeedForward": 4000.0, "RmsNorm": 500.0}, first_pid=800)
+    new = brick_runs({"FeedForward": 6400.0, "RmsNorm": 500.0})
+    budgets = allowing(FeedForward=(3300.0, 5.0), RmsNorm=(510.0, None))
+    found = judge_bricks(on_one_core(old, 0.8), on_one_core(new, 0.5), budgets, RATES, drift_sd=0.0)
+    growth, call, short = found.signals
+    assert {growth.decision, call.decision} == {"pass"}
     assert growth.change_pct == pytest.approx(0.0, abs=0.01)
     assert call.current == pytest.approx(3200.0, rel=0.01)
-
-
-def test_only_bricks_with_long_calls_leave_out_the_part_of_the_other_side() -> None:
-    names = {"FeedForward": 4000.0, "RmsNorm": 500.0}
-    old, new = brick_runs(names, first_pid=800), brick_runs(names)
-    halves = [(each, (0.5,) * len(each)) for each in (old, new)]
-    for costs in costs_of_sides(halves, "decode"):
-        assert costs["FeedForward"].call_us_mean == pytest.approx(2000.0, rel=0.01)
-        assert costs["RmsNorm"].call_us_mean == pytest.approx(500.0, rel=0.01)
+    assert short.current == pytest.approx(500.0, rel=0.01)
 
 
 def test_pairs_judge_bricks_of_both_sides() -> None:

@@ -116,7 +116,7 @@ def test_rates_count_each_decision_of_the_streams() -> None:
 
 
 def test_a_threshold_is_the_first_that_holds() -> None:
-    replayed = calibration.ResampledPairs.draw(MIXED, PLAN.pairs)
+    replayed = calibration.ResampledPairs.draw(MIXED, PLAN.pairs, draws=400)
     found = replayed.find_smallest(PLAN)
     assert found is not None
     smaller = [drop for drop in calibration.LADDER if drop < found[0]]

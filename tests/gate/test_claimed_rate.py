@@ -1,7 +1,6 @@
 """Whether a claimed rate was obtained again: figures of both sides in, one answer out."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,16 @@ from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.statistics import Estimate, combine, trimmed_mean
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt.types import Evidence
-from tests.gate.factory import MACHINE, QUIET, WORKLOAD, baseline, evidence, run, scaled
+from tests.gate.factory import (
+    MACHINE,
+    QUIET,
+    WORKLOAD,
+    baseline,
+    evidence,
+    run,
+    scaled,
+    with_blocks,
+)
 
 CLAIM = 1000.0
 
@@ -53,11 +61,6 @@ def test_a_claim_that_scales_its_reference_too_is_not_obtained_again(
         assert "at another speed" in found.why
 
 
-def with_blocks(side: Evidence, change: Callable[[Block], Block]) -> Evidence:
-    runs = tuple(replace(each, blocks=tuple(map(change, each.blocks))) for each in side.runs)
-    return replace(side, runs=runs)
-
-
 def decode_apart(side: Evidence) -> Evidence:
     return with_blocks(side, lambda block: replace(block, decode=block.interval))
 
@@ -79,14 +82,11 @@ def test_another_class_of_machine_is_not_compared() -> None:
     assert found.wall is not None
 
 
-@pytest.mark.parametrize(
-    "changes", [{"machine": {**MACHINE, "kernel": "6.2.0"}}, {"process": {"pressure": 90.0}}]
-)
-def test_another_kernel_or_contention_excuses_a_rate(changes: dict[str, Any]) -> None:
-    claimed = baseline(**changes)
+def test_another_kernel_excuses_a_rate() -> None:
+    claimed = baseline(machine={**MACHINE, "kernel": "6.2.0"})
     found = compare_claimed_rate(claimed, slower(2.0), CLAIM)
     assert found.answer == "unknown"
-    assert "kernel was 6.2.0" in found.why or "CPU pressure was 90 %" in found.why
+    assert "kernel was 6.2.0" in found.why
     assert compare_claimed_rate(claimed, slower(1.0), CLAIM).answer == "inside"
 
 

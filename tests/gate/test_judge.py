@@ -50,6 +50,7 @@ from tests.gate.factory import (
     shifted,
     sides,
     undecided,
+    with_clocks,
 )
 from tests.profile.profiles import native, profile
 from tests.report import verdicts
@@ -358,14 +359,8 @@ def test_pairs_that_differ_by_exactly_the_same_are_undecided() -> None:
     base, head = sides([0.0] * 6)
     # Byte for byte the same times: a copy, before it is a constant.
     assert codes(judge_paired(base, head)) == ["E_COPIED_BASELINE"]
-    doubled = []
-    for each in head.runs:
-        clocks = [block.interval for block in each.blocks]
-        twice = [Interval(2 * clock.wall_ns, 2 * clock.cpu_ns, 14_000) for clock in clocks]
-        both = zip(each.blocks, twice, strict=True)
-        blocks = tuple(replace(block, interval=interval) for block, interval in both)
-        doubled.append(replace(each, blocks=blocks))
-    found = judge_paired(base, replace(head, runs=tuple(doubled)))
+    slower = with_clocks(head, lambda each: Interval(2 * each.wall_ns, 2 * each.cpu_ns, 14_000))
+    found = judge_paired(base, slower)
     assert (found.verdict, codes(found)) == ("inconclusive", ["E_REPEATED_SAMPLES"])
 
 

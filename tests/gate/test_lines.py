@@ -23,6 +23,8 @@ CHANGES = (
 )
 TIMES = [-7.0, -7.001, -6.999, -7.0005]
 FLAT = Estimate(0.0, 0.0005, 9.0)
+SLOWER = Estimate(0.182, 0.002, 9.0)
+"""1.2 times the CPU time: what did not change has 833 samples instead of 1,000."""
 
 
 def sampled(counts: Mapping[LineStack, int], samples: int = 1000) -> Profile:
@@ -82,15 +84,18 @@ def judged(
     return list(line_changes(samples, before, after, ErrorRates(), cpu))
 
 
-MAIN = ("run.c", 90)
+MAIN, LATER = ("run.c", 90), ("run.c", 92)
+"""The same line of the base and of the head."""
+OLD, NEW = ("old.py", 5), ("new.py", 5)
+LINE, LIBRARY = ("run.c", 10), ("lib.c", 3)
+ADDED = ("run.c", 31)
 
 
 def test_a_changed_line_is_named_with_all_that_it_calls() -> None:
     """The base spends 200 of 1,000 samples below line 10, the head 333 of as many."""
-    slower = Estimate(0.182, 0.002, 9.0)  # 1.2 times the CPU time
     base = {stack(MAIN, ("run.c", 10), ("lib.c", 3)): 200, stack(MAIN): 790}
     head = {stack(("run.c", 92), ("run.c", 11), ("lib.c", 3)): 333, stack(("run.c", 92)): 657}
-    first = judged(base, head, slower)[0]
+    first = judged(base, head, SLOWER)[0]
     assert str(first.place) == "run.c:10-11"
     assert first.place.is_changed
     assert first.cost.name == "run.c:10-11"
@@ -98,41 +103,92 @@ def test_a_changed_line_is_named_with_all_that_it_calls() -> None:
     assert first.cost.explains == pytest.approx(1.0, abs=0.1)
 
 
-def test_if_no_changed_line_explains_it_the_others_are_named() -> None:
-    slower = Estimate(0.182, 0.002, 9.0)
-    base = {stack(MAIN, ("lib.c", 3)): 200, stack(MAIN): 790}
-    head = {stack(("run.c", 92), ("lib.c", 3)): 333, stack(("run.c", 92)): 657}
-    found = judged(base, head, slower)
-    assert [str(each.place) for each in found] == ["lib.c:3"]
-    assert not found[0].place.is_changed
+@pytest.mark.parametrize(
+    ("base", "head", "cpu", "expected"),
+    [
+        # Equal sides.
+        (
+            {stack(MAIN, LINE): 200, stack(MAIN): 790},
+            {stack(LATER, LINE): 200, stack(LATER): 790},
+            FLAT,
+            [],
+        ),
+        # No changed line explains it: the others are named.
+        (
+            {stack(MAIN, LIBRARY): 200, stack(MAIN): 790},
+            {stack(LATER, LIBRARY): 333, stack(LATER): 657},
+            SLOWER,
+            ["lib.c:3"],
+        ),
+        # A changed line calls another one; half of the slowdown is below both, half in lib.c.
+        (
+            {stack(MAIN, LINE, OLD): 200, stack(MAIN, LIBRARY): 200, stack(MAIN): 600},
+            {stack(LATER, LINE, NEW): 250, stack(LATER, LIBRARY): 250, stack(LATER): 500},
+            SLOWER,
+            ["new.py:5", "lib.c:3"],
+        ),
+        # The largest change comes first, and rare lines are left out.
+        (
+            {stack(MAIN, LINE): 100, stack(MAIN, OLD): 100, stack(MAIN): 800},
+            {
+                stack(LATER, LINE): 150,
+                stack(LATER, NEW): 250,
+                stack(LATER, ("added.py", 2)): 3,
+                stack(LATER): 597,
+            },
+            SLOWER,
+            ["new.py:5", "run.c:10-11"],
+        ),
+        # A changed line that only calls a slower one.
+        (
+            {stack(LINE, OLD): 200, stack(MAIN): 790},
+            {stack(LINE, NEW): 333, stack(LATER): 657},
+            SLOWER,
+            ["new.py:5"],
+        ),
+        # An added call, and not the changed line that it calls.
+        (
+            {stack(MAIN, OLD): 200, stack(MAIN): 790},
+            {stack(LATER, NEW): 167, stack(ADDED, NEW): 167, stack(LATER): 657},
+            SLOWER,
+            ["run.c:30-32"],
+        ),
+        # A function that got slower, in 1.3 times the CPU time, and not an added call to it.
+        (
+            {stack(MAIN, OLD): 200, stack(MAIN): 800},
+            {stack(LATER, NEW): 231, stack(ADDED, NEW): 154, stack(LATER): 615},
+            Estimate(0.262, 0.002, 9.0),
+            ["new.py:5"],
+        ),
+        # What got faster while the whole got slower comes last.
+        (
+            {stack(LINE): 100, stack(OLD): 300, stack(MAIN): 600},
+            {
+                stack(("run.c", 11)): 258,
+                stack(("added.py", 1)): 175,
+                stack(NEW): 67,
+                stack(LATER): 500,
+            },
+            SLOWER,
+            ["added.py:1-40", "run.c:10-11", "new.py:5"],
+        ),
+    ],
+)
+def test_lines_that_are_to_blame_come_first(
+    base: Mapping[LineStack, int],
+    head: Mapping[LineStack, int],
+    cpu: Estimate,
+    expected: list[str],
+) -> None:
+    assert [str(each.place) for each in judged(base, head, cpu)] == expected
 
 
-def test_lines_that_nobody_changed_follow_a_changed_one_that_explains_only_half() -> None:
-    """A changed line calls another one: half of the slowdown is below both, half in lib.c."""
-    slower = Estimate(0.182, 0.002, 9.0)
-    nested = stack(MAIN, ("run.c", 10), ("old.py", 5))
-    base = {nested: 200, stack(MAIN, ("lib.c", 3)): 200, stack(MAIN): 600}
-    head = {
-        stack(("run.c", 92), ("run.c", 10), ("new.py", 5)): 250,
-        stack(("run.c", 92), ("lib.c", 3)): 250,
-        stack(("run.c", 92)): 500,
-    }
-    names = [str(each.place) for each in judged(base, head, slower)]
-    assert names == ["new.py:5", "lib.c:3"]
-
-
-def test_the_largest_change_comes_first_and_rare_lines_are_left_out() -> None:
-    slower = Estimate(0.182, 0.002, 9.0)
-    base = {stack(MAIN, ("run.c", 10)): 100, stack(MAIN, ("old.py", 5)): 100, stack(MAIN): 800}
-    head = {
-        stack(("run.c", 92), ("run.c", 10)): 150,
-        stack(("run.c", 92), ("new.py", 5)): 250,
-        stack(("run.c", 92), ("added.py", 2)): 3,
-        stack(("run.c", 92)): 597,
-    }
-    names = [str(each.place) for each in judged(base, head, slower)]
-    assert names[:2] == ["new.py:5", "run.c:10-11"]
-    assert "added.py:1-40" not in names
+def test_a_changed_line_that_calls_a_slower_one_and_got_slower_itself_is_named_too() -> None:
+    base = {stack(LINE, OLD): 100, stack(LINE): 100, stack(MAIN): 790}
+    head = {stack(LINE, NEW): 167, stack(LINE): 167, stack(LATER): 657}
+    found = judged(base, head, SLOWER)
+    assert {str(each.place) for each in found} == {"run.c:10-11", "new.py:5"}
+    assert sum(each.cost.explains or 0 for each in found) == pytest.approx(1.0, abs=0.1)
 
 
 def test_many_changed_lines_are_each_judged_more_strictly() -> None:
@@ -171,67 +227,6 @@ def test_a_certain_change_without_any_line_says_so(
     assert {code for code in codes(verdict) if "LINES" in code} == expected
 
 
-def test_equal_sides_name_no_line() -> None:
-    base = {stack(MAIN, ("run.c", 10)): 200, stack(MAIN): 790}
-    head = {stack(("run.c", 92), ("run.c", 10)): 200, stack(("run.c", 92)): 790}
-    assert not judged(base, head)
-
-
-SLOWER = Estimate(0.182, 0.002, 9.0)
-"""1.2 times the CPU time: what did not change has 833 samples instead of 1,000."""
-
-
-def test_a_changed_line_that_only_calls_a_slower_one_is_not_named() -> None:
-    base = {stack(("run.c", 10), ("old.py", 5)): 200, stack(MAIN): 790}
-    head = {stack(("run.c", 10), ("new.py", 5)): 333, stack(("run.c", 92)): 657}
-    assert [str(each.place) for each in judged(base, head, SLOWER)] == ["new.py:5"]
-
-
-def test_a_changed_line_that_calls_a_slower_one_and_got_slower_itself_is_named_too() -> None:
-    base = {stack(("run.c", 10), ("old.py", 5)): 100, stack(("run.c", 10)): 100, stack(MAIN): 790}
-    head = {
-        stack(("run.c", 10), ("new.py", 5)): 167,
-        stack(("run.c", 10)): 167,
-        stack(("run.c", 92)): 657,
-    }
-    found = judged(base, head, SLOWER)
-    assert {str(each.place) for each in found} == {"run.c:10-11", "new.py:5"}
-    assert sum(each.cost.explains or 0 for each in found) == pytest.approx(1.0, abs=0.1)
-
-
-def test_an_added_call_is_named_and_not_the_changed_line_that_it_calls() -> None:
-    base = {stack(MAIN, ("old.py", 5)): 200, stack(MAIN): 790}
-    head = {
-        stack(("run.c", 92), ("new.py", 5)): 167,
-        stack(("run.c", 31), ("new.py", 5)): 167,
-        stack(("run.c", 92)): 657,
-    }
-    assert [str(each.place) for each in judged(base, head, SLOWER)] == ["run.c:30-32"]
-
-
-def test_a_function_that_got_slower_is_named_and_not_an_added_call_to_it() -> None:
-    base = {stack(MAIN, ("old.py", 5)): 200, stack(MAIN): 800}
-    head = {
-        stack(("run.c", 92), ("new.py", 5)): 231,
-        stack(("run.c", 31), ("new.py", 5)): 154,
-        stack(("run.c", 92)): 615,
-    }
-    found = judged(base, head, Estimate(0.262, 0.002, 9.0))  # 1.3 times the CPU time
-    assert [str(each.place) for each in found] == ["new.py:5"]
-
-
-def test_what_got_faster_while_the_whole_got_slower_comes_last() -> None:
-    base = {stack(("run.c", 10)): 100, stack(("old.py", 5)): 300, stack(MAIN): 600}
-    head = {
-        stack(("run.c", 11)): 258,
-        stack(("added.py", 1)): 175,
-        stack(("new.py", 5)): 67,
-        stack(("run.c", 92)): 500,
-    }
-    names = [str(each.place) for each in judged(base, head, SLOWER)]
-    assert (set(names[:-1]), names[-1]) == ({"run.c:10-11", "added.py:1-40"}, "new.py:5")
-
-
 LOOP = ("void f() {", "    for (i = 0; i < 5; i++) {", "        g();", "        h();", "    }", "}")
 MORE_PASSES = (
     FileChange("f.c", "f.c", (Hunk(2, 1, 2, 1),), {2: "    for (i = 0; i < 3; i++) {"}, LOOP),
@@ -241,33 +236,28 @@ EXIT = "            break;"
 NO_EXIT = (FileChange("f.c", "f.c", (Hunk(5, 1, 4, 0),), {5: EXIT}, LOOP),)
 
 
-def test_a_loop_that_runs_less_often_is_named_as_a_whole() -> None:
-    base = {stack(("f.c", 3)): 200, stack(("f.c", 4), ("old.py", 5)): 200, stack(MAIN): 600}
-    head = {stack(("f.c", 3)): 125, stack(("f.c", 4), ("new.py", 5)): 125, stack(MAIN): 750}
-    faster = Estimate(-0.223, 0.002, 9.0)  # 0.8 times the CPU time
-    assert [str(each.place) for each in judged(base, head, faster, MORE_PASSES)] == ["f.c:2"]
-
-
 @pytest.mark.parametrize(
-    ("changes", "after", "expected"),
+    ("changes", "before", "after", "expected"),
     [
-        (MORE_PASSES, (166, 166), ["f.c:2"]),
-        (MORE_PASSES, (83, 249), ["new.py:5"]),
-        (NO_EXIT, (166, 166), ["f.c:2-4"]),
-        ((), (166, 166), ["f.c:3", "old.py:5"]),
+        (MORE_PASSES, (100, 100, 790), (166, 166, 657), ["f.c:2"]),
+        (MORE_PASSES, (100, 100, 790), (83, 249, 657), ["new.py:5"]),
+        (NO_EXIT, (100, 100, 790), (166, 166, 657), ["f.c:2-4"]),
+        ((), (100, 100, 790), (166, 166, 657), ["f.c:3", "old.py:5"]),
+        # Less often: 0.8 times the CPU time.
+        (MORE_PASSES, (200, 200, 600), (125, 125, 750), ["f.c:2"]),
     ],
 )
-def test_a_loop_that_runs_more_often_is_named_by_what_changed_in_it(
-    changes: tuple[FileChange, ...], after: tuple[int, int], expected: list[str]
+def test_a_loop_that_runs_more_or_less_often_is_named_by_what_changed_in_it(
+    changes: tuple[FileChange, ...],
+    before: tuple[int, int, int],
+    after: tuple[int, int, int],
+    expected: list[str],
 ) -> None:
     """Line 3 takes time itself, and line 4 calls a changed line of another file."""
-    name = "new.py" if changes == MORE_PASSES else "old.py"
-    call = ("f.c", 4), ("old.py", 5)
-    base = {stack(("f.c", 3)): 100, stack(*call): 100, stack(MAIN): 790}
-    head = {
-        stack(("f.c", 3)): after[0],
-        stack(("f.c", 4), (name, 5)): after[1],
-        stack(MAIN): 657,
-    }
-    found = sorted(str(each.place) for each in judged(base, head, SLOWER, changes))
-    assert found == expected
+    call = NEW if changes == MORE_PASSES else OLD
+    base, head = (
+        {stack(("f.c", 3)): own, stack(("f.c", 4), each): called, stack(MAIN): rest}
+        for each, (own, called, rest) in ((OLD, before), (call, after))
+    )
+    cpu = SLOWER if after[2] < before[2] else Estimate(-0.223, 0.002, 9.0)
+    assert sorted(str(each.place) for each in judged(base, head, cpu, changes)) == expected

@@ -38,6 +38,8 @@ from tests.gate.factory import (
     shifted,
     sides,
     undecided,
+    with_blocks,
+    with_clocks,
     with_threads,
 )
 
@@ -61,11 +63,7 @@ def decisions(values: list[float], *, ended: bool = False) -> list[str]:
 
 def with_gaps(side: Evidence, *gaps: int) -> Evidence:
     """The same side with sequences of these gaps in ns."""
-    runs = tuple(
-        replace(run, blocks=tuple(replace(block, sequences_ns=(gaps,)) for block in run.blocks))
-        for run in side.runs
-    )
-    return replace(side, runs=runs)
+    return with_blocks(side, lambda block: replace(block, sequences_ns=(gaps,)))
 
 
 def test_a_pair_differs_by_the_mean_over_its_blocks() -> None:
@@ -288,31 +286,11 @@ def test_waiting_is_certain_if_the_lower_bound_over_pairs_is_above_the_limit(
 
 
 def test_an_open_answer_says_how_much_of_the_core_other_programs_had() -> None:
+    def delayed(clock: Interval) -> Interval:
+        return Interval(10 * clock.cpu_ns, clock.cpu_ns, 9 * clock.cpu_ns)
+
     values = [0.10, -0.08, 0.06]
-    base, head = (
-        replace(
-            side,
-            runs=tuple(
-                replace(
-                    run,
-                    shares_core=True,
-                    blocks=tuple(
-                        replace(
-                            block,
-                            interval=Interval(
-                                10 * block.interval.cpu_ns,
-                                block.interval.cpu_ns,
-                                9 * block.interval.cpu_ns,
-                            ),
-                        )
-                        for block in run.blocks
-                    ),
-                )
-                for run in side.runs
-            ),
-        )
-        for side in sides(values)
-    )
+    base, head = (with_clocks(side, delayed, shares_core=True) for side in sides(values))
     assert others_pct(base, head) == pytest.approx(80.0)
     text = headline(judge_paired(base, head))
     assert "after 3 pairs; other programs had 80 % of the core; could have seen" in text
@@ -323,19 +301,9 @@ def test_an_open_answer_says_how_much_of_the_core_other_programs_had() -> None:
 def test_work_hidden_from_the_quiet_clock_is_no_improvement() -> None:
     base, head = sides([each - 0.3 for each in SPREAD])
 
-    def hidden(run: Run) -> Run:
-        times = [block.interval for block in run.blocks]
-        late = [
-            replace(each, wall_ns=3 * each.wall_ns, run_delay_ns=2 * each.wall_ns) for each in times
-        ]
-        blocks = zip(run.blocks, late, strict=True)
-        return replace(
-            run,
-            shares_core=True,
-            cpu=0,
-            blocks=tuple(replace(block, interval=each) for block, each in blocks),
-        )
+    def delayed(clock: Interval) -> Interval:
+        return replace(clock, wall_ns=3 * clock.wall_ns, run_delay_ns=2 * clock.wall_ns)
 
-    found = judge_paired(base, replace(head, runs=tuple(map(hidden, head.runs))))
+    found = judge_paired(base, with_clocks(head, delayed, shares_core=True, cpu=0))
     assert (found.verdict, found.reasons[0].code) == ("inconclusive", "E_CLOCK_CONFLICT")
     assert judge_paired(base, head).verdict == "improved"
