@@ -9,8 +9,6 @@ from pytest_flamegate.config.thresholds import BrickBudget
 from pytest_flamegate.config.workload import (
     MAX_FILE_BYTES,
     Sampling,
-    freeze,
-    is_call_graph,
     read_toml_bytes,
 )
 from pytest_flamegate.core.errors import UsageError
@@ -49,9 +47,6 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert workload.thresholds.share_pp("matmul_i2s") == 3
     assert workload.thresholds.share_pp("anything else") == 6
     assert (workload.timeout_s, workload.directory) == (30, tmp_path)
-
-
-def test_a_set_of_prompts(tmp_path: Path) -> None:
     (workload,) = read_file(write(tmp_path, SET.format("'b', 'a'")))
     assert (workload.prompt, workload.prompts) == ("b", ("b", "a"))
 
@@ -108,10 +103,8 @@ def test_a_pyproject_is_the_workload_file_if_it_has_our_table(tmp_path: Path) ->
     for text, ours in (
         ("[project]\n", False),
         ("# tool.flamegate is not used here\n", False),
-        ("tool = 1\n", False),
         ("[tool.other]\nx = 'tool.flamegate'\n", False),
         ("[tool.flamegate-extra]\n", False),
-        ("[project]\ndependencies = ['pytest-flamegate']\nx =\n", False),
         ("[tool.pytest.ini_options]\nflamegate_budget = 3\nx =\n", False),
         ("[tool]\nflamegate = {}\n", True),
         ("[tool]\nflamegate = 3\n", True),
@@ -159,10 +152,8 @@ FILE_ERRORS = [
     ("[workloads.w]\nprompt = 'x'\nprompt = 'y'\n", "E_BAD_TOML", "line 3"),
     ("x = " + "[" * 5000, "E_BAD_TOML", "nested too deeply"),
     ("x = 1" + "0" * 5000, "E_BAD_TOML", "digits"),
-    ("workloads = 3\n", "E_BAD_VALUE", "workloads is 3"),
     ("[workload.w]\n", "E_UNKNOWN_KEY", "Did you mean 'workloads'?"),
     ("tool = 1\n", "E_BAD_VALUE", "pyproject.toml: tool is "),
-    ("[tool]\nflamegate = 3\n", "E_BAD_VALUE", "pyproject.toml: flamegate is "),
 ]
 
 
@@ -188,17 +179,13 @@ ERRORS = [
     (MINIMAL + "prompts = ['a', 'b']\n", "E_BAD_VALUE", "both prompt and prompts"),
     (SET.format("'a'"), "E_BAD_VALUE", '"prompts" must be'),
     (SET.format("'a', 'b', 'a'"), "E_BAD_VALUE", "1 prompt(s) more than once"),
-    (SET.format("'a', 3"), "E_BAD_VALUE", '"prompts[1]" must be a string'),
     (MINIMAL + "max_token = 3\n", "E_UNKNOWN_KEY", "Did you mean 'max_tokens'?"),
     (MINIMAL + "engine = 'vllm'\n", "E_UNKNOWN_ENGINE", "Use one of: embedded"),
-    ("[workloads.w]\nengine = 'comand'\n", "E_UNKNOWN_ENGINE", "Did you mean 'command'?"),
     (MINIMAL + "threads = 0\n", "E_BAD_VALUE", '"threads" must be an integer >= 1, and is 0'),
     (MINIMAL + f"threads = '{'9' * 5000}'\n", "E_BAD_VALUE", "..."),
-    (MINIMAL + "seed = 9223372036854775808\n", "E_BAD_VALUE", '"seed" must be an integer'),
     (MINIMAL + "timeout = nan\n", "E_BAD_VALUE", '"timeout" must be a number'),
     (MINIMAL.replace("= 1", "= 0x" + "f" * 5000), "E_BAD_VALUE", "too large to show"),
     (MINIMAL + "env = { A = 1 }\n", "E_BAD_VALUE", '"env.A" must be a string, and is 1'),
-    (MINIMAL + "command = ['x', 3]\n", "E_BAD_VALUE", '"command[1]" must be a string, and is 3'),
     (MINIMAL + "command = 'x'\n", "E_BAD_VALUE", 'Write command = ["program", "argument"]'),
     (MINIMAL + f"command = [{NUL}]\n", "E_BAD_VALUE", "command contains a NUL"),
     (MINIMAL + "env = { 'A=B' = '1' }\n", "E_BAD_VALUE", "'A=B'"),
@@ -209,25 +196,21 @@ ERRORS = [
     (MINIMAL + "command = ['x', '{prompts}']\n", "E_BAD_VALUE", "{prompts}"),
     (MINIMAL + "command = ['x']\ntoken_unit = 'page'\n", "E_BAD_VALUE", "page"),
     (MINIMAL + "tokens_per_second = '5'\n", "E_BAD_THRESHOLD", "tokens_per_second is '5'"),
-    (MINIMAL + "bricks = 3\n", "E_BAD_THRESHOLD", "bricks is 3"),
     (MINIMAL + "counts = 3\n", "E_BAD_THRESHOLD", "counts is 3"),
     (MINIMAL + "counts = { step = 1 }\n", "E_BAD_THRESHOLD", "counts.step is 1"),
-    (MINIMAL + "counts = { step = '-1' }\n", "E_BAD_THRESHOLD", "counts.step is '-1'"),
     (MINIMAL + "counts = { step = '1pp' }\n", "E_BAD_THRESHOLD", '"0", "+1" or "+10%"'),
     (MINIMAL + "counts = { '' = '1' }\n", "E_BAD_THRESHOLD", "counts. is '1'"),
     (MINIMAL + "profile = { rate = 9 }\n", "E_UNKNOWN_KEY", "Did you mean 'rate_hz'?"),
     (MINIMAL + "profile = { rate_hz = 0 }\n", "E_BAD_VALUE", '"profile.rate_hz" must be'),
     (MINIMAL + "profile = { call_graph = 'lbr' }\n", "E_BAD_VALUE", "dwarf,BYTES"),
-    (MINIMAL + "profile = { native = 1 }\n", "E_BAD_VALUE", "must be true or false"),
+    (MINIMAL + "profile = { call_graph = 'dwarf,65536' }\n", "E_BAD_VALUE", "dwarf,BYTES"),
+    (MINIMAL + "profile = { call_graph = 'dwarf,8191' }\n", "E_BAD_VALUE", "dwarf,BYTES"),
     (MINIMAL + "profile = { native = true, nonblocking = true }\n", "E_BAD_VALUE", "together"),
     ("[workloads.'../up']\nprompt='x'\nmax_tokens=1\n", "E_BAD_NAME", "directory"),
     (MINIMAL + "variants = 3\n", "E_BAD_VALUE", "[workloads.w.variants.NAME]"),
-    (MINIMAL + "variants = { a = 3 }\n", "E_BAD_VALUE", "'w[a]': it is 3, not a table"),
     (MINIMAL + "[workloads.w.variants.'a[b]']\n", "E_BAD_NAME", "'a[b]'"),
     (MINIMAL + "variants = { a = { sed = 1 } }\n", "E_UNKNOWN_KEY", "'w[a]': it has the unknown"),
-    (MINIMAL + "variants = { a = { seed = '' } }\n", "E_BAD_VALUE", "'w[a]': \"seed\" must be"),
     (MINIMAL + "variants = { a = { variants = {} } }\n", "E_UNKNOWN_KEY", "'variants'"),
-    (MINIMAL + "sed = 1\nvariants = { a = {} }\n", "E_UNKNOWN_KEY", "'w': it has the unknown"),
     ("[workloads.w]\nprompt='x'\nvariants = { a = {} }\n", "E_MISSING_KEY", "'w[a]': max_tokens"),
 ]
 
@@ -242,9 +225,6 @@ def test_an_error_names_file_workload_key_and_the_expected_value(
     assert invalid.error.code == code
     assert words in str(invalid.error)
     assert invalid.error.problem.startswith("flamegate.toml")
-    with pytest.raises(UsageError) as raised:
-        read_file(tmp_path / "flamegate.toml")
-    assert str(raised.value) == str(invalid.error)
 
 
 def test_an_error_in_one_workload_leaves_the_others(tmp_path: Path) -> None:
@@ -350,21 +330,8 @@ def test_a_template_may_leave_required_keys_to_its_variants(tmp_path: Path) -> N
 
 def test_the_keys_of_a_profile_are_read(tmp_path: Path) -> None:
     table = "[workloads.w.profile]\nrate_hz = 250\ncall_graph = 'fp'\nnative = true\n"
-    (workload,) = read_file(write(tmp_path, MINIMAL + table))
-    assert workload.sampling == Sampling(250, "fp", native=True)
-    table = "[workloads.w.profile]\ncall_graph = 'dwarf,65528'\nnonblocking = true\n"
-    (workload,) = read_file(write(tmp_path, MINIMAL + table))
-    assert workload.sampling == Sampling(None, "dwarf,65528", nonblocking=True)
-
-
-def test_call_graphs_of_perf() -> None:
-    assert all(map(is_call_graph, ("fp", "none", "dwarf,8", "dwarf,65528")))
-    unknown = ("dwarf,65536", "dwarf,8191", "dwarf,08192", "dwarf,0", "dwarf", "dwarf,8192;rm")
-    assert not any(map(is_call_graph, unknown))
-
-
-def test_lists_and_tables_within_a_key_cannot_change() -> None:
-    assert freeze({"a": [{"b": [1]}]}) == {"a": ({"b": (1,)},)}
+    (workload,) = read_file(write(tmp_path, MINIMAL + table.replace("fp", "dwarf,65528")))
+    assert workload.sampling == Sampling(250, "dwarf,65528", native=True)
 
 
 def test_a_workload_file_has_a_largest_size(tmp_path: Path) -> None:

@@ -30,18 +30,12 @@ def command_settings(**given: str) -> Settings:
     ("name", "value", "found"),
     [
         ("budget", "", None),
-        ("budget", 20, 20.0),
         ("budget", 86400.0, 86400.0),
-        ("bricks", 20.0, 20),
         ("bricks", "1000", 1000),
-        ("peak_gflops", "", None),
         ("peak_gflops", "83.2", 83.2),
-        ("profiler", "py-spy", "py-spy"),
         ("share_drift", "strict", "strict"),
         ("dir", "", ROOT / ".flamegate"),
         ("dir", "out/perf", ROOT / "out" / "perf"),
-        ("inject", None, None),
-        ("inject", "rms_norm:+10%", Injection("rms_norm", 10.0)),
         ("inject", "std::exp:+2.5%", Injection("std::exp", 2.5)),
     ],
 )
@@ -52,9 +46,9 @@ def test_an_accepted_value(name: str, value: object, found: object) -> None:
 
 
 NUMBERS_OUT_OF_RANGE = {
-    "budget": ("0", 0, "-1", "0.99", "86401", "nan", "inf", "ten", "1s", True),
-    "bricks": ("0", "1001", 2.5, "nan", "ten", True, "tests/", "1e3000"),
-    "peak_gflops": ("many", "0", -1, "inf"),
+    "budget": ("0.99", "86401", "nan", "1s", True),
+    "bricks": ("0", "1001", 2.5, "1e3000"),
+    "peak_gflops": ("0", "inf"),
 }
 
 
@@ -67,7 +61,6 @@ NUMBERS_OUT_OF_RANGE = {
             for value in values
         ),
         ("profiler", "vtune", "E_BAD_OPTION", "flamegate_profiler is 'vtune'"),
-        ("share_drift", "lax", "E_BAD_OPTION", "flamegate_share_drift is 'lax'"),
         ("tokens_per_second", "5", "E_BAD_THRESHOLD", "flamegate_tokens_per_second is '5'"),
         ("hotspots", "norm", "E_BAD_THRESHOLD", "flamegate_hotspots is 'norm'"),
         ("hotspots", "norm=3%", "E_BAD_THRESHOLD", "flamegate_hotspots.norm is '3%'"),
@@ -75,7 +68,7 @@ NUMBERS_OUT_OF_RANGE = {
         ("config", "a\0b", "E_BAD_OPTION", "NUL character"),
         *(
             ("inject", text, "E_BAD_INJECTION", "")
-            for text in ("rms_norm", "x:10%", ":+10%", "x:+10", "x:+0%", f"x:+{'9' * 400}%")
+            for text in ("x:10%", ":+10%", "x:+0%", f"x:+{'9' * 400}%")
         ),
     ],
 )
@@ -155,9 +148,7 @@ def test_option_before_environment_before_file(
     [
         ([], 5),
         (["--bricks"], 20),
-        (["--bricks=3"], 3),
         (["--bricks", "3"], 3),
-        (["--bricks", "--budget=2"], 20),
         (["load", "--bricks"], 20),
     ],
 )
@@ -275,13 +266,6 @@ def test_the_command_line_reads_the_values_that_pytest_reads(
     if name != "tox.ini":
         # The file is found from a directory below too, and its paths start at its own.
         monkeypatch.chdir(pytester.mkdir("below"))
-    assert command_settings() == Settings.from_pytest(pytester.parseconfig())
-
-
-def test_the_first_file_counts(pytester: pytest.Pytester) -> None:
-    (pytester.path / "tox.ini").write_text("[pytest]\nflamegate_budget = 3\n")
-    (pytester.path / "pyproject.toml").write_text("[tool.pytest.ini_options]\nflamegate_dir='x'\n")
-    assert command_settings().budget_s is None
     assert command_settings() == Settings.from_pytest(pytester.parseconfig())
 
 
