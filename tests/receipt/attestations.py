@@ -90,7 +90,6 @@ def _predicate(change: Callable[[dict[str, Any]], object]) -> bytes:
 
 
 _BY_ALICE = sign.read_envelope(SIGNED).signatures
-_OTHER_DIGESTS = [each["digest"] for each in statement_document(OTHER)["subject"]]
 
 UNTRUSTED = {
     "signed by Bob": sign.sign_files(FILES, BOB),
@@ -99,12 +98,6 @@ UNTRUSTED = {
     ),
     "zeros": _with_sig(bytes(64)),
     "over the payload without its type": _with_sig(ALICE.sign(STATEMENT)),
-    "over the base64": _with_sig(
-        ALICE.sign(sign.encode_message(sign.PAYLOAD_TYPE, base64.b64encode(STATEMENT)))
-    ),
-    "over the payload with other spaces": _with_sig(
-        ALICE.sign(sign.encode_message(sign.PAYLOAD_TYPE, RECODED))
-    ),
     "payload with other spaces": with_signatures(*_BY_ALICE, payload=RECODED),
     "of another receipt": with_signatures(
         *sign.read_envelope(sign.sign_files(OTHER, ALICE)).signatures
@@ -114,52 +107,34 @@ MALFORMED = {
     "no signature": with_signatures(),
     "10,000 signatures": with_signatures(*_BY_ALICE * 10_000),
     "two payloads": SIGNED.replace(b'  "payloadType"', b'  "payload": "e30=",\n  "payloadType"'),
-    "two lists of signatures": SIGNED.rstrip()[:-1] + b', "signatures": [{"sig": ""}]}',
-    "a payload without text": _envelope(payload=7),
-    "a signature that is text": _envelope(signatures=["x"]),
     "a signature without bytes": _envelope(signatures=[{}]),
     "a keyid that is null": _envelope(signatures=[{"sig": "AA==", "keyid": None}]),
-    "two keyids": SIGNED.replace(b'"sig"', b'"keyid": "", "sig"'),
-    "another payload type": envelope_of(STATEMENT, payload_type="application/json"),
     "payload type with a space": envelope_of(STATEMENT, payload_type=sign.PAYLOAD_TYPE + " "),
     "the evidence alone": envelope_of(FILES["evidence.json"]),
-    "two types": envelope_of(STATEMENT[:-1] + b',"_type":"https://in-toto.io/Statement/v1"}'),
     "two predicates": envelope_of(STATEMENT[:-1] + b',"predicate":{}}'),
     "deep": _field("predicate", json.loads(100 * "[" + 100 * "]")),
     "no subjects": _field("subject", []),
     "many subjects": _stating(
         lambda document: document["subject"].extend(document["subject"] * 99)
     ),
-    "a subject is text": _field("subject", ["x"]),
     "no digest": _stating(lambda document: document["subject"][0].pop("digest")),
     "statement 0.1": _field("_type", "https://in-toto.io/Statement/v0.1"),
-    "another predicate type": _field("predicateType", "https://slsa.dev/provenance/v1"),
     "a later predicate type": _field("predicateType", sign.PREDICATE_TYPE + ".1"),
 }
 OTHER_SUBJECTS = {
-    "another receipt": _subject(0, digest=_OTHER_DIGESTS[0]),
-    "other evidence": _subject(1, digest=_OTHER_DIGESTS[1]),
+    "another receipt": _subject(0, digest=statement_document(OTHER)["subject"][0]["digest"]),
     "another profile": _subject(2, digest={"sha256": "0" * 64}),
     "a digest in capitals": _subject(0, digest={"sha256": "A" * 64}),
-    "another algorithm": _subject(0, digest={"sha1": "0" * 40}),
-    "no receipt": _stating(lambda document: document["subject"].pop(0)),
     "no evidence": _stating(lambda document: document["subject"].pop(1)),
-    "no profile": _stating(lambda document: document["subject"].pop(2)),
     "an extra subject": _stating(
         lambda d: d["subject"].append({**d["subject"][0], "name": "model.gguf"})
     ),
     "one subject twice": _stating(lambda d: d["subject"].append(d["subject"][0])),
-    "one subject twice, and different": _stating(
-        lambda d: d["subject"].append({"name": "receipt.json", "digest": {"sha256": "0"}})
-    ),
-    "another name": _subject(0, name="./receipt.json"),
     "no name": _stating(lambda document: document["subject"][0].pop("name")),
     "another predicate": _field("predicate", statement_document(OTHER)["predicate"]),
-    "no predicate": _stating(lambda document: document.pop("predicate")),
     "one figure changed": _predicate(lambda evidence: evidence["metrics"][0].update(value=1e9)),
     "true for 1": _predicate(lambda evidence: evidence["runs"][0].update(threads=True)),
     "one field more": _predicate(lambda evidence: evidence.update(approved_by="the boss")),
-    "one run less": _predicate(lambda evidence: evidence["runs"].pop()),
 }
 FORGED = {
     **{name: (data, "E_SIGNATURE_MISSING") for name, data in UNTRUSTED.items()},

@@ -30,7 +30,7 @@ def test_a_file_below_its_root(tmp_path: Path) -> None:
             files.read_beneath(tmp_path, *missing, limit=9)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../x", "/etc/passwd", "a/b"])
+@pytest.mark.parametrize("name", ["", "..", "/etc/passwd", "a/b"])
 def test_names_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").write_bytes(b"")

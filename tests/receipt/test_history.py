@@ -38,7 +38,7 @@ def test_a_run_is_one_line_with_the_figures_that_are_known(tmp_path: Path) -> No
     assert "commit" not in json.loads(line)
 
 
-@pytest.mark.parametrize("cut", [1, 2, 40])
+@pytest.mark.parametrize("cut", [1, 40])
 def test_a_torn_last_line_spoils_no_later_one(tmp_path: Path, cut: int) -> None:
     artifacts = ArtifactStore(tmp_path)
     for name in "abc":

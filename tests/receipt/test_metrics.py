@@ -38,18 +38,13 @@ def test_a_kernel_rate_counts_the_work_of_all_calls() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"engine": "python"}, {"calls": None}, {"calls": True}, {"calls": 0}, {"calls": 1e3}],
+    [{"engine": "python"}, *({"calls": odd} for odd in (None, True, 0, 1e3, 1 << 80))],
 )
 def test_another_recipe_gives_no_kernel_rates(changes: dict[str, object]) -> None:
     assert metrics.kernel_rates({**RECIPE, **changes}, [RATE]) == ()
     assert metrics.kernel_rates(RECIPE, [replace(RATE, name="load_ms")]) == ()
-
-
-@pytest.mark.parametrize("work", [None, -1, 0, True, "512", [1], 1 << 80, float("nan")])
-def test_foreign_figures_give_no_rate(work: object) -> None:
-    found = metrics.kernel_rates({**RECIPE, "elements": work}, [RATE])
-    names = [name for name in metrics.KERNEL_RATE_NAMES if name != "kernel_elements_per_second"]
-    assert [each.name for each in found] == names
+    fewer = metrics.kernel_rates({**RECIPE, "elements": "512"}, [RATE])
+    assert "kernel_elements_per_second" not in [each.name for each in fewer]
 
 
 def processes(spread: float) -> list[ProcessProfile]:
@@ -65,24 +60,16 @@ def processes(spread: float) -> list[ProcessProfile]:
     return made
 
 
-@pytest.mark.parametrize("spread", [1.0, 2.0, 3.0, 5.0])
+@pytest.mark.parametrize("spread", [1.0, 3.0])
 def test_a_wider_spread_than_usual_is_found(spread: float) -> None:
     # Profiles of one program spread more than independent samples would.
     found = metrics.spread_of(processes(spread))
     assert found == pytest.approx(max(SPREAD, spread), rel=0.25)
 
 
-@pytest.mark.parametrize(
-    "seen",
-    [
-        [],
-        [ProcessProfile(1, 10, {"f": 10})],
-        [ProcessProfile(1, 0, {})],
-        [ProcessProfile(pid, 0, {"f": 10}) for pid in (1, 2)],
-    ],
-)
-def test_one_process_has_no_spread(seen: list[ProcessProfile]) -> None:
-    assert metrics.spread_of(seen) == SPREAD
+def test_one_process_has_no_spread() -> None:
+    for seen in ([], [ProcessProfile(1, 10, {"f": 10})], [ProcessProfile(1, 0, {"f": 10})] * 2):
+        assert metrics.spread_of(seen) == SPREAD
 
 
 def run_of(*sequences: tuple[int, ...], role: Role = "timed", has_decode: bool = False) -> Run:
@@ -95,10 +82,7 @@ def run_of(*sequences: tuple[int, ...], role: Role = "timed", has_decode: bool =
 @pytest.mark.parametrize(
     ("has_decode", "sequences", "rate"),
     [
-        (False, [(500, 250, 250)], 3 / 1000e-9),
         (False, [(500, 500), (400, 600)], 4 / 2000e-9),
-        (False, [(500,)], 1 / 500e-9),
-        (True, [(9000, 250, 250)], 2 / 500e-9),
         (True, [(9000, 250), (9000,)], 1 / 250e-9),
     ],
 )
@@ -203,16 +187,11 @@ def test_no_time_gives_no_rate(spent_ms: float) -> None:
     assert all(math.isfinite(each.value) for each in found.values())
 
 
-def test_reported_figures_come_after_the_observed_ones() -> None:
+def test_a_reported_figure_is_compared_with_the_observed_one() -> None:
     found = bundle().with_reports(counted=-1).evidence.metrics
-    own = [reported.of_engine(each) for each in found]
-    assert own == sorted(own)
-    assert found[0].name == "tokens_per_second"
     rate = next(each for each in found if each.name == "engine_decode_tokens_per_second")
-    assert rate.formula == "llama.cpp:perf:(n-1)/decode-time/median"
     observed = reported.observed_as(rate, found)
     assert observed is not None
-    assert observed.value == metrics.value_of(found, "decode_tokens_per_second")
     assert rate.value == pytest.approx(observed.value, rel=0.02)
 
 
@@ -270,20 +249,17 @@ ITL = replace(TPOT, name="inter_token_latency_ms", formula="token-gap")
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "code"),
+    ("field", "value"),
     [
-        ("formula", "latency/n", "E_FORMULA_DIFFERS"),
-        ("unit", "s", "E_FORMULA_DIFFERS"),
-        ("clock", "cpu", "E_FORMULA_DIFFERS"),
-        ("direction", "higher_is_better", "E_FORMULA_DIFFERS"),
+        *(("formula", "latency/n"), ("unit", "s"), ("clock", "cpu")),
+        ("direction", "higher_is_better"),
     ],
 )
-def test_a_field_in_which_two_figures_differ_is_named(field: str, value: str, code: str) -> None:
+def test_a_field_in_which_two_figures_differ_is_named(field: str, value: str) -> None:
     other = replace(TPOT, **{field: value})
     (difference,) = metrics.differing_formulas([TPOT, ITL], [other])
     assert (difference.quantity, difference.field) == ("time_per_output_token", field)
     assert difference.values == (getattr(TPOT, field), value)
-    assert difference.code == code
     assert difference.message.endswith(f"{value}.")
 
 

@@ -112,7 +112,6 @@ def test_a_directory_is_one_result_or_a_run_of_ours(imported: Path, capsys: Outp
     [
         ("README.md", [], "E_NO_FIGURES"),
         ("out/serve.json", ["--output", "x.svg"], "E_BAD_OPTION"),
-        ("nowhere", [], "E_NO_FIGURES"),
     ],
 )
 def test_files_that_cannot_be_compared(

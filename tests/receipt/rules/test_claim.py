@@ -34,38 +34,8 @@ def verify(changes: dict[str, Any], **options: Any) -> Verification:
     return book.verify({"receipt.json": encoded(**changes)}, **{"now": NOW, **options})
 
 
-# A code, and changes of an honest receipt of which each leads to it.
+# A code, and changes of an honest receipt of which each leads to it, beside those of the corpus.
 FORGERIES: dict[str, list[dict[str, Any]]] = {
-    "E_KERNELS": [{"kernels": ["i2s_gemv", "é" * 65]}],
-    "E_HIDDEN_CHARACTER": [
-        *({"kernels": ["i2s_gemv", name]} for name in ("rope\u202eapply", "i2s\u3164gemv", "dot ")),
-        {"model": {"path": "a\x1b[2Jb.gguf"}},
-        env(CPU="x\u202ey"),
-    ],
-    "E_MOCK_KERNEL": [{"kernels": ["i2s_gemv", "i2s_MockGemv"]}],
-    "E_NO_GPU_KERNEL": [
-        {"backend": "CUDA", "kernels": kernels}
-        for kernels in (
-            *(["i2s_gemv", "cuda_sync"], ["cuda_memcpy_h2d", "cuda_sync"], ["i2s_gpu_quantize"]),
-            *(["i2s_cpu_quantize", "gemm_"], ["cuda_fallback_matmul"], ["dequant_i2s"]),
-        )
-    ],
-    "E_GPU_KERNEL_ON_CPU": [
-        {"kernels": ["i2s_gemv", name]}
-        for name in ("gemm_fp16", "cuda_sync", "i2s_gpu_matmul", "GEMM_FP16", "i2s_quantize")
-    ],
-    "E_NO_COMPUTE_KERNEL": [
-        {"kernels": names.split()}
-        for names in (
-            *("rope_apply", "i2s_", "dequantize_i2s_helper rope_apply", "I2S_gemv", "i2s_dequant"),
-            *("\u04562s_gemv", "fp32_matmul", "matmul_f32 rope_apply", "tl1_cpu_dequant_f32_gemm"),
-            *("i2s_FP32_matmul", "tl2_scalar_fallback"),
-        )
-    ],
-    "E_KERNEL_PATH": [
-        {**V1_1, "kernel_path": "native_quantized", "quantization": {"fallback_count": 3}},
-        {**V1_1, "kernels": ["i2s_gemv", "fp32_matmul"], "quantization": {"fallback_count": 0}},
-    ],
     "E_TPS": [{"tokens_per_second": 1_000_001}],
     "E_FIGURES_CONTRADICT": [
         {"tokens_requested": 127},
@@ -87,29 +57,10 @@ FORGERIES: dict[str, list[dict[str, Any]]] = {
         perf(total_time_ms=-8258),
     ],
     "E_RUN_FAILED": [
-        {"success": False},
-        {"error": "out of memory"},
-        {"exit_code": 1},
-        {"status": "Failed"},
         *({"test_results": {name: 1}} for name in ("failed", "errors", "failures")),
         *({"parity": {name: False}} for name in ("passed", "prefill_decode_parity", "success")),
         *({"cross_validation": {name: " Failed"}} for name in ("status", "result")),
-        {"test_results": {"total_tests": 5, "passed": 3}},
-        {"test_results": [{"name": "x", "outcome": "failed"}]},
-        {"test_results": {"accuracy_tests": {"i2s": {"mse": 2e-3, "tolerance": 1e-3}}}},
-        {"cross_validation": {"parity_tests_passed": False}},
     ],
-    "E_CORRECTED": [
-        {"corrections": [{"layer": 0}]},
-        {"model_info": {"effective_correction_digest": "ab"}},
-    ],
-    "E_NOT_DETERMINISTIC": [
-        env(BITNET_DETERMINISTIC=" False "),
-        env(BITNET_SEED="random"),
-        {"test_results": {"determinism_tests": {"identical_sequences": False}}},
-    ],
-    "E_FROM_THE_FUTURE": [{"timestamp": "2025-10-16T12:00:00Z"}],
-    "W_DUPLICATE_KERNELS": [{"kernels": ["i2s_gemv", "i2s_gemv"]}],
 }
 
 HONEST: dict[str, dict[str, Any]] = {
@@ -121,11 +72,7 @@ HONEST: dict[str, dict[str, Any]] = {
     "id of 128 bytes": {"kernels": ["i2s_" + "x" * 124]},
     "hybrid of quantised and fallback": {"kernels": ["i2s_gemv", "fp32_matmul"]},
     "hybrid that counts its fallbacks": {**V1_1, "quantization": {"fallback_count": 2}},
-    "table lookup that dequantises": {"kernels": ["tl1_lut_dequant_forward"]},
-    "block dequantisation on the CPU": {"kernels": ["i2s_dequantize_block_cpu"]},
-    "named like an interruption": {"kernels": ["i2s_gemv", "interrupted"]},
     "gpu run with a CPU kernel": {**CUDA, "kernels": ["gemm_fp32", "i2s_cpu_pack"]},
-    "gpu dequantisation by its whole name": {"backend": "cuda", "kernels": ["i2s_dequantize"]},
     "fp32 path that says so": {**CUDA, **V1_1, "kernel_path": "fp32_fallback"},
     "unknown extra fields": {"quantization": "i2s", "kernel_path": 7, "x": {"y": [1]}},
     "extra fields that are null": {"corrections": None, "performance_baseline": None},
@@ -154,7 +101,6 @@ HONEST: dict[str, dict[str, Any]] = {
     "nine fractional digits": {"timestamp": "2025-10-13T19:41:18.920441642+00:00"},
     "a clock some hours ahead": {"timestamp": "2025-10-14T15:00:00+00:00"},
     "generic engine": env(FLAMEGATE_ENGINE="command") | {"kernels": ["main", "memcpy"]},
-    "embedded engine": env(FLAMEGATE_ENGINE="embedded") | {"kernels": ["ternary_gemv"]},
 }
 
 
@@ -165,7 +111,7 @@ def test_a_forgery_is_rejected(code: str, changes: dict[str, Any]) -> None:
     answer = verify(changes)
     assert code in codes(answer)
     assert "E_INTERNAL" not in codes(answer)
-    assert answer.ok is code.startswith("W_")
+    assert not answer.ok
 
 
 @pytest.mark.parametrize("changes", HONEST.values(), ids=HONEST)
@@ -179,8 +125,6 @@ def test_an_honest_but_awkward_receipt_passes(changes: dict[str, Any]) -> None:
     ("changes", "message"),
     [
         ({"test_results": [{"a": {"failed": 2}}]}, "test_results[0].a.failed is 2."),
-        ({"parity": {"a": {"success": False}}}, "parity.a.success is false."),
-        ({"cross_validation": {"status": "error"}}, 'cross_validation.status is "error".'),
         (
             {"parity": {"mse": 0.002, "tolerance": 0.001}},
             "parity.mse is 0.002, above its tolerance of 0.001.",

@@ -14,7 +14,6 @@ from tests.made import Bundle, bundle
 from tests.receipt.rules.changes import (
     NOW,
     Make,
-    codes,
     each_run,
     map_blocks,
     slow,
@@ -127,18 +126,3 @@ def test_use_as_a_baseline_needs_evidence_and_is_evaluated_for_honest_receipts_a
     assert [notice.code for notice in answer.unfit] == ["F_NO_EVIDENCE"]
     answer = verify(bundle().with_receipt(tokens_per_second=1.0))
     assert (answer.honest, answer.fit, answer.unfit) == (False, False, ())
-
-
-def test_a_wish_of_the_reader_does_not_concern_honesty() -> None:
-    answer = verify(bundle(), max_age_s=1.0)
-    assert [refusal.code for refusal in answer.refusals] == ["E_EXPIRED"]
-    assert answer.fit
-
-
-@pytest.mark.parametrize("engine", ["embedded", "openai"])
-def test_a_sleeping_process_is_a_shortfall_and_no_suspicion(engine: str) -> None:
-    answer = verify(map_blocks(slow(engine=engine), with_share("cpu_ns", 0.001)))
-    assert answer.honest
-    assert answer.grade is Grade.CONSISTENT
-    assert "W_ASLEEP" in codes(answer)
-    assert "F_SUSPICIOUS" not in codes(answer)

@@ -13,9 +13,7 @@ from pytest_flamegate.receipt.rules.figures import _check_reported_tokens
 from pytest_flamegate.receipt.rules.rule import Claim, Submission
 from pytest_flamegate.receipt.types import KernelSighting
 from tests.made import Bundle, bundle
-from tests.receipt.rules.changes import Make, codes, refusals, verify, with_metric
-
-INVENTED = KernelSighting("i2s_gemv", "engine", 9, "llama.cpp:perf")
+from tests.receipt.rules.changes import Make, refusals, verify, with_metric
 
 
 def reports(**options: Any) -> Bundle:
@@ -65,34 +63,25 @@ HONEST: dict[str, Make] = {
     ),
     "steps": lambda: only(embed_us=9.0, forward_us=1800.0, logits_us=40.5, sample_us=3.0),
     "a total of the whole run": lambda: only(tokens=24.0, total_ms=90.0),
-    "unknown figures": lambda: only(spec_accept_pct=41.5, n_reused=0.0),
     "kernels": lambda: reports(kernels={"MUL_MAT": 211, "ROPE": 60}),
-    "kernels that never ran": lambda: reports(kernels={"TL2": 0, "mock_gemv": 0}),
     "kernels that the profile shows": lambda: reports(kernels={"ternary_gemv": 210}),
-    "kernels of strange names": lambda: reports(kernels={"a\u202eb": 3, "x" * 500: 1}),
 }
 
 FORGED: list[tuple[str, Make]] = [
     ("E_REPORT_CONTRADICTION", lambda: reports(counted=2)),
     ("E_REPORT_CONTRADICTION", lambda: reports(counted=-2)),
     ("E_REPORT_CONTRADICTION", lambda: only(tokens=0.0)),
-    ("E_REPORT_CONTRADICTION", lambda: only(tokens=3.5e9)),
     ("E_REPORT_CONTRADICTION", lambda: only(decode_ms=110.0)),
     ("E_REPORT_CONTRADICTION", lambda: only(prefill_ms=60.0, decode_ms=60.0)),
     ("E_REPORT_CONTRADICTION", lambda: only(total_ms=200.0)),
     ("E_REPORT_CONTRADICTION", lambda: only(load_ms=200.0)),
     ("E_REPORT_CONTRADICTION", lambda: only(forward_us=150_000.0)),
-    ("E_REPORT_CONTRADICTION", lambda: reports(decode_ms=30.0)),
     ("E_REPORT_CONTRADICTION", lambda: bundle(clock_scope="process").with_reports(load_ms=500.0)),
     ("E_REPORT_CONTRADICTION", lambda: reports(tokens_per_second=51.3)),
-    ("E_REPORT_CONTRADICTION", lambda: reports(decode_tokens_per_second=5130.0)),
-    ("E_KERNEL_UNSEEN", lambda: with_kernels(reports(kernels={"other": 9}), INVENTED)),
     ("E_KERNEL_UNSEEN", lambda: with_kernels(with_kernel(), replace(KERNEL, told_by="log"))),
     ("E_KERNEL_UNSEEN", lambda: with_kernels(with_kernel(), KERNEL, KERNEL)),
-    ("E_MOCK_KERNEL", lambda: reports(kernels={"gemv_MOCK" + "x" * 500: 1})),
     ("E_METRIC_MISMATCH", lambda: with_decode(samples=99)),
     ("E_METRIC_MISMATCH", lambda: with_decode(provenance="measured")),
-    ("E_METRIC_MISMATCH", lambda: with_decode(formula="log:decode_ms/median")),
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "load_ms", provenance="ingested")),
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "load_ms", name="engine_load_ms")),
 ]
@@ -118,14 +107,6 @@ def test_100_000_reports_of_1_500_lengths_take_less_than_5_s() -> None:
     began = process_time()
     assert list(_check_reported_tokens(Submission(cast("Claim", None), "", evidence))) == []
     assert process_time() - began < 5
-
-
-def test_a_claimed_kernel_that_only_the_engine_reports_lowers_the_grade() -> None:
-    made = with_kernel()
-    answer = verify(made.with_receipt(kernels=(*made.receipt.kernels, "i2s_gemv")))
-    assert answer.ok
-    assert answer.grade is Grade.CONSISTENT
-    assert "W_KERNELS_FROM_ENGINE" in codes(answer)
 
 
 def test_figures_of_another_tool_have_no_runs_and_are_not_recomputed() -> None:
