@@ -157,25 +157,21 @@ def _known(spots: Sequence[Hotspot]) -> list[Hotspot]:
     return [s for s in spots if s.category in KERNEL_CATEGORIES and s.self_share >= KERNEL_FLOOR]
 
 
+_STATED = (
+    *("name", "engine", "prompt", "max_tokens", "source", "seed", "threads", "token_unit"),
+    *("timeout_s", "target", "model", "tokenizer"),
+)
+
+
 def recipe(workload: Workload) -> dict[str, object]:
     """Return everything needed to run the workload again, as plain data."""
-    found: dict[str, object] = {
-        "name": workload.name,
-        "engine": workload.engine,
-        "prompt": workload.prompt,
-        "max_tokens": workload.max_tokens,
-        "source": workload.source,
-        "seed": workload.seed,
-        "threads": workload.threads,
-        "token_unit": workload.token_unit,
-        "timeout_s": workload.timeout_s,
+    stated = {name: getattr(workload, name) for name in _STATED}
+    found = {name: value for name, value in stated.items() if value is not None}
+    found |= {
         "command": list(workload.command),
         "build": list(workload.build),
         "env": redact_environment(workload.env),
     }
-    for name in ("target", "model", "tokenizer"):
-        if (value := getattr(workload, name)) is not None:
-            found[name] = value
     if workload.prompts:
         del found["prompt"]
         found["prompts"] = list(workload.prompts)

@@ -11,7 +11,7 @@ import math
 import statistics
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -278,8 +278,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 """Each formula id in words."""
 
-_ComparedField = Literal["direction", "formula", "unit", "clock"]
-_COMPARED: tuple[_ComparedField, ...] = ("direction", "formula", "unit", "clock")
+_COMPARED = ("direction", "formula", "unit", "clock")
 _SAME_QUANTITY = {"output_tokens_per_second": "tokens_per_second"}
 """Names under which flamegate and imported results have one quantity."""
 
@@ -289,7 +288,7 @@ class FormulaDifference:
     """The ``field`` in which two figures of one quantity differ, its values and their names."""
 
     quantity: str
-    field: _ComparedField
+    field: str
     names: tuple[str, str]
     values: tuple[str, str]
 
@@ -326,17 +325,14 @@ def differing_formulas(a: Sequence[Metric], b: Sequence[Metric]) -> list[Formula
     for metric in b:
         quantity = _quantity(metric.name)
         rivals = [each for each in a if _quantity(each.name) == quantity]
-        differences = [_compare_formulas(quantity, each, metric) for each in rivals]
+        differences = [[*_compare_formulas(quantity, each, metric)] for each in rivals]
         if differences and all(differences):
             found += differences[0]
     return found
 
 
-def _compare_formulas(quantity: str, one: Metric, other: Metric) -> list[FormulaDifference]:
-    pairs = [(field, (getattr(one, field), getattr(other, field))) for field in _COMPARED]
-    names = (one.name, other.name)
-    return [
-        FormulaDifference(quantity, field, names, values)
-        for field, values in pairs
-        if values[0] != values[1]
-    ]
+def _compare_formulas(quantity: str, one: Metric, other: Metric) -> Iterator[FormulaDifference]:
+    for field in _COMPARED:
+        values = (getattr(one, field), getattr(other, field))
+        if values[0] != values[1]:
+            yield FormulaDifference(quantity, field, (one.name, other.name), values)

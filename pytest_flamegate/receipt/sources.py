@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +19,6 @@ ATTESTATION_NAME = "attestation.dsse.json"
 FOLDED_MAX_BYTES = 64 << 20
 
 Source: TypeAlias = bytes | Path
-_NO_DIRECTORY = nullcontext(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +80,15 @@ def read_source(source: Source, limit: int) -> bytes | Refusal:
         return _read(directory, source, limit)
 
 
-def _open_parent(source: Source | None) -> AbstractContextManager[OpenDirectory | None]:
-    """Open the directory of a path; None for bytes, and if there is no such directory."""
-    return _open(Path(source)) if isinstance(source, (str, os.PathLike)) else _NO_DIRECTORY
-
-
 @contextmanager
-def _open(path: Path) -> Iterator[OpenDirectory | None]:
+def _open_parent(source: Source | None) -> Iterator[OpenDirectory | None]:
+    """Open the directory of a path; None for bytes, and if there is no such directory."""
+    directory = None
     with ExitStack() as stack:
-        directory = None
-        with suppress(FlamegateError):
-            directory = stack.enter_context(open_directory(path.parent if path.name else path))
+        if isinstance(source, (str, os.PathLike)):
+            path = Path(source)
+            with suppress(FlamegateError):
+                directory = stack.enter_context(open_directory(path.parent if path.name else path))
         yield directory
 
 

@@ -194,22 +194,6 @@ class KernelSighting:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """One measurement that a baseline rests on: means over its fresh processes.
-
-    ``log_time`` is the natural logarithm of scheduler-adjusted seconds per token, and
-    ``log_time_ratio`` that of the same over the seconds of the reference kernel; they are equal
-    without one.
-    """
-
-    nonce: NonEmpty
-    created: Timestamp
-    processes: Positive
-    log_time: float
-    log_time_ratio: float
-
-
-@dataclass(frozen=True, slots=True)
 class Evidence:
     """What the observer measured; it names the receipt by its SHA-256.
 
