@@ -168,11 +168,14 @@ def _check_determinism(case: Submission) -> Iterator[str]:
         yield f"{others} of {len(evidence.runs)} runs generated other tokens."
 
 
-@REASONS.rule("F_TOO_SHORT", "Enough processes were timed.")
-def _check_processes(case: Submission) -> Iterator[str]:
+@REASONS.rule("F_TOO_SHORT", "Enough processes were timed, and the profile has enough samples.")
+def _check_length(case: Submission) -> Iterator[str]:
     timed, least = sum(run.tokens > 0 for run in case.timed), thresholds.MIN_PROCESSES
     if timed < least:
         yield f"{timed} process(es) were timed; the spread needs at least {least}."
+    profile, least = case.evidence.profile, thresholds.SAMPLE_FLOOR
+    if profile is not None and profile.rate_hz > 0 and 0 < profile.samples < least:
+        yield f"{profile.samples} samples were taken; a hotspot needs {least}."
 
 
 @REASONS.rule("F_ONE_PROCESS", "Each timed run was a process of its own.")
@@ -182,36 +185,18 @@ def _check_fresh_processes(case: Submission) -> Iterator[str]:
         yield "All runs asked one server that was already running."
 
 
-@REASONS.rule("F_PROFILE", "A profile shows where the time went.")
+@REASONS.rule("F_PROFILE", "A profile without compromise shows where the time of a kernel went.")
 def _check_profile(case: Submission) -> Iterator[str]:
-    folded = case.folded
-    if case.evidence.profile is None or folded is None or not folded.samples:
-        yield "Without a profile no hotspot can be gated."
-
-
-@REASONS.rule("F_TOO_SHORT", "The profile has enough samples.")
-def _check_samples(case: Submission) -> Iterator[str]:
-    profile, least = case.evidence.profile, thresholds.SAMPLE_FLOOR
-    if profile is not None and profile.rate_hz > 0 and 0 < profile.samples < least:
-        yield f"{profile.samples} samples were taken; a hotspot needs {least}."
-
-
-@REASONS.rule("F_PROFILE", "The profile was taken without compromise, and its stacks are complete.")
-def _check_quality(case: Submission) -> Iterator[str]:
-    profile = case.evidence.profile
-    if profile is None:
-        return
-    if profile.degraded:
-        yield f"The profile is degraded: {', '.join(map(quote, profile.degraded))}."
-    if profile.call_graph != "none" and profile.completeness < thresholds.STACK_FLOOR:
-        yield f"{profile.completeness:.0%} complete stacks, not {thresholds.STACK_FLOOR:.0%}."
-
-
-@REASONS.rule("F_PROFILE", "The profile shows a claimed kernel.")
-def _check_kernels(case: Submission) -> Iterator[str]:
-    kernels = case.evidence.kernels
+    profile, kernels = case.evidence.profile, case.evidence.kernels
     if kernels and not any(sighting.source == "profile" for sighting in kernels):
         yield "The kernels were reported by the engine alone."
+    if profile is None or case.folded is None or not case.folded.samples:
+        yield "Without a profile no hotspot can be gated."
+    if profile is not None and profile.degraded:
+        yield f"The profile is degraded: {', '.join(map(quote, profile.degraded))}."
+    least = thresholds.STACK_FLOOR
+    if profile is not None and profile.call_graph != "none" and profile.completeness < least:
+        yield f"{profile.completeness:.0%} complete stacks, not {least:.0%}."
 
 
 @REASONS.rule("F_INJECTED", "No work was injected.")

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pytest_flamegate.core.text import NAME_BYTES, find_hidden_character, quote
-from pytest_flamegate.observe.gpu import ObservedDevices
 from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, Submission, number, table
 from pytest_flamegate.receipt.types import Grade
 
@@ -109,22 +108,18 @@ def _shows_gpu(claim: Claim) -> bool:
 
 @CHECKS.rule(
     "E_NO_DEVICE",
-    "If cuda is claimed, device nodes, the kernel's driver and NVML existed and agreed.",
+    "If cuda is claimed, device nodes, the kernel's driver and NVML existed and agreed, and a "
+    "timed run computed on a device.",
 )
 def _check_device(case: Submission) -> Iterator[str]:
     # A library alone is a file; only with a node and a driver does it belong to a device.
-    devices = _claimed(case)
-    if devices is not None:
-        for sentence in devices.find_missing():
-            yield f"The backend is cuda. {sentence}"
-
-
-@CHECKS.rule("E_NO_DEVICE", "If cuda is claimed, a timed run computed on a device.")
-def _check_device_use(case: Submission) -> Iterator[str]:
-    devices = _claimed(case)
-    if devices is None or any(devices.find_missing()):
+    devices = case.evidence.device
+    if devices is None or case.claim.backend != "cuda":
         return
-    if devices.runs and all(run.idle for run in devices.runs):
+    missing = list(devices.find_missing())
+    for sentence in missing:
+        yield f"The backend is cuda. {sentence}"
+    if not missing and devices.runs and all(run.idle for run in devices.runs):
         readings = sum(run.looks for run in devices.runs)
         yield f"The backend is cuda, but all {readings:,} readings of the devices show no compute."
 
@@ -172,7 +167,3 @@ def _check_device_unused(case: Submission) -> Iterator[str]:
         return
     if active := sum(run.active for run in devices.runs):
         yield f"The backend is cpu, but {active} timed runs computed on a GPU."
-
-
-def _claimed(case: Submission) -> ObservedDevices | None:
-    return case.evidence.device if case.claim.backend == "cuda" else None

@@ -162,45 +162,38 @@ def _check_hotspots(case: Submission) -> Iterator[str]:
             yield f"{quote(name)} has {inclusive:,} samples, but is not among the hotspots."
 
 
-@CHECKS.rule("E_PROFILE_CONTRADICTION", "The shares of a hotspot are its samples by those of all.")
-def _check_shares(case: Submission) -> Iterator[str]:
-    profile = case.evidence.profile
-    if profile is None or profile.samples == 0:
-        return
-    for hotspot in profile.hotspots:
-        for kind, share, samples in (
-            ("own", hotspot.self_share, hotspot.self_samples),
-            ("inclusive", hotspot.inclusive_share, hotspot.inclusive_samples),
-        ):
-            counted = samples / profile.samples
-            if abs(share - counted) > FIGURE_AGREEMENT:
-                yield (
-                    f"The {kind} share of {quote(hotspot.name)} is {share:.2%}; {samples:,} of "
-                    f"{profile.samples:,} samples are {counted:.2%}."
-                )
-
-
 @CHECKS.rule(
     "E_PROFILE_CONTRADICTION",
-    "A hotspot costs its own share of the CPU time per token of its phase.",
+    "The shares of a hotspot are its samples by those of all, and it costs its own share of the "
+    "CPU time per token of its phase.",
 )
-def _check_costs(case: Submission) -> Iterator[str]:
+def _check_shares(case: Submission) -> Iterator[str]:
     # A share also grows if the rest became faster; only the cost shows the difference.
     profile = case.evidence.profile
     if profile is None:
         return
     cost_s = cost_of(profile.covers, case.evidence.metrics)
     for hotspot in profile.hotspots:
+        for kind, share, samples in (
+            ("own", hotspot.self_share, hotspot.self_samples),
+            ("inclusive", hotspot.inclusive_share, hotspot.inclusive_samples),
+        ):
+            counted = samples / max(1, profile.samples)
+            if abs(share - counted) > FIGURE_AGREEMENT:
+                yield (
+                    f"The {kind} share of {quote(hotspot.name)} is {share:.2%}; {samples:,} of "
+                    f"{profile.samples:,} samples are {counted:.2%}."
+                )
         stated_s = hotspot.cpu_s_per_token
-        if stated_s is None:
-            continue
-        if cost_s is None:
+        if stated_s is not None and cost_s is None:
             yield f"{quote(hotspot.name)} has a cost, but there is no metric of CPU time."
-        elif abs(stated_s - hotspot.self_share * cost_s) > FIGURE_AGREEMENT * cost_s:
-            yield (
-                f"{quote(hotspot.name)} costs {stated_s:.4g} CPU seconds per token; "
-                f"{hotspot.self_share:.2%} of {cost_s:.4g} are {hotspot.self_share * cost_s:.4g}."
-            )
+        elif stated_s is not None and cost_s is not None:
+            own_s = hotspot.self_share * cost_s
+            if abs(stated_s - own_s) > FIGURE_AGREEMENT * cost_s:
+                yield (
+                    f"{quote(hotspot.name)} costs {stated_s:.4g} CPU seconds per token; "
+                    f"{hotspot.self_share:.2%} of {cost_s:.4g} are {own_s:.4g}."
+                )
 
 
 @CHECKS.rule(
