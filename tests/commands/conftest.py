@@ -1,12 +1,12 @@
 """A project whose one workload was gated, by fake processes, and a directory with a receipt."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_flamegate.core.locks import LOCK_DIRECTORY
-from tests.commands.asked import commit
+from tests.commands.asked import Command, Repository
 from tests.doors.project import IGNORED, workload, write_toy
 from tests.made import bundle
 from tests.run import fakes
@@ -45,15 +45,17 @@ def receipt_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def declare(project: Path) -> Callable[..., str]:
-    """A function that declares workloads and commits; the repository's first commit has toy."""
-
-    def declare(*workloads: str) -> str:
-        (project / "flamegate.toml").write_text("\n".join(workloads))
-        return commit(project)
-
+def clone(project: Path, command: Command) -> Repository:
+    """The project as a repository, whose first commit declares toy; its processes are real."""
     git(project, "init", "-q", "-b", "main")
     (project / ".gitignore").write_text(f"{IGNORED}.flamegate/latest\n.flamegate/history\n")
     write_toy(project)
-    declare(workload("toy"))
-    return declare
+    repo = Repository(project, fakes.World(), command)
+    repo.declare()
+    return repo
+
+
+@pytest.fixture
+def repo(clone: Repository, world: fakes.World) -> Repository:
+    """The same repository, whose processes are those of its world."""
+    return replace(clone, world=world)

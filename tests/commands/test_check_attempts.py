@@ -16,45 +16,40 @@ from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.run import stored_run
-from tests.commands.asked import Captured, Command, ask, commit
-from tests.doors.project import workload
+from tests.commands.asked import SLOWER_NS, Repository, ask
 from tests.run import fakes
-from tests.workload.repositories import git
-
-SLOWER_NS = round(1.3 * fakes.TOKEN_NS)
-Declare = Callable[..., str]
 
 
 @pytest.fixture
-def attempts(project: Path, world: fakes.World, declare: Declare) -> Path:
+def attempts(repo: Repository) -> Path:
     """Return a directory with the one attempt so far: the head was slower, and is no longer."""
-    declare(workload("toy"))
-    world.token_ns = SLOWER_NS
-    assert ask("check", "--base=HEAD~1") == 1
-    world.token_ns = fakes.TOKEN_NS
-    directory = project.parent / "attempts"
-    shutil.copytree(project / ".flamegate/latest", directory / "1")
+    repo.declare()
+    repo.world.token_ns = SLOWER_NS
+    repo.check(1)
+    repo.world.token_ns = fakes.TOKEN_NS
+    directory = repo.path.parent / "attempts"
+    shutil.copytree(repo.path / ".flamegate/latest", directory / "1")
     return directory
 
 
-def answer(project: Path) -> tuple[str, int]:
-    found = json.loads((project / ".flamegate/check.json").read_text())
+def answer(repo: Repository) -> tuple[str, int]:
+    found = repo.answer()
     return found["required"][0]["verdict"], found["attempt"]
 
 
 def test_a_red_attempt_stays_red_until_all_of_them_contradict_it(
-    project: Path, attempts: Path, capsys: Captured
+    repo: Repository, attempts: Path
 ) -> None:
-    assert ask("check", "--base=HEAD~1") == 0  # as if it were the first
+    repo.check(0)  # as if it were the first
     for number in range(2, 9):
         code = ask("check", "--base=HEAD~1", f"--earlier={attempts}")
-        assert answer(project) == ("pass" if code == 0 else "regressed", number)
-        assert f"in attempt {number}, with all earlier ones" in capsys.readouterr().out
+        assert answer(repo) == ("pass" if code == 0 else "regressed", number)
+        assert f"in attempt {number}, with all earlier ones" in repo.run.read().out
         # A copy of an attempt is no further one, and no reason to forget it.
-        judged = ("check", "--base=HEAD~1", f"--receipts={project / '.flamegate/latest'}")
-        shutil.copytree(project / ".flamegate/latest", attempts / str(number))
-        assert ask(*judged, f"--earlier={attempts}") == code
-        assert ask(*judged) == 0
+        judged = ("check", "--base=HEAD~1", f"--receipts={repo.path / '.flamegate/latest'}")
+        shutil.copytree(repo.path / ".flamegate/latest", attempts / str(number))
+        repo.run(code, *judged, f"--earlier={attempts}")
+        repo.run(0, *judged)
         if code == 0:
             break
     assert 3 < number < 8
@@ -79,52 +74,50 @@ def edit_receipt(run: Path) -> None:
     ],
 )
 def test_an_attempt_that_cannot_be_judged_leaves_a_later_pass_open(
-    project: Path, attempts: Path, command: Command, change: Callable[[Path], object]
+    repo: Repository, attempts: Path, change: Callable[[Path], object]
 ) -> None:
     change(attempts / "1/toy")
-    printed = command(4, "check", "--base=HEAD~1", f"--earlier={attempts}", "--attempt=2").out
-    assert answer(project) == ("inconclusive", 2)
+    printed = repo.check(4, f"--earlier={attempts}", "--attempt=2").out
+    assert answer(repo) == ("inconclusive", 2)
     assert "E_EARLIER_ATTEMPT" in printed
     assert "attempts/1" in "".join(printed.split())
 
 
-def test_an_attempt_without_a_verdict_is_missing_by_name(attempts: Path, command: Command) -> None:
+def test_an_attempt_without_a_verdict_is_missing_by_name(repo: Repository, attempts: Path) -> None:
     (attempts / "1/toy/verdict.json").unlink()
-    printed = command(4, "check", "--base=HEAD~1", f"--earlier={attempts}", "--attempt=2").err
+    printed = repo.check(4, f"--earlier={attempts}", "--attempt=2").err
     assert "No attempt, because it has no verdict.json: '1'." in printed
 
 
 def test_an_attempt_of_another_head_leaves_a_pass_open_and_one_with_another_base_does_not(
-    project: Path, attempts: Path, world: fakes.World
+    repo: Repository, attempts: Path
 ) -> None:
-    commit(project)
-    assert ask("check", "--base=HEAD~2", f"--earlier={attempts}") == 4
-    world.token_ns = SLOWER_NS
-    assert ask("check", "--base=HEAD~1") == 1
-    world.token_ns = fakes.TOKEN_NS
+    repo.commit()
+    repo.check(4, f"--earlier={attempts}", base="HEAD~2")
+    repo.world.token_ns = SLOWER_NS
+    repo.check(1)
+    repo.world.token_ns = fakes.TOKEN_NS
     shutil.rmtree(attempts / "1")
-    shutil.copytree(project / ".flamegate/latest", attempts / "1")
-    assert ask("check", "--base=HEAD~2", f"--earlier={attempts}") == 0
+    shutil.copytree(repo.path / ".flamegate/latest", attempts / "1")
+    repo.check(0, f"--earlier={attempts}", base="HEAD~2")
 
 
 def test_a_green_attempt_does_not_become_the_first_by_a_copy_or_a_nonce(
-    project: Path, attempts: Path, monkeypatch: pytest.MonkeyPatch
+    repo: Repository, attempts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def check(*options: str) -> int:
-        return ask("check", "--base=HEAD~1", f"--earlier={attempts}", *options)
-
-    assert check() == 1
-    shutil.copytree(project / ".flamegate/latest", attempts / "10")
+    earlier = f"--earlier={attempts}"
+    repo.check(1, earlier)
+    shutil.copytree(repo.path / ".flamegate/latest", attempts / "10")
     shutil.copytree(attempts / "1", attempts / "2")
     # The red one again: as the last of two, it would leave the first answer to the green one.
-    assert check(f"--receipts={attempts / '1'}") == 1
+    repo.check(1, earlier, f"--receipts={attempts / '1'}")
 
     def with_one_nonce(data: bytes) -> Evidence:
         found = decode_evidence(data)
         return replace(found, nonce="0" * 32) if found.side == "head" else found
 
     monkeypatch.setattr("pytest_flamegate.run.stored_run.decode_evidence", with_one_nonce)
-    assert check() == 1
+    repo.check(1, earlier)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +132,8 @@ def test_a_green_attempt_does_not_become_the_first_by_a_copy_or_a_nonce(
     ],
 )
 def test_an_attempt_that_is_missing_fails_the_check(
-    project: Path,
+    repo: Repository,
     attempts: Path,
-    command: Command,
     monkeypatch: pytest.MonkeyPatch,
     options: tuple[str, ...],
     attempt: str | None,
@@ -149,44 +141,44 @@ def test_an_attempt_that_is_missing_fails_the_check(
 ) -> None:
     if attempt is not None:
         monkeypatch.setenv("GITHUB_RUN_ATTEMPT", attempt)
-        assert "E_ATTEMPTS_MISSING" in command(4, "check", "--base=HEAD~1").err
-        assert not json.loads((project / ".flamegate/check.json").read_text())["passed"]
+        assert "E_ATTEMPTS_MISSING" in repo.check(4).err
+        assert not repo.answer()["passed"]
         # The judge's own attempts are none of the measurement.
-        assert ask("check", "--base=HEAD~1", f"--receipts={attempts / '1'}") == 1
+        repo.check(1, f"--receipts={attempts / '1'}")
     # These are no attempts.
     (attempts / "2/toy").mkdir(parents=True)
     (attempts / "README.txt").write_text("Nothing.")
-    assert ask("check", "--base=HEAD~1", f"--earlier={attempts}", *options) == code
-    assert ("E_ATTEMPTS_MISSING" in command.read().err) == (code == 4)
+    printed = repo.check(code, f"--earlier={attempts}", *options)
+    assert ("E_ATTEMPTS_MISSING" in printed.err) == (code == 4)
     if code != 1:
-        document = json.loads((project / ".flamegate/check.json").read_text())
+        document = repo.answer()
         assert (document["passed"], document["exit_code"]) == (False, code)
         assert document["sentence"].startswith(
             "check failed: --attempt is "
             if code == 2
             else "check failed: This is attempt 3 at this commit, and 1 of the 2 earlier ones"
         )
-        assert "check failed: " in (project / ".flamegate/check.md").read_text()
+        assert "check failed: " in repo.page()
 
 
 def test_an_attempt_that_ended_with_an_error_is_not_missing(
-    project: Path, attempts: Path, world: fakes.World
+    repo: Repository, attempts: Path
 ) -> None:
     (attempts / "2/toy").mkdir(parents=True)
-    world.fail(ToolError("E_ENGINE_FAILED", "It broke.", ""), times=1)
-    assert ask("check", "--base=HEAD~1") == 4
-    shutil.copy(project / ".flamegate/latest/toy/verdict.json", attempts / "2/toy")
-    assert ask("check", "--base=HEAD~1", f"--earlier={attempts}", "--attempt=3") == 1
-    assert answer(project) == ("regressed", 3)
+    repo.world.fail(ToolError("E_ENGINE_FAILED", "It broke.", ""), times=1)
+    repo.check(4)
+    shutil.copy(repo.path / ".flamegate/latest/toy/verdict.json", attempts / "2/toy")
+    repo.check(1, f"--earlier={attempts}", "--attempt=3")
+    assert answer(repo) == ("regressed", 3)
 
 
 def test_the_limit_of_directories_holds_for_all_attempts_together(
-    project: Path, attempts: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+    repo: Repository, attempts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored_run, "MAX_DIRECTORIES", 4)
     for number in (2, 3):
         shutil.copytree(attempts / "1", attempts / str(number))
-    printed = command(3, "check", "--base=HEAD~1", f"--earlier={attempts}").err
+    printed = repo.check(3, f"--earlier={attempts}").err
     assert "E_TOO_MANY_RUNS" in printed
     assert "There are more than 4 directories in '" in printed
     assert all(f"{attempts / str(number)}'" in printed for number in (1, 2, 3))
@@ -258,18 +250,16 @@ def test_the_workflow_counts_the_attempts_of_all_runs_and_takes_those_it_kept(
     assert (tmp_path / "env").read_text() == "COUNT=3\n"
 
 
-def test_a_change_cannot_bring_its_own_earlier_attempts(
-    project: Path, attempts: Path, command: Command
-) -> None:
-    shutil.copytree(attempts, project / ".flamegate/attempts")
-    (project / ".flamegate/linked").symlink_to("attempts")
-    git(project, "add", "-f", ".flamegate/attempts")
-    commit(project)
+def test_a_change_cannot_bring_its_own_earlier_attempts(repo: Repository, attempts: Path) -> None:
+    shutil.copytree(attempts, repo.path / ".flamegate/attempts")
+    (repo.path / ".flamegate/linked").symlink_to("attempts")
+    repo.git("add", "-f", ".flamegate/attempts")
+    repo.commit()
     # A link could point to an empty directory, and a file holds no attempts.
-    (project / ".flamegate/void").symlink_to("../build")
-    (project / "build").mkdir()
-    (project / ".flamegate/file").write_text("")
+    (repo.path / ".flamegate/void").symlink_to("../build")
+    (repo.path / "build").mkdir()
+    (repo.path / ".flamegate/file").write_text("")
     for name in ("attempts", "linked", "void", "void/below", "file"):
-        assert ask("check", "--base=HEAD~2", f"--earlier=.flamegate/{name}") == 2
-        assert "E_BAD_OPTION" in command.read().err
-    assert ask("check", "--base=HEAD~2", "--earlier=nowhere") == 0
+        printed = repo.check(2, f"--earlier=.flamegate/{name}", base="HEAD~2")
+        assert "E_BAD_OPTION" in printed.err
+    repo.check(0, "--earlier=nowhere", base="HEAD~2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,12 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.engines.base import Plan, Served, Streamed
 from pytest_flamegate.run import measure, processes
-from tests.commands.asked import Command, ask
+from tests.commands.asked import Repository, ask
 from tests.doors.project import workload
 from tests.models.gguf_files import GgufFile
 from tests.run import fakes
-from tests.workload.repositories import git, write
+from tests.workload.repositories import write
 
-Declare = Callable[..., str]
 BUILD = '["sh", "-c", "pwd >> $LOG; mkdir made; cp seed made/it.gguf"]'
 COMMAND = 'engine = "command"\ncommand = ["python3", "toy.py", "{model}", "{max_tokens}"]\n'
 PROGRAM = workload("toy").replace('target = "toy:generate"\n', COMMAND)
@@ -55,10 +54,10 @@ def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
-def add_commit(project: Path, *ignored: str) -> None:
-    (project / ".gitignore").write_text("\n".join((".flamegate", "made", *ignored)))
-    git(project, "add", "-A")
-    git(project, "commit", "-q", "--allow-empty", "-m", "a change")
+def add_commit(repo: Repository, *ignored: str) -> None:
+    (repo.path / ".gitignore").write_text("\n".join((".flamegate", "made", *ignored)))
+    repo.git("add", "-A")
+    repo.git("commit", "-q", "--allow-empty", "-m", "a change")
 
 
 def normalise(workload: Workload, plan: Plan, other: Path) -> str:
@@ -78,98 +77,88 @@ def sides(seen: list[tuple[Workload, Any]]) -> Iterator[tuple[Path, Any]]:
 
 
 def test_both_sides_of_a_python_engine_are_given_the_same(
-    project: Path, seen: list[tuple[Workload, Any]], declare: Declare
+    clone: Repository, seen: list[tuple[Workload, Any]]
 ) -> None:
-    text = workload("toy", env=f'{{ DATA = "{project}/data" }}')
-    declare(text)
-    declare(text + "\n")
-    assert ask("check", "--base=HEAD~1") == 0
+    text = workload("toy", env=f'{{ DATA = "{clone.path}/data" }}')
+    clone.declare(text)
+    clone.declare(text + "\n")
+    clone.check(0)
     for root, plan in sides(seen):
         assert isinstance(plan, Served)
         assert plan.load["checkout"] == str(root)
-        assert plan.load["projects"][0] == str(project)
-    assert git(project, "worktree", "list").count("\n") == 0
+        assert plan.load["projects"][0] == str(clone.path)
+    assert clone.git("worktree", "list").count("\n") == 0
 
 
 @pytest.mark.parametrize("model", ["tracked", "ignored", "renamed", "built"])
 def test_both_sides_read_a_model_of_one_kind_of_place(
-    project: Path, seen: list[tuple[Workload, Any]], declare: Declare, model: str
+    clone: Repository, seen: list[tuple[Workload, Any]], model: str
 ) -> None:
     """A model that only one of them has is the clone's for both, and so is one of no commit."""
     pattern, file = "made/*.gguf" if model == "built" else "*.gguf", GgufFile().packed()
-    (project / "seed").write_bytes(file)
+    (clone.path / "seed").write_bytes(file)
     if model in ("tracked", "renamed"):
-        (project / "a.gguf").write_bytes(file)
-    declare(f'{PROGRAM}model = "{pattern}"\nbuild = {BUILD}\nenv = {{ LOG = "/dev/null" }}\n')
+        (clone.path / "a.gguf").write_bytes(file)
+    clone.declare(f'{PROGRAM}model = "{pattern}"\nbuild = {BUILD}\nenv = {{ LOG = "/dev/null" }}\n')
     if model == "ignored":
-        (project / "a.gguf").write_bytes(file)
+        (clone.path / "a.gguf").write_bytes(file)
     elif model == "renamed":
-        git(project, "mv", "a.gguf", "b.gguf")
-    add_commit(project, *["*.gguf"] * (model == "ignored"))
+        clone.git("mv", "a.gguf", "b.gguf")
+    add_commit(clone, *["*.gguf"] * (model == "ignored"))
     ask("check", "--base=HEAD~1")
     for root, plan in sides(seen):
         assert isinstance(plan, Streamed)
         place = {"tracked": root / "a.gguf", "built": root / "made/it.gguf"}
         name = "b.gguf" if model == "renamed" else "a.gguf"
-        assert plan.argv[2] == str(place.get(model, project / name))
+        assert plan.argv[2] == str(place.get(model, clone.path / name))
 
 
 def test_what_was_built_before_is_not_measured(
-    project: Path,
-    seen: list[tuple[Workload, Any]],
-    declare: Declare,
-    monkeypatch: pytest.MonkeyPatch,
-    order: str,
+    clone: Repository, seen: list[tuple[Workload, Any]], monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    log = project.parent / "log"
-    write(project, {"seed": ""})
+    log = clone.path.parent / "log"
+    write(clone.path, {"seed": ""})
     text = f'{workload("toy", build=BUILD)}env = {{ LOG = "{log}" }}\n'
-    declare(text)
-    declare(text + "\n")
+    clone.declare(text)
+    clone.declare(text + "\n")
     monkeypatch.setenv("FLAMEGATE_SKIP_BUILD", "1")
-    assert ask("check", "--base=HEAD~1") == 0
+    clone.check(0)
     (base, _), (head, _) = sides(seen)
     built = [str(base), str(head)]
     assert log.read_text().split() == (built if order == "base first" else built[::-1])
-    assert not (project / "made").exists()
-    verdict = (project / ".flamegate/latest/toy/verdict.json").read_text()
+    assert not (clone.path / "made").exists()
+    verdict = (clone.path / ".flamegate/latest/toy/verdict.json").read_text()
     assert "FLAMEGATE_SKIP_BUILD=1 has no effect here" in verdict
 
 
-def test_an_error_of_the_head_is_worth_more(
-    project: Path, world: fakes.World, declare: Declare, command: Command, order: str
-) -> None:
+def test_an_error_of_the_head_is_worth_more(repo: Repository, order: str) -> None:
     for status in (1, 2, 0):
-        write(project, {"build.sh": f"exit {status}"})
-        declare(workload("toy", build='["sh", "build.sh"]'))
-    git(project, "checkout", "-q", "HEAD~1")
-    assert "The base" not in command(5, "check", "--base=HEAD~1").out
-    git(project, "checkout", "-q", "main")
-    assert "The base" in command(4, "check", "--base=HEAD~1").out
+        write(repo.path, {"build.sh": f"exit {status}"})
+        repo.declare(workload("toy", build='["sh", "build.sh"]'))
+    repo.git("checkout", "-q", "HEAD~1")
+    assert "The base" not in repo.check(5).out
+    repo.git("checkout", "-q", "main")
+    assert "The base" in repo.check(4).out
 
 
-def test_a_program_that_git_ignores_is_named(
-    project: Path, world: fakes.World, declare: Declare, command: Command, order: str
-) -> None:
+def test_a_program_that_git_ignores_is_named(repo: Repository, order: str) -> None:
     text = PROGRAM.replace('"python3", "toy.py"', '"made/engine"').replace('"{model}", ', "")
-    declare(text)
-    write(project, {"made/engine": "#!/bin/sh\n"})
-    declare(text + "\n")
-    git(project, "rm", "-q", "--cached", "made/engine")
-    add_commit(project)
-    world.fail(ToolError("E_CANNOT_START", "Cannot start 'made/engine': no such program."))
-    printed = command(5, "check", "--base=HEAD~2").out
+    repo.declare(text)
+    write(repo.path, {"made/engine": "#!/bin/sh\n"})
+    repo.declare(text + "\n")
+    repo.git("rm", "-q", "--cached", "made/engine")
+    add_commit(repo)
+    repo.world.fail(ToolError("E_CANNOT_START", "Cannot start 'made/engine': no such program."))
+    printed = repo.check(5, base="HEAD~2").out
     assert "made/engine is not in the checkout of" in printed
     assert "Declare the build that makes it" in printed
 
 
-def test_an_error_of_an_engine_says_what_a_checkout_lacks(
-    project: Path, world: fakes.World, declare: Declare, command: Command
-) -> None:
-    declare(workload("toy"))
-    declare(workload("toy") + "\n")
-    world.fail(ToolError("E_ENGINE_RAISED", "The engine raised ImportError.", "Run it alone."))
-    printed = command(5, "check", "--base=HEAD~1").out
+def test_an_error_of_an_engine_says_what_a_checkout_lacks(repo: Repository) -> None:
+    repo.declare()
+    repo.declare(workload("toy") + "\n")
+    repo.world.fail(ToolError("E_ENGINE_RAISED", "The engine raised ImportError.", "Run it alone."))
+    printed = repo.check(5).out
     assert "Run it alone. It ran in a checkout of " in printed
     assert "which has no submodules and no files that git ignores." in printed
 
@@ -191,14 +180,14 @@ with open(os.environ["LOG"], "a") as log:
 
 @pytest.mark.measures
 @pytest.mark.nightly
-def test_a_measured_engine_is_shown_nothing_of_its_side(project: Path, declare: Declare) -> None:
-    log = project.parent / "log"
-    (project / "toy.py").write_text((project / "toy.py").read_text() + CURIOUS)
+def test_a_measured_engine_is_shown_nothing_of_its_side(clone: Repository) -> None:
+    log = clone.path.parent / "log"
+    (clone.path / "toy.py").write_text((clone.path / "toy.py").read_text() + CURIOUS)
     text = workload("toy", env=f'{{ LOG = "{log}" }}', build='["touch", "made"]')
-    declare(text)
-    add_commit(project)
-    declare(text + "\n")
-    base = git(project, "rev-parse", "HEAD~1")
+    clone.declare(text)
+    add_commit(clone)
+    clone.declare(text + "\n")
+    base = clone.git("rev-parse", "HEAD~1")
     assert ask("check", f"--base={base}", "--budget=1", "--profiler=none") in (0, 4)
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     here = {row["here"] for row in rows}

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import pytest
 
 from pytest_flamegate.commands import verify
 from pytest_flamegate.receipt import Verification, verify_receipt
-from tests.commands.asked import Command, ask
-from tests.doors.project import workload
+from tests.commands.asked import Command, Repository, ask
 from tests.made import COMMIT
 from tests.run import fakes
 from tests.workload.repositories import git
@@ -34,7 +32,7 @@ def test_an_honest_receipt_can_be_less_than_required(command: Command) -> None:
         assert code in printed
     name = json.loads(Path("evidence.json").read_text())["workload"]["name"]
     asked = (f"--commit={COMMIT.revision[:7]}", f"--workload={name}")
-    assert ask("verify-receipt", "receipt.json", *asked) == 0
+    command(0, "verify-receipt", "receipt.json", *asked)
 
 
 def test_a_file_that_is_no_receipt_is_rejected(receipt_directory: Path, command: Command) -> None:
@@ -65,41 +63,34 @@ def test_several_receipts_are_counted_and_json_has_the_same_result(
     assert all(each["code"].startswith("E_") and each["message"] for each in bad["refusals"])
 
 
-def test_a_judge_can_ask_for_the_verdict_and_the_repository(
-    project: Path, world: fakes.World, declare: Callable[..., str], command: Command
-) -> None:
-    declare(workload("toy"))
-    latest = project / ".flamegate/latest/toy"
+def test_a_judge_can_ask_for_the_verdict_and_the_repository(repo: Repository) -> None:
+    repo.declare()
+    latest = repo.path / ".flamegate/latest/toy"
     verify = ("verify-receipt", str(latest / "receipt.json"), "--require-verdict")
     for token_ns, code in ((1.0, 0), (1.3, 1)):
-        world.token_ns = round(token_ns * fakes.TOKEN_NS)
-        assert ask("check", "--base=HEAD~1") == code
-        assert ask(*verify) == code
-    assert "E_VERDICT  " in command.read().out
-    assert ask(*verify, "--max-age=0.001s") == 3
+        repo.world.token_ns = round(token_ns * fakes.TOKEN_NS)
+        repo.check(code)
+        printed = repo.run(code, *verify).out
+    assert "E_VERDICT  " in printed
+    repo.run(3, *verify, "--max-age=0.001s")
     (latest / "verdict.json").unlink()
-    assert ask(*verify) == 3
-    assert ask("run", "toy") == 4  # without a base it says neither
-    assert ask(*verify) == 4
-    repository = (*verify[:2], f"--repository={project}")
-    assert ask(*repository) == 0
-    git(project.parent, "init", "-q", "another")
-    command.read()
-    assert ask(*repository[:2], f"--repository={project.parent / 'another'}") == 3
-    assert "E_OTHER_COMMIT" in command.read().out
+    repo.run(3, *verify)
+    repo.run(4, "run", "toy")  # without a base it says neither
+    repo.run(4, *verify)
+    repository = (*verify[:2], f"--repository={repo.path}")
+    repo.run(0, *repository)
+    git(repo.path.parent, "init", "-q", "another")
+    another = f"--repository={repo.path.parent / 'another'}"
+    assert "E_OTHER_COMMIT" in repo.run(3, *verify[:2], another).out
 
 
 def test_the_repository_has_the_code_of_the_evidence_that_was_verified(
-    project: Path,
-    world: fakes.World,
-    declare: Callable[..., str],
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
+    repo: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declare(workload("toy"))
+    repo.declare()
     ask("run", "toy")
-    latest = project / ".flamegate/latest/toy"
-    given = ("verify-receipt", str(latest / "receipt.json"), f"--repository={project}")
+    latest = repo.path / ".flamegate/latest/toy"
+    given = ("verify-receipt", str(latest / "receipt.json"), f"--repository={repo.path}")
 
     def verify_and_remove(*args: Any, **options: Any) -> Verification:
         found = verify_receipt(*args, **options)
@@ -108,11 +99,10 @@ def test_the_repository_has_the_code_of_the_evidence_that_was_verified(
 
     with monkeypatch.context() as patched:
         patched.setattr(verify, "verify_receipt", verify_and_remove)
-        assert ask(*given) == 0
-    (project / "toy.py").write_text((project / "toy.py").read_text() + "# changed\n")
+        repo.run(0, *given)
+    (repo.path / "toy.py").write_text((repo.path / "toy.py").read_text() + "# changed\n")
     ask("run", "toy")
-    command.read()
-    assert "+ 1 uncommitted file, which the repository" in command(3, *given).out
+    assert "+ 1 uncommitted file, which the repository" in repo.run(3, *given).out
 
 
 GH = """\

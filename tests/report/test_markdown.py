@@ -115,16 +115,18 @@ def test_a_heading_stays_one_and_a_hash_alone_is_none() -> None:
 
 
 def test_the_answer_comes_first_then_the_change_then_the_picture() -> None:
-    page = run_markdown(run())
-    assert page == run_markdown(run())
+    compared = run(verdicts.in_pairs(), pairs_pct=(-6.0, -7.0))
+    page = run_markdown(compared)
+    assert page == run_markdown(compared)
     lines = page.splitlines()
     assert lines[0] == "# Flame graph: decode"
     assert lines[2].startswith("**regressed: 6.2 % slower (5.1 … 7.4, threshold 5)")
     assert lines[4:7] == ["## What changed", "", "![What changed in decode](diff.svg)"]
     assert re.findall(r"^(?:## |<details><summary>)(.*?)(?:</summary>)?$", page, re.MULTILINE) == [
-        "What changed", "Where it went (µs/token)", "Where the time goes", "Compared", "Reasons",
-        "Next", "How sure it is", "Throughput and latency", "What ran, and on what",
-        "Evidence", "How to view and read it",
+        "What changed", "Where it went (µs/token)", "Lines (µs/token)", "Calls (exact)",
+        "Where the time goes", "The pairs", "Compared", "Phases (not gated)", "Reasons", "Next",
+        "How sure it is", "Throughput and latency", "What ran, and on what", "Evidence",
+        "How to view and read it",
     ]  # fmt: skip
     assert "![Flame graph of decode](flamegraph.svg)" in page
     assert f"Measure it again:\n\n```bash\n{AGAIN}\n```" in page
