@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,10 +24,6 @@ from pytest_flamegate.config.options import (
     takes_fixture,
 )
 
-if TYPE_CHECKING:
-    from pytest_flamegate.config.options import Option
-
-
 OFF = "needs --flamegate"
 _INI_TYPES: dict[str, Any] = {"flag": "bool", "text": "string", "number": "float"}
 
@@ -37,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("flamegate", "performance gate for LLM inference")
     for option in OPTIONS:
         if option.cli:
-            _add_option(group, option)
+            group.addoption(option.flag, **option.arguments)
         if option.ini:
             parser.addini(option.ini_name, option.help, _INI_TYPES[option.kind], option.default)
 
@@ -134,11 +130,3 @@ def flamegate(request: pytest.FixtureRequest) -> Any:
     if gatekeeper is None:
         pytest.skip(OFF)
     return gatekeeper.gate_for(request.node)
-
-
-def _add_option(group: pytest.OptionGroup, option: Option) -> None:
-    if option.kind == "flag":
-        group.addoption(option.flag, action="store_true", default=False, help=option.help)
-        return
-    optional = {} if option.bare is None else {"nargs": "?", "const": option.bare}
-    group.addoption(option.flag, default=None, metavar=option.metavar, help=option.help, **optional)

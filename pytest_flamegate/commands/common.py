@@ -50,15 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser, row: Mapping[str, Any]) -> No
 def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add the options ``names`` to ``parser``, without their ``flamegate`` prefix."""
     for option in OPTIONS:
-        if option.name not in names:
-            continue
-        flag = "--" + option.name.replace("_", "-")
-        text = option.help.replace("--flamegate-", "--")
-        if option.kind == "flag":
-            parser.add_argument(flag, action="store_true", help=text)
-            continue
-        value = {} if option.bare is None else {"nargs": "?", "const": option.bare}
-        parser.add_argument(flag, metavar=option.metavar, help=text, **value)
+        if option.name in names:
+            text = option.help.replace("--flamegate-", "--")
+            flag = option.flag.replace("--flamegate-", "--")
+            parser.add_argument(flag, **{**option.arguments, "help": text})
 
 
 def add_requirements(parser: argparse.ArgumentParser, condition: str) -> None:

@@ -66,6 +66,14 @@ class Option(NamedTuple):
         """The option of pytest's command line: ``--flamegate-update-in-ci``."""
         return "--" + self.ini_name.replace("_", "-")
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What a parser of command lines is given besides the name of the option."""
+        if self.kind == "flag":
+            return {"action": "store_true", "help": self.help}
+        optional = {} if self.bare is None else {"nargs": "?", "const": self.bare}
+        return {"metavar": self.metavar, "help": self.help, **optional}
+
 
 OPTIONS = (
     Option("", "flag", "measure, write receipts, and gate the performance of LLM inference"),

@@ -3,13 +3,12 @@
 import json
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.text import significant
-from pytest_flamegate.gate.verdict import Verdict
-from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, meaning_of, value_of
+from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, meaning_of
 from pytest_flamegate.receipt.reported import observed_as, of_engine, source_of
 from pytest_flamegate.receipt.types import Evidence, Metric, Receipt
 from pytest_flamegate.report import sections, text
@@ -57,42 +56,7 @@ def picture_subtitle(evidence: Evidence, receipt: Receipt | None) -> str:
     return " · ".join(filter(None, notes))
 
 
-# Rates in one line
-
-
-def quiet_s_per_token(evidence: Evidence | None, verdict: Verdict | None) -> float | None:
-    """Return the time of one token on the quiet clock; None if it was not measured.
-
-    It is the mean of the processes, as the verdict compares them; their median without a verdict.
-    """
-    rate = verdict.signal() if verdict is not None else None
-    if rate is not None and rate.current:
-        return 1.0 / rate.current
-    return value_of(evidence.metrics, "quiet_s_per_token") if evidence is not None else None
-
-
-def speed_cells(
-    receipt: Receipt | None, evidence: Evidence | None, verdict: Verdict | None
-) -> tuple[str, str]:
-    """Return the quiet clock and the wall clock's tokens/s, dashes if they were not measured.
-
-    The rate is that of the quiet clock, and named so, without a receipt and if the process
-    shared its core with the other side of a comparison. For a kernel benchmark both are of its
-    calls.
-    """
-    metrics, recipe = (evidence.metrics, evidence.workload) if evidence is not None else ((), {})
-    cost_s, calls = quiet_s_per_token(evidence, verdict), recipe.get("calls")
-    calls_per_second = value_of(metrics, KERNEL_RATE_NAMES[0])
-    rate = receipt.tokens_per_second if receipt is not None else 1.0 / cost_s if cost_s else None
-    cells, unit = sections.NONE if rate is None else significant(rate), "tok"
-    # The count is checked: a page may be made of a file that was never verified.
-    if calls_per_second is not None and isinstance(calls, int) and calls > 0:
-        cells, unit = f"{significant(calls_per_second)} calls", "call"
-        cost_s = None if cost_s is None else cost_s / calls
-    shares = evidence is not None and any(run.shares_core for run in evidence.runs)
-    if rate is not None and (receipt is None or shares):
-        cells += " quiet"
-    return sections.NONE if cost_s is None else f"{text.seconds(cost_s)}/{unit}", cells
+# A kernel benchmark
 
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -311,9 +275,3 @@ def _value(value: object) -> sections.Cell:
         case Mapping():
             value = {str(name): each for name, each in value.items()}
     return sections.Code(json.dumps(value, sort_keys=True, default=str, ensure_ascii=False))
-
-
-def common_note(notes: Iterable[str], several: str) -> str:
-    """Return the note that all runs share, or how many different ones there are."""
-    different = dict.fromkeys(notes)
-    return next(iter(different), "") if len(different) < 2 else f"{len(different)} {several}"

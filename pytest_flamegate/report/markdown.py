@@ -15,12 +15,7 @@ from pytest_flamegate.report.run_report import (
     variant_sections,
 )
 from pytest_flamegate.report.text import read_asset, visible
-from pytest_flamegate.report.verdict import (
-    call_section,
-    cost_section,
-    line_section,
-    signal_cells,
-)
+from pytest_flamegate.report.verdict import call_section, cost_section, line_section
 
 # Anywhere in a line; at its start; and the parts that hosts turn into links by themselves.
 _INLINE = re.compile(r"[\\`*_{}\[\]<>|~$&!]")
@@ -161,8 +156,8 @@ def step_summary(rows: Sequence[RunReport], accepted: Collection[str] = ()) -> s
                  "Nothing was measured.")  # fmt: skip
     if cells:
         parts.append("Figures are tokens/s on the quiet clock, which is gated: means of processes.")
-        lines = [f"- {code(row.name)} {escape(row.headline, _LONG)}" for row in rows]
-        parts.append("\n".join(lines))
+        lines = tuple((sections.Code(row.name), f" {row.headline}") for row in rows)
+        parts.append(_render_block(sections.Items(lines)))
     families = variant_sections(rows)
     families += [brick_summary_section(row.name, row.bricks) for row in rows if row.bricks]
     return "\n\n".join([*parts, *(render_section(section, 3) for section in families)]) + "\n"
@@ -195,27 +190,21 @@ def check_markdown(
             ]
             parts.append(f"### {escape(row.name)}")
             parts += [render_section(each, 4) for each in found if each.blocks]
+    about = sections.Paragraph("This change counts once it is merged:")
     if changes:
-        parts.append("### Changed policy\n\nThis change counts once it is merged:")
-        parts.append("\n".join(f"- {escape(change, _LONG)}" for change in changes))
+        policy = sections.Section("Changed policy", (about, sections.Items(tuple(changes))))
+        parts.append(render_section(policy, 3))
     if debt:
-        parts.append("### Accepted")
-        parts.append("\n".join(f"- {escape(line, _LONG)}" for line in debt))
+        accepted_rows = sections.Section("Accepted", (sections.Items(tuple(debt)),))
+        parts.append(render_section(accepted_rows, 3))
     return "\n\n".join(parts) + "\n"
 
 
 def _summary_cells(row: RunReport, *, is_accepted: bool) -> list[str]:
-    signal = row.verdict.signal() if row.verdict is not None else None
-    figures = (sections.NONE,) * 6 if signal is None else signal_cells(signal)[:6]
     word = row.word if row.tone == "good" else f"**{row.word}**"
     if is_accepted:
         word = f"{row.word}, accepted"
-    return [
-        code(row.name),
-        word,
-        *map(escape, figures),
-        escape(row.grade),
-    ]
+    return [code(row.name), word, *map(escape, row.rate_cells[:6]), escape(row.grade)]
 
 
 # The guide of a folder

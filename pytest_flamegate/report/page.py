@@ -11,19 +11,12 @@ from functools import cache
 
 from pytest_flamegate.report import markup, sections, text
 from pytest_flamegate.report.difference import SHADES
-from pytest_flamegate.report.evidence import (
-    common_note,
-    machine_note,
-    picture_subtitle,
-    revision_note,
-    speed_cells,
-)
+from pytest_flamegate.report.evidence import machine_note, picture_subtitle, revision_note
 from pytest_flamegate.report.flame import Drawn, shades
 from pytest_flamegate.report.flame_html import flame, named
 from pytest_flamegate.report.markup import Shade, number
 from pytest_flamegate.report.run_report import RunReport, run_sections, variant_sections
 from pytest_flamegate.report.text import read_asset, visible
-from pytest_flamegate.report.verdict import signal_cells
 
 _LONG = 4000
 
@@ -86,21 +79,26 @@ def _about(runs: Sequence[RunReport]) -> str:
     versions = (f"flamegate {evidence.flamegate_version}" for evidence in found)
     notes = [
         text.plural(len(runs), "workload"),
-        common_note(map(machine_note, found), "different machines"),
-        common_note((revision_note(each.commit) for each in found), "different revisions"),
+        _common_note(map(machine_note, found), "different machines"),
+        _common_note((revision_note(each.commit) for each in found), "different revisions"),
         " to ".join(dict.fromkeys(times[:1] + times[-1:])),
-        common_note(versions, "different versions of flamegate"),
+        _common_note(versions, "different versions of flamegate"),
     ]
     return " · ".join(filter(None, notes))
+
+
+def _common_note(notes: Iterable[str], several: str) -> str:
+    """Return the note that all runs share, or how many different ones there are."""
+    different = dict.fromkeys(notes)
+    return next(iter(different), "") if len(different) < 2 else f"{len(different)} {several}"
 
 
 def _overview(runs: Sequence[RunReport]) -> str:
     rows = []
     for index, run in enumerate(runs, 1):
-        rate = run.verdict.signal() if run.verdict is not None else None
-        change, interval = (sections.NONE,) * 2 if rate is None else signal_cells(rate)[2:4]
+        change, interval = run.rate_cells[2:4]
         name = markup.element("a", markup.xml_text(run.name), href=f"#workload-{index}")
-        cells = (change, *speed_cells(run.receipt, run.evidence, run.verdict), interval, run.grade)
+        cells = (change, *run.speed_cells, interval, run.grade)
         rows.append([name, _chip(run), *map(markup.xml_text, cells)])
     # The change comes early, so that a narrow page shows it without scrolling.
     head = ["workload", "verdict", "change", "quiet clock (gated)", "wall tokens/s (not gated)",

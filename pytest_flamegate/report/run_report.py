@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.profile.model import Hotspot
+from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, value_of
 from pytest_flamegate.receipt.types import Evidence, Receipt
 from pytest_flamegate.report import text
 from pytest_flamegate.report.bricks import BrickView, brick_section
@@ -13,9 +15,7 @@ from pytest_flamegate.report.evidence import (
     engine_section,
     metric_section,
     proof_section,
-    quiet_s_per_token,
     run_section,
-    speed_cells,
 )
 from pytest_flamegate.report.flame import Drawn, category_shares
 from pytest_flamegate.report.sections import (
@@ -38,6 +38,7 @@ from pytest_flamegate.report.verdict import (
     pair_section,
     phase_section,
     reason_section,
+    signal_cells,
     signal_section,
     sureness_section,
 )
@@ -87,6 +88,46 @@ class RunReport:
     def grade(self) -> str:
         """The grade of the receipt."""
         return "not judged" if self.verdict is None else self.verdict.grade
+
+    @property
+    def rate_cells(self) -> tuple[str, ...]:
+        """The cells of the gated rate as ``signal_cells`` returns them, dashes without one."""
+        rate = self.verdict.signal() if self.verdict is not None else None
+        return (NONE,) * 7 if rate is None else signal_cells(rate)
+
+    @property
+    def quiet_s_per_token(self) -> float | None:
+        """The time of one token on the quiet clock; None if it was not measured.
+
+        It is the mean of the processes, as the verdict compares them; their median without one.
+        """
+        rate = self.verdict.signal() if self.verdict is not None else None
+        if rate is not None and rate.current:
+            return 1.0 / rate.current
+        return value_of(self.evidence.metrics, "quiet_s_per_token") if self.evidence else None
+
+    @property
+    def speed_cells(self) -> tuple[str, str]:
+        """The quiet clock and the wall clock's tokens/s, dashes if they were not measured.
+
+        The rate is that of the quiet clock, and named so, without a receipt and if the process
+        shared its core with the other side of a comparison. For a kernel benchmark both are of its
+        calls.
+        """
+        cost_s, evidence, receipt = self.quiet_s_per_token, self.evidence, self.receipt
+        rate = 1.0 / cost_s if cost_s else None
+        rate = rate if receipt is None else receipt.tokens_per_second
+        cells, unit = NONE if rate is None else significant(rate), "tok"
+        calls = evidence.workload.get("calls") if evidence else None
+        calls_per_second = value_of(evidence.metrics, KERNEL_RATE_NAMES[0]) if evidence else None
+        # The count is checked: a page may be made of a file that was never verified.
+        if calls_per_second is not None and isinstance(calls, int) and calls > 0:
+            cells, unit = f"{significant(calls_per_second)} calls", "call"
+            cost_s = None if cost_s is None else cost_s / calls
+        shares = evidence is not None and any(run.shares_core for run in evidence.runs)
+        if rate is not None and (receipt is None or shares):
+            cells += " quiet"
+        return NONE if cost_s is None else f"{text.seconds(cost_s)}/{unit}", cells
 
 
 def run_sections(run: RunReport) -> list[Section]:
@@ -217,12 +258,12 @@ def _family(name: str, variants: Sequence[RunReport]) -> Section:
 
 
 def _speed_table(variants: Sequence[RunReport]) -> Table:
-    costs_s = [quiet_s_per_token(each.evidence, each.verdict) for each in variants]
+    costs_s = [variant.quiet_s_per_token for variant in variants]
     fastest_s = min((cost for cost in costs_s if cost), default=None)
     rows = [
         (
             Code(_name(variant)),
-            *speed_cells(variant.receipt, variant.evidence, variant.verdict),
+            *variant.speed_cells,
             text.share(fastest_s / cost_s) if cost_s and fastest_s else NONE,
             describe_hottest(variant.evidence) or NONE,
         )

@@ -12,7 +12,7 @@ from pytest_flamegate.receipt.rules.replay import describe_rates
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.receipt.verify import Verification
 from pytest_flamegate.report import sections, text
-from pytest_flamegate.report.evidence import engine_lines, kernel_line, revision_note, speed_cells
+from pytest_flamegate.report.evidence import engine_lines, kernel_line, revision_note
 from pytest_flamegate.report.run_report import RunReport, describe_hottest, variant_sections
 from pytest_flamegate.report.text import cells, clip, clip_front, columns, paint, visible, wrap
 from pytest_flamegate.report.verdict import (
@@ -103,8 +103,7 @@ def summary(
 def _summary_cells(row: RunReport, width: int, *, colour: bool) -> tuple[str, str, str, str, str]:
     name = clip_front(visible(row.name), max(width // 3, 12))
     word = paint(row.word, _COLOURS[row.tone]) if colour else row.word
-    speed = speed_cells(row.receipt, row.evidence, row.verdict)
-    return name, *speed, word, describe_hottest(row.evidence, "  ")
+    return name, *row.speed_cells, word, describe_hottest(row.evidence, "  ")
 
 
 def _describe_grades(rows: Sequence[RunReport]) -> str:

@@ -16,7 +16,6 @@ from pytest_flamegate.report.evidence import (
     metric_value,
     proof_section,
     run_section,
-    speed_cells,
 )
 from pytest_flamegate.report.flame import category_shares
 from pytest_flamegate.report.markdown import render_section, step_summary
@@ -231,10 +230,11 @@ def test_the_line_of_a_benchmark_names_every_declared_rate() -> None:
     line = "100 k calls/s · 51.2 M elements/s · 410 MB/s · 0.102 GFLOP/s · 50 calls a round"
     assert kernel_line(benchmarked()) == line
     assert kernel_line(EVIDENCE) is None
-    assert speed_cells(None, benchmarked(), None) == ("10.0 µs/call", "100,000 calls quiet")
-    assert speed_cells(None, EVIDENCE, None) == ("2.33 ms/tok", "429 quiet")
+    benchmark, unjudged = (RunReport("", None, evidence=each) for each in (benchmarked(), EVIDENCE))
+    assert benchmark.speed_cells == ("10.0 µs/call", "100,000 calls quiet")
+    assert unjudged.speed_cells == ("2.33 ms/tok", "429 quiet")
     # The rate of a verdict is the mean of the processes: both are never shown side by side.
-    assert speed_cells(None, EVIDENCE, verdicts.regressed())[0] == "2.06 ms/tok"
+    assert replace(unjudged, verdict=verdicts.regressed()).speed_cells[0] == "2.06 ms/tok"
     setup = "its setup is measured with each call"
     assert kernel_line(benchmarked(setup="measured with each call")) == f"{line} · {setup}"
 
@@ -242,6 +242,7 @@ def test_the_line_of_a_benchmark_names_every_declared_rate() -> None:
 def test_a_file_that_was_never_verified_is_shown_without_its_calls() -> None:
     for calls in (None, "50", 0, -1, 1.5):
         odd = replace(benchmarked(calls=calls), metrics=benchmarked().metrics)
-        assert speed_cells(RECEIPT, odd, None) == ("500 µs/tok", "427")
+        shown = RunReport("", None, receipt=RECEIPT, evidence=odd)
+        assert shown.speed_cells == ("500 µs/tok", "427")
         unnamed = tuple(replace(metric, unit="") for metric in odd.metrics)
         assert kernel_line(replace(odd, metrics=unnamed)) is not None
