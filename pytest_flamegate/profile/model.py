@@ -45,6 +45,21 @@ LineStack = tuple[SourceLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class SampledStacks:
+    """The samples in a profiler's file, by stack and by lines of the project.
+
+    ``pids`` are the sampled processes; py-spy names threads, of which the main one has the number
+    of its process. ``lost`` counts samples that the kernel could not store.
+    """
+
+    stacks: Mapping[Stack, int]
+    lines: Mapping[LineStack, int]
+    pids: tuple[int, ...]
+    duration_ns: int
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """Sampled stacks of one process, or of several pooled ones.
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.profile.model import SampledStacks
 from pytest_flamegate.profile.profilers import perf_data
-from pytest_flamegate.profile.profilers.perf_data import ParsedScript, parse_script
+from pytest_flamegate.profile.profilers.perf_data import parse_script
 from pytest_flamegate.profile.stacks import trim_stacks
 from tests.profile.profiles import DATA, native, profile, python
 
@@ -73,7 +74,7 @@ FRAME = b"\t            9045 sgemv (/usr/lib/libblas.so)\n"
 SGEMV = native("sgemv", "libblas.so")
 
 
-def parse(text: bytes, window_ns: tuple[int, int] | None = None) -> ParsedScript:
+def parse(text: bytes, window_ns: tuple[int, int] | None = None) -> SampledStacks:
     return parse_script([text], ("/home/me/project/",), window_ns)
 
 
@@ -83,7 +84,7 @@ def recorded(name: str) -> bytes:
 
 def test_dwarf_stacks_reach_from_the_start_of_the_process_to_the_kernel() -> None:
     script = parse(recorded("dwarf"))
-    assert (sum(script.stacks.values()), script.pids) == (6, {16592})
+    assert (sum(script.stacks.values()), script.pids) == (6, (16592,))
     assert {stack[0] for stack in script.stacks} == {native("_start", "python3.11")}
     (gemv,) = [stack for stack in script.stacks if stack[-1].name == "dgemv_kernel_4x4"]
     assert gemv[-1].module == "libscipy_openblas64_.so"
@@ -109,7 +110,7 @@ def test_python_frames_come_from_the_jitdump_without_trampolines() -> None:
         "x\\x3by (/a.so)??      123 i2s_gemv (/lib/ggml.so)",
     }
     assert not any(f.name == "py_trampoline_evaluator" for stack in script.stacks for f in stack)
-    whole = trim_stacks(profile(script.stacks))
+    whole = trim_stacks(profile(dict(script.stacks)))
     assert whole.completeness == 1.0
     assert {stack[0] for stack in whole.stacks} == {python("measured_sequences", "purespin.py")}
 
@@ -119,7 +120,7 @@ def test_times_and_losses_are_counted() -> None:
     lost += b"7/7  4006.297124: PERF_RECORD_LOST_SAMPLES lost samples 80\n"
     other = b"16593/16592  3956.045223: cpu-clock:u: \n"
     script = parse(HEADER + FRAME + lost + other + FRAME + b"\n")
-    assert (script.lost, script.span_ns, script.pids) == (83, 1_000_001_000, {16592, 16593})
+    assert (script.lost, script.duration_ns, script.pids) == (83, 1_000_001_000, (16592, 16593))
     assert script.stacks == {(SGEMV,): 2}
 
 
@@ -130,9 +131,9 @@ def test_samples_outside_of_the_window_do_not_count() -> None:
     )
     script = parse(text, (3_956_500_000_000, 3_957_000_000_000))
     assert script.stacks == {(SGEMV,): 2}
-    assert script.span_ns == 500_000_000
+    assert script.duration_ns == 500_000_000
     outside = parse(text, (0, 1))
-    assert (outside.stacks, outside.pids, outside.span_ns) == ({}, set(), 0)
+    assert (outside.stacks, outside.pids, outside.duration_ns) == ({}, (), 0)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_chunks_may_end_anywhere(size: int) -> None:
         (text[at : at + size] for at in range(0, len(text), size)), ("/home/me/project/",)
     )
     assert (pieces.stacks, pieces.pids) == (whole.stacks, whole.pids)
-    assert pieces.span_ns == whole.span_ns
+    assert pieces.duration_ns == whole.duration_ns
 
 
 def test_memory_stays_flat_as_the_input_grows() -> None:

@@ -60,7 +60,7 @@ def test_a_recording_of_py_spy() -> None:
         "<module> (spin.py);main (spin.py);measured_sequences (spin.py);soft (spin.py);"
         "_sum (numpy/_core/_methods.py) 1",
     ]
-    assert (taken.threads, taken.duration_ns) == ((17235,), 60_000_000)
+    assert (taken.pids, taken.duration_ns) == ((17235,), 60_000_000)
     empty = parse_recording(recording("f", []))
     assert empty.stacks == {(native("[unknown]", "unknown"),): 1}
 

@@ -27,7 +27,15 @@ from pytest_flamegate.profile.frames import (
     make_source_line,
     make_stack,
 )
-from pytest_flamegate.profile.model import Frame, FrameKind, LineStack, Profile, Stack, Unit
+from pytest_flamegate.profile.model import (
+    Frame,
+    FrameKind,
+    LineStack,
+    Profile,
+    SampledStacks,
+    Stack,
+    Unit,
+)
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 SUBJECT = "The speedscope file"
@@ -198,16 +206,6 @@ def _require_frames(numbers: Iterable[int], frames: int) -> None:
     largest = max(numbers, default=-1)
     if largest >= frames:
         raise malformed_error(f"it refers to frame {largest} of {frames}")
-
-
-@dataclass(frozen=True, slots=True)
-class SampledStacks:
-    """Stacks and their samples, the thread ids, and the length of the recording."""
-
-    stacks: Mapping[Stack, int]
-    lines: Mapping[LineStack, int]
-    threads: tuple[int, ...]
-    duration_ns: int
 
 
 def count_pyspy_samples(

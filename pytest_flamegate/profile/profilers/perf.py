@@ -104,7 +104,7 @@ class Perf:
         with named as path:
             returns = call_graph == "fp"
             script = perf_data.read_script(program, path, self.roots, window_ns, returns=returns)
-        pids = (pid,) if pid is not None else tuple(sorted(script.pids))
+        pids = (pid,) if pid is not None else script.pids
         if not pids and window_ns is None:
             raise no_samples_error(perf_data.NAME, 0, script.lost)
         degraded = []
@@ -125,7 +125,7 @@ class Perf:
             lines=script.lines,
             lost=script.lost,
             complete=sum(script.stacks.values()),
-            duration_ns=script.span_ns,
+            duration_ns=script.duration_ns,
             pids=pids,
             started_ticks=(recording.started_ticks,) * len(pids),
             degraded=tuple(degraded),

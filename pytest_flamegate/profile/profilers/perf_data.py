@@ -12,7 +12,6 @@ import struct
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from io import FileIO
 from pathlib import Path
@@ -22,7 +21,7 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.core.text import decode_name, escape_name
 from pytest_flamegate.profile.frames import make_native_frame, make_source_line, make_stack
-from pytest_flamegate.profile.model import Frame, LineStack, SourceLine, Stack
+from pytest_flamegate.profile.model import Frame, LineStack, SampledStacks, SourceLine, Stack
 from pytest_flamegate.profile.profilers import tools
 from pytest_flamegate.profile.source_lines import has_lines, locate
 
@@ -50,24 +49,13 @@ class _Entry(NamedTuple):
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedScript:
-    """Samples by stack and by lines of the project, their processes and time span, and losses."""
-
-    stacks: dict[Stack, int]
-    lines: Mapping[LineStack, int]
-    pids: set[int]
-    span_ns: int
-    lost: int
-
-
 def parse_script(
     chunks: Iterable[bytes],
     roots: Sequence[str] = (),
     window_ns: tuple[int, int] | None = None,
     *,
     returns: bool = False,
-) -> ParsedScript:
+) -> SampledStacks:
     r"""Parse what ``perf script -F FIELDS --show-lost-events`` printed, in chunks of any length.
 
     One sample is a header, one line for each frame from leaf to root, and an empty line::
@@ -101,7 +89,8 @@ def parse_script(
     lines.pop((), None)
     span_ns = max(last_ns - int(first_ns), 0) if pids else 0
     # A kernel that counts lost samples reports the lost chunks as well.
-    return ParsedScript(stacks, lines, pids, span_ns, max(lost.values(), default=0))
+    most_lost = max(lost.values(), default=0)
+    return SampledStacks(stacks, lines, tuple(sorted(pids)), span_ns, most_lost)
 
 
 def _iter_samples(
@@ -243,7 +232,7 @@ def read_script(
     window_ns: tuple[int, int] | None = None,
     *,
     returns: bool = False,
-) -> ParsedScript:
+) -> SampledStacks:
     """Return all samples of ``raw``, or those within ``window_ns``. Raises ``ProfilerError``.
 
     The output of ``perf script`` is parsed as it comes: for deep stacks it is gigabytes.

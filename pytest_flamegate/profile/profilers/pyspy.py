@@ -18,7 +18,7 @@ from pytest_flamegate.core.process import Child
 from pytest_flamegate.profile.formats import speedscope
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import no_samples_error
-from pytest_flamegate.profile.model import Profile
+from pytest_flamegate.profile.model import Profile, SampledStacks
 from pytest_flamegate.profile.profilers import base, tools
 
 NAME = "py-spy"
@@ -93,8 +93,7 @@ class PySpy:
         except OSError as error:
             raise tools.output_error(NAME, error.strerror or str(error)) from None
         sampled = parse_recording(content, self.roots, native=self.native)
-        # The main thread's number is that of the process.
-        pids = (recording.pid,) if recording.pid is not None else sampled.threads[:1]
+        pids = (recording.pid,) if recording.pid is not None else sampled.pids[:1]
         if not pids:
             raise no_samples_error(NAME, recording.errors, 0)
         nonblocking = self.nonblocking or recording.nonblocking
@@ -209,7 +208,7 @@ class _RunningPySpy:
 
 def parse_recording(
     raw: bytes, roots: Sequence[str] = (), *, native: bool = False
-) -> speedscope.SampledStacks:
+) -> SampledStacks:
     """Parse the bytes of py-spy's file. Raises ``ProfilerError`` ``E_PROFILER_OUTPUT``."""
     try:
         return speedscope.count_pyspy_samples(
