@@ -13,7 +13,7 @@ from pytest_flamegate.bricks import BrickProfiler, brick, start, stop
 from pytest_flamegate.bricks.marks import FOLD_AT
 from pytest_flamegate.bricks.record import find_bucket
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
-from tests.bricks.clocks import FakeClock, by_name
+from tests.bricks.clocks import FakeClock, FakeDevice, by_name
 
 
 @pytest.fixture
@@ -168,9 +168,19 @@ def test_name_has_one_category() -> None:
                 brick(name, category=category)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("keep_calls", [0, 9])
-def test_wrong_end_raises(keep_calls: int) -> None:
-    with BrickProfiler(keep_calls=keep_calls):
+DEVICE = FakeDevice(FakeClock())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({}, {"keep_calls": 9}, {"sync": "immediate", "synchronise": int}),
+        {"sync": "deferred", "synchronise": int, "event": DEVICE.event},
+    ],
+    ids=["plain", "kept", "immediate", "deferred"],
+)
+def test_wrong_end_raises(options: dict[str, Any]) -> None:
+    with BrickProfiler(**options) as profiler:
         outer, inner = start("A"), start("B")
         stop(outer)
         for handle in (inner, outer):
@@ -182,6 +192,8 @@ def test_wrong_end_raises(keep_calls: int) -> None:
         outside, inside = brick("A"), brick("B")
         outside.__exit__(None, None, None)
         inside.__exit__(KeyError, KeyError(), None)
+    recorded = profiler.recorded()
+    assert (by_name(recorded)["A"].calls, recorded.unended) == (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flamegate.bricks import BrickProfiler, brick, start, stop
 from pytest_flamegate.bricks.record import Sync
-from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.core.errors import ToolError
 from tests.bricks.clocks import FakeClock, FakeDevice, by_name
 
 
@@ -115,15 +115,3 @@ def test_error_of_the_device_passes_and_the_call_is_recorded() -> None:
         with pytest.raises(RuntimeError, match="device lost"):
             stop(scope)
     assert by_name(profiler.recorded())["A"].total_ns == 3
-
-
-@pytest.mark.parametrize("sync", ["immediate", "deferred"])
-def test_ends_out_of_order_raise_with_a_device(device: FakeDevice, sync: Sync) -> None:
-    with profile(device, sync) as profiler:
-        outer, inner = start("A"), start("B")
-        stop(outer)
-        for handle in (inner, outer):
-            with pytest.raises(UsageError, match="E_BRICK_END"):
-                stop(handle)
-    recorded = profiler.recorded()
-    assert ([t.name for t in recorded.totals], recorded.unended) == (["A"], 1)

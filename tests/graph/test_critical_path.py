@@ -1,7 +1,6 @@
 """The critical path, against sums and chains of calls."""
 
-from dataclasses import replace
-
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,41 +9,37 @@ from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by
 from pytest_flamegate.graph.graph import build_graph
 from tests.graph.graphs import call, every_kind, recorded
 
-
-def test_siblings_in_sequence_add_up() -> None:
-    calls = [call("a", 0, 50), call("b", 50, 250), call("c", 250, 350)]
-    path = find_critical_path(build_graph([replace(each, layer=0) for each in calls]))
-    assert (path.length_ns, path.wall_ns, path.share) == (350, 350, 1.0)
-    assert path.steps == ((1, 50), (2, 200), (3, 100))
+MOMENTS = [call(name, 5, 5, parent=0) for name in "cab"]
 
 
-def test_siblings_side_by_side_do_not_add_up() -> None:
-    calls = [call(f"b{took}", 0, took, lane=took, layer=0) for took in (50, 200, 100)]
+@pytest.mark.parametrize(
+    ("calls", "steps"),
+    [
+        ([call("a", 0, 50), call("b", 50, 350, layer=0)], ((0, 50), (2, 300))),
+        ([call("b", 0, each, lane=each) for each in (50, 200, 100)], ((2, 200),)),
+        # A layer and a kernel within a call count once.
+        (
+            [call("b", 0, 100), call("c", 20, 80, parent=0, layer=0, kernel="k")],
+            ((0, 20), (2, 60), (0, 20)),
+        ),
+        # A call that outlives its parent waits only for its start.
+        (
+            [call("b", 0, 30), call("k", 10, 100, parent=0), call("next", 30, 60)],
+            ((0, 10), (2, 90)),
+        ),
+        (
+            [call("outer", 0, 100), call("a", 10, 30, parent=0), call("b", 40, 90, parent=0)],
+            ((0, 10), (1, 20), (0, 10), (2, 50), (0, 10)),
+        ),
+        # Calls without duration are no cycle.
+        ([call("outer", 0, 10), *MOMENTS], ((0, 5), (0, 5))),
+    ],
+)
+def test_steps_of_the_path(calls: list[BrickCall], steps: tuple[tuple[int, int], ...]) -> None:
     path = find_critical_path(build_graph(calls))
-    assert (path.length_ns, path.steps) == (200, ((3, 200),))
-
-
-def test_layer_and_kernel_within_a_call_are_not_counted_twice() -> None:
-    calls = [call("b", 0, 100), call("c", 20, 80, parent=0, layer=0, kernel="k")]
-    path = find_critical_path(build_graph(calls))
-    assert (path.length_ns, path.wall_ns) == (100, 100)
-    assert path.steps == ((0, 20), (2, 60), (0, 20))
-
-
-def test_call_that_outlives_its_parent_waits_only_for_its_start() -> None:
-    calls = [call("b", 0, 30), call("k", 10, 100, parent=0), call("next", 30, 60)]
-    assert find_critical_path(build_graph(calls)).steps == ((0, 10), (2, 90))
-
-
-def test_self_time_is_before_between_and_after_nested_calls() -> None:
-    calls = [call("outer", 0, 100), call("a", 10, 30, parent=0), call("b", 40, 90, parent=0)]
-    path = find_critical_path(build_graph(calls))
-    assert path.steps == ((0, 10), (1, 20), (0, 10), (2, 50), (0, 10))
-
-
-def test_calls_without_duration_are_no_cycle() -> None:
-    moments = [call(name, 5, 5, parent=0) for name in "cab"]
-    assert find_critical_path(build_graph([call("outer", 0, 10), *moments])).length_ns == 10
+    wall_ns = max(each.end_ns for each in calls)
+    assert (path.steps, path.wall_ns) == (steps, wall_ns)
+    assert path.length_ns == sum(own_ns for _, own_ns in steps) == path.share * wall_ns
 
 
 def test_path_of_every_kind_of_node() -> None:

@@ -79,17 +79,13 @@ def test_tensors_of_torch_are_read() -> None:
     assert sha256(ours) == sha256(ours.to(torch.bfloat16)) == sha256(ONES)
 
 
-@pytest.mark.parametrize("dtype", ["<f4", ">f4", "f8"])
-def test_checksum_is_that_of_trueno(dtype: str) -> None:
+def test_checksum_is_that_of_trueno_over_the_first_64_values() -> None:
     known = {(): 0xCBF29CE484222325, (1.0, 2.0, 3.0): 0x1DE40D89811FE258}
     for values, expected in known.items():
-        assert trueno_checksum(read_tensor(np.array(values, dtype))) == expected
-
-
-def test_checksum_covers_64_values_and_the_digest_all() -> None:
+        for dtype in ("<f4", ">f4", "f8"):
+            assert trueno_checksum(read_tensor(np.array(values, dtype))) == expected
     one, other = (Digests().record("a", np.append(np.ones(64, "f4"), last)) for last in (1, 2))
-    assert one.trueno == other.trueno
-    assert one.sha256 != other.sha256
+    assert (one.trueno == other.trueno, one.sha256 == other.sha256) == (True, False)
     assert Digests().record("a", np.ones(3, np.int32)).trueno is None
 
 

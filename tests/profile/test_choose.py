@@ -1,6 +1,7 @@
 """The profiler that a run takes, the options that it gets, and the programs behind it."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,26 +111,25 @@ def test_a_profiler_gets_what_is_asked(tools: Tools, tmp_path: Path) -> None:
     assert after("--rate", words) == "1000"
 
 
+PROGRAM = Setup(python_engine=False)
+
+
 @pytest.mark.parametrize(
-    ("setup", "rate_hz"),
+    ("make", "setup", "rate_hz", "compared_hz"),
     [
-        (Setup(comparing=True), 200),
-        (Setup(comparing=True, native=True), 100),
-        (Setup(comparing=True, rate_hz=50), 50),
+        (make_pyspy, Setup(), 100, 200),
+        (make_pyspy, Setup(native=True), 100, 100),  # native stacks take too long to read
+        (make_pyspy, Setup(rate_hz=50), 50, 50),
+        (make_perf, Setup(), 99, 99),
+        (make_perf, PROGRAM, 99, 499),
+        (make_perf, replace(PROGRAM, rate_hz=99), 99, 99),
     ],
 )
-def test_py_spy_samples_comparisons_faster(setup: Setup, rate_hz: int) -> None:
-    """Not native stacks, which take too long to read, and not at another rate than asked for."""
-    assert make_pyspy(setup).rate_hz == rate_hz
-    assert make_perf(Setup(comparing=True)).rate_hz == make_perf(Setup()).rate_hz
-
-
-def test_perf_samples_programs_faster_in_comparisons() -> None:
-    rates = [
-        make_perf(Setup(python_engine=False, comparing=each)).rate_hz for each in (False, True)
-    ]
-    assert rates == [99, 499]
-    assert make_perf(Setup(python_engine=False, comparing=True, rate_hz=99)).rate_hz == 99
+def test_the_rate_is_faster_in_comparisons_unless_one_is_asked_for(
+    make: Callable[[Setup], Profiler], setup: Setup, rate_hz: int, compared_hz: int
+) -> None:
+    assert make(setup).rate_hz == rate_hz
+    assert make(replace(setup, comparing=True)).rate_hz == compared_hz
 
 
 @pytest.mark.parametrize(

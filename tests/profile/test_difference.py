@@ -255,12 +255,6 @@ def test_samples_without_a_stack_belong_to_no_function() -> None:
     assert [(each.frame.name, each.own.base_share) for each in found.functions] == [("a", 0.9)]
 
 
-def test_recursion_counts_once_in_the_inclusive_change() -> None:
-    walk = function(compare({"walk step walk": 10, "walk": 10}, {"walk step walk": 20}), "walk")
-    assert (walk.inclusive.base_samples, walk.inclusive.head_samples) == (20, 20)
-    assert (walk.own.base_samples, walk.own.head_samples) == (20, 20)
-
-
 def test_a_function_spread_over_many_paths_colours_all_that_moved_its_way() -> None:
     base = {f"from{i} norm": 40 for i in range(20)} | {"gemv": 9200}
     head = {f"from{i} norm": 80 for i in range(20)} | {"gemv": 9200}
@@ -316,20 +310,6 @@ def test_of_several_functions_of_one_name_those_in_files_of_one_name_are_the_sam
         ("c/w.py", 0, 5),
         ("z.py", 300, 300),
     ]
-
-
-def test_a_function_that_was_rewritten_in_c_is_the_same_function() -> None:
-    base = profile_of({(frame("run"), frame("norm")): 500})
-    head = profile_of({(frame("run"), Frame("norm", "ops.so", "native")): 500})
-    (run,) = compare_profiles(ProfileSide("b", base), ProfileSide("h", head)).roots
-    assert [(path.frame.kind, path.base_self) for path in run.children] == [("native", 500)]
-
-
-def test_the_heaviest_frame_of_a_name_is_shown() -> None:
-    stacks = {"f@a.py": 10, "f@b.py": 30, "f@b.py g@b.py": 1, "f@c.py": 20}
-    assert function(compare(stacks, stacks), "f").frame.module == "b.py"
-    gone = compare({"f@a.py": 10, "g": 10}, {"g": 20})
-    assert function(gone, "f").frame.module == "a.py"
 
 
 def test_a_baseline_of_version_0_1_is_compared_by_function() -> None:

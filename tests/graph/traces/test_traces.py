@@ -116,18 +116,9 @@ def test_kernel_without_a_launch_is_a_name(shape: Any) -> None:
     assert found.calls[0].kernel == "gemv"
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (chrome(event("a", 0, -1)), "duration"),
-        (b'{"traceEvents":{}}', "no list"),
-        (torch(), "no event"),
-        (b'[{"ph":"M","name":"a"}]', "no event"),
-        (made.ONNX[:-3], "ended too early"),
-    ],
-)
-def test_malformed_trace_raises(data: bytes, words: str) -> None:
-    with pytest.raises(ReceiptError, match=f"E_TRACE.*{words}"):
+@pytest.mark.parametrize("data", [torch(), b'[{"ph":"M","name":"a"}]'])
+def test_trace_without_events_raises(data: bytes) -> None:
+    with pytest.raises(ReceiptError, match=r"E_TRACE.*no event"):
         read_trace(data)
 
 
