@@ -25,6 +25,7 @@ _STATUS = re.compile(
     rb"^State:\s+([RZ]).*^Threads:\s+1$.*^voluntary_ctxt_switches:\s+(\d+)$",
     re.MULTILINE | re.DOTALL,
 )
+_NUMBERS = re.compile(rb"^(\w+):\s+(\d+)", re.MULTILINE)
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -194,24 +195,20 @@ def read_own_delay_ns() -> int:
 
 def read_counters(pid: int) -> ProcessCounters:
     """Read what a process used so far; all None if it has ended or cannot be inspected."""
-    import psutil
-
+    text = process_system.read_proc(pid, "status") + process_system.read_proc(pid, "io")
+    found = {name: int(number) for name, number in _NUMBERS.findall(text)}
     try:
-        process = psutil.Process(pid)
-        with process.oneshot():
-            switches, clocks = process.num_ctx_switches(), read_clocks(pid)
-            status = Path(f"/proc/{pid}/status").read_text()
-            peak_kb = re.search(r"^VmHWM:\s+(\d+)", status, re.MULTILINE)
-            return ProcessCounters(
-                peak_rss_bytes=int(peak_kb[1]) * 1024 if peak_kb else None,
-                read_bytes=process.io_counters().read_chars,
-                # Threads that have ended count as one.
-                threads=process.num_threads() + _is_lost(clocks.ended_ns, clocks.cpu_ns),
-                voluntary_switches=switches.voluntary,
-                involuntary_switches=switches.involuntary,
-            )
-    except (psutil.Error, OSError):
+        clocks = read_clocks(pid)
+    except ProcessLookupError:
         return ProcessCounters()
+    return ProcessCounters(
+        peak_rss_bytes=found[b"VmHWM"] * 1024 if b"VmHWM" in found else None,
+        read_bytes=found.get(b"rchar"),
+        # Threads that have ended count as one.
+        threads=found.get(b"Threads", 1) + _is_lost(clocks.ended_ns, clocks.cpu_ns),
+        voluntary_switches=found.get(b"voluntary_ctxt_switches"),
+        involuntary_switches=found.get(b"nonvoluntary_ctxt_switches"),
+    )
 
 
 def utc_now() -> str:

@@ -79,14 +79,12 @@ Timestamp = Annotated[
 """Text rather than ``datetime``: a document is written back as it was read, digit for digit."""
 
 
-def is_timestamp(text: str) -> bool:
-    """Whether ``text`` is an RFC 3339 date-time with an offset, and nothing else."""
-    return len(text) <= _TIMESTAMP_CHARACTERS and _RFC3339.match(text) is not None
-
-
 def parse_timestamp(text: str) -> datetime:
-    """Return the moment that ``text`` names, with its offset; ValueError if it names none."""
-    if not is_timestamp(text):
+    """Return the moment that ``text`` names, with its offset.
+
+    ValueError unless it is an RFC 3339 date-time with an offset, and nothing else.
+    """
+    if len(text) > _TIMESTAMP_CHARACTERS or _RFC3339.match(text) is None:
         raise ValueError(f"not an RFC 3339 timestamp: {text!r}")
     return datetime.fromisoformat(text.upper())
 

@@ -83,11 +83,9 @@ def escape_character(character: str) -> str:
     return f"\\U{point:08x}"
 
 
-_BIDI_AND_BREAKS = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | {
-    chr(code)
-    for first, last in ((0x202A, 0x202E), (0x2066, 0x2069))
-    for code in range(first, last + 1)
-}
+_BIDI_AND_BREAKS = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029\ufeff"
+)
 
 
 def find_hidden_character(name: str) -> str | None:

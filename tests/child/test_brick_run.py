@@ -13,13 +13,11 @@ from pytest_flamegate.bricks import brick, marks
 from pytest_flamegate.bricks.record import BrickCall, decode_recorded
 from pytest_flamegate.child import brick_run, wire
 from pytest_flamegate.child.brick_run import select_token_calls
-from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.observer import Observer
+from tests.observe.workloads import forked
 
 TOKENS = 3
-WORKLOAD = Workload("toy", "python", "go on", TOKENS, "test", directory=Path())
 
 
 def generate(prompt: str, max_tokens: int) -> Iterator[int]:
@@ -34,7 +32,7 @@ def generate(prompt: str, max_tokens: int) -> Iterator[int]:
 
 
 def observed(call: Callable[[str, int], Iterable[Any]]) -> Observer:
-    return Observer(WORKLOAD, Served({}, call))
+    return forked(Path(), call, name="toy", max_tokens=TOKENS)
 
 
 def test_calls_are_counted_by_phase_and_tokens() -> None:

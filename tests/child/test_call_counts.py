@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.child.call_counts import CountedCalls, EdgeCalls, record_calls
-from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.observer import Observer
+from tests.observe.workloads import forked, make_workload
 
 TOKENS = 5
 needs_monitoring = pytest.mark.skipif(sys.version_info < (3, 12), reason="needs sys.monitoring")
@@ -54,11 +53,6 @@ def generate(prompt: str, max_tokens: int) -> Iterator[int]:
         yield value
 
 
-def observed(call: Callable[[str, int], Any], tokens: int = TOKENS) -> Observer:
-    workload = Workload("toy", "python", "go on", tokens, "test", directory=Path())
-    return Observer(workload, Served({}, call))
-
-
 def edges(found: CountedCalls) -> dict[str, tuple[int, int]]:
     """Return the calls before the first token and after it by ``caller>callee``."""
     return {f"{each.caller}>{each.callee}": (each.prefill, each.decode) for each in found.calls}
@@ -66,7 +60,7 @@ def edges(found: CountedCalls) -> dict[str, tuple[int, int]]:
 
 @needs_monitoring
 def test_calls_of_python_and_c_are_counted_by_caller_and_phase() -> None:
-    observer = observed(generate)
+    observer = forked(Path(), generate, prompt="go on", max_tokens=TOKENS)
     found = observer.count_calls()
     calls = edges(found)
     assert found.tokens == TOKENS
@@ -96,19 +90,9 @@ def test_a_function_whose_calls_vary_is_named_and_not_counted() -> None:
             step(1)
             yield token
 
-    found = observed(varying).count_calls()
+    found = forked(Path(), varying, max_tokens=TOKENS).count_calls()
     assert {each.callee for each in found.calls if each.varies} == {"project"}
     assert (1, 4) in [calls for edge, calls in edges(found).items() if edge.endswith(">step")]
-
-
-@needs_monitoring
-def test_an_engine_that_fails_stops_the_counting() -> None:
-    def fail(prompt: str, max_tokens: int) -> Iterator[int]:
-        yield 1
-        raise OSError("no more")
-
-    with pytest.raises(FlamegateError, match="E_ENGINE_RAISED"):
-        observed(fail).count_calls()
 
 
 @needs_monitoring
@@ -153,14 +137,11 @@ def test_without_the_interpreters_help_nothing_is_counted(monkeypatch: pytest.Mo
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["embedded", "python"])
 def test_two_runs_of_unchanged_code_have_equal_counts(name: str) -> None:
-    workload = Workload(
-        "w",
+    workload = make_workload(
+        Path(__file__).parents[2],
         name,
-        "go on and on",
-        8,
-        "test",
+        prompt="go on and on",
         target="tests.child.test_call_counts:generate" if name == "python" else None,
-        directory=Path(__file__).parents[2],
     )
     kind = engine(name)
     plan = kind.plan(workload, kind.model(workload))

@@ -10,7 +10,6 @@ from pytest_flamegate.bricks import BrickProfiler
 from pytest_flamegate.bricks.record import BrickTotals, Recorded
 from pytest_flamegate.child.embedded import kernels, serving, transformer
 from pytest_flamegate.child.embedded.transformer import Transformer, _new_cache, encode
-from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.figures import read_facts
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL, embedded_workloads
@@ -44,7 +43,7 @@ def test_calls_of_every_size_get_their_share(
     usual_tokens = list(model.generate("2+2=", 3))
     usual = Counter(calls)
     own = getattr(kernels, frame).__code__
-    serving.inject(Injection(frame, extra_pct))
+    serving.inject(frame, extra_pct)
     added = getattr(kernels, frame).__code__
     assert added is not own
     assert (added.co_name, added.co_filename) == (own.co_name, own.co_filename)
@@ -67,7 +66,7 @@ def test_a_repeat_reads_another_layer(model: Transformer, monkeypatch: pytest.Mo
         return ternary_gemv(matrix, x)
 
     monkeypatch.setattr(kernels, "ternary_gemv", watch)
-    serving.inject(Injection("ternary_gemv", 200.0))
+    serving.inject("ternary_gemv", 200.0)
     list(model.generate("2+2=", 1))
     matrices = matrices[12 * 4 :]  # after the first token every layer has been read
     assert len(matrices) == 12 * 4 * 4
@@ -82,7 +81,7 @@ def test_every_kernel_and_no_other_frame_can_be_injected() -> None:
     }
     assert set(serving.FRAMES) == functions
     with pytest.raises(UsageError, match="E_UNKNOWN_FRAME") as caught:
-        serving.inject(Injection("matmul", 10.0))
+        serving.inject("matmul", 10.0)
     assert all(each in caught.value.remedy for each in serving.FRAMES)
 
 

@@ -1,18 +1,16 @@
-"""Each kernel against a plain float64 (or scalar) reference."""
+"""Kernels against plain references, where the tokens would not show a difference."""
 
 import gc
 import sys
 from types import FrameType
 
 import numpy as np
-import numpy.typing as npt
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pytest_flamegate.child.embedded import kernels
-from pytest_flamegate.child.embedded.kernels import FloatArray, TernaryMatrix
+from pytest_flamegate.child.embedded.kernels import FloatArray
 from pytest_flamegate.child.embedded.transformer import Transformer
 
 RNG = np.random.default_rng(7)
@@ -20,14 +18,6 @@ RNG = np.random.default_rng(7)
 
 def floats(*shape: int) -> FloatArray:
     return RNG.standard_normal(shape).astype(np.float32)
-
-
-def ternary(rows: int, columns: int) -> tuple[TernaryMatrix, npt.NDArray[np.float64]]:
-    """Return a random matrix and its dense form (rows, columns)."""
-    signs = RNG.integers(-1, 2, (columns // 256, 256, rows)).astype(np.float32)
-    scales = RNG.uniform(0.01, 0.1, (columns // 256, rows)).astype(np.float32)
-    dense = signs.astype(np.float64) * scales[:, None, :]
-    return TernaryMatrix(signs, scales), dense.reshape(columns, rows).T
 
 
 def ggml_q8_k(x: FloatArray) -> list[float]:
@@ -67,49 +57,11 @@ def test_quantize_of_zeros_and_of_halves() -> None:
     assert np.isfinite(scales).all()
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 256), (40, 512), (24, 1024)])
-def test_ternary_gemv(rows: int, columns: int) -> None:
-    matrix, dense = ternary(rows, columns)
-    x = kernels.quantize(floats(columns))
-    values, scales = x
-    flat = (values[:, 0, :].astype(np.float64) * scales[:, None]).reshape(-1)
-    np.testing.assert_allclose(kernels.ternary_gemv(matrix, x), dense @ flat, rtol=1e-5, atol=1e-5)
-
-
 def test_rms_norm() -> None:
     x, weight = floats(512), floats(512)
     exact = x.astype(np.float64)
     expected = exact / np.sqrt((exact**2).mean() + 1e-5) * weight
     np.testing.assert_allclose(kernels.rms_norm(x, weight, 1e-5), expected, rtol=2e-6)
-
-
-def test_rope_turns_pairs_of_halves() -> None:
-    x, angles = floats(3, 8), RNG.uniform(0, 6, 4)
-    turned = (x[:, :4] + 1j * x[:, 4:].astype(np.complex128)) * np.exp(1j * angles)
-    got = kernels.rope(x, np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32))
-    np.testing.assert_allclose(got, np.hstack([turned.real, turned.imag]), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("position", [0, 1, 9])
-def test_attention(position: int) -> None:
-    heads, kv_heads, width = 4, 2, 8
-    keys, values = floats(kv_heads, 12, width), floats(kv_heads, 12, width)
-    query, key, value = floats(heads, width), floats(kv_heads, width), floats(kv_heads, width)
-    past_keys, past_values = keys.astype(np.float64), values.astype(np.float64)
-    past_keys[:, position], past_values[:, position] = key, value
-    expected = []
-    for head in range(heads):
-        group = head // (heads // kv_heads)
-        scores = np.array(
-            [query[head].astype(float) @ past_keys[group, t] for t in range(position + 1)]
-        )
-        weights = np.exp(scores / np.sqrt(width))
-        weights /= weights.sum()
-        expected.extend(weights @ past_values[group, : position + 1])
-    got = kernels.attention(query, key, value, keys, values, position)
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
-    assert (keys[:, position] == key).all()
-    assert (values[:, position] == value).all()
 
 
 def test_swiglu_without_overflow() -> None:
@@ -118,17 +70,6 @@ def test_swiglu_without_overflow() -> None:
     sigmoid = 1 / (1 + np.exp(-np.clip(gate.astype(np.float64), -700, 700)))
     got = kernels.swiglu(np.concatenate([gate, up]))
     np.testing.assert_allclose(got, gate * sigmoid * up, rtol=1e-5, atol=1e-5)
-
-
-def test_embed_lm_head_and_sample() -> None:
-    table, x = floats(10, 6), floats(6)
-    row = kernels.embed(table, 3)
-    assert row.tolist() == table[3].tolist()
-    row += 1
-    assert row.tolist() != table[3].tolist(), "the caller may change its copy"
-    logits = kernels.lm_head(table, x)
-    np.testing.assert_allclose(logits, table.astype(np.float64) @ x, rtol=1e-5, atol=1e-6)
-    assert kernels.sample(np.array([1, 4, 2, 4], np.float32)) == 1
 
 
 def test_a_step_runs_no_python_code_but_its_own(model: Transformer) -> None:

@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -155,13 +156,10 @@ def test_answers_that_cannot_be_counted(chunks: list[Any], code: str) -> None:
 
 
 def test_a_closed_pipe_ends_the_sequence() -> None:
-    def closed(_: str) -> None:
-        raise BrokenPipeError
-
+    closed = Mock(side_effect=BrokenPipeError)
+    server = LlamaCppServer(FakeServer(chunk("a", 1), chunk("", 1, "length")), 42, {})
     with pytest.raises(BrokenPipeError):
-        LlamaCppServer(FakeServer(chunk("a", 1), chunk("", 1, "length")), 42, {}).stream(
-            "p", 2, closed
-        )
+        server.stream("p", 2, closed)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator, FormatChecker, validators
 
 from pytest_flamegate.core.errors import ReceiptError, ToolError
-from pytest_flamegate.core.json import is_timestamp, replace
+from pytest_flamegate.core.json import parse_timestamp, replace
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.receipt import documents
 from pytest_flamegate.receipt.documents import (
@@ -41,7 +41,9 @@ def make_validator() -> Any:
         {"integer": is_integer, "number": is_number}
     )
     formats = FormatChecker(formats=())
-    formats.checks("date-time")(lambda value: not isinstance(value, str) or is_timestamp(value))
+    formats.checks("date-time", raises=ValueError)(
+        lambda value: not isinstance(value, str) or bool(parse_timestamp(value))
+    )
     strict = cast("Any", validators.extend)(Draft202012Validator, type_checker=types)
     return strict(SCHEMA, format_checker=formats)
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_flamegate.child.embedded import kernels, transformer
-from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,8 +48,7 @@ def load_engine(load: dict[str, Any]) -> EmbeddedEngine:
     """Load the GGUF file ``load["model"]``; ``load["inject"]`` is a frame and its extra percent."""
     engine = EmbeddedEngine(transformer.load(Path(load["model"])).generate)
     if "inject" in load:
-        frame, extra_pct = load["inject"]
-        inject(Injection(frame, extra_pct))
+        inject(*load["inject"])
     return engine
 
 
@@ -82,24 +80,22 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _LAYER_PRODUCTS, _LAYERS_BACK = 4, 3
 
 
-def inject(injection: Injection) -> None:
-    """Make ``injection.frame`` do ``extra_pct`` percent more of its work in this process.
+def inject(frame: str, extra_pct: float) -> None:
+    """Make ``frame`` do ``extra_pct`` percent more of its work in this process.
 
     Raises ``UsageError`` ``E_UNKNOWN_FRAME``.
     """
-    if injection.frame not in FRAMES:
+    if frame not in FRAMES:
         raise UsageError(
             "E_UNKNOWN_FRAME",
-            f"The embedded engine has no frame {injection.frame!r} to give more work.",
+            f"The embedded engine has no frame {frame!r} to give more work.",
             f"Choose one of: {', '.join(FRAMES)}.",
         )
-    kernel = getattr(kernels, injection.frame)
     # A matrix that was just read is still in the CPU's cache, where reading it again costs half
     # as much. So a repeated product takes the matrices of earlier layers in turn.
-    remembered = _LAYER_PRODUCTS * _LAYERS_BACK if injection.frame == "ternary_gemv" else 0
-    setattr(
-        kernels, injection.frame, _repeat_calls(kernel, injection.extra_pct / 100.0, remembered)
-    )
+    remembered = _LAYER_PRODUCTS * _LAYERS_BACK if frame == "ternary_gemv" else 0
+    slowed = _repeat_calls(getattr(kernels, frame), extra_pct / 100.0, remembered)
+    setattr(kernels, frame, slowed)
 
 
 def _repeat_calls(kernel: Callable[..., Any], extra: float, remembered: int) -> Callable[..., Any]:
