@@ -10,19 +10,14 @@ import pytest
 import pytest_flamegate.pytest_.gatekeeper
 import pytest_flamegate.report.terminal  # noqa: F401
 from pytest_flamegate.core.locks import LOCK_DIRECTORY
-from tests.doors.project import Project, require_profiler, write_toy
+from pytest_flamegate.run import measure, schedule
+from tests.doors.project import BARE, Project, require_profiler, write_toy
 from tests.run import fakes
 from tests.run.fakes import World
 
 _FOREIGN = (
     *("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "BUILD_NUMBER"),
     *("FLAMEGATE_PROFILER", "FLAMEGATE_SKIP_BUILD"),
-)
-
-# Plugins that write into the project, or spend a second of every run on imports.
-_BARE = (
-    "-p no:cacheprovider -p no:hypothesispytest -p no:benchmark -p no:randomly "
-    "-p no:rerunfailures -p no:pytest_cov"
 )
 
 
@@ -38,7 +33,7 @@ def environment(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, own_
     for name in tuple(os.environ):
         if name in _FOREIGN or name.startswith("PYTEST_XDIST"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("PYTEST_ADDOPTS", _BARE)
+    monkeypatch.setenv("PYTEST_ADDOPTS", BARE)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TMPDIR", str(own_tmp))
     monkeypatch.setenv(LOCK_DIRECTORY, str(own_tmp))
@@ -55,6 +50,15 @@ def project(pytester: pytest.Pytester) -> Project:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Fake processes for the runs of pytest and of commands within this one."""
     return fakes.install(monkeypatch)
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure for real, by the fewest processes: for effects far larger than any noise."""
+    monkeypatch.setattr(measure, "MOST_ALONE", 0)
+    monkeypatch.setattr(measure, "PAIRS_PROFILED", schedule.MIN_PROFILED)
+    monkeypatch.setattr(schedule, "PAIRS_PROFILED_S", 0.8)
+    monkeypatch.setattr(schedule, "MIN_TIMED", 3)
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,11 @@ SEEN = ("--flamegate", "--flamegate-budget=1", "--flamegate-profiler=py-spy")
 """The same with a profile, and so with a receipt."""
 JUDGED = frozenset({"pass", "improved", "regressed", "inconclusive", "not_comparable"})
 """What may come of a measurement that there is a baseline for, on a machine with any noise."""
+BARE = (
+    "-p no:cacheprovider -p no:hypothesispytest -p no:benchmark -p no:randomly "
+    "-p no:rerunfailures -p no:pytest_cov"
+)
+"""Without the plugins that write into the project, or spend a second of every run on imports."""
 IGNORED = "stdout\nstderr\nrunpytest-*\n__pycache__\n.pytest_cache\n/build\n"
 """What the harness around a test writes, and what is built or measured."""
 
@@ -105,11 +110,11 @@ class Project:
         return len(git(self.path, "worktree", "list").splitlines()) == 1
 
     def run(self, *arguments: str) -> pytest.RunResult:
-        """Run pytest in a process of its own: what measures starts and reaps processes."""
+        """Run pytest in a process of its own."""
         return self.pytester.runpytest_subprocess(*arguments)
 
     def ask(self, *arguments: str) -> pytest.RunResult:
-        """Run pytest in this process, where nothing is measured."""
+        """Run pytest in this process, with all that a test has replaced in it."""
         return self.pytester.runpytest_inprocess(*arguments)
 
     def latest(self, name: str) -> set[str]:

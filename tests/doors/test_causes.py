@@ -111,7 +111,8 @@ def generate(prompt, max_tokens):
 
 
 @pytest.mark.measures
-@pytest.mark.parametrize("is_more", [pytest.param(False, marks=pytest.mark.nightly), True])
+@pytest.mark.nightly
+@pytest.mark.parametrize("is_more", [False, True])
 def test_one_call_more_is_certain_or_not_counted(project: Project, *, is_more: bool) -> None:
     project.declare(COUNTED)
     for number, rounds in enumerate((4000, 4001 if is_more else 4000)):

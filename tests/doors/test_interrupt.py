@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -13,6 +14,7 @@ from tests.commands.asked import PROGRAM as CLI
 from tests.doors.project import Project, workload
 
 pytestmark = pytest.mark.measures
+nightly = partial(pytest.param, marks=pytest.mark.nightly)
 _TIMEOUT_S = 60.0
 _KILLED_S = 20.0
 """How long a busy machine takes at most to end a process that was killed."""
@@ -82,10 +84,9 @@ def measuring(project: Project) -> Project:
     ("arguments", "how", "status"),
     [
         (["-c", CLI, "run", "--budget=1"], signal.SIGINT, 130),
-        (["-c", CLI, "run", "--budget=1"], signal.SIGTERM, 143),
-        (["-c", CLI, "calibrate", "--pairs=10"], signal.SIGINT, 130),
-        (["-c", CLI, "selftest", "slow", "--frame=generate", "--budget=1"], signal.SIGINT, 130),
-        (["-m", "pytest", "--flamegate", "-oflamegate_profiler=none"], signal.SIGTERM, 2),
+        nightly(["-c", CLI, "calibrate", "--pairs=10"], signal.SIGINT, 130),
+        nightly(["-c", CLI, "selftest", "slow", "--frame=generate"], signal.SIGINT, 130),
+        nightly(["-m", "pytest", "--flamegate", "-oflamegate_profiler=none"], signal.SIGTERM, 2),
     ],
 )
 def test_earlier_results_stay_as_they_were(

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from pytest_flamegate.core.errors import ToolError
-from tests.doors.project import IGNORED, JUDGED, Project
+from tests.doors.project import BARE, IGNORED, JUDGED, Project
 from tests.run.fakes import World
 
 KERNEL = "from toy import hash_round\n\n\ndef kernel(x):\n    return hash_round(x, {rounds})\n"
@@ -27,14 +27,12 @@ def test_kernel(benchmark, start):
 NAME = "test_kernels.test_kernel-3"
 UNPROFILED = ("--flamegate", "--flamegate-profiler=none", "-p", "no:cacheprovider")
 BRIEF = ("--benchmark-max-time=0.05", "--benchmark-min-rounds=2")
-PLAIN = "-p no:hypothesispytest"
-"""Options that spare each process a second."""
 
 
 @pytest.fixture
 def kernels(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A repository with one benchmark, committed."""
-    monkeypatch.setenv("PYTEST_ADDOPTS", PLAIN)
+    monkeypatch.setenv("PYTEST_ADDOPTS", BARE.replace("-p no:benchmark", ""))
     project.write("conftest.py", "")
     project.write("kernel.py", KERNEL.format(rounds=1000))
     project.write("test_kernels.py", TEST.format(mark=MARK))
@@ -44,12 +42,13 @@ def kernels(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 @pytest.mark.measures
+@pytest.mark.usefixtures("brief")
 def test_the_slower_commit_fails_by_the_tests_name(kernels: Project) -> None:
     kernels.write("kernel.py", KERNEL.format(rounds=5000))
     kernels.commit()
     # It ends at the first answer, which a busy machine gives late.
     options = ("--flamegate-against=HEAD~1", "--flamegate-budget=90")
-    result = kernels.run(*UNPROFILED, *BRIEF, *options)
+    result = kernels.ask(*UNPROFILED, *BRIEF, *options)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["FAILED test_kernels.py::test_kernel[[]3[]] - regressed:*slower*"])
     verdict = kernels.verdict(NAME)
@@ -69,16 +68,17 @@ def test_the_slower_commit_fails_by_the_tests_name(kernels: Project) -> None:
 
 
 @pytest.mark.measures
+@pytest.mark.usefixtures("brief")
 def test_a_baseline_is_stored_and_compared_with(kernels: Project) -> None:
     options = (*UNPROFILED, *BRIEF, "--flamegate-budget=1")
-    result = kernels.run(*options, "--flamegate-update", "--benchmark-json=told.json")
+    result = kernels.ask(*options, "--flamegate-update", "--benchmark-json=told.json")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*calls/s*elements/s*B/s*", "*benchmark: 1 tests*"])
     (told,) = json.loads((kernels.path / "told.json").read_text())["benchmarks"]
     assert told["fullname"] == "test_kernels.py::test_kernel[3]"
     assert told["stats"]["rounds"] >= 2
     first = kernels.document(NAME)
-    kernels.run(*options, "--benchmark-disable")
+    kernels.ask(*options, "--benchmark-disable")
     assert kernels.verdict(NAME)["verdict"] in JUDGED
     again = kernels.document(NAME)
     assert again["workload"] == first["workload"]

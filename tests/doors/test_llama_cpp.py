@@ -53,7 +53,7 @@ def test_two_revisions_run_in_pairs_each_with_its_own_model(project: Project) ->
     renamed = SHIPPED_MODEL.read_bytes().replace(b"flamegate embedded", b"flamegate retitled", 1)
     (project.path / "model.gguf").write_bytes(renamed)
     options = ("--flamegate-budget=4", "--flamegate-profiler=none", "--flamegate-against=HEAD")
-    project.run("--flamegate", *options)
+    project.ask("--flamegate", *options)
     assert project.verdict("llama")["verdict"] in JUDGED, project.verdict("llama")
     base, head = project.document("llama", "base-evidence.json"), project.document("llama")
     assert (base["side"], head["side"]) == ("base", "head")

@@ -7,7 +7,7 @@ import pytest
 from tests.doors.project import Project
 from tests.tools import require
 
-pytestmark = pytest.mark.measures
+pytestmark = [pytest.mark.measures, pytest.mark.usefixtures("brief")]
 
 
 ENGINE = """\
@@ -69,7 +69,7 @@ def native(pytester: pytest.Pytester) -> Project:
 def test_a_slower_commit_is_caught_by_two_programs(native: Project) -> None:
     native.write("engine.c", ENGINE.replace("4000000", "9000000"))
     native.commit()
-    result = native.run(*COMPARING, "--flamegate-against=HEAD~1")
+    result = native.ask(*COMPARING, "--flamegate-against=HEAD~1")
     result.assert_outcomes(failed=1)
     assert native.verdict("native")["verdict"] == "regressed"
     base, head = (
@@ -90,13 +90,13 @@ def test_a_build_of_both_sides_into_one_place_is_refused(
     native.write("engine.c", ENGINE.replace("4000000", "9000000"))
     # Make goes by times, and finds nothing to do for the other side.
     monkeypatch.setenv("OUT", str(place))
-    native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
+    native.ask(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
     assert set(native.reasons("native")) == {"E_SAME_CODE"}
     # A build that goes by contents replaces the program of the other side.
     monkeypatch.setenv("OUT", str(native.path / "build"))
     native.write("flamegate.toml", declared().replace('["make"]', '["make", "-B"]'))
     native.commit()
     native.write("engine.c", ENGINE.replace("4000000", "8000000"))
-    native.run(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
+    native.ask(*COMPARING, "--flamegate-against=HEAD").assert_outcomes(failed=1)
     assert set(native.reasons("native")) == {"E_ENGINE_CHANGED"}
     assert "a place each" in native.reasons("native")["E_ENGINE_CHANGED"]

@@ -20,25 +20,27 @@ DECLARED = f"""
 build = {json.dumps(BUILD)}
 command = ["./ternary", "--prompt", "{{prompt}}", "--max-tokens", "{{max_tokens}}"]
 prompt = "2+2="
-max_tokens = 160
+max_tokens = 40
 token_unit = "word"
 env = {{ BITNET_TRACE_TIMING = "1", BITNET_TRACE_QUANT = "1" }}
+profile = {{ call_graph = "fp", rate_hz = 499 }}
 """
 
 
 @pytest.mark.measures
+@pytest.mark.usefixtures("brief")
 def test_a_program_is_profiled_and_its_reports_are_stored(project: Project) -> None:
     require(shutil.which("cc") is not None, "there is no C compiler (cc)")
     require_profiler("perf")
     (project.path / "toy.py").unlink()  # a project with no Python of its own
     shutil.copy(SOURCE, project.path / "ternary.c")
     project.declare(DECLARED)
-    result = project.run("--flamegate", "--flamegate-budget=5", "--flamegate-profiler=perf")
+    result = project.ask("--flamegate", "--flamegate-budget=1", "--flamegate-profiler=perf")
     assert result.ret == 0, result.stdout.str()
     assert project.verdict("ternary")["verdict"] == "no_baseline"
     assert "receipt.json" in project.latest("ternary")
     seen = project.document("ternary")
-    assert (len(seen["tokens"]), seen["token_source"]) == (160, "stdout:word")
+    assert (len(seen["tokens"]), seen["token_source"]) == (40, "stdout:word")
     assert "i2s_gemv" in [each["name"] for each in seen["kernels"]]
     timed = [run["reported"] for run in seen["runs"] if run["role"] == "timed"]
     assert len(timed) >= 3
@@ -70,6 +72,7 @@ nightly = partial(pytest.param, marks=pytest.mark.nightly)
 
 
 @pytest.mark.measures
+@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize(
     ("name", "profiler", "expected"),
     [
@@ -91,7 +94,7 @@ def test_a_profile_names_the_work(
     # Under perf samples are of CPU time, of which a busy machine gives little.
     rate = f"[workloads.{name}.profile]\nrate_hz = 999\n" if profiler == "perf" else ""
     project.declare(declared[name], rate)
-    result = project.run("--flamegate", "--flamegate-budget=10", f"--flamegate-profiler={profiler}")
+    result = project.ask("--flamegate", "--flamegate-budget=3", f"--flamegate-profiler={profiler}")
     verified = verify_receipt(project.artifacts / "latest" / name / "receipt.json")
     assert (verified.refusals, verified.grade.name) == ((), "OBSERVED"), result.stdout.str()
     profile = project.document(name)["profile"]

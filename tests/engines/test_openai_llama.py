@@ -1,7 +1,6 @@
 """A real server and a real model, from flamegate.toml to the receipt."""
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,13 @@ from typing import Any
 import psutil
 import pytest
 
-from pytest_flamegate.core import process, process_system
+from pytest_flamegate.core import process_system
 from pytest_flamegate.core.locks import LOCK_DIRECTORY
 from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.profile.profilers.base import Setup
 from pytest_flamegate.profile.profilers.tools import try_profiler
+from pytest_flamegate.run import schedule
+from tests.commands.asked import Command
 from tests.tools import require, smollm2
 
 SERVER = """
@@ -28,7 +29,9 @@ time.sleep(600)
 
 
 @pytest.mark.measures
-def test_a_real_model_behind_a_server_that_is_started(tmp_path: Path) -> None:
+def test_a_real_model_behind_a_server_that_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
     pytest.importorskip("xllamacpp")
     probe = try_profiler(perf.make_profiler(Setup(python_engine=False)))
     require(probe.usable, f"perf cannot be used: {probe.reason}")
@@ -36,22 +39,19 @@ def test_a_real_model_behind_a_server_that_is_started(tmp_path: Path) -> None:
         "engine": "openai",
         "model": str(smollm2()),
         "prompt": "Once upon a time",
-        "max_tokens": 16,
+        "max_tokens": 8,
         "timeout": 120,
         "serve": [sys.executable, "-c", SERVER, "{model}", "{port}"],
         "frames": "native",
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in declared.items()]
+    lines.append("profile = { rate_hz = 499 }")
     (tmp_path / "flamegate.toml").write_text("\n".join(["[workloads.real]", *lines, ""]))
-    done = process.run(
-        [sys.executable, "-m", "pytest_flamegate", "run", "real", "--budget", "20"],
-        timeout_s=400,
-        env={**os.environ, LOCK_DIRECTORY: str(tmp_path)},
-        cwd=tmp_path,
-    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(LOCK_DIRECTORY, str(tmp_path))
+    monkeypatch.setattr(schedule, "MIN_TIMED", 3)
     # No baseline was accepted: that is the only objection.
-    assert done.returncode == 4, done.stdout + done.stderr
-    assert b"receipts OBSERVED" in done.stdout + done.stderr
+    assert "receipts OBSERVED" in command(4, "run", "real", "--budget=4").out
     latest = tmp_path / ".flamegate" / "latest" / "real"
     assert json.loads((latest / "verdict.json").read_text())["verdict"] == "no_baseline"
     found: dict[str, Any] = json.loads((latest / "evidence.json").read_text())
@@ -60,11 +60,11 @@ def test_a_real_model_behind_a_server_that_is_started(tmp_path: Path) -> None:
     assert any(each["name"].startswith("ggml_vec_dot_") for each in found["kernels"])
     assert {each["source"] for each in found["kernels"]} == {"profile"}
     assert found["profile"]["profiler"] == "perf"
-    assert len(found["tokens"]) == 16
+    assert len(found["tokens"]) == 8
     assert len({each["pid"] for each in found["runs"]}) == len(found["runs"])
     for each in found["runs"]:
         assert not process_system.is_alive(each["pid"])
         figures = {report["source"]: report["figures"] for report in each["reported"]}
-        assert figures["llama.cpp:timings"]["tokens"] == 16
+        assert figures["llama.cpp:timings"]["tokens"] == 8
         assert figures["llama.cpp:timings"]["prompt_tokens"] > 1
     assert not psutil.Process().children(recursive=True)

@@ -357,7 +357,7 @@ def test_inlined_kernels_have_their_shares_and_lines(language: str, tmp_path: Pa
     }
     pattern = INLINED if language == "c" else TEMPLATE
     source = "".join(pattern.replace("NAME", name).replace("Layer", f"L_{name}") for name in calls)
-    source += "int main(void) {\n double x = 1;\n for (int t = 0; t < 45000; t++) {\n"
+    source += "int main(void) {\n double x = 1;\n for (int t = 0; t < 22500; t++) {\n"
     source += "".join(f"  x = {calls[n]};\n".replace("Layer", f"L_{n}") for n in calls)
     source += " }\n return x < 0;\n}\n"
     # -fno-ipa-icf: equal functions stay functions of their own.
@@ -367,12 +367,12 @@ def test_inlined_kernels_have_their_shares_and_lines(language: str, tmp_path: Pa
     wrapped = profiler.wrap([str(program)], tmp_path)
     result = process.run(wrapped.argv, timeout_s=120)
     profile = trim_stacks(parse_wrapped(profiler, wrapped.recording, result.stderr), None)
-    require_samples(profile, 5000)
+    require_samples(profile, 2500)
     shares = {
         spot.name.rpartition("::")[2]: 100 * spot.self_share for spot in rank_hotspots(profile)
     }
     found = {name: shares.get(name, 0.0) for name in KERNELS}
-    assert found == pytest.approx(KERNELS, abs=2.0)
+    assert found == pytest.approx(KERNELS, abs=3.0)
     lines = source.splitlines()
     for stack, count in profile.lines.items():
         if count > 0.02 * profile.samples:

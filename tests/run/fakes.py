@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -141,17 +142,11 @@ class World:
         self.started.append(role)
         self.now_s += self.process_time.process_s(0.0)
         self.on_process(role)
-        bundle = made.bundle(
-            engine="python",
-            token_ns=token_ns,
-            tokens=self.base_tokens if base else self.tokens,
-            shares=shares,
-            jitter=self.jitter,
-            timed=1,
-            profiled=1,
-            seed=number,
+        tokens = self.base_tokens if base else self.tokens
+        timed, profiled, profile = _made_runs(
+            token_ns, tokens, tuple(shares.items()), self.jitter, number
         )
-        run = bundle.evidence.runs[0 if role == "timed" else 1]
+        run = timed if role == "timed" else profiled
         blocks_s = sum(block.interval.wall_ns for block in run.blocks) / 1e9
         pid, ticks = 5000 + number, made.BOOT_TICKS + round(self._ended_s * 100)
         started = self._began + timedelta(seconds=self._ended_s)
@@ -162,13 +157,35 @@ class World:
             started_ticks=ticks,
             started_at=started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         )
-        record = bundle.evidence.profile
-        assert record is not None
-        profile = recorded_profile(record, bundle.folded.decode())
         if self.samples is not None:
             stacks = {next(iter(profile.stacks)): self.samples} if self.samples else {}
             profile = replace(profile, stacks=stacks, complete=self.samples)
         return run, replace(profile, pids=(pid,), started_ticks=(ticks,))
+
+
+@lru_cache(maxsize=512)
+def _made_runs(
+    token_ns: int,
+    tokens: tuple[str, ...],
+    shares: tuple[tuple[str, float], ...],
+    jitter: float,
+    number: int,
+) -> tuple[Run, Run, Profile]:
+    """Return a timed run, a profiled one and its profile. Most tests want the same few."""
+    bundle = made.bundle(
+        engine="python",
+        token_ns=token_ns,
+        tokens=tokens,
+        shares=dict(shares),
+        jitter=jitter,
+        timed=1,
+        profiled=1,
+        seed=number,
+    )
+    record = bundle.evidence.profile
+    assert record is not None
+    timed, profiled = bundle.evidence.runs
+    return timed, profiled, recorded_profile(record, bundle.folded.decode())
 
 
 @dataclass

@@ -135,7 +135,7 @@ def test_a_threshold_that_does_not_hold_is_an_error_with_one_that_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     draw = ResampledPairs.draw
-    few = staticmethod(lambda pool, pairs: draw(pool, pairs, draws=150))
+    few = staticmethod(lambda pool, pairs: draw(pool, pairs, draws=100))
     monkeypatch.setattr(ResampledPairs, "draw", few)
     found = find_supported_thresholds(calibration(0.03), 2.0, 60.0, 0.7)
     error = threshold_error("decode", found)
