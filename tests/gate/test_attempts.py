@@ -11,6 +11,7 @@ from pytest_flamegate.gate.attempts import (
     LATER_ERROR_RATE,
     Attempt,
     attempt_of,
+    decide_together,
     find_open_attempts,
     log_e_value,
     pool_attempts,
@@ -72,6 +73,7 @@ def test_the_first_answer_stands_until_all_attempts_contradict_it(
         "regressed": low > 0.0,
         "inconclusive": low < 0.0 and high > THRESHOLD,
     }[pooled.verdict.decision]
+    assert (pooled.verdict.slower, pooled.verdict.faster) == (low > 0.0, high < 0.0)
     # Their own dates mean nothing: they are part of the upload.
     dated = [replace(each, created=f"{9 - at}") for at, each in enumerate(attempts)]
     assert pool_attempts(dated, THRESHOLD, RATES) == pooled
@@ -84,6 +86,44 @@ def test_little_evidence_settles_nothing() -> None:
     assert pooled.verdict.decision == "inconclusive"
     assert "do not settle it yet" in pooled.reason.message
     assert pool_attempts([few[0], Attempt("2026", "error")], THRESHOLD, RATES) is None
+
+
+def test_a_product_of_a_thousand_contradicts_an_answer() -> None:
+    found = set()
+    first = Attempt("1", "inconclusive", "inconclusive", tuple(0.03 + 3 * each for each in NOISE))
+    for number in range(-400, 1000):
+        pairs = tuple(number * 1e-4 + 3 * each for each in NOISE)
+        attempts = [first, Attempt("2", "improved", "improved", pairs)]
+        changes = [trimmed_mean(each.differences) for each in attempts]
+        mirrored = [replace(each, mean_diff=THRESHOLD - each.mean_diff) for each in changes]
+        slower, allowed = (sum(map(log_e_value, each)) for each in (changes, mirrored))
+        expected: RateDecision = "inconclusive"
+        if max(slower, allowed) >= math.log(1000.0):
+            expected = "pass" if allowed >= math.log(1000.0) else "regressed"
+        assert decide_together(attempts, THRESHOLD) == (expected, 2)
+        answered = [replace(first, decision="improved"), attempts[1]]
+        contradicted = ("improved", 1) if expected == "inconclusive" else (expected, 2)
+        assert decide_together(answered, THRESHOLD) == contradicted
+        found.add(expected)
+    assert found == {"pass", "inconclusive", "regressed"}
+
+
+def test_every_pair_of_several_attempts_counts_alike() -> None:
+    few = replace(attempt(0, *OPEN, count=2), base_rate=1000.0)
+    many = replace(attempt(1, *OPEN, count=3), base_rate=2000.0)
+    pooled = pool_attempts([few, many], THRESHOLD, RATES)
+    assert pooled is not None
+    assert pooled.base_rate == pytest.approx(1000.0 * 2.0 ** (3 / 5))
+    assert (pooled.pairs, pooled.verdict.decision) == (5, "inconclusive")
+    # As wide as the interval, because that of all pairs together is narrower.
+    assert pooled.verdict.detectable == pytest.approx(pooled.verdict.high - pooled.change)
+
+
+def test_an_e_value_is_the_mean_of_three_bayes_factors() -> None:
+    """Five pairs with t = 2, by the formula of the t test with effects of these variances."""
+    wider = [1.0 + 5.0 * variance for variance in (1.0, 5.0, 25.0)]
+    factors = [math.sqrt((2.0 / (1.0 + 1.0 / each)) ** 5 / each) for each in wider]
+    assert log_e_value(Estimate(2.0, 1.0, 4.0)) == pytest.approx(math.log(sum(factors) / 3))
 
 
 def test_an_e_value_is_at_most_one_on_average_and_grows_with_the_evidence() -> None:

@@ -326,6 +326,8 @@ def test_bricks_that_cannot_be_judged_never_pass(
     assert not {"pass", "improved", "regressed"} & {each.decision for each in found.signals}
     verdict = judge_stored(baseline(bricks=old), evidence(bricks=new), thresholds)
     assert (verdict.verdict, verdict.reasons[0].code) == ("inconclusive", expected[0])
+    if thresholds == EVERY:
+        assert " no brick reached 1 % of the time " in found.reasons[0].message
     few = expected == ["E_FEW_PROCESSES"] and len(new) < 5
     assert not few or found.reasons[0].message.startswith("The current side has 4 brick run(s), ")
     assert found.helped_by == (("bricks",) if few else ())
@@ -341,6 +343,8 @@ def test_marks_that_cover_little_show_a_call_and_not_a_token(
     assert len(found.signals) == 1 + judged
     assert found.signals[-1].unit == "us/call"
     assert ("E_BRICKS_COVERAGE" in codes_of(found)) is not judged
+    words = " of the current side cover 49 % of the time; judging a cost per token needs 50 %."
+    assert judged or words in found.reasons[0].message
 
 
 # --- the verdict ---------------------------------------------------------------------------

@@ -30,7 +30,7 @@ QUIET, MIXED = pool(0.008), pool(0.02)
 @pytest.mark.parametrize(
     ("values", "code"),
     [
-        ([0.01, -0.01] * 4, "E_FEW_PROCESSES"),
+        ([0.01, -0.01] * 4 + [0.0], "E_FEW_PROCESSES"),
         ([0.01, -0.01] * 10 + [math.nan], "E_IMPOSSIBLE_FIGURE"),
         ([0.01, -0.01] * 10 + [-math.inf], "E_IMPOSSIBLE_FIGURE"),
         ([0.01] * 40, "E_REPEATED_SAMPLES"),
@@ -39,12 +39,16 @@ QUIET, MIXED = pool(0.008), pool(0.02)
 def test_invalid_pools(values: list[float], code: str) -> None:
     with undecided(code):
         calibration.check_pool(values)
+    assert len(calibration.check_pool([0.01, -0.01] * 5)) == 10
 
 
 def test_streams_hold_neighbours_of_the_pool_with_either_sign() -> None:
     numbered = [float(value) for value in range(1, 21)]
     ring = [*numbered, *numbered]
     neighbours = {tuple(ring[at : at + calibration.BLOCK]) for at in range(20)}
+    # Stored rates are those of these sequences.
+    first = calibration.ResampledPairs.draw(numbered, 7, draws=1, seed=3).streams[0]
+    assert first.differences == (16.0, 17.0, 18.0, -1.0, -2.0, 3.0, 5.0)
     drawn: set[float] = set()
     for stream in calibration.ResampledPairs.draw(numbered, 30, draws=200, seed=3).streams:
         assert len(stream.differences) == 30
@@ -119,6 +123,7 @@ def test_a_threshold_is_the_first_that_holds() -> None:
     replayed = calibration.ResampledPairs.draw(MIXED, PLAN.pairs, draws=400)
     found = replayed.find_smallest(PLAN)
     assert found is not None
+    assert list(calibration.LADDER) == sorted(set(calibration.LADDER))
     smaller = [drop for drop in calibration.LADDER if drop < found[0]]
     assert smaller
     assert not any(replayed.rates(drop, PLAN).holds for drop in smaller)

@@ -523,9 +523,14 @@ def test_calls_beyond_their_declared_limit_fail(
 ) -> None:
     verdict = judge_counted(limits, count({"gemv": before}), count({"gemv": after}))
     assert verdict.verdict == ("regressed" if is_over else "pass")
-    shown = [(each.name, each.decision) for each in verdict.signals if each.unit == "calls/token"]
+    change_pct = pytest.approx(100.0 * (after / before - 1.0)) if before else None
+    shown = [
+        (each.name, each.decision, each.change_pct)
+        for each in verdict.signals
+        if each.unit == "calls/token"
+    ]
     decision = "regressed" if is_over else "pass"
-    assert shown == ([("calls:gemv", decision)] if after > before else [])
+    assert shown == ([("calls:gemv", decision, change_pct)] if after > before else [])
     if is_over:
         words = f"gemv: {significant(before / 10)} → {significant(after / 10)} calls a token"
         assert headline(verdict).startswith(f"regressed: {words}; tokens/s ")
@@ -554,7 +559,9 @@ def test_limits_of_calls_are_never_passed_in_silence() -> None:
     assert judge_counted({"*": "0"}, varying, varying).verdict == "pass"
     many = count({f"f{number}": 10 for number in range(300)})
     more = count({f"f{number}": 20 for number in range(300)})
-    assert len(judge_counted({"*": "0"}, many, more).calls) == 200
+    rose = judge_counted({"*": "0"}, many, more)
+    assert len(rose.calls) == 200
+    assert "; f101: 1.00 → 2.00 calls a token. And 295 more. See" in rose.reasons[0].message
     base, head = sides(shifted(0.0))
     policy = GatePolicy(parse_thresholds(None, None, "", counts={"gemv": "0"}))
     accepted = Baseline(Path(), replace(base, side=None), "machine")
