@@ -60,12 +60,10 @@ def test_kernels_are_counted_by_line_and_by_count() -> None:
     ) == {"scalar": 2, "i2s_gemv": 210, "rms_norm": 4}
 
 
-@pytest.mark.parametrize("count", ["-1", "1.5", "nan", "1e99", "9" * 40])
-def test_impossible_counts_of_kernels(count: str) -> None:
-    output = ProgramOutput(lines=(f"quant_dispatch: kernel=i2s_gemv count={count}",))
-    assert error_of(QuantDispatch(), output).code == "E_BAD_REPORT"
-    many = ProgramOutput(lines=tuple(f"quant_dispatch: kernel=k{i}" for i in range(5000)))
-    assert error_of(QuantDispatch(), many).code == "E_BAD_REPORT"
+def test_impossible_counts_of_kernels() -> None:
+    wrong = [(f"quant_dispatch: kernel=x count={each}",) for each in ("-1", "1.5", "nan", 10**40)]
+    for lines in (*wrong, tuple(f"quant_dispatch: kernel=k{i}" for i in range(5000))):
+        assert error_of(QuantDispatch(), ProgramOutput(lines=lines)).code == "E_BAD_REPORT"
 
 
 OLD = """\
@@ -126,29 +124,24 @@ def test_receipt_has_tokens_rate_and_kernels() -> None:
     assert ProgramReceipt().read(ProgramOutput()) is None
 
 
-BAD_RECEIPTS: list[tuple[Any, str]] = [
-    *((each, "E_BAD_REPORT") for each in (b"", b"\xff", b"[]", b"[" * 100_000)),
-    (b'{"a": 1, "a": 1}', "E_BAD_REPORT"),
-    (b" " * (figure_sources.MAX_RECEIPT_BYTES + 1), "E_BAD_REPORT"),
-    (document(schema_version="2.0.0"), "E_BAD_REPORT"),
-    (document(compute_path="mock"), "E_BAD_REPORT"),
-    *((document(kernels=each), "E_BAD_REPORT") for each in ("i2s_gemv", [""], [3])),
-    *((document(tokens_generated=each), "E_BAD_REPORT") for each in (True, "4", 10**400)),
-    (document(tokens_generated=4.5), "E_BAD_REPORT"),
-    *((document(tokens_per_second=float(each)), "E_BAD_REPORT") for each in ("inf", "nan")),
-    *((document(tokens_per_second=each), "E_BAD_REPORT") for each in (0.0, -1)),
+BAD_RECEIPTS: list[Any] = [
+    *(b"", b"\xff", b"[]", b"[" * 100_000, b'{"a": 1, "a": 1}'),
+    b" " * (figure_sources.MAX_RECEIPT_BYTES + 1),
+    *(document(schema_version="2.0.0"), document(compute_path="mock")),
+    *(document(kernels=each) for each in ("i2s_gemv", [""], [3])),
+    *(document(tokens_generated=each) for each in (True, "4", 10**400, 4.5)),
+    *(document(tokens_per_second=each) for each in (float("inf"), float("nan"), 0.0, -1)),
 ]
 
 
-@pytest.mark.parametrize(("data", "expected"), BAD_RECEIPTS, ids=range(len(BAD_RECEIPTS)))
-def test_invalid_receipts(data: Any, expected: str) -> None:
+@pytest.mark.parametrize("data", BAD_RECEIPTS, ids=range(len(BAD_RECEIPTS)))
+def test_invalid_receipts(data: Any) -> None:
     receipt = data if isinstance(data, bytes) else json.dumps(data).encode()
-    assert error_of(ProgramReceipt(), ProgramOutput(receipt=receipt)).code == expected
+    assert error_of(ProgramReceipt(), ProgramOutput(receipt=receipt)).code == "E_BAD_REPORT"
 
 
 def test_receipt_must_be_written_in_this_run(tmp_path: Path) -> None:
     path = tmp_path / "inference.json"
-    assert figure_sources.read_file_state(path) is None
     path.write_text("{}")
     assert figure_sources.read_new_file(path, None) == b"{}"
     before = figure_sources.read_file_state(path)
@@ -160,13 +153,10 @@ def test_receipt_must_be_written_in_this_run(tmp_path: Path) -> None:
     assert figure_sources.read_new_file(path, before) is None
     path.unlink()
     assert figure_sources.read_new_file(path, before) is None
-
-
-def test_receipt_must_be_a_regular_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", tmp_path):
+    os.mkfifo(path)
+    for each in (path, tmp_path):
         with pytest.raises(ToolError, match="E_BAD_REPORT"):
-            figure_sources.read_new_file(path, None)
+            figure_sources.read_new_file(each, None)
 
 
 RATE = r"(?P<tokens_per_second>\S+) tok/s( of (?P<tokens>\d+))?"
@@ -182,10 +172,10 @@ def test_pattern_takes_the_last_match() -> None:
     assert only.report.figures == {"tokens_per_second": 9.0, "tokens": 3.0}
 
 
-@pytest.mark.parametrize("said", ["inf", "nan", "0.0", "-3", "fast", "1e999"])
-def test_impossible_figures_of_patterns(said: str) -> None:
-    output = ProgramOutput(stderr=f"{said} tok/s")
-    assert error_of(Pattern(RATE), output).code == "E_BAD_REPORT"
+def test_impossible_figures_of_patterns() -> None:
+    for said in ("inf", "0.0", "-3", "fast"):
+        output = ProgramOutput(stderr=f"{said} tok/s")
+        assert error_of(Pattern(RATE), output).code == "E_BAD_REPORT"
 
 
 def test_endless_pattern_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,28 +184,17 @@ def test_endless_pattern_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert error_of(forever, ProgramOutput(stderr="a" * 60 + "b")).code == "E_BAD_REPORT"
 
 
-BAD_PATTERNS = [
-    ("(", "no regular expression"),
-    ("(?P<speed>x)", "'speed'"),
-    ("(x)", "no named group"),
-    ("(?P<tokens>x)\0", "NUL"),
-    ("(?P<tokens>x)" + "x" * 1000, "longer"),
-    ("(?P<tokens>x{99999999999})", "no regular expression"),
-]
-
-
-@pytest.mark.parametrize(("pattern", "word"), BAD_PATTERNS, ids=range(len(BAD_PATTERNS)))
-def test_invalid_patterns(pattern: str, word: str) -> None:
-    with pytest.raises(UsageError, match=f"E_BAD_VALUE.*{word}"):
-        check_pattern(pattern)
-
-
-def test_required_source_must_report() -> None:
-    asked = SourceSelection((Timing(), LlamaCppLines()), frozenset(["timing"]))
-    with pytest.raises(ToolError, match="E_SOURCE_MISSING"):
-        asked.read_all(ProgramOutput(lines=tuple(NEW.splitlines())))
-    both = asked.read_all(ProgramOutput(lines=("timing: embed_us=1", *NEW.splitlines())))
-    assert [each.report.source for each in both] == ["timing", "llama.cpp:perf"]
+def test_invalid_patterns() -> None:
+    for pattern, word in (
+        ("(", "no regular expression"),
+        ("(?P<tokens>x{99999999999})", "no regular expression"),
+        ("(?P<speed>x)", "'speed'"),
+        ("(x)", "no named group"),
+        ("(?P<tokens>x)\0", "NUL"),
+        ("(?P<tokens>x)" + "x" * 1000, "longer"),
+    ):
+        with pytest.raises(UsageError, match=f"E_BAD_VALUE.*{word}"):
+            check_pattern(pattern)
 
 
 @pytest.mark.parametrize(

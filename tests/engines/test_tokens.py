@@ -47,14 +47,11 @@ def test_ids_and_texts_are_tokens() -> None:
         assert plain_token(token) == token
 
 
-@pytest.mark.parametrize(
-    "token",
-    [None, True, 0.5, Tensor(), {"id": 7}, [7], (7,), np.float32(7), np.bool_(True),
-     np.array([7, 8]), np.array(["a"]), Tensor(7, 8), Tensor(7.0)],
-)  # fmt: skip
-def test_other_objects_are_no_tokens(token: object) -> None:
-    with pytest.raises(ToolError, match="E_BAD_TOKEN"):
-        plain_token(token)
+def test_other_objects_are_no_tokens() -> None:
+    arrays = (np.float32(7), np.bool_(True), np.array([7, 8]), np.array(["a"]))
+    for token in (None, True, 0.5, [7], {"id": 7}, *arrays, Tensor(), Tensor(7, 8), Tensor(7.0)):
+        with pytest.raises(ToolError, match="E_BAD_TOKEN"):
+            plain_token(token)
 
 
 async def awaited() -> AsyncIterator[int]:
@@ -127,17 +124,11 @@ def test_bytes_of_several_tokens_and_of_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_library")
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe", b'{"model": {"type": "BPE"}}'])
-def test_broken_tokenizers(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_bytes(content)
-    with pytest.raises(FlamegateError, match=r"E_BAD_TOKENIZER.*tokenizer\.json"):
-        load(path)
-
-
-def test_missing_tokenizers_and_a_missing_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokenizers_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, content in enumerate((b"", b"{}", b"\xff\xfe", b'{"model": {"type": "BPE"}}')):
+        (tmp_path / f"{number}.json").write_bytes(content)
+        with pytest.raises(FlamegateError, match=rf"E_BAD_TOKENIZER.*{number}\.json"):
+            load(tmp_path / f"{number}.json")
     for name in ("absent.json", ".", "x" * 5000, "a\0b"):
         with pytest.raises(FlamegateError, match="E_TOKENIZER_MISSING"):
             load(tmp_path / name)
@@ -153,7 +144,6 @@ LINES = [
     ([b"timing: x\na"], [(b"a", 0)], b"timing: x\n"),
     ([b"tim", b"e\n", b"t"], [(b"tim", 0), (b"e\n", 1), (b"t", 2)], b""),
     ([b"a\nt", b"iming: x", b" y\nb"], [(b"a\n", 0), (b"b", 2)], b"timing: x y\n"),
-    ([b"a timing: x\n"], [(b"a timing: x\n", 0)], b""),
     ([b"timing: x"], [], b"timing: x"),
     ([b"a\r", b"timing: x\n"], [(b"a\r", 0), (b"timing: x\n", 1)], b""),
     ([b"\n", b"timing:\n\n"], [(b"\n", 0), (b"\n", 1)], b"timing:\n"),
@@ -188,9 +178,7 @@ def test_tokens_come_from_the_remaining_lines() -> None:
     ("unit", "pieces", "tokens", "began"),
     [
         ("byte", [b"ab", b"c"], ["97", "98", "99"], [0, 0, 1]),
-        ("word", [b"one two ", b"three"], ["one", " two", " three"], [0, 0, 1]),
-        ("word", [b"one", b" two", b" three\n"], ["one", " two", " three"], [0, 1, 2]),
-        ("word", [b"o", b"n", b"e", b" "], ["one"], [0]),
+        ("word", [b"one", b" two ", b"th", b"ree"], ["one", " two", " three"], [0, 1, 2]),
         ("word", [b"one ", b" ", b"two"], ["one", "  two"], [0, 2]),
         ("word", [b" \n "], [], []),
         ("line", [b"a b\nc", b"d\n", b"e"], ["a b\n", "cd\n", "e"], [0, 0, 2]),
@@ -208,8 +196,7 @@ def test_a_token_has_the_time_of_its_first_byte(
     assert [at for _, at in found] == began
 
 
-@pytest.mark.parametrize("unit", ["word", "line"])
-@pytest.mark.parametrize("filler", [b"x", b" "])
+@pytest.mark.parametrize(("unit", "filler"), [("word", b" "), ("line", b"x")])
 def test_an_endless_token_overflows_before_it_costs_much(unit: str, filler: bytes) -> None:
     splitter = TokenSplitter(unit)
     began_s = time.process_time()

@@ -1,7 +1,6 @@
 """The models and tokenizers that a search finds, below a directory and in the hub's cache."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from pytest_flamegate.models import discover
 from tests.models.gguf_files import ARRAY, GgufFile, key, strings
 
 BITNET = "models/microsoft-bitnet-b1.58-2B-4T-gguf"
-HUB_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
 
 
 @pytest.fixture(autouse=True)
@@ -43,28 +41,18 @@ def code_of(declared: str | None, directory: Path) -> str:
     return refused.value.code
 
 
-def test_the_bitnet_folder_comes_before_the_others(tmp_path: Path) -> None:
-    touch(tmp_path / "models/other.gguf")
-    wanted = touch(tmp_path / BITNET / "ggml-model-i2_s.gguf")
-    assert discover.find_model(None, tmp_path) == wanted
-    touch(tmp_path / BITNET / "ggml-model-f32.gguf")
-    assert discover.find_model(None, tmp_path) == wanted
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        f"{BITNET}/a.gguf",
-        "models/a.gguf",
-        "models/deep/er/a.gguf",
+def test_earlier_places_come_first(tmp_path: Path) -> None:
+    for place in (
+        "cache/hub/models--org--m/snapshots/0/a.gguf",
         "a.gguf",
         "ggml-model-i2_s.gguf",
-        "cache/hub/models--org--m/snapshots/0/a.gguf",
-    ],
-)
-def test_the_usual_places(tmp_path: Path, place: str) -> None:
-    wanted = touch(tmp_path / place)
-    assert discover.find_model(None, tmp_path) == wanted
+        "models/deep/er/a.gguf",
+        "models/ggml-model-i2_s.gguf",
+        f"{BITNET}/a.gguf",
+        f"{BITNET}/ggml-model-i2_s.gguf",
+    ):
+        wanted = touch(tmp_path / place)
+        assert discover.find_model(None, tmp_path) == wanted
 
 
 def test_a_declared_pattern_and_a_declared_path(tmp_path: Path) -> None:
@@ -106,13 +94,11 @@ def test_a_split_model_is_its_first_part(tmp_path: Path) -> None:
     third.unlink()
     with pytest.raises(ToolError, match=r"E_MODEL_PARTS.*m-00003-of-00003"):
         discover.find_model(None, tmp_path)
-    first.unlink()
-    assert code_of(None, tmp_path) == "E_MODEL_PARTS"
 
 
 @pytest.mark.parametrize(
     "declared",
-    [None, "no/such/*.gguf", "/no/such/model.gguf", "", ".", "x" * 300, "a\0b", "**/" * 2000],
+    [None, "no/such/*.gguf", "/no/such/model.gguf", "", ".", "a\0b"],
 )
 def test_nothing_found_says_where_it_looked(
     tmp_path: Path, hub: Path, declared: str | None
@@ -170,18 +156,14 @@ def test_no_tokenizer_says_where_it_looked(tmp_path: Path, model: str | None) ->
     ("pattern", "names"),
     [
         ("*.gguf", ["a.gguf"]),
-        ("**/*.gguf", ["a.gguf", "x/b.gguf", "x/y/[c].gguf"]),
         ("x/**/*.gguf", ["x/b.gguf", "x/y/[c].gguf"]),
         ("**/y/**/*.gguf", ["x/y/[c].gguf"]),
         ("?/[ab].gguf", ["x/b.gguf"]),
         ("./x/../a.gguf", ["a.gguf"]),
         ("x/**", []),
-        ("", []),
         ("**/" * 2000 + "*.gguf", ["a.gguf", "x/b.gguf", "x/y/[c].gguf"]),
         ("**/x/" * 50 + "*.gguf", []),
-        ("no/such/*", []),
         ("a.gguf/*", []),
-        ("a\0b/*", []),
         ("x" * 300 + "/*", []),
     ],
 )
@@ -200,32 +182,26 @@ def test_links_in_circles_end(tmp_path: Path) -> None:
     assert discover.find_files(tmp_path, "a/up/a/up/a/*.gguf") == [tmp_path / "a/up/a/up/a/b.gguf"]
 
 
-@pytest.mark.parametrize(
-    ("variables", "place"),
-    [
-        ({}, "home/.cache/huggingface/hub"),
-        ({"XDG_CACHE_HOME": "xdg"}, "xdg/huggingface/hub"),
-        ({"XDG_CACHE_HOME": "xdg", "HF_HOME": "hf"}, "hf/hub"),
-        ({"HF_HOME": "hf", "HUGGINGFACE_HUB_CACHE": "older"}, "older"),
-        ({"HF_HOME": "hf", "HF_HUB_CACHE": "cache"}, "cache"),
-        ({"HF_HUB_CACHE": "", "HF_HOME": "~/hf"}, "home/hf/hub"),
-    ],
-)
-def test_the_place_of_the_hub(
-    variables: Mapping[str, str], place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in HUB_VARIABLES:
+def test_the_place_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "home")
-    for name, value in variables.items():
+    assert discover.hub_cache() == Path("home/.cache/huggingface/hub")
+    # Each comes before the ones set earlier.
+    for name, value, place in (
+        ("XDG_CACHE_HOME", "xdg", "xdg/huggingface/hub"),
+        ("HF_HOME", "~/hf", "home/hf/hub"),
+        ("HUGGINGFACE_HUB_CACHE", "older", "older"),
+        ("HF_HUB_CACHE", "cache", "cache"),
+        ("HF_HUB_CACHE", "", "older"),
+    ):
         monkeypatch.setenv(name, value)
-    assert discover.hub_cache() == Path(place)
+        assert discover.hub_cache() == Path(place)
 
 
 @pytest.mark.parametrize(
     ("main", "is_found"),
-    [(f"{'2' * 40}\n".encode(), True)]
-    + [(text, False) for text in (b"", b"3" * 40, b"\0", b"\xff" * 40, b"0" * 100_000)],
+    [(f"{'2' * 40}\n".encode(), True), *((text, False) for text in (b"", b"3" * 40, b"\0"))],
 )
 def test_models_of_the_hub(hub: Path, tmp_path: Path, main: bytes, is_found: bool) -> None:
     """The hub's tools link a file in a snapshot to its bytes in a blob."""

@@ -129,7 +129,6 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "big-endian": (GgufFile(version=struct.pack(">I", 3)).packed(), "little-endian"),
     "too many keys": (GgufFile(key_count=ENDLESS).packed(), "claims"),
     "too many tensors": (GgufFile(tensor_count=ENDLESS).packed(), "claims"),
-    "more keys than there are": (GgufFile(key_count=60_000).packed(), "metadata key of"),
     "endless key": (sound(u64(ENDLESS) + b"x"), "metadata key of"),
     "key not UTF-8": (sound(key(b"\xff\xfe", U32, u32(1))), "not UTF-8"),
     "key twice": (sound(*[key("k", U32, u32(1))] * 2), "'k' twice"),
@@ -137,10 +136,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "boolean 2": (sound(key("k", BOOL, b"\x02")), "boolean of value 2"),
     "string not UTF-8": (sound(key("k", STRING, text(b"\xc3("))), "not UTF-8"),
     "endless string": (sound(key("k", STRING, u64(ENDLESS))), "ends inside"),
-    "endless numbers": (sound(key("k", ARRAY, u32(U32) + u64(ENDLESS))), "claims"),
     "endless strings": (sound(key("k", ARRAY, u32(STRING) + u64(ENDLESS))), "claims"),
     "endless string in a long array": (sound(LONG + u64(ENDLESS) + bytes(200)), "ends inside"),
-    "long array cut off": (sound(LONG + u64(4000) + bytes(200)), "ends inside"),
     "array of arrays": (
         sound(key("k", ARRAY, u32(ARRAY) + u64(1) + u32(U32) + u64(1) + u32(1))),
         "unsupported type 9",
@@ -151,15 +148,12 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "tensor twice": (holding(A_TENSOR, A_TENSOR), "'w' twice"),
     "tensor without a name": (holding(tensor("", (4,))), "name of 0 bytes"),
     "endless dimensions": (holding(text("w") + u32(2**32 - 1) + bytes(64)), "dimensions"),
-    "no elements": (holding(tensor("w", (4, 0))), "impossible shape"),
     "shape overflows to 4": (holding(tensor("w", (2**62 + 1, 4))), "impossible"),
     "a row of half a block": (holding(tensor("w", (128, 4), TENSOR_TQ2_0)), "TQ2_0 rows of 128"),
     "larger than the file": (holding(tensor("w", (45,))), "ends before"),
-    "offset overflows": (holding(tensor("w", (4,), offset=2**64 - 32)), "ends before"),
     "offset off the grid": (holding(tensor("w", (4,), offset=8)), "off its grid of 32"),
     "unknown type at the end": (holding(tensor("w", (4,), 99, 192)), "ends before"),
     "unknown type of less than a bit": (holding(tensor("w", (2**40,), 99)), "ends before"),
-    "weights cut off": (GgufFile(data=bytes(170)).packed(), "ends before"),
 }
 
 

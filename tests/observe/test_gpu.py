@@ -15,8 +15,6 @@ FIRST = DeviceNode("/dev/nvidia0", 0)
 ONE, FOURTH = {"nvidia0": (MAJOR, 0)}, (DeviceNode("/dev/nvidia3", 3),)
 NODES: dict[str, tuple[dict[str, Any], tuple[DeviceNode, ...], bool]] = {
     "none": ({}, (), False),
-    "one": ({**ONE, **CONTROL}, (FIRST,), True),
-    "no control node": (ONE, (FIRST,), False),
     "a plain file": ({"nvidia0": None, **CONTROL}, (), True),
     "plain control node": ({**ONE, "nvidiactl": None}, (FIRST,), False),
     "another device of that name": ({"nvidia0": (1, 3), **CONTROL}, (), True),
@@ -47,25 +45,21 @@ def test_nodes_without_a_driver_are_files(tmp_path: Path) -> None:
     assert not nowhere.shares_pids()
 
 
-@pytest.mark.parametrize("row", ["195 nvidia-frontend", "195 nvidia", "507 nvidiactl"])
+@pytest.mark.parametrize("row", ["195 nvidia-frontend", "507 nvidiactl"])
 def test_the_driver_is_known_by_all_its_names(row: str, tmp_path: Path) -> None:
     driver = kernel(tmp_path, nodes={"nvidia0": (int(row.split()[0]), 0)}, devices=f"{row}\n")
     assert driver.nodes() == (FIRST,)
 
 
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ("NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5", DRIVER),
-        ("NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build", "570.124.06"),
-        ("NVIDIA UNIX aarch64 Kernel Module  535.161", "535.161"),
-        ("something else", None),
-    ],
-)
-def test_the_drivers_version_is_read(text: str, version: str | None, tmp_path: Path) -> None:
+def test_the_drivers_version_is_read(tmp_path: Path) -> None:
     driver = kernel(tmp_path)
-    (tmp_path / "proc" / "driver" / "nvidia" / "version").write_text(f"NVRM version: {text}")
-    assert driver.version() == version
+    assert driver.version() == DRIVER
+    for text, version in (
+        ("NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build", "570.124.06"),
+        ("something else", None),
+    ):
+        (tmp_path / "proc/driver/nvidia/version").write_text(f"NVRM version: {text}")
+        assert driver.version() == version
 
 
 # NVML
@@ -90,7 +84,6 @@ def test_devices_and_processes_are_read() -> None:
     assert nvml.troubles == []
 
 
-@pytest.mark.parametrize("name", ["GpuIsLost", "NotSupported"])
 @pytest.mark.parametrize(
     "function",
     [
@@ -103,23 +96,22 @@ def test_devices_and_processes_are_read() -> None:
         "nvmlDeviceGetUtilizationRates",
     ],
 )
-def test_an_error_of_a_call_is_recorded(function: str, name: str) -> None:
-    nvml = opened(FakeNvml([Gpu()], raises={function: nvml_error(name)}))
+def test_an_error_of_a_call_is_recorded(function: str) -> None:
+    nvml = opened(FakeNvml([Gpu()], raises={function: nvml_error("GpuIsLost")}))
     for device in nvml.devices:
         found = (nvml.processes(device.uuid), nvml.busy(device.uuid), nvml.busy_pct(device.uuid))
         assert None in found
     said = "nvmlDevice" if function.endswith("UUID") else function  # one of several calls
-    assert nvml.troubles == [f"{said}: NVMLError_{name}"]
+    assert nvml.troubles == [f"{said}: NVMLError_GpuIsLost"]
 
 
-@pytest.mark.parametrize("error", [ImportError("no pynvml"), OSError(5), ValueError("odd")])
-def test_a_package_that_cannot_be_used_is_recorded(error: Exception) -> None:
+def test_a_package_that_cannot_be_used_is_recorded() -> None:
     def importing() -> Any:
-        raise error
+        raise OSError(5)
 
     nvml = Nvml(importing)
     nvml.open(DRIVER)
-    assert (nvml.version, nvml.troubles) == (None, [f"import: {type(error).__name__}"])
+    assert (nvml.version, nvml.troubles) == (None, ["import: OSError"])
     other: Any = object()
     assert opened(other).troubles == ["nvmlInit: AttributeError"]
 

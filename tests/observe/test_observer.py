@@ -137,20 +137,16 @@ def test_the_timeout_limits_each_sequence_not_the_process(tmp_path: Path) -> Non
 
 
 def test_a_profiler_is_attached_only_while_the_engine_works(tmp_path: Path) -> None:
-    events: list[str] = []
-
-    def stop() -> str:
-        events.append("stop")
-        return "samples"
+    attached: list[int] = []
 
     def attach(pid: int) -> Any:
         assert psutil.Process(pid).is_running()
-        events.append("attach")
-        return SimpleNamespace(stop=stop)
+        attached.append(pid)
+        return SimpleNamespace(stop=lambda: "samples")
 
     watched = forked(tmp_path, sleepy)
     run, samples = watched.run_profiled(0.05, attach)
-    assert (events, samples, run.role) == (["attach", "stop"], "samples", "profiled")
+    assert (attached, samples, run.role) == ([run.pid], "samples", "profiled")
     assert run.blocks[0].reference is None
     assert watched.observation().timed == ()
 
@@ -262,7 +258,6 @@ def test_inside_a_wrapper_the_clocks_are_the_programs(tmp_path: Path) -> None:
         ("import os; os.kill(os.getpid(), 11)", "E_ENGINE_DIED: .*signal 11"),
         ("import time; print('x', flush=True); time.sleep(60)", "E_TIMEOUT: .*0.5 s"),
         ("import os,time; os.close(1); time.sleep(60)", "E_TIMEOUT: .*0.5 s"),
-        ("import sys\nwhile True: sys.stderr.write('x' * 65536)", "E_OUTPUT_FLOOD: .*messages"),
         # One that has closed its output could fill the disk until its timeout.
         (
             "import os; os.write(1, b'x'); os.close(1)\nwhile True: os.write(2, b'x' * 65536)",

@@ -136,36 +136,37 @@ def test_a_pair_ends_although_its_sides_are_hardly_measured(
     assert all(1 <= len(side.runs[0].blocks) < 20 for side in sides)
 
 
-def test_an_engine_that_waits_alternates(tmp_path: Path) -> None:
-    sides = [forked(tmp_path, sleepy) for _ in range(2)]
-    for side in sides:
-        side.warm_up()
-    made = pair_of(*sides)
-    assert not made.shares_core
-    assert not any(run.shares_core for side in sides for run in side.runs)
-    assert "it waits" in sides[1].notes["I_ALTERNATED"]
+ALTERNATES = {
+    "it waits": (1, 1),
+    "bound to a core": (1, 1),
+    "several threads": (2, 2),
+    "it has several threads": (1, 2),
+    "": (1, 1),
+}
+"""The reason that the note gives, and the threads of both sides. None is given if it was asked."""
 
 
-def test_sides_may_be_measured_in_turn_although_they_could_share_a_core(tmp_path: Path) -> None:
-    sides = [forked(tmp_path, busy) for _ in range(2)]
-    PairObserver(sides[0], sides[1], in_turn=True).pair()
-    assert not any(run.shares_core for side in sides for run in side.runs)
-    assert "I_ALTERNATED" not in sides[1].notes
-
-
-def test_pairs_alternate_if_nothing_may_be_bound_to_a_core(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reason", ALTERNATES)
+def test_sides_that_cannot_or_shall_not_share_a_core_alternate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     def forbidden(pid: int, cpus: set[int]) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(os, "sched_setaffinity", forbidden)
-    sides = [forked(tmp_path, busy) for _ in range(2)]
-    pair_of(*sides)
-    assert [(run.cpu, run.shares_core) for side in sides for run in side.runs] == [
-        (None, False)
-    ] * 2
-    assert "bound to a core" in sides[1].notes["I_ALTERNATED"]
+    call = sleepy if reason == "it waits" else busy
+    base, head = (forked(tmp_path, call, threads=count) for count in ALTERNATES[reason])
+    if reason == "it waits":
+        base.warm_up()
+        head.warm_up()
+    if reason == "bound to a core":
+        monkeypatch.setattr(os, "sched_setaffinity", forbidden)
+    PairObserver(base, head, in_turn=not reason).pair()
+    runs = (*base.runs, *head.runs)
+    assert not any(run.shares_core for run in runs)
+    assert {run.cpu is None for run in runs} == {reason not in ("it waits", "")}
+    note = head.notes.get("I_ALTERNATED", "")
+    assert reason in note
+    assert bool(note) == bool(reason)
 
 
 @pytest.mark.measures
@@ -257,13 +258,6 @@ def test_two_servers_share_a_core(tmp_path: Path) -> None:
     assert cpu_ns[1] > 1.3 * cpu_ns[0]
 
 
-@pytest.mark.parametrize("threads", [(2, 2), (1, 2)])
-def test_several_threads_alternate_on_any_core(tmp_path: Path, threads: tuple[int, int]) -> None:
-    sides = [forked(tmp_path, busy, threads=count) for count in threads]
-    assert not pair_of(*sides).shares_core
-    assert [run.cpu for side in sides for run in side.runs] == [None, None]
-
-
 _POOL: list[ThreadPoolExecutor] = []
 
 
@@ -339,11 +333,8 @@ def test_a_side_that_fails_ends_the_pair_and_its_neighbour(tmp_path: Path, serve
     else:
         # Behind a shell, as behind any wrapper, the program is no child of this process.
         argv = ("sh", "-c", "sleep 60; true")
-        endless = make_workload(tmp_path, "command", command=argv, token_unit="word")
-        sides = [
-            observer(endless),
-            observer(command_workload(tmp_path, "import sys; sys.exit(3)", token_unit="word")),
-        ]
+        endless = make_workload(tmp_path, "command", command=argv)
+        sides = [observer(endless), observer(command_workload(tmp_path, "exit(3)"))]
     began_s = time.monotonic()
     with pytest.raises(FlamegateError, match="status 3"):
         pair_of(*sides)

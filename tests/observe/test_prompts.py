@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,17 +86,9 @@ def test_no_timed_prompt_is_known_or_asked_again(tmp_path: Path) -> None:
     assert sorted(run.prompts) == sorted({*range(12)} - {int(warm_up[0].split()[1])})
     assert {known for _, known in timed} == {"False"}
     assert "12 prompts" in watched.notes["W_FEW_PROMPTS"]
-    profiled, _ = watched.run_profiled(0.3, lambda _: Nothing())
+    profiled, _ = watched.run_profiled(0.3, lambda _: SimpleNamespace(stop=lambda: None))
     assert len(profiled.prompts) == sum(len(block.sequences_ns) for block in profiled.blocks) > 11
     assert_answers(watched.observation(), (run, profiled))
-
-
-class Nothing:
-    """A profiler that sees nothing."""
-
-    def stop(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @pytest.mark.measures
