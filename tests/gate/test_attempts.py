@@ -109,8 +109,8 @@ def test_a_product_of_a_thousand_contradicts_an_answer() -> None:
 
 
 def test_every_pair_of_several_attempts_counts_alike() -> None:
-    few = replace(attempt(0, *OPEN, count=2), base_rate=1000.0)
-    many = replace(attempt(1, *OPEN, count=3), base_rate=2000.0)
+    few = replace(attempt(0, "inconclusive", 0.03, count=2), base_rate=1000.0)
+    many = replace(attempt(1, "inconclusive", 0.03, count=3), base_rate=2000.0)
     pooled = pool_attempts([few, many], THRESHOLD, RATES)
     assert pooled is not None
     assert pooled.base_rate == pytest.approx(1000.0 * 2.0 ** (3 / 5))
