@@ -14,6 +14,7 @@ more than one pooled profile does, its answer counts.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
@@ -226,9 +227,7 @@ def compare_profiles(
         roots=(),
     )
     by_name = {each.frame.name: each for each in functions}
-    roots = _merge_paths(
-        difference, by_name, model.build_call_tree(old_stacks), model.build_call_tree(new_stacks)
-    )
+    roots = _build_paths(difference, by_name, _build_call_tree(old_stacks, new_stacks))
     return replace(difference, roots=roots)
 
 
@@ -296,36 +295,55 @@ def _is_detectable(value: float, side: ProfileSide, measure: Measure) -> bool:
     return expected >= LEAST_SAMPLES
 
 
-def _merge_paths(
-    difference: ProfileDifference,
-    functions: Mapping[str, FunctionChange],
-    old: model.CallNode,
-    new: model.CallNode,
+@dataclass(slots=True)
+class _CallNode:
+    """A frame as called through one path; samples of base and head, inclusive and its own."""
+
+    samples: list[int] = field(default_factory=lambda: [0, 0])
+    self_samples: list[int] = field(default_factory=lambda: [0, 0])
+    children: defaultdict[model.Frame, _CallNode] = field(
+        default_factory=lambda: defaultdict(_CallNode)
+    )
+
+
+def _build_call_tree(*sides: Mapping[model.Stack, int]) -> _CallNode:
+    """Return the root of the tree that the stacks of both sides are the paths of."""
+    root = _CallNode()
+    for side, stacks in enumerate(sides):
+        for stack, samples in stacks.items():
+            node = root
+            for frame in stack:
+                node = node.children[frame]
+                node.samples[side] += samples
+            node.self_samples[side] += samples
+    return root
+
+
+def _build_paths(
+    difference: ProfileDifference, functions: Mapping[str, FunctionChange], root: _CallNode
 ) -> tuple[PathChange, ...]:
-    nothing = model.CallNode()
     roots: list[PathChange] = []
     # A list and not recursion: a stack may be deeper than Python's own.
-    pending = [(old, new, roots)]
+    pending = [(root, roots)]
     while pending:
-        base, head, siblings = pending.pop()
-        for frame in sorted({**base.children, **head.children}):
-            before = base.children.get(frame, nothing)
-            after = head.children.get(frame, nothing)
+        node, siblings = pending.pop()
+        for frame, child in sorted(node.children.items(), key=lambda item: item[0]):
             function = functions[frame.name]
-            moved = difference.change(before.self_samples, after.self_samples).change
+            base_self, head_self = child.self_samples
+            moved = difference.change(base_self, head_self).change
             follows = moved > 0.0 if function.own.change > 0.0 else moved < 0.0
             children: list[PathChange] = []
             siblings.append(
                 PathChange(
                     frame=frame,
-                    base_samples=before.samples,
-                    head_samples=after.samples,
-                    base_self=before.self_samples,
-                    head_self=after.self_samples,
+                    base_samples=child.samples[0],
+                    head_samples=child.samples[1],
+                    base_self=base_self,
+                    head_self=head_self,
                     state=function.state if follows else "unchanged",
                     one_sided=function.one_sided,
                     children=children,
                 )
             )
-            pending.append((before, after, children))
+            pending.append((child, children))
     return tuple(roots)

@@ -113,17 +113,6 @@ def rank_hotspots(profile: Profile, cpu_s_per_token: float | None = None) -> tup
     return tuple(hotspots)
 
 
-def require_samples(profile: Profile, floor: int) -> None:
-    """Raise ``UndecidedError`` ``E_NO_SAMPLES`` or ``E_FEW_SAMPLES`` below ``floor`` samples."""
-    if profile.samples == 0:
-        raise no_samples_error(profile.profiler, profile.errors, profile.lost)
-    if profile.samples < floor:
-        raise UndecidedError(
-            "E_FEW_SAMPLES",
-            f"{profile.profiler} took {profile.samples} samples, and {floor} are needed.",
-        )
-
-
 def no_samples_error(profiler: str, errors: int, lost: int) -> UndecidedError:
     """Build the error for a profile without a sample."""
     return UndecidedError(
@@ -142,14 +131,16 @@ def pool_profiles(
     if profiler is None:
         return None, {}
     pooled = merge_profiles(profiles) if profiles else None
-    try:
-        if pooled is None:
-            raise no_samples_error(profiler, 0, 0)
-        require_samples(pooled, SAMPLE_FLOOR)
-    except UndecidedError as error:
-        text = f"{error.problem} {error.remedy}"
-        if pooled is not None and max_tokens is not None:
-            enough = math.ceil(2 * SAMPLE_FLOOR / pooled.samples) * max_tokens
-            text += f" About max_tokens = {enough} is enough."
-        return pooled, {error.code: text}
-    return pooled, {}
+    taken = sum(profile.samples for profile in profiles)
+    if taken >= SAMPLE_FLOOR:
+        return pooled, {}
+    if not taken:
+        errors = sum(profile.errors for profile in profiles)
+        error = no_samples_error(profiler, errors, sum(profile.lost for profile in profiles))
+    else:
+        problem = f"{profiler} took {taken} samples, and {SAMPLE_FLOOR} are needed."
+        error = UndecidedError("E_FEW_SAMPLES", problem)
+    text = f"{error.problem} {error.remedy}"
+    if taken and max_tokens is not None:
+        text += f" About max_tokens = {math.ceil(2 * SAMPLE_FLOOR / taken) * max_tokens} is enough."
+    return pooled, {error.code: text}

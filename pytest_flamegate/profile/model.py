@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -121,33 +121,6 @@ class Hotspot:
     self_share: Share
     inclusive_share: Share
     cpu_s_per_token: NonNegative | None
-
-
-@dataclass(slots=True)
-class CallNode:
-    """A frame as called through one path; ``samples`` is inclusive.
-
-    The root stands for the whole profile: its ``self_samples`` have no stack at all.
-    """
-
-    samples: int = 0
-    self_samples: int = 0
-    children: defaultdict[Frame, CallNode] = field(default_factory=lambda: defaultdict(CallNode))
-
-
-def build_call_tree(stacks: Mapping[Stack, int]) -> CallNode:
-    """Return the root of the tree that ``stacks`` are the paths of."""
-    root = CallNode()
-    for stack, samples in stacks.items():
-        if not samples:
-            continue
-        root.samples += samples
-        node = root
-        for frame in stack:
-            node = node.children[frame]
-            node.samples += samples
-        node.self_samples += samples
-    return root
 
 
 _NOISE_UNKNOWN = frozenset({"nanoseconds", "bytes"})

@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 
-from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.profile import hotspots
 from pytest_flamegate.profile.model import Frame, Stack
 from tests.profile.profiles import native, profile, python, system
@@ -76,9 +75,19 @@ def test_the_order_of_the_stacks_does_not_matter() -> None:
     assert [spot.name for spot in spots][:3] == ["read", "rms_norm", "ternary_gemv"]
 
 
-def test_too_few_samples_are_an_error() -> None:
-    with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
-        hotspots.require_samples(profile({}), 0)
-    with pytest.raises(UndecidedError, match="E_FEW_SAMPLES"):
-        hotspots.require_samples(profile({(ROOT,): 99}), 100)
-    hotspots.require_samples(profile({(ROOT,): 100}), 100)
+@pytest.mark.parametrize(
+    ("samples", "code"), [(0, "E_NO_SAMPLES"), (1, "E_FEW_SAMPLES"), (99, "E_FEW_SAMPLES")]
+)
+def test_too_few_samples_are_noted(samples: int, code: str) -> None:
+    taken = profile({(ROOT,): samples} if samples else {})
+    found, notes = hotspots.pool_profiles("perf", [taken, taken], max_tokens=32)
+    assert (found is not None, [*notes]) == (True, [code])
+    more = {0: "", 1: "About max_tokens = 6400 is enough.", 99: "About max_tokens = 96 is enough."}
+    assert notes[code].endswith(more[samples])
+
+
+def test_enough_samples_and_no_profiler_need_no_note() -> None:
+    enough = profile({(ROOT,): 200})
+    assert hotspots.pool_profiles("perf", [enough]) == (enough, {})
+    assert hotspots.pool_profiles(None, []) == (None, {})
+    assert hotspots.pool_profiles("perf", [])[1].keys() == {"E_NO_SAMPLES"}

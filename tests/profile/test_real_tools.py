@@ -17,7 +17,7 @@ from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.core.process import Child
 from pytest_flamegate.profile.frames import fold_profile, parse_folded
-from pytest_flamegate.profile.hotspots import rank_hotspots, require_samples
+from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers import perf, perf_data, pyspy
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup
@@ -128,7 +128,7 @@ def test_py_spy_finds_where_python_spends_its_time(tmp_path: Path) -> None:
     require_usable("py-spy")
     # Long enough for a function of a few percent to be sampled.
     profile = sample(pyspy.make_profiler(SETUP), tmp_path, cpu_s=2.0)
-    require_samples(profile, 10)
+    assert profile.samples >= 10
     assert profile.completeness >= 0.99
     assert profile.python == SETUP.python_text
     spots = {spot.name: spot for spot in rank_hotspots(profile, 1.0)}
@@ -150,7 +150,7 @@ def test_native_frames_are_those_of_the_library_that_computes(
 ) -> None:
     require_usable(name)
     profile = sample(MAKE[name](setup), tmp_path)
-    require_samples(profile, 10)
+    assert profile.samples >= 10
     assert profile.call_graph == call_graph
     assert profile.completeness >= 0.9
     assert (perf.OLD_PYTHON in profile.degraded) == (name == "perf")
@@ -178,7 +178,7 @@ def test_a_wrapped_command_keeps_its_status_and_its_output(tmp_path: Path) -> No
     result = process.run(wrapped.argv, timeout_s=60)
     assert (result.returncode, result.stdout) == (3, b"out\n")
     profile = trim_stacks(parse_wrapped(profiler, wrapped.recording, result.stderr), None)
-    require_samples(profile, 5)
+    assert profile.samples >= 5
     assert (profile.completeness >= 0.8, profile.python, len(profile.pids)) == (True, "", 1)
 
     program = "import time\ndef busy(end):\n  while time.time() < end: sum(range(100))\n"
@@ -188,7 +188,7 @@ def test_a_wrapped_command_keeps_its_status_and_its_output(tmp_path: Path) -> No
     assert wrapped.clean is not None
     assert wrapped.clean(result.stdout) == b"out\n"
     profile = pyspy.make_profiler(SETUP).parse(wrapped.recording)
-    require_samples(profile, 5)
+    assert profile.samples >= 5
     assert rank_hotspots(profile)[0].name == "busy"
 
 
@@ -367,7 +367,11 @@ def test_inlined_kernels_have_their_shares_and_lines(language: str, tmp_path: Pa
     wrapped = profiler.wrap([str(program)], tmp_path)
     result = process.run(wrapped.argv, timeout_s=120)
     profile = trim_stacks(parse_wrapped(profiler, wrapped.recording, result.stderr), None)
+<<<<<<< HEAD
     require_samples(profile, 2500)
+=======
+    assert profile.samples >= 5000
+>>>>>>> a7a51cb7 (A profile without any sample is noted and does not divide by zero; the paths of a difference are one tree of both sides)
     shares = {
         spot.name.rpartition("::")[2]: 100 * spot.self_share for spot in rank_hotspots(profile)
     }
