@@ -367,11 +367,7 @@ def test_inlined_kernels_have_their_shares_and_lines(language: str, tmp_path: Pa
     wrapped = profiler.wrap([str(program)], tmp_path)
     result = process.run(wrapped.argv, timeout_s=120)
     profile = trim_stacks(parse_wrapped(profiler, wrapped.recording, result.stderr), None)
-<<<<<<< HEAD
-    require_samples(profile, 2500)
-=======
-    assert profile.samples >= 5000
->>>>>>> a7a51cb7 (A profile without any sample is noted and does not divide by zero; the paths of a difference are one tree of both sides)
+    assert profile.samples >= 2500
     shares = {
         spot.name.rpartition("::")[2]: 100 * spot.self_share for spot in rank_hotspots(profile)
     }
