@@ -89,14 +89,23 @@ class ToolError(FlamegateError):
     exit_code = 5
 
 
-_REMEDIES = {
-    errno.ENOSPC: "Free some space; TMPDIR names the directory of temporary files.",
-    errno.EACCES: "Check its permissions.",
-    errno.EPERM: "Check its permissions.",
+_NO_SPACE = "Free some space, or write elsewhere (--flamegate-dir; TMPDIR for temporary files)."
+_NO_PERMISSION = "Change the permissions, or write elsewhere (--flamegate-dir)."
+_NO_MEMORY = "End other processes or take a smaller workload, and run it again."
+_TOO_MANY_FILES = "Raise the limit on open files (ulimit -n)."
+SYSTEM_REMEDIES = {
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EROFS: _NO_PERMISSION,
+    errno.EACCES: _NO_PERMISSION,
+    errno.EPERM: _NO_PERMISSION,
+    errno.ENOTDIR: "Move away the file that is in the place of a directory.",
+    errno.EEXIST: "Move away the existing file.",
+    errno.ELOOP: "Replace the symbolic link by its target.",
     errno.EAGAIN: "End some processes: the system allows no more. Then run it again.",
-    errno.ENOMEM: "End other processes or take a smaller workload, and run it again.",
-    errno.EMFILE: "Raise the limit on open files (ulimit -n).",
-    errno.ENFILE: "Raise the limit on open files (ulimit -n).",
+    errno.ENOMEM: _NO_MEMORY,
+    errno.EMFILE: _TOO_MANY_FILES,
+    errno.ENFILE: _TOO_MANY_FILES,
 }
 
 
@@ -107,13 +116,11 @@ def system_errors() -> Iterator[None]:
         yield
     except OSError as error:
         path = f": {error.filename!a}" if error.filename is not None else ""
-        remedy = _REMEDIES.get(error.errno or 0, "")
+        remedy = SYSTEM_REMEDIES.get(error.errno or 0, "")
         problem = f"The system reported an error: {error.strerror or error}{path}."
         raise ToolError("E_SYSTEM", problem, remedy) from error
     except MemoryError as error:
-        raise ToolError(
-            "E_SYSTEM", "There is not enough memory.", _REMEDIES[errno.ENOMEM]
-        ) from error
+        raise ToolError("E_SYSTEM", "There is not enough memory.", _NO_MEMORY) from error
     except RecursionError as error:
         raise ToolError(
             "E_SYSTEM",

@@ -12,18 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError
+from pytest_flamegate.core.errors import SYSTEM_REMEDIES, FlamegateError, ReceiptError, ToolError
 
-_WRITE_REMEDIES = {
-    errno.ENOSPC: "Free some space, or write elsewhere (--flamegate-dir).",
-    errno.EDQUOT: "Free some of your quota, or write elsewhere (--flamegate-dir).",
-    errno.EROFS: "Write to a place that is not read-only (--flamegate-dir).",
-    errno.EACCES: "Change the permissions, or write elsewhere (--flamegate-dir).",
-    errno.EPERM: "Change the permissions, or write elsewhere (--flamegate-dir).",
-    errno.ENOTDIR: "Move away the file that is in the place of a directory.",
-    errno.EEXIST: "Move away the existing file.",
-    errno.ELOOP: "Replace the symbolic link by its target.",
-}
 MAX_BYTES = 64 << 20
 """The largest file that is read, unless less is expected: evidence of many runs."""
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -197,7 +187,7 @@ def write_errors(path: Path) -> Iterator[None]:
         raise ToolError(
             "E_CANNOT_WRITE",
             f"{str(path)!a} cannot be written: {error.strerror or error}.",
-            _WRITE_REMEDIES.get(error.errno or 0, ""),
+            SYSTEM_REMEDIES.get(error.errno or 0, ""),
         ) from error
 
 

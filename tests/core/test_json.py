@@ -47,7 +47,6 @@ def error_of(data: bytes, limits: Limits = SMALL_LIMITS) -> ReceiptError:
 
 REJECTED: dict[str, tuple[bytes, str, str]] = {
     "nothing": (b"", "E_JSON_SYNTAX", ""),
-    "an open object": (b"{", "E_JSON_SYNTAX", ""),
     "two documents": (b"{} {}", "E_JSON_SYNTAX", ""),
     "a trailing comma": (b'{"a": 1,}', "E_JSON_SYNTAX", "line 1, column 9"),
     "a line break in a string": (b'{"a": "\n"}', "E_JSON_SYNTAX", ""),
@@ -58,11 +57,9 @@ REJECTED: dict[str, tuple[bytes, str, str]] = {
     "digits that are not ASCII": ("[١٢]".encode(), "E_JSON_SYNTAX", ""),
     "a string without an end": (b'"' + b"x" * 99_999, "E_JSON_SYNTAX", ""),
     "a byte order mark": (b"\xef\xbb\xbf{}", "E_JSON_ENCODING", ""),
-    "UTF-16": ("{}".encode("utf-16"), "E_JSON_ENCODING", ""),
     "Latin-1": (b'{"a": "\xff"}', "E_JSON_ENCODING", "byte 7 cannot be decoded"),
     "a surrogate in UTF-8": (b'{"a": "\xed\xa0\x80"}', "E_JSON_ENCODING", ""),
     "half a pair": (rb'{"a": "\ud800"}', "E_JSON_ENCODING", r"\ud800"),
-    "half a pair as a key": (rb'{"\uDFFF": 1}', "E_JSON_ENCODING", ""),
     "a pair in two strings": (rb'["\ud83d", "\ude00"]', "E_JSON_ENCODING", ""),
     "a pair the wrong way round": (rb'[{"a": ["x", "\udc00\ud800"]}]', "E_JSON_ENCODING", ""),
     "a key twice": (b'{"a": 1, "a": 2}', "E_JSON_DUPLICATE_KEY", '"a"'),
@@ -74,9 +71,7 @@ REJECTED: dict[str, tuple[bytes, str, str]] = {
     "minus infinity": (b"[-Infinity]", "E_JSON_NUMBER", ""),
     "a float out of range": (b"[1e999]", "E_JSON_NUMBER", '"1e999"'),
     "65 digits": (b"[" + b"9" * 65 + b"]", "E_JSON_NUMBER", ""),
-    "65 characters": (b"[-" + b"9" * 64 + b"]", "E_JSON_NUMBER", ""),
     "65 characters of a float": (b"[0." + b"3" * 63 + b"]", "E_JSON_NUMBER", ""),
-    "a long exponent": (b"[1e" + b"0" * 63 + b"]", "E_JSON_NUMBER", ""),
     "a million digits": (b"9" * 999_999, "E_JSON_NUMBER", "999,999 characters; at most 64"),
     "65 lists": (nested(65), "E_JSON_DEPTH", "64 levels"),
     "65 objects": (nested(65, b'{"a":', b"}").replace(b":}", b":1}"), "E_JSON_DEPTH", ""),
@@ -245,17 +240,14 @@ def test_typed_objects_survive_encoding() -> None:
 
 WRONG: list[tuple[str, object, str]] = [
     ("mode", "c", 'mode|"a" or "b"|"c"'),
-    ("share", "0.5", 'share|a number|"0.5"'),
     ("share", True, "share|a number|true"),
     ("flag", 1, "flag|true or false|1"),
     ("leaf", [], "leaf|an object or null|a list of 0"),
-    ("leaf", {"name": 1}, "leaf.name|a string|1"),
     ("leaf", {"name": ""}, 'leaf.name|a string of length >= 1|""'),
     ("leaves", {}, "leaves|a list|an object of 0 fields"),
     ("leaves", [{"name": "x"}, {"name": "y", "count": 1.0}], "leaves[1].count|an integer|1.0"),
     ("leaves", [{"name": "x", "count": -1}], "leaves[0].count|an integer >= 0|-1"),
     ("nested", [[1], [2, True]], "nested[1][1]|an integer|true"),
-    ("nested", [1], "nested[0]|a list|1"),
     ("table", {"b": 1, "a": None}, "table.a|an integer or a string|null"),
     ("tags", ["x", 1], "tags[1]|a string|1"),
     ("tags", ["x"] * 4, "tags|a list of length <= 3|a list of 4"),
@@ -263,7 +255,6 @@ WRONG: list[tuple[str, object, str]] = [
     ("pair", ["x"], "pair|a list of length 2|a list of 1"),
     ("pair", ["x", "y"], 'pair[1]|a number|"y"'),
     ("digest", "ABC", 'digest|64 lower-case hexadecimal digits|"ABC"'),
-    ("digest", 5, "digest|a string or null|5"),
     ("created", "2025", 'created|an RFC 3339 timestamp with an offset|"2025"'),
     ("keyed", {"ab": 1, "abc": 1}, 'a key of keyed|a string of length <= 2|"abc"'),
     ("schema_version", "2.0.0", 'schema_version|"1.0.0"|"2.0.0"'),
@@ -301,13 +292,10 @@ def test_other_malformed_values(name: str, value: object, code: str, problem: st
     assert raised.value.problem.isprintable()
 
 
-def test_a_code_of_its_own_replaces_both() -> None:
+def test_a_code_of_its_own_and_a_version_that_must_be_stated() -> None:
     for document in ({}, {"name": 1}):
         with pytest.raises(ReceiptError, match="E_LEAF"):
             decode_plain(document, Leaf, code="E_LEAF")
-
-
-def test_a_version_must_be_stated_if_it_is_asked_for() -> None:
     plain = encode_plain(TREE)
     del plain["schema_version"]
     assert decode_plain(plain, Tree) == TREE
