@@ -14,8 +14,8 @@ from pytest_flamegate.profile.difference import (
     ProfileDifference,
     State,
 )
-from pytest_flamegate.profile.line_stacks import fold_by_line
 from pytest_flamegate.profile.model import Frame, Hotspot, Profile
+from pytest_flamegate.profile.source_lines import fold_by_line
 from pytest_flamegate.report import markup, text
 from pytest_flamegate.report.difference import (
     CALL_SHADES,

@@ -22,8 +22,8 @@ from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.profile.calls import CallCounts, NativeWork, name_calls
 from pytest_flamegate.profile.frames import fold_profile, path_prefixes
-from pytest_flamegate.profile.line_stacks import fold_lines
 from pytest_flamegate.profile.model import LineStack, Profile, SourceLine, Stack
+from pytest_flamegate.profile.source_lines import fold_lines
 from pytest_flamegate.profile.stacks import require_stacks
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.baseline import BRICKS, EVIDENCE, FOLDED, LINES, RECEIPT

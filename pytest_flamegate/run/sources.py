@@ -19,10 +19,10 @@ from pytest_flamegate.core.files import is_file, read_beneath, read_bounded
 from pytest_flamegate.core.git import Commit, FileChange, Hunk
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.observe.redact import Redactor
-from pytest_flamegate.profile import line_stacks
+from pytest_flamegate.profile import source_lines
 from pytest_flamegate.profile.difference import ProfileDifference
-from pytest_flamegate.profile.line_stacks import LineTotals
 from pytest_flamegate.profile.model import LineStack, SourceLine
+from pytest_flamegate.profile.source_lines import LineTotals
 from pytest_flamegate.receipt import baseline
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.metrics import cost_of
@@ -98,8 +98,8 @@ def has_lines(directory: Path) -> bool:
 
 def read_lines(directory: Path, prefix: str, most: int) -> Mapping[LineStack, int]:
     """Return the samples by line of a side of a run, at most so many. Raises ``ReceiptError``."""
-    data = read_bounded(directory / (prefix + baseline.LINES), line_stacks.MAX_BYTES)
-    return line_stacks.parse_lines(data, most)
+    data = read_bounded(directory / (prefix + baseline.LINES), source_lines.MAX_BYTES)
+    return source_lines.parse_lines(data, most)
 
 
 def find_run(latest: Path, file: str) -> Path | None:
@@ -161,7 +161,7 @@ def _read_side(directory: Path, prefix: str, cost_s: float | None) -> _SampledSi
     evidence = decode_evidence(read_bounded(directory / (prefix + baseline.EVIDENCE)))
     profile = evidence.profile
     samples = profile.samples if profile is not None else 0
-    totals = line_stacks.count_samples(read_lines(directory, prefix, samples))
+    totals = source_lines.count_samples(read_lines(directory, prefix, samples))
     if profile is not None and cost_s is None:
         cost_s = cost_of(profile.covers, evidence.metrics)
     functions = defaultdict(list)
@@ -343,7 +343,7 @@ def _read_source(root: Path, file: str, side: _SampledSide, redactor: Redactor) 
 
 def _load(root: Path, file: str, side: _SampledSide) -> tuple[bytes, str]:
     """Return the bytes of a file, and a note on them. Raises ``FlamegateError`` and OSError."""
-    if not line_stacks.is_project_path(file):
+    if not source_lines.is_project_path(file):
         raise ToolError("E_CANNOT_READ", f"{file!a} is no path in the project.")
     commit = side.commit
     if commit is None or commit.uncommitted:

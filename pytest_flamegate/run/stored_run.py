@@ -28,7 +28,7 @@ from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
 from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import Reason
-from pytest_flamegate.profile.line_stacks import is_project_path
+from pytest_flamegate.profile.source_lines import is_project_path
 from pytest_flamegate.receipt import Grade, verify_receipt
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt.compose import recipe
