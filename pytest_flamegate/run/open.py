@@ -120,7 +120,7 @@ def _open_document(path: Path, data: bytes) -> OpenedProfile:
     else:
         decode_receipt(data)
         evidence = decode_evidence(read_bounded(path.with_name(baseline.EVIDENCE)))
-        _require_digest("E_RECEIPT_CHANGED", "receipt", evidence.receipt_sha256, data)
+        _require_digest("receipt", evidence.receipt_sha256, data)
         folded = baseline.FOLDED
     if evidence.profile is None:
         raise ReceiptError("E_NO_PROFILE", f"The run of {str(path)!a} was not profiled.")
@@ -156,7 +156,7 @@ def _imported_profile(path: Path, data: bytes) -> Profile | None:
 def _profile_of_run(evidence: Evidence, data: bytes, path: Path) -> OpenedProfile:
     record = evidence.profile
     recorded = record.folded_sha256 if record is not None else ""
-    _require_digest("E_RECEIPT_CHANGED", "profile", recorded, data)
+    _require_digest("profile", recorded, data)
     assert record is not None  # without one no digest would be the same
     try:
         text = data.decode()
@@ -180,10 +180,10 @@ def recorded_profile(record: ProfileRecord, folded: str) -> Profile:
     )
 
 
-def _require_digest(code: str, kind: str, recorded: str, data: bytes) -> None:
+def _require_digest(kind: str, recorded: str, data: bytes) -> None:
     if (found := _sha256(data)) != recorded:
         raise ReceiptError(
-            code,
+            "E_RECEIPT_CHANGED",
             f"The evidence belongs to the {kind} {recorded[:12] or 'of no file'}, and the one "
             f"beside it is {found[:12]}.",
         )

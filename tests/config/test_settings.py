@@ -185,12 +185,9 @@ NATIVE = pytest.mark.skipif(
     ("name", "text"),
     [
         ("pytest.ini", "[pytest]\n" + LINES),
-        ("tox.ini", "[pytest]\n" + LINES),
         ("setup.cfg", "[tool:pytest]\n" + LINES),
-        ("pyproject.toml", "[tool.pytest.ini_options]\n" + TOML),
         ("pyproject.toml", "[tool.pytest.ini_options]\n" + QUOTED),
         pytest.param("pyproject.toml", "[tool.pytest]\n" + TOML, marks=NATIVE),
-        pytest.param("pytest.toml", "[pytest]\n" + TOML, marks=NATIVE),
     ],
 )
 def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: str) -> None:
@@ -251,9 +248,7 @@ def test_a_path_on_the_command_line_starts_at_the_current_directory(
     ("name", "text"),
     [
         ("pytest.ini", "[pytest]\nflamegate_dir = %(here)s\n    # a note\n"),
-        pytest.param(".pytest.ini", "", marks=NATIVE),
         ("tox.ini", "[tox]\n"),
-        ("pyproject.toml", "[tool.other]\n"),
         pytest.param(".pytest.toml", "", marks=NATIVE),
     ],
 )
@@ -272,7 +267,6 @@ def test_the_command_line_reads_the_values_that_pytest_reads(
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("pytest.ini", "flamegate_budget = 2\n", "pytest.ini"),
         ("pytest.ini", b"\xff", "cannot be read"),
         ("pyproject.toml", "[tool.pytest.ini_options]\nflamegate_budget = []\n", "_budget"),
         ("pyproject.toml", "[tool\n", "pyproject.toml"),

@@ -59,7 +59,6 @@ def never_measured() -> present.ResultView:
     "make",
     [
         lambda: shown(full()),
-        lambda: shown(verdicts.no_baseline()),
         lambda: shown(verdicts.inconclusive()),
         never_measured,
     ],
@@ -111,9 +110,6 @@ def test_it_names_the_line_and_the_files_that_there_are(tmp_path: Path) -> None:
     assert run.blocks == ()
     # The text of a failure is not made for a test that passes.
     assert view(tmp_path, full(), fails=False).section == ""
-
-
-def test_an_error_of_a_test_names_its_file_and_cannot_be_accepted(tmp_path: Path) -> None:
     # Parameters may make the node id longer than any file's name.
     found = view(tmp_path, ERROR, f"tests/test_a.py::test_b[{'x' * 300}]")
     assert "--flamegate-update" not in found.section
@@ -150,8 +146,7 @@ def test_options_that_are_not_the_default_are_repeated(tmp_path: Path) -> None:
     assert "inject" not in accept
     assert "against" not in accept
 
-
-def test_defaults_are_not_repeated(tmp_path: Path) -> None:
+    # Defaults are not repeated.
     assert Hints(fakes.settings(tmp_path)).again() == "pytest --flamegate"
     command = Hints(fakes.settings(tmp_path), as_command=True)
     assert command.again() == "flamegate run"

@@ -49,21 +49,16 @@ def test_the_bar_has_phase_elapsed_and_remaining_time_and_ends_full(clock: Clock
     assert bar.written[-1] == "\n"
 
 
-def test_an_estimate_that_grows_does_not_move_the_bar_backwards(clock: Clock) -> None:
+def test_a_bar_is_not_full_while_anything_runs_and_does_not_move_backwards(clock: Clock) -> None:
     bar = Bar()
     clock.now_s += 5
     bar.update("timing", "", 5.0)
     bar.update("timing", "", 95.0)
-    assert [line.count("━") for line in bar.lines] == [7, 7]
-    assert "0:05 of about 1:40" in bar.lines[1]
-
-
-def test_a_bar_is_not_full_while_anything_runs(clock: Clock) -> None:
-    bar = Bar()
     clock.now_s += 999
     bar.update("profiling", "", 1.0)
     bar.stop()
-    assert {line.count("━") for line in bar.lines} == {13}
+    assert [line.count("━") for line in bar.lines] == [7, 7, 13]
+    assert "0:05 of about 1:40" in bar.lines[1]
 
 
 def test_each_workload_has_a_line_and_an_announcement_its_own(clock: Clock) -> None:
@@ -115,7 +110,7 @@ def test_a_log_has_a_line_for_each_phase_and_every_ten_seconds(clock: Clock) -> 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0:00"), (7.4, "0:07"), (59.6, "1:00"), (754, "12:34"), (3723, "1:02:03")],
+    [(0, "0:00"), (59.6, "1:00"), (3723, "1:02:03")],
 )
 def test_times(seconds: float, text: str) -> None:
     assert clock_time(seconds) == text

@@ -191,7 +191,6 @@ BLAMED = (share("ternary_gemv", 0.5, 0.6, "costs_more")[0],)
         ("same", [verdict("inconclusive"), verdict("pass")], [1, MORE]),
         ("same", [verdict("regressed"), verdict("pass")], [1, 1]),
         ("same", [verdict("pass", hotspots=BLAMED), verdict("pass")], [1, 1]),
-        ("same", [verdict("pass")], [1]),
     ],
 )
 def test_noise_is_given_more_time_once_and_an_alarm_a_second_look(

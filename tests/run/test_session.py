@@ -94,14 +94,10 @@ def test_a_first_run_writes_every_file_and_has_no_baseline(world: World, tmp_pat
     assert world.started == sorted(world.started, reverse=True)
 
 
-@pytest.mark.parametrize("changes", [{"against": "nonsense"}, {"inject": Injection("no", 10.0)}])
-def test_a_mistyped_option_leaves_the_earlier_result(
-    world: World, tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_a_mistyped_option_leaves_the_earlier_result(world: World, tmp_path: Path) -> None:
     first = gate(tmp_path)
-
     world.fail(UsageError("E_UNKNOWN_FRAME", "There is no such function.", "Name another."))
-    mistyped = gate(tmp_path, **changes)
+    mistyped = gate(tmp_path, inject=Injection("no", 10.0))
     assert (mistyped.verdict.verdict, mistyped.fails) == ("error", True)
     assert names(first.directory) == FILES
     assert len(history(tmp_path)) == 1
@@ -217,22 +213,13 @@ def test_a_suspicion_is_left_if_the_commit_is_the_same_or_not_clean(
 # Ends that are no verdict
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (OSError(errno.ENOSPC, "No space left", "/tmp/x"), ("No space left: '/tmp/x'", "Free")),
-        (BlockingIOError(errno.EAGAIN, "Try again"), ("Try again", "End some")),
-    ],
-)
-def test_an_error_of_the_system_has_a_code(
-    world: World, tmp_path: Path, error: Exception, words: tuple[str, ...]
-) -> None:
-    world.fail(error)
+def test_an_error_of_the_system_has_a_code(world: World, tmp_path: Path) -> None:
+    world.fail(OSError(errno.ENOSPC, "No space left", "/tmp/x"))
     outcome = gate(tmp_path)
     assert (outcome.exit_code, outcome.verdict.verdict, outcome.fails) == (5, "error", True)
     (reason,) = outcome.verdict.reasons
     assert reason.code == "E_SYSTEM"
-    assert all(word in reason.message for word in words)
+    assert "No space left: '/tmp/x'. Free" in reason.message
     assert names(outcome.directory) == {"verdict.json"}
 
 
@@ -344,7 +331,6 @@ def test_a_secret_that_no_check_saw_is_not_written(
         ({"*": 5.0}, 5.0, False, ()),
         ({"*": 5.0}, 5.0, True, ("profiled",)),
         ({"*": 5.0, "heavy": 5.0}, 5.0, False, ("profiled",)),
-        ({"*": 3.0}, 3.0, False, ("profiled",)),
     ],
 )
 def test_more_profiles_of_an_unchanged_whole_are_for_declared_shares(
@@ -367,7 +353,6 @@ def test_more_profiles_of_an_unchanged_whole_are_for_declared_shares(
         ("regressed", -40.0, True, ("profiled",)),
         ("regressed", None, True, ("profiled",)),
         ("regressed", None, False, ()),
-        ("improved", None, True, ()),
     ],
 )
 def test_a_regression_is_profiled_until_a_slower_line_is_certain(
