@@ -52,7 +52,7 @@ def read_bounded(path: Path, limit: int = MAX_BYTES) -> bytes:
     """Return the content of the regular file ``path``, which has at most ``limit`` bytes.
 
     A symbolic link is not followed, and a pipe or a device is not opened. Raises ``ToolError``
-    ``E_CANNOT_READ``, and ``ReceiptError`` ``E_NOT_A_FILE`` or ``E_TOO_LARGE``.
+    ``E_CANNOT_READ``, and ``ReceiptError`` of the same code or ``E_TOO_LARGE``.
     """
     return _read_at(None, os.fspath(path), path, limit)
 
@@ -141,7 +141,7 @@ def _require_regular(status: os.stat_result, path: Path) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
     if not stat.S_ISREG(status.st_mode):
-        raise ReceiptError("E_NOT_A_FILE", f"{str(path)!a} is no regular file.")
+        raise ReceiptError("E_CANNOT_READ", f"{str(path)!a} is no regular file.")
 
 
 def _read(descriptor: int, most: int) -> bytes:

@@ -95,7 +95,7 @@ def decode_json(
     limits: Limits = SMALL_LIMITS,
     *,
     subject: str = "The document",
-    code: str | None = None,
+    code: str = "E_WRONG_TYPE",
     versioned: bool = False,
 ) -> T:
     """Return the ``kind`` that ``data`` holds: ``parse_json``, then ``decode_plain``."""
@@ -108,7 +108,7 @@ def decode_plain(
     kind: type[T],
     *,
     subject: str = "The document",
-    code: str | None = None,
+    code: str = "E_WRONG_TYPE",
     versioned: bool = False,
 ) -> T:
     """Return the ``kind`` that a parsed document describes.
@@ -117,20 +117,20 @@ def decode_plain(
     nothing else is converted: ``128.0`` and ``true`` are no ``int``.
 
     ``kind`` is a Struct, a dataclass or any annotation. If ``versioned``, ``schema_version`` must
-    be there although the type has a default. ``code`` replaces both codes below.
+    be there although the type has a default.
 
-    Raises ``ReceiptError``: ``E_MISSING_FIELD``, or ``E_WRONG_TYPE`` for a value of another type or
-    out of range. It names the field by its path, the value, and what is expected.
+    Raises ``ReceiptError`` ``code`` for a field that is missing, of another type or out of range.
+    It names the field by its path, the value, and what is expected.
     """
     try:
         converted = msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        found, problem = _describe(str(error), document, kind)
+        problem = _describe(str(error), document, kind)
     else:
         if not versioned or (isinstance(document, dict) and "schema_version" in document):
             return converted
-        found, problem = "E_MISSING_FIELD", '"schema_version" is missing'
-    raise ReceiptError(code or found, f"{subject} is malformed: {problem}.")
+        problem = '"schema_version" is missing'
+    raise ReceiptError(code, f"{subject} is malformed: {problem}.")
 
 
 def decode_canonical(data: bytes, kind: type[T]) -> tuple[T, bytes] | None:
@@ -164,8 +164,8 @@ _WORDS = {
 }
 
 
-def _describe(error: str, document: object, kind: Any) -> tuple[str, str]:
-    """Return code and sentence for msgspec's message, which names no value and no key."""
+def _describe(error: str, document: object, kind: Any) -> str:
+    """Return a sentence for msgspec's message, which names no value and no key."""
     found = _ERROR.fullmatch(error)
     assert found is not None  # it matches anything
     place, value, kind = _follow(found["path"] or "", document, kind)
@@ -174,11 +174,11 @@ def _describe(error: str, document: object, kind: Any) -> tuple[str, str]:
         value = next((key for key in value if not _converts(key, kind)), None)
     if missing := _MISSING.fullmatch(found["message"]):
         place = f"{place}.{missing['name']}".removeprefix(".")
-        return "E_MISSING_FIELD", f"{quote(place)} is missing"
+        return f"{quote(place)} is missing"
     place = quote(place) if place else "it"
     if expected := _expected(found["message"], _without_null(kind)):
-        return "E_WRONG_TYPE", f"{place} must be {expected}, and is {quote(value)}"
-    return "E_WRONG_TYPE", f"{place} is not accepted: {found['message']}"
+        return f"{place} must be {expected}, and is {quote(value)}"
+    return f"{place} is not accepted: {found['message']}"
 
 
 def _follow(path: str, value: Any, kind: Any) -> tuple[str, Any, Any]:

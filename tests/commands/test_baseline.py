@@ -75,7 +75,7 @@ def test_a_run_that_is_unusable_as_a_baseline_is_not_accepted(
     assert_not_accepted(3, "E_NOT_ACCEPTED", "evidence")
     page.unlink()
     page.mkdir()
-    assert_not_accepted(3, "E_NOT_A_FILE", "flamegraph.md")
+    assert_not_accepted(3, "E_CANNOT_READ", "flamegraph.md")
 
 
 def test_a_broken_baseline_is_listed_as_unusable(project: Path, capsys: Captured) -> None:

@@ -64,7 +64,7 @@ def test_tree_critical_path_and_json(run: Path, command: Command) -> None:
         ("", 3, "E_JSON_SYNTAX"),
         ('{"kind": "execution-graph"}', 3, "E_UNKNOWN_FORMAT"),
         (json.dumps(document(calls=[])), 4, "E_NO_BRICKS"),
-        (json.dumps(document(calls=[{"name": "a"}])), 3, "E_MISSING_FIELD"),
+        (json.dumps(document(calls=[{"name": "a"}])), 3, "E_WRONG_TYPE"),
         (json.dumps(document(calls=encode_plain((call("a", 5, 4),)))), 3, "E_WRONG_TYPE"),
     ],
     ids=["empty", "unknown", "no calls", "no field", "backwards"],

@@ -51,8 +51,8 @@ def write_terabyte(path: Path) -> None:
 
 
 ODD: dict[str, tuple[Callable[[Path], None], str]] = {
-    "pipe": (os.mkfifo, "E_NOT_A_FILE"),
-    "directory": (Path.mkdir, "E_NOT_A_FILE"),
+    "pipe": (os.mkfifo, "E_CANNOT_READ"),
+    "directory": (Path.mkdir, "E_CANNOT_READ"),
     "terabyte": (write_terabyte, "E_TOO_LARGE"),
     "link to a device": (lambda path: path.symlink_to("/dev/zero"), "E_CANNOT_READ"),
 }
