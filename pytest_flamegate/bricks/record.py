@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pytest_flamegate.core import limit
@@ -80,13 +79,13 @@ Category = Literal["Norm", "Attention", "FFN", "Other"]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
 _KNOWN = tomllib.loads(Path(__file__).with_name("known.toml").read_text("utf-8"))
-KNOWN_BRICKS: Mapping[str, Category] = MappingProxyType(
-    {name: category for category in CATEGORIES for name in _KNOWN[category]}
-)
+KNOWN_BRICKS: Mapping[str, Category] = {
+    name: category for category in CATEGORIES for name in _KNOWN[category]
+}
 """The known bricks and the category of each."""
-ALIASES: Mapping[str, str] = MappingProxyType(
-    {alias: name for each in _KNOWN.values() for name in each for alias in each[name]}
-)
+ALIASES: Mapping[str, str] = {
+    alias: name for each in _KNOWN.values() for name in each for alias in each[name]
+}
 """Other names by which engines call known bricks."""
 CLIPPED_ABOVE = 0.25
 """No call counts with a longer duration than this quantile of its row's durations."""
@@ -179,7 +178,7 @@ class BrickTotals:
     elements: Figure = 0
     bytes: Figure = 0
     flops: Figure = 0
-    durations: Mapping[str, Figure] = field(default_factory=lambda: MappingProxyType({}))
+    durations: Mapping[str, Figure] = field(default_factory=dict)
     provenance: Provenance = "measured_wall"
     typical_ns: OptionalFigure = None
 
@@ -242,8 +241,6 @@ def encode_recorded(recorded: Recorded) -> str:
 
 
 def _encode(value: Any) -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
     return {each.name: getattr(value, each.name) for each in fields(value)}
 
 

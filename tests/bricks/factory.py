@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_flamegate.bricks import record
@@ -35,12 +34,10 @@ def make_totals(
         phase=phase,
         elements=elements,
         bytes=bytes,
-        durations=MappingProxyType(
-            {
-                str(number): count
-                for number, count in Counter(map(record.find_bucket, calls_ns)).items()
-            }
-        ),
+        durations={
+            str(number): count
+            for number, count in Counter(map(record.find_bucket, calls_ns)).items()
+        },
     )
 
 

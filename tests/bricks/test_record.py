@@ -5,7 +5,6 @@ import statistics
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -63,13 +62,7 @@ RECORDED = profiler.recorded()
 
 
 def test_report_survives_encoding() -> None:
-    frozen = tuple(
-        replace(row, durations=MappingProxyType(row.durations)) for row in RECORDED.totals
-    )
-    for recorded in (
-        RECORDED,
-        replace(RECORDED, totals=tuple(frozen), calls_left_out=True, unended=1),
-    ):
+    for recorded in (RECORDED, replace(RECORDED, calls_left_out=True, unended=1)):
         assert record.decode_recorded(record.encode_recorded(recorded)) == recorded
 
 

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
@@ -288,8 +287,8 @@ def count_program(
         notes.insert(0, f"{together}; a forked one with what came before its fork")
     return CountedRun(
         instructions=sum(by_stack.values()),
-        by_stack=MappingProxyType(by_stack),
-        calls=MappingProxyType(calls),
+        by_stack=by_stack,
+        calls=calls,
         pids=tuple(sorted(counts)),
         valgrind_version=version,
         notes=tuple(notes),

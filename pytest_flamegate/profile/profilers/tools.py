@@ -52,16 +52,16 @@ class ProfilerError(ToolError):
         self.reason = reason
 
 
-@cache
-def _load_messages() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("messages.toml").read_text("utf-8"))
+_MESSAGES: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("messages.toml").read_text("utf-8")
+)
 
 
 @cache
 def known_messages(program: str) -> tuple[KnownMessage, ...]:
     """Return the messages that ``program`` is known to print, in the order of their precedence."""
-    install = _load_messages()["install"][program]
-    rows = (KnownMessage(**row) for row in _load_messages()[program])
+    install = _MESSAGES["install"][program]
+    rows = (KnownMessage(**row) for row in _MESSAGES[program])
     return tuple(row._replace(remedy=row.remedy.replace("{install}", install)) for row in rows)
 
 
@@ -75,7 +75,7 @@ def find_program(program: str) -> str:
     if path is None:
         reason = f"no program {program} in {scripts} or on PATH"
         problem = f"{program} is not installed: {reason}."
-        remedy = _load_messages()["install"][program]
+        remedy = _MESSAGES["install"][program]
         raise ProfilerError("E_PROFILER_ABSENT", problem, remedy, reason)
     return path
 
