@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ _LOG_PREFIX = re.compile(r"^[\d.]+ [A-Z] ")
 _LOAD_ERROR = re.compile(r"error loading model: *(.+)")
 _ANY_ERROR = re.compile(r"(?i)error|fail|not|cannot|unknown|invalid")
 _LOG_BYTES = 65536
+_LOG_READS, _LOG_WAIT_S = 10, 0.05
 _ERRORS_ONLY = 1
 _PROMPT_TOO_LONG = "exceed_context_size_error"
 
@@ -84,16 +86,23 @@ def _read_library_facts(library: ModuleType) -> dict[str, str]:
 
 
 def _find_log_error(start: int) -> str:
-    """Return the error in llama.cpp's log file; empty if there is none, or no such file."""
-    try:
-        log = os.pread(2, _LOG_BYTES, start).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    lines = [_LOG_PREFIX.sub("", line).strip() for line in log.splitlines()]
-    for line in lines:
-        if match := _LOAD_ERROR.search(line):
-            return match[1].rstrip(".")
-    return next((line.rstrip(".") for line in lines if _ANY_ERROR.search(line)), "")
+    """Return the error in llama.cpp's log file; empty if there is none, or no such file.
+
+    A thread of the library writes the log, maybe after the error has come back.
+    """
+    found = ""
+    for _ in range(_LOG_READS):
+        try:
+            log = os.pread(2, _LOG_BYTES, start).decode("utf-8", "replace")
+        except OSError:
+            break
+        lines = [_LOG_PREFIX.sub("", line).strip() for line in log.splitlines()]
+        reasons = [match[1] for line in lines if (match := _LOAD_ERROR.search(line))]
+        if reasons:
+            return reasons[0].rstrip(".")
+        found = next((line.rstrip(".") for line in lines if _ANY_ERROR.search(line)), "")
+        time.sleep(_LOG_WAIT_S)
+    return found
 
 
 class LlamaCppServer:

@@ -229,10 +229,15 @@ def chunk(text, made, finish):
 """
 
 
+# The library's log is written by a thread of its own, maybe after the error has come back.
+LATE = """import os, threading
+        threading.Timer(0.2, os.write, (2, b"error loading model: too odd")).start()
+        raise RuntimeError("no server")"""
 BROKEN = [
     ("raise OSError('libllama.so: cannot open')", "E_NO_LIBRARY", "cannot open"),
     ("import no_such_module_at_all", "E_NO_LIBRARY", "no_such_module_at_all"),
     ("class Server: pass\nBUILD_INFO = {}", "E_NO_LIBRARY", "CommonParams"),
+    (TALKS.replace('print("loaded", params.model.path)', LATE), "E_MODEL_UNSUPPORTED", "too odd"),
     ("import os; os.write(2, b'ggml: boom'); os.abort()", "E_ENGINE_DIED", "ggml: boom"),
     (TALKS.replace("DIES", "import ctypes; ctypes.string_at(0)"), "E_ENGINE_DIED", "signal 11"),
 ]
