@@ -96,6 +96,15 @@ def read_new_file(path: Path, before: FileState | None) -> bytes | None:
         raise report_error("receipt", f"is not usable: {error.problem}", _REWRITE) from None
 
 
+_LLAMA_PHASES = {
+    "load": ("load_ms",),
+    "prompt eval": ("prefill_ms", "prompt_tokens", "prefill_tokens_per_second"),
+    "eval": ("decode_ms", "decode_tokens", "tokens_per_second"),
+    "total": ("total_ms",),
+}
+"""The figures of a performance line of llama.cpp: a time, and of two phases its count and rate."""
+
+
 class LlamaCppLines(Source):
     """The performance lines of llama.cpp's programs: load, prompt evaluation, evaluation, total.
 
@@ -115,45 +124,34 @@ class LlamaCppLines(Source):
     source = "llama.cpp:perf"
     _LINE = re.compile(
         r"\b(?:llama_print_timings|llama_perf_context_print|common_perf_print):\s*"
-        r"(load|prompt eval|eval|total) time\s*=\s*(\S+)\s*ms(.*)"
+        r"(load|prompt eval|eval|total) time\s*=\s*(\S+)\s*ms"
+        r"(?:\s*/\s*(\S+)\s*(?:tokens|runs))?(?:.*,\s*(\S+)\s*tokens per second)?"
     )
-    _COUNT = re.compile(r"/\s*(\S+)\s*(?:tokens|runs)")
-    _RATE = re.compile(r",\s*(\S+)\s*tokens per second")
 
     def read(self, output: ProgramOutput) -> SourceReport | None:
         """Return the figures of the last performance lines."""
         figures: dict[str, float] = {}
         for line in output.lines:
             if (match := self._LINE.search(line)) is not None:
-                figures |= self._figures(match[1], match[2], match[3])
+                phase, *texts = match.groups()
+                for name, text in zip(_LLAMA_PHASES[phase], texts, strict=False):
+                    if text is not None:
+                        figures[name] = parse_figure(self.source, name, text)
+        if "decode_tokens" in figures:
+            figures["tokens"] = figures["decode_tokens"] + 1
+        for phase in ("prompt eval", "eval"):
+            self._check_rate(*(figures.get(name, 0.0) for name in _LLAMA_PHASES[phase]))
         return make_source_report(self.source, figures, extra_tokens=1) if figures else None
 
-    def _figures(self, phase: str, took_ms: str, rest: str) -> dict[str, float]:
-        if phase in ("load", "total"):
-            return {f"{phase}_ms": parse_figure(self.source, f"{phase}_ms", took_ms)}
-        is_prefill = phase == "prompt eval"
-        time_name, count_name, rate_name = (
-            ("prefill_ms", "prompt_tokens", "prefill_tokens_per_second")
-            if is_prefill
-            else ("decode_ms", "decode_tokens", "tokens_per_second")
-        )
-        figures = {time_name: parse_figure(self.source, time_name, took_ms)}
-        if (match := self._COUNT.search(rest)) is not None:
-            figures[count_name] = parse_figure(self.source, count_name, match[1])
-            if not is_prefill:
-                figures["tokens"] = figures[count_name] + 1
-        if (match := self._RATE.search(rest)) is not None:
-            figures[rate_name] = parse_figure(self.source, rate_name, match[1])
-            reported, time_ms = figures[rate_name], figures[time_name]
-            count = figures.get(count_name, 0.0)
-            rate = count * 1e3 / time_ms if time_ms >= 10.0 else 0.0
-            if rate > 0 and abs(reported - rate) > 0.01 * rate + 0.01:
-                raise report_error(
-                    self.source,
-                    f"has {reported:g} tokens per second, and {count:g} tokens in {time_ms:g} ms "
-                    f"are {rate:.2f}",
-                )
-        return figures
+    def _check_rate(self, time_ms: float, count: float, reported: float) -> None:
+        """Raise an error if a reported rate contradicts its own count and time."""
+        rate = count * 1e3 / time_ms if time_ms >= 10.0 else 0.0
+        if reported > 0 and rate > 0 and abs(reported - rate) > 0.01 * rate + 0.01:
+            raise report_error(
+                self.source,
+                f"has {reported:g} tokens per second, and {count:g} tokens in {time_ms:g} ms "
+                f"are {rate:.2f}",
+            )
 
 
 SEARCH_S = 10.0

@@ -18,6 +18,7 @@ from pytest_flamegate.core.json import Count, NonEmpty, Sha256
 from pytest_flamegate.core.process_system import find_executable, read_interpreter
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served
+from pytest_flamegate.models.files import FileStamp
 from pytest_flamegate.observe.engine_process import make_environment
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.redact import redact_environment
@@ -39,7 +40,6 @@ def without_build_variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 _SHELL = re.compile(r"&&|\|\|?|;|[<>]{1,2}|&")
-_Stamp = tuple[int, int, int, int, int]
 
 
 def settle_workload(workload: Workload, known: Mapping[str, object] | None = None) -> Workload:
@@ -142,12 +142,12 @@ class InspectedProgram:
     """A program before it was measured, with the stamps that show whether it is unchanged."""
 
     program: Program
-    files: tuple[tuple[Path, str, _Stamp], ...]
+    files: tuple[tuple[FileStamp, str], ...]
 
     @property
     def path(self) -> Path:
         """The path of the program."""
-        return self.files[0][0]
+        return self.files[0][0].path
 
     def with_build_paths(self, checkout: Path, project: Path) -> InspectedProgram:
         """Return it with the paths of its build below ``checkout`` named as below ``project``."""
@@ -165,16 +165,16 @@ class InspectedProgram:
 
     def require_unchanged(self) -> None:
         """Raise ``ToolError`` ``E_ENGINE_CHANGED`` if a file has other content now."""
-        for path, sha256, stamp in self.files:
+        for stamp, sha256 in self.files:
             try:
-                if _stamp(path) == stamp or _digest(path) == sha256:
+                if _stamp(stamp.path) == stamp or _digest(stamp.path) == sha256:
                     continue
                 problem = "has other content than when measuring began"
             except OSError as error:
                 problem = f"cannot be read any more ({error.strerror})"
             raise ToolError(
                 "E_ENGINE_CHANGED",
-                f"The program {path} {problem}, so its runs are of two programs.",
+                f"The program {stamp.path} {problem}, so its runs are of two programs.",
             )
 
 
@@ -200,16 +200,16 @@ def inspect_program(plan: Plan, workload: Workload, built: Build | None) -> Insp
         interpreter = find_executable(name, env, workload.directory)
         paths += [interpreter] if interpreter is not None else []
     try:
-        files = tuple((each, _digest(each), _stamp(each)) for each in paths)
+        files = tuple((_stamp(each), _digest(each)) for each in paths)
     except OSError:
         return None  # it may be executed and not read
     own, *others = (
         ProgramFile(
             each.relative_to(project).as_posix() if each.is_relative_to(project) else each.name,
             sha256,
-            stamp[2],
+            stamp.size_bytes,
         )
-        for each, sha256, stamp in files
+        for each, (stamp, sha256) in zip(paths, files, strict=True)
     )
     script_of, inside = others[0] if others else None, path.is_relative_to(project)
     program = Program(own.path, own.sha256, own.size_bytes, inside, script_of, built)
@@ -221,9 +221,8 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _stamp(path: Path) -> _Stamp:
-    stat = path.stat()
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+def _stamp(path: Path) -> FileStamp:
+    return FileStamp.from_status(path, path.stat())
 
 
 def _missing_program_error(argv: Sequence[str], built: Build | None) -> ToolError:

@@ -5,7 +5,7 @@ clocks are read then. Each token is timed when its piece of the stream is read.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from pytest_flamegate.config.workload import Workload
@@ -42,7 +42,6 @@ class EndpointProcess(engine_process.EngineProcess):
         self,
         plan: Endpoint,
         workload: Workload,
-        env: Mapping[str, str],
         sink: engine_process.Sink,
         prompts: PromptQueue,
         cpu: int | None = None,
@@ -54,7 +53,7 @@ class EndpointProcess(engine_process.EngineProcess):
         self._without: tuple[str, ...] = ()
         self.token_source = CHUNK
         self._has_probed = False
-        self._env, self._cpu, self._began = env, cpu, began
+        self._cpu, self._began = cpu, began
         if plan.url is not None:
             self._find_server(Origin.of(plan.url))
         else:
@@ -98,7 +97,7 @@ class EndpointProcess(engine_process.EngineProcess):
         ]
         self._child = process.start(
             argv,
-            env=self._env,
+            env=engine_process.make_environment(self._workload),
             cwd=self._workload.directory,
             cpu=self._cpu,
             executable=self._plan.executable,

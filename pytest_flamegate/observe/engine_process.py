@@ -317,13 +317,13 @@ def _fill(workload: Workload) -> dict[str, str]:
     return values
 
 
-def read_variables(pid: int, names: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the values of ``names`` in process ``pid``, and of others that change its speed.
+def read_variables(pid: int, workload: Workload) -> Mapping[str, str]:
+    """Return the workload's variables as process ``pid`` has them, and others that change speed.
 
     Values of secrets are removed, and all other variables left out. Empty if the environment
     cannot be read, as outside Linux.
     """
-    found = {}
+    found, names = {}, _fill(workload)
     for entry in read_proc(pid, "environ").split(b"\0"):
         name, _, value = entry.decode("utf-8", "replace").partition("=")
         if name in names or (_RECORDED.fullmatch(name) and name not in _OWN):

@@ -26,7 +26,6 @@ from pytest_flamegate.observe.engine_process import (
     ProcessTime,
     RunPlace,
     Window,
-    make_environment,
     mostly_waits,
     no_bricks_error,
     read_variables,
@@ -215,8 +214,7 @@ class Observer:
         plan = self.plan
         assert isinstance(plan, Lasting)
         prompts = PromptQueue(self.workload, place.prompts or self.deck.draw())
-        environment = make_environment(self.workload)
-        common = (self.workload, environment, self._same.add, prompts)
+        common = (self.workload, self._same.add, prompts)
         if isinstance(plan, Endpoint):
             # Imported late: only servers need http and ssl.
             from pytest_flamegate.observe.endpoint import EndpointProcess
@@ -228,8 +226,7 @@ class Observer:
     def await_ready(self, served: EngineProcess) -> None:
         """Wait until ``served`` can generate, and note its environment and identity."""
         served.await_ready()
-        requested = requested_variables(self.workload)
-        self._effective = read_variables(served.pid, requested)
+        self._effective = read_variables(served.pid, self.workload)
         if self._facts not in (None, served.facts):
             raise ToolError(
                 "E_ENGINE_CHANGED",
@@ -321,7 +318,6 @@ class Observer:
             program = streamed.run_program(
                 plan,
                 self.workload,
-                make_environment(self.workload),
                 prompt=self.workload.all_prompts[prompt],
                 wrapped=role == "profiled",
                 clean=clean,

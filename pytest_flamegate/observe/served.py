@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 
 from pytest_flamegate.bricks.record import Recorded
@@ -55,11 +55,11 @@ def _start_child(
     plan: Served,
     workload: Workload,
     prompt: str,
-    env: Mapping[str, str],
     python_flags: Sequence[str],
     cpu: int | None,
 ) -> tuple[process.Child, int, int]:
     """Start the child; return it, the pipe with its reports and the pipe for commands."""
+    env = engine_process.make_environment(workload)
     command_read, command_write = os.pipe()
     report_read, report_write = os.pipe()
 
@@ -68,7 +68,7 @@ def _start_child(
         os.close(command_write)
         os.close(report_read)
         # Libraries loaded before the fork have read the old values; later ones read these.
-        os.environ.update(engine_process.make_environment(workload))
+        os.environ.update(env)
 
         def work() -> None:
             serve.allow_profiler()
@@ -113,7 +113,6 @@ class ServedProcess(engine_process.EngineProcess):
         self,
         plan: Served,
         workload: Workload,
-        env: Mapping[str, str],
         sink: engine_process.Sink,
         prompts: PromptQueue,
         python_flags: Sequence[str] = (),
@@ -127,9 +126,8 @@ class ServedProcess(engine_process.EngineProcess):
         origin = "called" if plan.token_unit == ROUND else "yielded"
         self.token_source = f"{origin}:{plan.token_unit}"
         (known,) = prompts.texts([prompts.warm_up])
-        self._child, self._read_fd, self._write_fd = _start_child(
-            plan, workload, known, env, python_flags, cpu
-        )
+        started = _start_child(plan, workload, known, python_flags, cpu)
+        self._child, self._read_fd, self._write_fd = started
         # On a busy machine seconds can pass before the process exists; they are not its own.
         self._began_ns = time.monotonic_ns()
         self.pid = self._child.pid

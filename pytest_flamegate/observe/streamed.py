@@ -71,7 +71,6 @@ class ProgramRun:
 def run_program(
     plan: Streamed,
     workload: Workload,
-    env: Mapping[str, str],
     *,
     prompt: str | None = None,
     wrapped: bool = False,
@@ -94,7 +93,7 @@ def run_program(
     try:
         child = process.start(
             plan.command_line(workload.prompt if prompt is None else prompt, workload.max_tokens),
-            env=env,
+            env=engine_process.make_environment(workload),
             cwd=workload.directory,
             stdout_fd=write_fd,
             cpu=cpu,
@@ -224,8 +223,7 @@ class _OutputStream:
         self.counts_bytes = reader.unit == base.UNIT
         self.counters = clocks.ProcessCounters()
         # A script may set variables before it turns into the program, so they are read again.
-        requested = engine_process.requested_variables(workload)
-        self.effective = engine_process.read_variables(child.pid, requested)
+        self.effective = engine_process.read_variables(child.pid, workload)
         self.pid = child.pid
         self.started_ticks = clocks.read_start_ticks(child.pid)
         self.started_outside = False
@@ -292,8 +290,8 @@ class _OutputStream:
         if self.reader.begun and not self._begun:
             self._begun = True
             self.counters = clocks.read_counters(self.pid)
-            requested = engine_process.requested_variables(self._workload)
-            self.effective = engine_process.read_variables(self.pid, requested) or self.effective
+            found = engine_process.read_variables(self.pid, self._workload)
+            self.effective = found or self.effective
             self.started_outside = self._is_outside
         self.tokens += new
         if len(self.tokens) > self._workload.max_tokens and not self.counts_bytes:

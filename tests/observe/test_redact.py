@@ -179,7 +179,8 @@ def test_only_variables_that_may_change_the_speed_are_recorded() -> None:
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        found = engine_process.read_variables(process.pid, {"HF_TOKEN": "", "MODE": ""})
+        declared = workload("command", env={"HF_TOKEN": "", "MODE": ""})
+        found = engine_process.read_variables(process.pid, declared)
         process.kill()
     assert found == {**fast, "HF_TOKEN": REDACTED, "BITNET_API_KEY": REDACTED}
 

@@ -32,9 +32,8 @@ def start(facts: Any = None, began: Any = lambda _: None) -> ServedProcess:
         return iter(range(max_tokens))
 
     generate.facts = facts or {}  # type: ignore[attr-defined]
-    plan, environment = Served({}, generate), dict(os.environ)
-    queue = PromptQueue(WORKLOAD)
-    return ServedProcess(plan, WORKLOAD, environment, lambda *_: None, queue, began=began)
+    plan, queue = Served({}, generate), PromptQueue(WORKLOAD)
+    return ServedProcess(plan, WORKLOAD, lambda *_: None, queue, began=began)
 
 
 def test_a_failed_start_leaves_nothing() -> None:
