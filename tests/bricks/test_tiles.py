@@ -34,7 +34,6 @@ def test_stats_of_each_level() -> None:
     [
         ({"flops": 10, "bytes": 0}, {"bytes": 0}, None, 0),
         ({"flops": 10, "bytes": 4}, {"flops": 1}, 11, None),
-        ({"flops": 10, "bytes": 4}, {}, None, None),
         ({"flops": 0, "bytes": 4}, {"flops": 1, "bytes": 1}, 1, 5),
     ],
 )

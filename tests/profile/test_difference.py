@@ -174,8 +174,13 @@ def test_two_profiles_of_one_program_show_a_change_in_one_of_a_hundred_at_most()
 
 
 def test_equal_profiles_differ_by_nothing_and_an_exact_change_has_no_limit() -> None:
-    found = compare({"a b": 10, "a": 5}, {"a b": 10, "a": 5}, 10, 10)
+    # Samples without a stack belong to no function.
+    found = compare({"a b": 10, "a": 5, "": 5}, {"a b": 10, "a": 5, "": 5}, 10, 10)
     assert (found.changed, found.total.change) == ((), 0.0)
+    assert {each.frame.name: each.own.base_share for each in found.functions} == {
+        "a": 0.25,
+        "b": 0.5,
+    }
     assert all(each.own.change == 0.0 and each.own.z == 0.0 for each in found.functions)
     exact = replace(found.total, base=0.0, head=0.0, error=0.0)
     assert exact.z == 0.0
@@ -248,11 +253,6 @@ def test_recursion_and_a_wrapper_of_the_same_name_are_one_entry(head: str) -> No
     assert states(found) == {"norm": "up"}
     assert path_states(found) == {"run": "unchanged", "run norm": "up"}
     assert paths(found)["run norm"].head_self == 600
-
-
-def test_samples_without_a_stack_belong_to_no_function() -> None:
-    found = compare({"": 10, "a": 90}, {"": 10, "a": 90}, 10, 10)
-    assert [(each.frame.name, each.own.base_share) for each in found.functions] == [("a", 0.9)]
 
 
 def test_a_function_spread_over_many_paths_colours_all_that_moved_its_way() -> None:

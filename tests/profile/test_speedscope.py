@@ -142,7 +142,6 @@ def test_threads_are_added_up_and_events_count_the_time_between_them() -> None:
     ("frame", "is_read_as"),
     [
         ({"name": "f", "file": "/home/me/project/a.py"}, python("f", "a.py")),
-        ({"name": "sgemv", "file": "/usr/lib/libblas.so.3"}, native("sgemv", "libblas.so.3")),
         ({"name": "render", "file": "https://x.org/app.js"}, native("render", "app.js")),
         ({"name": "a;b\n", "file": "x.py"}, python("a\\x3bb\\x0a", "x.py")),
     ],
