@@ -12,6 +12,7 @@ from pytest_flamegate.gate.measurement import Measurement
 from pytest_flamegate.gate.rule import FieldDifference, Reason
 from pytest_flamegate.gate.throughput import mean_reference_log, reference_shift
 from pytest_flamegate.observe.observation import Block, find_other_answers
+from pytest_flamegate.receipt.metrics import differing_formulas
 from pytest_flamegate.receipt.types import Evidence
 
 ABSENT = "absent"
@@ -191,9 +192,6 @@ def _describe_presence(evidence: Evidence, is_measured: Callable[[Block], bool])
 
 def _compare_formulas(baseline: Evidence, current: Evidence) -> Iterator[FieldDifference]:
     """Compare how figures of the same name were computed."""
-    # Imported here, so that importing the gate alone does not load the verifier of receipts.
-    from pytest_flamegate.receipt.metrics import differing_formulas
-
     for each in differing_formulas(baseline.metrics, current.metrics):
         yield from _compare_values(f"{each.field} of {each.names[1]}", *each.values, each.code)
 

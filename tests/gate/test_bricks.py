@@ -114,6 +114,7 @@ def layered(by: Sequence[float], factors: Sequence[float], pid: int) -> tuple[Br
     [
         ((1.0, 3.0, 1.0), 1),
         ((1.5, 1.5, 1.5), None),
+        ((1.5, 1.5), 0),
         ((2.0, 1.0, 1.9), 0),  # a little more than half
         ((1.0, 1.0, 0.5), None),
         ((1.0, 1.1), 1),
