@@ -39,7 +39,7 @@ from pytest_flamegate.gate.rule import (
     list_names,
     rate_change_pct,
 )
-from pytest_flamegate.gate.statistics import Estimate, combine, mean, trimmed_mean, variance, welch
+from pytest_flamegate.gate.statistics import plain_mean, trimmed_mean, welch
 from pytest_flamegate.gate.throughput import BATCH_DRIFT_SD_WITHOUT_REFERENCE
 from pytest_flamegate.receipt.types import Evidence
 
@@ -221,12 +221,10 @@ def _judge_growth(
         return replace(undecided, reasons=(reason,) if reason else ())
     first, second = ([math.log(cost) for cost in side.token_us] for side in (old, new))
     if sides.are_pairs:
-        paired = trimmed_mean([now - then for then, now in zip(first, second, strict=True)])
-        known = paired.standard_error**2, paired.df
-        total, df = combine([known, (2.0 * sides.drift_variance, math.inf)])
-        estimate = Estimate(paired.mean_diff, math.sqrt(total), df)
+        estimate = trimmed_mean([now - then for then, now in zip(first, second, strict=True)])
     else:
-        estimate = welch(first, second, 2.0 * sides.drift_variance)
+        estimate = welch(first, second)
+    estimate = estimate.widen(2.0 * sides.drift_variance)
     verdict = decide(estimate, math.log1p(allowed_pct / 100.0), sides.rates)
     logs = estimate.mean_diff, verdict.low, verdict.high
     change, low, high = (
@@ -262,10 +260,8 @@ def _judge_call(name: str, budget_us: float, new: BrickCost | None, sides: _Bric
     reason = _unjudged_reason(name, new, sides.new_runs, sides.window, "current side")
     if reason is not None or new is None:
         return replace(undecided, reasons=(reason,) if reason else ())
-    logs = [math.log(cost) for cost in new.call_us]
-    own = variance(logs) / len(logs), len(logs) - 1.0
-    total, df = combine([own, (sides.drift_variance, math.inf)])
-    estimate = Estimate(mean(logs) - math.log(budget_us), math.sqrt(total), df)
+    estimate = plain_mean([math.log(cost / budget_us) for cost in new.call_us])
+    estimate = estimate.widen(sides.drift_variance)
     rates = sides.rates
     low, high = estimate.lower(rates.alpha), estimate.upper(rates.beta)
     decision: Decision = "regressed" if low > 0.0 else "pass" if high < 0.0 else "inconclusive"

@@ -20,7 +20,7 @@ from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.comparability import REFERENCE_LIMIT, machine_differences, machine_id
 from pytest_flamegate.gate.measurement import Measurement, TimedProcess, read_measurement
 from pytest_flamegate.gate.rule import rate_change_pct
-from pytest_flamegate.gate.statistics import Estimate, combine, mean, trimmed_mean
+from pytest_flamegate.gate.statistics import Estimate, mean, trimmed_mean
 from pytest_flamegate.gate.throughput import (
     BATCH_DRIFT_SD,
     BATCH_DRIFT_SD_WITHOUT_REFERENCE,
@@ -157,8 +157,8 @@ def _view_rates(
         )
         drift = 2.0 * drift_sd**2 + leak**2
         spread = sum(each.standard_error**2 * (each.df + 1) for each in (first, second))
-        measured = _difference(first, second, drift)
-        return measured, _difference(first, second, max(drift, BATCH_NOISE**2 * spread))
+        change = second.minus(first)
+        return change.widen(drift), change.widen(max(drift, BATCH_NOISE**2 * spread))
 
     time = view(lambda process: process.log_time, BATCH_DRIFT_SD_WITHOUT_REFERENCE, 0.0)
     shift = reference_shift(then, now)
@@ -168,12 +168,6 @@ def _view_rates(
     leak = REFERENCE_LEAK * shift if follows else 0.0
     ratio = view(lambda process: process.log_time_ratio, BATCH_DRIFT_SD, leak)
     return [ratio, time], [ratio] if follows else [ratio, time]
-
-
-def _difference(then: Estimate, now: Estimate, drift: float) -> Estimate:
-    sides = [(each.standard_error**2, each.df) for each in (then, now)]
-    variance, df = combine([*sides, (drift, math.inf)])
-    return Estimate(now.mean_diff - then.mean_diff, math.sqrt(variance), df)
 
 
 def _filled(side: Evidence) -> list[float]:

@@ -72,15 +72,18 @@ class _ShareOfSide:
     """One function on one side: its share of all samples, and the mean log-odds of it.
 
     ``corrected`` is the share with half a sample added, so that it is never 0 or 1, ``slope`` its
-    derivative by the log-odds. ``variance`` and ``df`` are those of the mean log-odds.
+    derivative by the log-odds.
     """
 
     pooled: float
     corrected: float
     slope: float
-    log_odds: float
-    variance: float
-    df: float
+    log_odds: Estimate
+
+    @property
+    def variance(self) -> tuple[float, float]:
+        """The variance of the share, with its df."""
+        return (self.slope * self.log_odds.standard_error) ** 2, self.log_odds.df
 
 
 def share_changes(
@@ -109,10 +112,7 @@ def share_changes(
     if any(_rest(process, names) for process in (*baseline, *current)):
         pairs.append((_share_of(baseline, names, rest=True), _share_of(current, names, rest=True)))
         names = (*names, OTHER)
-    estimates = []
-    for old, new in pairs:
-        total, df = combine([(old.variance, old.df), (new.variance, new.df)])
-        estimates.append(Estimate(new.log_odds - old.log_odds, math.sqrt(total), df))
+    estimates = [new.log_odds.minus(old.log_odds) for old, new in pairs]
     adjusted = holm([estimate.p_two_sided for estimate in estimates])
     changes = []
     for name, (old, new), estimate, p in zip(names, pairs, estimates, adjusted, strict=True):
@@ -138,8 +138,8 @@ def share_changes(
                 ci_high_pp=max(high, shift_pp),
                 p_adjusted=p,
                 detectable_pp=min(100.0, 100.0 * detectable),
-                baseline_variance=(old.slope**2 * old.variance, old.df),
-                current_variance=(new.slope**2 * new.variance, new.df),
+                baseline_variance=old.variance,
+                current_variance=new.variance,
             )
         )
     return tuple(changes)
@@ -180,9 +180,7 @@ def _share_of(
         pooled=sum(counts) / sum(totals),
         corrected=corrected,
         slope=corrected * (1.0 - corrected),
-        log_odds=mean(odds),
-        variance=spread / len(processes),
-        df=df,
+        log_odds=Estimate(mean(odds), math.sqrt(spread / len(processes)), df),
     )
 
 

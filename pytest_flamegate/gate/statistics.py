@@ -3,6 +3,8 @@
 Written here and not taken from SciPy, whose import takes longer than all of the gate.
 """
 
+from __future__ import annotations
+
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -48,6 +50,16 @@ class Estimate:
         """Return the bound that the true difference is above with probability ``tail``."""
         return self.mean_diff + student_t_upper(tail, self.df) * self.standard_error
 
+    def widen(self, known_variance: float) -> Estimate:
+        """Return the estimate with a variance that its samples cannot show, such as a drift."""
+        total, df = combine([(self.standard_error**2, self.df), (known_variance, math.inf)])
+        return Estimate(self.mean_diff, math.sqrt(total), df)
+
+    def minus(self, other: Estimate) -> Estimate:
+        """Return the difference from another, independent estimate."""
+        total, df = combine([(each.standard_error**2, each.df) for each in (self, other)])
+        return Estimate(self.mean_diff - other.mean_diff, math.sqrt(total), df)
+
     @property
     def p_two_sided(self) -> float:
         """The probability of a difference at least this large if there is none."""
@@ -70,20 +82,14 @@ def combine(components: Iterable[tuple[float, float]]) -> tuple[float, float]:
     return total, 1.0 / uncertain if uncertain > 0.0 else math.inf
 
 
-def welch(a: Sequence[float], b: Sequence[float], extra_variance: float = 0.0) -> Estimate:
-    """Estimate ``mean(b) - mean(a)`` from independent samples of unequal variance.
+def plain_mean(values: Sequence[float]) -> Estimate:
+    """Estimate the mean of two values at least."""
+    return Estimate(mean(values), math.sqrt(variance(values) / len(values)), len(values) - 1.0)
 
-    Each holds two values at least. ``extra_variance`` is a known variance of the difference that
-    the samples cannot show, such as the drift between two batches.
-    """
-    total, df = combine(
-        [
-            (variance(a) / len(a), len(a) - 1),
-            (variance(b) / len(b), len(b) - 1),
-            (extra_variance, math.inf),
-        ]
-    )
-    return Estimate(mean(b) - mean(a), math.sqrt(total), df)
+
+def welch(a: Sequence[float], b: Sequence[float]) -> Estimate:
+    """Estimate ``mean(b) - mean(a)`` from independent samples of unequal variance."""
+    return plain_mean(b).minus(plain_mean(a))
 
 
 def trimmed_mean(differences: Sequence[float]) -> Estimate:

@@ -32,7 +32,7 @@ from pytest_flamegate.gate.rule import (
     log_time_of_drop,
     rate_change_pct,
 )
-from pytest_flamegate.gate.statistics import Estimate, combine, mean, variance, welch
+from pytest_flamegate.gate.statistics import Estimate, mean, plain_mean, welch
 
 BATCH_DRIFT_SD = 0.0042
 """Drift of log(CPU / reference kernel) between batches, measured over 40 minutes."""
@@ -58,7 +58,7 @@ class View:
     @property
     def estimate(self) -> Estimate:
         """The change, by Welch's t over processes with the drift added."""
-        return welch(self.baseline, self.current, self.drift_variance)
+        return welch(self.baseline, self.current).widen(self.drift_variance)
 
 
 def view_change(
@@ -195,9 +195,8 @@ def _would_more_help(views: Sequence[View], threshold: float, rates: ErrorRates)
     for centres in ([0.0] * len(views), [view.estimate.mean_diff for view in views]):
         best = []
         for view, centre in zip(views, centres, strict=True):
-            own = variance(view.baseline) / len(view.baseline)
-            total, df = combine([(own, len(view.baseline) - 1), (view.drift_variance, math.inf)])
-            best.append(decide(Estimate(centre, math.sqrt(total), df), threshold, rates))
+            own = replace(plain_mean(view.baseline), mean_diff=centre)
+            best.append(decide(own.widen(view.drift_variance), threshold, rates))
         if combine_views(best).decision != "inconclusive":
             return True
     return False

@@ -245,7 +245,7 @@ def test_intervals_by_hand(drift_sd: float) -> None:
     assert change.current is not None
     variance = drift_sd**2 + RESOLUTION_SD**2
     logs = [[math.log(us) for us in side.token_us] for side in (change.baseline, change.current)]
-    estimate = welch(logs[0], logs[1], 2 * variance)
+    estimate = welch(logs[0], logs[1]).widen(2 * variance)
     alpha = RATES.alpha / 2  # two judgements share the false alarms
     low, high = estimate.lower(alpha), estimate.upper(alpha)
     assert growth.ci_low_pct == pytest.approx(100 * math.expm1(low))

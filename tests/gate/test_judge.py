@@ -617,7 +617,9 @@ def test_variables_that_were_not_as_requested_are_named() -> None:
 def test_two_sides_of_one_program_are_reported() -> None:
     old = replace(baseline(), program=program("1"), side="base")
     new = replace(evidence(), program=program("1"), side="head")
-    assert "very same program, bin/engine (sha256 111111111111)" in notes(old, new)["W_SAME_PROGRAM"]
+    assert (
+        "very same program, bin/engine (sha256 111111111111)" in notes(old, new)["W_SAME_PROGRAM"]
+    )
     assert notes(old, replace(new, program=program("2"))) == {}
     assert notes(old, replace(new, program=program("1", inside=False))) == {}
     assert notes(replace(old, side=None), replace(new, side=None)) == {}

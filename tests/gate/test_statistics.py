@@ -36,7 +36,7 @@ def test_welch_against_a_worked_example() -> None:
     t = estimate.mean_diff / estimate.standard_error
     assert estimate.p_two_sided == pytest.approx(2 * student_t_sf(t, estimate.df))
     # A known variance widens and adds degrees of freedom.
-    drifting = welch(A, B, extra_variance=1.0)
+    drifting = estimate.widen(1.0)
     assert drifting.standard_error == pytest.approx(math.hypot(estimate.standard_error, 1.0))
     assert drifting.df > estimate.df
     assert drifting.mean_diff == estimate.mean_diff
