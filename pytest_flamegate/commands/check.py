@@ -330,7 +330,6 @@ def _judge_stored(
                 "E_NO_RUN",
                 f"There is no run of the required workload {entry.name!r} in "
                 f"{', '.join(map(str, directories))}.",
-                "Let the measuring job upload its directory .flamegate/latest.",
             )
             outcomes.append(session.reject(InvalidWorkload(entry.name, missing, None)))
         else:

@@ -248,7 +248,6 @@ def _compare_results(parsed: argparse.Namespace) -> int:
         raise UsageError(
             "E_BAD_OPTION",
             "An imported result has figures and no profile, so --output can draw nothing.",
-            "Leave out --output.",
         )
     compared = imported.compare_results(_read_metrics(parsed.before), _read_metrics(parsed.after))
     if parsed.format == "json":

@@ -113,9 +113,7 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
     for name in _REPLAY_OPTIONS:
         if getattr(parsed, name) and not parsed.replay:
             raise errors.UsageError(
-                "E_BAD_OPTION",
-                f"--{name.replace('_', '-')} has no effect without --replay.",
-                "Add --replay, or leave the option out.",
+                "E_BAD_OPTION", f"--{name.replace('_', '-')} has no effect without --replay."
             )
     return partial(
         verify_receipt,

@@ -40,8 +40,9 @@ def keyid(path: Path) -> str:
     return keys.load_public_key(path.read_bytes()).keyid
 
 
-def error_of(capsys: Captured, code: str) -> str:
-    out, error = capsys.readouterr()
+def reject(command: Command, code: str, *arguments: str, exit_code: int = 2) -> str:
+    """Run a command that must end with this error alone; return it."""
+    out, error = command(exit_code, *arguments)
     assert (out, len(error.splitlines())) == ("", 2)
     assert error.startswith(f"{code}: ")
     return error
@@ -72,7 +73,7 @@ def test_a_key_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Co
 
 
 def test_a_key_goes_to_a_file_or_a_directory_and_overwrites_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
@@ -82,41 +83,38 @@ def test_a_key_goes_to_a_file_or_a_directory_and_overwrites_nothing(
         assert ask("keygen", "-o", output) == 0
         assert (tmp_path / private).is_file()
         assert (tmp_path / f"{private}.pub").is_file()
-    capsys.readouterr()
+    command.read()
     for taken in ("a", "b.pub"):
         (tmp_path / taken).write_text("mine")
         (tmp_path / f"link-{taken}").symlink_to("nowhere")
     before = sorted(tmp_path.iterdir())
     for output in ("a", "b", "link-a", "link-b"):
-        assert ask("keygen", "-o", output) == 2
-        error_of(capsys, "E_NOT_OVERWRITTEN")
+        reject(command, "E_NOT_OVERWRITTEN", "keygen", "-o", output)
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_passphrase_from_the_environment_or_the_terminal(
-    receipt_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    receipt_directory: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     sign_it = ("sign", "receipt.json", "--key", "flamegate.key")
     monkeypatch.setenv(sign.PASSPHRASE, SECRET)
     assert ask("keygen") == 0
-    assert "(encrypted;" in capsys.readouterr().out
+    assert "(encrypted;" in command.read().out
     assert b"ENCRYPTED" in (receipt_directory / "flamegate.key").read_bytes()
     assert ask(*sign_it) == 0
-    capsys.readouterr()
+    command.read()
     for value in ("wrong", ""):
         monkeypatch.setenv(sign.PASSPHRASE, value)
-        assert ask(*sign_it) == 2
-        assert SECRET not in error_of(capsys, "E_KEY_PASSPHRASE")
+        assert SECRET not in reject(command, "E_KEY_PASSPHRASE", *sign_it)
     typed = [SECRET]
     monkeypatch.setattr("pytest_flamegate.commands.sign.getpass", lambda prompt: typed.pop(0))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     assert ask(*sign_it) == 0
-    assert SECRET not in capsys.readouterr().out
+    assert SECRET not in command.read().out
     make = ("keygen", "--passphrase", "-o", "second")
     for answers in ([""], [SECRET, "other"]):
         typed[:] = answers
-        assert ask(*make) == 2
-        error_of(capsys, "E_KEY_PASSPHRASE")
+        reject(command, "E_KEY_PASSPHRASE", *make)
     typed[:] = [SECRET, SECRET]
     assert ask(*make) == 0
 
@@ -145,69 +143,67 @@ def test_signers_at_the_same_time_lose_no_signature(receipt_directory: Path) -> 
     assert {ask("verify-receipt", path, "--key", f"{name}.pub") for name in names} == {0}
 
 
-def test_what_is_not_honest_is_not_signed(signed: Path, capsys: Captured) -> None:
+def test_what_is_not_honest_is_not_signed(signed: Path, command: Command) -> None:
     before = (signed / "attestation.dsse.json").read_bytes()
     path = signed / "receipt.json"
     document = json.loads(path.read_text())
     document["tokens_per_second"] *= 10
     path.write_text(json.dumps(document))
     for grade in ("OBSERVED", "CONSISTENT", "SELF_REPORTED"):
-        assert ask("sign", "receipt.json", "--key=flamegate.key", f"--require-grade={grade}") == 3
-        error_of(capsys, "E_NOT_SIGNED")
+        given = ("sign", "receipt.json", "--key=flamegate.key", f"--require-grade={grade}")
+        reject(command, "E_NOT_SIGNED", *given, exit_code=3)
     assert (signed / "attestation.dsse.json").read_bytes() == before
 
 
 def test_what_was_not_observed_is_signed_only_if_that_is_said(
-    receipt_directory: Path, capsys: Captured
+    receipt_directory: Path, command: Command
 ) -> None:
     assert ask("keygen") == 0
     for name in ("evidence.json", "profile.folded"):
         (receipt_directory / name).unlink()
-    capsys.readouterr()
-    assert ask("sign", "receipt.json", "--key", "flamegate.key") == 3
-    assert "E_GRADE" in error_of(capsys, "E_NOT_SIGNED")
-    given = ("--key", "flamegate.key", "--require-grade", "consistent")
-    assert ask("sign", "receipt.json", *given) == 0
+    command.read()
+    given = ("sign", "receipt.json", "--key", "flamegate.key")
+    assert "E_GRADE" in reject(command, "E_NOT_SIGNED", *given, exit_code=3)
+    assert ask(*given, "--require-grade", "consistent") == 0
     assert ask("verify-receipt", "receipt.json", "--key", "flamegate.key.pub") == 0
-    assert "accepted (grade CONSISTENT)" in capsys.readouterr().out
+    assert "accepted (grade CONSISTENT)" in command.read().out
 
 
-def test_bad_keys(signed: Path, capsys: Captured) -> None:
+def test_bad_keys(signed: Path, command: Command) -> None:
     (signed / "link").symlink_to("flamegate.key")
     (signed / "link.pub").symlink_to("flamegate.key.pub")
     for given in ("link", "flamegate.key.pub", "nowhere", "receipt.json", "."):
-        assert ask("sign", "receipt.json", "--key", given) == 2
-        error_of(capsys, "E_BAD_KEY")
+        reject(command, "E_BAD_KEY", "sign", "receipt.json", "--key", given)
     for given in ("link.pub", "flamegate.key", "nowhere", "receipt.json", "."):
         good = ("--key", "flamegate.key.pub")
-        assert ask("verify-receipt", "receipt.json", *good, "--key", given) == 2
-        error_of(capsys, "E_BAD_KEY")
-    assert ask("verify-receipt", "receipt.json", "--require-grade", "attested") == 2
-    error_of(capsys, "E_BAD_KEY")
+        reject(command, "E_BAD_KEY", "verify-receipt", "receipt.json", *good, "--key", given)
+    reject(command, "E_BAD_KEY", "verify-receipt", "receipt.json", "--require-grade", "attested")
 
 
 @pytest.mark.parametrize("part", ["receipt.json", "evidence.json", "attestation.dsse.json"])
-def test_links_are_not_signed_nor_followed(signed: Path, capsys: Captured, part: str) -> None:
+def test_links_are_not_signed_nor_followed(signed: Path, command: Command, part: str) -> None:
     real = signed / "real"
     (signed / part).rename(real)
     (signed / part).symlink_to(real)
     before = real.read_bytes()
-    assert ask("sign", "receipt.json", "--key", "flamegate.key") in (3, 5)
-    error_of(capsys, "E_CANNOT_READ")
+    exit_code = 5 if part == "attestation.dsse.json" else 3
+    given = ("sign", "receipt.json", "--key", "flamegate.key")
+    reject(command, "E_CANNOT_READ", *given, exit_code=exit_code)
     assert real.read_bytes() == before
 
 
 def test_the_predicate_for_another_signer_overwrites_nothing(
-    signed: Path, capsys: Captured
+    signed: Path, command: Command
 ) -> None:
     before = {path.name: path.read_bytes() for path in signed.iterdir()}
     for part in ("receipt.json", "evidence.json", "attestation.dsse.json"):
-        assert ask("sign", "receipt.json", "--predicate", str(signed / part)) == 2
-        error_of(capsys, "E_NOT_OVERWRITTEN")
+        reject(
+            command, "E_NOT_OVERWRITTEN", "sign", "receipt.json", "--predicate", str(signed / part)
+        )
     assert {path.name: path.read_bytes() for path in signed.iterdir()} == before
     for output in ("predicate.json", "out/predicate.json", "../predicate.json"):
-        assert ask("sign", "receipt.json", "--predicate", output) == 0
-        assert dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines()) == {
+        printed = command(0, "sign", "receipt.json", "--predicate", output).out
+        assert dict(line.split("=", 1) for line in printed.splitlines()) == {
             "subject-path": "receipt.json,evidence.json,profile.folded",
             "predicate-type": receipt_sign.PREDICATE_TYPE,
             "predicate-path": output,
