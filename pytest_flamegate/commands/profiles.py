@@ -29,13 +29,18 @@ from pytest_flamegate.receipt.imports import imported
 from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
 from pytest_flamegate.receipt.imports.reading import detect_import_format
 from pytest_flamegate.report import text as figures
-from pytest_flamegate.report.bricks import brick_lines, graph_text
+from pytest_flamegate.report.bricks import graph_text
 from pytest_flamegate.report.difference import difference_document, difference_text
 from pytest_flamegate.report.difference_svg import difference_svg
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.flame_svg import flamegraph
 from pytest_flamegate.report.page import flamegraph_html
-from pytest_flamegate.report.terminal import comparison_document, comparison_text, imported_text
+from pytest_flamegate.report.terminal import (
+    brick_lines,
+    comparison_document,
+    comparison_text,
+    imported_text,
+)
 from pytest_flamegate.report.text import clip, columns, visible
 from pytest_flamegate.run.open import (
     compare_opened,

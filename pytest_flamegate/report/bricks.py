@@ -1,7 +1,6 @@
 """The bricks of one workload: their table, the tree of one token, the roofline."""
 
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pytest_flamegate.bricks.record import Category, Provenance
@@ -11,13 +10,12 @@ from pytest_flamegate.graph.graph import ExecutionGraph
 from pytest_flamegate.graph.table import BrickRow, BrickTable
 from pytest_flamegate.graph.text import MAX_BYTES, draw_tree, format_microseconds
 from pytest_flamegate.report import sections, text
-from pytest_flamegate.report.text import clip, columns, visible
+from pytest_flamegate.report.text import columns, visible
 
-TREE_LINES, PAGE_TREE_LINES = 25, 400
+TREE_LINES, _PAGE_TREE_LINES = 25, 400
 """Lines of the tree in a terminal, and on a page, which folds it."""
 OUTSIDE = "outside any brick"
 _SUMMARY_ROWS = 5
-_WIDEST_NAME = 40
 _PROVENANCES: Mapping[Provenance, str] = {
     "measured_wall": "clocked by the engine's own marks",
     "measured_device_event": "clocked by the device's own events",
@@ -116,19 +114,11 @@ def provenance_notes(table: BrickTable) -> list[str]:
     return notes
 
 
-def _cut_tree(view: BrickView, most: int) -> list[str]:
-    """Return the first lines of the tree, and how to see the others."""
-    left = len(view.tree) - most
-    command = f": {view.full_command}" if view.full_command else ""
-    more = [f"… {text.plural(left, 'more line')}{command}"] if left > 0 else []
-    return [*view.tree[:most], *more]
+def brick_section(view: BrickView, most: int = _PAGE_TREE_LINES) -> sections.Section:
+    """Return the table of bricks, how it was measured, and the tree of one token.
 
-
-# On pages
-
-
-def brick_section(view: BrickView) -> sections.Section:
-    """Return the table of bricks, how it was measured, and the tree of one token."""
+    Of the tree it has ``most`` lines, and a sentence on how to see the others.
+    """
     table = view.table
     # The share comes first, so that a narrow page shows it without scrolling.
     share = "% of wall" if table.whole == "wall" else "% of bricks"
@@ -147,7 +137,10 @@ def brick_section(view: BrickView) -> sections.Section:
     )
     notes = [view.critical_path, view.roofline, *view.notes]
     categories = [f"{group.name} {text.share(group.share)}" for group in table.categories]
-    tree = "\n".join(_cut_tree(view, PAGE_TREE_LINES)) if view.tree else ""
+    left = len(view.tree) - most
+    command = f": {view.full_command}" if view.full_command else ""
+    more = f"… {text.plural(left, 'more line')}{command}" if left > 0 else ""
+    tree = "\n".join(view.tree[:most])
     return sections.make_section(
         "Bricks",
         [
@@ -156,48 +149,18 @@ def brick_section(view: BrickView) -> sections.Section:
             sections.Items(tuple(filter(None, notes))),
             sections.Paragraph(" · ".join(provenance_notes(table)), muted=True),
             sections.Listing(tree, summary="The execution tree of one token"),
+            sections.Paragraph(more, muted=True),
         ],
     )
 
 
 def brick_summary_section(name: str, view: BrickView) -> sections.Section:
     """Return the costliest bricks of the workload ``name``, for a job's summary page."""
-    table, *others = brick_section(view).blocks
+    table, *others = brick_section(replace(view, tree=())).blocks
     assert isinstance(table, sections.Table)
     short = replace(table, rows=table.rows[:_SUMMARY_ROWS])
     notes = [block for block in others if isinstance(block, sections.Paragraph)]
     return sections.Section(f"Bricks of {visible(name, 80)}", (short, *notes))
-
-
-# In a terminal
-
-
-def brick_lines(name: str, view: BrickView, *, width: int = 100) -> list[str]:
-    """Return the bricks of the workload ``name`` in lines of at most ``width`` columns."""
-    lines = ["", f"bricks of {visible(name)}"]
-    for block in brick_section(view).blocks:
-        if isinstance(block, sections.Table):
-            # A name that fills the line would leave no room for its figures.
-            rows = [[clip(visible(sections.cell_text(cell)), _WIDEST_NAME) for cell in row]
-                    for row in (block.head, *block.rows)]  # fmt: skip
-            lines += columns(rows, right=block.right, gap=2)
-        elif isinstance(block, sections.Listing):
-            tree = _cut_tree(view, TREE_LINES)
-            lines += ["", f"one token of {visible(name)}", *map(visible, tree[:TREE_LINES])]
-            lines += _wrap_sentences(tree[TREE_LINES:], width)
-        lines += _wrap_sentences(sections.list_sentences(block), width)
-    return [clip(line, width).rstrip() for line in lines]
-
-
-def _wrap_sentences(sentences: Sequence[str], width: int) -> list[str]:
-    """Return sentences in lines of at most ``width`` columns, broken between words."""
-    # A figure and its sign stay on one line.
-    joined = [visible(sentence, 1000).replace(" %", "\u00a0%") for sentence in sentences]
-    return [
-        line.replace("\u00a0%", " %")
-        for sentence in joined
-        for line in textwrap.wrap(sentence, width, break_on_hyphens=False)
-    ]
 
 
 _MOST_PATH_ROWS = 10

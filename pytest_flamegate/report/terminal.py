@@ -1,5 +1,6 @@
 """Reports as text: the table after the runs, a failed test, receipts, imported results."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pytest_flamegate.receipt.rules.replay import describe_rates
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.receipt.verify import Verification
 from pytest_flamegate.report import sections, text
+from pytest_flamegate.report.bricks import TREE_LINES, BrickView, brick_section
 from pytest_flamegate.report.evidence import engine_lines, kernel_line, revision_note
 from pytest_flamegate.report.run_report import RunReport, describe_hottest, variant_sections
 from pytest_flamegate.report.text import cells, clip, clip_front, columns, paint, visible, wrap
@@ -31,13 +33,14 @@ _HEAD = ("workload", "quiet clock", "wall tokens/s", "verdict", "hottest frames 
 _CLOCKS = "gated: the quiet clock (wall time less waiting for a CPU), mean of processes"
 _NOT_OBSERVED = frozenset({"SELF_REPORTED", "CONSISTENT"})
 _LONG = 2000
+_WIDEST_BRICK = 40
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
 
 
 def section_lines(section: sections.Section, *, indent: int = 2, width: int = 10_000) -> list[str]:
     """Return a section as lines: its title heads the first column of its first table.
 
-    Tables are clipped at ``width``, sentences are not.
+    Tables and listings are clipped at ``width``, and sentences are broken between words.
     """
     lines: list[str] = []
     title = section.title
@@ -49,9 +52,14 @@ def section_lines(section: sections.Section, *, indent: int = 2, width: int = 10
             aligned = columns([head, *body], right=block.right, indent=indent, gap=2)
             lines += [clip(line, width) for line in aligned]
             title = ""
-            continue
-        plain = [visible(sentence, _LONG) for sentence in sections.list_sentences(block)]
-        lines += [f"{' ' * indent}{sentence}" for sentence in plain]
+        elif isinstance(block, sections.Listing):
+            listing = [block.summary, *block.text.split("\n")]
+            lines += ["", *(clip(visible(line), width) for line in listing)]
+        for sentence in sections.list_sentences(block):
+            # A figure and its sign stay on one line.
+            joined = visible(sentence, _LONG).replace(" %", "\u00a0%")
+            broken = textwrap.wrap(joined, width, break_on_hyphens=False)
+            lines += [f"{' ' * indent}{line}".replace("\u00a0%", " %") for line in broken]
     return lines
 
 
@@ -118,6 +126,20 @@ def _describe_grades(rows: Sequence[RunReport]) -> str:
         else "the machine's owner could still have forged them"
     )
     return f"receipts {grades} ({meaning})"
+
+
+def brick_lines(name: str, view: BrickView, *, width: int = 100) -> list[str]:
+    """Return the bricks of the workload ``name`` in lines of at most ``width`` columns."""
+    table, *others = brick_section(view, TREE_LINES).blocks
+    assert isinstance(table, sections.Table)
+    # A name that fills the line would leave no room for its figures.
+    rows = [
+        (clip(visible(sections.cell_text(label)), _WIDEST_BRICK), *figures)
+        for label, *figures in table.rows
+    ]
+    section = sections.Section("", (replace(table, rows=rows), *others))
+    lines = [f"bricks of {visible(name)}", *section_lines(section, indent=0, width=width)]
+    return ["", *(clip(line, width).rstrip() for line in lines)]
 
 
 # A failed test

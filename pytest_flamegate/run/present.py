@@ -30,11 +30,11 @@ from pytest_flamegate.receipt import baseline, store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.report import bricks, text
+from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
-from pytest_flamegate.report.terminal import failure_section, summary
+from pytest_flamegate.report.terminal import brick_lines, failure_section, summary
 from pytest_flamegate.run.open import compare_stored_run, open_profile
 from pytest_flamegate.run.pictures import opens_compared, read_brick_view
 from pytest_flamegate.run.publish import Hints, Outcome
@@ -237,7 +237,7 @@ def summary_lines(
     if settings.bricks is not None:
         for one in results:
             if one.report.bricks is not None:
-                lines += bricks.brick_lines(one.report.name, one.report.bricks, width=width)
+                lines += brick_lines(one.report.name, one.report.bricks, width=width)
     return lines + accepted_lines(results)
 
 

@@ -10,7 +10,7 @@ from pytest_flamegate.bricks.record import ThreadTotals
 from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.graph import build_graph
 from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
-from pytest_flamegate.report import bricks, markdown, page
+from pytest_flamegate.report import bricks, markdown, page, terminal
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.sections import Table, cell_text
 from pytest_flamegate.report.text import cells
@@ -20,7 +20,7 @@ from tests.report.factory import TREE, shown_bricks
 
 
 def test_a_terminal_shows_the_table_the_notes_and_the_tree() -> None:
-    lines = bricks.brick_lines("decode", shown_bricks(), width=130)
+    lines = terminal.brick_lines("decode", shown_bricks(), width=130)
     assert lines[:2] == ["", "bricks of decode"]
     rows = [re.split(r" {2,}", line) for line in lines[2:8]]
     assert rows[0] == [
@@ -41,13 +41,13 @@ def test_a_terminal_shows_the_table_the_notes_and_the_tree() -> None:
         "at 61 % of this machine's read bandwidth (19.5 of 32.0 GB/s, 1 thread)",
     ]
     assert lines[11].startswith("clocked by the engine's own marks in 3 processes of their own")
-    assert lines[-len(TREE) - 2 :] == ["", "one token of decode", *TREE]
+    assert lines[-len(TREE) - 2 :] == ["", "The execution tree of one token", *TREE]
 
 
 def test_every_width_is_kept_to() -> None:
     views = (shown_bricks(), shown_bricks("行" * 90, top=2), shown_bricks(text="word " * 90))
     for view, width in itertools.product(views, (40, 80, 140)):
-        lines = bricks.brick_lines("decode", view, width=width)
+        lines = terminal.brick_lines("decode", view, width=width)
         assert max(map(cells, lines)) <= width
         # However narrow, the costliest brick stands there.
         assert re.search(r"^(QkvPro|行)", "\n".join(lines), re.MULTILINE)
@@ -64,7 +64,7 @@ def test_shares_add_up_to_all_of_the_wall_time() -> None:
 
 def test_a_long_tree_is_cut_and_the_rest_named() -> None:
     given = replace(shown_bricks(), tree=tuple(f"Layer {n}" for n in range(500)))
-    lines = bricks.brick_lines("decode", given, width=100)
+    lines = terminal.brick_lines("decode", given, width=100)
     assert "Layer 24" in lines
     assert "Layer 25" not in lines
     assert "… 475 more lines: flamegate bricks .flamegate/latest/decode" in lines
@@ -72,7 +72,7 @@ def test_a_long_tree_is_cut_and_the_rest_named() -> None:
     assert "… 100 more lines: flamegate bricks" in markdown.render_section(
         bricks.brick_section(given)
     )
-    assert "… 100 more lines</pre>" in page.render_section(
+    assert "… 100 more lines</p>" in page.render_section(
         bricks.brick_section(replace(given, full_command="")), ""
     )
 
@@ -80,7 +80,7 @@ def test_a_long_tree_is_cut_and_the_rest_named() -> None:
 def test_threads_side_by_side_have_shares_of_bricks() -> None:
     lanes = (ThreadTotals("a", 900, 1), ThreadTotals("b", 800, 1))
     one = replace(make_run(make_totals("RmsNorm", [900, 800]), wall_ns=1000), lanes=lanes)
-    lines = bricks.brick_lines("decode", bricks.BrickView(tabulate_runs([one])), width=200)
+    lines = terminal.brick_lines("decode", bricks.BrickView(tabulate_runs([one])), width=200)
     assert "% of bricks" in lines[2]
     assert "2 threads or tasks at once" in lines[-1]
     assert not any("outside" in line for line in lines)

@@ -13,13 +13,17 @@ from markdown_it import MarkdownIt
 from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.verdict import headline
 from pytest_flamegate.profile.model import Stack
-from pytest_flamegate.report.bricks import brick_lines
 from pytest_flamegate.report.flame import Drawn
 from pytest_flamegate.report.markdown import guide_readme, run_markdown, step_summary
 from pytest_flamegate.report.page import run_page
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.source import source_lines
-from pytest_flamegate.report.terminal import error_annotation, failure_section, summary
+from pytest_flamegate.report.terminal import (
+    brick_lines,
+    error_annotation,
+    failure_section,
+    summary,
+)
 from pytest_flamegate.report.text import cells
 from tests.report import factory, verdicts
 
