@@ -8,7 +8,7 @@ import importlib.util
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, distribution
@@ -38,6 +38,7 @@ _NO_ENGINES = frozenset(
     {"test", "tests", "testing", "docs", "doc", "examples", "benchmarks", "build", "dist"}
 )
 _COUNTS = frozenset({"max_tokens", "max_new_tokens", "n_tokens", "num_tokens"})
+_HEAD = "# The workloads that flamegate measures. Written by flamegate init."
 _ALLOWED = 'tokens_per_second = "5%"    # allowed drop'
 
 
@@ -71,7 +72,8 @@ def run(_: argparse.Namespace) -> int:
     if workloads is not None:
         common.print_text(f"exists   {relative(workloads, root)}: left as it is")
     else:
-        found, text, step = _describe_project(root)
+        found, lines, step = _describe_project(root)
+        text = "\n".join([_HEAD, "", *lines, ""])
         common.print_text(f"found    {found}")
         create_file(root / FILE_NAME, text.encode(), mode=0o666)
         written.append(FILE_NAME)
@@ -100,8 +102,8 @@ def run(_: argparse.Namespace) -> int:
 # --- The project -------------------------------------------------------------------------------
 
 
-def _describe_project(root: Path) -> tuple[str, str, str]:
-    """Return what was found, the text of the workload file, and the next step."""
+def _describe_project(root: Path) -> tuple[str, list[str], str]:
+    """Return what was found, the lines of the workload file, and the next step."""
     generators = sorted(
         find_generators(root),
         key=lambda each: (
@@ -111,7 +113,6 @@ def _describe_project(root: Path) -> tuple[str, str, str]:
             each.target,
         ),
     )
-    head = "# The workloads that flamegate measures. Written by flamegate init.\n\n"
     if generators:
         chosen, *more = generators
         found = f"the Python function {chosen.target} ({chosen.place})"
@@ -122,14 +123,14 @@ def _describe_project(root: Path) -> tuple[str, str, str]:
             *(f"# also found: {each.target} ({each.place})" for each in more),
         ]
         if not chosen.missing:
-            return found, head + _join(own), "flamegate run"
+            return found, own, "flamegate run"
         lines = [*_embedded(), "# Your engine.", *(f"# {line.removeprefix('# ')}" for line in own)]
         step = (
             f"install {chosen.missing}, remove the marks of comment in {FILE_NAME}, and type "
             "flamegate run decode"
         )
         found += f", which needs {chosen.missing}: it is not installed"
-        return found, head + _join(lines), step
+        return found, lines, step
     build, model, reason = find_build(root), None, ""
     try:
         model = find_model(None, root)
@@ -147,15 +148,14 @@ def _describe_project(root: Path) -> tuple[str, str, str]:
             f"model = {quote_toml(name)}",
             *_keys(),
         ]
-        return f"the model {name}, for the engine llama-cpp", head + _join(lines), "flamegate run"
-    example = _example(build, name)
+        return f"the model {name}, for the engine llama-cpp", lines, "flamegate run"
     parts = [each for each in (build and build.file, name, reason) if each]
     found = f"{' and '.join(parts) or 'no engine'}; the command of the engine is not known"
     step = (
         f"edit {FILE_NAME}: write the engine's command, remove the marks of comment, and type "
         "flamegate run decode"
     )
-    return found, head + _join([*_embedded(), *example]), step
+    return found, [*_embedded(), *_example(build, name)], step
 
 
 def _embedded() -> Iterator[str]:
@@ -188,10 +188,6 @@ def _example(build: _BuildSystem | None, model: str | None) -> Iterator[str]:
 
 def _keys(max_tokens: str = "32") -> tuple[str, ...]:
     return 'prompt = "What is 2+2?"', f"max_tokens = {max_tokens}", _ALLOWED
-
-
-def _join(lines: Sequence[str] | Iterator[str]) -> str:
-    return "\n".join(lines) + "\n"
 
 
 def find_generators(root: Path) -> Iterator[_Generator]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from pytest_flamegate.report.page import run_page
 from tests.browser.watched import Watched
 from tests.report import factory, verdicts
-from tests.report.test_page import report
+from tests.report.factory import report
 
 
 def test_two_workloads(watched: Watched, tmp_path: Path) -> None:

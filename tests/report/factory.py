@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.graph.table import tabulate_runs
 from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.profile.difference import ProfileDifference, ProfileSide, compare_profiles
@@ -13,6 +15,8 @@ from pytest_flamegate.profile.model import Frame, Hotspot, Profile, Stack
 from pytest_flamegate.receipt.metrics import figures
 from pytest_flamegate.receipt.types import Evidence, KernelSighting, ProfileRecord, Receipt
 from pytest_flamegate.report.bricks import BrickView
+from pytest_flamegate.report.flame import Drawn
+from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.source import (
     Excerpt,
     SideCost,
@@ -122,6 +126,21 @@ def receipt() -> Receipt:
         tokens_per_second=427.3,
         kernels=("ternary_gemv",),
     )
+
+
+AGAIN = 'pytest "flamegate.toml::decode" --flamegate'
+
+
+def report(verdict: Verdict, name: str = "decode", **changes: Any) -> RunReport:
+    """Return the report on a judged run, with receipt, evidence and a flame graph."""
+    given: dict[str, Any] = {
+        "receipt": receipt(),
+        "evidence": evidence(),
+        "drawn": Drawn(name, profile(), TOKEN_S),
+        "again": AGAIN,
+        "accept": f"{AGAIN} --flamegate-update",
+    }
+    return RunReport(name, verdict, headline(verdict), **given | changes)
 
 
 # Differences

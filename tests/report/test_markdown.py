@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from html import unescape
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from pytest_flamegate.report.markdown import (
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.text import visible
 from tests.report import factory, verdicts
+from tests.report.factory import AGAIN, report
 
 HOSTILE = st.one_of(
     st.text(alphabet="`|\\*_[]()<>#+-.!~&=:1 a\n\x00\u202e'\"/", max_size=25),
@@ -33,19 +35,7 @@ HOSTILE = st.one_of(
         ["<script>alert(1)</script>", "| a | b |", "```\n# head", "![x](http://e)", "-->", "&lt;"]
     ),
 )
-AGAIN = 'pytest "flamegate.toml::decode" --flamegate'
-
-
-def run(verdict: Verdict | None = None, **changes: object) -> RunReport:
-    judged = verdict or verdicts.regressed()
-    given: dict[str, object] = {
-        "receipt": factory.receipt(),
-        "evidence": factory.evidence(),
-        "picture": "flamegraph.svg",
-        "difference": "diff.svg",
-        "again": AGAIN,
-    } | changes
-    return RunReport("decode", judged, headline(judged), **given)  # type: ignore[arg-type]
+PATHS: dict[str, Any] = {"picture": "flamegraph.svg", "difference": "diff.svg", "drawn": None}
 
 
 def render(markdown: str) -> str:
@@ -115,7 +105,7 @@ def test_a_heading_stays_one_and_a_hash_alone_is_none() -> None:
 
 
 def test_the_answer_comes_first_then_the_change_then_the_picture() -> None:
-    compared = run(verdicts.in_pairs(), pairs_pct=(-6.0, -7.0))
+    compared = report(verdicts.in_pairs(), pairs_pct=(-6.0, -7.0), **PATHS)
     page = run_markdown(compared)
     assert page == run_markdown(compared)
     lines = page.splitlines()
@@ -134,8 +124,8 @@ def test_the_answer_comes_first_then_the_change_then_the_picture() -> None:
 
 
 def test_missing_parts_are_named() -> None:
-    bare = run(evidence=factory.evidence(profile=None, commit=None), difference="")
-    page = run_markdown(replace(bare, verdict=None, headline=""))
+    evidence = factory.evidence(profile=None, commit=None)
+    page = run_markdown(RunReport("decode", None, evidence=evidence, picture="flamegraph.svg"))
     assert "No profile was taken." in page
     assert "This run was not judged." in page
     assert "| commit | not in a repository |" in page
@@ -193,13 +183,11 @@ def test_the_guide_lists_its_pictures_by_name() -> None:
 
 
 def test_the_page_of_a_check_says_how_to_accept_what_failed_and_nothing_of_what_is_new() -> None:
-    regressed = replace(run(verdicts.regressed()), accept="flamegate accept decode --until DATE")
+    regressed = report(verdicts.regressed(), accept="flamegate accept decode --until DATE")
     rows = [
         regressed,
         replace(regressed, name="accepted"),
-        replace(
-            run(Verdict("no_baseline", (Reason("E_NO_BASELINE", "None."),), "OBSERVED")), name="new"
-        ),
+        report(verdicts.no_baseline(), "new"),
     ]
     evil = "a | b <script>alert(1)</script> **bold** [x](http://e)"
     page = check_markdown("check failed: decode", rows, [evil], [evil], {"decode"}, {"accepted"})

@@ -21,19 +21,8 @@ from pytest_flamegate.report.run_report import RunReport, run_sections
 from pytest_flamegate.report.sections import Table, cell_text
 from pytest_flamegate.report.terminal import section_lines
 from tests.report import factory, verdicts
-from tests.report.factory import compared, slowed
+from tests.report.factory import compared, report, slowed
 from tests.report.test_flame import STACKS
-
-
-def report(verdict: Verdict, name: str = "decode", **changes: object) -> RunReport:
-    given: dict[str, object] = {
-        "receipt": factory.receipt(),
-        "evidence": factory.evidence(),
-        "drawn": Drawn(name, factory.profile(), factory.TOKEN_S),
-        "again": "pytest flamegate.toml::decode --flamegate",
-        "accept": "pytest flamegate.toml::decode --flamegate --flamegate-update",
-    } | changes
-    return RunReport(name, verdict, headline(verdict), **given)  # type: ignore[arg-type]
 
 
 def words(text: str) -> str:

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.rule import Reason
-from pytest_flamegate.gate.verdict import Verdict, headline
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt import Grade, Notice, Refusal, Verification
 from pytest_flamegate.receipt.rules.replay import RateAgain, Replayed
 from pytest_flamegate.receipt.types import Evidence
@@ -22,11 +22,11 @@ from pytest_flamegate.report.terminal import (
 )
 from pytest_flamegate.report.verdict import cost_section, pair_section, signal_section
 from tests.report import factory, verdicts
+from tests.report.factory import AGAIN, report
 
 
 def outcome(name: str = "decode", verdict: Verdict | None = None) -> RunReport:
-    given = verdict or verdicts.no_baseline()
-    return RunReport(name, given, headline(given), factory.receipt(), factory.evidence())
+    return report(verdict or verdicts.no_baseline(), name)
 
 
 def test_the_gated_clock_stands_first_in_the_table() -> None:
@@ -124,18 +124,15 @@ def test_annotations() -> None:
 # A failed test
 
 
-NODE = 'pytest "flamegate.toml::decode" --flamegate'
-
-
 def section(
     verdict: Verdict,
     evidence: Evidence | None = None,
     baseline: Evidence | None = None,
-    accept: str | None = NODE + " --flamegate-update",
+    accept: str | None = AGAIN + " --flamegate-update",
 ) -> str:
     paths = [".flamegate/latest/decode/flamegraph.svg"]
     return failure_section(
-        verdict, evidence, baseline, paths=paths, look=None, again=NODE, accept=accept
+        verdict, evidence, baseline, paths=paths, look=None, again=AGAIN, accept=accept
     )
 
 
@@ -165,8 +162,8 @@ def test_a_regression_reads_in_ten_seconds() -> None:
         "Error rates: false alarms ≤ 1 % (nominal 1 %; not calibrated on this machine).\n"
         "  evidence  .flamegate/latest/decode/flamegraph.svg · receipt OBSERVED · base 1234567 · "
         "head 4f2c91a + 2 uncommitted files\n"
-        f"  again     {NODE}\n"
-        f"  accept    {NODE} --flamegate-update"
+        f"  again     {AGAIN}\n"
+        f"  accept    {AGAIN} --flamegate-update"
     )
 
 
@@ -242,7 +239,7 @@ def test_a_verdict_without_figures() -> None:
         "dishonest: It is a copy.\n"
         "  E_COPIED\n"
         "  evidence  .flamegate/latest/decode/flamegraph.svg · receipt SELF_REPORTED\n"
-        f"  again     {NODE}"
+        f"  again     {AGAIN}"
     )
 
 
