@@ -148,11 +148,11 @@ def test_options_that_are_not_the_default_are_repeated(tmp_path: Path) -> None:
 
     # Defaults are not repeated.
     assert Hints(fakes.settings(tmp_path)).again() == "pytest --flamegate"
-    command = Hints(fakes.settings(tmp_path), as_command=True)
-    assert command.again() == "flamegate run"
-    assert command.again("flamegate.toml::decode[i2s]") == "flamegate run 'decode[i2s]'"
-    assert command.again("embedded::1tok") == "flamegate run embedded::1tok"
-    assert command.accept("decode") == "flamegate run decode --update"
+    plain = Hints(fakes.settings(tmp_path), as_command=True)
+    assert plain.again() == "flamegate run"
+    assert plain.again("flamegate.toml::decode[i2s]") == "flamegate run 'decode[i2s]'"
+    assert plain.again("embedded::1tok") == "flamegate run embedded::1tok"
+    assert plain.accept("decode") == "flamegate run decode --update"
 
 
 def test_a_required_check_is_repeated_and_accepted_by_its_own_commands(tmp_path: Path) -> None:
