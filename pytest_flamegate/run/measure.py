@@ -66,7 +66,8 @@ def measure(
 class _MeasuringLoop:
     """The common part of both strategies: the budget, the processes of each side, the progress.
 
-    ``announced_s`` is when the measurement ends as announced, in seconds after the budget began.
+    ``head`` is the side that is judged; one side alone is its own ``base``. ``announced_s`` is when
+    the measurement ends as announced, in seconds after the budget began.
     """
 
     def __init__(
@@ -81,6 +82,8 @@ class _MeasuringLoop:
         self.sides = tuple(
             SideProcesses(side, self.budget, prepared.show_bricks) for side in prepared.sides
         )
+        self.base, self.head = self.sides[0], self.sides[-1]
+        self.workload = prepared.head.workload
 
     def measured(self) -> Measured:
         return Measured(self.prepared, tuple(side.measured() for side in self.sides))
@@ -88,8 +91,9 @@ class _MeasuringLoop:
     def announce(self, planned: Schedule) -> None:
         self.schedule = planned
         self.announced_s = time.monotonic() - self.budget.began_s + planned.seconds
-        name = self.prepared.head.workload.name
-        self.progress.announce(f"{name}: {planned.sentence}{schedule.describe_load()}")
+        self.progress.announce(
+            f"{self.workload.name}: {planned.sentence}{schedule.describe_load()}"
+        )
 
     @property
     def limit(self) -> float:
@@ -98,13 +102,12 @@ class _MeasuringLoop:
 
     def clock_bricks(self) -> None:
         """Clock the bricks of all sides together, in processes of their own and extra time."""
-        head = self.sides[-1]
         while wanted := [side for side in self.sides if side.wants_bricks]:
             # The change may be what adds the marks: those of the base are not needed.
-            calls = [partial(each.clock_bricks_once, needed=each is head) for each in wanted]
+            calls = [partial(each.clock_bricks_once, needed=each is self.head) for each in wanted]
             with self.budget.excluded():
-                self.run_together(calls, len(head.bricks))
-            self.update("bricks", plural(len(head.bricks), "process", "processes"))
+                self.run_together(calls, len(self.head.bricks))
+            self.update("bricks", plural(len(self.head.bricks), "process", "processes"))
 
     def run_together(self, calls: Sequence[Callable[[RunPlace], None]], number: int) -> None:  # noqa: ARG002 - pairs have one
         """Run a process of each side; ``number`` is that of the pair they form, if they do."""
@@ -112,7 +115,7 @@ class _MeasuringLoop:
             call(ALONE)
 
     def update(self, phase: str, detail: str) -> None:
-        done = Counter[str](run.role for run in self.sides[-1].observer.runs)
+        done = Counter[str](run.role for run in self.head.observer.runs)
         elapsed_s = time.monotonic() - self.budget.began_s
         if elapsed_s > self.announced_s + 1.0:
             phase = f"longer than announced: {phase}"
@@ -125,7 +128,7 @@ class _MeasuringLoop:
         self.update("memory bandwidth", "")
         try:
             with system_errors():
-                bandwidth = measure_bandwidth(max(self.prepared.head.workload.threads, 1))
+                bandwidth = measure_bandwidth(max(self.workload.threads, 1))
         except FlamegateError as error:
             note = Reason("I_NO_BANDWIDTH", f"The memory bandwidth was not measured: {error}")
             return replace(measured, notes=(*measured.notes, note))
@@ -136,14 +139,13 @@ class _OneSide(_MeasuringLoop):
     """Timed processes, then profiled ones, then more of either if that could settle something."""
 
     def measure(self) -> Measured:
-        (side,) = self.sides
         self.progress.update("warming up")
-        self.announce(schedule.plan_processes(self.prepared, [side.observer.warm_up()]))
-        share = schedule.TIMED_SHARE if side.side.profiler else 1 - schedule.PROFILED_SHARE
+        self.announce(schedule.plan_processes(self.prepared, [self.head.observer.warm_up()]))
+        share = schedule.TIMED_SHARE if self.head.side.profiler else 1 - schedule.PROFILED_SHARE
         self._time(share, schedule.MIN_TIMED)
         self._profile(self.budget.spent + schedule.PROFILED_SHARE, schedule.MIN_PROFILED)
         self.clock_bricks()
-        trace_kernels(side.observer)
+        trace_kernels(self.head.observer)
         measured = self.measured()
         for _ in range(INTERIM_ANALYSES - 1):
             wanted = self.until(measured)
@@ -156,40 +158,37 @@ class _OneSide(_MeasuringLoop):
             if "profiled" in wanted:
                 self._profile(1.0, 1)
             if "bricks" in wanted:
-                side.bricks_undecided = True
+                self.head.bricks_undecided = True
                 self.clock_bricks()
             measured = self.measured()
         return self.complete(measured)
 
     def _time(self, share: float, at_least: int) -> None:
         """Time processes until that share of the budget is spent."""
-        (side,) = self.sides
-        done = side.count("timed")
+        done = self.head.count("timed")
         wanted = done + at_least
         while done < schedule.MAX_TIMED and (done < wanted or self.budget.spent < share):
-            side.observer.run_timed(self.budget.process_s(schedule.TIMED_PART))
+            self.head.observer.run_timed(self.budget.process_s(schedule.TIMED_PART))
             done += 1
             self._update("timing")
 
     def _profile(self, share: float, at_least: int) -> None:
         """Profile processes until that share of the budget is spent and samples are enough."""
-        (side,) = self.sides
-        if side.side.profiler is None:
+        if self.head.side.profiler is None:
             return
-        wanted = side.count("profiled") + at_least
+        wanted = self.head.count("profiled") + at_least
         while True:
-            done, few = side.count("profiled"), side.has_few_samples
+            done, few = self.head.count("profiled"), self.head.has_few_samples
             if done >= (schedule.MAX_FOR_SAMPLES if few else schedule.MAX_PROFILED):
                 break
             if done >= wanted and self.budget.spent >= (max(share, self.limit) if few else share):
                 break
-            side.profile_once(self.budget.process_s(schedule.PROFILED_PART))
+            self.head.profile_once(self.budget.process_s(schedule.PROFILED_PART))
             self._update("profiling")
 
     def _update(self, phase: str) -> None:
-        (side,) = self.sides
-        timed = plural(side.count("timed"), "process", "processes")
-        self.update(phase, f"{timed}, {side.samples:,} samples")
+        timed = plural(self.head.count("timed"), "process", "processes")
+        self.update(phase, f"{timed}, {self.head.samples:,} samples")
 
 
 class _Pairs(_MeasuringLoop):
@@ -209,31 +208,34 @@ class _Pairs(_MeasuringLoop):
         self.announce(schedule.plan_processes(self.prepared, times, shared=shared))
         self._run_pairs()
         base, head = self._observations()
-        if self._uses_threads and are_cores_busy(base, head):
+        if self.workload.threads > 1 and are_cores_busy(base, head):
             return self._leave_unprofiled()
-        if self._limits_calls:
+        if self.workload.thresholds.counts:
             self._count_calls()
         explains_nothing = self.decision == "pass" or base.has_other_tokens(head)
         until_done = 0 if explains_nothing else PAIRS_PROFILED
         self._profile(schedule.MIN_PROFILED, until_done=until_done)
         self.clock_bricks()
+        self._settle()
+        if self.decision in ("regressed", "improved"):
+            self._explain_change()
+        return self.complete(self.measured())
+
+    def _settle(self) -> None:
+        """Clock more bricks and profile more processes while that could settle something."""
         while True:
-            measured = self.measured()
-            wanted = self.until(measured)
+            wanted = self.until(self.measured())
             if "bricks" in wanted and not self.head.bricks_undecided:
                 for side in self.sides:
                     side.bricks_undecided = True
                 self.clock_bricks()
                 continue
             if "profiled" not in wanted or self.budget.spent >= 1.0:
-                break
+                return
             before = self.head.samples
             self._profile(1, until_spent=min(1.0, self.budget.spent + 0.1))
             if self.head.samples == before:
-                break
-        if self.decision in ("regressed", "improved"):
-            self._explain_change()
-        return self.complete(self.measured())
+                return
 
     def _warm_up(self) -> list[ProcessTime]:
         """Run each side once, unrecorded; return the times of base and head."""
@@ -247,14 +249,6 @@ class _Pairs(_MeasuringLoop):
                 raise
         return [times[0], times[1]]
 
-    @property
-    def base(self) -> SideProcesses:
-        return self.sides[0]
-
-    @property
-    def head(self) -> SideProcesses:
-        return self.sides[1]
-
     def _leave_unprofiled(self) -> Measured:
         """Return the measurement without profiles, which would make the pairs worth no more."""
         measured = self.measured()
@@ -263,14 +257,6 @@ class _Pairs(_MeasuringLoop):
             notes["E_NO_SAMPLES"] = "Nothing was profiled, because the pairs decide nothing."
         base = replace(measured.sides[0], notes=self.base.observer.notes)
         return replace(measured, sides=(base, replace(measured.sides[-1], notes=notes)))
-
-    @property
-    def _uses_threads(self) -> bool:
-        return self.prepared.head.workload.threads > 1
-
-    @property
-    def _limits_calls(self) -> bool:
-        return bool(self.prepared.head.workload.thresholds.counts)
 
     def _observations(self) -> tuple[Observation, Observation]:
         return self.base.observer.observation(), self.head.observer.observation()
@@ -292,7 +278,7 @@ class _Pairs(_MeasuringLoop):
             if base.has_other_tokens(head):
                 return  # nothing that takes longer could make them comparable
             if observers.pairs in planned:
-                if self._uses_threads and are_cores_busy(base, head, certainly=True):
+                if self.workload.threads > 1 and are_cores_busy(base, head, certainly=True):
                     return
                 self._decide(ended=False)
                 if self.decision != "inconclusive":
@@ -300,7 +286,7 @@ class _Pairs(_MeasuringLoop):
 
     def _explain_change(self) -> None:
         """Count calls and size a decided change, if that can be done; nothing is judged by it."""
-        if not self._limits_calls:
+        if not self.workload.thresholds.counts:
             with suppress(FlamegateError):
                 self._count_calls()
         if self.prepared.size_alone and self.observers.shares_core:
@@ -308,7 +294,7 @@ class _Pairs(_MeasuringLoop):
                 self._size_alone()
 
     def _decide(self, *, ended: bool) -> None:
-        drop_pct = self.prepared.head.workload.thresholds.tokens_per_second_pct
+        drop_pct = self.workload.thresholds.tokens_per_second_pct
         planned = self.prepared.pair_counts
         analysis = last_analysis(*self._observations(), drop_pct, planned, ended=ended)
         self.decision = analysis.verdict.decision if analysis else "inconclusive"
