@@ -90,27 +90,8 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
     root, workload, verdict = hints.settings.root, outcome.workload, outcome.verdict
     reasons = [replace(each, message=hints.adapt(each.message)) for each in verdict.reasons]
     verdict = replace(verdict, reasons=tuple(reasons))
-    file = workload.directory / workload.source
-    declared = file if is_file(file) else None
     again = hints.again(node, against=verdict.against)
     accept = hints.accept(node) if hints.accepts(verdict) else None
-    section = ""
-    if outcome.fails:
-        first = [baseline.DIFFERENCE] if verdict.verdict == "regressed" else []
-        names = (*first, baseline.PICTURE, baseline.RECEIPT, baseline.VERDICT)
-        paths = [path for name in names if is_file(path := outcome.directory / name)]
-        shown = shlex.quote(relative(outcome.directory, root))
-        section = hints.adapt(
-            failure_section(
-                verdict,
-                outcome.evidence,
-                outcome.baseline,
-                paths=[relative(path, root) for path in paths[:2]],
-                look=f"flamegate annotate {shown}" if has_lines(outcome.directory) else None,
-                again=again,
-                accept=accept,
-            )
-        )
     slim = None
     if outcome.evidence is not None:
         # The token times stay in evidence.json; nothing that is shown needs them.
@@ -131,23 +112,50 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
         again=again,
         accept=accept,
     )
-    place: tuple[str, int | None] | None = None
-    if outcome.fails:
-        place = locate_slowdown(verdict, outcome.evidence, root)
-    if place is None and declared is not None:
-        place = relative(declared, root), find_line(declared, workload.name)
-    shown_file, line = place or (node.partition("::")[0], None)
-    if outcome.fails and shown_file:  # a code host shows paths from the top of the repository
-        shown_file = posixpath.join(git.query(root, "rev-parse", "--show-prefix") or "", shown_file)
+    file, line = _find_place(outcome, node, root)
     return ResultView(
         node,
         report,
-        section,
-        file=shown_file,
+        _describe_failure(outcome, report, hints) if outcome.fails else "",
+        file=file,
         line=line,
         fails=outcome.fails,
         accepted=relative(outcome.accepted, root) if outcome.accepted else None,
     )
+
+
+def _describe_failure(outcome: Outcome, report: RunReport, hints: Hints) -> str:
+    """Return the text of a failed test, with the files that show why, if they were written."""
+    root, directory = hints.settings.root, outcome.directory
+    first = [baseline.DIFFERENCE] if outcome.verdict.verdict == "regressed" else []
+    names = (*first, baseline.PICTURE, baseline.RECEIPT, baseline.VERDICT)
+    paths = [path for name in names if is_file(path := directory / name)]
+    shown = shlex.quote(relative(directory, root))
+    section = failure_section(
+        outcome.verdict,
+        outcome.evidence,
+        outcome.baseline,
+        paths=[relative(path, root) for path in paths[:2]],
+        look=f"flamegate annotate {shown}" if has_lines(directory) else None,
+        again=report.again or "",
+        accept=report.accept,
+    )
+    return hints.adapt(section)
+
+
+def _find_place(outcome: Outcome, node: str, root: Path) -> tuple[str, int | None]:
+    """Return file and line of the slowdown, or else of the declaration or of the test."""
+    workload = outcome.workload
+    declared = workload.directory / workload.source
+    place: tuple[str, int | None] | None = None
+    if outcome.fails:
+        place = locate_slowdown(outcome.verdict, outcome.evidence, root)
+    if place is None and is_file(declared):
+        place = relative(declared, root), find_line(declared, workload.name)
+    file, line = place or (node.partition("::")[0], None)
+    if outcome.fails and file:  # a code host shows paths from the top of the repository
+        file = posixpath.join(git.query(root, "rev-parse", "--show-prefix") or "", file)
+    return file, line
 
 
 def locate_slowdown(
