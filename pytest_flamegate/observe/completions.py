@@ -96,9 +96,11 @@ class Completion:
         event = parse_object(data)
         if event is None:
             quote = data[:_QUOTE_CHARACTERS]
-            raise _no_endpoint(self.workload, f"sent an event that is no JSON object: {quote!r}")
+            raise server_error(
+                self.workload, "E_NO_ENDPOINT", f"sent an event that is no JSON object: {quote!r}"
+            )
         if event.get("error"):
-            raise server_error(self.workload, 200, read_error_message(event))
+            raise _status_error(self.workload, 200, read_error_message(event))
         self.usage = _table(event, "usage") or self.usage
         self.timings = _table(event, "timings") or self.timings
         choices = event.get("choices")
@@ -122,7 +124,7 @@ class Completion:
         timings = read_number(self.timings, "predicted_n")
         if usage is not None and timings is not None and usage != timings:
             both = f"usage.completion_tokens {usage:g} and timings.predicted_n {timings:g}"
-            raise disagreement_error(self.workload, both)
+            raise self.disagreement_error(both)
         found = timings if usage is None else usage
         return None if found is None else int(found)
 
@@ -138,8 +140,13 @@ class Completion:
             return False
         if counted < received:
             both = f"{counted} tokens by its own count and {received} pieces of text"
-            raise disagreement_error(self.workload, both)
+            raise self.disagreement_error(both)
         return not (counted == received + 1 and self.finish == "stop")
+
+    def disagreement_error(self, counts: str) -> ToolError:
+        """Build the error for two different counts of the same tokens."""
+        problem = f"reports for one answer {counts}"
+        return server_error(self.workload, "E_SOURCES_DISAGREE", problem)
 
     @property
     def cached(self) -> int:
@@ -198,24 +205,15 @@ def _table(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def server_error(workload: Workload, status: int, message: str) -> ToolError:
-    """Build the error for an answer that reports an error."""
-    reported = f" It reports: {message}." if message else ""
-    return ToolError(
-        "E_SERVER_ERROR",
-        f"The server of {workload.name!r} answered with an error (status {status}).{reported}",
-    )
+def server_error(workload: Workload, code: str, problem: str) -> ToolError:
+    """Build an error; ``problem`` continues its sentence, "The server of 'w' …"."""
+    return ToolError(code, f"The server of {workload.name!r} {problem}.")
 
 
-def disagreement_error(workload: Workload, counts: str) -> ToolError:
-    """Build the error for two different counts of the same tokens."""
-    return ToolError(
-        "E_SOURCES_DISAGREE", f"The server of {workload.name!r} reports for one answer {counts}."
-    )
-
-
-def _no_endpoint(workload: Workload, problem: str) -> ToolError:
-    return ToolError("E_NO_ENDPOINT", f"The server of {workload.name!r} {problem}.")
+def _status_error(workload: Workload, status: int, message: str) -> ToolError:
+    reported = f". It reports: {message}" if message else ""
+    problem = f"answered with an error (status {status}){reported}"
+    return server_error(workload, "E_SERVER_ERROR", problem)
 
 
 class RejectedFieldsError(Exception):
@@ -299,15 +297,19 @@ class CompletionClient:
         if status == 200:
             kind = response.headers.get_content_type()
             if kind != "text/event-stream":
-                raise _no_endpoint(self.workload, f"sent {kind[:60]!r} and no stream of events")
+                raise server_error(
+                    self.workload, "E_NO_ENDPOINT", f"sent {kind[:60]!r} and no stream of events"
+                )
             return
         if 300 <= status < 400:
-            raise _no_endpoint(self.workload, f"redirects {path} (status {status})")
+            raise server_error(
+                self.workload, "E_NO_ENDPOINT", f"redirects {path} (status {status})"
+            )
         body = response.read(BODY_LIMIT_BYTES)
         if status in (401, 403):
             raise key_rejected_error(self.workload, status)
         if status in (404, 405):
-            raise _no_endpoint(self.workload, f"has no {path} (status {status})")
+            raise server_error(self.workload, "E_NO_ENDPOINT", f"has no {path} (status {status})")
         if status in (400, 422):
             text = body.decode("utf-8", "replace")
             if names := tuple(name for name in droppable if name in text):
@@ -315,7 +317,7 @@ class CompletionClient:
         answer = parse_object(body)
         message = read_error_message(answer) if answer is not None else ""
         message = message.replace(self.key, "redacted") if self.key else message
-        raise server_error(self.workload, status, message)
+        raise _status_error(self.workload, status, message)
 
     def _read(self, response: Response, connection: Connection, completion: Completion) -> None:
         try:
@@ -324,7 +326,7 @@ class CompletionClient:
                 if len(completion.pieces) > self.workload.max_tokens or completion.done:
                     return
         except TooLongError as error:
-            raise _no_endpoint(self.workload, f"sent {error}") from None
+            raise server_error(self.workload, "E_NO_ENDPOINT", f"sent {error}") from None
         raise EOFError
 
 

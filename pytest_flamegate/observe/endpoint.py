@@ -131,10 +131,8 @@ class EndpointProcess(engine_process.EngineProcess):
         while True:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
-                raise ToolError(
-                    "E_SERVER_NOT_READY",
-                    f"The server of {self._workload.name!r} was not ready in time: {state}.",
-                )
+                problem = f"was not ready in time: {state}"
+                raise completions.server_error(self._workload, "E_SERVER_NOT_READY", problem)
             try:
                 status, _ = self._client.get(paths[0], min(left_s, completions.GET_TIMEOUT_S))
             except (OSError, *BrokenError) as error:
@@ -249,16 +247,13 @@ class EndpointProcess(engine_process.EngineProcess):
         count = max(len(answer.pieces), answer.counted or 0) if answer.pieces else 0
         engine_process.check_token_count(self._workload, count)
         if answer.cached:
-            raise ToolError(
-                "E_PROMPT_CACHED",
-                f"The server of {self._workload.name!r} took {answer.cached} tokens of the prompt "
-                "from a cache, so there is no prefill to measure.",
+            problem = (
+                f"took {answer.cached} tokens of the prompt from a cache, so there is no prefill"
             )
+            raise completions.server_error(self._workload, "E_PROMPT_CACHED", problem)
         if self._has_probed and answer.is_merged and self.token_source == CHUNK:
             counts = f"{answer.counted} tokens in {len(answer.pieces)} pieces"
-            raise completions.disagreement_error(
-                self._workload, f"{counts}, and sent one by one before"
-            )
+            raise answer.disagreement_error(f"{counts}, and sent one by one before")
         return answer
 
     def _request(self, prompt: str, max_tokens: int) -> completions.Completion:
@@ -273,10 +268,8 @@ class EndpointProcess(engine_process.EngineProcess):
                 raise ended from None
             if isinstance(error, OSError) and not isinstance(error, ConnectionResetError):
                 raise self._client.unreachable_error(error) from None
-            raise ToolError(
-                "E_SERVER_ERROR",
-                f"The server of {self._workload.name!r} ended its stream before it was complete.",
-            ) from None
+            problem = "ended its stream before it was complete"
+            raise completions.server_error(self._workload, "E_SERVER_ERROR", problem) from None
 
     def _send(self, prompt: str, max_tokens: int) -> completions.Completion:
         body = completions.make_request(
