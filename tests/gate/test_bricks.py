@@ -234,6 +234,12 @@ def test_a_call_is_held_to_its_budget_with_and_without_baseline(
         assert (signal.unit, signal.decision, signal.threshold_pct) == ("us/call", decision, 0.0)
         assert codes_of(found) == code
         assert signal.change_pct == pytest.approx(100 * (2.0 / budget_us - 1), abs=2.0)
+        # Growth that nothing is compared with is no further judgement.
+        both = judge(None, NEW, allowing(RmsNorm=(budget_us, 10.0)))
+        assert (only(both).ci_low_pct, only(both).ci_high_pct) == (
+            signal.ci_low_pct,
+            signal.ci_high_pct,
+        )
 
 
 @pytest.mark.parametrize("drift_sd", [0.0, 0.02])
