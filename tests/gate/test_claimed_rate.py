@@ -8,7 +8,7 @@ import pytest
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.measurement import read_measurement
-from pytest_flamegate.gate.statistics import Estimate, combine, trimmed_mean
+from pytest_flamegate.gate.statistics import Estimate, trimmed_mean
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import (
@@ -135,11 +135,10 @@ def difference(claimed: Evidence, here: Evidence, drift: float | None = None) ->
         trimmed_mean([process.log_time for process in read_measurement(side).timed])
         for side in (claimed, here)
     )
-    own = [(each.standard_error**2, each.df) for each in (then, now)]
     if drift is None:
-        drift = max(2 * 0.02**2, 0.75**2 * sum(part * (df + 1) for part, df in own))
-    variance, df = combine([*own, (drift, math.inf)])
-    return Estimate(now.mean_diff - then.mean_diff, math.sqrt(variance), df)
+        spread = sum(each.standard_error**2 * (each.df + 1) for each in (then, now))
+        drift = max(2 * 0.02**2, 0.75**2 * spread)
+    return now.minus(then).widen(drift)
 
 
 def test_the_interval_is_that_of_99_percent() -> None:
