@@ -69,6 +69,7 @@ def test_large_figures_have_no_exponent() -> None:
         (3, METRICS, "and 1.0 MB of KV cache"),
         (200, METRICS, "and 2.0 MB of KV cache"),
         (1, METRICS, "KV cache is not known"),
+        (200, METRICS[:2], "KV cache is not known"),
         (200, (*METRICS[:2], metric("time_to_first_token_ms", 0.0)), "KV cache is not known"),
     ],
 )

@@ -312,6 +312,13 @@ def test_of_several_functions_of_one_name_those_in_files_of_one_name_are_the_sam
     ]
 
 
+def test_a_function_that_was_rewritten_in_c_is_the_same_function() -> None:
+    base = profile_of({(frame("run"), frame("norm")): 500})
+    head = profile_of({(frame("run"), Frame("norm", "ops.so", "native")): 500})
+    (run,) = compare_profiles(ProfileSide("b", base), ProfileSide("h", head)).roots
+    assert [(path.frame.kind, path.base_self) for path in run.children] == [("native", 500)]
+
+
 def test_a_baseline_of_version_0_1_is_compared_by_function() -> None:
     """Its embedded engine stood elsewhere, and it shows frames of flamegate itself."""
     old, new = "pytest_flamegate/workload/child.py", "pytest_flamegate/child/serve.py"

@@ -47,6 +47,7 @@ def test_names_that_were_escaped_once_are_not_escaped_again() -> None:
         ("do_syscall_64_[k]", (system("do_syscall_64"),)),
         ("java/lang/Thread.run_[j]", (native("java/lang/Thread.run", "jit"),)),
         ("py::f:/home/me/project/a.py_[j]", (python("f", "a.py"),)),
+        ("py::f:/home/me/project/a.py", (python("f", "a.py"),)),
         ("inner_[i]", (plain("inner"),)),
         ("[libfoo.so]", (native("[libfoo.so]", "libfoo.so"),)),
         ("[kernel.kallsyms]", (system("[kernel]"),)),

@@ -58,6 +58,7 @@ def test_addresses_leave_python_names() -> None:
         ("Lazy:~mul /home/me/app/m.js:7", "/tmp/perf-4711.map", "Lazy:~mul m.js:7 [jit]"),
         ("f", "//anon", "f [anon]"),
         ("f", "/proc/self/fd/7", "f [anon]"),
+        ("f", "/dev/fd/7", "f [anon]"),
         ("f", "[anon:.bss]", "f [anon]"),
         ("f", "/memfd:doublemapper (deleted)", "f [anon]"),
         ("clock_gettime", "[vdso]", "clock_gettime [vdso]"),
