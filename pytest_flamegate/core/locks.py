@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import stat
@@ -129,9 +128,7 @@ def _try_lock(descriptor: int) -> bool:
     """Lock the open file unless another holds it; a lock that is held already is kept."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-            raise
+    except BlockingIOError:
         return False
     return True
 

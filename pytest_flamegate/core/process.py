@@ -82,8 +82,20 @@ class Child:
 
     def poll(self) -> int | None:
         """Return the exit status if the process has ended (negative: the signal), else None."""
-        if self.returncode is None:
-            self._reap(os.WNOHANG)
+        if self.returncode is not None:
+            return self.returncode
+        try:
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            # A handler of SIGCHLD reaped it: its status is lost.
+            self.returncode = -signal.SIGKILL
+        else:
+            if pid != self.pid:
+                return None
+            self.usage = usage
+            self.returncode = os.waitstatus_to_exitcode(status)
+        if self._process is not None:
+            self._process.returncode = self.returncode
         return self.returncode
 
     def wait(self, timeout_s: float, most_bytes: int | None = None) -> int | None:
@@ -148,20 +160,6 @@ class Child:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)  # noqa: TID251
-
-    def _reap(self, options: int) -> None:
-        try:
-            pid, status, usage = os.wait4(self.pid, options)
-        except ChildProcessError:
-            # A handler of SIGCHLD reaped it: its status is lost.
-            self.returncode = -signal.SIGKILL
-        else:
-            if pid != self.pid:
-                return
-            self.usage = usage
-            self.returncode = os.waitstatus_to_exitcode(status)
-        if self._process is not None:
-            self._process.returncode = self.returncode
 
     def _left_nothing(self) -> bool:
         """Whether the ended process left no orphan, as far as these are adopted by this one."""
