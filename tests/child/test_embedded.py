@@ -77,7 +77,7 @@ def test_workload_tokens_are_pinned(model: Transformer, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("a", [0, 4, 9])
 def test_sums_in_both_notations(model: Transformer, a: int) -> None:
-    for b in range(10):
+    for b in (0, 1, 5, 9):
         # Room for more tokens than the answer has: the model itself must end there.
         assert answer(model, f"{a}+{b}=", 5) == f"{a + b}"
         assert answer(model, f"What is {a}+{b}?", 14) == f" {a}+{b} is {a + b}."
@@ -100,10 +100,10 @@ def test_an_abandoned_sequence_leaves_nothing_behind(model: Transformer) -> None
     assert [id(cache) for cache in model.idle_caches] == before != []
 
 
-@pytest.mark.parametrize(("prompt", "max_tokens"), [("2+2=", 0), ("2+2=", 508), ("x" * 512, 1)])
-def test_sequences_beyond_the_context(model: Transformer, prompt: str, max_tokens: int) -> None:
-    with pytest.raises(UsageError, match=r"E_CONTEXT_FULL.*512"):
-        next(iter(model.generate(prompt, max_tokens)))
+def test_sequences_beyond_the_context(model: Transformer) -> None:
+    for prompt, max_tokens in (("2+2=", 0), ("2+2=", 508), ("x" * 512, 1)):
+        with pytest.raises(UsageError, match=r"E_CONTEXT_FULL.*512"):
+            next(iter(model.generate(prompt, max_tokens)))
     assert len(list(model.generate("x" * 509, 2))) <= 2  # to the last position
 
 

@@ -1,6 +1,7 @@
 """A benchmark served from a process of its own, and the tests that cannot be."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -57,13 +58,16 @@ def workload(directory: Path, test: str, **options: object) -> Workload:
     return make_workload(directory, "benchmark", prompt="", target=target, options=options)
 
 
+nightly = partial(pytest.param, marks=pytest.mark.nightly)
+
+
 @pytest.mark.parametrize(
     ("test", "code"),
     [
         ("test_is_not_there", "E_TARGET_NOT_FOUND"),
         ("test_never", "E_NO_BENCHMARK"),
-        ("test_skipped", "E_BENCHMARK_FAILED"),
-        ("test_fails", "E_BENCHMARK_FAILED"),
+        nightly("test_skipped", "E_BENCHMARK_FAILED"),
+        nightly("test_fails", "E_BENCHMARK_FAILED"),
         ("test_raises", "E_BENCHMARK_FAILED"),
         ("test_wears_out", "E_BENCHMARK_FAILED"),
         ("test_asynchronous", "E_BENCHMARK_ASYNC"),

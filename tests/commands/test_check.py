@@ -69,7 +69,7 @@ def test_an_unchanged_commit_passes_and_new_workloads_are_measured(
     assert "E_NO_BASELINE" not in shown
 
 
-@pytest.mark.parametrize("side", ["base", "head"])
+@pytest.mark.parametrize("side", ["base", pytest.param("head", marks=pytest.mark.nightly)])
 def test_a_receipt_that_the_judge_would_reject_fails_the_measuring_check_too(
     repo: Repository, side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,29 +84,30 @@ def test_a_rerun_can_settle_an_open_question(project: Project) -> None:
 
 def test_an_order_drawn_at_random_changes_no_verdict(project: Project) -> None:
     declare(project)
-    project.declare(*(workload(name) for name in "abcd"))
+    project.declare(*(workload(name) for name in "abc"))
     orders = set()
-    for seed in ("1", "2", "3"):
+    for seed in ("1", "2"):
         result = project.run("-p", "randomly", f"--randomly-seed={seed}", "--flamegate", "-v")
         assert result.ret == 0
-        result.assert_outcomes(passed=5)
+        result.assert_outcomes(passed=4)
         orders.add(tuple(re.findall(r"flamegate.toml::(\w) ", result.stdout.str())))
     assert len(orders) > 1
-    assert {frozenset(order) for order in orders} == {frozenset("abcd")}
+    assert {frozenset(order) for order in orders} == {frozenset("abc")}
 
 
+@pytest.mark.usefixtures("world")
 def test_a_person_can_select_by_keyword_outside_of_ci(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declare(project)
     project.declare(workload("short"), workload("long"))
-    result = project.run("--flamegate", "-k", "short")
+    project.write("test_gate.py", "def test_plain(): ...\n")
+    result = project.ask("--flamegate", "-k", "short")
     result.assert_outcomes(passed=1, deselected=2)
     assert [each["workload"] for each in project.history()] == ["short"]
-    assert project.run("--flamegate", "-k", "plain").ret == 0
+    assert project.ask("--flamegate", "-k", "plain").ret == 0
     # Under CI the same selection judges no declared workload.
     monkeypatch.setenv("CI", "true")
-    result = project.run("--flamegate", "-k", "plain")
+    result = project.ask("--flamegate", "-k", "plain")
     result.stdout.fnmatch_lines(["E_NOTHING_GATED: *short, long*"])
     assert result.ret == 1
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -201,6 +201,7 @@ def test_a_file_without_samples_is_an_error(raw: bytes) -> None:
 # Flamegate's own files.
 
 
+@settings(max_examples=40)
 @given(
     STACKS.filter(bool),
     st.text(max_size=20).filter(str.isprintable),
