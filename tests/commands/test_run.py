@@ -63,7 +63,7 @@ def test_a_declaration_with_an_error_does_not_block_the_others(
     assert (project / ".flamegate/latest/toy/receipt.json").exists()
     world.started.clear()
     # A workload that is named is an error of the command if it cannot be read.
-    assert command(2, "run", "wrong").err.startswith("E_UNKNOWN_KEY")
+    assert "E_UNKNOWN_KEY" in command(2, "run", "wrong").err
     ask("run", "toy", "embedded::1tok")
     assert "flamegate run toy embedded::1tok --update" in command.read().out
     assert (project / ".flamegate/latest/1tok/verdict.json").exists()

@@ -74,5 +74,5 @@ def test_a_workload_that_cannot_be_calibrated_leaves_nothing(
 @pytest.mark.parametrize("option", ["--pairs=9", "--budget=0", "--profiler=gprof", "nowhere"])
 def test_a_usage_error_has_a_code(project: Project, option: str, command: Command) -> None:
     project.declare(workload("toy"))
-    assert command(2, "calibrate", option).err.startswith("E_")
+    assert "E_" in command(2, "calibrate", option).err
     assert not project.artifacts.exists()

@@ -44,7 +44,7 @@ def test_a_program_without_a_profiler_shows_less(
     assert "left out" in counted
     assert "failed" not in counted.partition(". ")[0]
     # A profiler that is named must work.
-    assert command(5, "selftest", "p", "--profiler=perf").err.startswith("E_NO_PROFILER: ")
+    assert "E_NO_PROFILER: " in command(5, "selftest", "p", "--profiler=perf").err
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_usage_errors(
     arguments: tuple[str, ...], code: str, project: Project, command: Command
 ) -> None:
     project.declare(workload("toy"))
-    assert command(2, "selftest", *arguments).err.startswith(f"{code}: ")
+    assert f"{code}: " in command(2, "selftest", *arguments).err
 
 
 def test_a_function_that_does_not_exist_is_reported_first(
