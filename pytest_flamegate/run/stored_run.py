@@ -90,22 +90,12 @@ def find_attempts(directory: Path | None, number: int | None, root: Path) -> lis
         raise UsageError(
             "E_BAD_OPTION", f"--attempt is {number}.", "The first attempt has the number 1."
         )
-    if directory is not None:
-        path = Path.cwd() / directory
-        parents = [each for each in path.parents if each.is_relative_to(root)]
-        problem = ""
-        if any(each.is_symlink() for each in (path, *parents)):
-            problem = "is a link, or below one in the repository"
-        elif path.exists() and not path.is_dir():
-            problem = "is no directory"
-        elif path.exists() and query(root, "ls-files", "--", str(real_path(directory))):
-            problem = "has files of the commit itself"
-        if problem:
-            raise UsageError(
-                "E_BAD_OPTION",
-                f"--earlier is {str(directory)!a}, which {problem}.",
-                "Name a directory that only the CI service writes to.",
-            )
+    if directory is not None and (problem := _find_foreign_writer(directory, root)):
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"--earlier is {str(directory)!a}, which {problem}.",
+            "Name a directory that only the CI service writes to.",
+        )
     if directory is not None and directory.exists():
         # By the number that the CI service gave: 9 before 10.
         inside = sorted(directory.iterdir(), key=lambda each: (len(each.name), each.name))
@@ -124,6 +114,19 @@ def find_attempts(directory: Path | None, number: int | None, root: Path) -> lis
             + (f" No attempt, because it has no verdict.json: {unused[0]!a}." if unused else ""),
         )
     return found
+
+
+def _find_foreign_writer(directory: Path, root: Path) -> str:
+    """Return how a change could have written into a directory of attempts; empty if it cannot."""
+    path = Path.cwd() / directory
+    parents = [each for each in path.parents if each.is_relative_to(root)]
+    if any(each.is_symlink() for each in (path, *parents)):
+        return "is a link, or below one in the repository"
+    if path.exists() and not path.is_dir():
+        return "is no directory"
+    if path.exists() and query(root, "ls-files", "--", str(real_path(directory))):
+        return "has files of the commit itself"
+    return ""
 
 
 def judge_stored_run(
