@@ -150,9 +150,9 @@ class ProfileDifference:
     head: ProfileSide
     measure: Measure
     mismatches: tuple[model.Mismatch, ...]
-    certain_z: float
-    functions: tuple[FunctionChange, ...]
-    roots: tuple[PathChange, ...]
+    certain_z: float = math.inf
+    functions: tuple[FunctionChange, ...] = ()
+    roots: tuple[PathChange, ...] = ()
 
     @property
     def changed(self) -> tuple[FunctionChange, ...]:
@@ -166,7 +166,19 @@ class ProfileDifference:
 
     def change(self, base_samples: int, head_samples: int) -> Change:
         """Return the worth of so many samples of each side."""
-        return _change(self.base, self.head, self.measure, base_samples, head_samples)
+        base, head, measure = self.base, self.head, self.measure
+        old, old_variance = _worth(base, measure, base_samples)
+        new, new_variance = _worth(head, measure, head_samples)
+        clocks = math.hypot(base.cpu_error, head.cpu_error) if measure == "cost" else 0.0
+        return Change(
+            base_samples=base_samples,
+            head_samples=head_samples,
+            base_share=base_samples / base.samples,
+            head_share=head_samples / head.samples,
+            base=old,
+            head=new,
+            error=math.sqrt(old_variance + new_variance + (clocks * _log_mean(old, new)) ** 2),
+        )
 
     def one_sided_call(self, path: PathChange) -> OneSided:
         """Return whether this call, with all below it, certainly came or went.
@@ -197,11 +209,13 @@ def compare_profiles(
     measure: Measure = "cost" if known else "share"
     if {base.profile.unit, head.profile.unit} == {"instructions"}:
         measure = "count"
+    mismatches = model.find_mismatches(base.profile, head.profile)
+    difference = ProfileDifference(base, head, measure, mismatches)
     old_stacks, new_stacks = align_stacks(base.profile.stacks, head.profile.stacks)
     old_own, old_inclusive, old_frames = count_by_name(old_stacks)
     new_own, new_inclusive, new_frames = count_by_name(new_stacks)
     frames = {**old_frames, **new_frames}
-    own = {name: _change(base, head, measure, old_own[name], new_own[name]) for name in frames}
+    own = {name: difference.change(old_own[name], new_own[name]) for name in frames}
     tested = sum(each.base_samples + each.head_samples >= LEAST_SAMPLES for each in own.values())
     certain_z = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / 2.0 / max(tested, 1))
     for name in own.keys() & judged.keys():
@@ -210,42 +224,16 @@ def compare_profiles(
             own[name] = replace(own[name], error=error)
     functions = []
     for name, frame in frames.items():
-        inclusive = _change(base, head, measure, old_inclusive[name], new_inclusive[name])
+        inclusive = difference.change(old_inclusive[name], new_inclusive[name])
         one_sided = _one_sided(base, head, measure, inclusive)
         state: State = "unchanged"
         if abs(own[name].z) >= certain_z:
             state = one_sided or ("up" if own[name].change > 0.0 else "down")
         functions.append(FunctionChange(frame, own[name], inclusive, one_sided, state))
     functions.sort(key=lambda each: (-abs(each.own.change), each.frame))
-    difference = ProfileDifference(
-        base=base,
-        head=head,
-        measure=measure,
-        mismatches=model.find_mismatches(base.profile, head.profile),
-        certain_z=certain_z,
-        functions=tuple(functions),
-        roots=(),
-    )
     by_name = {each.frame.name: each for each in functions}
     roots = _build_paths(difference, by_name, _build_call_tree(old_stacks, new_stacks))
-    return replace(difference, roots=roots)
-
-
-def _change(
-    base: ProfileSide, head: ProfileSide, measure: Measure, base_samples: int, head_samples: int
-) -> Change:
-    old, old_variance = _worth(base, measure, base_samples)
-    new, new_variance = _worth(head, measure, head_samples)
-    clocks = math.hypot(base.cpu_error, head.cpu_error) if measure == "cost" else 0.0
-    return Change(
-        base_samples=base_samples,
-        head_samples=head_samples,
-        base_share=base_samples / base.samples,
-        head_share=head_samples / head.samples,
-        base=old,
-        head=new,
-        error=math.sqrt(old_variance + new_variance + (clocks * _log_mean(old, new)) ** 2),
-    )
+    return replace(difference, certain_z=certain_z, functions=tuple(functions), roots=roots)
 
 
 def _log_mean(one: float, other: float) -> float:
