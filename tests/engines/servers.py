@@ -25,7 +25,6 @@ USAGE: dict[str, dict[str, Any]] = {
     "cached": {"prompt_tokens_details": {"cached_tokens": 2}},
     "undercounts": {"completion_tokens": 1},
 }
-STRICT = "extra fields not permitted: cache_prompt"
 
 
 def compute(seconds: float) -> None:
@@ -54,10 +53,12 @@ class Handler(BaseHTTPRequestHandler):
         way = self.way
         if way == "wants a key" and self.headers["Authorization"] != "Bearer s3cr3t-of-mine":
             way = "401"
+        rejected = [name for name in ("cache_prompt", "seed") if name in asked and way == "strict"]
         if way in ("500", "404", "401"):
             self.plain(int(way), b'{"error": {"message": "it hurts"}}')
-        elif (way == "strict" and "cache_prompt" in asked) or way == "stubborn":
-            self.plain(400, json.dumps({"detail": STRICT}).encode())
+        elif rejected or way == "stubborn":
+            detail = f"extra fields not permitted: {rejected[0] if rejected else 'cache_prompt'}"
+            self.plain(400, json.dumps({"detail": detail}).encode())
         elif way == "redirect":
             self.plain(307, b"", Location="/elsewhere")
         elif way == "no stream":
