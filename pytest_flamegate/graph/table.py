@@ -36,7 +36,6 @@ class BrickRow:
     p95_ns: int | None
     share: float
     per_token_ns: float | None
-    provenance: record.Provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,6 @@ class BrickTable:
     self_ns: int
     wall_ns: int
     whole: Literal["wall", "self"]
-    calls: int
     provenance: record.Provenance
     processes: int = 0
     tokens: int = 0
@@ -103,11 +101,11 @@ def tabulate_totals(
 
     Raises ``UndecidedError`` ``E_NO_BRICKS`` if no brick was timed.
     """
+    timed = [each for each in totals if each.calls > 0]
     found: dict[tuple[str, record.Category], list[record.BrickTotals]] = {}
-    for each in totals:
-        if each.calls > 0:
-            found.setdefault((each.name, each.category), []).append(each)
-    self_ns = sum(each.self_ns for group in found.values() for each in group)
+    for each in timed:
+        found.setdefault((each.name, each.category), []).append(each)
+    self_ns = sum(each.self_ns for each in timed)
     if not self_ns:
         raise UndecidedError("E_NO_BRICKS", "No brick was timed.")
     whole: Literal["wall", "self"] = "wall" if wall_ns >= self_ns else "self"
@@ -127,8 +125,7 @@ def tabulate_totals(
         self_ns=self_ns,
         wall_ns=wall_ns,
         whole=whole,
-        calls=sum(row.calls for row in rows),
-        provenance=_weakest(row.provenance for row in rows),
+        provenance=max((each.provenance for each in timed), key=_BY_STRENGTH.index),
         tokens=tokens,
     )
 
@@ -162,7 +159,6 @@ def _row(totals: Sequence[record.BrickTotals], whole_ns: int, tokens: int) -> Br
         p95_ns=quantile(0.95),
         share=self_ns / whole_ns,
         per_token_ns=self_ns / tokens if tokens else None,
-        provenance=_weakest(each.provenance for each in totals),
     )
 
 
@@ -170,7 +166,3 @@ def _group(name: str, rows: Sequence[BrickRow], whole_ns: int) -> BrickGroup:
     self_ns = sum(row.self_ns for row in rows)
     calls = sum(row.calls for row in rows)
     return BrickGroup(name, len(rows), calls, self_ns, self_ns / whole_ns)
-
-
-def _weakest(found: Iterable[record.Provenance]) -> record.Provenance:
-    return max(found, key=_BY_STRENGTH.index)

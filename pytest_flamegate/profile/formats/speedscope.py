@@ -102,7 +102,6 @@ class SpeedscopeFile(Struct, frozen=True):
     shared: Shared
     profiles: tuple[FileProfile, ...]
     exporter: str = ""
-    name: str = ""
     flamegate: Any = None
 
 
