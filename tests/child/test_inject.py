@@ -275,20 +275,6 @@ def test_generators_accept_send_throw_and_close(load: Load) -> None:
     assert clock.calls == 8
 
 
-def test_exceptions_pass_and_their_calls_are_extended(load: Load, machine: Machine) -> None:
-    toy = load("failure = ValueError('no')\ndef hot():\n    work(1_000_000)\n    raise failure")
-    slow("hot", 30, [toy])
-
-    def run() -> None:
-        for _ in range(20):
-            with pytest.raises(ValueError) as caught:
-                toy.hot()
-            assert caught.value is toy.failure
-            assert caught.value.__context__ is None
-
-    assert used_ns(machine, run) / 20_000_000 == pytest.approx(1.3, rel=0.01)
-
-
 def test_each_thread_has_a_clock(load: Load) -> None:
     toy = load("def hot(within): within()")
     slowed = slow("hot", 10, [toy])
