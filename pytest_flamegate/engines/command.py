@@ -38,7 +38,7 @@ class Command(base.Engine):
         """Raise ``UsageError`` if it cannot be run, or tokens or figures cannot be counted."""
         if not workload.command:
             raise UsageError(
-                "E_MISSING_KEY",
+                "E_BAD_VALUE",
                 "command is missing.",
                 'Add command = ["path/to/program", "--prompt", "{prompt}"].',
             )

@@ -248,7 +248,7 @@ def _workload(name: str, table: object, path: Path, below: Thresholds) -> Worklo
         values["prompt"] = values["prompts"][0]
     for key in keys.REQUIRED:
         if key not in values:
-            raise UsageError("E_MISSING_KEY", f"{key} is missing.", f"Add {key} = ….")
+            raise UsageError("E_BAD_VALUE", f"{key} is missing.", f"Add {key} = ….")
     keys.check_accepted(table, chosen)
     keys.check_system_texts(values)
     options = {key: values.pop(key) for key in OPTIONS if key in values}

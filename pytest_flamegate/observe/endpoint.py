@@ -132,7 +132,7 @@ class EndpointProcess(engine_process.EngineProcess):
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 problem = f"was not ready in time: {state}"
-                raise completions.server_error(self._workload, "E_SERVER_NOT_READY", problem)
+                raise completions.server_error(self._workload, "E_TIMEOUT", problem)
             try:
                 status, _ = self._client.get(paths[0], min(left_s, completions.GET_TIMEOUT_S))
             except (OSError, *BrokenError) as error:

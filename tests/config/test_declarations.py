@@ -160,8 +160,8 @@ SET = "[workloads.w]\nmax_tokens = 1\nprompts = [{}]\n"
 NUL = r'"a\u0000b"'
 ERRORS = [
     ("[workloads]\nw = 3\n", "E_BAD_VALUE", "not a table"),
-    ("[workloads.w]\nmax_tokens = 1\n", "E_MISSING_KEY", "prompt is missing"),
-    ("[workloads.w]\nprompt = 'x'\n", "E_MISSING_KEY", "max_tokens is missing"),
+    ("[workloads.w]\nmax_tokens = 1\n", "E_BAD_VALUE", "prompt is missing"),
+    ("[workloads.w]\nprompt = 'x'\n", "E_BAD_VALUE", "max_tokens is missing"),
     (MINIMAL + "prompts = ['a', 'b']\n", "E_BAD_VALUE", "both prompt and prompts"),
     (SET.format("'a'"), "E_BAD_VALUE", '"prompts" must be'),
     (SET.format("'a', 'b', 'a'"), "E_BAD_VALUE", "1 prompt(s) more than once"),
@@ -176,7 +176,7 @@ ERRORS = [
     (MINIMAL + f"command = [{NUL}]\n", "E_BAD_VALUE", "command contains a NUL"),
     (MINIMAL + "env = { 'A=B' = '1' }\n", "E_BAD_VALUE", "'A=B'"),
     (MINIMAL + "model" + ".x" * 5000 + " = 1\n", "E_BAD_VALUE", '"model" must be a string'),
-    (MINIMAL + "engine = 'command'\n", "E_MISSING_KEY", "command"),
+    (MINIMAL + "engine = 'command'\n", "E_BAD_VALUE", "command"),
     (MINIMAL + "engine = 'python'\n", "E_BAD_VALUE", "target"),
     (MINIMAL + "engine = 'python'\ntarget = 'm'\n", "E_BAD_VALUE", "module:function"),
     (MINIMAL + "command = ['x', '{prompts}']\n", "E_BAD_VALUE", "{prompts}"),
@@ -197,7 +197,7 @@ ERRORS = [
     (MINIMAL + "[workloads.w.variants.'a[b]']\n", "E_BAD_NAME", "'a[b]'"),
     (MINIMAL + "variants = { a = { sed = 1 } }\n", "E_UNKNOWN_KEY", "'w[a]': it has the unknown"),
     (MINIMAL + "variants = { a = { variants = {} } }\n", "E_UNKNOWN_KEY", "'variants'"),
-    ("[workloads.w]\nprompt='x'\nvariants = { a = {} }\n", "E_MISSING_KEY", "'w[a]': max_tokens"),
+    ("[workloads.w]\nprompt='x'\nvariants = { a = {} }\n", "E_BAD_VALUE", "'w[a]': max_tokens"),
 ]
 
 

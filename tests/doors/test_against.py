@@ -139,7 +139,7 @@ def test_a_broken_base_is_no_verdict_and_a_new_workload_passes(
     declare(history)
     history.ask(ON, "--flamegate-against=HEAD").assert_outcomes(failed=1)
     assert history.verdict("toy")["verdict"] == "inconclusive"
-    assert "says nothing about the change" in history.reasons("toy")["E_MISSING_KEY"]
+    assert "says nothing about the change" in history.reasons("toy")["E_BAD_VALUE"]
     history.write("flamegate.toml", workload("fresh"))
     world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", ""), times=1)
     history.ask(ON, "--flamegate-against=HEAD~1").assert_outcomes(passed=1)

@@ -66,7 +66,7 @@ BAD_OPTIONS = [
     ("pattern = '('", "E_BAD_VALUE", "regular expression"),
     ("token_unit = 'tokenizer'", "E_TOKENIZER_MISSING", "tokenizer.json"),
     ("command = ['bin/llama-bench']", "E_BAD_VALUE", "flamegate import"),
-    ("command = []", "E_MISSING_KEY", "command"),
+    ("command = []", "E_BAD_VALUE", "command"),
     ("token_unit = 'page'", "E_BAD_VALUE", "page"),
     ('prompt = "a\\u0000b"', "E_BAD_PROMPT", "NUL"),
 ]

@@ -163,13 +163,13 @@ def test_declared_fields_of_a_request_win() -> None:
         ("contradicts", "E_SOURCES_DISAGREE"),
         ("undercounts", "E_SOURCES_DISAGREE"),
         ("merges later", "E_SOURCES_DISAGREE"),
-        ("never healthy", "E_SERVER_NOT_READY"),
-        ("never listens", "E_SERVER_NOT_READY"),
+        ("never healthy", "E_TIMEOUT"),
+        ("never listens", "E_TIMEOUT"),
         ("silent", "E_TIMEOUT"),
     ],
 )
 def test_misbehaviour_has_its_code(way: str, code: str) -> None:
-    waits = code in ("E_SERVER_NOT_READY", "E_TIMEOUT")
+    waits = code == "E_TIMEOUT"
     error = run_error(observer(replace(server_workload(way), timeout_s=4.0 if waits else 60.0)))
     assert error.code == code
     assert way != "exits" or "no such model" in error.problem

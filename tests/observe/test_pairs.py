@@ -343,7 +343,7 @@ def test_a_side_that_fails_ends_the_pair_and_its_neighbour(tmp_path: Path, serve
 
 
 @pytest.mark.parametrize(
-    ("way", "code"), [("never listens", "E_SERVER_NOT_READY"), ("dies", "E_ENGINE_DIED")]
+    ("way", "code"), [("never listens", "E_TIMEOUT"), ("dies", "E_ENGINE_DIED")]
 )
 def test_a_server_that_fails_ends_the_pair(way: str, code: str) -> None:
     failing = replace(server_workload(way), timeout_s=3.0)

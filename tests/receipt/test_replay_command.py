@@ -164,7 +164,7 @@ def test_a_program_that_is_not_declared_here_does_not_run(home: Path, command: l
     code, answer = replay(home, "program", "--replay-untrusted")
     assert (code, answer["not_replayed"]["code"]) == (4, "E_REPLAY_IMPOSSIBLE")
     name = read_evidence(home, "program").workload["name"]
-    for declared, error in (("another", "E_REPLAY_IMPOSSIBLE"), (name, "E_MISSING_KEY")):
+    for declared, error in (("another", "E_REPLAY_IMPOSSIBLE"), (name, "E_BAD_VALUE")):
         (home / "flamegate.toml").write_text(f"[workloads.{declared}]\n")
         _, answer = replay(home, "program", "--replay-untrusted")
         assert answer["not_replayed"]["code"] == error
