@@ -206,7 +206,6 @@ def _expand(name: str, table: object) -> Iterator[tuple[str, object]]:
     variants = table[VARIANTS]
     if not isinstance(variants, dict) or not variants:
         raise keys.DeclarationError(
-            "E_BAD_VALUE",
             f"{VARIANTS} is {format_value(variants)}, not a table of variants.",
             f"Write each under its own heading, [workloads.{name}.{VARIANTS}.NAME].",
             VARIANTS,
@@ -280,4 +279,4 @@ def _engine(values: Mapping[str, Any]) -> Engine:
     try:
         return engine(values.get("engine", implied))
     except UsageError as error:
-        raise keys.DeclarationError(error.code, error.problem, error.remedy, "engine") from None
+        raise keys.DeclarationError(error.problem, error.remedy, "engine", error.code) from None

@@ -37,7 +37,7 @@ _EXAMPLES = {
 class DeclarationError(UsageError):
     """An error in the ``key`` of one declaration, without the name of file and workload."""
 
-    def __init__(self, code: str, problem: str, remedy: str, key: str) -> None:
+    def __init__(self, problem: str, remedy: str, key: str, code: str = "E_BAD_VALUE") -> None:
         super().__init__(code, problem, remedy)
         self.key = key
 
@@ -64,7 +64,7 @@ def convert_values(table: Mapping[str, Any]) -> dict[str, Any]:
         key = problem.split('"')[1]
         name = re.split(r"[.\[]", key)[0]
         remedy = f"Write {_EXAMPLES[name]}." if name in _EXAMPLES else "Correct the value."
-        raise DeclarationError("E_BAD_VALUE", problem, remedy, name) from None
+        raise DeclarationError(problem, remedy, name) from None
     converted = msgspec.structs.asdict(values)
     return {
         key: workload.freeze(each) for key, each in converted.items() if each is not msgspec.UNSET
@@ -91,10 +91,10 @@ def check_accepted(table: Mapping[str, Any], chosen: Engine) -> None:
         if key in {*ENGINE_KEYS, *OPTIONS} - _accepted_keys(chosen):
             takers = [name for name, each in ENGINES.items() if key in _accepted_keys(each)]
             raise DeclarationError(
-                "E_UNKNOWN_KEY",
                 f"the engine {chosen.name} takes no {key}.",
                 f"Remove it, or choose the engine that takes it: {' or '.join(takers)}.",
                 key,
+                "E_UNKNOWN_KEY",
             )
 
 
@@ -113,7 +113,6 @@ def check_system_texts(values: Mapping[str, Any]) -> None:
     for key, text in texts:
         if "\0" in text:
             raise DeclarationError(
-                "E_BAD_VALUE",
                 f"{key} contains a NUL character.",
                 "Remove it: no argument, path or variable can hold one.",
                 key.partition(".")[0],
@@ -121,7 +120,7 @@ def check_system_texts(values: Mapping[str, Any]) -> None:
     for name in env:
         if not name or "=" in name:
             raise DeclarationError(
-                "E_BAD_VALUE", f"env has the name {format_value(name)}.", "Correct the name.", "env"
+                f"env has the name {format_value(name)}.", "Correct the name.", "env"
             )
 
 
@@ -130,11 +129,10 @@ def check_combinations(values: Mapping[str, Any]) -> None:
     prompts = values.get("prompts", ())
     if "prompt" in values and prompts:
         raise DeclarationError(
-            "E_BAD_VALUE", "it has both prompt and prompts.", "Remove one of the two.", "prompts"
+            "it has both prompt and prompts.", "Remove one of the two.", "prompts"
         )
     if len(set(prompts)) < len(prompts):
         raise DeclarationError(
-            "E_BAD_VALUE",
             f"prompts has {len(prompts) - len(set(prompts))} prompt(s) more than once.",
             "An engine could remember their answers: write each prompt once.",
             "prompts",
@@ -142,14 +140,12 @@ def check_combinations(values: Mapping[str, Any]) -> None:
     sampling = values.get("profile", workload.Sampling())
     if sampling.call_graph is not None and not workload.is_call_graph(sampling.call_graph):
         raise DeclarationError(
-            "E_BAD_VALUE",
             f"profile.call_graph is {format_value(sampling.call_graph)}.",
             f"Use {workload.CALL_GRAPHS}.",
             "profile",
         )
     if sampling.native and sampling.nonblocking:
         raise DeclarationError(
-            "E_BAD_VALUE",
             "profile asks for native and nonblocking together.",
             "Native stacks can be read from a paused process only: remove one of the two.",
             "profile",
