@@ -337,7 +337,7 @@ def _require_success(
             found = _INSTRUCTION.search(log)
             reason = f"{message.text} {found[1].decode().strip()}" if found else message.text
             problem = f"{program!r} died of an instruction that valgrind lacks: {reason}."
-            raise tools.ProfilerError(message.code, problem, message.remedy, reason)
+            raise tools.ProfilerError(message.code, problem, reason, message.remedy)
     status = result.returncode
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     words = tools.quote_output(result.stderr.strip().rpartition(b"\n")[2])
@@ -360,8 +360,8 @@ def _read_counts(directory: Path) -> dict[int, ParsedCounts]:
             "E_PROFILER_OUTPUT",
             f"{len(missing)} of {len(started | paths.keys())} processes were killed before their "
             "count was written.",
-            "Let the engine end what it starts with SIGTERM, or choose another profiler.",
             "a process was killed",
+            "Let the engine end what it starts with SIGTERM, or choose another profiler.",
         )
     counts: dict[int, ParsedCounts] = {}
     for suffix, path in paths.items():

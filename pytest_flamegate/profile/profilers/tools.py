@@ -15,6 +15,7 @@ from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
 from pytest_flamegate.core.files import read_system_text
 from pytest_flamegate.core.text import decode_name, escape_name
+from pytest_flamegate.profile.hotspots import no_samples_error
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Recording
 
@@ -30,7 +31,6 @@ _READ_BYTES = 16384
 _PROGRESS = re.compile(
     rb"^(?:\[ perf record: .*|Events (?:en|dis)abled|py-spy> .*)\n?", re.MULTILINE
 )
-TRY_BY_HAND = "Run the profiler by hand on any process to see more, or choose another one."
 VERSION_TIMEOUT_S = 10.0
 _VERSION = re.compile(rb"\d+\.\d+[\w.+-]*")
 
@@ -47,7 +47,7 @@ class KnownMessage(NamedTuple):
 class ProfilerError(ToolError):
     """A profiler failed; ``reason`` is its own message on one line."""
 
-    def __init__(self, code: str, problem: str, remedy: str, reason: str) -> None:
+    def __init__(self, code: str, problem: str, reason: str, remedy: str = "") -> None:
         super().__init__(code, problem, remedy)
         self.reason = reason
 
@@ -76,7 +76,7 @@ def find_program(program: str) -> str:
         reason = f"no program {program} in {scripts} or on PATH"
         problem = f"{program} is not installed: {reason}."
         remedy = _MESSAGES["install"][program]
-        raise ProfilerError("E_PROFILER_ABSENT", problem, remedy, reason)
+        raise ProfilerError("E_PROFILER_ABSENT", problem, reason, remedy)
     return path
 
 
@@ -124,7 +124,7 @@ def failure_error(program: str, output: bytes, returncode: int | None) -> Profil
     if (error := find_known_error(program, output)) is not None:
         return error
     reason = quote_output(output) or f"exit status {returncode}, no words"
-    return ProfilerError("E_PROFILER_FAILED", f'{program} failed: "{reason}".', TRY_BY_HAND, reason)
+    return ProfilerError("E_PROFILER_FAILED", f'{program} failed: "{reason}".', reason)
 
 
 def find_known_error(program: str, output: bytes) -> ProfilerError | None:
@@ -136,7 +136,7 @@ def find_known_error(program: str, output: bytes) -> ProfilerError | None:
     reason, remedy = quote_output(output), found.remedy
     if found.code == "E_PROFILER_DENIED":
         remedy = f"{remedy} Here {describe_permissions()}."
-    return ProfilerError(found.code, f'{program} failed: "{reason}".', remedy, reason)
+    return ProfilerError(found.code, f'{program} failed: "{reason}".', reason, remedy)
 
 
 def parse_wrapped(
@@ -159,22 +159,21 @@ def parse_wrapped(
         if not quoted or not isinstance(error, ProfilerError):
             raise
         problem = f'{error.problem} Its standard error says: "{quoted}".'
-        raise ProfilerError(error.code, problem, error.remedy, error.reason) from None
+        raise ProfilerError(error.code, problem, error.reason, error.remedy) from None
 
 
 def timeout_error(program: str, timeout_s: float, activity: str) -> ProfilerError:
     """Build the error for a program that did not finish ``activity`` in time."""
     reason = f"no answer within {timeout_s:g} s while {activity}"
     remedy = "Try again on an idle machine, or choose another profiler."
-    return ProfilerError("E_PROFILER_FAILED", f"{program} hangs: {reason}.", remedy, reason)
+    return ProfilerError("E_PROFILER_FAILED", f"{program} hangs: {reason}.", reason, remedy)
 
 
 def output_error(profiler: str, reason: str) -> ProfilerError:
     """Build the error for output that cannot be read."""
     reason = escape_name(reason.rstrip("."), _SHOWN_CHARACTERS)
     problem = f"The output of {profiler} cannot be read: {reason}."
-    remedy = "Measure again; if it stays, report it with the version of the profiler."
-    return ProfilerError("E_PROFILER_OUTPUT", problem, remedy, reason)
+    return ProfilerError("E_PROFILER_OUTPUT", problem, reason)
 
 
 TRIAL_S = 0.2
@@ -204,9 +203,7 @@ def try_profiler(profiler: Profiler) -> Probe:
             version = tool_version(find_program(profiler.name))
             profile = _sample_spinner(profiler)
             if not profile.samples:
-                reason = f"no sample in {TRIAL_S} s of a process that does nothing but compute"
-                problem = f"{profiler.name} took {reason}."
-                raise ProfilerError("E_NO_SAMPLES", problem, TRY_BY_HAND, reason)
+                raise no_samples_error(profiler.name, profile.errors, profile.lost)
     except FlamegateError as error:
         return make_failed_probe(profiler.name, version, error)
     frames = {frame for stack in profile.stacks for frame in stack}
