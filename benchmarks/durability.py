@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from benchmarks.tables import Table, as_text
 from tests.core import trees
-from tests.core.test_process_trees import hang
+from tests.core.test_process import hang
 from tests.receipt import crowd, operations, points
 from tests.receipt.operations import Operation
 from tests.receipt.points import Tally
