@@ -110,6 +110,8 @@ def test_cost_decides_about_a_drift(
     excused = reason.message.endswith("fails only if its function certainly costs more per token.")
     assert excused == (decision != "regressed")
     assert hotspot.signal.change_pct == hotspot.share.shift_pp
+    assert hotspot.signal.baseline == 100.0 * hotspot.share.baseline_share
+    assert hotspot.signal.current == 100.0 * hotspot.share.current_share
 
 
 def test_a_declared_function_has_its_own_threshold() -> None:

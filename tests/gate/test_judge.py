@@ -553,6 +553,13 @@ def test_limits_of_calls_are_never_passed_in_silence() -> None:
             verdict = judge_counted({"gemv": "0"}, *counted)
             assert (verdict.verdict, code in codes(verdict)) == ("inconclusive", True)
             check_reasons(verdict.reasons)
+    for counted, side in (
+        ((replace(one, tokens=0), one), "base"),
+        ((one, replace(one, tokens=0)), "head"),
+    ):
+        assert (
+            f"The {side}'s interpreter" in judge_counted({"gemv": "0"}, *counted).reasons[0].message
+        )
     # Under a pattern only what varies since the change.
     varying = replace(one, varying=frozenset({"gemv"}))
     assert "E_CALLS_VARY" in codes(judge_counted({"*": "0"}, one, varying))

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +85,9 @@ def test_drift_is_larger_without_a_reference_and_with_one_that_moved() -> None:
         assert throughput.reference_shift(old, new) == (
             shift if shift is None else pytest.approx(shift)
         )
+    # It is not known which clock holds still, unless both engines follow the reference.
+    for old, new in ((same, replace(far, reference_follows=False)), (bare, same)):
+        assert len(throughput.compare_log_times(old, new)) == (2 if old is same else 1)
 
 
 SAME = (0.1,) * 5
