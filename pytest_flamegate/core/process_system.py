@@ -194,9 +194,11 @@ _PROC = "/proc"
 
 def find_descendants(pid: int) -> set[int]:
     """Return ``pid`` and its descendants, except those whose own parent has ended."""
-    found = {pid}
-    with suppress(psutil.Error):
-        found |= {each.pid for each in psutil.Process(pid).children(recursive=True)}
+    parents = _parents()
+    found, fresh = {pid}, {pid}
+    while fresh:
+        fresh = {each for each, parent in parents.items() if parent in fresh} - found
+        found |= fresh
     return found
 
 
@@ -232,7 +234,7 @@ def _lists_children() -> bool:
 def find_members(session: int, marker: str) -> set[int]:
     """Return the processes of ``session`` and those whose environment carries ``marker``."""
     me = os.getpid()
-    return {pid for pid in psutil.pids() if pid != me and _is_member(pid, session, marker)}
+    return {pid for pid in _pids() if pid != me and _is_member(pid, session, marker)}
 
 
 def _is_member(pid: int, session: int, marker: str) -> bool:
@@ -244,7 +246,7 @@ def find_children() -> dict[int, int | None]:
     """Return the session of each child of this process, by pid; adopted orphans are children."""
     me = os.getpid()
     if not _lists_children():
-        return {each.pid: _session(each.pid) for each in psutil.Process().children()}
+        return {pid: _session(pid) for pid, parent in _parents().items() if parent == me}
     # One reading can miss a child if another one ends meanwhile.
     return {pid: _session(pid) for _ in range(2) for pid in _read_children(me)}
 
@@ -277,6 +279,15 @@ def _session(pid: int) -> int | None:
         return os.getsid(pid)
     except (ProcessLookupError, PermissionError):
         return None
+
+
+def _pids() -> list[int]:
+    with os.scandir(_PROC) as entries:
+        return [int(entry.name) for entry in entries if entry.name.isdigit()]
+
+
+def _parents() -> dict[int, int]:
+    return {pid: int(fields[1]) for pid in _pids() if (fields := read_stat(pid))}
 
 
 def read_stat(pid: int) -> list[bytes]:
