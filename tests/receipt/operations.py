@@ -6,20 +6,18 @@
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.core.json import decode_json, decode_plain, encode_plain
-from pytest_flamegate.receipt import artifacts as artifact_files
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.json import decode_json, encode_plain
 from pytest_flamegate.receipt import baseline, store
-from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine
 from pytest_flamegate.receipt.baseline import BASELINE_FILES, RECORD, BaselineRecord
-from tests.receipt.test_history import RUN as HISTORY_RUN
-from tests.receipt.test_history import read_runs
 
 MACHINE, WORKLOAD = "machine", "toy"
 OLD = {name: f"old {name}".encode() for name in BASELINE_FILES[:9]}
@@ -28,8 +26,8 @@ SPOILT = b'{"torn'
 HEX = "0123456789ab"
 LITTER = re.compile(r"\..+\.(new|old)-[0-9a-f]{12}")
 _FOREIGN = {"latest/other/receipt.json": b"another", "baselines/machine/.other.corrupt-x": b"kept"}
-_RUN = {**encode_plain(HISTORY_RUN), "workload": WORKLOAD}
-_LINE = json.dumps({**_RUN, "nonce": "earlier"}).encode() + b"\n"
+RUN = RunLine(WORKLOAD, "pass", ("R_NO_CHANGE",), accepted=False, nonce="9f1c2b7a5e3d40816c8a")
+_LINE = json.dumps({**encode_plain(RUN), "nonce": "earlier"}).encode() + b"\n"
 _LATEST, _BASELINE = f"latest/{WORKLOAD}", f"baselines/{MACHINE}/{WORKLOAD}"
 _CALIBRATION = f"calibration/{MACHINE}/{WORKLOAD}.json"
 
@@ -94,6 +92,15 @@ def read_tree(directory: Path) -> dict[str, bytes] | bytes | None:
     return directory.read_bytes() if directory.is_file() else None
 
 
+def read_runs(path: Path) -> list[RunLine]:
+    """Return the complete lines of a history."""
+    lines = []
+    for data in path.read_bytes().split(b"\n")[:-1] if path.exists() else ():
+        with suppress(ReceiptError):
+            lines.append(decode_json(data, RunLine))
+    return lines
+
+
 def find_litter(artifacts: ArtifactStore) -> list[str]:
     """Return the leftovers of killed writers."""
     found = artifacts.root.parent.rglob("*")
@@ -155,7 +162,7 @@ def _calibrate(artifacts: ArtifactStore) -> None:
 
 
 def _record(artifacts: ArtifactStore) -> None:
-    artifacts.append_run(decode_plain(_RUN, artifact_files.RunLine))
+    artifacts.append_run(RUN)
 
 
 def _probe(artifacts: ArtifactStore) -> None:
@@ -212,6 +219,6 @@ OPERATIONS = (
     ),
     Operation("prune", _prune, _view_baseline, None, _ACCEPTED),
     Operation("calibrate", _calibrate, _view_calibration, b"new", _CALIBRATED),
-    Operation("record", _record, _view_runs, _RUN["nonce"], _line_states("history/runs.jsonl")),
+    Operation("record", _record, _view_runs, RUN.nonce, _line_states("history/runs.jsonl")),
     Operation("probe and sweep", _probe, _view_latest, OLD, {"old": _PUBLISHED["old"] | _LEFT}),
 )

@@ -13,7 +13,7 @@ from pytest_flamegate.receipt import sources
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.verify import verify_receipt
 from tests.made import bundle
-from tests.receipt.test_history import RUN
+from tests.receipt.operations import RUN
 from tests.snapshots import snapshot
 
 

@@ -19,6 +19,7 @@ from pytest_flamegate.receipt import Grade, Verification
 from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.types import Evidence
 from tests.receipt.forgeries.book import verify
+from tests.receipt.forgeries.clocks import scale, scale_sequences
 from tests.receipt.forgeries.devices import see_gpu
 from tests.receipt.forgeries.draft import (
     NAMES,
@@ -27,6 +28,7 @@ from tests.receipt.forgeries.draft import (
     hexadecimal,
     intervals,
     load,
+    map_gaps,
     shift,
     stamp,
 )
@@ -70,8 +72,7 @@ def coarse_clocks(draft: Draft, source: Random) -> None:
         for interval in intervals(block, reference=True):
             ticks = interval["cpu_ns"] / TICK_NS + source.random()
             interval["cpu_ns"] = int(ticks) * TICK_NS
-        for gaps in block["sequences_ns"]:
-            gaps[:] = [gap // 1000 * 1000 for gap in gaps]
+        map_gaps(block, lambda gap: gap // 1000 * 1000)
 
 
 def unreported(draft: Draft, source: Random) -> None:
@@ -226,12 +227,9 @@ def pace(draft: Draft, source: Random) -> None:
     factor = 10 ** source.choice([0.0, source.uniform(-2, 2)])
     for run in draft.runs:
         for block in run["blocks"]:
-            block["sequences_ns"] = [
-                [round(gap * factor) for gap in gaps] for gaps in block["sequences_ns"]
-            ]
+            scale_sequences(block, factor)
             for interval in intervals(block):
-                for name, spent in interval.items():
-                    interval[name] = None if spent is None else round(spent * factor)
+                scale(interval, factor)
     # As many samples in less time were taken at a higher rate, and in more at a lower one.
     draft.profile["rate_hz"] = math.ceil(draft.profile["rate_hz"] / factor)
 
@@ -282,13 +280,10 @@ def renoised(block: dict[str, Any], source: Random) -> None:
     before_ns = sum(map(sum, block["sequences_ns"]))
     rest_ns = max(0, block["interval"]["wall_ns"] - before_ns)
     spread = source.choice([0.002, 0.03, 0.3])
-    block["sequences_ns"] = [
-        [
-            max(0, round(gap * source.lognormvariate(0, spread))) + source.randrange(WAKING_NS)
-            for gap in gaps
-        ]
-        for gaps in block["sequences_ns"]
-    ]
+    map_gaps(
+        block,
+        lambda gap: round(gap * source.lognormvariate(0, spread)) + source.randrange(WAKING_NS),
+    )
     longer_ns = sum(map(sum, block["sequences_ns"])) - before_ns
     decode = block.get("decode")
     for interval in intervals(block):

@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.locks import lock_directory
 from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from tests.receipt import crowd
 from tests.receipt.crowd import NAMES
+from tests.receipt.operations import RUN, read_runs
 
 OLD = {"receipt.json": b"old receipt", "evidence.json": b"old evidence", "flamegraph.svg": b"old"}
 NEW = {"receipt.json": b"new receipt", "evidence.json": b"new evidence", "verdict.json": b"new"}
@@ -263,3 +266,16 @@ def test_gitignore_keeps_all_but_baselines_and_calibrations_out(tmp_path: Path) 
     (root / ".gitignore").write_bytes(b"# mine\n")
     store.ensure_gitignore(root)
     assert (root / ".gitignore").read_bytes() == b"# mine\n"
+
+
+@pytest.mark.parametrize("cut", [1, 40])
+def test_a_torn_line_of_the_history_spoils_no_later_one(tmp_path: Path, cut: int) -> None:
+    artifacts = ArtifactStore(tmp_path)
+    for name in "abc":
+        artifacts.append_run(replace(RUN, workload=name))
+    path = artifacts.runs_path
+    assert b"commit" not in path.read_bytes()  # what is not known is not written
+    path.write_bytes(path.read_bytes()[:-cut])
+    artifacts.append_run(replace(RUN, workload="d"))
+    found = [each.workload for each in read_runs(path)]
+    assert [name for name in found if name != "c"] == ["a", "b", "d"]

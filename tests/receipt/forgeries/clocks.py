@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 from tests.receipt.forgeries.book import LONG, PROGRAM, SERVED, Book
-from tests.receipt.forgeries.draft import Draft, blocks, intervals
+from tests.receipt.forgeries.draft import Draft, blocks, intervals, map_gaps
 
 BOOK = Book("clocks")
 WORKING = ("embedded-10tok", "program")
@@ -13,9 +13,7 @@ WORKING = ("embedded-10tok", "program")
 
 def scale_sequences(block: dict[str, Any], factor: float) -> None:
     """Multiply the token times of a block."""
-    block["sequences_ns"] = [
-        [round(gap * factor) for gap in gaps] for gaps in block["sequences_ns"]
-    ]
+    map_gaps(block, lambda gap: round(gap * factor))
 
 
 def scale(interval: dict[str, Any], factor: float, *names: str) -> None:
@@ -140,7 +138,7 @@ def times_typed(draft: Draft, source: Random) -> None:
     """Types the times in by hand: every gap is a whole number of milliseconds, or the same."""
     step_ns = source.choice([1, 2, 5, 10]) * 1_000_000
     for block in blocks(draft.timed):
-        block["sequences_ns"] = [[step_ns for _ in gaps] for gaps in block["sequences_ns"]]
+        map_gaps(block, lambda _: step_ns)
         wall_ns = sum(map(sum, block["sequences_ns"])) + source.randint(1, 9) * 1000
         block["interval"] = {"wall_ns": wall_ns, "cpu_ns": wall_ns, "run_delay_ns": 0}
 

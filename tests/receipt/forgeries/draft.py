@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -171,6 +171,11 @@ class Draft:
 def blocks(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return every block of ``runs``."""
     return [block for run in runs for block in run["blocks"]]
+
+
+def map_gaps(block: dict[str, Any], change: Callable[[int], int]) -> None:
+    """Change each token time of a block."""
+    block["sequences_ns"] = [[change(gap) for gap in gaps] for gaps in block["sequences_ns"]]
 
 
 def intervals(block: dict[str, Any], *, reference: bool = False) -> list[dict[str, Any]]:

@@ -1,12 +1,15 @@
 """Splices: parts of two measurements of one workload, or one part more than once."""
 
 import copy
+from collections.abc import Iterator
+from functools import partial
+from operator import add
 from random import Random
 from typing import Any
 
 from tests.receipt.forgeries.book import LONG, ONE, PAIR, SERVED, Book
 from tests.receipt.forgeries.clocks import scale, scale_sequences
-from tests.receipt.forgeries.draft import Draft, blocks, intervals, load
+from tests.receipt.forgeries.draft import Draft, blocks, intervals, load, map_gaps
 
 BOOK = Book("splicing")
 AGAIN = "embedded-10tok-again"
@@ -59,34 +62,40 @@ def sequences_repeated(draft: Draft, source: Random) -> None:
         block["interval"] |= {"wall_ns": wall_ns, "cpu_ns": round(wall_ns * 0.97)}
 
 
-@BOOK.refused("E_COPIED_RUNS", of=LONG, then="recompute")
-def run_copied_and_scaled(draft: Draft, source: Random) -> None:
-    """Makes the other runs from one by factors near 1, as noise would."""
+def copy_first(draft: Draft) -> Iterator[dict[str, Any]]:
+    """Put a copy of the first timed run, which may be changed, in the place of each other one."""
     first, *rest = draft.timed
     for run in rest:
         made = copy.deepcopy(first)
+        yield made
+        replace_run(draft, run, made)
+
+
+@BOOK.refused("E_COPIED_RUNS", of=LONG, then="recompute")
+def run_copied_and_scaled(draft: Draft, source: Random) -> None:
+    """Makes the other runs from one by factors near 1, as noise would."""
+    for made in copy_first(draft):
         factor = source.uniform(0.98, 1.02)
         for block in made["blocks"]:
             scale_sequences(block, factor)
             for interval in intervals(block):
                 scale(interval, factor)
-        replace_run(draft, run, made)
+
+
+def lengthen(interval: dict[str, Any], more_ns: int) -> None:
+    interval["wall_ns"] += more_ns
+    interval["cpu_ns"] += more_ns
 
 
 @BOOK.refused("E_COPIED_RUNS", of=LONG, then="recompute")
 def run_copied_and_shifted(draft: Draft, source: Random) -> None:
     """Makes the other runs from one by a few nanoseconds more in each gap."""
-    first, *rest = draft.timed
-    for run in rest:
-        made = copy.deepcopy(first)
+    for made in copy_first(draft):
         more = source.randint(1, 2000)
         for block in made["blocks"]:
-            block["sequences_ns"] = [[gap + more for gap in gaps] for gaps in block["sequences_ns"]]
-            tokens = sum(map(len, block["sequences_ns"]))
+            map_gaps(block, partial(add, more))
             for interval in intervals(block):
-                interval["wall_ns"] += more * tokens
-                interval["cpu_ns"] += more * tokens
-        replace_run(draft, run, made)
+                lengthen(interval, more * sum(map(len, block["sequences_ns"])))
 
 
 @BOOK.passes(
@@ -96,19 +105,12 @@ def run_copied_and_shifted(draft: Draft, source: Random) -> None:
 )
 def run_copied_with_noise(draft: Draft, source: Random) -> None:
     """Makes the other runs from one and adds a random time to each gap."""
-    first, *rest = draft.timed
-    for run in rest:
-        made = copy.deepcopy(first)
+    for made in copy_first(draft):
         for block in made["blocks"]:
-            block["sequences_ns"] = [
-                [gap + source.randint(1, 2000) for gap in gaps] for gaps in block["sequences_ns"]
-            ]
+            map_gaps(block, lambda gap: gap + source.randint(1, 2000))
             for interval in intervals(block, reference=True):
-                more_ns = source.randint(50_000, 100_000)
-                interval["wall_ns"] += more_ns
-                interval["cpu_ns"] += more_ns
+                lengthen(interval, source.randint(50_000, 100_000))
         made["load_ns"] = (made["load_ns"] or 0) + source.randint(1, 10**6)
-        replace_run(draft, run, made)
 
 
 @BOOK.refused("E_PROFILE_CONTRADICTION", of=ONE, then="recount")
@@ -203,10 +205,7 @@ def fabricated_whole(draft: Draft, source: Random) -> None:
     """Draws every time from a distribution and fits everything else to it."""
     pace_ns = source.uniform(2e5, 5e6)
     for block in blocks(draft.timed):
-        block["sequences_ns"] = [
-            [round(source.lognormvariate(0, 0.08) * pace_ns) for _ in gaps]
-            for gaps in block["sequences_ns"]
-        ]
+        map_gaps(block, lambda _: round(source.lognormvariate(0, 0.08) * pace_ns))
         wall_ns = sum(map(sum, block["sequences_ns"])) + source.randint(20_000, 60_000)
         cpu_ns = round(wall_ns * source.uniform(0.95, 0.995))
         waited_ns = (wall_ns - cpu_ns) // 2

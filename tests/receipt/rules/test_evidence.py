@@ -284,22 +284,6 @@ def test_rules_begin_at_their_limits(
     assert code in codes(verify(make(beyond)))
 
 
-def test_messages_name_both_rates_and_the_hottest_function() -> None:
-    made = claim_rate(10).with_receipt(kernels=("ternary_gemv", "i2s_gemv"))
-    messages = {refusal.code: refusal.message for refusal in verify(made).refusals}
-    assert f"{made.receipt.tokens_per_second:.1f} tok/s claimed" in messages["E_TPS_MISMATCH"]
-    assert f"{bundle().receipt.tokens_per_second:.1f} from the" in messages["E_TPS_MISMATCH"]
-    assert '"i2s_gemv" is claimed' in messages["E_KERNEL_UNSEEN"]
-    assert '(400 samples): the profile shows "ternary_gemv"' in messages["E_KERNEL_UNSEEN"]
-
-
-def test_a_block_of_another_process_is_named() -> None:
-    blocks = bundle().evidence.runs[0].blocks
-    answer = verify(bundle().with_run(1, blocks=blocks).recomputed())
-    messages = [each.message for each in answer.refusals if each.code == "E_COPIED_RUNS"]
-    assert "The runs of processes 4000 and 4001 have one block twice." in messages
-
-
 def test_a_folded_profile_is_counted_by_leaf_and_by_name_in_a_stack() -> None:
     found = read_folded(b" 1\nf (a.py);g (a.py);f (a.py) 4\nf (a.py);g (a.py) 2\n")
     assert found == Folded(7, {"f": 4, "g": 2}, {"f": 6, "g": 6})
