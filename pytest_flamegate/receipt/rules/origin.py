@@ -197,16 +197,13 @@ def _check_age(case: Submission) -> Iterator[str]:
     most_s, now = case.claim.max_age_s, case.claim.now
     if most_s is None or not case.claim.age_s <= most_s:
         return
-    last_run = max((run.started_at for run in case.evidence.runs), key=parse_timestamp, default="")
-    stamps = {"The evidence was written": case.evidence.created, "The last run began": last_run}
-    ages_s = {
-        event: (now - parse_timestamp(stamp)).total_seconds()
-        for event, stamp in stamps.items()
-        if stamp
-    }
-    event = max(ages_s, key=lambda each: ages_s[each])
-    if not ages_s[event] <= most_s:
-        yield f"{event} {ages_s[event] / 3600:,.1f} hours ago; {most_s / 3600:,.1f} are allowed."
+    last_run = max(parse_timestamp(run.started_at) for run in case.evidence.runs)
+    age_s = (now - min(last_run, parse_timestamp(case.evidence.created))).total_seconds()
+    if not age_s <= most_s:
+        yield (
+            f"The last run began, or the evidence was written, {age_s / 3600:,.1f} hours ago; "
+            f"{most_s / 3600:,.1f} are allowed."
+        )
 
 
 def _started_by_profiler(run: Run) -> bool:

@@ -109,11 +109,6 @@ def test_100_000_reports_of_1_500_lengths_take_less_than_5_s() -> None:
     assert process_time() - began < 5
 
 
-def test_figures_of_another_tool_have_no_runs_and_are_not_recomputed() -> None:
-    made = with_metric(bundle(), "load_ms", provenance="ingested")
-    assert "E_METRIC_MISMATCH" not in refusals(made.with_evidence(runs=(), profile=None))
-
-
 @pytest.mark.parametrize(
     "odd",
     [{"source": ""}, {"figures": {"tokens": -1}}, {"figures": {"n": True}}, {"kernels": {"k": -1}}],
