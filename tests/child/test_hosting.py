@@ -3,10 +3,12 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from pytest_flamegate.child import hosting
 from pytest_flamegate.child.hosting import MAX_ROUNDS, calibrate_rounds, kernel_rounds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
@@ -117,4 +119,16 @@ def test_a_round_is_a_number_of_calls() -> None:
     calls: list[int] = []
     assert list(kernel_rounds(calls.append, (1,), {}, 5, "", 3)) == [0, 1, 2]
     assert len(calls) == 15
-    assert calibrate_rounds(calls.append, (1,), {})[0] > 1
+
+
+def test_a_call_that_waited_for_the_cpu_is_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The first call takes 20 ms, since it waits, and each later one 0.1 ms.
+    now_s = 0.0
+    left_s = [0.02]
+
+    def call() -> None:
+        nonlocal now_s
+        now_s += left_s.pop() if left_s else 0.0001
+
+    monkeypatch.setattr(hosting, "time", SimpleNamespace(perf_counter=lambda: now_s))
+    assert calibrate_rounds(call, (), {}) == (8, 6)
