@@ -100,7 +100,7 @@ def test_a_project_that_never_mentions_it_is_left_alone(project: Project) -> Non
     project.write("test_plain.py", "def test_one(): pass\ndef test_two(): assert not 'this'\n")
 
     def run(*arguments: str) -> tuple[object, list[str], set[str]]:
-        result = project.run("-v", *arguments)
+        result = project.ask("-v", *arguments)
         lines = [
             line.partition(" in 0")[0]
             for line in result.outlines
