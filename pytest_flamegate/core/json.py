@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
+import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -103,6 +105,16 @@ def decode_json(
     return decode_plain(document, kind, subject=subject, code=code, versioned=versioned)
 
 
+# msgspec 0.22 crashes if two threads meet a type for the first time.
+_CONVERTING = threading.Lock()
+# A process that is forked meanwhile would wait for it forever.
+os.register_at_fork(
+    before=_CONVERTING.acquire,
+    after_in_parent=_CONVERTING.release,
+    after_in_child=_CONVERTING.release,
+)
+
+
 def decode_plain(
     document: object,
     kind: type[T],
@@ -123,7 +135,8 @@ def decode_plain(
     It names the field by its path, the value, and what is expected.
     """
     try:
-        converted = msgspec.convert(document, kind)
+        with _CONVERTING:
+            converted = msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
         problem = _describe(str(error), document, kind)
     else:

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -369,3 +370,27 @@ def test_every_day_is_a_timestamp_and_no_other() -> None:
     days = [f"{month:02}-{day:02}" for month in range(14) for day in range(33)]
     for year, count in ((1, 365), (4, 366), (1900, 365), (2000, 366), (2023, 365), (9999, 365)):
         assert sum(is_timestamp(f"{year:04}-{day}T00:00:00Z") for day in days) == count
+
+
+FIRST_MEETING = """
+import sys, threading
+from dataclasses import make_dataclass
+from pytest_flamegate.core.json import decode_plain
+
+sys.setswitchinterval(1e-6)
+for number in range(100):
+    fields = [(f"f{each}", int) for each in range(8)]
+    inner = [make_dataclass(f"Inner{number}_{each}", fields) for each in range(6)]
+    outer = make_dataclass(f"Outer{number}", [(f"x{at}", each) for at, each in enumerate(inner)])
+    document = {f"x{at}": {name: 1 for name, _ in fields} for at in range(6)}
+    threads = [threading.Thread(target=decode_plain, args=(document, outer)) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+"""
+
+
+def test_threads_that_meet_a_type_for_the_first_time_do_not_crash() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_MEETING], check=False)
+    assert done.returncode == 0
