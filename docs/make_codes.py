@@ -9,8 +9,8 @@ it from there too, so that nothing is stated twice::
     cause = "The profiler attached, but the process used no CPU while it was sampled."
     remedy = "Take a longer workload, or raise --flamegate-budget."
 
-A row without a cause is of a rule of a receipt: its cause is the rule's sentence in
-``pytest_flamegate/receipt/rules/``.
+The cause of a code of receipt rules is their sentences in ``pytest_flamegate/receipt/rules/``. A
+cause in its row comes before them: it is that of errors which are no breach of a rule.
 
 ``docs/old_codes.toml`` holds codes that only documents of older versions contain, each with
 ``cause`` and ``now``, the code that replaced it (empty if none did).
@@ -57,7 +57,10 @@ def read_rows() -> list[Row]:
     rows = []
     for path in sorted(PACKAGE.glob("*/codes.toml")):
         for code, entry in tomllib.loads(path.read_text("utf-8")).items():
-            cause = entry["cause"] if "cause" in entry else rules.pop(code)
+            own, rule = entry.get("cause", ""), rules.pop(code, "")
+            if own and rule:
+                rule = rule.replace("This", "Or this", 1)
+            cause = f"{own} {rule}".strip()
             rows.append(Row(code, cause, entry["remedy"], path.parent.name))
     if rules:
         raise KeyError(*rules)
