@@ -1,4 +1,4 @@
-"""Time and memory to find lines and inlined functions of 100,000 samples in a binary of 50 MB.
+"""Time and memory to find lines and inlined functions of 100,000 samples in a program of 50 MB.
 
     python -m benchmarks.source_lines [--directory DIR] [--markdown]
 
@@ -27,7 +27,7 @@ from benchmarks.tables import Table, as_markdown, as_text
 from pytest_flamegate.profile import source_lines
 from pytest_flamegate.profile.profilers.perf_data import parse_script
 
-FILES, FUNCTIONS, CALLS = 10, 500, 12
+FILES, FUNCTIONS, CALLS = 10, 500, 16
 SAMPLES, ADDRESSES, DEPTH = 100_000, 5_000, 4
 NODE = "typedef struct node { struct node *next; double value; int kind[8]; } node;\n"
 INLINE = "static inline __attribute__((always_inline))"
