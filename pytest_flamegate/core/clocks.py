@@ -217,7 +217,7 @@ def utc_now() -> str:
 
 
 def read_start_ticks(pid: int) -> int | None:
-    """Return the start time of ``pid`` in clock ticks since boot (Linux), else None.
+    """Return the start time of ``pid`` in clock ticks since boot; None if it cannot be read.
 
     None also for 0, which some sandboxes report for every process.
     """

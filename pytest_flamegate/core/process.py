@@ -295,12 +295,12 @@ def run(
 ) -> CompletedCommand:
     """Run ``argv`` to its end or for ``timeout_s``; over 64 MiB of output is ``E_OUTPUT_FLOOD``.
 
-    ``memory_bytes`` limits its address space on Linux.
+    ``memory_bytes`` limits its address space.
     """
     began = time.monotonic()
     child = start(argv, env=env, cwd=cwd)
     try:
-        if memory_bytes is not None and sys.platform == "linux":
+        if memory_bytes is not None:
             with contextlib.suppress(ProcessLookupError):
                 resource.prlimit(child.pid, resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         status = child.wait(timeout_s, OUTPUT_LIMIT_BYTES)

@@ -1,7 +1,7 @@
 """Processes as the system has them: their setup, the tree below them, and the ports they serve.
 
-On Linux this process is a subreaper while a tree that it started lives: orphans of the tree
-become its children and can be reaped.
+This process is a subreaper while a tree that it started lives: orphans of the tree become its
+children and can be reaped.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def choose_cpu(rng: random.Random) -> int | None:
     try:
         usable = os.sched_getaffinity(0)
         os.sched_setaffinity(0, usable)
-    except (AttributeError, OSError):  # not Linux, or forbidden by a sandbox
+    except OSError:  # forbidden by a sandbox
         return None
     return rng.choice(sorted(usable))
 

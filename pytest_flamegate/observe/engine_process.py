@@ -321,7 +321,7 @@ def read_variables(pid: int, workload: Workload) -> Mapping[str, str]:
     """Return the workload's variables as process ``pid`` has them, and others that change speed.
 
     Values of secrets are removed, and all other variables left out. Empty if the environment
-    cannot be read, as outside Linux.
+    cannot be read, as that of another user's process.
     """
     found, names = {}, _fill(workload)
     for entry in read_proc(pid, "environ").split(b"\0"):

@@ -185,8 +185,7 @@ import ctypes, sys, time
 def {_SPINNER}(end):
     while time.monotonic() < end:
         sum(range(1000))
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_long(-1), 0, 0, 0)
+ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_long(-1), 0, 0, 0)
 print("ready", flush=True)
 try:
     {_SPINNER}(time.monotonic() + 60)
