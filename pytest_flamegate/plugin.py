@@ -1,7 +1,6 @@
-"""pytest's door: options, marker and the skip of gate tests.
+"""The plugin that pytest always loads: options, marker and the skip of gate tests.
 
-Nothing heavy is imported here. The working plugin, ``gatekeeper``, is woken by
-``--flamegate`` alone.
+It imports nothing heavy. Only ``--flamegate`` registers the plugin that gates, ``Gatekeeper``.
 """
 
 from __future__ import annotations
@@ -83,7 +82,10 @@ def _read_surroundings(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and wake the gatekeeper if asked to."""
+    """Register the marker, and with ``--flamegate`` the gatekeeper.
+
+    Raises ``pytest.UsageError`` for an option that does nothing without ``--flamegate``.
+    """
     config.addinivalue_line(
         "markers",
         "flamegate(workload, tokens_per_second, hotspots, bricks, throughput, elements, bytes, "

@@ -127,7 +127,7 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
 def _require_verdict(answer: ReceiptAnswer) -> ReceiptAnswer:
     """Reject a run unless the verdict next to its receipt says that it passed.
 
-    The file is believed: whoever could write it could write another verdict.
+    The file is believed: any program that can write it can write another verdict.
     """
     # Imported here: the rules of receipts need nothing of the gate.
     from pytest_flamegate.gate.document import read_verdict
@@ -141,9 +141,9 @@ def _require_verdict(answer: ReceiptAnswer) -> ReceiptAnswer:
         return _reject(answer, Refusal("E_VERDICT", problem))
     if verdict.verdict in PASSES:
         return answer
-    refused = _reject(answer, Refusal("E_VERDICT", f"The run did not pass: {sentence}"))
+    rejected = _reject(answer, Refusal("E_VERDICT", f"The run did not pass: {sentence}"))
     code = verdict.exit_code or errors.UndecidedError.exit_code
-    return replace(refused, verdict_code=code) if answer.verification.ok else refused
+    return replace(rejected, verdict_code=code) if answer.verification.ok else rejected
 
 
 def _require_repository(answer: ReceiptAnswer, repository: Path) -> ReceiptAnswer:

@@ -45,6 +45,11 @@ def real_path(path: Path) -> Path:
     return type(path)(os.path.realpath(path))
 
 
+def relative(path: Path, root: Path) -> str:
+    """Return ``path`` as seen from ``root``, absolute if it lies elsewhere."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
 # --- Reading -----------------------------------------------------------------------------------
 
 
@@ -313,8 +318,3 @@ def _cache_file(kind: str, key: str) -> Path:
     if not os.path.isabs(place):  # noqa: PTH117
         raise ValueError("the user has no home")
     return Path(place, "pytest-flamegate", kind, hashlib.sha256(key.encode()).hexdigest())
-
-
-def relative(path: Path, root: Path) -> str:
-    """Return ``path`` as seen from ``root``, absolute if it lies elsewhere."""
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

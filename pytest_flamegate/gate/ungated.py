@@ -68,13 +68,13 @@ def explain_costs(
 
     ``work`` is that of base and head by function; None if instructions were not counted.
     """
-    said = []
+    causes = []
     base, head = work or ({}, {})
     for cost in costs:
         old, new = base.get(cost.name), head.get(cost.name)
         if cost.is_certain and old and new and old.instructions and new.instructions:
-            said.append(f"{cost.name}: {_describe_work(old, new, is_more=cost.change_us > 0.0)}")
-    return (Reason("I_CAUSE", f"{'; '.join(said[:_NAMED])}."),) if said else ()
+            causes.append(f"{cost.name}: {_describe_work(old, new, is_more=cost.change_us > 0.0)}")
+    return (Reason("I_CAUSE", f"{'; '.join(causes[:_NAMED])}."),) if causes else ()
 
 
 def _describe_work(old: NativeWork, new: NativeWork, *, is_more: bool) -> str:

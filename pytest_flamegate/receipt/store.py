@@ -123,7 +123,7 @@ def append_line(path: Path, line: bytes) -> None:
     """Append ``line`` and a newline to ``path``, in one write and without waiting for the disk.
 
     Other processes may append at the same time. A power cut may lose the last lines, and cut one
-    off. ToolError ``E_CANNOT_WRITE`` if the system refuses.
+    off. ToolError ``E_CANNOT_WRITE`` if the system rejects the write.
     """
     with write_errors(path):
         _require_file(path)

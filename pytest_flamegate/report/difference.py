@@ -93,8 +93,8 @@ class Scale:
 
     def signed(self, value: float) -> str:
         """Return a change without its unit: ``+119``, ``−4.2``."""
-        text = self.bare(abs(value))
-        return text if text == "0" else ("+" if value > 0 else "−") + text
+        size = self.bare(abs(value))
+        return size if size == "0" else ("+" if value > 0 else "−") + size
 
     def describe(self, change: Change) -> str:
         """Return ``62 → 181 µs/token (+119 ± 9)``: certain if the interval excludes 0."""

@@ -233,8 +233,8 @@ def pair_section(verdict: Verdict, changes_pct: Sequence[float]) -> Section:
 def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
     """Return the reasons by their codes.
 
-    A brief section stands below the headline: of a sentence that this has said it shows the code,
-    and it leaves out those of a regression that other sections show as figures.
+    A brief section stands below the headline. It shows only the code of a reason that the headline
+    contains, and leaves out the reasons of a regression that other sections show as figures.
     """
     has_figures = brief and verdict.verdict == "regressed" and bool(verdict.signals)
     reasons = [
@@ -242,9 +242,11 @@ def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
         for reason in verdict.reasons
         if not (has_figures and reason.code[2:].startswith(_IN_FIGURES))
     ]
-    said = headline(verdict) if brief else ""
+    shown = headline(verdict) if brief else ""
     lines = [
-        (Code(reason.code),) if reason.message in said else (Code(reason.code), " ", reason.message)
+        (Code(reason.code),)
+        if reason.message in shown
+        else (Code(reason.code), " ", reason.message)
         for reason in reasons
     ]
     left = len(lines) - _MOST_REASONS

@@ -52,7 +52,8 @@ def measure(
 ) -> Measured:
     """Measure every side of ``prepared`` until its budget is used up or nothing is undecided.
 
-    ``until`` judges the measurement so far and returns of which processes more could settle it.
+    ``until`` judges the measurement so far and returns the kinds of processes (``timed``,
+    ``profiled``, ``bricks``) of which more could settle it.
     One process at most runs past the budget, unless the fewest processes that a verdict needs
     take longer; that is announced after the first process.
 
@@ -242,10 +243,10 @@ class _Pairs(_MeasuringLoop):
         times = dict[int, ProcessTime]()
         for each in _shuffle(range(2)):
             try:
-                times[each] = _warm_up(self.sides[each])
+                times[each] = _warm_up_side(self.sides[each])
             except UndecidedError:
                 if not times:
-                    _warm_up(self.head)  # an error of the head is worth more
+                    _warm_up_side(self.head)  # an error of the head is worth more
                 raise
         return [times[0], times[1]]
 
@@ -366,7 +367,7 @@ def _shuffle(items: Sequence[T]) -> list[T]:
     return random.SystemRandom().sample(items, len(items))
 
 
-def _warm_up(side: SideProcesses) -> ProcessTime:
+def _warm_up_side(side: SideProcesses) -> ProcessTime:
     """Run once, unrecorded; an error of a side in a checkout is explained."""
     prepared = side.side
     if prepared.role == "head" and prepared.moved is None:

@@ -87,23 +87,23 @@ class ComposedRun:
         found: list[Reason] = []
         for name, verification in self._verifications:
             for error in verification.refusals:
-                said = error.message if self.base is None else f"{name}: {error.message}"
-                found.append(Reason(error.code, said))
+                message = error.message if self.base is None else f"{name}: {error.message}"
+                found.append(Reason(error.code, message))
         return tuple(found)
 
     def find_low_grades(self, wanted: Grade) -> tuple[Reason, ...]:
         """Return the receipts of a comparison below a grade; none before it is sealed.
 
-        A head without samples has no receipt. If the base has one, it is asked of the head too.
+        A head without samples has no receipt. It needs one if the base has one.
         """
         found = []
         for name, each in self._verifications if self.base is not None else ():
             if each.grade < wanted and not each.refusals:
-                said = describe_shortfall(each.grade, wanted, each.lowered_by)
-                found.append(Reason.advise("E_GRADE", f"{name}: {said}"))
+                message = describe_shortfall(each.grade, wanted, each.lowered_by)
+                found.append(Reason.advise("E_GRADE", f"{name}: {message}"))
         if self.base is not None and self.base.verification and not self.head.verification:
-            said = "head: There is no receipt: the profiler took samples of the base alone."
-            found.append(Reason.advise("E_GRADE", said))
+            message = "head: There is no receipt: the profiler took samples of the base alone."
+            found.append(Reason.advise("E_GRADE", message))
         return tuple(found)
 
     @property

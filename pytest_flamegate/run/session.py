@@ -268,7 +268,7 @@ def judge_run(run: ComposedRun, policy: GatePolicy, least_grade: str = "") -> Ve
 def wanted_processes(
     verdict: Verdict, thresholds: Thresholds, *, strict: bool = False, has_lines: bool = False
 ) -> tuple[Helper, ...]:
-    """Return of which processes more could settle the verdict, or name the slower function.
+    """Return the kinds of processes of which more could settle the verdict or explain it.
 
     Profiles of an unchanged whole go on only for functions whose drift is limited by a threshold
     that the project declares, or if every drift fails (``strict``). Those of a regression go on

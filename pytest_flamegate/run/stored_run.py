@@ -41,7 +41,8 @@ from pytest_flamegate.run.publish import Outcome, verdict_of_error
 from pytest_flamegate.run.schedule import plan_pair_counts
 
 MAX_DIRECTORIES = 2000
-_LONG, _LARGE = 500, 1e9
+_MAX_MESSAGE, _MAX_FIGURE = 500, 1e9
+"""Limits of what the measuring job reports: characters of a message, and any line or figure."""
 _APART_S = 300.0
 """A pair starts together, or one side after the other."""
 
@@ -235,16 +236,16 @@ class _Attempts:
 def _read_report(directory: Path) -> tuple[tuple[Reason, ...], tuple[LineChange, ...]]:
     """Return what the job that measured found and cannot be judged again from its files.
 
-    That is the size of the change alone (``I_SIZE_ALONE``), and the changed lines: of single
-    processes no samples by line are stored. None of it decides anything. Nothing is returned if
-    the job wrote something else.
+    That is the size of the change alone (``I_SIZE_ALONE``), and the changed lines, because samples
+    by line are not stored for each process. None of it decides anything. Nothing is returned if
+    the file is no verdict.
     """
     try:
         _, verdict = read_verdict(_read(directory, run_files.VERDICT))
     except ReceiptError:
         return (), ()
     notes = tuple(
-        Reason(each.code, f"The job that measured reports: {visible(each.message, _LONG)}")
+        Reason(each.code, f"The job that measured reports: {visible(each.message, _MAX_MESSAGE)}")
         for each in verdict.reasons
         if each.code == "I_SIZE_ALONE"
     )
@@ -257,8 +258,8 @@ def _is_plausible(line: LineChange) -> bool:
     figures = (cost.baseline_us, cost.current_us, cost.change_us, cost.ci_low_us, cost.ci_high_us)
     return (
         is_project_path(place.file)
-        and 0 < place.first <= place.last < _LARGE
-        and all(abs(each) < _LARGE for each in (*figures, cost.explains or 0.0))
+        and 0 < place.first <= place.last < _MAX_FIGURE
+        and all(abs(each) < _MAX_FIGURE for each in (*figures, cost.explains or 0.0))
     )
 
 
