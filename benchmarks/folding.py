@@ -74,7 +74,7 @@ def require_all(folded: Path, count: int) -> None:
         held = sum(int(line.rpartition(" ")[2]) for line in lines)
     if held != count:
         raise ToolError(
-            "E_FOLDED", f"{folded.name} holds {held:,} of {count:,} samples.", "Report this."
+            "E_SAMPLES_LOST", f"{folded.name} holds {held:,} of {count:,} samples.", "Report this."
         )
 
 

@@ -61,7 +61,7 @@ class Pair:
 def read(paths: Iterable[Path]) -> list[Pair]:
     """Return all pairs of some files (JSON lines, packed with gzip or not), in their order.
 
-    Raises UsageError ``E_BAD_STREAM`` for a line that is no pair and for no pairs at all,
+    Raises UsageError ``E_BAD_PAIRS`` for a line that is no pair and for no pairs at all,
     ToolError if a file cannot be read.
     """
     pairs: list[Pair] = []
@@ -131,4 +131,4 @@ def _process(record: Mapping[str, object]) -> Process:
 
 
 def _bad(what: str) -> UsageError:
-    return UsageError("E_BAD_STREAM", what, "Measure again with benchmarks/pair_streams.py.")
+    return UsageError("E_BAD_PAIRS", what, "Measure again with benchmarks/pair_streams.py.")

@@ -229,7 +229,7 @@ def _general_reasons(
 
 
 def _more_samples(sampled_s: float, factor: float) -> str:
-    """Say how much sampling makes the smallest certain change ``factor`` times smaller."""
+    """Return how much sampling makes the smallest certain change ``factor`` times smaller."""
     if not sampled_s or factor <= 1.0:
         return MORE_TIME
     needed_s = sampled_s * factor**2
@@ -292,7 +292,7 @@ def decide_drift(
 
 
 def passes_with_whole(cost: CostChange | None, whole: Whole) -> bool:
-    """Say whether a drift passes: its cost did not rise, or that is open and the whole passes."""
+    """Return whether a drift passes: its cost did not rise, or is open and the whole passes."""
     if whole.drift == "strict" or whole.rate is None or cost is None:
         return False
     settled = cost.no_more_than_us <= whole.tolerance_us

@@ -190,7 +190,7 @@ def compare_log_times(baseline: Measurement, current: Measurement) -> tuple[View
 
 
 def _would_more_help(views: Sequence[View], threshold: float, rates: ErrorRates) -> bool:
-    """Say whether endless current processes could decide, given the baseline's own spread."""
+    """Return whether more current processes could decide, given the baseline's own spread."""
     # More processes also move the estimate; towards zero is where most of them belong.
     for centres in ([0.0] * len(views), [view.estimate.mean_diff for view in views]):
         best = []

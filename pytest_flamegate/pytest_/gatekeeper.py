@@ -119,7 +119,7 @@ class Gatekeeper:
                 item.stash[_MARKER_ERROR] = str(error)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Say how long the run will take; raise if no profiler works here."""
+        """Announce how long the run will take; raise if no profiler works here."""
         workloads = self._plan(session.items)
         # Every worker collects everything, and one announces it.
         worker = getattr(self.config, "workerinput", {"workerid": "gw0"})["workerid"]

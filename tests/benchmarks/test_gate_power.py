@@ -53,7 +53,7 @@ def test_the_whole_answer(
 def test_files_that_cannot_be_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "shared-no-pairs.jsonl").touch()
     assert gate_power.main([str(tmp_path / "shared-no-pairs.jsonl")]) == 2
-    assert capsys.readouterr().err.startswith("E_BAD_STREAM")
+    assert capsys.readouterr().err.startswith("E_BAD_PAIRS")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_reads_plain_and_packed(tmp_path: Path, name: str) -> None:
     "changed", [{"took_s": "long"}, {"effect_pct": -1.0}, {"base": SIDE | {"quiet_s": math.inf}}]
 )
 def test_a_line_that_is_no_pair_is_named(tmp_path: Path, changed: dict[str, object]) -> None:
-    with pytest.raises(FlamegateError, match=r"E_BAD_STREAM: a.jsonl, line 2 ") as raised:
+    with pytest.raises(FlamegateError, match=r"E_BAD_PAIRS: a.jsonl, line 2 ") as raised:
         read([written(tmp_path / "a.jsonl", LINE, LINE | changed)])
     assert raised.value.exit_code == 2
 
