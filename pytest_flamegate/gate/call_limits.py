@@ -15,7 +15,7 @@ from pytest_flamegate.gate.rule import Reason, Signal
 from pytest_flamegate.profile.calls import CallChange, CallCounts
 
 CALLS = "calls:"
-"""How the name of a signal begins that is a function's calls."""
+"""The prefix of the name of a signal about the calls of a function."""
 _NAMED = 5
 _ROUNDING = 1e-9
 _UNITS = {"decode": "calls/token", "prefill": "calls/prefill"}

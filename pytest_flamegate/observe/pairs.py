@@ -99,7 +99,7 @@ class PairObserver:
         )
 
     def run_both(self, calls: Sequence[Callable[[RunPlace], object]], number: int) -> None:
-        """Call what profiles a process of each side, or clocks its bricks, as pair ``number``."""
+        """Profile a process of each side, or clock its bricks, as pair ``number``."""
         place = self._choose_place(number)
         self._call([partial(call, place) for call in calls], place)
 

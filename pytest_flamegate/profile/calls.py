@@ -129,7 +129,7 @@ def find_call_changes(
 
 
 def _count_callees(calls: Calls) -> Counter[str]:
-    """Return the calls of each function, whoever calls it."""
+    """Return the calls of each function, by any caller."""
     counts: Counter[str] = Counter()
     for (_, callee), number in calls.items():
         counts[callee] += number

@@ -38,7 +38,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _PLACE = re.compile(r"(.*):(\d{1,9}|\?)(?: \(discriminator \d+\))?")
 _SYSTEM = re.compile(r"/(?:usr/)?(?:s?bin|lib(?:32|64|exec)?)/|/(?:proc|dev)/|/memfd:|//")
 """Libraries of the distribution: whether their debug files are installed differs between machines,
-and nobody changes them in a pull request."""
+and no pull request changes them."""
 _ELF64_LITTLE = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")

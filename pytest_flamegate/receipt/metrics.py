@@ -20,6 +20,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from pytest_flamegate.config.workload import BENCHMARK_ENGINE
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.observe.observation import Block, ClockScope, Role, Run
 from pytest_flamegate.profile.difference import SPREAD
@@ -57,7 +58,7 @@ def kernel_rates(recipe: Mapping[str, object], found: Sequence[Metric]) -> tuple
     """Return the rates of a kernel benchmark by its figures ``found``; none for other recipes."""
     rate = next((metric for metric in found if metric.name == "tokens_per_second"), None)
     calls = _read_work(recipe, "calls")
-    if rate is None or calls is None or recipe.get("engine") != "benchmark":
+    if rate is None or calls is None or recipe.get("engine") != BENCHMARK_ENGINE:
         return ()
     derived = (
         _metric(name, rate.value * calls * work * factor, formula, unit, rate.samples, derived=True)
