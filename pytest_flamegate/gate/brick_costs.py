@@ -21,7 +21,11 @@ from pytest_flamegate.bricks.record import (
 )
 from pytest_flamegate.config.thresholds import MIN_BRICK_COVERAGE, MIN_BRICK_PASSES
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import impossible_figure, no_tokens, repeated_samples
+from pytest_flamegate.gate.measurement import (
+    impossible_figure_error,
+    no_tokens_error,
+    repeated_samples_error,
+)
 from pytest_flamegate.gate.statistics import mean
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.receipt.types import Evidence
@@ -253,21 +257,21 @@ def check_brick_runs(runs: Sequence[BrickRun], side: str) -> None:
     for run in runs:
         _check_run(run)
     if len({(run.pid, run.started_ticks) for run in runs}) < len(runs):
-        raise repeated_samples(f"The {side} counts the bricks of one process more than once.")
+        raise repeated_samples_error(f"The {side} counts the bricks of one process more than once.")
     if len({(run.wall_ns, run.lanes) for run in runs}) < len(runs):
-        raise repeated_samples(f"Two brick runs of the {side} took exactly the same times.")
+        raise repeated_samples_error(f"Two brick runs of the {side} took exactly the same times.")
 
 
 def _check_run(run: BrickRun) -> None:
     place = f"process {run.pid}"
     if run.tokens <= 0:
-        raise no_tokens(f"The brick run of {place} generated no token.")
+        raise no_tokens_error(f"The brick run of {place} generated no token.")
     measured_ns = sum(row.self_ns for row in run.totals if row.provenance == "measured_wall")
     busiest_ns = max((thread.self_ns for thread in run.lanes), default=0)
     longest_ns = max(busiest_ns, measured_ns / max(len(run.lanes), 1))
     if run.wall_ns <= 0 or longest_ns > run.wall_ns * _TOLERANCE:
         in_bricks = f"time (ns) in bricks on one thread of {place}"
-        raise impossible_figure(longest_ns, in_bricks, run.wall_ns)
+        raise impossible_figure_error(longest_ns, in_bricks, run.wall_ns)
 
 
 def check_alike(old: Sequence[BrickRun], new: Sequence[BrickRun]) -> None:

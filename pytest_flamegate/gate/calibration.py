@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.analyses import FIRST_ANALYSES, analyse, pair_rates
-from pytest_flamegate.gate.measurement import impossible_figure, repeated_samples
+from pytest_flamegate.gate.measurement import impossible_figure_error, repeated_samples_error
 from pytest_flamegate.gate.rule import (
     RateDecision,
     ReportedRates,
@@ -58,9 +58,11 @@ def check_pool(differences: Sequence[float]) -> tuple[float, ...]:
         )
     for value in differences:
         if not math.isfinite(value):
-            raise impossible_figure(value, "difference of an A/A pair")
+            raise impossible_figure_error(value, "difference of an A/A pair")
     if len(set(differences)) == 1:
-        raise repeated_samples(f"All {len(differences)} A/A pairs differ by exactly the same.")
+        raise repeated_samples_error(
+            f"All {len(differences)} A/A pairs differ by exactly the same."
+        )
     return tuple(differences)
 
 

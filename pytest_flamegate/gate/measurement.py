@@ -114,7 +114,7 @@ def read_measurement(evidence: Evidence) -> Measurement:
 
 def _read_process(run: Run) -> TimedProcess:
     if not run.blocks or any(block.judged_tokens <= 0 for block in run.blocks):
-        raise no_tokens(f"Process {run.pid} has a measured block without a token.")
+        raise no_tokens_error(f"Process {run.pid} has a measured block without a token.")
     for block in run.blocks:
         _check_interval(block.judged, f"a block of process {run.pid}")
         if block.reference is not None:
@@ -152,7 +152,7 @@ def _read_process(run: Run) -> TimedProcess:
 def _check_interval(interval: Interval, place: str) -> None:
     for clock, value in (("wall", interval.wall_ns), ("CPU", interval.cpu_ns)):
         if value <= 0:
-            raise impossible_figure(value, f"{clock} time of {place}")
+            raise impossible_figure_error(value, f"{clock} time of {place}")
 
 
 def _check_profile(process: ProcessProfile) -> None:
@@ -162,22 +162,24 @@ def _check_profile(process: ProcessProfile) -> None:
         )
     own = sum(process.self_samples.values())
     if own > process.samples:
-        raise impossible_figure(
+        raise impossible_figure_error(
             own, f"number of samples of all functions of process {process.pid}", process.samples
         )
 
 
-def no_tokens(problem: str) -> UndecidedError:
-    """Return the error ``E_NO_TOKENS``."""
+def no_tokens_error(problem: str) -> UndecidedError:
+    """Return the error ``E_NO_TOKENS``; ``problem`` names the run and the block."""
     return UndecidedError("E_NO_TOKENS", problem)
 
 
-def impossible_figure(value: object, figure: str, limit: float | None = None) -> UndecidedError:
+def impossible_figure_error(
+    value: object, figure: str, limit: float | None = None
+) -> UndecidedError:
     """Return the error ``E_IMPOSSIBLE_FIGURE`` about a value that no measurement can have."""
     most = "" if limit is None else f" and can be at most {limit}"
     return UndecidedError("E_IMPOSSIBLE_FIGURE", f"The {figure} is {value}{most}.")
 
 
-def repeated_samples(problem: str) -> UndecidedError:
+def repeated_samples_error(problem: str) -> UndecidedError:
     """Return the error ``E_REPEATED_SAMPLES``: values that vary in reality are identical."""
     return UndecidedError("E_REPEATED_SAMPLES", problem)

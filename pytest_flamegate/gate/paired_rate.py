@@ -11,7 +11,7 @@ from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.analyses import FIRST_ANALYSES, last_analysis, pair_rates
 from pytest_flamegate.gate.attempts import Attempt, find_open_attempts, pool_attempts
 from pytest_flamegate.gate.calibration import rates_without_calibration
-from pytest_flamegate.gate.measurement import Measurement, repeated_samples
+from pytest_flamegate.gate.measurement import Measurement, repeated_samples_error
 from pytest_flamegate.gate.pairs import (
     PhaseChange,
     find_busy_cores,
@@ -83,7 +83,7 @@ def judge_paired_rate(
     count = len(differences)
     analysis = last_analysis(base.evidence, head, drop_pct, base.analyses, ended=True)
     if count > 1 and len({pair.quiet for pair in differences}) == 1:
-        raise repeated_samples(f"All {count} pairs differ by exactly the same.")
+        raise repeated_samples_error(f"All {count} pairs differ by exactly the same.")
     if analysis is None:
         raise UndecidedError(
             "E_FEW_PROCESSES",

@@ -17,7 +17,7 @@ from typing import Literal
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.errors import UndecidedError
-from pytest_flamegate.gate.measurement import Measurement, repeated_samples
+from pytest_flamegate.gate.measurement import Measurement, repeated_samples_error
 from pytest_flamegate.gate.rule import (
     TOKENS_PER_SECOND,
     Decision,
@@ -183,7 +183,7 @@ def compare_log_times(baseline: Measurement, current: Measurement) -> tuple[View
                 f"{again} (--flamegate-budget sets the seconds).",
             )
         if len({process.log_time_ratio for process in processes}) == 1:
-            raise repeated_samples(
+            raise repeated_samples_error(
                 f"All {count} processes of the {side} side took exactly the same time per token."
             )
     return view_change(baseline, current)

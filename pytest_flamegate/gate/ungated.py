@@ -10,7 +10,7 @@ from dataclasses import replace
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.comparability import engine_differences
 from pytest_flamegate.gate.costs import CostChange
-from pytest_flamegate.gate.measurement import Measurement, impossible_figure
+from pytest_flamegate.gate.measurement import Measurement, impossible_figure_error
 from pytest_flamegate.gate.rule import Reason, Signal
 from pytest_flamegate.profile.calls import NativeWork
 from pytest_flamegate.receipt.types import Direction, Evidence
@@ -103,7 +103,7 @@ def _instructions(evidence: Evidence) -> float | None:
     counts = (each.value for each in evidence.metrics if each.name == INSTRUCTIONS_PER_TOKEN)
     count = next(counts, None)
     if count is not None and not 0.0 < count < math.inf:
-        raise impossible_figure(count, "number of instructions per token")
+        raise impossible_figure_error(count, "number of instructions per token")
     return count
 
 

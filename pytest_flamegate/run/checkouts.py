@@ -68,7 +68,7 @@ class Checkouts:
         return self._built[key]
 
     def close(self) -> None:
-        """Remove all of them."""
+        """Remove all checkouts, even if one cannot be removed."""
         with ExitStack() as stack:
             for checkout in self._open.values():
                 stack.callback(checkout.close)

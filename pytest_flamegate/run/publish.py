@@ -108,8 +108,9 @@ def _command_name(node: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result for one workload. ``directory`` holds the files named in the contract.
+    """The result for one workload.
 
+    ``directory`` holds the files of the run, if it wrote any: see "Files" in docs/reference.md.
     ``fails`` says whether a test on it fails. ``baseline`` is the evidence of the other side:
     the base's, or the accepted baseline's.
     ``accepted`` is the directory of the baseline that this run became. ``error`` is set if
