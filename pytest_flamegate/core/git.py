@@ -44,6 +44,9 @@ _GENERATED = re.compile(
 )
 """Names of untracked files that builds and test tools write next to the code."""
 
+_CODE_DIGESTS: dict[str, str] = {}
+"""Digests by commit: several workloads are compared in the same two."""
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -74,10 +77,10 @@ def read_commit(directory: Path) -> Commit | None:
     ``target/``, ``*.o``) do not count as uncommitted files. A file that the index has ``git
     status`` skip does: its content is unknown.
     """
-    revision = query(directory, "rev-parse", "HEAD")
-    if revision is None:
+    found = query(directory, "rev-parse", "HEAD", "--abbrev-ref", "HEAD")
+    if found is None:
         return None
-    branch = query(directory, "rev-parse", "--abbrev-ref", "HEAD") or "HEAD"
+    revision, branch = found.split("\n")
     not_ours = f":(exclude,top,glob)**/{ARTIFACTS}/**"
     status = query(directory, "status", "--porcelain", "-uall", "--", ":/", not_ours)
     if status is None:
@@ -145,12 +148,15 @@ def digest_file(path: Path) -> str:
 
 def code_digest(directory: Path, commit: str) -> str:
     """Return the sha256 of names and contents of all code files; empty if git cannot list them."""
-    top = query(directory, "rev-parse", "--show-toplevel") or str(directory)
-    listing = query(Path(top), "ls-tree", "-r", commit)
-    if listing is None:
-        return ""
-    code = [line for line in listing.splitlines() if f"{ARTIFACTS}/" not in line.partition("\t")[2]]
-    return hashlib.sha256("\n".join(code).encode("utf-8", "surrogateescape")).hexdigest()
+    if commit not in _CODE_DIGESTS:
+        listing = query(directory, "ls-tree", "-r", "--full-tree", commit)
+        if listing is None:
+            return ""
+        ours = f"{ARTIFACTS}/"
+        code = [line for line in listing.splitlines() if ours not in line.partition("\t")[2]]
+        content = "\n".join(code).encode("utf-8", "surrogateescape")
+        _CODE_DIGESTS[commit] = hashlib.sha256(content).hexdigest()
+    return _CODE_DIGESTS[commit]
 
 
 class Hunk(NamedTuple):

@@ -102,11 +102,12 @@ class Child:
         """Return the status of the process; None after ``timeout_s`` or past ``most_bytes``."""
         deadline = time.monotonic() + timeout_s
         pause_s = _FIRST_POLL_S
-        while self.poll() is None and time.monotonic() < deadline:
-            if most_bytes is not None and self.output_bytes() > most_bytes:
-                break
-            time.sleep(pause_s)
-            pause_s = min(2.0 * pause_s, _POLL_S)
+        with process_system.wakes_at_end(self.pid) as sleep:
+            while self.poll() is None and time.monotonic() < deadline:
+                if most_bytes is not None and self.output_bytes() > most_bytes:
+                    break
+                sleep(pause_s)
+                pause_s = min(2.0 * pause_s, _POLL_S)
         return self.returncode
 
     def interrupt(self) -> None:

@@ -13,7 +13,8 @@ import select
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -54,6 +55,29 @@ def wait_readable(fd: int, timeout_s: float) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(max(0.0, timeout_s) * 1e3))
+
+
+@contextmanager
+def wakes_at_end(pid: int) -> Iterator[Callable[[float], None]]:
+    """Give a function that sleeps for some seconds, or until the child ``pid`` has ended."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:  # it is gone, or a sandbox forbids it
+        yield time.sleep
+        return
+    has_ended = False
+
+    def sleep(seconds: float) -> None:
+        nonlocal has_ended
+        if has_ended:  # and is not reaped yet: a tracer holds it
+            time.sleep(seconds)
+        else:
+            has_ended = wait_readable(fd, seconds)
+
+    try:
+        yield sleep
+    finally:
+        os.close(fd)
 
 
 FILLER = "FLAMEGATE_FILLER"

@@ -41,6 +41,22 @@ def test_ending_twice_and_after_a_natural_end_is_harmless() -> None:
     child.end()
 
 
+@pytest.mark.parametrize("wakes", [True, False])
+def test_the_end_of_a_process_is_seen(wakes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a sandbox that forbids the descriptor by which a wait ends early."""
+
+    def forbid(_: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(process, "_FIRST_POLL_S", 60.0 if wakes else 0.001)
+    monkeypatch.setattr(process, "_POLL_S", 60.0 if wakes else 0.001)
+    if not wakes:
+        monkeypatch.setattr(os, "pidfd_open", forbid)
+    began_s = time.monotonic()
+    assert process.run(["sleep", "0.1"], timeout_s=120.0).returncode == 0
+    assert time.monotonic() - began_s < 50.0
+
+
 def test_ending_a_fork_ends_what_it_started(tmp_path: Path) -> None:
     """A child that only forked and one that runs a program, both in sessions of their own."""
 
