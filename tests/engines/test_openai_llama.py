@@ -29,6 +29,7 @@ time.sleep(600)
 
 
 @pytest.mark.measures
+@pytest.mark.nightly
 def test_a_real_model_behind_a_server_that_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
