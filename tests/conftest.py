@@ -29,6 +29,9 @@ for _name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS"):
     os.environ.pop(_name, None)
 # BLAS reads this when NumPy is imported first: helper threads spin, and gain nothing here.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# No file of these tests has to survive a crash of the machine; the tests of what a crash leaves
+# start processes of their own.
+os.fsync = lambda _: None  # type: ignore[assignment]
 # A shell starts background jobs with SIGINT ignored; tests interrupt themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -325,10 +325,10 @@ def _encode(value: object, pad: str) -> str:
 
 
 def _encode_list(values: Sequence[object], pad: str) -> str:
-    if set(map(type, values)) <= {int}:
-        return json.dumps(values)
     if all(value is None or isinstance(value, (str, int, float)) for value in values):
-        return "[" + ", ".join(map(_encode_scalar, values)) + "]"
+        texts = (value for value in values if isinstance(value, str))
+        "".join(texts).encode("utf-8")  # half a surrogate pair cannot be
+        return json.dumps(values, allow_nan=False)
     inner = pad + "  "
     return "[\n" + ",\n".join(inner + _encode(value, inner) for value in values) + f"\n{pad}]"
 
