@@ -84,6 +84,7 @@ ALLOWED = {
     "child/relocation.py": "copies libraries where its parent says, " + _TEMPORARY,
     "observe/pairs.py": _TEMPORARY,
     "commands/accept.py": "removes a waiver of this change that the new one replaces",
+    "commands/check_answer.py": "removes the answer of an earlier check before it has its own",
     "commands/sign.py": "takes the private key back that it has just made "
     "where the public one cannot be made",
     "commands/pictures.py": "makes OUTPUT_DIR; files go through the store",

@@ -330,6 +330,7 @@ def _judge_stored(
                 "E_NO_RUN",
                 f"There is no run of the required workload {entry.name!r} in "
                 f"{', '.join(map(str, directories))}.",
+                "Give the files that flamegate check wrote to .flamegate/latest where it measured.",
             )
             outcomes.append(session.reject(InvalidWorkload(entry.name, missing, None)))
         else:

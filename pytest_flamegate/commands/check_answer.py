@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +58,10 @@ def write_unfinished(
         **{name: [] for name in ("required", "new", "ended", "waivers", "policy_changes")},
         "declarations": {},
     }
+    # A full disk must not leave the answer of an earlier check.
+    for name in (PAGE, DOCUMENT, DIGESTS):
+        with suppress(OSError):
+            (settings.directory / name).unlink()
     _write_answer(settings, f"**{escape(sentence)}**\n", document)
 
 

@@ -175,7 +175,7 @@ def failure_section(
         # The grade is in the line of the evidence.
         lines.append(f"  {visible(' '.join(describe_sureness(verdict)[1:]), _LONG)}")
     proof = [visible(path) for path in paths]
-    proof.append(f"receipt {visible(verdict.grade)}")
+    proof.append(f"receipt {visible(verdict.grade)}" if evidence is not None else "no receipt")
     if baseline is not None and baseline.commit is not None:
         proof.append(f"base {visible(baseline.commit.revision)[:7]}")
     if evidence is not None and (revision := revision_note(evidence.commit)):

@@ -20,7 +20,7 @@ from pytest_flamegate.core.errors import (
     UsageError,
 )
 from pytest_flamegate.core.files import is_file, read_bounded, real_path
-from pytest_flamegate.core.git import query
+from pytest_flamegate.core.git import query, resolve
 from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.gate.attempts import Attempt, attempt_of
 from pytest_flamegate.gate.document import read_verdict
@@ -219,6 +219,8 @@ class _Attempts:
         base, head = found.baseline, found.evidence
         if found.error is not None:
             self._report(run, found.error.problem)
+        elif resolve(self.settings.root, base_commit) is None:
+            self._report(run, f"its base {base_commit[:12]} is no commit of the repository.")
         elif base is None or head is None or found.verdict.verdict in ("dishonest", "error"):
             self._report(run, found.verdict.reasons[0].message)
         elif base_commit == self.commits[0]:

@@ -81,12 +81,16 @@ class Waiver:
     evidence_sha256: Sha256 | None = None
 
     def __post_init__(self) -> None:
+        if self.until < self.accepted:
+            raise ValueError("it ends before it was accepted")
         if self.until - self.accepted > MAX_AGE:
             raise ValueError(f"it lasts longer than {MAX_AGE.days} days")
         slowdown = {self.change_pct is None, self.low_pct is None}
         given = slowdown == {False}, self.tokens is not None, self.declarations is not None
         if sum(given) != 1 or len(slowdown) != 1:
             raise ValueError("it has either change_pct and low_pct, or tokens, or declarations")
+        if (self.low_pct or 0.0) > (self.change_pct or 0.0):
+            raise ValueError("low_pct, the slower end of the interval, is above change_pct")
         if self.evidence_sha256 is None and self.declarations is None:
             raise ValueError("it has no evidence_sha256")
 
@@ -106,6 +110,11 @@ class Waiver:
             new = self.declarations[1]
             return f"declared otherwise ({new[:12]})" if new else "NO LONGER REQUIRED"
         return f"{-(self.change_pct or 0.0):.1f} % slower"
+
+    @property
+    def limit(self) -> str:
+        """The largest slowdown that it accepts: ``, up to 4.0 %``; empty for other changes."""
+        return "" if self.low_pct is None else f", up to {-self.low_pct:.1f} %"
 
     def is_expired(self, today: date) -> bool:
         """Whether it is accepted no longer."""
@@ -157,8 +166,18 @@ def find_excess(
 
 
 def read_waivers(directory: Path) -> tuple[Waiver, ...]:
-    """Return the waivers in an artifact directory; UsageError ``E_BAD_WAIVER``, ``E_BAD_TOML``."""
-    return tuple(map(read_waiver, sorted((directory / DIRECTORY).glob("*.toml"))))
+    """Return the waivers in an artifact directory; UsageError ``E_BAD_WAIVER``, ``E_BAD_TOML``.
+
+    A link is an error: who may change its target is not who may change a waiver.
+    """
+    inside = directory / DIRECTORY
+    paths = sorted(inside.glob("*.toml"))
+    for path in (directory, inside, *paths):
+        if path.is_symlink():
+            raise UsageError(
+                "E_BAD_WAIVER", f"{path.name} is a link, and waivers are files of their own."
+            )
+    return tuple(map(read_waiver, paths))
 
 
 def read_waiver(path: Path) -> Waiver:
@@ -211,7 +230,8 @@ def describe_debt(
                 more = f". See if it is still there: flamegate run {name} --against={base}"
             lines.append(f"ended on {each.until}: {about}{more}")
         elif each in new:
-            lines.append(f"new in this change: {about} until {each.until}: {visible(each.reason)}")
+            about += f"{each.limit} until {each.until}: {visible(each.reason)}"
+            lines.append(f"new in this change: {about}")
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from datetime import date, timedelta
 from pathlib import Path
@@ -77,10 +78,22 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
         'workload = "toy"',
         text.replace('workload = "toy"', 'workload = "other"'),
         text.replace("until = 2026", "until = 9999"),
+        text.replace("until = 2026", "until = 2025"),
+        re.sub(r"change_pct = \S+", "change_pct = -99.0", text),
     ):
         waiver.write_text(changed)
         repo.commit()
         assert "E_BAD_WAIVER" in repo.check(2, base="HEAD~3").err
+
+
+@pytest.mark.parametrize("linked", [".flamegate/waivers", ".flamegate/waivers/toy.toml"])
+def test_a_linked_waiver_is_an_error(repo: Repository, linked: str) -> None:
+    """Who may change the target of a link is not who may change a waiver."""
+    path = repo.path / linked
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(repo.path / "elsewhere")
+    repo.commit()
+    assert f"{path.name} is a link" in repo.check(2).err
 
 
 def test_other_tokens_are_accepted_uncompared_and_no_others_pass(

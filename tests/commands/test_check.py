@@ -20,7 +20,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.text import Notice
 from pytest_flamegate.profile.profilers.base import Probe, Setup
-from pytest_flamegate.receipt import Grade, Verification, verify_receipt
+from pytest_flamegate.receipt import Grade, Verification, store, verify_receipt
 from pytest_flamegate.run import base_policy, instruments, required_check, seal
 from pytest_flamegate.run.present import locate_slowdown
 from tests.commands.asked import SLOWER_NS, Repository, commit
@@ -500,3 +500,19 @@ def test_a_judge_names_new_workloads_and_rejects_their_errors(repo: Repository) 
     assert "- more: new, and required then" in repo.page()
     repo.declare(workload("toy"), "[workloads.more]\nengine = 7\n")
     assert "more (error)" in repo.check(3, f"--receipts={runs}", base="HEAD~2").out
+
+
+def test_no_answer_of_an_earlier_check_is_left_on_a_full_disk(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.commit()
+    repo.check(0)
+    answer = repo.path / ".flamegate/check.json"
+    assert json.loads(answer.read_bytes())["passed"]
+
+    def refuse(*_: object) -> None:
+        raise ToolError("E_CANNOT_WRITE", "No space left on device.")
+
+    monkeypatch.setattr(store, "write_atomic", refuse)
+    repo.check(5)
+    assert not answer.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -81,6 +82,17 @@ def test_an_attempt_that_cannot_be_judged_leaves_a_later_pass_open(
     assert answer(repo) == ("inconclusive", 2)
     assert "E_EARLIER_ATTEMPT" in printed
     assert "attempts/1" in "".join(printed.split())
+
+
+def test_an_attempt_of_a_base_that_nobody_has_cannot_be_judged(
+    repo: Repository, attempts: Path
+) -> None:
+    path = attempts / "1/toy/base-evidence.json"
+    revision = re.search(r'"revision": "(\w{40})"', path.read_text())
+    assert revision is not None
+    path.write_text(path.read_text().replace(revision[1], "0" * 40))
+    printed = repo.check(4, f"--earlier={attempts}", "--attempt=2").out
+    assert "its base 000000000000 is no commit of the repository" in " ".join(printed.split())
 
 
 def test_an_attempt_without_a_verdict_is_missing_by_name(repo: Repository, attempts: Path) -> None:

@@ -238,7 +238,7 @@ def test_a_verdict_without_figures() -> None:
     assert section(verdict, accept=None) == (
         "dishonest: It is a copy.\n"
         "  E_COPIED\n"
-        "  evidence  .flamegate/latest/decode/flamegraph.svg · receipt SELF_REPORTED\n"
+        "  evidence  .flamegate/latest/decode/flamegraph.svg · no receipt\n"
         f"  again     {AGAIN}"
     )
 
