@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import stat
 import tempfile
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.files import close, read_system_text, write_errors
 
 _FIRST_POLL_S, _POLL_S = 0.001, 0.02
@@ -36,8 +37,10 @@ def machine_lock(
     ``announce`` is called with the holder when this begins to wait, and twice a minute from then
     on; or with the reason why only this user's own runs are waited for.
 
-    Raises ``ToolError`` ``E_LOCK_TIMEOUT``.
+    Raises ``ToolError`` ``E_LOCK_TIMEOUT``, and ``UsageError`` ``E_NOT_LINUX`` on another system.
     """
+    if (system := platform.system()) != "Linux":
+        raise UsageError("E_NOT_LINUX", f"Measuring needs Linux, and this is {system}.")
     path = Path(os.environ.get(LOCK_DIRECTORY) or _SHARED_DIRECTORY, "flamegate.lock")
     try:
         descriptor = _hold(path, timeout_s, announce)

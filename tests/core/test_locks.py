@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core import locks
-from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.run import session
 from tests.run import fakes
@@ -165,3 +165,9 @@ def test_a_run_that_waited_too_long_is_an_error(
     assert reason.code == "E_LOCK_TIMEOUT"
     assert f"by process {holder.pid}" in reason.message
     assert (outcome.exit_code, world.started) == (5, [])
+
+
+def test_another_system_is_an_error_before_anything_is_measured(monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with pytest.raises(UsageError, match=r"E_NOT_LINUX.*Darwin"), machine_lock(pytest.fail):
+        pytest.fail("it was measured")
