@@ -167,7 +167,9 @@ def test_a_run_that_waited_too_long_is_an_error(
     assert (outcome.exit_code, world.started) == (5, [])
 
 
-def test_another_system_is_an_error_before_anything_is_measured(monkeypatch):
+def test_another_system_is_an_error_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     with pytest.raises(UsageError, match=r"E_NOT_LINUX.*Darwin"), machine_lock(pytest.fail):
         pytest.fail("it was measured")
