@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,14 @@ from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file, read_bounded, relative
-from pytest_flamegate.core.json import NonEmpty, decode_json
+from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.core.text import quote_toml
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.report.text import visible
-from pytest_flamegate.run.base_policy import PolicyChange
-from pytest_flamegate.run.required_check import DOCUMENT
+from pytest_flamegate.run.required_check import DOCUMENT, CheckAnswer
 from pytest_flamegate.run.waivers import (
     DIRECTORY,
     MAX_AGE,
@@ -55,13 +53,12 @@ def run(parsed: argparse.Namespace) -> int:
             f"Give a day from {today} to {today + MAX_AGE}.",
         )
     name = parsed.workload.rpartition("::")[2]
-    last = _read_check(settings)
-    found, notes = _find_policy(settings, last, name), []
-    if found is None:
-        found = _find_run(settings, name)
-    else:
-        changes = [each for each in last.policy_changes if each.workload == name]
+    found, notes = None, []
+    if last := _read_check(settings):
+        found = _find_policy(settings, last, name)
+        changes = [each for each in last.policy_changes if found and each.workload == name]
         notes = [visible(str(each), _LONGEST_REASON) for each in changes]
+    found = found or _find_run(settings, name)
     author = git.query(settings.root, "config", "user.name") or ""
     waiver = Waiver(
         workload=name, reason=reason, author=author, accepted=today, until=until, **found
@@ -85,35 +82,15 @@ def run(parsed: argparse.Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _CheckedWorkload:
-    """A required workload in the answer of a check."""
-
-    workload: str
-    verdict: str
-    exit_code: int
-
-
-@dataclass(frozen=True, slots=True)
-class _CheckDocument:
-    """What ``accept`` reads of the answer of a check."""
-
-    base: str
-    head: str
-    required: tuple[_CheckedWorkload, ...]
-    policy_changes: tuple[PolicyChange, ...]
-    declarations: Mapping[NonEmpty, tuple[str, str]] = field(default_factory=dict)
-
-
-def _read_check(settings: Settings) -> _CheckDocument:
-    """Return the last check; one without anything to accept if there was none."""
+def _read_check(settings: Settings) -> CheckAnswer | None:
+    """Return the answer of the last check, None if there was none."""
     path = settings.directory / DOCUMENT
     if not is_file(path):
-        return _CheckDocument("", "", (), ())
-    return decode_json(read_bounded(path), _CheckDocument, subject=f"The answer {path.name}")
+        return None
+    return decode_json(read_bounded(path), CheckAnswer, subject=f"The answer {path.name}")
 
 
-def _find_policy(settings: Settings, last: _CheckDocument, name: str) -> dict[str, Any] | None:
+def _find_policy(settings: Settings, last: CheckAnswer, name: str) -> dict[str, Any] | None:
     """Return what a waiver of a declaration holds, None if the last check asks for none.
 
     That check is of the commit that is checked out, and of the workload it found neither a slowdown

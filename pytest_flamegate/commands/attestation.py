@@ -15,26 +15,11 @@ from pytest_flamegate.core import errors, process
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.run.required_check import CHECK_VERSION, CheckAnswer
 
-_PREDICATE = "urn:pytest-flamegate:check:1.0.0"
+_PREDICATE = f"urn:pytest-flamegate:check:{CHECK_VERSION}"
 _GH_S = 120.0
 _WORKFLOW = re.compile(r"[\w.-]+/[\w.-]+/\.github/workflows/[\w.-]+\.ya?ml")
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """A required workload in the answer of ``flamegate check``."""
-
-    workload: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Judgement:
-    """The answer of ``flamegate check``, as far as it concerns a receipt."""
-
-    head: str
-    passed: bool
-    required: tuple[_Judged, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +34,7 @@ class _Attestation:
     """An in-toto statement, in the names that it has there."""
 
     predicateType: str  # noqa: N815
-    predicate: _Judgement
+    predicate: CheckAnswer
     subject: tuple[_AttestedFile, ...]
 
     def covers(self, digests: Collection[str], revision: str, workload: object) -> bool:

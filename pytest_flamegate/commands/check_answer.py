@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import show_views
@@ -26,7 +25,7 @@ from pytest_flamegate.run.hosts import (
     report_to_github,
 )
 from pytest_flamegate.run.publish import Hints, Outcome
-from pytest_flamegate.run.required_check import CHECK_VERSION, DOCUMENT, Check
+from pytest_flamegate.run.required_check import DOCUMENT, Check, CheckAnswer
 from pytest_flamegate.run.stored_run import list_digests
 
 PAGE, DIGESTS = "check.md", "check.sha256"
@@ -47,37 +46,29 @@ def write_unfinished(
     exit_code: int = UndecidedError.exit_code,
 ) -> None:
     """Write an answer that fails: this check may end without one. ``head`` may be unknown."""
-    document = {
-        "check_version": CHECK_VERSION,
-        "base": base,
-        "head": head,
-        "passed": False,
-        "exit_code": exit_code,
-        "sentence": sentence,
-        "attempt": 1,
-        **{name: [] for name in ("required", "new", "ended", "waivers", "policy_changes")},
-        "declarations": {},
-    }
+    answer = CheckAnswer(
+        base=base, head=head, passed=False, exit_code=exit_code, sentence=sentence, required=()
+    )
     # A full disk must not leave the answer of an earlier check.
     for name in (PAGE, DOCUMENT, DIGESTS):
         with suppress(OSError):
             (settings.directory / name).unlink()
-    _write_answer(settings, f"**{escape(sentence)}**\n", document)
+    _write_answer(settings, f"**{escape(sentence)}**\n", answer)
 
 
 def _write_answer(
     settings: Settings,
     page: str,
-    document: Mapping[str, Any],
+    answer: CheckAnswer,
     results: Sequence[present.ResultView] = (),
     judged: Sequence[Outcome] = (),
 ) -> None:
     """Write the answer for people, for programs, for GitLab's widgets, and for an attestation."""
     files = {
         PAGE: page.encode(),
-        DOCUMENT: encode_json(document),
+        DOCUMENT: encode_json(answer),
         FINDINGS: encode_findings(results),
-        FIGURES: encode_figures(results, passed=document["passed"]),
+        FIGURES: encode_figures(results, passed=answer.passed),
         DIGESTS: list_digests(judged),
     }
     for name, data in files.items():
@@ -121,7 +112,7 @@ def publish(found: Check, settings: Settings) -> None:
         replace(view, fails=id(outcome) in failed)
         for view, outcome in zip(views, outcomes, strict=True)
     ]
-    _write_answer(settings, page, found.document(), annotated, found.required)
+    _write_answer(settings, page, found.answer, annotated, found.required)
     lines = report_to_github(annotated, page)
     common.print_text("\n".join([*lines, "", *found.debt, found.sentence]))
 

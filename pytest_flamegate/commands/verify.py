@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.commands import common
-from pytest_flamegate.commands.attestation import find_attestation_problem
 from pytest_flamegate.core import errors, git
 from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.text import Finding, Refusal
@@ -74,6 +73,9 @@ def run(parsed: argparse.Namespace) -> int:
         if parsed.repository is not None:
             answer = _require_repository(answer, parsed.repository)
         if parsed.signer_workflow is not None:
+            # Imported here: verifying alone needs no rule of a check.
+            from pytest_flamegate.commands.attestation import find_attestation_problem
+
             problem = find_attestation_problem(
                 answer.path,
                 answer.receipt_sha256,

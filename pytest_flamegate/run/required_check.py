@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pytest_flamegate.core.errors import UndecidedError, worst_code
+from pytest_flamegate.core.json import NonEmpty
 from pytest_flamegate.gate.verdict import PASSES, headline
+from pytest_flamegate.receipt.types import VerdictName
 from pytest_flamegate.report.text import plural
-from pytest_flamegate.run.base_policy import BasePolicy
+from pytest_flamegate.run.base_policy import BasePolicy, PolicyChange
 from pytest_flamegate.run.publish import Outcome, shorten_options
 from pytest_flamegate.run.waivers import (
     Waiver,
@@ -20,6 +22,45 @@ from pytest_flamegate.run.waivers import (
 
 CHECK_VERSION = "1.0.0"
 DOCUMENT = "check.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedWorkload:
+    """A workload in the answer; change and interval are those of the rate, if it was compared."""
+
+    workload: str
+    verdict: VerdictName
+    exit_code: int
+    headline: str = ""
+    change_pct: float | None = None
+    interval_pct: tuple[float | None, float | None] | None = None
+    grade: str | None = None
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckAnswer:
+    """The content of ``check.json``, which ``accept`` reads, and of GitHub's attestation of it.
+
+    Attributes:
+        ended: The comparisons with the commits before accepted slowdowns, whose waivers have ended.
+        waivers: What is accepted, by this change and before, as lines.
+        declarations: The digests of the declarations that differ, by workload.
+    """
+
+    check_version: str = CHECK_VERSION
+    base: str = ""
+    head: str
+    passed: bool
+    exit_code: int = UndecidedError.exit_code
+    sentence: str = ""
+    attempt: int = 1
+    required: tuple[CheckedWorkload, ...]
+    new: tuple[CheckedWorkload, ...] = ()
+    ended: tuple[CheckedWorkload, ...] = ()
+    waivers: tuple[str, ...] = ()
+    policy_changes: tuple[PolicyChange, ...] = ()
+    declarations: Mapping[NonEmpty, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,23 +191,23 @@ class Check:
                 return each.find_problem(today_utc()) or other
         return None
 
-    def document(self) -> dict[str, Any]:
-        """Return the result as the content of ``check.json``."""
-        return {
-            "check_version": CHECK_VERSION,
-            "base": self.base,
-            "head": self.head,
-            "passed": self.exit_code == 0,
-            "exit_code": self.exit_code,
-            "sentence": self.sentence,
-            "attempt": self.earlier + 1,
-            "required": [_row(each) for each in self.required],
-            "new": [_row(each) for each in self.new],
-            "ended": [_row(each) for _, each in self.ended],
-            "waivers": self.debt,
-            "policy_changes": [asdict(each) for each in self.policy.changes],
-            "declarations": dict(self.policy.differing),
-        }
+    @property
+    def answer(self) -> CheckAnswer:
+        """The result as it is written."""
+        return CheckAnswer(
+            base=self.base,
+            head=self.head,
+            passed=self.exit_code == 0,
+            exit_code=self.exit_code,
+            sentence=self.sentence,
+            attempt=self.earlier + 1,
+            required=tuple(map(_row, self.required)),
+            new=tuple(map(_row, self.new)),
+            ended=tuple(_row(each) for _, each in self.ended),
+            waivers=tuple(self.debt),
+            policy_changes=self.policy.changes,
+            declarations=self.policy.differing,
+        )
 
 
 def _other_tokens(outcome: Outcome) -> str | None:
@@ -177,15 +218,15 @@ def _passes_alone(outcome: Outcome) -> bool:
     return outcome.verdict.verdict in PASSES and not outcome.exit_code
 
 
-def _row(outcome: Outcome) -> dict[str, Any]:
+def _row(outcome: Outcome) -> CheckedWorkload:
     verdict, rate = outcome.verdict, outcome.verdict.signal()
-    return {
-        "workload": outcome.workload.name,
-        "verdict": verdict.verdict,
-        "headline": shorten_options(headline(verdict)),
-        "exit_code": outcome.exit_code,
-        "change_pct": rate and rate.change_pct,
-        "interval_pct": rate and [rate.ci_low_pct, rate.ci_high_pct],
-        "grade": verdict.grade,
-        "reasons": [reason.code for reason in verdict.reasons],
-    }
+    return CheckedWorkload(
+        outcome.workload.name,
+        verdict.verdict,
+        outcome.exit_code,
+        shorten_options(headline(verdict)),
+        rate.change_pct if rate else None,
+        (rate.ci_low_pct, rate.ci_high_pct) if rate else None,
+        verdict.grade,
+        tuple(reason.code for reason in verdict.reasons),
+    )

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.commands import verify
+from pytest_flamegate.core.json import encode_plain
 from pytest_flamegate.receipt import Verification, verify_receipt
+from pytest_flamegate.run.required_check import CheckAnswer, CheckedWorkload
 from tests.commands.asked import Command, Repository, ask
 from tests.made import COMMIT
 from tests.run import fakes
@@ -123,12 +125,11 @@ def judged(receipt_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     evidence = json.loads((receipt_directory / "evidence.json").read_text())
     files = ("receipt.json", "evidence.json")
     digests = [hashlib.sha256((receipt_directory / each).read_bytes()) for each in files]
-    check = {
-        "check_version": "1.0.0",
-        "head": evidence["commit"]["revision"],
-        "passed": True,
-        "required": [{"workload": evidence["workload"]["name"], "verdict": "pass", "grade": None}],
-    }
+    check = CheckAnswer(
+        head=evidence["commit"]["revision"],
+        passed=True,
+        required=(CheckedWorkload(evidence["workload"]["name"], "pass", exit_code=0),),
+    )
     statement = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [
@@ -136,7 +137,7 @@ def judged(receipt_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
             for name, digest in zip(files, digests, strict=True)
         ],
         "predicateType": "urn:pytest-flamegate:check:1.0.0",
-        "predicate": check,
+        "predicate": encode_plain(check),
     }
     return {
         "attestation": {"bundle": {}},
