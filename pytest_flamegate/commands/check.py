@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -93,12 +93,47 @@ class _Tree:
         return read_ini(self.root)[1] if self.root.is_dir() else {}
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What is checked: the commits and the policy, in ``check``, which has no outcomes yet.
+
+    ``requirements`` are arguments of ``verify_receipt``; ``attempts`` are the directories of the
+    attempts before this one, and ``earlier`` their runs by workload.
+    """
+
+    check: Check
+    settings: Settings
+    requirements: Mapping[str, Any]
+    attempts: Sequence[Path] = ()
+    earlier: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+
+    def judge(self, directory: Path, entry: Workload) -> Outcome:
+        """Judge finished files of this attempt, together with those of the earlier ones."""
+        commits = self.check.base, self.check.head
+        runs = self.earlier.get(entry.name, ())
+        others = {place: [e for e in runs if e.is_relative_to(place)] for place in self.attempts}
+        return judge_stored_run(directory, entry, self.settings, commits, self.requirements, others)
+
+
 def run_check(parsed: argparse.Namespace) -> int:
     """Check the working tree; return the exit code of the worst workload."""
     requirements = _read_requirements(parsed)
     with suppress(FlamegateError):
         # The base may name another directory, if there is one.
         replace_earlier(common.read_settings(parsed), parsed.base)
+    case = _read_case(parsed, requirements)
+    common.print_text("\n".join(heading(case.check)))
+    case = _find_earlier(case, parsed)
+    if parsed.receipts:
+        found = _judge_stored(case, parsed.receipts)
+    else:
+        found = _measure(case, ended=parsed.ended)
+    publish(found, case.settings)
+    return found.exit_code
+
+
+def _read_case(parsed: argparse.Namespace, requirements: Mapping[str, Any]) -> _Case:
+    """Read what base and head declare; nothing is measured."""
     with ExitStack() as stack:
         # The base chooses the root too: a new pytest.ini must not hide its workload file.
         base = _Tree.check_out(stack, Path.cwd(), parsed.base)
@@ -107,7 +142,6 @@ def run_check(parsed: argparse.Namespace) -> int:
         declared_grade = values.get("require_grade")
         grades = requirements["require_grade"], declared_grade and Grade.parse(declared_grade)
         least_grade = max(filter(None, grades), default=Grade.OBSERVED)
-        requirements["require_grade"] = least_grade
         # An open question fails, whether CI is set or not. Receipts need the grade that the judge
         # of stored runs wants: time that no clock shows lowers it, but so does a GPU.
         settings = replace(
@@ -138,55 +172,65 @@ def run_check(parsed: argparse.Namespace) -> int:
     policy = replace(policy, changes=changes)
     if not policy.required and not policy.new and not policy.dropped:
         raise UsageError("E_NO_WORKLOADS", "Neither the base nor the head declares a workload.")
-    common.print_text("\n".join(heading(base.revision, head.revision, policy)))
+    check = Check(base.revision, head.revision, policy, waivers=own, merged=merged)
+    return _Case(check, settings, {**requirements, "require_grade": least_grade})
+
+
+def _find_earlier(case: _Case, parsed: argparse.Namespace) -> _Case:
+    """Return the case with the attempts before this one; until it ends, its answer fails."""
+    base, head = case.check.base, case.check.head
     try:
-        attempts = find_attempts(parsed.earlier, _attempt_number(parsed), root)
+        attempts = find_attempts(parsed.earlier, _attempt_number(parsed), case.settings.root)
         earlier = find_runs(attempts)
     except FlamegateError as error:
         # The judge shows this sentence as the status of the commit.
         sentence = f"check failed: {error.problem}"
-        write_unfinished(base.revision, head.revision, settings, sentence, error.exit_code)
+        write_unfinished(base, head, case.settings, sentence, error.exit_code)
         raise
-    write_unfinished(base.revision, head.revision, settings)
+    write_unfinished(base, head, case.settings)
+    check = replace(case.check, earlier=len(attempts))
+    return replace(case, check=check, attempts=attempts, earlier=earlier)
 
-    def judge(directory: Path, entry: Workload) -> Outcome:
-        """Judge finished files of this attempt, together with those of the earlier ones."""
-        commits = base.revision, head.revision
-        runs = earlier.get(entry.name, ())
-        others = {place: [e for e in runs if e.is_relative_to(place)] for place in attempts}
-        return judge_stored_run(directory, entry, settings, commits, requirements, others)
 
-    new: list[Outcome] = []
-    ended: list[tuple[Waiver, Outcome]] = []
-    if parsed.receipts:
-        session = Session(settings)
-        outcomes = _judge_stored(parsed.receipts, policy.required, session, judge)
-        # Once it was merged, a declaration with an error would fail every later check.
-        new = [session.reject(each) for each in policy.new if isinstance(each, InvalidWorkload)]
-    else:
-        files = digest_files(root)
-        outcomes = _measure(settings, policy.required, base.revision, head.revision)
-        outcomes = [
-            _with_attempts(each, judge) if attempts and each.error is None else each
-            for each in outcomes
-        ]
-        # There is nothing to compare a new workload with: it is measured alone.
-        new = gate_all(replace(settings, against=None), policy.new) if policy.new else []
-        ended = _measure_ended(settings, policy.required, merged) if parsed.ended else []
-        _require_unchanged(files)
-    found = Check(
-        base.revision,
-        head.revision,
-        policy,
-        required=tuple(outcomes),
-        new=tuple(new),
-        waivers=own,
-        merged=merged,
-        ended=tuple(ended),
-        earlier=len(attempts),
-    )
-    publish(found, settings)
-    return found.exit_code
+def _measure(case: _Case, *, ended: bool) -> Check:
+    """Measure the required workloads in pairs and new ones alone; ``ended``: old slowdowns too."""
+    settings, policy = case.settings, case.check.policy
+    files = digest_files(settings.root)
+    outcomes = _measure_pairs(settings, policy.required, case.check.base, case.check.head)
+    for index, each in enumerate(outcomes):
+        if case.attempts and each.error is None:
+            pooled = case.judge(each.directory, each.workload)
+            outcomes[index] = replace(
+                each, verdict=pooled.verdict, fails=pooled.fails, error=pooled.error
+            )
+    # There is nothing to compare a new workload with: it is measured alone.
+    new = gate_all(replace(settings, against=None), policy.new) if policy.new else []
+    old = _measure_ended(settings, policy.required, case.check.merged) if ended else []
+    _require_unchanged(files)
+    return replace(case.check, required=tuple(outcomes), new=tuple(new), ended=tuple(old))
+
+
+def _judge_stored(case: _Case, directories: Sequence[Path]) -> Check:
+    """Judge the stored runs of each required workload; each of several has to pass."""
+    session, policy = Session(case.settings), case.check.policy
+    runs, outcomes = find_runs(directories), []
+    for entry in policy.required:
+        stored = runs.get(entry.name, ())
+        if isinstance(entry, InvalidWorkload):
+            outcomes.append(session.reject(entry))
+        elif not stored:
+            missing = UsageError(
+                "E_NO_RUN",
+                f"There is no run of the required workload {entry.name!r} in "
+                f"{', '.join(map(str, directories))}.",
+                "Give the files that flamegate check wrote to .flamegate/latest where it measured.",
+            )
+            outcomes.append(session.reject(InvalidWorkload(entry.name, missing, None)))
+        else:
+            outcomes += [case.judge(each, entry) for each in stored]
+    # Once it was merged, a declaration with an error would fail every later check.
+    new = [session.reject(each) for each in policy.new if isinstance(each, InvalidWorkload)]
+    return replace(case.check, required=tuple(outcomes), new=tuple(new))
 
 
 def _read_requirements(parsed: argparse.Namespace) -> dict[str, Any]:
@@ -227,7 +271,9 @@ def _accepting(waivers: Sequence[Waiver]) -> Callable[[str, Digests], bool]:
     return lambda name, declarations: (name, declarations) in accepted
 
 
-def _measure(settings: Settings, required: Sequence[Entry], base: str, head: str) -> list[Outcome]:
+def _measure_pairs(
+    settings: Settings, required: Sequence[Entry], base: str, head: str
+) -> list[Outcome]:
     """Measure both commits in checkouts of one kind, so that no engine knows the head by its place.
 
     Raises ``ToolError`` ``E_TREE_CHANGED`` if the head's build or engine changes its files.
@@ -305,34 +351,3 @@ def _attempt_number(parsed: argparse.Namespace) -> int | None:
         return cast("int | None", parsed.attempt)
     number = os.environ.get("GITHUB_RUN_ATTEMPT", "")
     return int(number) if number.isdecimal() else None
-
-
-def _with_attempts(outcome: Outcome, judge: Callable[[Path, Workload], Outcome]) -> Outcome:
-    """Return the outcome of a measurement as it is with the earlier attempts."""
-    pooled = judge(outcome.directory, outcome.workload)
-    return replace(outcome, verdict=pooled.verdict, fails=pooled.fails, error=pooled.error)
-
-
-def _judge_stored(
-    directories: Sequence[Path],
-    required: Sequence[Entry],
-    session: Session,
-    judge: Callable[[Path, Workload], Outcome],
-) -> list[Outcome]:
-    """Judge the stored runs of each required workload; each of several has to pass."""
-    runs, outcomes = find_runs(directories), []
-    for entry in required:
-        stored = runs.get(entry.name, ())
-        if isinstance(entry, InvalidWorkload):
-            outcomes.append(session.reject(entry))
-        elif not stored:
-            missing = UsageError(
-                "E_NO_RUN",
-                f"There is no run of the required workload {entry.name!r} in "
-                f"{', '.join(map(str, directories))}.",
-                "Give the files that flamegate check wrote to .flamegate/latest where it measured.",
-            )
-            outcomes.append(session.reject(InvalidWorkload(entry.name, missing, None)))
-        else:
-            outcomes += [judge(each, entry) for each in stored]
-    return outcomes

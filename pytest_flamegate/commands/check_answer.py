@@ -16,7 +16,6 @@ from pytest_flamegate.receipt import store
 from pytest_flamegate.report.markdown import check_markdown, escape
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.run import present
-from pytest_flamegate.run.base_policy import BasePolicy
 from pytest_flamegate.run.hosts import (
     FIGURES,
     FINDINGS,
@@ -75,10 +74,11 @@ def _write_answer(
         store.write_atomic(settings.directory / name, data)
 
 
-def heading(base: str, head: str, policy: BasePolicy) -> list[str]:
+def heading(check: Check) -> list[str]:
     """Return the lines that name the commits, the policy, and how the head would change it."""
+    policy, base, head = check.policy, check.base[:12], check.head[:12]
     names = ", ".join(each.name for each in policy.required) or "nothing"
-    lines = [f"check of {head[:12]} by the policy of {base[:12]}, which requires {names}"]
+    lines = [f"check of {head} by the policy of {base}, which requires {names}"]
     if policy.new:
         lines.append(f"new, required once merged: {', '.join(each.name for each in policy.new)}")
     if accepted := (*policy.adopted, *policy.dropped):

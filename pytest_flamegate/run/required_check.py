@@ -77,8 +77,8 @@ class Check:
     base: str
     head: str
     policy: BasePolicy
-    required: tuple[Outcome, ...]
-    new: tuple[Outcome, ...]
+    required: tuple[Outcome, ...] = ()
+    new: tuple[Outcome, ...] = ()
     waivers: tuple[Waiver, ...] = ()
     merged: tuple[Waiver, ...] = ()
     ended: tuple[tuple[Waiver, Outcome], ...] = ()

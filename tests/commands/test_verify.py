@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.commands import verify
-from pytest_flamegate.core.json import encode_plain
+from pytest_flamegate.core.errors import ReceiptError
+from pytest_flamegate.core.json import decode_plain, encode_plain
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.run.required_check import CheckAnswer, CheckedWorkload
 from tests.commands.asked import Command, Repository, ask
@@ -217,3 +218,16 @@ def test_an_attestation_needs_gh_and_the_name_of_a_workflow(
     for name in ("judge.yml", "o/r/judge.yml", "--repo/r/.github/workflows/a.yml x", ""):
         found = command(2, "verify-receipt", "receipt.json", f"--signer-workflow={name}")
         assert "OWNER/REPO" in found.err
+
+
+def test_an_answer_of_an_earlier_version_lacks_the_newer_fields() -> None:
+    answer = CheckAnswer(
+        head="a" * 40, passed=True, required=(CheckedWorkload("toy", "pass", exit_code=0),)
+    )
+    document = encode_plain(answer)
+    for name in ("attempt", "ended", "declarations"):
+        del document[name]
+    assert decode_plain(document, CheckAnswer) == answer
+    del document["passed"]
+    with pytest.raises(ReceiptError, match='"passed" is missing'):
+        decode_plain(document, CheckAnswer)
