@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import groupby, zip_longest
 from pathlib import Path
 
-from pytest_flamegate.core import git
+from pytest_flamegate.core import PACKAGE, git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
 from pytest_flamegate.core.files import is_file, read_beneath, read_bounded
 from pytest_flamegate.core.git import Commit, FileChange, Hunk
@@ -41,6 +41,7 @@ MAX_SOURCE_BYTES = 1 << 20
 MAX_SOURCE_LINES = 50_000
 _MIN_SHARE = 0.01
 """Lines with at least this share of the samples of a side are shown."""
+_EMBEDDED_ENGINE = "pytest_flamegate/child/embedded/"
 _FILES, _HOTTEST, _CHANGED, _CONTEXT = 6, 12, 60, 3
 _LONG_HUNK = 40
 """Lines of a change that are all shown; of a longer one only the hot lines are."""
@@ -345,6 +346,9 @@ def _load(root: Path, file: str, side: _SampledSide) -> tuple[bytes, str]:
     """Return the bytes of a file, and a note on them. Raises ``FlamegateError`` and OSError."""
     if not source_lines.is_project_path(file):
         raise ToolError("E_CANNOT_READ", f"{file!a} is no path in the project.")
+    if file.startswith(_EMBEDDED_ENGINE) and not is_file(root / file):
+        data = read_beneath(PACKAGE.parent, *file.split("/"), limit=MAX_SOURCE_BYTES)
+        return data, "From the installed package."
     commit = side.commit
     if commit is None or commit.uncommitted:
         # Which files were uncommitted is not recorded.

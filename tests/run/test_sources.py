@@ -151,6 +151,12 @@ def test_a_source_that_cannot_be_shown_is_a_sentence(project: Path, name: str) -
     assert notes(show(project, "b.c:1 total\n", dirty=1))[0].startswith("Not shown of head ")
 
 
+def test_lines_of_the_embedded_engine_are_those_of_the_installed_package(project: Path) -> None:
+    (file,) = show(project, "pytest_flamegate/child/embedded/kernels.py:20 total\n").files
+    assert file.excerpts
+    assert file.notes == ("From the installed package.",)
+
+
 def test_lines_beyond_the_end_are_said_to_be_generated(project: Path) -> None:
     (note, _) = notes(show(project, "k.py:5000 total\n"))
     assert note.startswith("Samples are at line 5,000, and it has 7 lines: it was generated")
