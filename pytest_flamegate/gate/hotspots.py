@@ -115,9 +115,9 @@ class Whole:
     tolerance_us: float
     rates: ErrorRates
     drift: ShareDrift
-    sampled_s: float = 0.0
+    sampled_s: float
     """The time that the profiles of a side cover, 0 if it is not known."""
-    new_functions_cost: bool = False
+    new_functions_cost: bool
     """Whether new functions certainly cost more than gone and cheaper ones save."""
 
 

@@ -282,6 +282,11 @@ def test_every_other_judges_bricks_of_one_percent_that_were_measured() -> None:
     derived = tuple(replace(each, totals=(odd.totals[0], each.totals[1])) for each, odd in parts)
     found = judge(OLD, derived, allowing(every=(None, 10.0)))
     assert (only(found).name, codes_of(found)) == ("brick:LmHead", [])
+    # One percent on either side is enough.
+    for old_us, new_us in ((0.1, 2.0), (2.0, 0.1)):
+        pair = brick_runs({"Sampling": old_us, "LmHead": 50.0}, SPREAD[::-1], first_pid=800)
+        found = judge(pair, brick_runs({"Sampling": new_us, "LmHead": 50.0}), EVERY)
+        assert {"brick:Sampling", "brick:LmHead"} == {each.name for each in found.signals}
     # An alias is the brick that it stands for.
     old, aliased = brick_runs({"Qkv": 2.0}), brick_runs({"QkvProjection": 3.0}, SPREAD[::-1])
     found = judge(old, aliased, allowing(Qkv=(None, 10.0)))
@@ -441,15 +446,15 @@ def test_bricks_of_a_pair_met_the_same_weather(by: float, decision: str) -> None
 
 def test_calls_longer_than_a_slice_leave_out_the_part_of_the_other_side() -> None:
     """Each call of the head was interrupted; the base's bricks had most of the core."""
-    old = brick_runs({"FeedForward": 4000.0, "RmsNorm": 500.0}, first_pid=800)
-    new = brick_runs({"FeedForward": 6400.0, "RmsNorm": 500.0})
-    budgets = allowing(FeedForward=(3300.0, 5.0), RmsNorm=(510.0, None))
+    old = brick_runs({"FeedForward": 1250.0, "RmsNorm": 950.0}, first_pid=800)
+    new = brick_runs({"FeedForward": 2000.0, "RmsNorm": 950.0})
+    budgets = allowing(FeedForward=(1030.0, 5.0), RmsNorm=(960.0, None))
     found = judge_bricks(on_one_core(old, 0.8), on_one_core(new, 0.5), budgets, RATES, drift_sd=0.0)
     growth, call, short = found.signals
     assert {growth.decision, call.decision} == {"pass"}
     assert growth.change_pct == pytest.approx(0.0, abs=0.01)
-    assert call.current == pytest.approx(3200.0, rel=0.01)
-    assert short.current == pytest.approx(500.0, rel=0.01)
+    assert call.current == pytest.approx(1000.0, rel=0.01)
+    assert short.current == pytest.approx(950.0, rel=0.01)
 
 
 def test_pairs_judge_bricks_of_both_sides() -> None:

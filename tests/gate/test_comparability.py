@@ -58,8 +58,9 @@ def answers(**digests: str) -> tuple[Answer, ...]:
 def test_answers_to_the_prompts_that_both_were_asked_are_compared() -> None:
     old = now(answers=answers(p2="a", p5="b"))
     assert differences(now(answers=answers(p3="c", p5="b")), old) == []
-    found = differences(now(answers=answers(p2="c", p5="b")), old)
-    assert found == [("E_TOKENS_DIFFER", "answer to prompt 3")]
+    for last in ("b", "c"):  # the first is named
+        found = differences(now(answers=answers(p2="c", p5=last)), old)
+        assert found == [("E_TOKENS_DIFFER", "answer to prompt 3")]
 
 
 OMP = "environment OMP_NUM_THREADS"

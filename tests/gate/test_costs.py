@@ -95,8 +95,8 @@ def test_certainty_is_the_change_in_half_widths_of_its_interval() -> None:
 
 
 def cost(name: str, explains: float | None, *, certain: bool = True) -> CostChange:
-    low = 1.0 if certain else -1.0
-    return CostChange(name, 1.0, 2.0, 1.0, low, 3.0, 0.5, explains, no_more_than_us=2.0)
+    low = 0.1 if certain else -1.0
+    return CostChange(name, 1.0, 2.0, 1.0, low, 0.9, 0.5, explains, no_more_than_us=2.0)
 
 
 @pytest.mark.parametrize(

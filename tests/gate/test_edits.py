@@ -43,6 +43,22 @@ static float sum_of(const float *x, const Block *w, int n)
         n = 0;
     return sum; // all of it
 }
+static void scale(float *out, const half *in, long n)
+{
+    const Block *w = in;
+    for (;;)
+    {
+        for (int i = 0; i < n; i++) out[i] = in[i] * SCALE;
+
+        n += 1;
+    }
+    while (n > 1) {
+        for (int i = 0; i < n; i++) out[i] += 1;
+        if (n == 7) break;
+        n /= 2;
+    }
+    const long last = n * rows;
+}
 """
 
 
@@ -109,6 +125,26 @@ def swapped(text: str, *edits: tuple[str, str]) -> str:
         ("a.c", [("*w,", "*weights,"), ("(w ", "(weights ")], []),
         ("a.c", [("n == sum", "k == sum")], ["k == sum)"]),
         ("a.c", [("sum_of", "add_all")], []),
+        ("a.c", [("*out,", "*to,"), ("out[", "to[")], []),
+        ("a.c", [("*w =", "*block =")], []),
+        # Another type, or another start, is no other name.
+        (
+            "a.c",
+            [("const half", "const byte")],
+            ["static void scale(float *out, const byte *in, long n)"],
+        ),
+        (
+            "a.c",
+            [("static void", "static int")],
+            ["static int scale(float *out, const half *in, long n)"],
+        ),
+        (
+            "a.py",
+            [("found = 0", "hits = 1"), ("found >", "hits >")],
+            ["hits = 1", "if hits > 1000:"],
+        ),
+        ("a.c", [("n * rows", "n * columns")], ["const long last = n * columns;"]),
+        ("a.c", [("n += 1", "n += 1 + n")], ["n += 1 + n;"]),
     ],
 )
 def test_only_lines_that_do_something_else_are_changed(
@@ -118,6 +154,17 @@ def test_only_lines_that_do_something_else_are_changed(
     head = {name: swapped(base[name], *edits)}
     found = changed_lines(mapped(tmp_path, base, head), head)[name]
     assert [line for line in found if line[0] not in "#{"] == expected
+
+
+@pytest.mark.parametrize(("called", "is_same"), [("blend(found)", True), ("mix(hits)", False)])
+def test_a_function_has_one_name_in_all_files_and_a_variable_in_its_own(
+    called: str, tmp_path: Path, *, is_same: bool
+) -> None:
+    base = {"a.py": PYTHON, "b.py": "import a\n\nprint(mix(found))\n"}
+    renamed = swapped(PYTHON, ("def mix(", "def blend("), ("found", "hits"))
+    head = {"a.py": renamed, "b.py": f"import a\n\nprint({called})\n"}
+    found = changed_lines(mapped(tmp_path, base, head), head)
+    assert (found["a.py"], found["b.py"] == []) == ([], is_same)
 
 
 def test_lines_behind_a_comment_and_a_renamed_variable_are_found_in_the_head(
@@ -171,6 +218,39 @@ def test_functions_that_moved_to_other_places_are_the_same(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("count", "others", "is_same"), [(3, 0, True), (2, 0, False), (3, 2, True), (3, 3, False)]
+)
+def test_three_lines_moved_unless_as_many_took_their_place(
+    count: int, others: int, tmp_path: Path, *, is_same: bool
+) -> None:
+    few, other = (
+        "".join(f"    x.{name}{number}(2)\n" for number in range(lines))
+        for name, lines in (("step", count), ("other", others))
+    )
+    here, there = {"a.py": f"A = 1\n{few}B = 1\n"}, {"a.py": f"A = 1\n{other}B = 1\n", "b.py": few}
+    for base, head, file in ((here, there, "b.py"), (there, here, "a.py")):
+        found = changed_lines(mapped(tmp_path / file, base, head), head)[file]
+        assert (found == []) is is_same
+
+
+@pytest.mark.parametrize(
+    ("same", "others", "is_moved"), [(3, 3, True), (3, 4, False), (2, 2, False), (0, 3, False)]
+)
+def test_half_of_the_lines_of_what_moved_are_the_same(
+    same: int, others: int, tmp_path: Path, *, is_moved: bool
+) -> None:
+    old, new = (
+        "".join(f"    x.step{number}(2)\n" for number in range(same))
+        + "".join(f"    x.{name}{number}(2)\n" for number in range(others))
+        for name in ("old", "new")
+    )
+    base, head = {"a.py": f"A = 1\n{old}B = 1\n"}, {"a.py": "A = 1\nB = 1\n", "b.py": new}
+    lines = mapped(tmp_path, base, head)
+    for number in (2, 1 + same + others):
+        assert lines.base_place(SourceLine("a.py", number)).file == ("b.py" if is_moved else "a.py")
+
+
+@pytest.mark.parametrize(
     ("edits", "expected"),
     [
         ([("in rows:\n        found", "in rows + rows:\n        found")], {"a.py:6": (6, 9)}),
@@ -178,12 +258,19 @@ def test_functions_that_moved_to_other_places_are_the_same(tmp_path: Path) -> No
         ([("        row = row - 1\n", "")], {}),
         ([("> 1000", "> 2000")], {}),
         ([("found = 0", "found = 1")], {}),
+        ([("(;;)", "(;n < 9;)")], {"a.c:15": (15, 19)}),
+        ([("n > 1)", "n > 0)")], {"a.c:21": (21, 24)}),
+        ([("        if (n == 7) break;\n", "")], {"a.c:22": (21, 23)}),
+        ([("in sys.argv", "in LONGER")], {"a.py:19": (19, 21)}),
+        ([("i < n; i++) out", "i < w; i++) out")], {}),
     ],
 )
 def test_the_lines_of_a_loop_that_runs_more_often(
     edits: list[tuple[str, str]], expected: dict[str, tuple[int, int]], tmp_path: Path
 ) -> None:
-    lines = mapped(tmp_path, {"a.py": PYTHON}, {"a.py": swapped(PYTHON, *edits)})
+    script = f"{PYTHON}\nfor name in sys.argv:\n    mix(name)\n    mix(name)\n"
+    name, text = ("a.py", script) if edits[0][0] in script else ("a.c", C)
+    lines = mapped(tmp_path, {name: text}, {name: swapped(text, *edits)})
     assert {str(place): block for place, block in lines.blocks.items()} == expected
 
 
@@ -192,8 +279,11 @@ def test_a_change_without_its_text_is_as_git_says() -> None:
     for change in (
         FileChange("a.c", "a.c", (hunk,)),
         FileChange("a.c", "a.c", (hunk,), {3: "x"}, ("",) * 9),
+        FileChange("a.c", "a.c", (hunk,), {3: "x", 4: "y"}, ("",) * 5),
     ):
-        assert map_lines([change]).by_head["a.c"].hunks == (hunk,)
+        lines = map_lines([change])
+        assert str(lines.base_place(SourceLine("a.c", 4))) == "a.c:3-6"
+        assert str(lines.head_place(SourceLine("a.c", 4))) == "a.c:3-6"
 
 
 def test_a_file_that_git_does_not_track_is_changed_as_a_whole(tmp_path: Path) -> None:
@@ -221,7 +311,8 @@ def test_repeated_lines_are_compared_in_small_pieces(monkeypatch: pytest.MonkeyP
         head = ("}", "}", "y;") * (count // 3)
         hunk = Hunk(1, len(base), 1, len(head))
         lines = map_lines([FileChange("a.c", "a.c", (hunk,), base, head)])
-        assert lines.head_place(SourceLine("a.c", 3)).is_changed
+        changed = [lines.head_place(SourceLine("a.c", number)).is_changed for number in (1, 3)]
+        assert changed == [count > 400, True]
 
 
 def test_a_rewritten_file_takes_no_minutes(tmp_path: Path) -> None:

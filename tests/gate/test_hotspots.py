@@ -230,7 +230,7 @@ SAME = replace(FASTER, decision="pass", faster=False)
 OPEN = RateVerdict("inconclusive", -0.2, 0.1, slower=False, faster=False, detectable=0.2)
 CHEAPER = CostChange("a", 100.0, 90.0, -10.0, -15.0, -5.0, 0.001, None, no_more_than_us=2.0)
 DEARER = replace(CHEAPER, change_us=1.0, p_adjusted=RATES.alpha)
-WHOLE = Whole(FASTER, 2.0, RATES, "cost")
+WHOLE = Whole(FASTER, 2.0, RATES, "cost", sampled_s=0.0, new_functions_cost=False)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_flamegate.config.thresholds import Thresholds, parse_thresholds
 from pytest_flamegate.core.clocks import Interval
+from pytest_flamegate.core.errors import find_remedy
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.core.text import significant
@@ -187,6 +188,7 @@ def test_sides_that_differ_neither_pass_nor_fail() -> None:
     assert found.verdict == "not_comparable"
     assert codes(found) == ["E_MODEL_DIFFERS", "E_CLOCK_DIFFERS"]
     assert not any((found.more_processes, found.is_suspicious, found.current_processes))
+    assert found.baseline_processes == 0
 
 
 def test_another_state_of_the_machine_is_not_comparable_and_may_pass_by() -> None:
@@ -198,6 +200,7 @@ def test_another_state_of_the_machine_is_not_comparable_and_may_pass_by() -> Non
     assert (found.baseline_processes, found.current_processes) == (6, 6)
     assert found.more_processes == ("timed",)
     assert found.is_suspicious
+    assert found.reasons[0].message.endswith(find_remedy("E_MACHINE_STATE"))
 
 
 def test_a_baseline_that_is_newer_than_the_run_is_not_comparable() -> None:
@@ -439,7 +442,7 @@ SAME = "the same instructions, {} time: memory, caches or waiting"
 @pytest.mark.parametrize(
     ("change_us", "before", "after", "words"),
     [
-        (80.0, (1000, 4), (1019, 4), SAME.format("more")),
+        (0.5, (1000, 4), (1019, 4), SAME.format("more")),
         (-30.0, (1000, 4), (981, 4), SAME.format("less")),
         (80.0, (1000, 0), (1980, 0), "98 % more instructions"),
         (80.0, (1000, 4), (1980, 4), "98 % more instructions in the same calls"),
@@ -521,7 +524,9 @@ def judge_counted(limits: dict[str, str], *counted: CallCounts, shift: float = 0
 def test_calls_beyond_their_declared_limit_fail(
     limits: dict[str, str], before: int, after: int, *, is_over: bool
 ) -> None:
-    verdict = judge_counted(limits, count({"gemv": before}), count({"gemv": after}))
+    verdict = judge_counted(
+        limits, count({"gemv": before, "norm": 3}), count({"gemv": after, "norm": 3})
+    )
     assert verdict.verdict == ("regressed" if is_over else "pass")
     change_pct = pytest.approx(100.0 * (after / before - 1.0)) if before else None
     shown = [
@@ -539,6 +544,16 @@ def test_calls_beyond_their_declared_limit_fail(
     else:
         assert "I_CALLS_COUNTED" in codes(verdict)
     check_reasons(verdict.reasons)
+
+
+def test_limits_of_calls_are_shown_in_percent() -> None:
+    before, after = count({"gemv": 10, "norm": 20}), count({"gemv": 12, "norm": 25})
+    limits = {"gemv": "+50%", "norm": "+0.5"}
+    found = judge_counted(limits, before, after)
+    limited = [each for each in found.signals if each.unit == "calls/token"]
+    assert {each.name: each.threshold_pct for each in limited} == pytest.approx(
+        {"calls:gemv": 50.0, "calls:norm": 25.0}
+    )
 
 
 def test_limits_of_calls_are_never_passed_in_silence() -> None:

@@ -191,6 +191,12 @@ def test_a_changed_line_that_calls_a_slower_one_and_got_slower_itself_is_named_t
     assert sum(each.cost.explains or 0 for each in found) == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.parametrize(("samples", "named"), [(7, []), (10, ["run.c:30-32"])])
+def test_lines_with_one_percent_of_the_samples_are_judged(samples: int, named: list[str]) -> None:
+    found = judged({stack(MAIN): 990}, {stack(ADDED): samples, stack(LATER): 980}, SLOWER)
+    assert [str(each.place) for each in found if each.place.is_changed] == named
+
+
 def test_many_changed_lines_are_each_judged_more_strictly() -> None:
     """A difference that one place alone would be certain of is none among forty."""
     hunks = tuple(Hunk(n, 1, n, 1) for n in range(1, 81, 2))
@@ -243,6 +249,8 @@ NO_EXIT = (FileChange("f.c", "f.c", (Hunk(5, 1, 4, 0),), {5: EXIT}, LOOP),)
         (MORE_PASSES, (100, 100, 790), (83, 249, 657), ["new.py:5"]),
         (NO_EXIT, (100, 100, 790), (166, 166, 657), ["f.c:2-4"]),
         ((), (100, 100, 790), (166, 166, 657), ["f.c:3", "old.py:5"]),
+        # A line in the loop that grew much more than the loop is named too.
+        (MORE_PASSES, (300, 50, 640), (350, 125, 515), ["f.c:2", "new.py:5"]),
         # Less often: 0.8 times the CPU time.
         (MORE_PASSES, (200, 200, 600), (125, 125, 750), ["f.c:2"]),
     ],

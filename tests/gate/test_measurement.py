@@ -84,6 +84,7 @@ def test_a_program_is_judged_by_its_decode() -> None:
 def test_without_run_delay_the_quiet_clock_is_cpu_time() -> None:
     made = read_measurement(evidence(QUIET, process={"delay_ns": None, "waiting_us": 400.0}))
     assert math.exp(made.timed[0].log_time) == pytest.approx(0.6e-3)
+    assert made.waiting_share == 0.0
 
 
 def test_rates_are_geometric_means_over_processes() -> None:

@@ -20,6 +20,7 @@ from pytest_flamegate.gate.analyses import (
 from pytest_flamegate.gate.pairs import (
     PairDifference,
     are_cores_busy,
+    find_busy_cores,
     find_disagreement,
     others_pct,
     pair_differences,
@@ -72,6 +73,15 @@ def test_a_pair_differs_by_the_mean_over_its_blocks() -> None:
     assert [pair.cpu for pair in found] == pytest.approx(SPREAD, abs=1e-6)
     assert [pair.wall for pair in found] == pytest.approx(SPREAD, abs=1e-5)
     assert [pair.decode for pair in found] == pytest.approx(SPREAD, abs=1e-5)
+
+
+def test_a_pair_differs_in_the_time_of_a_token() -> None:
+    base, head = sides(SPREAD)
+    twice = with_blocks(head, lambda block: replace(block, sequences_ns=block.sequences_ns * 2))
+    for pair, spread in zip(pair_differences(base, twice), SPREAD, strict=True):
+        assert (pair.quiet, pair.cpu, pair.wall) == pytest.approx(
+            (spread - math.log(2.0),) * 3, abs=1e-5
+        )
 
 
 def test_pairs_come_in_their_order_and_other_roles_are_left_out() -> None:
@@ -238,7 +248,8 @@ def test_clocks_that_disagree_are_named(
     noise = (-0.001, 0.0, 0.001, 0.002, -0.002)
     found = [PairDifference(0.0, cpu + each, wall + each, None, None) for each in noise]
     _, head = sides(SPREAD)
-    head = replace(head, runs=tuple(replace(run, shares_core=shared) for run in head.runs))
+    timed = (replace(run, shares_core=shared) for run in head.runs)
+    head = replace(head, runs=(*timed, made.run("profiled", 9)))
     reasons = find_disagreement(found, quiet, RATES, head)
     assert [reason.code for reason in reasons] == ["E_CLOCK_CONFLICT"] * bool(clock)
     assert all(f"The {clock} clock shows head at least" in reason.message for reason in reasons)
@@ -265,6 +276,15 @@ def test_threads_that_wait_for_a_cpu_leave_it_open_how_they_share_their_work(
         "waited for a CPU 6 % of the time, and with more than 5 %" in each.message for each in busy
     )
     assert ("free core" in headline(found)) == bool(busy)
+
+
+@pytest.mark.parametrize(("threads", "is_busy"), [(1, False), (2, True), (8, True)])
+def test_only_several_threads_need_their_cores_at_the_same_time(
+    threads: int, *, is_busy: bool
+) -> None:
+    base, head = (with_threads(side, 1.0, 0.2) for side in sides(SPREAD))
+    head = replace(head, workload={**head.workload, "threads": threads})
+    assert [each.code for each in find_busy_cores(base, head)] == ["E_CORES_BUSY"] * is_busy
 
 
 @pytest.mark.parametrize(
@@ -306,6 +326,8 @@ def test_work_hidden_from_the_quiet_clock_is_no_improvement() -> None:
     def delayed(clock: Interval) -> Interval:
         return replace(clock, wall_ns=3 * clock.wall_ns, run_delay_ns=2 * clock.wall_ns)
 
+    head = replace(head, runs=(*head.runs, made.run("profiled", 9)))
     found = judge_paired(base, with_clocks(head, delayed, shares_core=True, cpu=0))
     assert (found.verdict, found.reasons[0].code) == ("inconclusive", "E_CLOCK_CONFLICT")
+    assert found.pair_method == "shared core"
     assert judge_paired(base, head).verdict == "improved"

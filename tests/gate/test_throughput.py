@@ -214,6 +214,8 @@ def test_words() -> None:
     assert rule.describe_interval(-7.4, -5.1) == rule.describe_interval(5.1, 7.4) == "5.1 … 7.4"
     assert rule.describe_interval(-1.0, 2.0) == "1.0 % slower … 2.0 % faster"
     assert rule.describe_us(2890.0) == "2,890 µs"
+    names = (rule.list_names("abcdef"[:count]) for count in (0, 5, 6))
+    assert [*names] == ["none", "a, b, c, d, e", "a, b, c, d, e, …"]
     for drop in (0.5, 99.0):
         assert rule.rate_change_pct(rule.log_time_of_drop(drop)) == pytest.approx(-drop)
     assert math.isfinite(rule.rate_change_pct(-1e6))

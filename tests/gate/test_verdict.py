@@ -161,6 +161,35 @@ def test_a_function_whose_cost_may_have_changed_is_not_named_as_the_cause() -> N
     assert re.fullmatch(r"regressed: 9\.1 % slower \([^)]*, threshold 5\)", text), text
 
 
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ((0.9, 0.1), "5), all of it in f0"),
+        ((0.5, 0.4), "5), most of it in f0 (50 %)"),
+        ((0.3, 0.25, 0.2, 0.15), "5), f0 (30 %), f1 (25 %), f2 (20 %)"),
+        ((0.4, 0.1, 0.09, -0.2), "5), f0 (40 %), f1 (10 %)"),
+        ((), "5)"),
+    ],
+)
+def test_functions_that_make_up_a_tenth_of_the_change_are_named(
+    parts: tuple[float, ...], words: str
+) -> None:
+    rows = [
+        verdicts.cost(f"f{number}", 50.0, 50.0 + 100.0 * part, 1.0, 1e-4, part)
+        for number, part in enumerate(parts)
+    ]
+    uncertain = verdicts.cost("g", 50.0, 120.0, 90.0, 0.2, 0.7)
+    made = replace(verdicts.regressed(), attribution=(uncertain, *rows))
+    assert headline(made).endswith(words)
+    (line,) = verdicts.in_pairs().lines
+    elsewhere = replace(line, place=replace(line.place, is_changed=False))
+    little = replace(line, cost=replace(line.cost, explains=0.09))
+    assert headline(replace(made, lines=(elsewhere, little))) == headline(made)
+    named = replace(line, cost=replace(line.cost, explains=0.1))
+    text = headline(replace(made, lines=(elsewhere, little, named)))
+    assert text == f"{headline(made)}; src/norm.c:221-224 (changed here) 30.0 → 110 µs/token"
+
+
 def test_noise_states_width_reason_and_remedy() -> None:
     old = baseline(process={"pressure": 40.0})
     text = headline(judge_stored(old, evidence(NOISY, process={"pressure": 42.0})))
