@@ -15,7 +15,7 @@ from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file, read_bounded, relative
 from pytest_flamegate.core.json import decode_json
-from pytest_flamegate.core.text import quote_toml
+from pytest_flamegate.core.text import quote_toml, suggest
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import store
@@ -125,10 +125,13 @@ def _find_run(settings: Settings, name: str) -> dict[str, Any]:
     latest = store.child_path(settings.directory / "latest", name)
     paths = latest / run_files.VERDICT, latest / run_files.EVIDENCE
     if not all(map(is_file, paths)):
+        known = latest.parent.glob(f"*/{run_files.EVIDENCE}")
+        runs = {path.parent.name for path in known} - {name}
         raise UsageError(
             "E_NO_RUN",
             f"There is no run of {name!r} in {str(latest)!a}.",
-            "Measure first: flamegate check --base REV. Or put the files of CI's run there.",
+            f"{suggest(name, sorted(runs)) + ' Or measure' if runs else 'Measure'} first: flamegate "
+            "check --base REV. Or put the files of CI's run there.",
         )
     verdict_data, data = (read_bounded(path) for path in paths)
     headline, verdict = read_verdict(verdict_data)

@@ -49,6 +49,8 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     repo.check(1)
     for wrong in (("--reason= ", "--until=2026-12-01"), ("--reason=x", "--until=2020-01-01")):
         repo.run(2, "accept", "toy", *wrong)
+    misspelt = repo.run(2, "accept", "tyo", "--reason=x", "--until=2026-12-01").err
+    assert "Did you mean 'toy'? Or measure first" in misspelt
     printed = repo.run(0, "accept", "toy", '--reason=a "better" model', "--until=2026-12-01").out
     assert "git add .flamegate/waivers" in printed
     assert "E_UNCOMMITTED" in repo.check(2).err
