@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.core.files import close, read_system_text, write_errors
 
@@ -22,6 +24,8 @@ LOCK_DIRECTORY = "FLAMEGATE_LOCK_DIR"
 """Names another directory for the machine's lock: one that its containers share."""
 _SHARED_DIRECTORY = "/tmp"  # noqa: S108 - the one place that all users share
 _MACHINE_TIMEOUT_S = 3600.0
+_SHOWN_WORDS = 3
+"""Words of the holder's command line: ``python3 -m pytest``, ``python flamegate run``."""
 
 
 @contextmanager
@@ -115,7 +119,10 @@ def acquire_lock(
         if announce is not None and began_s + waited_s >= announce_at_s:
             so_far = f" ({waited_s:.0f} s so far)" if announce_at_s > began_s else ""
             holder = describe_holder(descriptor)
-            announce(f"waiting for {holder} to end its measurement on this machine{so_far}")
+            announce(
+                f"waiting for {holder} to end its measurement on this machine, at most "
+                f"{timeout_s / 60:.0f} minutes{so_far}; Ctrl-C gives up"
+            )
             announce_at_s += _ANNOUNCED_S
         if waited_s >= timeout_s:
             raise ToolError(
@@ -137,9 +144,9 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def describe_holder(descriptor: int) -> str:
-    """Return the holder of the lock on the open file ``descriptor``: ``process 4711``.
+    """Return the holder of the lock: ``process 4711 (python flamegate run, since 22:10:05)``.
 
-    Linux does not name a holder in another container.
+    The time is that of its start. Linux does not name a holder in another container.
     """
     file = os.fstat(descriptor)
     inode = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
@@ -147,5 +154,16 @@ def describe_holder(descriptor: int) -> str:
         # 1: FLOCK  ADVISORY  WRITE 4711 fe:00:131081 0 EOF
         words = line.split()
         if len(words) > 5 and words[1] == "FLOCK" and words[5] == inode and int(words[4]) > 0:
-            return f"process {words[4]}"
+            return f"process {words[4]}{_describe_process(int(words[4]))}"
     return "another process"
+
+
+def _describe_process(pid: int) -> str:
+    """Return its program, the next few words and its start; words may hold secrets, so no more."""
+    try:
+        process = psutil.Process(pid)
+        names = [Path(word).name for word in process.cmdline()[:_SHOWN_WORDS]]
+        since = time.strftime("%H:%M:%S", time.localtime(process.create_time()))
+    except psutil.Error:
+        return ""
+    return f" ({' '.join(names) if ' '.join(names).isprintable() else '?'}, since {since})"
