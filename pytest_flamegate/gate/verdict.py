@@ -248,7 +248,7 @@ def _describe_cause(verdict: Verdict) -> str:
     if part >= MOST_OF_IT:
         return f", most of it in {_name(first)} ({first.explains_pct or 0.0:.0f} %)"
     named = [row for part, row in certain if part >= _WORTH_NAMING][:3]
-    return "".join(f", {_name(row)} ({row.explains_pct or 0.0:.0f} %)" for row in named)
+    return "".join(f", {row.explains_pct or 0.0:.0f} % of it in {_name(row)}" for row in named)
 
 
 def _describe_line(verdict: Verdict) -> str:
