@@ -267,6 +267,7 @@ class _Pairs(_MeasuringLoop):
         observers = self.observers
         planned = self.prepared.pair_counts
         end = schedule.PAIRS_SHARE if self.head.side.profiler else 1.0
+        count = self.schedule.runs[0].count
         began_s = time.monotonic()
         while observers.pairs < planned[-1]:
             if observers.pairs >= planned[0] and self.budget.spent >= end:
@@ -274,7 +275,7 @@ class _Pairs(_MeasuringLoop):
                 return
             observers.pair()
             self.pair_s = (time.monotonic() - began_s) / observers.pairs
-            self.update("pairs", f"pair {observers.pairs} of ≤ {planned[-1]}")
+            self.update("pairs", f"pair {observers.pairs} of about {max(count, observers.pairs)}")
             base, head = self._observations()
             if base.has_other_tokens(head):
                 return  # nothing that takes longer could make them comparable

@@ -149,7 +149,9 @@ def plan_processes(
         share = TIMED_SHARE if profiler else 1 - PROFILED_SHARE
     each_s = sum(time_.process_s(timed_s) for time_ in times)
     count = min(max(planned[0], math.ceil(share * budget.total_s / each_s)), planned[-1])
-    words = f"{planned[0]} to {count} pairs" if is_pair else f"{count} processes"
+    words = f"{count} processes"
+    if is_pair:
+        words = f"{planned[0]} to about {count} pairs" if count > planned[0] else f"{count} pairs"
     runs = [PlannedRuns("timed", count, each_s, f"{words} × {each_s:.1f} s")]
     least_s = planned[0] * each_s
     if profiler is not None:
