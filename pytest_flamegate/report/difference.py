@@ -1,7 +1,7 @@
 """A difference of two profiles in words, colours, rows and plain data.
 
 Orange costs more, blue costs less, grey is unchanged; every kind of sight separates orange from
-blue. The tint of a box grows with the change of its function, relative to the whole. Added cost is
+blue. The tint of a box grows with its own change, relative to the whole. Added cost is
 solid and removed cost is an empty outline, so that neither depends on colour alone.
 """
 
@@ -38,7 +38,7 @@ CALL_SHADES: Mapping[OneSided, str] = MappingProxyType(
 
 
 def change_shade(state: State, part_of_whole: float) -> str:
-    """Return the class of a box whose function changed by that part of the whole, 0 to 1."""
+    """Return the class of a box that changed by that part of the whole, 0 to 1."""
     fixed: dict[State, str] = {"unchanged": "same", "vanished": "less", "new": "more"}
     strength = 1 + sum(part_of_whole >= step for step in STEPS)
     return fixed.get(state, f"{state}{strength}")

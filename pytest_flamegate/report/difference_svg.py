@@ -214,8 +214,7 @@ def _box(
         moved = abs(own.change) * unit
         if not (path.children and path.state in ("new", "vanished")):
             largest = max(difference.total.base, difference.total.head)
-            part = abs(difference.changed[rank - 1].own.change) / largest
-            shade = change_shade(path.state, part)
+            shade = change_shade(path.state, abs(own.change) / largest)
     x, width = MARGIN + box.start * unit, box.weight * unit
     mark = "more" if own.change > 0 else "less"
     is_marked = _NARROWEST <= moved < 0.999 * width
@@ -249,7 +248,7 @@ def _reading(difference: ProfileDifference, left_out: int) -> Iterator[str]:
         f"width: {measures[difference.measure]}, both sides on one scale: the larger side of a "
         "function that changed, else the mean"
     )
-    yield "colour: the change of a function's own cost, without its callees"
+    yield "colour: the change of the own cost of a box, without its callees"
     yield "number in a box: the row of the table"
     yield "outline without a number: this call path is on one side alone, its own cost is unchanged"
     yield (
