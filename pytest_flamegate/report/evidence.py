@@ -21,7 +21,8 @@ def workload_notes(evidence: Evidence) -> list[str]:
     """Return short notes on the workload: engine, model, prompt, tokens."""
     recipe, model = evidence.workload, evidence.model
     notes = [f"{recipe['engine']} engine"] if recipe.get("engine") else []
-    if model.get("path"):
+    # A program that loads no model file has "engine:command" there, which the first note says.
+    if model.get("path") and not str(model["path"]).startswith("engine:"):
         notes.append(str(model["path"]).rsplit("/", 1)[-1])
     if recipe.get("prompt"):
         notes.append(f"prompt “{visible(str(recipe['prompt']), 60)}”")

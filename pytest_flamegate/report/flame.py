@@ -41,6 +41,8 @@ _MODULES = MappingProxyType(read_shades("modules"))
 """The colours of modules, the one with the largest self share first."""
 _GENERIC = frozenset({"python", "native"})
 """Categories that name no kind of work."""
+_BY_MODULE = _GENERIC | {"system"}
+"""Categories that a picture coloured by module does without, so that its legend names modules."""
 
 
 def shades() -> dict[str, Shade]:
@@ -61,7 +63,7 @@ class Colouring:
     def kind(self, frame: Frame) -> str:
         """Return the kind of a frame, as the legend names it."""
         category, module = categorize_frame(frame), _file_name(frame.module)
-        return module if category in _GENERIC and module in self.modules else category
+        return module if category in _BY_MODULE and module in self.modules else category
 
     def tone(self, kind: str) -> Shade:
         """Return the colours of a kind; those of ``UNKNOWN`` if it is in no palette."""
@@ -72,8 +74,9 @@ def choose_colours(spots: Sequence[Hotspot]) -> Colouring:
     """Return the colouring of the picture of a profile with these functions."""
     generic = [spot for spot in spots if spot.self_samples and spot.category in _GENERIC]
     by_module: Counter[str] = Counter()
-    for spot in generic:
-        by_module[_file_name(spot.module)] += spot.self_samples
+    for spot in spots:
+        if spot.self_samples and spot.category in _BY_MODULE:
+            by_module[_file_name(spot.module)] += spot.self_samples
     by_module.pop("", None)
     # One module alone would have one colour: then its category says more.
     is_known = 2 * sum(spot.self_samples for spot in generic) <= sum(s.self_samples for s in spots)

@@ -17,6 +17,7 @@ _TAB = 4
 _HEAT_STEPS = 9
 _LEAST_HEAT = 0.005
 _GAP = "    ⋮"
+_CALLEES = "self has what a line calls outside of the project (NumPy), total all that it calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def source_lines(view: SourceView, width: int) -> list[str]:
 
     Lines of the source have at most ``width`` columns, sentences may have more.
     """
-    lines = [f"{visible(view.title)}; total has what a line calls in it"]
+    lines = [f"{visible(view.title)}; {_CALLEES}"]
     lines += [visible(note, 1000) for note in view.notes]
     for file in view.files:
         lines += ["", visible(file.path), *(f"  {visible(note, 1000)}" for note in file.notes)]
@@ -164,7 +165,7 @@ def source_section(view: SourceView | None, name: str) -> Section:
         return Section("Source", ())
     files = "".join(_draw_file(view, file) for file in view.files)
     own = "Self is" if view.base is None else "Before and after are"
-    about = f"{view.title}. {own} the line's own cost, total has what it calls in it."
+    about = f"{view.title}. {own} the cost of the line; {_CALLEES}."
     return make_section(
         "Source",
         [
