@@ -68,7 +68,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         )
         if name == command:
             _declare(subparser, row)
-    return parser.parse_args(arguments)
+    return parser.parse_args(arguments, argparse.Namespace(words=[*arguments]))
 
 
 def _declare(parser: argparse.ArgumentParser, row: Mapping[str, Any]) -> None:

@@ -130,8 +130,8 @@ def _find_run(settings: Settings, name: str) -> dict[str, Any]:
         raise UsageError(
             "E_NO_RUN",
             f"There is no run of {name!r} in {str(latest)!a}.",
-            f"{suggest(name, sorted(runs)) + ' Or measure' if runs else 'Measure'} first: flamegate "
-            "check --base REV. Or put the files of CI's run there.",
+            f"{suggest(name, sorted(runs)) + ' Or measure' if runs else 'Measure'} first: "
+            "flamegate check --base REV. Or put the files of CI's run there.",
         )
     verdict_data, data = (read_bounded(path) for path in paths)
     headline, verdict = read_verdict(verdict_data)

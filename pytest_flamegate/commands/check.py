@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
@@ -128,7 +129,8 @@ def run_check(parsed: argparse.Namespace) -> int:
         found = _judge_stored(case, parsed.receipts)
     else:
         found = _measure(case, ended=parsed.ended)
-    publish(found, case.settings)
+    judged_by = shlex.join(["flamegate", *parsed.words]) if parsed.receipts else None
+    publish(found, case.settings, judged_by)
     return found.exit_code
 
 

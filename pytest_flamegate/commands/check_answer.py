@@ -89,10 +89,14 @@ def heading(check: Check) -> list[str]:
     return lines
 
 
-def publish(found: Check, settings: Settings) -> None:
-    """Print failures, table and answer; write the files of the answer and the job's summary."""
+def publish(found: Check, settings: Settings, judged_by: str | None = None) -> None:
+    """Print failures, table and answer; write the files of the answer and the job's summary.
+
+    ``judged_by`` is the command of this check if it measured nothing; the page has the one that
+    measures, which works without the stored runs.
+    """
     outcomes = (*found.required, *(each for _, each in found.ended), *found.new)
-    hints = Hints(settings, as_command=True, checked_against=found.base)
+    hints = Hints(settings, as_command=True, checked_against=found.base, judged_by=judged_by)
     views = [present.view_of(each, each.workload.node_name, hints) for each in outcomes]
     first_new = len(outcomes) - len(found.new)
     views = [*views[:first_new], *map(_mark_new, views[first_new:])]
@@ -101,7 +105,8 @@ def publish(found: Check, settings: Settings) -> None:
     measured = {each.workload.name for each in found.new}
     unseen = [each.name for each in found.policy.new if each.name not in measured]
     changes += [f"{name}: new, and required then" for name in unseen]
-    rows = present.rows(views)
+    again = replace(hints, judged_by=None).again()
+    rows = [replace(row, again=again) for row in present.rows(views)]
     names, accepted = (
         {each.workload.name for each in some} for some in (found.failed, found.accepted)
     )

@@ -36,18 +36,22 @@ class Hints:
     """Commands to copy. They repeat the options that say where to look and how to measure.
 
     ``as_command`` makes them ``flamegate run`` instead of ``pytest``. ``checked_against`` is the
-    base of a required check: other commands would take the policy from the head.
+    base of a required check: other commands would take the policy from the head. ``judged_by`` is
+    the command of a check that judged stored runs.
     """
 
     settings: Settings
     as_command: bool = False
     checked_against: str | None = None
+    judged_by: str | None = None
 
     def again(self, *nodes: str, against: str | None = None) -> str:
         """Return the command that measures ``nodes`` again, or everything.
 
         ``against`` is the commit that it was compared with: a branch moves, a commit does not.
         """
+        if self.judged_by is not None:
+            return self.judged_by
         if self.checked_against is not None:
             return f"flamegate check --base {self.checked_against[:12]}"
         injection = self.settings.inject
@@ -66,6 +70,12 @@ class Hints:
             names = shlex.join(map(_command_name, nodes))
             return f"flamegate accept {names} --reason TEXT --until DATE"
         return f"{self._command(nodes)} --{'' if self.as_command else 'flamegate-'}update"
+
+    def accept_stored(self, *names: str) -> str:
+        """Return the command that makes the latest runs of ``names`` the baseline."""
+        directory = relative(self.settings.directory, self.settings.root)
+        words = [f"--dir={directory}"] if directory != ".flamegate" else []
+        return shlex.join(["flamegate", "baseline", "accept", *dict.fromkeys(names), *words])
 
     def accepts(self, verdict: Verdict) -> bool:
         """Whether a run with this verdict can become the baseline, or be waived in a check."""

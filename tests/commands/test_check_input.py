@@ -71,7 +71,10 @@ def test_runs_of_another_repository_are_rejected(repo: Repository) -> None:
     repo.git("checkout", "-q", "--orphan", "other")
     repo.commit()
     repo.declare(workload("toy"), "# another repository\n")
-    assert "E_OTHER_COMMIT" in repo.check(3, f"--receipts={runs}").out
+    printed = repo.check(3, f"--receipts={runs}").out
+    assert "E_OTHER_COMMIT" in printed
+    assert f" --receipts={runs}\n" in printed.partition("  again ")[2]
+    assert "--receipts" not in repo.page()  # whoever reads it has not these runs
 
 
 def test_a_clock_that_went_backwards_is_found(repo: Repository) -> None:

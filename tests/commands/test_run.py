@@ -28,7 +28,7 @@ def test_a_run_is_gated_and_a_slower_one_fails(
 ) -> None:
     printed = command(4, "run").out
     assert "no baseline" in printed
-    assert "flamegate run --update" in printed
+    assert "flamegate baseline accept toy" in printed
     latest = project / ".flamegate" / "latest" / "toy"
     assert {path.name for path in latest.iterdir()} == FILES
     assert ask("run", "--update", "toy") == 0
@@ -65,7 +65,7 @@ def test_a_declaration_with_an_error_does_not_block_the_others(
     # A workload that is named is an error of the command if it cannot be read.
     assert "E_UNKNOWN_KEY" in command(2, "run", "wrong").err
     ask("run", "toy", "embedded::1tok")
-    assert "flamegate run toy embedded::1tok --update" in command.read().out
+    assert "flamegate baseline accept toy\n" in command.read().out
     assert (project / ".flamegate/latest/1tok/verdict.json").exists()
 
 

@@ -32,7 +32,7 @@ def test_accept_pass_regress_improve(project: Project, world: World) -> None:
             "*= flamegate =*",
             "toy *no baseline*ternary_gemv*",
             "*receipts OBSERVED*",
-            "accept *:  pytest --flamegate --flamegate-update",
+            "accept *:  flamegate baseline accept *",
         ]
     )
     accepted = project.ask(*ON, "--flamegate-update")

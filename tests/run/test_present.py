@@ -153,6 +153,8 @@ def test_options_that_are_not_the_default_are_repeated(tmp_path: Path) -> None:
     assert plain.again("flamegate.toml::decode[i2s]") == "flamegate run 'decode[i2s]'"
     assert plain.again("embedded::1tok") == "flamegate run embedded::1tok"
     assert plain.accept("decode") == "flamegate run decode --update"
+    assert plain.accept_stored("a b") == "flamegate baseline accept 'a b'"
+    assert Hints(given).accept_stored("toy").endswith(" toy '--dir=kept here'")
 
 
 def test_a_required_check_is_repeated_and_accepted_by_its_own_commands(tmp_path: Path) -> None:
