@@ -17,7 +17,7 @@ _TAB = 4
 _HEAT_STEPS = 9
 _LEAST_HEAT = 0.005
 _GAP = "    ⋮"
-_CALLEES = "self has what a line calls outside of the project (NumPy), total all that it calls"
+_CALLEES = "self includes calls into other packages (NumPy), total all calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def source_lines(view: SourceView, width: int) -> list[str]:
 
     Lines of the source have at most ``width`` columns, sentences may have more.
     """
-    lines = [f"{visible(view.title)}; {_CALLEES}"]
+    lines = [visible(view.title), _CALLEES]
     lines += [visible(note, 1000) for note in view.notes]
     for file in view.files:
         lines += ["", visible(file.path), *(f"  {visible(note, 1000)}" for note in file.notes)]

@@ -166,8 +166,8 @@ def test_a_function_whose_cost_may_have_changed_is_not_named_as_the_cause() -> N
     [
         ((0.9, 0.1), "5), all of it in f0"),
         ((0.5, 0.4), "5), most of it in f0 (50 %)"),
-        ((0.3, 0.25, 0.2, 0.15), "5), f0 (30 %), f1 (25 %), f2 (20 %)"),
-        ((0.4, 0.1, 0.09, -0.2), "5), f0 (40 %), f1 (10 %)"),
+        ((0.3, 0.25, 0.2, 0.15), "5), 30 % of it in f0, 25 % of it in f1, 20 % of it in f2"),
+        ((0.4, 0.1, 0.09, -0.2), "5), 40 % of it in f0, 10 % of it in f1"),
         ((), "5)"),
     ],
 )

@@ -31,8 +31,8 @@ def markup(view: SourceView) -> str:
 
 def test_a_change_is_a_unified_diff_with_the_cost_before_and_after() -> None:
     assert source_lines(PAIR, 80) == [
-        "base → head · µs/token; self has what a line calls outside of the project (NumPy), "
-        "total all that it calls",
+        "base → head · µs/token",
+        "self includes calls into other packages (NumPy), total all calls",
         "A sentence.",
         "",
         "src/a.py",

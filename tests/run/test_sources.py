@@ -100,10 +100,10 @@ def test_the_function_of_a_line_is_found_by_its_name_in_the_profile(project: Pat
 
 
 def test_sources_are_those_of_the_commit_and_not_of_the_working_tree(project: Path) -> None:
-    (project / "k.py").write_text("other = 1\n" * 9)
+    (project / "k.py").write_text("changed = 1\n" * 9)
     text = "\n".join(source_lines(show(project, "k.py:6 total\n"), 80))
     assert "len(x)" in text
-    assert "other" not in text
+    assert "changed" not in text
 
 
 def test_an_uncommitted_file_is_read_itself_and_a_newer_one_says_so(project: Path) -> None:
