@@ -95,7 +95,7 @@ class _Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _CheckedCommits:
     """What is checked: the commits and the policy, in ``check``, which has no outcomes yet.
 
     ``requirements`` are arguments of ``verify_receipt``; ``attempts`` are the directories of the
@@ -134,7 +134,7 @@ def run_check(parsed: argparse.Namespace) -> int:
     return found.exit_code
 
 
-def _read_case(parsed: argparse.Namespace, requirements: Mapping[str, Any]) -> _Case:
+def _read_case(parsed: argparse.Namespace, requirements: Mapping[str, Any]) -> _CheckedCommits:
     """Read what base and head declare; nothing is measured."""
     with ExitStack() as stack:
         # The base chooses the root too: a new pytest.ini must not hide its workload file.
@@ -175,10 +175,10 @@ def _read_case(parsed: argparse.Namespace, requirements: Mapping[str, Any]) -> _
     if not policy.required and not policy.new and not policy.dropped:
         raise UsageError("E_NO_WORKLOADS", "Neither the base nor the head declares a workload.")
     check = Check(base.revision, head.revision, policy, waivers=own, merged=merged)
-    return _Case(check, settings, {**requirements, "require_grade": least_grade})
+    return _CheckedCommits(check, settings, {**requirements, "require_grade": least_grade})
 
 
-def _find_earlier(case: _Case, parsed: argparse.Namespace) -> _Case:
+def _find_earlier(case: _CheckedCommits, parsed: argparse.Namespace) -> _CheckedCommits:
     """Return the case with the attempts before this one; until it ends, its answer fails."""
     base, head = case.check.base, case.check.head
     try:
@@ -194,7 +194,7 @@ def _find_earlier(case: _Case, parsed: argparse.Namespace) -> _Case:
     return replace(case, check=check, attempts=attempts, earlier=earlier)
 
 
-def _measure(case: _Case, *, ended: bool) -> Check:
+def _measure(case: _CheckedCommits, *, ended: bool) -> Check:
     """Measure the required workloads in pairs and new ones alone; ``ended``: old slowdowns too."""
     settings, policy = case.settings, case.check.policy
     files = digest_files(settings.root)
@@ -212,7 +212,7 @@ def _measure(case: _Case, *, ended: bool) -> Check:
     return replace(case.check, required=tuple(outcomes), new=tuple(new), ended=tuple(old))
 
 
-def _judge_stored(case: _Case, directories: Sequence[Path]) -> Check:
+def _judge_stored(case: _CheckedCommits, directories: Sequence[Path]) -> Check:
     """Judge the stored runs of each required workload; each of several has to pass."""
     session, policy = Session(case.settings), case.check.policy
     runs, outcomes = find_runs(directories), []

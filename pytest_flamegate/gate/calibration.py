@@ -213,16 +213,16 @@ class StoredReplays:
 STORED_REPLAYS: Mapping[str, StoredReplays] = MappingProxyType(
     {
         "embedded": StoredReplays(
-            "the embedded model", 277, "2026-11-23", {5.0: (0, 13), 2.0: (1, 21), 1.0: (10, 28)}
+            "the embedded model", 225, "2026-11-23", {5.0: (0, 13), 2.0: (6, 25), 1.0: (25, 29)}
         ),
         "command": StoredReplays(
-            "a C program", 251, "2026-11-23", {5.0: (0, 3), 2.0: (0, 14), 1.0: (0, 21)}
+            "a C program", 225, "2026-11-23", {5.0: (0, 3), 2.0: (0, 17), 1.0: (0, 24)}
         ),
         "openai": StoredReplays(
-            "a server of SmolLM2", 94, "2026-11-23", {5.0: (0, 3), 2.0: (0, 5), 1.0: (0, 8)}
+            "a server of SmolLM2", 225, "2026-11-23", {5.0: (0, 7), 2.0: (0, 11), 1.0: (4, 20)}
         ),
         "llama-cpp": StoredReplays(
-            "SmolLM2 in xllamacpp", 272, "2026-11-23", {5.0: (0, 1), 2.0: (0, 6), 1.0: (0, 13)}
+            "SmolLM2 in xllamacpp", 225, "2026-11-23", {5.0: (0, 5), 2.0: (0, 15), 1.0: (6, 23)}
         ),
     }
 )

@@ -14,7 +14,7 @@ def test_retries_of_unchanged_heads_stay_green_and_slow_ones_never_turn_green(
     noisiest: list[Pair],
 ) -> None:
     same = list(retries.try_heads(noisiest, 5.0, 0.0, 60))
-    slower = list(retries.try_heads(noisiest, 5.0, 5.0, 60))
+    slower = list(retries.try_heads(noisiest, 5.0, 5.0, 80))
     assert sum("regressed" in head.pooled for head in same) <= 1
     assert {head.pooled[-1] for head in same} <= retries.GREEN
     assert {head.pooled[-1] for head in slower} == {"regressed"}

@@ -174,11 +174,9 @@ def test_each_workload_is_announced_once(project: Project) -> None:
     result = project.ask("--flamegate", "--flamegate-budget=2")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["flamegate: 1 workload, about 0:02"])
-    # The command to accept selects as this run did.
+    # The command to accept names the runs that wait, and measures nothing.
     result = project.ask("--flamegate", "--flamegate-budget=2", "-k", "test_run")
-    result.stdout.fnmatch_lines(
-        ["*pytest test_a.py::test_run --flamegate --flamegate-budget=2 --flamegate-update*"]
-    )
+    result.stdout.fnmatch_lines(["accept these as the baseline: *flamegate baseline accept toy"])
     # Workloads of their own, although the code has the name of another, or no source.
     measures = "flamegate.measure(toy.generate, prompt='toy', max_tokens=4)"
     tests = (f"def test_{name}(flamegate): {measures}" for name in ("own", "made"))

@@ -236,7 +236,7 @@ def test_a_publish_that_waits_too_long_names_the_holder(
     monkeypatch.setattr(store, "LOCK_TIMEOUT_S", 0.05)
     with lock_directory(tmp_path, 1.0), pytest.raises(ToolError, match="E_LOCK_TIMEOUT") as raised:
         store.publish(tmp_path / "run", NEW)
-    assert f"by process {os.getpid()}." in raised.value.problem
+    assert f"by process {os.getpid()} (" in raised.value.problem
     assert contents(tmp_path / "run") == OLD
 
 
