@@ -24,8 +24,6 @@ LOCK_DIRECTORY = "FLAMEGATE_LOCK_DIR"
 """Names another directory for the machine's lock: one that its containers share."""
 _SHARED_DIRECTORY = "/tmp"  # noqa: S108 - the one place that all users share
 _MACHINE_TIMEOUT_S = 3600.0
-_SHOWN_WORDS = 3
-"""Words of the holder's command line: ``python3 -m pytest``, ``python flamegate run``."""
 
 
 @contextmanager
@@ -144,7 +142,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def describe_holder(descriptor: int) -> str:
-    """Return the holder of the lock: ``process 4711 (python flamegate run, since 22:10:05)``.
+    """Return the holder of the lock: ``process 4711 (flamegate, since 22:10:05)``.
 
     The time is that of its start. Linux does not name a holder in another container.
     """
@@ -159,11 +157,11 @@ def describe_holder(descriptor: int) -> str:
 
 
 def _describe_process(pid: int) -> str:
-    """Return its program, the next few words and its start; words may hold secrets, so no more."""
+    """Return its name and its start; its arguments may hold secrets, and logs may be public."""
     try:
         process = psutil.Process(pid)
-        names = [Path(word).name for word in process.cmdline()[:_SHOWN_WORDS]]
+        name = process.name()
         since = time.strftime("%H:%M:%S", time.localtime(process.create_time()))
     except psutil.Error:
         return ""
-    return f" ({' '.join(names) if ' '.join(names).isprintable() else '?'}, since {since})"
+    return f" ({name if name.isprintable() else '?'}, since {since})"

@@ -20,7 +20,7 @@ _OWN_PACKAGE = "pytest_flamegate/"
 _SERVING_FILES = frozenset(
     {"pytest_flamegate/child/serve.py", "pytest_flamegate/workload/child.py"}
 )
-_EMBEDDED_ENGINE = ("pytest_flamegate/child/embedded/", "pytest_flamegate/embedded/")
+EMBEDDED_ENGINE = ("pytest_flamegate/child/embedded/", "pytest_flamegate/embedded/")
 """The last of each: the places in version 0.1, as baselines of that version have them."""
 
 _THREAD_ENTRY = re.compile(r"start_thread|(?:__)?clone3?|runtime\.(?:mstart|goexit)(?:\.abi0)?")
@@ -86,7 +86,7 @@ def hide_own_frames(stacks: Mapping[Stack, int]) -> dict[Stack, int]:
 def is_own_frame(frame: Frame) -> bool:
     """Whether the frame is flamegate's own, and not the embedded engine's."""
     own = frame.kind == "python" and frame.module.startswith(_OWN_PACKAGE)
-    return own and not frame.module.startswith(_EMBEDDED_ENGINE)
+    return own and not frame.module.startswith(EMBEDDED_ENGINE)
 
 
 def _find_root(stack: Stack, root: str) -> int | None:

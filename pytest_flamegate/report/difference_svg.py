@@ -248,7 +248,7 @@ def _reading(difference: ProfileDifference, left_out: int) -> Iterator[str]:
         f"width: {measures[difference.measure]}, both sides on one scale: the larger side of a "
         "function that changed, else the mean"
     )
-    yield "colour: the change of the own cost of a box, without its callees"
+    yield "colour: the change of a box's own cost, without its callees"
     yield "number in a box: the row of the table"
     yield "outline without a number: this call path is on one side alone, its own cost is unchanged"
     yield (

@@ -23,6 +23,7 @@ from pytest_flamegate.profile import source_lines
 from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.model import LineStack, SourceLine
 from pytest_flamegate.profile.source_lines import LineTotals
+from pytest_flamegate.profile.stacks import EMBEDDED_ENGINE
 from pytest_flamegate.receipt import baseline
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.metrics import cost_of
@@ -41,7 +42,6 @@ MAX_SOURCE_BYTES = 1 << 20
 MAX_SOURCE_LINES = 50_000
 _MIN_SHARE = 0.01
 """Lines with at least this share of the samples of a side are shown."""
-_EMBEDDED_ENGINE = "pytest_flamegate/child/embedded/"
 _FILES, _HOTTEST, _CHANGED, _CONTEXT = 6, 12, 60, 3
 _LONG_HUNK = 40
 """Lines of a change that are all shown; of a longer one only the hot lines are."""
@@ -346,7 +346,7 @@ def _load(root: Path, file: str, side: _SampledSide) -> tuple[bytes, str]:
     """Return the bytes of a file, and a note on them. Raises ``FlamegateError`` and OSError."""
     if not source_lines.is_project_path(file):
         raise ToolError("E_CANNOT_READ", f"{file!a} is no path in the project.")
-    if file.startswith(_EMBEDDED_ENGINE) and not is_file(root / file):
+    if file.startswith(EMBEDDED_ENGINE) and not is_file(root / file):
         data = read_beneath(PACKAGE.parent, *file.split("/"), limit=MAX_SOURCE_BYTES)
         return data, "From the installed package."
     commit = side.commit
