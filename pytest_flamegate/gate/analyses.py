@@ -72,8 +72,9 @@ def analyse(
 
     No analysis follows a decision, so further pairs change nothing that was decided. A slowdown
     that is probably allowed stays open while more pairs may show it: with the wide interval of a
-    few pairs a drop of two thirds of the threshold may reach it. More pairs let most of them pass,
-    and the last analysis judges by the rule alone.
+    few pairs a drop of two thirds of the threshold may reach it. More pairs let most of them pass.
+    A change that passes and is probably an improvement beyond the threshold stays open until that
+    is certain. The last analysis judges by the rule alone.
 
     If the time is over before the plan, the last analysis spends what the plan had left of the
     error rates. The time says nothing about the change, so they are kept: three pairs of a busy
@@ -96,7 +97,8 @@ def analyse(
         change = estimate(pairs)
         verdict = decide(change, threshold, rates)
         is_wide = verdict.high - change.mean_diff > _NARROW * threshold
-        if verdict.decision == "regressed" and change.mean_diff < threshold and is_wide:
+        is_small = verdict.decision == "regressed" and change.mean_diff < threshold and is_wide
+        if is_small or (verdict.decision == "pass" and change.mean_diff < -threshold):
             verdict = replace(verdict, decision="inconclusive")
         is_last = pairs == analyses[-1] or (ended and pairs == due[-1])
         if is_last and verdict.decision == "inconclusive":

@@ -163,7 +163,7 @@ class Bench:
 
     @property
     def run(self) -> ComposedRun:
-        """A measured comparison for a case to change.
+        """A measured comparison for a case to change; one analysis judges all of its pairs.
 
         Raises:
             UndecidedError: ``E_NO_SAMPLES`` if there were too few samples.
@@ -171,7 +171,11 @@ class Bench:
         found = self.slowed if self.injection else self.same
         if found.run is None:
             raise nothing_measured(found.verdict.reasons[0].message)
-        return found.run
+        # Judged by other thresholds, an earlier analysis may decide with too few pairs for a share.
+        measured = found.run.measured
+        counts = (len(measured.sides[-1].observation.timed),)
+        prepared = replace(measured.prepared, pair_counts=counts)
+        return replace(found.run, measured=replace(measured, prepared=prepared))
 
     @property
     def share(self) -> float | None:

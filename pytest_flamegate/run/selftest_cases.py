@@ -339,6 +339,8 @@ def _answer(verdict: Verdict, expected: VerdictName) -> Answer:
 
 
 def _describe_share(spot: HotspotChange) -> str:
+    if spot.reason is not None:
+        return spot.reason.message
     return (
         f"The share of {spot.name} moved by {spot.share.shift_pp:+.1f} pp; with samples that "
         f"differ so much between processes {spot.share.detectable_pp:.0f} pp would be certain."

@@ -190,6 +190,17 @@ def test_a_slowdown_below_the_threshold_waits_for_pairs_that_may_let_it_pass() -
     assert decisions([0.053 + each for each in noise])[-1] == "regressed"
 
 
+def test_an_improvement_beyond_the_threshold_waits_until_it_is_certain() -> None:
+    """Three noisy pairs show that head is not slower, and not yet that it is faster."""
+    early = [-1.0, -1.2, -1.15]
+    assert decisions(early) == ["inconclusive"]
+    assert decisions([*early, -1.05, -1.1]) == ["inconclusive", "improved"]
+    # Time ends it: the last analysis spends what the plan had left, and judges by the rule alone.
+    assert decisions(early, ended=True) == ["improved"]
+    assert decisions([-0.08, -0.05, -0.04], ended=True) == ["pass"]
+    assert decisions([-0.045, -0.03, -0.04]) == ["pass"]  # probably within the threshold
+
+
 def test_nothing_is_analysed_between_the_planned_analyses_unless_it_is_the_end() -> None:
     assert decisions(UNDECIDED[:2]) == decisions(UNDECIDED[:2], ended=True) == []
     assert len(decisions(UNDECIDED[:6])) == 2
