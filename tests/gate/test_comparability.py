@@ -61,6 +61,8 @@ def test_answers_to_the_prompts_that_both_were_asked_are_compared() -> None:
     for last in ("b", "c"):  # the first is named
         found = differences(now(answers=answers(p2="c", p5=last)), old)
         assert found == [("E_TOKENS_DIFFER", "answer to prompt 3")]
+    (found_answer,) = compare(old, now(answers=answers(p2="c", p5="b")))
+    assert (found_answer.baseline, found_answer.current) == ("a" * 12, "c" * 12)
 
 
 OMP = "environment OMP_NUM_THREADS"
@@ -175,6 +177,21 @@ def test_long_values_are_cut_to_the_part_that_differs() -> None:
     found = compare(old, workload(prompt=same + "right" + same))[0]
     assert found.baseline == "…" + "p" * 10 + "left" + "p" * 45 + "…"
     assert found.current == "…" + "p" * 10 + "right" + "p" * 44 + "…"
+
+
+@pytest.mark.parametrize(
+    ("same", "rest", "shown"),
+    [
+        (50, "l" * 10, "p" * 50 + "l" * 10),
+        (50, "l" * 11, "p" * 50 + "l" * 9 + "…"),
+        (51, "l" * 10, "…" + "p" * 10 + "l" * 10),
+    ],
+)
+def test_sixty_characters_are_shown_whole_unless_they_differ_at_the_end(
+    same: int, rest: str, shown: str
+) -> None:
+    old = baseline(workload={**WORKLOAD, "prompt": "p" * same + rest})
+    assert compare(old, workload(prompt="p" * same + "r"))[0].baseline == shown
 
 
 def test_plain_data_compares_alike_before_and_after_json() -> None:

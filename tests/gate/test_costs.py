@@ -20,7 +20,7 @@ from pytest_flamegate.gate.costs import (
 )
 from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.rule import ErrorRates
-from pytest_flamegate.gate.statistics import log_odds, student_t_upper, welch
+from pytest_flamegate.gate.statistics import Estimate, log_odds, student_t_upper, welch
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import (
     PROFILE,
@@ -123,6 +123,29 @@ def test_no_function_explains_more_than_all() -> None:
     assert replace(cost("a", 1.0), ci_low_us=-3.0, ci_high_us=-1.0).excludes_zero
     assert replace(cost("a", 1.0), p_adjusted=0.01).is_certain
     assert not replace(cost("a", 1.0), p_adjusted=0.0101).is_certain
+
+
+def test_a_cost_and_its_error_by_hand() -> None:
+    """The error of a cost is that of the function's share on both sides and of all CPU time."""
+    new, cpu = grown("rms_norm", 3.0), Estimate(math.log(1.2), 0.02, 5.0)
+    before, after = read_measurement(baseline(profile=PROFILE)), read_measurement(new)
+    shares = share_changes(before.profiled, after.profiled, (), RATES.alpha)
+    (share,) = [each for each in shares if each.name == "rms_norm"]
+    cpu_us = before.cpu_s_per_token * 1e6
+    old_us, new_us = share.baseline_share * cpu_us, share.current_share * 1.2 * cpu_us
+    parts = (
+        (cpu_us**2 * share.baseline_variance[0], share.baseline_variance[1]),
+        ((1.2 * cpu_us) ** 2 * share.current_variance[0], share.current_variance[1]),
+        ((0.02 * new_us) ** 2, 5.0),
+    )
+    total = sum(part for part, _ in parts)
+    df = total**2 / sum(part**2 / each for part, each in parts)  # Welch and Satterthwaite
+    error = math.sqrt(total) * student_t_upper(RATES.alpha / 2, df)
+    found = costs(new, cpu=cpu)["rms_norm"]
+    assert (found.baseline_us, found.change_us) == pytest.approx((old_us, new_us - old_us))
+    assert (found.ci_low_us, found.ci_high_us) == pytest.approx(
+        (found.change_us - error, found.change_us + error)
+    )
 
 
 # --- all CPU time --------------------------------------------------------------------------

@@ -512,7 +512,7 @@ def judge_counted(limits: dict[str, str], *counted: CallCounts, shift: float = 0
         ({"gemv": "0"}, 10, 10, False),
         ({"gemv": "0"}, 10, 9, False),
         ({"*": "+1"}, 10, 20, False),
-        ({"*": "+1"}, 10, 21, True),
+        ({"*": "+1"}, 20, 31, True),
         ({"*": "+1", "gemv": "0"}, 10, 20, True),
         ({"*": "0", "gem*": "+1"}, 10, 20, False),
         ({"gemv": "+50%"}, 10, 15, False),

@@ -295,7 +295,9 @@ def test_only_several_threads_need_their_cores_at_the_same_time(
 ) -> None:
     base, head = (with_threads(side, 1.0, 0.2) for side in sides(SPREAD))
     head = replace(head, workload={**head.workload, "threads": threads})
-    assert [each.code for each in find_busy_cores(base, head)] == ["E_CORES_BUSY"] * is_busy
+    found = find_busy_cores(base, head)
+    assert [each.code for each in found] == ["E_CORES_BUSY"] * is_busy
+    assert all(" 20 % of the time" in each.message for each in found)
 
 
 @pytest.mark.parametrize(

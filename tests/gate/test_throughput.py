@@ -199,7 +199,9 @@ def test_an_engine_that_may_not_follow_the_reference(
     assert signal.decision == decision
     assert rate is not None
     assert rate.low <= math.log(time) <= rate.high
-    assert ("I_MACHINE_SPEED" in codes(signal)) is (reference != 1.0)
+    told = [each.message for each in signal.reasons if each.code == "I_MACHINE_SPEED"]
+    assert len(told) == (reference != 1.0)
+    assert all("judged with this correction and without" in message for message in told)
 
 
 # --- words ---------------------------------------------------------------------------------
