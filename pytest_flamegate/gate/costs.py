@@ -173,7 +173,7 @@ def _share_of(
     )
     spread, df = variance(odds), len(processes) - 1.0
     moderated = (PRIOR_DF * PRIOR_SPREAD * binomial + df * spread) / (PRIOR_DF + df)
-    if spread <= max(moderated, binomial):
+    if spread <= moderated:
         spread, df = max(moderated, binomial), PRIOR_DF + df
     corrected = (sum(counts) + 0.5) / (sum(totals) + 1.0)
     return _ShareOfSide(
@@ -294,14 +294,15 @@ def explaining_functions(costs: Sequence[CostChange]) -> tuple[str, ...]:
     if the whole did not certainly change, or if all of them together explain less.
     """
     rows = sorted(
-        (cost for cost in costs if (cost.explains or 0.0) > 0.0 and cost.excludes_zero),
-        key=lambda cost: (-(cost.explains or 0.0), cost.name),
+        (-cost.explains, cost.name)
+        for cost in costs
+        if cost.explains is not None and cost.explains > 0.0 and cost.excludes_zero
     )
     chosen: list[str] = []
     explained = 0.0
-    for row in rows:
-        chosen.append(row.name)
-        explained += row.explains or 0.0
+    for part, name in rows:
+        chosen.append(name)
+        explained -= part
         if explained >= MOST:
             return tuple(chosen)
     return ()
@@ -368,5 +369,5 @@ def estimate_cpu_cost(base: Evidence, head: Evidence, *, paired: bool = False) -
     return CpuCost(
         base_s=base_s,
         head_s=base_s * math.exp(change.mean_diff),
-        error=max(wider, 1.0) * change.standard_error,
+        error=wider * change.standard_error,
     )

@@ -295,8 +295,11 @@ def passes_with_whole(cost: CostChange | None, whole: Whole) -> bool:
     """Return whether a drift passes: its cost did not rise, or is open and the whole passes."""
     if whole.drift == "strict" or whole.rate is None or cost is None:
         return False
-    settled = cost.no_more_than_us <= whole.tolerance_us
-    return settled or whole.rate.decision in ("pass", "improved")
+    return _has_not_risen(cost, whole) or whole.rate.decision in ("pass", "improved")
+
+
+def _has_not_risen(cost: CostChange, whole: Whole) -> bool:
+    return cost.no_more_than_us <= whole.tolerance_us
 
 
 def _find(share: ShareChange, cost: CostChange | None, whole: Whole, *, moved: bool) -> Finding:
@@ -306,7 +309,7 @@ def _find(share: ShareChange, cost: CostChange | None, whole: Whole, *, moved: b
         return "costs_more" if cost.change_us > 0.0 else "costs_less"
     if not moved:
         return "unchanged"
-    if cost is not None and cost.no_more_than_us <= whole.tolerance_us:
+    if cost is not None and _has_not_risen(cost, whole):
         return "share_moved"
     return "unsettled"
 
@@ -342,8 +345,9 @@ def _share_reason(
         more = _more_samples(whole.sampled_s, share.detectable_pp / abs(share.shift_pp))
         code, why = "E_SHARE_UNSETTLED", f", which may be chance with so few samples. {more}"
     elif decision == "inconclusive":
-        half_us = 0.0 if cost is None else (cost.ci_high_us - cost.ci_low_us) / 2.0
-        least_us = max(whole.tolerance_us, 0.0 if cost is None else abs(cost.change_us))
-        code = "E_SHARE_UNSETTLED"
-        why = f": {words}. {_more_samples(whole.sampled_s, half_us / least_us)}"
+        more = MORE_TIME
+        if cost is not None:
+            least_us = max(whole.tolerance_us, abs(cost.change_us))
+            more = _more_samples(whole.sampled_s, (cost.ci_high_us - cost.change_us) / least_us)
+        code, why = "E_SHARE_UNSETTLED", f": {words}. {more}"
     return Reason(code, shift + why)

@@ -128,6 +128,8 @@ def test_values_of_both_sides_are_shown() -> None:
     mixed = replace(mixed, runs=(*mixed.runs[:3], *bare.runs[3:]))
     (found,) = compare(baseline(profile=PROFILE), mixed)
     assert found.message == "run delay differs: measured at the baseline, in some blocks now."
+    (found,) = compare(now(), now(process={"reference_us": None}))
+    assert found.message.endswith(": measured at the baseline, not measured now.")
     shorter = compare(baseline(profile=PROFILE), now(tokens=("52", "10")))
     assert shorter[0].message == "token 2 differs: '81' at the baseline, the end now."
     digests = compare(baseline(token_digest="abc" * 9), evidence(token_digest="d" * 64))
@@ -177,6 +179,11 @@ def test_long_values_are_cut_to_the_part_that_differs() -> None:
     found = compare(old, workload(prompt=same + "right" + same))[0]
     assert found.baseline == "…" + "p" * 10 + "left" + "p" * 45 + "…"
     assert found.current == "…" + "p" * 10 + "right" + "p" * 44 + "…"
+    (found,) = compare(workload(prompt="p" * 70), workload(prompt="p" * 70 + "more"))
+    assert (found.baseline, found.current) == ("…" + "p" * 10, "…" + "p" * 10 + "more")
+    for count, shown in ((58, repr("x" * 58)), (59, "'" + "x" * 58 + "…")):
+        (found,) = compare(baseline(), evidence(tokens=("52", "10", "81", "x" * count)))
+        assert found.current == shown
 
 
 @pytest.mark.parametrize(

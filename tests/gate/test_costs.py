@@ -20,7 +20,13 @@ from pytest_flamegate.gate.costs import (
 )
 from pytest_flamegate.gate.measurement import Measurement, read_measurement
 from pytest_flamegate.gate.rule import ErrorRates
-from pytest_flamegate.gate.statistics import Estimate, log_odds, student_t_upper, welch
+from pytest_flamegate.gate.statistics import (
+    Estimate,
+    log_odds,
+    student_t_upper,
+    trimmed_mean,
+    welch,
+)
 from pytest_flamegate.receipt.types import Evidence
 from tests.gate.factory import (
     PROFILE,
@@ -40,8 +46,10 @@ from tests.gate.factory import (
 RATES = ErrorRates()
 
 
-def costs(new: Evidence, *, whole_changed: bool = True, **options: Any) -> dict[str, CostChange]:
-    before, after = read_measurement(baseline(profile=PROFILE)), read_measurement(new)
+def costs(
+    new: Evidence, old: Evidence | None = None, *, whole_changed: bool = True, **options: Any
+) -> dict[str, CostChange]:
+    before, after = read_measurement(old or baseline(profile=PROFILE)), read_measurement(new)
     shares = share_changes(before.profiled, after.profiled, (), RATES.alpha)
     found = cost_changes(shares, before, after, RATES, whole_changed=whole_changed, **options)
     return {cost.name: cost for cost in found}
@@ -83,6 +91,8 @@ def test_waiting_has_a_row_of_its_own_from_one_percent_on() -> None:
     assert found[WAITING].change_us == pytest.approx(200.0)
     assert found[WAITING].explains == pytest.approx(1.0, abs=0.02)
     assert abs(found["gemv"].change_us) < 3.0
+    gone = costs(baseline(profile=PROFILE), waiting)[WAITING]
+    assert (gone.baseline_us, gone.current_us) == pytest.approx((200.0, 0.0))
     for waiting_us, shown in ((9.0, False), (11.0, True)):
         little = evidence(profile=PROFILE, process={"waiting_us": waiting_us})
         assert (WAITING in costs(little)) is shown
@@ -121,6 +131,8 @@ def test_the_fewest_functions_that_explain_four_fifths(
 def test_no_function_explains_more_than_all() -> None:
     assert (cost("a", 1.4).explains_pct, cost("a", 0.25).explains_pct) == (100.0, 25.0)
     assert replace(cost("a", 1.0), ci_low_us=-3.0, ci_high_us=-1.0).excludes_zero
+    assert not replace(cost("a", 1.0), ci_low_us=0.0).excludes_zero
+    assert not replace(cost("a", 1.0), ci_low_us=-3.0, ci_high_us=0.0).excludes_zero
     assert replace(cost("a", 1.0), p_adjusted=0.01).is_certain
     assert not replace(cost("a", 1.0), p_adjusted=0.0101).is_certain
 
@@ -165,6 +177,12 @@ def test_views_that_disagree_widen_the_change_of_cpu_time() -> None:
     half = math.log(1.1) / 2
     assert far.mean_diff == pytest.approx(-half, abs=1e-6)
     assert far.standard_error == pytest.approx(math.hypot(near.standard_error, half))
+    # The error is that of the view that spreads more.
+    ratios = (0.1, -0.1, 0.1, -0.1, 0.1, -0.1)
+    timed = zip(old.timed, ratios, strict=True)
+    loose = replace(old, timed=tuple(replace(run, log_cpu_ratio=by) for run, by in timed))
+    error = welch(ratios, ratios).standard_error
+    assert cpu_change(loose, loose).standard_error == pytest.approx(error, rel=0.01)
 
 
 def test_pairs_show_the_change_of_cpu_time_and_its_error() -> None:
@@ -172,7 +190,10 @@ def test_pairs_show_the_change_of_cpu_time_and_its_error() -> None:
     assert found is not None
     assert math.log(found.head_s / found.base_s) == pytest.approx(0.05, abs=0.002)
     assert found.base_s == pytest.approx(1.045e-3, rel=0.01)
-    assert 0.0005 < found.error < 0.01
+    # Yuen's error of the eight pairs in the middle, times Student's over the normal quantile.
+    yuen = trimmed_mean(shifted(0.05)).standard_error
+    wider = student_t_upper(0.0025, 7.0) / student_t_upper(0.0025, math.inf)
+    assert found.error == pytest.approx(wider * yuen, rel=1e-3)
     assert few is not None
     assert few.error > 3 * found.error
     # Three noisy pairs still show that a whole got 40 % slower, with room for three functions.
@@ -212,6 +233,7 @@ def test_hotspots_are_judged_hottest_first_and_the_rest_last() -> None:
     assert luck.baseline_variance[0] == pytest.approx(0.25**2 * usual * (2 / 500.5) / 4)
     assert luck.baseline_variance[1] == 7.0
     assert list(changes(spread_by(0, 3, -2), spread_by(0, 3, -2))) == ["a", "b"]  # no rest
+    assert list(changes(({"a": 1000},) * 3, ({"a": 1000}, {"a": 1000}, {"a": 999}))) == ["a", OTHER]
 
 
 def test_the_interval_of_a_new_function_holds_its_shift() -> None:
@@ -229,6 +251,8 @@ def test_one_percent_on_either_side_or_a_declaration_makes_a_hotspot() -> None:
     found = changes((few,) * 3, (few,) * 3, "small", "absent")
     assert "small" in found
     assert "absent" not in found
+    rare = profiles(({"a": 97, "rare": 2}, {"a": 99}, {"a": 99}), 100)
+    assert [each.name for each in share_changes(rare, rare, (), ALPHA)] == ["a", OTHER]
 
 
 def test_interval_variance_and_detectable_shift_by_hand() -> None:
@@ -246,6 +270,8 @@ def test_interval_variance_and_detectable_shift_by_hand() -> None:
     slope = before * (1 - before)  # the larger of both
     t_sum = student_t_upper(ALPHA / 2 / 2, estimate.df) + student_t_upper(0.05, estimate.df)
     assert change.detectable_pp == pytest.approx(100 * slope * t_sum * estimate.standard_error)
+    far = ({"a": 1, "b": 999}, {"a": 999, "b": 1}) * 2
+    assert changes(far, far)["a"].detectable_pp == 100.0
     variance, df = change.baseline_variance
     assert df == 3.0
     centre = sum(odds[0]) / 4

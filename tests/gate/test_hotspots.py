@@ -16,6 +16,7 @@ from pytest_flamegate.gate.hotspots import (
     Whole,
     decide_drift,
     judge_shares,
+    leave_shares_open,
 )
 from pytest_flamegate.gate.measurement import MORE_TIME, Measurement, read_measurement
 from pytest_flamegate.gate.rule import ErrorRates, RateVerdict, Reason
@@ -44,11 +45,12 @@ def judge(
     new: Measurement,
     thresholds: Thresholds | None = None,
     drift: ShareDrift = "cost",
+    rates: ErrorRates = RATES,
     **options: Any,
 ) -> JudgedShares:
     asked = thresholds or Thresholds()
-    _, rate = judge_throughput(old, new, asked.tokens_per_second_pct, RATES)
-    shares = judge_shares(old, new, asked, rate, RATES, drift, **options)
+    _, rate = judge_throughput(old, new, asked.tokens_per_second_pct, rates)
+    shares = judge_shares(old, new, asked, rate, rates, drift, **options)
     check_reasons((*shares.reasons, *(each.reason for each in shares.hotspots if each.reason)))
     return shares
 
@@ -120,8 +122,13 @@ def test_a_declared_function_has_its_own_threshold() -> None:
     assert (hotspot.finding, hotspot.decision, hotspot.reason) == ("costs_more", "pass", None)
     tight = judged(*changed(rms_norm=1.6), thresholds=allowing(rms_norm=1.0))
     assert named(tight, "rms_norm").decision == "regressed"
+    exact = judged(*changed(rms_norm=1.6), thresholds=allowing(rms_norm=hotspot.share.shift_pp))
+    assert named(exact, "rms_norm").decision == "pass"
     loose = judged(*changed(rms_norm=3.0), thresholds=allowing(rms_norm=50.0))
     assert named(loose, "rms_norm").decision == "pass"
+    # Only a certain change of the whole has parts.
+    parts = [shares.costs[0].explains for shares in (loose, judged(1.0, PROFILE))]
+    assert parts == [pytest.approx(1.0, abs=0.03), None]
 
 
 RENAMED = tuple({**each, "gemv2": each["gemv"], "gemv": 0} for each in PROFILE)
@@ -137,6 +144,10 @@ COPY = moved(PROFILE, "copy", 90, "gemv")
         (PROFILE, COPY, 1.0, "copy", "new", "pass", "may not cost more"),
         # It costs 9 % of a whole that takes 9 % longer: nothing makes up for it.
         (PROFILE, COPY, 1.1, "copy", "new", "regressed", "it is new"),
+        # It costs 94 µs more and gemv 59 less, each with its error: together 35 ± 34.7 µs, or
+        # 32 ± 34.6 if the whole takes half a percent less.
+        (PROFILE, COPY, 1.05, "copy", "new", "regressed", "it is new"),
+        (PROFILE, COPY, 1.045, "copy", "new", "inconclusive", "it is new"),
         (COPY, PROFILE, 1.0, "copy", "vanished", "pass", "it is gone"),
         (PROFILE, RENAMED, 1.0, "gemv2", "new", "pass", "may not cost more"),
         (PROFILE, RENAMED, 1.0, "gemv", "vanished", "pass", "it is gone"),
@@ -208,6 +219,58 @@ def test_a_drift_that_passes_need_not_be_certain(
     )
 
 
+def test_a_drift_and_a_cost_are_certain_up_to_the_allowed_error() -> None:
+    counts = spread_by(0, 40, -40, 20, -20, centre=400)
+    allowed = ErrorRates(drawn(counts, 75).share.p_adjusted)
+    assert drawn(counts, 75, drift="strict", rates=allowed).decision == "regressed"
+    old, new = read_measurement(baseline(profile=PROFILE)), read_measurement(evidence(profile=COPY))
+    p = next(cost.p_adjusted for cost in judge(old, new).costs if cost.name == "gemv")
+    for rate, finding in ((p, "costs_less"), (0.999 * p, "unchanged")):
+        assert named(judge(old, new, rates=ErrorRates(rate)), "gemv").finding == finding
+
+
+def test_costs_below_a_microsecond_are_judged_alike() -> None:
+    old = read_measurement(baseline(scaled(QUIET, 1e-3, 0.0), PROFILE))
+    shares = judge(old, read_measurement(evidence(scaled(QUIET, 1.1e-3, 0.0), BESIDE)))
+    new, grown = named(shares, "gemv2"), named(shares, "rms_norm")
+    assert (new.finding, new.decision) == ("new", "inconclusive")
+    assert (grown.finding, grown.decision) == ("costs_more", "regressed")
+
+
+@pytest.mark.parametrize(("part", "finding"), [(0.95, "unsettled"), (1.05, "share_moved")])
+def test_a_cost_may_rise_by_the_allowed_part_of_the_time_per_token(
+    part: float, finding: str
+) -> None:
+    counts = spread_by(0, 60, -60, 30, -30)
+    old = measurement(STEADY, profiles(counts))
+    new = measurement((-0.3, -0.31, -0.29), profiles(moved(counts, "a", 150, "b"), first_pid=300))
+    cost = next(each for each in judge(old, new).costs if each.name == "a")
+    allowed_pct = part * 100.0 * cost.no_more_than_us / 1e6  # of a second per token
+    shares = judge(old, new, replace(allowing(), tokens_per_second_pct=allowed_pct))
+    assert named(shares, "a").finding == finding
+
+
+@pytest.mark.parametrize(
+    ("by", "now", "cpu", "seconds"),
+    [
+        # 11.6 points would be certain, and it drifted by 7.5.
+        (75, STEADY, None, "4.81"),
+        # The interval of the cost reaches 536,273 µs around the 150,000 that it rose by.
+        (150, (-0.3, 0.0, 0.3), Estimate(0.0, 0.3, 9.0), "25.6"),
+    ],
+)
+def test_an_open_drift_says_how_long_to_sample(
+    by: int, now: tuple[float, ...], cpu: Estimate | None, seconds: str
+) -> None:
+    before = spread_by(0, 40, -40, 20, -20, centre=400)
+    old = replace(measurement(STEADY, profiles(before)), sampled_s=2.0)
+    new = measurement(now, profiles(moved(before, "a", by, "b"), first_pid=300))
+    drift: ShareDrift = "cost" if cpu else "strict"
+    hotspot = named(judge(old, replace(new, sampled_s=2.0), drift=drift, cpu=cpu), "a")
+    assert hotspot.reason is not None
+    assert f"takes about {seconds} s of samples on each side" in hotspot.reason.message
+
+
 def test_a_cost_that_is_not_settled_is_reported_and_passes_with_the_whole() -> None:
     hotspot = drawn(spread_by(0, 60, -60, 30, -30), 150, (-0.3, -0.31, -0.29))
     assert (hotspot.finding, hotspot.decision) == ("unsettled", "improved")
@@ -223,6 +286,7 @@ def test_without_times_a_drift_waits_for_them() -> None:
         few = measurement(STEADY[:count], profiles(counts))
         hotspot = named(judge(old, few), "rms_norm")
         assert hotspot.helped_by == helped_by
+        assert (judge(old, few).costs == ()) == (count == 2)
 
 
 FASTER = RateVerdict("improved", -0.2, -0.1, slower=False, faster=True, detectable=0.02)
@@ -272,6 +336,16 @@ def test_a_threshold_too_fine_for_the_samples_is_reported_for_what_passed() -> N
         assert re.search(
             r"about [\d.]+ s of samples on each side, and there are 2.00 s", reason.message
         )
+    # The threshold that most samples miss decides; one that they just reach is not named.
+    pp = named(judge(old, old), "a").share.detectable_pp
+    for a, b, names, needed in (
+        (1.0, 2.0, "b", "8.00"),
+        (1.2, 2.0, "ba", "8.00"),
+        (1.2, 1.0, "a", "2.88"),
+    ):
+        (reason,) = judge(timed[0], timed[1], allowing(a=pp / a, b=pp / b)).reasons
+        named_there = re.findall(r"(\w) [\d.]+ pp \(", reason.message)
+        assert ("".join(named_there), f"about {needed} s of" in reason.message) == (names, True)
     # Of a drift that is open the reason says so already.
     new = measurement(STEADY, profiles(moved(spread_by(0, 60, -60), "a", 60, "b")))
     assert judge(old, new, drift="strict").reasons == ()
@@ -304,3 +378,16 @@ def test_a_declared_function_that_no_profile_shows_is_named_with_those_it_shows(
         "gemv, attention, rms_norm, tiny. Correct the name in hotspots or counts "
         "(as the tables show it, such as Engine.step), or choose a profiler."
     )
+
+
+def test_too_few_samples_miss_the_shares_that_are_required() -> None:
+    few = "A profile has too few samples, so no share was judged"
+    drift = "flamegate_share_drift = strict"
+    required = allowing(gemv=3.0, attention=2.0)
+    absent = Reason("I_NO_PROFILE", f"{few}.")
+    assert leave_shares_open(allowing(), "cost") == JudgedShares(reasons=(absent,))
+    for shares, names in (
+        (leave_shares_open(required, "cost"), "attention, gemv"),
+        (leave_shares_open(required, "strict"), f"attention, gemv, {drift}"),
+    ):
+        assert shares.reasons == (Reason("E_FEW_SAMPLES", f"{few}, and {names} asks for it."),)
