@@ -29,7 +29,7 @@ from pytest_flamegate.gate.measurement import MORE_TIME
 from pytest_flamegate.gate.rule import (
     Decision,
     ErrorRates,
-    Helper,
+    ProcessKind,
     Reason,
     Signal,
     decide,
@@ -74,7 +74,7 @@ class JudgedBricks:
 
     changes: tuple[BrickChange, ...] = ()
     reasons: tuple[Reason, ...] = ()
-    helped_by: tuple[Helper, ...] = ()
+    more_processes: tuple[ProcessKind, ...] = ()
 
     @property
     def signals(self) -> tuple[Signal, ...]:
@@ -122,8 +122,10 @@ def judge_bricks(
     try:
         check_brick_runs(new, "current side")
     except UndecidedError as error:
-        helped_by: tuple[Helper, ...] = ("bricks",) if error.code == "E_FEW_PROCESSES" else ()
-        return JudgedBricks(reasons=(Reason.from_error(error),), helped_by=helped_by)
+        more_processes: tuple[ProcessKind, ...] = (
+            ("bricks",) if error.code == "E_FEW_PROCESSES" else ()
+        )
+        return JudgedBricks(reasons=(Reason.from_error(error),), more_processes=more_processes)
     old: Sequence[BrickRun] = ()
     reasons: list[Reason] = []
     compares = any(budget.growth_pct is not None for budget in budgets.values())
@@ -312,7 +314,7 @@ def _decided(
         ci_high_pct=high_pct,
         smallest_detectable_pct=detectable_pct,
         reasons=tuple(reasons),
-        helped_by=("bricks",) if decision == "inconclusive" else (),
+        more_processes=("bricks",) if decision == "inconclusive" else (),
     )
 
 

@@ -22,7 +22,9 @@ from pytest_flamegate.gate.verdict import PairMethod, Verdict, headline
 from pytest_flamegate.profile.calls import CallChange
 from pytest_flamegate.receipt.types import VerdictName
 
-_SIGNAL_FIELDS = [each.name for each in fields(Signal) if each.name not in ("reasons", "helped_by")]
+_SIGNAL_FIELDS = [
+    each.name for each in fields(Signal) if each.name not in ("reasons", "more_processes")
+]
 
 
 class ProcessCounts(Struct, frozen=True):

@@ -26,7 +26,7 @@ from pytest_flamegate.gate.measurement import MORE_TIME, Measurement
 from pytest_flamegate.gate.rule import (
     Decision,
     ErrorRates,
-    Helper,
+    ProcessKind,
     RateVerdict,
     Reason,
     Signal,
@@ -60,7 +60,7 @@ class HotspotChange:
     finding: Finding
     decision: Decision
     reason: Reason | None = None
-    helped_by: tuple[Helper, ...] = ()
+    more_processes: tuple[ProcessKind, ...] = ()
 
     @property
     def name(self) -> str:
@@ -89,7 +89,7 @@ class HotspotChange:
             threshold_pct=self.threshold_pp,
             smallest_detectable_pct=share.detectable_pp,
             reasons=(self.reason,) if self.reason is not None else (),
-            helped_by=self.helped_by,
+            more_processes=self.more_processes,
         )
 
 
@@ -100,7 +100,7 @@ class JudgedShares:
     hotspots: tuple[HotspotChange, ...] = ()
     costs: tuple[CostChange, ...] = ()
     reasons: tuple[Reason, ...] = ()
-    helped_by: tuple[Helper, ...] = ()
+    more_processes: tuple[ProcessKind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def judge_shares(
 
 def _unjudged(declared: list[str], baseline: int, current: int) -> JudgedShares:
     """Return why the shares of so many profiled processes a side were not judged."""
-    helped_by: tuple[Helper, ...] = ()
+    more_processes: tuple[ProcessKind, ...] = ()
     if baseline or current:
         reason = Reason(
             "E_FEW_PROCESSES",
@@ -177,7 +177,7 @@ def _unjudged(declared: list[str], baseline: int, current: int) -> JudgedShares:
             f"baseline and {current} now. {MORE_TIME[:-1]}, or accept a new baseline.",
         )
         if baseline >= MIN_PROCESSES:  # no time spent now adds a process to the baseline
-            helped_by = ("profiled",)
+            more_processes = ("profiled",)
     elif declared:
         reason = Reason(
             "E_FUNCTION_UNKNOWN",
@@ -186,7 +186,7 @@ def _unjudged(declared: list[str], baseline: int, current: int) -> JudgedShares:
         )
     else:
         reason = Reason("I_NO_PROFILE", "No profile was taken; no share was judged.")
-    return JudgedShares(reasons=(reason,), helped_by=helped_by)
+    return JudgedShares(reasons=(reason,), more_processes=more_processes)
 
 
 def leave_shares_open(thresholds: Thresholds, drift: ShareDrift) -> JudgedShares:
@@ -245,13 +245,13 @@ def _judge_share(
     moved = share.p_adjusted <= whole.rates.alpha
     finding = _find(share, cost, whole, moved=moved)
     decision: Decision = "pass"
-    helped_by: tuple[Helper, ...] = ()
+    more_processes: tuple[ProcessKind, ...] = ()
     reason: Reason | None = None
     if abs(share.shift_pp) > threshold_pp:
         if moved:
-            decision, helped_by = decide_drift(share, cost, whole)
+            decision, more_processes = decide_drift(share, cost, whole)
         elif not passes_with_whole(cost, whole):
-            decision, helped_by = "inconclusive", ("profiled",)
+            decision, more_processes = "inconclusive", ("profiled",)
         reason = _share_reason(share, cost, threshold_pp, finding, decision, whole, certain=moved)
     return HotspotChange(
         share=share,
@@ -259,7 +259,7 @@ def _judge_share(
         finding=finding,
         decision=decision,
         reason=reason,
-        helped_by=helped_by,
+        more_processes=more_processes,
     )
 
 
@@ -277,7 +277,7 @@ def _new_functions_cost(shares: Sequence[ShareChange], costs: Mapping[str, CostC
 
 def decide_drift(
     share: ShareChange, cost: CostChange | None, whole: Whole
-) -> tuple[Decision, tuple[Helper, ...]]:
+) -> tuple[Decision, tuple[ProcessKind, ...]]:
     """Decide about a share that certainly drifted past its threshold."""
     if whole.drift == "strict":
         return "regressed", ()

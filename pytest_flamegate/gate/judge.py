@@ -175,7 +175,7 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         general = (*general, Reason("I_LINES_OPEN", message))
     causes = explain_costs(shares.costs, run.instructions)
     name = _combine_decisions(signals, general)
-    helpers = {helper for signal in signals for helper in signal.helped_by}
+    more_processes = {kind for signal in signals for kind in signal.more_processes}
     commit = baseline.evidence.commit
     return Verdict(
         verdict=name,
@@ -196,7 +196,9 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         pair_method=rate.pair_method,
         analyses=rate.analyses,
         against=commit.revision if commit is not None and paired else None,
-        helped_by=tuple(sorted(helpers.union(shares.helped_by, bricks.helped_by))),
+        more_processes=tuple(
+            sorted(more_processes.union(shares.more_processes, bricks.more_processes))
+        ),
         baseline_processes=len(old.timed),
         current_processes=len(new.timed),
         cpu_pressure_pct=new.cpu_pressure_pct if rate.others_pct is None else rate.others_pct,

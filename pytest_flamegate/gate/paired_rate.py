@@ -114,7 +114,6 @@ def judge_paired_rate(
         rate_change_pct(change),
         drop_pct,
         (pooled.reason,) if pooled is not None else (),
-        helps=False,
     )
     if pooled is not None:
         # Of several attempts only the change is pooled: the second rate follows from it.

@@ -145,8 +145,8 @@ TOKENS_PER_SECOND = "tokens_per_second"
 Decision = Literal[
     "pass", "improved", "regressed", "inconclusive", "not_comparable", "no_baseline", "not_gated"
 ]
-Helper = Literal["timed", "profiled", "bricks"]
-"""A kind of process. More processes of this kind could settle an open question."""
+ProcessKind = Literal["timed", "profiled", "bricks"]
+"""A kind of process. ``more_processes`` are those of which more could settle an open question."""
 
 _MAX_EXPONENT = 700.0
 _NAMED = 5
@@ -184,7 +184,7 @@ class Signal:
 
     ``change_pct``, its interval and ``threshold_pct`` are in percent of the baseline. If
     ``unit`` is ``share_pct`` they are percentage points; if it is ``us/call`` they are in percent
-    of the brick's budget. The ends of the interval are the bounds that decided. ``helped_by``
+    of the brick's budget. The ends of the interval are the bounds that decided. ``more_processes``
     names the kinds of process of which more could settle an inconclusive signal.
     """
 
@@ -200,7 +200,7 @@ class Signal:
     threshold_pct: float | None = None
     smallest_detectable_pct: float | None = None
     reasons: tuple[Reason, ...] = ()
-    helped_by: tuple[Helper, ...] = ()
+    more_processes: tuple[ProcessKind, ...] = ()
 
 
 def rate_change_pct(log_time: float) -> float:

@@ -22,6 +22,7 @@ from pytest_flamegate.gate.rule import (
     TOKENS_PER_SECOND,
     Decision,
     ErrorRates,
+    ProcessKind,
     RateDecision,
     RateVerdict,
     Reason,
@@ -142,12 +143,12 @@ def judge_throughput(
     try:
         views = compare_log_times(baseline, current)
     except UndecidedError as error:
-        helps = error.code == "E_FEW_PROCESSES" and len(baseline.timed) >= MIN_PROCESSES
+        is_short = error.code == "E_FEW_PROCESSES" and len(baseline.timed) >= MIN_PROCESSES
         signal = replace(
             uncompared_rate(baseline, current, "inconclusive"),
             threshold_pct=allowed_drop_pct,
             reasons=(Reason.from_error(error),),
-            helped_by=("timed",) if helps else (),
+            more_processes=("timed",) if is_short else (),
         )
         return signal, None
     threshold = log_time_of_drop(allowed_drop_pct)
@@ -155,13 +156,15 @@ def judge_throughput(
     verdict = combine_views([decide(estimate, threshold, rates) for estimate in estimates])
     change_pct = rate_change_pct(mean([estimate.mean_diff for estimate in estimates]))
     is_open = verdict.decision == "inconclusive"
-    helps = is_open and _would_more_help(views, threshold, rates)
+    more: tuple[ProcessKind, ...] = ()
+    if is_open and _would_more_settle(views, threshold, rates):
+        more = ("timed",)
     reasons = (
-        *((Reason.advise("E_BASELINE_TOO_WIDE", _TOO_WIDE),) if is_open and not helps else ()),
+        *((Reason.advise("E_BASELINE_TOO_WIDE", _TOO_WIDE),) if is_open and not more else ()),
         *_machine_speed_reasons(baseline, current, views),
     )
     signal = rate_signal(
-        baseline, current, verdict, change_pct, allowed_drop_pct, reasons, helps=helps
+        baseline, current, verdict, change_pct, allowed_drop_pct, reasons, more_processes=more
     )
     return signal, verdict
 
@@ -189,7 +192,7 @@ def compare_log_times(baseline: Measurement, current: Measurement) -> tuple[View
     return view_change(baseline, current)
 
 
-def _would_more_help(views: Sequence[View], threshold: float, rates: ErrorRates) -> bool:
+def _would_more_settle(views: Sequence[View], threshold: float, rates: ErrorRates) -> bool:
     """Return whether more current processes could decide, given the baseline's own spread."""
     # More processes also move the estimate; towards zero is where most of them belong.
     for centres in ([0.0] * len(views), [view.estimate.mean_diff for view in views]):
@@ -209,13 +212,11 @@ def rate_signal(
     change_pct: float,
     allowed_drop_pct: float,
     reasons: tuple[Reason, ...] = (),
-    *,
-    helps: bool,
+    more_processes: tuple[ProcessKind, ...] = (),
 ) -> Signal:
     """Return tokens per second as judged.
 
-    ``reasons`` come after the one that decided; ``helps`` says that more timed processes could
-    settle an open question.
+    ``reasons`` come after the one that decided.
     """
     low_pct, high_pct = rate_change_pct(verdict.high), rate_change_pct(verdict.low)
     interval, allowed = describe_interval(low_pct, high_pct), f"{allowed_drop_pct:g} %"
@@ -251,7 +252,7 @@ def rate_signal(
             *reasons,
             *((waiting,) if share >= WAITING_WORTH_REPORTING else ()),
         ),
-        helped_by=("timed",) if helps else (),
+        more_processes=more_processes,
     )
 
 

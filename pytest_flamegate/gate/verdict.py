@@ -18,7 +18,7 @@ from pytest_flamegate.gate.pairs import DOUBTS, PhaseChange
 from pytest_flamegate.gate.rule import (
     TOKENS_PER_SECOND,
     FieldDifference,
-    Helper,
+    ProcessKind,
     Reason,
     Signal,
     describe_interval,
@@ -54,9 +54,9 @@ class Verdict:
     ``reasons`` begin with those that decided and end with notes on the run. The two rates are
     those of tokens per second; None if they are not known. ``lines`` certainly changed their cost;
     ``reported_lines`` did so according to the job that measured, and were not judged again.
-    ``calls`` are the functions that are called more or less often. ``helped_by`` are the kinds of
-    process of which more could settle an open question. ``differences`` are those that forbid a
-    comparison.
+    ``calls`` are the functions that are called more or less often. ``more_processes`` are the
+    kinds of process of which more could settle an open question. ``differences`` are those that
+    forbid a comparison.
     """
 
     verdict: VerdictName
@@ -79,7 +79,7 @@ class Verdict:
     pair_method: PairMethod | None = None
     analyses: tuple[int, ...] = ()
     against: str | None = None
-    helped_by: tuple[Helper, ...] = ()
+    more_processes: tuple[ProcessKind, ...] = ()
     baseline_processes: int = 0
     current_processes: int = 0
     cpu_pressure_pct: float | None = None
@@ -116,11 +116,11 @@ class Verdict:
         return {difference.code for difference in self.differences} == {"E_MACHINE_STATE"}
 
     @property
-    def more_processes(self) -> tuple[Helper, ...]:
+    def wanted_processes(self) -> tuple[ProcessKind, ...]:
         """The processes that could settle the verdict; none if it is settled or none could."""
         if self.verdict == "not_comparable" and self.is_transient:
             return ("timed",)
-        return self.helped_by if self.verdict == "inconclusive" else ()
+        return self.more_processes if self.verdict == "inconclusive" else ()
 
     @property
     def is_suspicious(self) -> bool:
@@ -197,7 +197,7 @@ def _describe_inconclusive(verdict: Verdict, rate: Signal) -> str:
         parts.append(f"could have seen {smallest:.1f} %")
     remedy = (
         "give it more time (--flamegate-budget)"
-        if "timed" in verdict.helped_by or verdict.pairs is not None
+        if "timed" in verdict.more_processes or verdict.pairs is not None
         else "compare in pairs (--flamegate-against=REV)"
     )
     if is_busy:

@@ -17,7 +17,7 @@ from pytest_flamegate.engines.base import Served
 from pytest_flamegate.gate.analyses import last_analysis
 from pytest_flamegate.gate.pairs import are_cores_busy, pair_differences
 from pytest_flamegate.gate.rule import (
-    Helper,
+    ProcessKind,
     RateDecision,
     Reason,
     describe_rate_change,
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 def measure(
-    prepared: Prepared, until: Callable[[Measured], tuple[Helper, ...]], progress: Progress
+    prepared: Prepared, until: Callable[[Measured], tuple[ProcessKind, ...]], progress: Progress
 ) -> Measured:
     """Measure every side of ``prepared`` until its budget is used up or nothing is undecided.
 
@@ -74,7 +74,7 @@ class _MeasuringLoop:
     def __init__(
         self,
         prepared: Prepared,
-        until: Callable[[Measured], tuple[Helper, ...]],
+        until: Callable[[Measured], tuple[ProcessKind, ...]],
         progress: Progress,
     ) -> None:
         self.prepared, self.until, self.progress = prepared, until, progress

@@ -25,7 +25,7 @@ from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.comparability import machine_differences
-from pytest_flamegate.gate.rule import Helper
+from pytest_flamegate.gate.rule import ProcessKind
 from pytest_flamegate.models.discover import find_model, read_model_facts
 from pytest_flamegate.models.files import require_unchanged
 from pytest_flamegate.observe.build import build_workload
@@ -67,7 +67,7 @@ class Replaying:
         """
         compare = partial(_compare, receipt_sha256, tokens_per_second, evidence)
 
-        def until(measured: Measured) -> tuple[Helper, ...]:
+        def until(measured: Measured) -> tuple[ProcessKind, ...]:
             rate = compare(measured).rate
             # Noise comes in bursts: a rate outside is measured for longer.
             return ("timed",) if rate.here is not None and rate.answer != "inside" else ()

@@ -16,7 +16,7 @@ from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.judge import SHARE_ANALYSES, GatePolicy
-from pytest_flamegate.gate.rule import FALSE_ALARM_RATE, Helper, Reason
+from pytest_flamegate.gate.rule import FALSE_ALARM_RATE, ProcessKind, Reason
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.machine import read_identity
@@ -260,7 +260,7 @@ class Bench:
         )
         prepared = Prepared(sides, budget_s, pair_counts=plan_pair_counts(budget_s))
 
-        def until(measured: Measured) -> tuple[Helper, ...]:
+        def until(measured: Measured) -> tuple[ProcessKind, ...]:
             composed = compose(measured)
             verdict = self.judge(composed)
             spot = self.find_slowed(verdict, composed.head.profile) if head else None

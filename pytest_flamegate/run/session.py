@@ -13,7 +13,7 @@ from pytest_flamegate.core.progress import Progress, clock_time, terminable
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
 from pytest_flamegate.gate.paired_rate import PairedBase
-from pytest_flamegate.gate.rule import Helper, Reason
+from pytest_flamegate.gate.rule import ProcessKind, Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.scratch import sweep_scratch
 from pytest_flamegate.observe.worktree import Checkout
@@ -196,7 +196,7 @@ class Session:
     def _measure_once(self, task: Task) -> tuple[ComposedRun, Verdict]:
         prepared = self.bench.prepare(task)
 
-        def until(measured: Measured) -> tuple[Helper, ...]:
+        def until(measured: Measured) -> tuple[ProcessKind, ...]:
             run = compose(measured)
             return wanted_processes(
                 self._judge(run, task),
@@ -267,7 +267,7 @@ def judge_run(run: ComposedRun, policy: GatePolicy, least_grade: str = "") -> Ve
 
 def wanted_processes(
     verdict: Verdict, thresholds: Thresholds, *, strict: bool = False, has_lines: bool = False
-) -> tuple[Helper, ...]:
+) -> tuple[ProcessKind, ...]:
     """Return the kinds of processes of which more could settle the verdict or explain it.
 
     Profiles of an unchanged whole go on only for functions whose drift is limited by a threshold
@@ -275,7 +275,7 @@ def wanted_processes(
     until a slower line is certain too, if the profiles have lines.
     """
     if verdict.pairs is None:
-        return verdict.more_processes
+        return verdict.wanted_processes
     names_line = any((line.cost.explains or 0.0) > 0.0 for line in verdict.lines)
     wants_line = has_lines and verdict.verdict == "regressed" and not names_line
     unnamed = wants_line or not verdict.explained_by
@@ -285,10 +285,10 @@ def wanted_processes(
         for spot in verdict.hotspots
     )
     decided = verdict.verdict in ("regressed", "improved")
-    helpers: set[Helper] = {*verdict.helped_by} - {"timed"}
+    kinds: set[ProcessKind] = {*verdict.more_processes} - {"timed"}
     if unnamed if decided else is_coarse:
-        helpers.add("profiled")
-    return tuple(helpers)
+        kinds.add("profiled")
+    return tuple(kinds)
 
 
 def suspected_commit(run: ComposedRun, verdict: Verdict) -> str | None:

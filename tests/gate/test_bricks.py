@@ -214,7 +214,7 @@ def test_growth_of_the_cost_per_token(by: float, decision: str, code: list[str])
     ends = signal.ci_low_pct or 0.0, signal.ci_high_pct or 0.0
     assert ends[0] <= (signal.change_pct or 0.0) <= ends[1]
     assert signal.baseline == pytest.approx(8.0, rel=0.02)
-    assert signal.helped_by == (("bricks",) if decision == "inconclusive" else ())
+    assert signal.more_processes == (("bricks",) if decision == "inconclusive" else ())
 
 
 @pytest.mark.parametrize(
@@ -342,8 +342,8 @@ def test_bricks_that_cannot_be_judged_never_pass(
         assert " no brick reached 1 % of the time " in found.reasons[0].message
     few = expected == ["E_FEW_PROCESSES"] and len(new) < 5
     assert not few or found.reasons[0].message.startswith("The current side has 4 brick run(s), ")
-    assert found.helped_by == (("bricks",) if few else ())
-    assert ("bricks" in verdict.more_processes) is few
+    assert found.more_processes == (("bricks",) if few else ())
+    assert ("bricks" in verdict.wanted_processes) is few
 
 
 @pytest.mark.parametrize(("coverage", "judged"), [(0.49, False), (0.51, True)])
@@ -380,7 +380,7 @@ def test_a_brick_decides_the_verdict() -> None:
     slower = evidence(scaled(QUIET, 1.3), bricks=slowed(0.5))
     outweighed = judge_stored(baseline(bricks=OLD), slower, TEN)
     assert (outweighed.verdict, outweighed.reasons[0].code) == ("regressed", "E_SLOWER")
-    assert verdict_of(slowed(1.06), TEN).more_processes == ("bricks",)
+    assert verdict_of(slowed(1.06), TEN).wanted_processes == ("bricks",)
     copied = verdict_of(tuple(replace(each, pid=each.pid + 50) for each in OLD), TEN)
     assert (copied.verdict, codes(copied)[0]) == ("dishonest", "E_COPIED_BASELINE")
 

@@ -190,7 +190,7 @@ def test_the_rest_of_the_profile_is_judged_too() -> None:
 def test_a_drift_has_to_be_certain_at_one_percent_not_at_two() -> None:
     hotspot = drawn(spread_by(0, 40, -40, 20, -20, centre=400), 75, drift="strict")
     assert 0.01 < hotspot.share.p_adjusted < 0.02
-    assert (hotspot.decision, hotspot.helped_by) == ("inconclusive", ("profiled",))
+    assert (hotspot.decision, hotspot.more_processes) == ("inconclusive", ("profiled",))
     assert hotspot.reason is not None
     assert hotspot.reason.code == "E_SHARE_UNSETTLED"
     assert hotspot.reason.message.endswith(f"chance with so few samples. {MORE_TIME}")
@@ -282,10 +282,10 @@ def test_a_cost_that_is_not_settled_is_reported_and_passes_with_the_whole() -> N
 def test_without_times_a_drift_waits_for_them() -> None:
     _, counts = changed(rms_norm=3.0)
     old = read_measurement(baseline(profile=PROFILE))
-    for count, helped_by in ((2, ("timed",)), (3, ("profiled",))):
+    for count, more_processes in ((2, ("timed",)), (3, ("profiled",))):
         few = measurement(STEADY[:count], profiles(counts))
         hotspot = named(judge(old, few), "rms_norm")
-        assert hotspot.helped_by == helped_by
+        assert hotspot.more_processes == more_processes
         assert (judge(old, few).costs == ()) == (count == 2)
 
 
@@ -298,7 +298,7 @@ WHOLE = Whole(FASTER, 2.0, RATES, "cost", sampled_s=0.0, new_functions_cost=Fals
 
 
 @pytest.mark.parametrize(
-    ("cost", "whole", "decision", "helped_by"),
+    ("cost", "whole", "decision", "more_processes"),
     [
         (CHEAPER, WHOLE, "improved", ()),
         # It may cost exactly the tolerance more, then more than that.
@@ -314,10 +314,10 @@ WHOLE = Whole(FASTER, 2.0, RATES, "cost", sampled_s=0.0, new_functions_cost=Fals
     ],
 )
 def test_a_certain_drift_is_decided_by_the_cost_and_the_whole(
-    cost: CostChange | None, whole: Whole, decision: str, helped_by: tuple[str, ...]
+    cost: CostChange | None, whole: Whole, decision: str, more_processes: tuple[str, ...]
 ) -> None:
     (share,) = (each.share for each in judged(1.0, PROFILE).hotspots if each.name == "gemv")
-    assert decide_drift(share, cost, whole) == (decision, helped_by)
+    assert decide_drift(share, cost, whole) == (decision, more_processes)
 
 
 # --- shares that were not judged -----------------------------------------------------------
@@ -359,7 +359,7 @@ def test_few_profiles_judge_nothing(old: int, new: int, helped: tuple[str, ...])
     before = measurement(STEADY, profiles(PROFILE[:old]))
     shares = judge(before, measurement(STEADY, profiles(PROFILE[:new])))
     (few,) = shares.reasons
-    assert (few.code, shares.hotspots, shares.helped_by) == ("E_FEW_PROCESSES", (), helped)
+    assert (few.code, shares.hotspots, shares.more_processes) == ("E_FEW_PROCESSES", (), helped)
     assert few.message.endswith(" sets the seconds), or accept a new baseline.")
     # Without any profile only a declared share is missed.
     none = measurement(STEADY)

@@ -101,7 +101,7 @@ def test_a_verdict_that_was_not_judged_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "before", "after", "verdict", "first", "helped_by"),
+    ("times", "before", "after", "verdict", "first", "more_processes"),
     [
         (AGAIN, None, None, "pass", "I_WITHIN_THRESHOLD", ""),
         (AGAIN, PROFILE, PROFILE, "pass", "I_WITHIN_THRESHOLD", ""),
@@ -132,11 +132,11 @@ def test_verdicts_and_the_processes_that_could_settle_them(
     after: Counts | None,
     verdict: str,
     first: str,
-    helped_by: str,
+    more_processes: str,
 ) -> None:
     found = judge_stored(baseline(profile=before), evidence(times, after))
     assert (found.verdict, codes(found)[0]) == (verdict, first)
-    assert set(found.more_processes) == set(helped_by.split())
+    assert set(found.wanted_processes) == set(more_processes.split())
     assert found.is_suspicious is (verdict in ("regressed", "inconclusive"))
 
 
@@ -144,7 +144,7 @@ def test_an_unknown_hotspot_keeps_the_verdict_open_and_more_does_not_help() -> N
     thresholds = Thresholds(hotspots_pp=MappingProxyType({"matmul": 3.0}))
     found = judge_stored(baseline(profile=PROFILE), evidence(profile=PROFILE), thresholds)
     assert (found.verdict, codes(found)[0]) == ("inconclusive", "E_FUNCTION_UNKNOWN")
-    assert not found.more_processes
+    assert not found.wanted_processes
 
 
 def test_a_verdict_holds_everything_it_was_reached_by() -> None:
@@ -187,7 +187,7 @@ def test_sides_that_differ_neither_pass_nor_fail() -> None:
     found = judge_stored(baseline(), evidence(SLOW, model_sha256="b" * 64, clock_scope="process"))
     assert found.verdict == "not_comparable"
     assert codes(found) == ["E_MODEL_DIFFERS", "E_CLOCK_DIFFERS"]
-    assert not any((found.more_processes, found.is_suspicious, found.current_processes))
+    assert not any((found.wanted_processes, found.is_suspicious, found.current_processes))
     assert found.baseline_processes == 0
 
 
@@ -198,7 +198,7 @@ def test_another_state_of_the_machine_is_not_comparable_and_may_pass_by() -> Non
     assert (rate.decision, wall.decision, rate.change_pct) == ("not_comparable", "not_gated", None)
     assert rate.baseline == pytest.approx(1000.0, rel=1e-3)
     assert (found.baseline_processes, found.current_processes) == (6, 6)
-    assert found.more_processes == ("timed",)
+    assert found.wanted_processes == ("timed",)
     assert found.is_suspicious
     assert found.reasons[0].message.endswith(find_remedy("E_MACHINE_STATE"))
 
@@ -274,7 +274,7 @@ def test_undecided_pairs_are_not_helped_once_they_have_ended() -> None:
     noisy = [0.2 * (-1) ** i for i in range(6)]
     noisy[0] += 0.01
     ended = judge_paired(*sides(noisy))
-    assert (ended.verdict, ended.helped_by, ended.pairs) == ("inconclusive", (), 6)
+    assert (ended.verdict, ended.more_processes, ended.pairs) == ("inconclusive", (), 6)
     few = judge_paired(*sides(shifted(0.0, 2)))
     assert (few.verdict, codes(few)[0]) == ("inconclusive", "E_FEW_PROCESSES")
     assert few.reasons[0].message.startswith("2 pair(s) were measured; the first analysis needs 3.")

@@ -95,7 +95,7 @@ def gated(machine: Machine, factors: Mapping[str, float]) -> Counter[str]:
         for count in ANALYSES:
             new = evidence(times[1][:count], profile[1][:count], first_pid=300, samples=samples)
             verdict = judge_stored(old, new, analyses=len(ANALYSES))
-            if not verdict.more_processes:
+            if not verdict.wanted_processes:
                 break
         found[verdict.verdict] += 1
     return found

@@ -109,7 +109,7 @@ def test_few_or_constant_processes_decide_nothing(
 ) -> None:
     signal, rate = throughput.judge_throughput(measurement(old), measurement(new), 5.0, ONCE)
     assert (rate, signal.decision, signal.change_pct) == (None, "inconclusive", None)
-    assert (codes(signal), signal.helped_by, signal.threshold_pct) == ([code], helped, 5.0)
+    assert (codes(signal), signal.more_processes, signal.threshold_pct) == ([code], helped, 5.0)
     words = r"The baseline side has \d .* needs 3\. Accept a new baseline \(--"
     if helped:
         words = r"The current side has 2 .* needs 3\. Give it more time \(--"
@@ -135,7 +135,7 @@ def test_more_processes_help_if_the_baseline_allows_a_decision(
 ) -> None:
     signal, _ = throughput.judge_throughput(old, new, 5.0, ONCE)
     assert signal.decision == "inconclusive"
-    assert signal.helped_by == (("timed",) if helped else ())
+    assert signal.more_processes == (("timed",) if helped else ())
     assert ("E_BASELINE_TOO_WIDE" in codes(signal)) is not helped
 
 

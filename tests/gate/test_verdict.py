@@ -49,11 +49,11 @@ def test_holds_what_is_promised_and_reads_back(verdict: Verdict) -> None:
     data = encode_json(verdict_document(verdict))
     Draft202012Validator(load_schema("verdict")).validate(json.loads(data))
     # A document does without what only the decision needs.
-    signals = tuple(replace(each, reasons=(), helped_by=()) for each in verdict.signals)
+    signals = tuple(replace(each, reasons=(), more_processes=()) for each in verdict.signals)
     costs = tuple(replace(each, no_more_than_us=math.inf) for each in verdict.attribution)
     expected = replace(verdict, signals=signals, attribution=costs, differences=())
     expected = replace(expected, hotspots=(), phases=(), bricks=(), analyses=())
-    expected = replace(expected, helped_by=(), cpu_pressure_pct=None)
+    expected = replace(expected, more_processes=(), cpu_pressure_pct=None)
     assert read_verdict(data) == (headline(verdict), expected)
 
 

@@ -171,7 +171,7 @@ def inconclusive() -> Verdict:
         smallest_detectable_pct=8.0,
         false_alarm_rate=0.01,
         error_rate_basis="nominal 1 %; not calibrated on this machine",
-        helped_by=("timed",),
+        more_processes=("timed",),
         baseline_processes=28,
         current_processes=28,
         cpu_pressure_pct=84.0,

@@ -15,7 +15,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import NoBaselineError, ToolError, UndecidedError
 from pytest_flamegate.core.json import replace
-from pytest_flamegate.gate.rule import Helper
+from pytest_flamegate.gate.rule import ProcessKind
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.profile.hotspots import pool_profiles
@@ -52,7 +52,7 @@ def paired(budget_s: float = 50.0, **changes: Any) -> Prepared:
     return Prepared(sides, budget_s, pair_counts=plan_pair_counts(budget_s))
 
 
-def run(prepared: Prepared, *answers: tuple[Helper, ...]) -> tuple[Measured, list[str]]:
+def run(prepared: Prepared, *answers: tuple[ProcessKind, ...]) -> tuple[Measured, list[str]]:
     """Measure; ``answers`` are given to the interim analyses, in their order."""
     progress = Lines()
     left = list(answers)

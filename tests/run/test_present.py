@@ -30,7 +30,7 @@ def full() -> Verdict:
     return replace(
         verdicts.in_pairs(),
         differences=(kernel,),
-        helped_by=("timed", "profiled"),
+        more_processes=("timed", "profiled"),
         reported_lines=verdicts.in_pairs().lines,
     )
 
