@@ -283,7 +283,18 @@ def test_a_change_without_its_text_is_as_git_says() -> None:
     ):
         lines = map_lines([change])
         assert str(lines.base_place(SourceLine("a.c", 4))) == "a.c:3-6"
-        assert str(lines.head_place(SourceLine("a.c", 4))) == "a.c:3-6"
+        places = [str(lines.head_place(SourceLine("a.c", number))) for number in (2, 3, 6, 7)]
+        assert places == ["a.c:2", "a.c:3-6", "a.c:3-6", "a.c:7"]
+    added = map_lines([FileChange("a.c", "a.c", (Hunk(3, 0, 4, 2),))])
+    places = [str(added.base_place(SourceLine("a.c", number))) for number in (3, 4)]
+    assert places == ["a.c:3", "a.c:6"]
+
+
+def test_a_tab_is_eight_columns_and_a_loop_two_hundred_lines_at_most() -> None:
+    for spaces, count, blocks in ((8, 1, []), (9, 1, [(1, 2)]), (9, 300, [(1, 201)])):
+        head = ("\tfor (;n;)", *[" " * spaces + "x();"] * count)
+        change = FileChange("a.c", "a.c", (Hunk(1, 1, 1, 1),), {1: "\tfor (;;)"}, head)
+        assert [*map_lines([change]).blocks.values()] == blocks
 
 
 def test_a_file_that_git_does_not_track_is_changed_as_a_whole(tmp_path: Path) -> None:
