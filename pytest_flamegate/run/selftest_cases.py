@@ -339,12 +339,9 @@ def _answer(verdict: Verdict, expected: VerdictName) -> Answer:
 
 
 def _describe_share(spot: HotspotChange) -> str:
-    if spot.reason is not None:
-        return spot.reason.message
-    return (
-        f"The share of {spot.name} moved by {spot.share.shift_pp:+.1f} pp; with samples that "
-        f"differ so much between processes {spot.share.detectable_pp:.0f} pp would be certain."
-    )
+    words = f"The share of {spot.name} moved by {spot.share.shift_pp:+.1f} pp"
+    least = f"{spot.share.detectable_pp:.0f} pp would be certain with samples that differ so much"
+    return spot.reason.message if spot.reason else f"{words}; {least} between processes."
 
 
 _INJECTED: tuple[Need, ...] = ("injection",)
