@@ -52,9 +52,10 @@ class JudgedRate:
     """The decision about tokens per second, with the figures that depend on how it was measured.
 
     ``verdict`` has the bounds of this measurement, which explain its profile, and the decision of
-    all attempts. ``cpu`` is the change of log CPU time per token, None if no pairs measured it;
-    ``batch_drift_sd`` is the drift between the two sides in log time. ``others_pct`` is the part of
-    a shared core's time that other programs had.
+    all attempts. ``cpu`` (the change of log CPU time per token, None if no pairs measured it) and
+    ``phases`` are those of all pairs, also of those after the decision. ``batch_drift_sd`` is the
+    drift between the two sides in log time. ``others_pct`` is the part of a shared core's time that
+    other programs had.
     """
 
     signal: Signal
@@ -131,8 +132,8 @@ def judge_paired_rate(
         reported,
         # Both sides ran together: no batch drifted from the other.
         batch_drift_sd=0.0,
-        cpu=trimmed_mean([pair.cpu for pair in analysed]),
-        phases=phase_changes(base.evidence, head, analysed, rates),
+        cpu=trimmed_mean([pair.cpu for pair in differences]),
+        phases=phase_changes(base.evidence, head, differences, rates),
         pairs=analysis.pairs if pooled is None else pooled.pairs,
         pair_method="shared core" if shares_core else "one after the other",
         analyses=base.analyses,

@@ -39,6 +39,9 @@ INTERIM_ANALYSES = 2
 """How often one side is judged at most; the error rates are spent over them."""
 PAIRS_PROFILED, MAX_PAIRS_PROFILED = 5, 60
 """Profiled processes of each side of a changed whole if there is time, and of any at most."""
+PAIRS_EXPLAINED = 5
+"""Pairs that explain a change, if there is time: after three the cost of a function is certain only
+from t = 14 on, after five from 5.6."""
 LEAST_ALONE, MOST_ALONE, ALONE_S = 3, 7, 12.0
 """Pairs that run one after the other to size a decided change, and their seconds at most."""
 _MAX_PROFILER_WAIT = 2.0
@@ -199,7 +202,7 @@ class _Pairs(_MeasuringLoop):
     decision: RateDecision = "inconclusive"
     """The decision about tokens per second."""
     pair_s: float = math.inf
-    """The time that a pair takes."""
+    """The time that the last pair took."""
 
     def measure(self) -> Measured:
         self.progress.update("warming up")
@@ -208,6 +211,8 @@ class _Pairs(_MeasuringLoop):
         shared = self.observers.shares_core
         self.announce(schedule.plan_processes(self.prepared, times, shared=shared))
         self._run_pairs()
+        if self.is_change and self.head.side.profiler is not None:
+            self._add_pairs()
         base, head = self._observations()
         if self.workload.threads > 1 and are_cores_busy(base, head):
             return self._leave_unprofiled()
@@ -218,9 +223,14 @@ class _Pairs(_MeasuringLoop):
         self._profile(schedule.MIN_PROFILED, until_done=until_done)
         self.clock_bricks()
         self._settle()
-        if self.decision in ("regressed", "improved"):
+        if self.is_change:
             self._explain_change()
         return self.complete(self.measured())
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the code certainly became slower or faster."""
+        return self.decision in ("regressed", "improved")
 
     def _settle(self) -> None:
         """Clock more bricks and profile more processes while that could settle something."""
@@ -267,15 +277,11 @@ class _Pairs(_MeasuringLoop):
         observers = self.observers
         planned = self.prepared.pair_counts
         end = schedule.PAIRS_SHARE if self.head.side.profiler else 1.0
-        count = self.schedule.runs[0].count
-        began_s = time.monotonic()
         while observers.pairs < planned[-1]:
             if observers.pairs >= planned[0] and self.budget.spent >= end:
                 self._decide(ended=True)
                 return
-            observers.pair()
-            self.pair_s = (time.monotonic() - began_s) / observers.pairs
-            self.update("pairs", f"pair {observers.pairs} of about {max(count, observers.pairs)}")
+            self._run_pair()
             base, head = self._observations()
             if base.has_other_tokens(head):
                 return  # nothing that takes longer could make them comparable
@@ -285,6 +291,19 @@ class _Pairs(_MeasuringLoop):
                 self._decide(ended=False)
                 if self.decision != "inconclusive":
                     return
+
+    def _run_pair(self) -> None:
+        began_s = time.monotonic()
+        self.observers.pair()
+        self.pair_s = time.monotonic() - began_s
+        pairs = self.observers.pairs
+        count = max(self.schedule.runs[0].count, pairs)
+        self.update("pairs", f"pair {pairs} of about {count}")
+
+    def _add_pairs(self) -> None:
+        """Run more pairs of a change that few decided: its explanation rests on their CPU time."""
+        while self.observers.pairs < PAIRS_EXPLAINED and self.budget.spent < schedule.PAIRS_SHARE:
+            self._run_pair()
 
     def _explain_change(self) -> None:
         """Count calls and size a decided change, if that can be done; nothing is judged by it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.analyses import (
@@ -17,6 +18,8 @@ from pytest_flamegate.gate.analyses import (
     pair_rates,
     plan_analyses,
 )
+from pytest_flamegate.gate.measurement import read_measurement
+from pytest_flamegate.gate.paired_rate import PairedBase, judge_paired_rate
 from pytest_flamegate.gate.pairs import (
     PairDifference,
     are_cores_busy,
@@ -175,6 +178,16 @@ def test_analyses_end_at_the_first_decision() -> None:
     assert decisions(shifted(0.06, 28)) == ["regressed"]
     assert decisions(shifted(-0.06, 28)) == ["improved"]
     assert decisions(UNDECIDED) == ["inconclusive"] * 7
+
+
+def test_pairs_after_the_decision_explain_a_change_and_decide_nothing() -> None:
+    values = shifted(0.06, 5)
+    base, head = sides([*values[:3], 0.9, -0.9])
+    old, new = (read_measurement(side) for side in (base, head))
+    judged = judge_paired_rate(PairedBase(base), head, old, new, Thresholds())
+    assert (judged.signal.decision, judged.pairs) == ("regressed", 3)
+    assert judged.cpu == trimmed_mean([pair.cpu for pair in pair_differences(base, head)])
+    assert judged.cpu.df == 4
 
 
 def test_a_slowdown_below_the_threshold_waits_for_pairs_that_may_let_it_pass() -> None:
