@@ -77,6 +77,8 @@ def test_interrupted_calls_do_not_count_as_slow_ones_and_most_calls_do() -> None
 def test_own_time_and_plain_means() -> None:
     holding = row("Block", 10.0, self_ns=CALLS * 1_000)
     assert cost_of(holding).call_us == pytest.approx((1.0,))
+    empty = cost_of(row("Block", 10.0, self_ns=0))
+    assert (empty.share, empty.call_us_mean) == (0.0, 0.0)
     assert cost_of(row("RmsNorm", 2.0, durations={})).call_us == pytest.approx((2.0,))
     partly = row("RmsNorm", 2.0, slow=100, slow_us=9.0, durations={"2000": 200, "3000": 200})
     assert cost_of(partly).call_us == pytest.approx((3.4,))
@@ -154,7 +156,7 @@ def test_brick_runs_that_cannot_be_judged(first: dict[str, Any], code: str) -> N
 
 def test_brick_runs_that_can() -> None:
     check_brick_runs((replace(NEW[0], wall_ns=round(RMS / 1.009)), *NEW[1:]), "baseline")
-    check_brick_runs((replace(NEW[0], lanes=()), *NEW[1:]), "current side")
+    check_brick_runs((replace(NEW[0], lanes=(), tokens=1), *NEW[1:]), "current side")
     # Two threads may together take longer than the wall.
     up, threads = row("UpProjection", 50.0), []
     for each in NEW:
@@ -446,14 +448,14 @@ def test_bricks_of_a_pair_met_the_same_weather(by: float, decision: str) -> None
 
 def test_calls_longer_than_a_slice_leave_out_the_part_of_the_other_side() -> None:
     """Each call of the head was interrupted; the base's bricks had most of the core."""
-    old = brick_runs({"FeedForward": 1250.0, "RmsNorm": 950.0}, first_pid=800)
-    new = brick_runs({"FeedForward": 2000.0, "RmsNorm": 950.0})
-    budgets = allowing(FeedForward=(1030.0, 5.0), RmsNorm=(960.0, None))
+    old = brick_runs({"FeedForward": 875.0, "RmsNorm": 950.0}, first_pid=800)
+    new = brick_runs({"FeedForward": 1400.0, "RmsNorm": 950.0})
+    budgets = allowing(FeedForward=(721.0, 5.0), RmsNorm=(960.0, None))
     found = judge_bricks(on_one_core(old, 0.8), on_one_core(new, 0.5), budgets, RATES, drift_sd=0.0)
     growth, call, short = found.signals
     assert {growth.decision, call.decision} == {"pass"}
     assert growth.change_pct == pytest.approx(0.0, abs=0.01)
-    assert call.current == pytest.approx(1000.0, rel=0.01)
+    assert call.current == pytest.approx(700.0, rel=0.01)
     assert short.current == pytest.approx(950.0, rel=0.01)
 
 

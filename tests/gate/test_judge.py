@@ -395,7 +395,9 @@ def test_wall_rate_is_shown_and_never_gated() -> None:
     assert signal.decision == "not_gated"
     assert signal.change_pct == pytest.approx(-50.0, abs=0.1)
     assert wall_signals(None, new, slower)[0].change_pct is None
-    shared = replace(slower, runs=tuple(replace(run, shares_core=True) for run in slower.runs))
+    shared = replace(
+        slower, runs=tuple(replace(run, shares_core=run is slower.runs[0]) for run in slower.runs)
+    )
     assert wall_signals(old, new, shared) == ()
 
 
@@ -445,6 +447,8 @@ SAME = "the same instructions, {} time: memory, caches or waiting"
         (0.5, (1000, 4), (1019, 4), SAME.format("more")),
         (-30.0, (1000, 4), (981, 4), SAME.format("less")),
         (80.0, (1000, 0), (1980, 0), "98 % more instructions"),
+        (80.0, (1000, 0), (1980, 4), "98 % more instructions"),
+        (80.0, (1000, 4), (1026, 4), "3 % more instructions in the same calls"),
         (80.0, (1000, 4), (1980, 4), "98 % more instructions in the same calls"),
         (80.0, (1000, 4), (2000, 8), "called 2.0 times as often"),
         (
