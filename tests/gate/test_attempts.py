@@ -85,6 +85,11 @@ def test_little_evidence_settles_nothing() -> None:
     assert pooled is not None
     assert pooled.verdict.decision == "inconclusive"
     assert "do not settle it yet" in pooled.reason.message
+    wide = [replace(each, differences=(-1.0, 1.0)) for each in few]
+    pooled = pool_attempts(wide, THRESHOLD, RATES)
+    assert pooled is not None
+    # A factor of 20 either way is as good as unknown.
+    assert (pooled.verdict.low, pooled.verdict.high) == pytest.approx((-3.0, 3.0))
     assert pool_attempts([few[0], Attempt("2026", "error")], THRESHOLD, RATES) is None
 
 
@@ -225,6 +230,9 @@ def test_an_attempt_that_regressed_in_shares_is_answered_by_no_other() -> None:
     verdict = judge_paired(base, head, earlier=earlier)
     assert (verdict.verdict, verdict.reasons[0].code) == ("inconclusive", "E_EARLIER_ATTEMPT")
     assert find_open_attempts([attempt(0, "regressed", 0.06), attempt(1, "pass", 0.0)]) == ()
+    unread = [Attempt("2026", "error", problem=problem) for problem in ("", "cut off", "forged")]
+    (reason,) = find_open_attempts(unread)
+    assert reason.message.endswith(" may have regressed: cut off")
     only = replace(red, verdict="regressed", decision="inconclusive", differences=())
     base, head = sides(shifted(0.08))
     assert judge_paired(base, head, earlier=(only,)).verdict == "regressed"

@@ -32,7 +32,7 @@ from pytest_flamegate.gate.pairs import (
 from pytest_flamegate.gate.rule import RateVerdict, log_time_of_drop
 from pytest_flamegate.gate.statistics import Estimate, trimmed_mean
 from pytest_flamegate.gate.verdict import headline
-from pytest_flamegate.observe.observation import Run
+from pytest_flamegate.observe.observation import Block, Run
 from pytest_flamegate.receipt.types import Evidence
 from tests import made
 from tests.gate.factory import (
@@ -344,6 +344,23 @@ def test_an_open_answer_says_how_much_of_the_core_other_programs_had() -> None:
     assert "after 3 pairs; other programs had 80 % of the core; could have seen" in text
     assert "measure again when less runs beside it, or give it more time" in text
     assert others_pct(*sides(values)) is None
+
+
+def test_phases_leave_out_the_time_of_the_other_side() -> None:
+    """Half of head's wall time was the base's: its phases took no longer, only its wall clock."""
+
+    def in_turn(block: Block) -> Block:
+        wall_ns = block.interval.wall_ns
+        return replace(
+            block,
+            interval=replace(block.interval, wall_ns=2 * wall_ns, run_delay_ns=wall_ns),
+            sequences_ns=tuple(tuple(2 * gap for gap in gaps) for gaps in block.sequences_ns),
+        )
+
+    base, head = sides(shifted(0.0))
+    (pair, *_) = pair_differences(base, with_blocks(head, in_turn, shares_core=True))
+    assert (pair.quiet, pair.prefill, pair.decode) == pytest.approx((0.0, 0.0, 0.0), abs=0.01)
+    assert pair.wall == pytest.approx(math.log(2.0), abs=0.01)
 
 
 def test_work_hidden_from_the_quiet_clock_is_no_improvement() -> None:

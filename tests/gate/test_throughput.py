@@ -214,6 +214,7 @@ def test_words() -> None:
         "0.1 % slower",
     ]
     assert rule.describe_interval(-7.4, -5.1) == rule.describe_interval(5.1, 7.4) == "5.1 … 7.4"
+    assert rule.describe_interval(0.0, 2.0) == "unchanged … 2.0 % faster"
     assert rule.describe_interval(-1.0, 2.0) == "1.0 % slower … 2.0 % faster"
     assert rule.describe_us(2890.0) == "2,890 µs"
     names = (rule.list_names("abcdef"[:count]) for count in (0, 5, 6))
