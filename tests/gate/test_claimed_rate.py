@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.claimed_rate import compare_claimed_rate
 from pytest_flamegate.gate.measurement import read_measurement
@@ -90,6 +91,11 @@ def test_another_kernel_excuses_a_rate() -> None:
     assert compare_claimed_rate(claimed, slower(1.0), CLAIM).answer == "inside"
 
 
+def without_cpu_time(side: Evidence) -> Evidence:
+    return with_blocks(side, lambda block: replace(block, interval=NO_CPU))
+
+
+NO_CPU = Interval(10**9, 0, 0)
 UNDELAYED = tuple(run(600 + i, time, delay_ns=None) for i, time in enumerate(QUIET))
 
 
@@ -101,6 +107,7 @@ UNDELAYED = tuple(run(600 + i, time, delay_ns=None) for i, time in enumerate(QUI
         (lambda side: replace(side, clock_scope="process"), "whole processes"),
         (lambda side: replace(side, runs=UNDELAYED), "waiting for a CPU"),
         (decode_apart, "was separated"),
+        (without_cpu_time, "The CPU time of a block of process"),
     ],
 )
 @pytest.mark.parametrize("on_the_claim", [True, False])

@@ -217,6 +217,20 @@ def test_functions_that_moved_to_other_places_are_the_same(tmp_path: Path) -> No
     assert str(lines.base_place(SourceLine("a.py", number))) == "c.py:4"
 
 
+@pytest.mark.parametrize(("count", "is_same"), [(16, True), (17, False)])
+def test_so_many_moves_are_not_looked_for(count: int, tmp_path: Path, *, is_same: bool) -> None:
+    """Every removed piece would have to be compared with every added one."""
+    kept, moved = (
+        [f"{name}{number} = {number}\n" for number in range(count)] for name in ("kept", "other")
+    )
+    pieces = ["".join(f"x.step{n}_{line}()\n" for line in range(3)) for n in range(count)]
+    with_pieces = [map("".join, zip(each, pieces, strict=True)) for each in (kept, moved)]
+    base = {"a.py": "".join(with_pieces[0]), "b.py": "".join(moved)}
+    head = {"a.py": "".join(kept), "b.py": "".join(with_pieces[1])}
+    found = changed_lines(mapped(tmp_path, base, head), head)
+    assert len(found["b.py"]) == (0 if is_same else 3 * count)
+
+
 @pytest.mark.parametrize(
     ("count", "others", "is_same"), [(3, 0, True), (2, 0, False), (3, 2, True), (3, 3, False)]
 )

@@ -30,6 +30,7 @@ from pytest_flamegate.gate.ungated import (
 )
 from pytest_flamegate.gate.verdict import EXIT_CODES, Verdict, headline
 from pytest_flamegate.observe.build import Program
+from pytest_flamegate.observe.observation import Answer
 from pytest_flamegate.profile.calls import CallChange, CallCounts, NativeWork
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.types import Evidence, VerdictName
@@ -627,6 +628,8 @@ def notes(old: Evidence | None, new: Evidence) -> dict[str, str]:
 def test_the_first_token_that_differs_is_shown(at: int, later: str | None, words: str) -> None:
     found = replace(evidence(), tokens=("a", "b"), differs_at=at, differs_to=later)
     assert words in notes(None, found)["W_NOT_DETERMINISTIC"]
+    several = replace(found, answers=(Answer(0, 2, "0" * 64), Answer(1, 3, "1" * 64)))
+    assert f"token {at} was another one (" in notes(None, several)["W_NOT_DETERMINISTIC"]
 
 
 def test_variables_that_were_not_as_requested_are_named() -> None:
