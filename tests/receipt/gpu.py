@@ -69,6 +69,7 @@ FORGERIES: list[tuple[str, Callable[[], Bundle]]] = [
     ("E_NO_DEVICE", nowhere),
     ("E_DEVICE_CONTRADICTION", lambda: gpu_run("cpu", nvml_driver=OTHER_DRIVER)),
     ("E_DEVICE_CONTRADICTION", lambda: gpu_run(nodes=(gpu.DeviceNode("/dev/nvidia1", 1),))),
+    ("E_DEVICE_CONTRADICTION", lambda: gpu_run(runs=seen(gpu_run()).runs[:1] * 2)),
 ]
 SHORT: list[tuple[str, Callable[[], Bundle]]] = [
     ("W_DEVICE_NOT_OBSERVED", lambda: gpu_run().with_evidence(device=None)),

@@ -197,3 +197,17 @@ def shorter_answers(draft: Draft, source: Random) -> None:
     """The same, and some answers are shorter than their sequences."""
     ask(draft, source)
     source.choice(draft.evidence["answers"][1:])["tokens"] -= 1
+
+
+@BOOK.refused("E_TOKEN_CONTRADICTION", of=CALLABLE)
+def prompt_out_of_range(draft: Draft, source: Random) -> None:
+    """The same, and one sequence answered a prompt that the workload does not have."""
+    ask(draft, source)
+    source.choice(draft.runs)["prompts"][-1] = len(draft.evidence["workload"]["prompts"])
+
+
+@BOOK.refused("E_TOKEN_CONTRADICTION", of=CALLABLE)
+def other_first_answer(draft: Draft, source: Random) -> None:
+    """The same, and the answer to the first prompt is not that of the tokens shown."""
+    ask(draft, source)
+    draft.evidence["answers"][0]["digest"] = f"{source.getrandbits(256):064x}"
