@@ -182,6 +182,30 @@ def test_a_swap_that_the_disk_did_not_confirm_is_undone(
     assert contents(tmp_path / "run") == OLD
 
 
+def test_names_that_cannot_be_swapped_are_replaced_and_failures_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "exchange_names", lambda _one, _other: False)
+    path = tmp_path / "file"
+    store.write_atomic(path, b"old")
+    for call, after in (("fsync", 1), ("replace", 0)):
+        with monkeypatch.context() as patch:
+            refusing(patch, call, errno.EIO, after=after)
+            with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
+                store.write_atomic(path, b"new")
+        assert contents(tmp_path) == {"file": b"old"}
+    store.write_atomic(path, b"new")
+    assert contents(tmp_path) == {"file": b"new"}
+    store.publish(tmp_path / "run", OLD)
+    with monkeypatch.context() as patch:
+        refusing(patch, "rename", errno.EIO, after=1)
+        with pytest.raises(ToolError, match="E_CANNOT_WRITE"):
+            store.publish(tmp_path / "run", NEW)
+    # Not even the way back was possible: the next writer goes it.
+    store.sweep(tmp_path)
+    assert contents(tmp_path / "run") == OLD
+
+
 def test_leftovers_are_swept_unless_a_writer_is_active(tmp_path: Path) -> None:
     shelf = tmp_path / "latest"
     left = [shelf / f".{name}.new-0123456789ab" for name in ("renamed away", "x.old-1")]
