@@ -47,8 +47,8 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     repo.run(2, "accept", "toy", "--reason=x", "--until=2026-12-01")  # nothing was measured
     repo.world.token_ns = SLOWER_NS
     repo.check(1)
-    for wrong in (("--reason= ", "--until=2026-12-01"), ("--reason=x", "--until=2020-01-01")):
-        repo.run(2, "accept", "toy", *wrong)
+    for reason, until in ((" ", "2026-12-01"), ("x", "2020-01-01"), ("x", "1 December")):
+        repo.run(2, "accept", "toy", f"--reason={reason}", f"--until={until}")
     misspelt = repo.run(2, "accept", "tyo", "--reason=x", "--until=2026-12-01").err
     assert "Did you mean 'toy'? Or measure first" in misspelt
     printed = repo.run(0, "accept", "toy", '--reason=a "better" model', "--until=2026-12-01").out

@@ -84,6 +84,19 @@ def test_a_generator_function_is_found_and_gated(
     assert (code, {trap for trap, _ in traps}) == (2, {"E_CI_NOT_PINNED"})
 
 
+def test_an_engine_is_found_before_there_is_a_repository(empty: Path, command: Command) -> None:
+    (empty / ".git").rename(empty / "was.git")
+    write_toy(empty)
+    for hidden in ("node_modules/gyp", ".venv/lib", "my-tools"):
+        (empty / hidden).mkdir(parents=True)
+        (empty / hidden / "other.py").write_text("def stream(prompt, max_tokens):\n    yield 1\n")
+    printed = command(0, "init").out
+    assert "found    the Python function toy:generate (toy.py:7)\n" in printed
+    assert "other.py" not in printed
+    assert "git init (the check compares commits)" in printed
+    assert declared(empty) == ["decode"]
+
+
 def test_nothing_that_exists_is_changed(empty: Path, command: Command) -> None:
     write_toy(empty)
     (empty / ".github/workflows").mkdir(parents=True)
