@@ -71,8 +71,8 @@ def compute_quantile_ns(counts: Mapping[int, int], part: float) -> int:
     for number in sorted(counts):
         left -= counts[number]
         if left <= 0:
-            return compute_bucket_middle_ns(number)
-    return compute_bucket_middle_ns(max(counts))
+            break
+    return compute_bucket_middle_ns(number)
 
 
 Category = Literal["Norm", "Attention", "FFN", "Other"]
