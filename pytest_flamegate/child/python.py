@@ -10,19 +10,21 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from pytest_flamegate.child.wire import tokens_of
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.engines.python import KERNEL_TRACE, TRACERS
-from pytest_flamegate.engines.tokens import tokens_of
 
 if TYPE_CHECKING:
     from pytest_flamegate.child.serve import Generate
+
+KERNEL_TRACE = "FLAMEGATE_KERNEL_TRACE"
+"""The environment variable with the directory for the traces, in the one run that is traced."""
 
 
 def load_engine(load: dict[str, Any]) -> Generate:
     """Import ``load["target"]`` from ``load["directory"]`` in the child and return it.
 
     ``load`` may have ``inject``, a function to slow with its extra percent (see ``inject.slow``),
-    and ``kernel_trace``, one of ``TRACERS`` with the directory for its traces. Raises
+    and ``kernel_trace``, ``torch`` or ``target`` with the directory for its traces. Raises
     ``ToolError`` ``E_TARGET_NOT_FOUND``, or ``E_NO_LIBRARY`` if torch is to trace and is missing.
     """
     tracer, directory = load.get("kernel_trace", (None, None))
@@ -34,7 +36,7 @@ def load_engine(load: dict[str, Any]) -> Generate:
     if "inject" in load:
         imported = [each for name, each in sys.modules.items() if name not in own]
         target = _slow_function(target, load, [*imported, module])
-    return trace_with_torch(target, directory) if tracer == TRACERS[0] else target
+    return trace_with_torch(target, directory) if tracer == "torch" else target
 
 
 def _import_target(target: str, directory: str) -> tuple[Generate, ModuleType]:

@@ -22,7 +22,6 @@ from pkgutil import resolve_name
 from typing import Any
 
 from pytest_flamegate.child import Run, wire
-from pytest_flamegate.engines.tokens import tokens_of
 
 Generate = Callable[[str, int], Iterable[Any]]
 Recorder = Callable[[Run, int, Generate, Callable[[], None], Callable[[Any], None]], str]
@@ -56,7 +55,7 @@ def measured_sequences(
         if stream is not None:
             stream(prompt, max_tokens, token)
             continue
-        for each in tokens_of(generate(prompt, max_tokens)):
+        for each in wire.tokens_of(generate(prompt, max_tokens)):
             token(each)
 
 

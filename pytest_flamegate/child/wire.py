@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
+from operator import index
+from typing import Any
 
-from pytest_flamegate.engines.tokens import plain_token
+from pytest_flamegate.core.errors import ToolError
 
 RECORD = struct.Struct("<ci")
 
@@ -58,6 +61,38 @@ def send_token(fd: int, token: object) -> None:
         send_text(fd, TEXT, plain.decode("utf-8", "backslashreplace"))
     else:
         send_text(fd, TEXT, str(plain))
+
+
+def tokens_of(returned: Any) -> Iterable[Any]:
+    """Return ``returned``, the result of a call of the engine, if its items can be tokens.
+
+    Raises ``ToolError`` ``E_BAD_TOKEN`` for a whole text, whose letters are no tokens, for
+    an awaitable, and for an object without items.
+    """
+    if hasattr(returned, "__iter__") and not isinstance(returned, (str, bytes, bytearray, dict)):
+        return returned  # type: ignore[no-any-return]
+    raise ToolError("E_BAD_TOKEN", f"The engine returned {_kind(returned)} and no tokens.")
+
+
+def plain_token(token: Any) -> int | str | bytes:
+    """Return the id or the text of ``token``; numbers of numpy and torch become integers.
+
+    Raises ``ToolError`` ``E_BAD_TOKEN`` for any other object: its text could differ between
+    processes, as an address does.
+    """
+    if isinstance(token, (int, str, bytes)) and not isinstance(token, bool):
+        return token
+    # An array of one id has an item, but no index if it has a dimension.
+    item = getattr(token, "item", None)
+    try:
+        number = item() if callable(item) else token
+        return index(None if isinstance(number, bool) else number)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        raise ToolError("E_BAD_TOKEN", f"The engine yielded {_kind(token)} for a token.") from None
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"an object of type {type(value).__name__!a}"
 
 
 def receive(fd: int) -> tuple[bytes, int] | None:

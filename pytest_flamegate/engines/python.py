@@ -15,16 +15,12 @@ from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.engines.base import PYTHON_VARIABLES, ROUND, Engine, Plan, Served
 
-TRACERS = ("torch", "target")
-"""Who writes the trace of the kernels: torch.profiler around the target, or the target itself."""
-KERNEL_TRACE = "FLAMEGATE_KERNEL_TRACE"
-"""The environment variable with the directory for the traces, in the one run that is traced."""
 WORK = ("elements", "bytes", "flops")
 """The options of a benchmark that declare the work of one call."""
 
 
 class PythonOptions(TypedDict, total=False):
-    """``kernel_trace``: one of ``TRACERS``."""
+    """``kernel_trace``: torch.profiler traces the kernels, or the target itself does."""
 
     kernel_trace: Literal["torch", "target"]
 

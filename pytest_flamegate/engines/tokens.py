@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, zip_longest
-from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -154,35 +153,3 @@ def _tokenizer_error(path: Path, error: Exception) -> ToolError:
     return ToolError(
         "E_BAD_TOKENIZER", f"The tokenizer {str(path)!r} cannot be used: {str(error)[:200]}."
     )
-
-
-def tokens_of(returned: Any) -> Iterable[Any]:
-    """Return ``returned``, the result of a call of the engine, if its items can be tokens.
-
-    Raises ``ToolError`` ``E_BAD_TOKEN`` for a whole text, whose letters are no tokens, for
-    an awaitable, and for an object without items.
-    """
-    if hasattr(returned, "__iter__") and not isinstance(returned, (str, bytes, bytearray, dict)):
-        return returned  # type: ignore[no-any-return]
-    raise ToolError("E_BAD_TOKEN", f"The engine returned {_kind(returned)} and no tokens.")
-
-
-def plain_token(token: Any) -> int | str | bytes:
-    """Return the id or the text of ``token``; numbers of numpy and torch become integers.
-
-    Raises ``ToolError`` ``E_BAD_TOKEN`` for any other object: its text could differ between
-    processes, as an address does.
-    """
-    if isinstance(token, (int, str, bytes)) and not isinstance(token, bool):
-        return token
-    # An array of one id has an item, but no index if it has a dimension.
-    item = getattr(token, "item", None)
-    try:
-        number = item() if callable(item) else token
-        return index(None if isinstance(number, bool) else number)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RuntimeError):
-        raise ToolError("E_BAD_TOKEN", f"The engine yielded {_kind(token)} for a token.") from None
-
-
-def _kind(value: Any) -> str:
-    return "None" if value is None else f"an object of type {type(value).__name__!a}"

@@ -1,5 +1,6 @@
 """The observer: runs a workload in processes of its own and records its measurements."""
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,6 +63,8 @@ class Observer:
     deck: PromptDeck = field(init=False)
     notes: dict[str, str] = field(default_factory=dict)
     """Remarks on how the workload was observed, by code."""
+    sequence_s: float | None = None
+    """How long a served process that runs alone took for a sequence in the warm-up."""
     _runs: list[Run] = field(default_factory=list)
     _same: SequenceComparison = field(default_factory=SequenceComparison)
     _has_own_lines: bool = False
@@ -87,12 +90,12 @@ class Observer:
             self.waits = decode is not None and mostly_waits(decode)
             return ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
         with self.serve() as served:
-            sequence_s = served.measure_sequence_s()
+            self.sequence_s = served.measure_sequence_s()
             # The least of several: a sequence may take no longer than an interruption.
             tries = (served.warm_up(WARM_TOKENS) for _ in range(3))
             self.waits = all(map(mostly_waits, tries))
             start_s = time.monotonic() - began_s
-        return ProcessTime(start_s, sequence_s, repeats=True)
+        return ProcessTime(start_s, self.sequence_s, repeats=True)
 
     def run_timed(self, seconds: float) -> Run:
         """Time one fresh process: a program once, a served engine for about ``seconds``.
@@ -121,13 +124,16 @@ class Observer:
         """Run a served process for ``seconds``; ``attach(pid)`` profiles it after its warm-up."""
         assert isinstance(self.plan, Lasting)
         with self.serve(place, self.python_flags) as served:
-            sequences = served.warm_up_for_block(seconds)
+            sequences = self.warm_up_for(served, seconds, place)
             window = attach(served.pid)
             blocks: list[Block] = []
             try:
-                end_s = time.monotonic() + seconds
-                while not blocks or time.monotonic() < end_s:
+                began_s = ended_s = time.monotonic()
+                last_s = 0.0
+                # Another block begins only if it ends nearer to the wanted time than the last one.
+                while ended_s - began_s + last_s / 2.0 < seconds:
                     blocks.append(served.profile_block(sequences))
+                    last_s, ended_s = time.monotonic() - ended_s, time.monotonic()
             except BaseException:
                 window.close()
                 raise
@@ -151,7 +157,7 @@ class Observer:
         """
         with self.serve(place) as served:
             assert isinstance(served, ServedProcess)
-            sequences = served.warm_up_for_block(seconds)
+            sequences = self.warm_up_for(served, seconds, place)
             block, recorded = served.brick_block(sequences)
             if not recorded.totals:
                 raise no_bricks_error(self.workload.name)
@@ -236,6 +242,14 @@ class Observer:
         self._token_source = served.token_source
         self.notes |= served.notes
         self.devices.begin(served.pid)
+
+    def warm_up_for(self, served: EngineProcess, seconds: float, place: RunPlace) -> int:
+        """Warm ``served`` up; return how many sequences take about ``seconds``, at least one."""
+        if self.sequence_s is None:
+            return served.warm_up_for_block(seconds)
+        served.warm_up(WARM_TOKENS)
+        sequence_s = self.sequence_s * (2.0 if place.shares_core else 1.0)
+        return max(1, math.floor(seconds / sequence_s))
 
     def record(
         self,

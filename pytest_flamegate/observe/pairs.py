@@ -117,10 +117,11 @@ class PairObserver:
         with ExitStack() as stack:
             started = [(side, stack.enter_context(closing(side.start(place)))) for side in sides]
             self._call([partial(side.await_ready, served) for side, served in started], place)
-            warm_ups = [served.measure_sequence_s for _, served in started]
             block_s = 2 * BLOCK_S if place.shares_core else BLOCK_S
-            each_s = self._call(warm_ups, place)
-            sequences = max(1, round(block_s / min(each_s)))
+            warm_ups = [
+                partial(side.warm_up_for, served, block_s, place) for side, served in started
+            ]
+            sequences = max(self._call(warm_ups, place))
 
             def is_over(timed_s: float) -> bool:
                 # Both sides are asked the same prompts, and notes are the head's.

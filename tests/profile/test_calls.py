@@ -98,7 +98,7 @@ ROOT = "/home/me/project/"
 
 
 def test_functions_are_named_as_frames_and_flamegates_own_are_left_out() -> None:
-    serve, tokens = "/x/pytest_flamegate/child/serve.py", "/x/pytest_flamegate/engines/tokens.py"
+    serve, tokens = "/x/pytest_flamegate/child/serve.py", "/x/pytest_flamegate/child/wire.py"
     file, generated = f"{ROOT}src/engine.py", "<lambda\n of <Model object at 0x7f3a>>"
     calls = (
         EdgeCalls("measured_sequences", serve, "Model.step", file, 1, 10, varies=False),

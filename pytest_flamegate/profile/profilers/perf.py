@@ -140,6 +140,8 @@ class Perf:
     def _record(self, program: str, raw: Path) -> tuple[str, ...]:
         argv = [program, "record", "-e", EVENT, "-F", str(self.rate_hz), "--strict-freq", "-N"]
         argv += ["-k", _MONOTONIC, "-o", str(raw)]
+        # Its thread for BPF programs, of which no stack needs a name, ends a second late.
+        argv.append("--no-bpf-event")
         if self.call_graph != "none":
             argv += ["--call-graph", self.call_graph]
         # No -z, though dwarf copies the stack at every sample (6 MB a second at the default
