@@ -11,9 +11,6 @@ it from there too, so that nothing is stated twice::
 
 The cause of a code of receipt rules is their sentences in ``pytest_flamegate/receipt/rules/``. A
 cause in its row comes before them: it is that of errors which are no breach of a rule.
-
-``docs/old_codes.toml`` holds codes that only documents of older versions contain, each with
-``cause`` and ``now``, the code that replaced it (empty if none did).
 """
 
 from __future__ import annotations
@@ -65,11 +62,6 @@ def read_rows() -> list[Row]:
     if rules:
         raise KeyError(*rules)
     return sorted(rows)
-
-
-def read_old_rows() -> dict[str, dict[str, str]]:
-    """Return the codes that only documents of older versions contain."""
-    return tomllib.loads((DOCS / "old_codes.toml").read_text("utf-8"))
 
 
 def _find_rule_causes() -> dict[str, str]:
@@ -126,7 +118,7 @@ def find_mentions() -> dict[str, set[str]]:
     return mentions
 
 
-def render(rows: list[Row], old: dict[str, dict[str, str]]) -> str:
+def render(rows: list[Row]) -> str:
     """Return the page as Markdown."""
     parts = [
         "# Codes",
@@ -143,13 +135,6 @@ def render(rows: list[Row], old: dict[str, dict[str, str]]) -> str:
             parts += [
                 f"| `{row.code}` | {_cell(row.cause)} | {_cell(row.remedy)} |" for row in chosen
             ]
-    if old:
-        parts += ["", "## Codes of older versions", ""]
-        parts += ["Verdicts and receipts that an older version wrote may contain these.", ""]
-        parts += ["| code | cause | now |", "|---|---|---|"]
-        for code, entry in sorted(old.items()):
-            now = f"`{entry['now']}`" if entry["now"] else "–"
-            parts.append(f"| `{code}` | {_cell(entry['cause'])} | {now} |")
     return "\n".join([*parts, ""])
 
 
@@ -159,7 +144,7 @@ def _cell(text: str) -> str:
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(render(read_rows(), read_old_rows()), "utf-8")
+    PAGE.write_text(render(read_rows()), "utf-8")
 
 
 if __name__ == "__main__":

@@ -35,9 +35,7 @@ def uses(codes: ModuleType) -> dict[str, set[str]]:
 
 def test_the_page_is_the_one_that_the_script_writes(codes: ModuleType) -> None:
     written = codes.PAGE.read_text("utf-8")
-    assert written == codes.render(codes.read_rows(), codes.read_old_rows()), (
-        "run python docs/make_codes.py"
-    )
+    assert written == codes.render(codes.read_rows()), "run python docs/make_codes.py"
 
 
 def test_codes_in_use_rows_and_mentions_are_the_same(
@@ -49,11 +47,7 @@ def test_codes_in_use_rows_and_mentions_are_the_same(
     assert [code for code in rows if code not in uses] == []
     elsewhere = [row for row in codes.read_rows() if row.source not in uses[row.code]]
     assert elsewhere == [], "a row stands in codes.toml of a room that uses its code"
-    old = codes.read_old_rows()
-    known = uses.keys() | old.keys()
-    assert {code: files for code, files in codes.find_mentions().items() if code not in known} == {}
-    assert not uses.keys() & old.keys()
-    assert {entry["now"] for entry in old.values()} <= {"", *uses}
+    assert {code: files for code, files in codes.find_mentions().items() if code not in uses} == {}
 
 
 def test_cause_and_remedy_are_sentences(codes: ModuleType) -> None:
