@@ -88,9 +88,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.addinivalue_line(
         "markers",
-        "flamegate(workload, tokens_per_second, hotspots, bricks, throughput, elements, bytes, "
-        "flops): gate this test's inference workload, or what it benchmarks; thresholds like '5%' "
-        "and {'rms_norm': '3pp'}",
+        "flamegate(workload, tokens_per_second, hotspots, bricks, counts, throughput, elements, "
+        "bytes, flops): gate this test's inference workload, or what it benchmarks; thresholds "
+        "like '5%' and {'rms_norm': '3pp'}",
     )
     if config.pluginmanager.has_plugin(HOSTED):
         return  # this very process is being measured

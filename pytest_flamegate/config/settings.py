@@ -107,7 +107,7 @@ class Settings:
                 "Name a directory for artifacts alone, such as .flamegate.",
             )
         bricks = read_number("bricks", values)
-        inject, hotspots = values.get("inject"), values.get("hotspots")
+        inject, hotspots = values.get("inject"), values.get("hotspots") or ""
         return cls(
             root=root,
             directory=directory,
@@ -124,8 +124,10 @@ class Settings:
             strict=bool(values.get("strict")),
             share_drift=_choice("share_drift", values),
             thresholds=parse_thresholds(
-                values.get("tokens_per_second") or None,
-                parse_hotspots(hotspots, "flamegate_hotspots") if hotspots else None,
+                {
+                    "tokens_per_second": values.get("tokens_per_second") or None,
+                    "hotspots": parse_hotspots(hotspots, "flamegate_hotspots") or None,
+                },
                 "flamegate_",
             ),
             ci=ci,

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
+from typing import Any
 
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import format_value
@@ -34,6 +35,9 @@ MIN_BRICK_COVERAGE = 0.5
 """If the marks cover less of the wall time, no cost per token is derived from them."""
 
 DEFAULT_SHARE_PP = 5.0
+THRESHOLD_TABLES = ("hotspots", "bricks", "counts")
+"""The keys whose values are tables, which a layer overrides entry by entry."""
+THRESHOLD_KEYS = ("tokens_per_second", *THRESHOLD_TABLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +113,19 @@ _BETWEEN_ENTRIES = re.compile(r"\n|,(?![^<(\[]*[>)\]])")
 
 
 def parse_thresholds(
-    tokens_per_second: object,
-    hotspots: object,
-    prefix: str,
-    below: Thresholds = DEFAULT_THRESHOLDS,
-    bricks: object = None,
-    counts: object = None,
+    given: Mapping[str, Any], prefix: str, below: Thresholds = DEFAULT_THRESHOLDS
 ) -> Thresholds:
     """Return the thresholds of one layer over those of the layers ``below`` it.
 
-    ``tokens_per_second`` is ``"5%"``, ``hotspots`` a table of ``"3pp"`` by frame, ``bricks`` one of
-    ``"1.5us"``, ``"10%"`` or both in a list, ``counts`` one of ``"+1"`` or ``"10%"`` by pattern;
-    None sets none. Raises ``UsageError`` ``E_BAD_THRESHOLD``, which names ``prefix``, the key and
-    the value.
+    Of ``given``, ``THRESHOLD_KEYS`` are read: ``tokens_per_second`` is ``"5%"``, ``hotspots`` a
+    table of ``"3pp"`` by frame, ``bricks`` one of ``"1.5us"``, ``"10%"`` or both in a list,
+    ``counts`` one of ``"+1"`` or ``"10%"`` by pattern; None sets none. Raises ``UsageError``
+    ``E_BAD_THRESHOLD``, which names ``prefix``, the key and the value.
     """
+    drop, hotspots, bricks, counts = (given.get(key) for key in THRESHOLD_KEYS)
     drop_pct, shares_pp = below.tokens_per_second_pct, below.hotspots_pp
-    if tokens_per_second is not None:
-        drop_pct = _figure(tokens_per_second, "%", f"{prefix}tokens_per_second")
+    if drop is not None:
+        drop_pct = _figure(drop, "%", f"{prefix}tokens_per_second")
     if hotspots is not None:
         table = _table(hotspots, f"{prefix}hotspots", '{ "rms_norm" = "3pp", "*" = "5pp" }')
         layer = {str(k): _figure(v, "pp", f"{prefix}hotspots.{k}") for k, v in table.items()}

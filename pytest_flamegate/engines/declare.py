@@ -9,7 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pytest_flamegate.config.thresholds import DEFAULT_THRESHOLDS, Thresholds, parse_thresholds
+from pytest_flamegate.config.thresholds import (
+    DEFAULT_THRESHOLDS,
+    THRESHOLD_TABLES,
+    Thresholds,
+    parse_thresholds,
+)
 from pytest_flamegate.config.workload import (
     Workload,
     parse_toml,
@@ -27,7 +32,7 @@ PROJECT_NAME = "pyproject.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """The name of a workload or a variant: it becomes the name of a directory, or a part of it."""
 VARIANTS = "variants"
-_MERGED = ("env", "hotspots", "bricks", "counts", "profile")
+_MERGED = ("env", *THRESHOLD_TABLES, "profile")
 """Tables of a variant that are laid over its template's; anything else replaces it."""
 _FLAMEGATE_KEY = re.compile(rb"(?<![\w-])flamegate(?![\w-])")
 """The name as a key of its own, unlike ``pytest-flamegate`` and ``flamegate_budget``."""
@@ -257,14 +262,7 @@ def _workload(name: str, table: object, path: Path, below: Thresholds) -> Worklo
         name=name,
         source=path.name,
         directory=path.parent,
-        thresholds=parse_thresholds(
-            table.get("tokens_per_second"),
-            table.get("hotspots"),
-            "",
-            below,
-            table.get("bricks"),
-            table.get("counts"),
-        ),
+        thresholds=parse_thresholds(table, "", below),
         options=MappingProxyType(options),
         family=family,
         variant=variant,

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, get_type_hints
 
 from pytest_flamegate.config import workload
+from pytest_flamegate.config.thresholds import THRESHOLD_KEYS
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.text import format_value
 from pytest_flamegate.engines import ENGINES, OPTIONS
@@ -19,8 +20,7 @@ _COMMON_KEYS = (
     *("engine", "command", "build", "target", "model", "tokenizer", "prompt", "prompts"),
     *("max_tokens", "token_unit", "env", "seed", "threads", "timeout", "profile"),
 )
-_THRESHOLDS = ("tokens_per_second", "hotspots", "bricks", "counts")
-KEYS = frozenset({*_COMMON_KEYS, *_THRESHOLDS, *OPTIONS})
+KEYS = frozenset({*_COMMON_KEYS, *THRESHOLD_KEYS, *OPTIONS})
 _SYSTEM_TEXTS = ("command", "build", "target", "model", "tokenizer", "serve", "receipt")
 REQUIRED = ("prompt", "max_tokens")
 _EXAMPLES = {
@@ -56,7 +56,7 @@ def convert_values(table: Mapping[str, Any]) -> dict[str, Any]:
     from pytest_flamegate.core.json import decode_plain
 
     # Thresholds are read, and any error in them is reported, by parse_thresholds.
-    given = {key: value for key, value in table.items() if key not in _THRESHOLDS}
+    given = {key: value for key, value in table.items() if key not in THRESHOLD_KEYS}
     try:
         values = decode_plain(given, _key_types(), subject="it")
     except ReceiptError as error:

@@ -11,7 +11,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -28,9 +28,8 @@ from pytest_flamegate.pytest_.items import Gating
 from pytest_flamegate.receipt.types import Receipt
 
 Work = int | Callable[..., int] | None
-KERNEL_ARGUMENTS = ("throughput", "elements", "bytes", "flops")
+KERNEL_ARGUMENTS = ("throughput", *WORK)
 """Arguments for tests that use the fixture ``benchmark``."""
-ARGUMENTS = ("workload", "tokens_per_second", "hotspots", "bricks", "counts", *KERNEL_ARGUMENTS)
 
 
 @dataclass(frozen=True)
@@ -78,18 +77,15 @@ class MarkerOptions:
     def thresholds(self, item: pytest.Item, below: Thresholds) -> Thresholds:
         """Return its thresholds over those ``below``; UsageError ``E_BAD_THRESHOLD``."""
         rate = "tokens_per_second" if self.throughput is None else "throughput"
+        given = {**vars(self), "tokens_per_second": getattr(self, rate)}
         try:
-            return parse_thresholds(
-                getattr(self, rate),
-                self.hotspots,
-                f"{item.nodeid} ",
-                below,
-                self.bricks,
-                self.counts,
-            )
+            return parse_thresholds(given, f"{item.nodeid} ", below)
         except UsageError as error:
             problem = error.problem.replace(" tokens_per_second is", f" {rate} is")
             raise UsageError(error.code, problem, error.remedy) from None
+
+
+ARGUMENTS = tuple(each.name for each in fields(MarkerOptions))
 
 
 def check_marker(item: pytest.Item) -> None:

@@ -38,11 +38,11 @@ def test_a_malformed_threshold_is_an_error_that_names_its_key() -> None:
         *drops, (None, {"x": "3%"}, "hotspots.x"), (None, "x=3pp", "hotspots")
     ):  # fmt: skip
         with pytest.raises(UsageError, match=f"^E_BAD_THRESHOLD: here_{key} is"):
-            parse_thresholds(drop, shares, "here_")
+            parse_thresholds({"tokens_per_second": drop, "hotspots": shares}, "here_")
 
 
 def budgets(bricks: object, below: Thresholds | None = None) -> dict[str, BrickBudget]:
-    return dict(parse_thresholds(None, None, "here_", below or Thresholds(), bricks).bricks)
+    return dict(parse_thresholds({"bricks": bricks}, "here_", below or Thresholds()).bricks)
 
 
 def test_a_brick_has_a_limit_of_a_call_of_its_growth_or_both() -> None:
@@ -78,7 +78,7 @@ def test_a_malformed_budget_is_an_error_that_names_its_key(bricks: object) -> No
 
 
 def test_a_layer_overrides_brick_by_brick() -> None:
-    below = parse_thresholds(None, None, "", Thresholds(), {"RmsNorm": "1us", "*": "15%"})
+    below = parse_thresholds({"bricks": {"RmsNorm": "1us", "*": "15%"}}, "")
     assert budgets(None, below) == below.bricks
     assert budgets({}, below) == below.bricks
     found = budgets({"RmsNorm": "5%", "Up": "2us"}, below)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from pytest_flamegate.pytest_.fixture import ARGUMENTS
 from tests.doors.project import Project, workload
 
 GATED = """
@@ -94,6 +95,12 @@ def test_nothing_is_imported(project: Project, monkeypatch: pytest.MonkeyPatch) 
     added = {name.partition(".")[0] for name in with_plugin - without}
     assert not added & set(HEAVY)
     assert not project.artifacts.exists()
+
+
+def test_the_marker_is_listed_with_every_argument(project: Project) -> None:
+    # The plugin imports nothing, so it has its own list of them.
+    listed = project.ask("--markers").stdout.str().partition("flamegate(")[2].partition(")")[0]
+    assert listed.split(", ") == list(ARGUMENTS)
 
 
 def test_a_project_that_never_mentions_it_is_left_alone(project: Project) -> None:

@@ -506,7 +506,7 @@ def count(decode: dict[str, int], **changes: Any) -> CallCounts:
 def judge_counted(limits: dict[str, str], *counted: CallCounts, shift: float = 0.0) -> Verdict:
     base, head = sides(shifted(shift))
     run = GatedRun(head, "OBSERVED", calls=(counted[0], counted[1]) if counted else None)
-    policy = GatePolicy(parse_thresholds(None, None, "", counts=limits))
+    policy = GatePolicy(parse_thresholds({"counts": limits}, ""))
     return judge(run, PairedBase(base), policy)
 
 
@@ -590,7 +590,7 @@ def test_limits_of_calls_are_never_passed_in_silence() -> None:
     assert len(rose.calls) == 200
     assert "; f101: 1.00 → 2.00 calls a token. And 295 more. See" in rose.reasons[0].message
     base, head = sides(shifted(0.0))
-    policy = GatePolicy(parse_thresholds(None, None, "", counts={"gemv": "0"}))
+    policy = GatePolicy(parse_thresholds({"counts": {"gemv": "0"}}, ""))
     accepted = Baseline(Path(), replace(base, side=None), "machine")
     head = replace(head, side=None)
     stored = judge(GatedRun(head, "OBSERVED", calls=(one, one)), accepted, policy)

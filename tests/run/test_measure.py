@@ -248,7 +248,7 @@ def test_limited_calls_are_counted_whatever_the_whole_does(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pytest_flamegate.run.measure.HAS_MONITORING", True)
-    limited = parse_thresholds(None, None, "", counts={"*": "+1"})
+    limited = parse_thresholds({"counts": {"*": "+1"}}, "")
     found, _ = run(paired(thresholds=limited))
     assert world.started.count("calls") == 2
     assert [side.calls for side in found.sides] == [CountedCalls(tokens=4)] * 2
