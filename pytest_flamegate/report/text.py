@@ -73,6 +73,8 @@ _PAINT = re.compile(r"\x1b\[[0-9;]*m")
 
 # Control, format (bidi, zero width), surrogate, line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_MARKS = frozenset({"Mn", "Me"})
+_WIDE = frozenset({"W", "F"})
 
 
 def visible(text: str, limit: int = MAX_SHOWN) -> str:
@@ -97,15 +99,16 @@ def visible(text: str, limit: int = MAX_SHOWN) -> str:
 
 
 def cells(text: str) -> int:
-    """Return the columns that ``text`` takes in a terminal; a wide character takes two."""
+    """Return the columns that ``text`` takes in a terminal.
+
+    A wide character takes two; a mark that is put on the character before it takes none.
+    """
     if "\x1b" in text:
         text = _PAINT.sub("", text)
     if text.isascii():
         return len(text)
-    # Here and not above: reports are imported where rich may not be needed at all.
-    from rich.cells import cell_len
-
-    return cell_len(text)
+    shown = [char for char in text if unicodedata.category(char) not in _MARKS]
+    return len(shown) + sum(unicodedata.east_asian_width(char) in _WIDE for char in shown)
 
 
 def paint(text: str, colour: str) -> str:

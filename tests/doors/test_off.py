@@ -53,7 +53,7 @@ LIGHT = {
     "pytest_flamegate.config",
     "pytest_flamegate.config.options",
 }
-HEAVY = ("numpy", "jsonschema", "psutil", "rich", "py_spy")
+HEAVY = ("numpy", "jsonschema", "psutil", "py_spy")
 _LISTING = """
 import json, sys
 import pytest

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from rich.cells import cell_len
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.rule import Reason
@@ -20,6 +19,7 @@ from pytest_flamegate.report.terminal import (
     summary,
     verification_text,
 )
+from pytest_flamegate.report.text import cells
 from pytest_flamegate.report.verdict import cost_section, pair_section, signal_section
 from tests.report import factory, verdicts
 from tests.report.factory import AGAIN, report
@@ -65,7 +65,7 @@ def test_rows_fit_the_terminal_and_no_frame_is_cut() -> None:
     slower = verdicts.regressed()
     for width in (60, 80, 100, 200):
         lines = summary([outcome("1tok", slower), outcome("passage", slower)], width=width)
-        assert all(cell_len(line) <= max(width, 82) for line in lines[:5])
+        assert all(cells(line) <= max(width, 82) for line in lines[:5])
         if width > 100:
             assert lines[1].endswith("  ".join(frames))
         else:
@@ -74,7 +74,7 @@ def test_rows_fit_the_terminal_and_no_frame_is_cut() -> None:
     lines = summary(
         [outcome("行列", slower), outcome("d", slower), outcome("x" * 99, low)], width=160
     )
-    assert len({cell_len(line[: line.index("ternary_gemv")]) for line in lines[1:4]}) == 1
+    assert len({cells(line[: line.index("ternary_gemv")]) for line in lines[1:4]}) == 1
     assert lines[3].startswith("…" + "x" * 52)
     # The lowest grade decides the remark.
     assert "OBSERVED (2), CONSISTENT (1) (some are only the word of their author)" in lines[4]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 
 from pytest_flamegate.report import text
 from pytest_flamegate.report.text import cells, clip, clip_front, columns, paint, visible, wrap
@@ -38,10 +37,29 @@ def test_nothing_hidden_survives(text: str) -> None:
 def test_clipped_text_fits_and_keeps_its_start_or_its_end(text: str, width: int) -> None:
     shown = visible(text)
     clipped, ended = clip(shown, width), clip_front(shown, width)
-    assert max(cell_len(clipped), cell_len(ended)) <= width
-    assert (clipped == shown) == (cell_len(shown) <= width)
+    assert max(cells(clipped), cells(ended)) <= width
+    assert (clipped == shown) == (cells(shown) <= width)
     assert shown.startswith(clipped.removesuffix("…"))
     assert shown.endswith(ended.removeprefix("…"))
+
+
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [
+        ("", 0),
+        ("µ → é …", 7),
+        ("行列", 4),
+        ("Ａ１", 4),
+        ("ｱｲ", 2),
+        ("한글", 4),
+        ("🔥 hot", 6),
+        ("e\u0301a\u20dd", 2),
+        ("กี่", 1),
+        ("\x1b[1;31m行é\x1b[0m", 3),
+    ],
+)
+def test_wide_characters_take_two_columns_and_marks_none(text: str, width: int) -> None:
+    assert cells(text) == width
 
 
 def test_columns_align_whatever_the_width_of_a_character() -> None:
