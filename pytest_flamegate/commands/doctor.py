@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_flamegate.commands import common
 from pytest_flamegate.config.thresholds import MAX_CPU_PRESSURE_PCT
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.errors import FlamegateError, ToolError
+from pytest_flamegate.core.errors import FlamegateError, ToolError, reason_of
 from pytest_flamegate.core.files import path_text
 from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.engines.gguf import SHIPPED_MODEL
@@ -142,7 +142,7 @@ def _check_directory(path: Path) -> tuple[bool, str]:
             file.write(b"0" * 4096)
         free_bytes = shutil.disk_usage(existing).free
     except OSError as error:
-        return False, f"{shown} cannot be written: {error.strerror or error}"
+        return False, f"{shown} cannot be written: {reason_of(error)}"
     return True, f"{shown}, {free_bytes / 2**30:.1f} GiB free"
 
 

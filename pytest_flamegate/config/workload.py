@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.errors import UsageError, reason_of
 from pytest_flamegate.core.text import suggest
 
 with suppress(ImportError):
@@ -153,7 +153,7 @@ def read_toml_bytes(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         raise UsageError(
             "E_BAD_TOML",
-            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.",
+            f"{path} cannot be read: {reason_of(error)}.",
             "Give the path of a file that this user may read.",
         ) from None
     return data

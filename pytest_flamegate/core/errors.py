@@ -109,6 +109,11 @@ SYSTEM_REMEDIES = {
 }
 
 
+def reason_of(error: Exception) -> str:
+    """Return the system's reason of an error, or else its message or the name of its class."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
 @contextmanager
 def system_errors() -> Iterator[None]:
     """Turn errors of the system within the block into a ``ToolError`` ``E_SYSTEM``."""
@@ -117,7 +122,7 @@ def system_errors() -> Iterator[None]:
     except OSError as error:
         path = f": {error.filename!a}" if error.filename is not None else ""
         remedy = SYSTEM_REMEDIES.get(error.errno or 0, "")
-        problem = f"The system reported an error: {error.strerror or error}{path}."
+        problem = f"The system reported an error: {reason_of(error)}{path}."
         raise ToolError("E_SYSTEM", problem, remedy) from error
     except MemoryError as error:
         raise ToolError("E_SYSTEM", "There is not enough memory.", _NO_MEMORY) from error

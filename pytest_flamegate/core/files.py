@@ -12,7 +12,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_flamegate.core.errors import SYSTEM_REMEDIES, FlamegateError, ReceiptError, ToolError
+from pytest_flamegate.core.errors import (
+    SYSTEM_REMEDIES,
+    FlamegateError,
+    ReceiptError,
+    ToolError,
+    reason_of,
+)
 
 MAX_BYTES = 64 << 20
 """The largest file that is read, unless less is expected: evidence of many runs."""
@@ -114,9 +120,8 @@ def read_system_text(path: Path) -> str:
 
 def read_error(path: Path, error: OSError | ValueError) -> FlamegateError:
     """Return the ToolError for a file that cannot be read."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    if isinstance(error, OSError) and error.errno == errno.ELOOP:
-        reason = "it is a symbolic link"
+    is_link = isinstance(error, OSError) and error.errno == errno.ELOOP
+    reason = "it is a symbolic link" if is_link else reason_of(error)
     return ToolError("E_CANNOT_READ", f"{str(path)!a} cannot be read: {reason}.")
 
 
@@ -191,7 +196,7 @@ def write_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ToolError(
             "E_CANNOT_WRITE",
-            f"{str(path)!a} cannot be written: {error.strerror or error}.",
+            f"{str(path)!a} cannot be written: {reason_of(error)}.",
             SYSTEM_REMEDIES.get(error.errno or 0, ""),
         ) from error
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.core.errors import ToolError, UsageError, reason_of
 from pytest_flamegate.core.files import close, read_system_text, write_errors
 
 _FIRST_POLL_S, _POLL_S = 0.001, 0.02
@@ -48,7 +48,7 @@ def machine_lock(
         descriptor = _hold(path, timeout_s, announce)
     except OSError as error:
         announce(
-            f"{path} cannot be the machine's lock ({error.strerror}): "
+            f"{path} cannot be the machine's lock ({reason_of(error)}): "
             "only runs of this user with the same TMPDIR wait for one another"
         )
         path = Path(tempfile.gettempdir(), f"flamegate-{os.getuid()}.lock")

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from pytest_flamegate.core import process_system
-from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.errors import ToolError, reason_of
 
 OUTPUT_LIMIT_BYTES = 64 << 20
 """The most that a process may write, because it goes to a disk."""
@@ -321,12 +321,11 @@ def _give_up(output: process_system.Output, program: str, error: Exception) -> N
     output.close()
     process_system.release_subreaper()
     number = getattr(error, "errno", None)
-    reason = getattr(error, "strerror", None) or str(error)
     code = "E_ARGUMENTS_TOO_LONG" if number == errno.E2BIG else "E_CANNOT_START"
     remedy = ""
     if number == errno.ENOEXEC:
         remedy = "Build the program for this architecture, or begin a script with #! and a program."
-    raise ToolError(code, f"Cannot start {program}: {reason}.", remedy) from None
+    raise ToolError(code, f"Cannot start {program}: {reason_of(error)}.", remedy) from None
 
 
 def _run_forked(

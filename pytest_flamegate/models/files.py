@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.errors import ToolError, reason_of
 from pytest_flamegate.core.files import path_text, read_cached, write_cached
 
 _PART = re.compile(r"(?s)(.+)-([0-9]{5})-of-([0-9]{5})\.gguf")
@@ -109,10 +109,9 @@ def model_files(model: Path) -> tuple[Path, ...]:
 
 def unreadable_error(path: Path, error: Exception) -> ToolError:
     """Return the error for a model file that the system does not let this user read."""
-    reason = getattr(error, "strerror", None) or str(error)
     return ToolError(
         "E_MODEL_MISSING",
-        f"The model file {path_text(path)} cannot be read: {reason}.",
+        f"The model file {path_text(path)} cannot be read: {reason_of(error)}.",
         "Check the path and its permissions.",
     )
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import process
-from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.errors import ToolError, reason_of
 from pytest_flamegate.core.files import real_path
 from pytest_flamegate.core.json import Count, NonEmpty, Sha256
 from pytest_flamegate.core.process_system import find_executable, read_interpreter
@@ -171,7 +171,7 @@ class InspectedProgram:
                     continue
                 problem = "has other content than when measuring began"
             except OSError as error:
-                problem = f"cannot be read any more ({error.strerror})"
+                problem = f"cannot be read any more ({reason_of(error)})"
             raise ToolError(
                 "E_ENGINE_CHANGED",
                 f"The program {stamp.path} {problem}, so its runs are of two programs.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
+from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, reason_of
 from pytest_flamegate.engines.base import Endpoint
 from pytest_flamegate.engines.figures import Report, make_report
 from pytest_flamegate.engines.openai import Origin
@@ -274,10 +274,9 @@ class CompletionClient:
                 f"The server of {self.workload.name!r} at {self.origin} cannot be trusted: "
                 f"{reason}.",
             )
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return ToolError(
             "E_UNREACHABLE",
-            f"No server answers for {self.workload.name!r} at {self.origin}: {reason}.",
+            f"No server answers for {self.workload.name!r} at {self.origin}: {reason_of(error)}.",
         )
 
     def _headers(self) -> dict[str, str]:

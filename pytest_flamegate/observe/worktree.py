@@ -15,7 +15,7 @@ from types import MappingProxyType
 from pytest_flamegate.child.relocation import TreePair
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import git
-from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.core.errors import ToolError, UsageError, reason_of
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.engines.base import Endpoint, Plan, Streamed
 from pytest_flamegate.observe import scratch
@@ -209,7 +209,7 @@ def open_checkouts(directory: Path, *revs: str) -> tuple[Checkout, ...]:
     try:
         home = real_path(Path(tempfile.mkdtemp(prefix=scratch.scratch_prefix())))
     except OSError as error:
-        raise _worktree_error(revs[0], f"no temporary directory: {error.strerror}") from None
+        raise _worktree_error(revs[0], f"no temporary directory: {reason_of(error)}") from None
     roots = [home / secrets.token_hex(4) / (project.name or "tree") for _ in revs]
     try:
         for each in random.SystemRandom().sample(range(len(revs)), len(revs)):
