@@ -6,11 +6,14 @@ import hashlib
 import json
 import math
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from pytest_flamegate.core.errors import find_remedy
+
+T = TypeVar("T")
 
 NAME_BYTES = 128
 """The longest kernel id in a receipt; a frame may be claimed as one."""
@@ -187,10 +190,29 @@ def quote_toml(value: str | list[str]) -> str:
 def format_value(value: object) -> str:
     """Return ``value`` as Python writes it: at most 80 characters, and never an exception."""
     try:
-        text = repr(value)
+        return shorten(repr(value), _SHOWN_CHARACTERS)
     except (RecursionError, ValueError):
         return f"a {type(value).__name__} too large to show"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+
+
+def shorten(text: str, most: int) -> str:
+    """Return at most ``most`` characters of ``text``, the last one ``…`` if some are left out."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def list_some(
+    entries: Sequence[T], most: int, separator: str = ", ", show: Callable[[T], str] = str
+) -> str:
+    """Return the first ``most`` entries as text: ``a, b and 3 more``. No other one is shown."""
+    left = len(entries) - most
+    return separator.join(map(show, entries[:most])) + (f" and {left:,} more" if left > 0 else "")
+
+
+def first_difference(one: Sequence[object], other: Sequence[object]) -> int:
+    """Return the first index at which two sequences differ, else the length of the shorter."""
+    shared = zip(one, other, strict=False)
+    unequal = (index for index, (a, b) in enumerate(shared) if a != b)
+    return next(unequal, min(len(one), len(other)))
 
 
 IMPLAUSIBLE = 1e18

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pytest_flamegate.config.thresholds import MAX_CPU_PRESSURE_PCT
 from pytest_flamegate.core.errors import find_remedy
+from pytest_flamegate.core.text import first_difference, shorten
 from pytest_flamegate.gate.measurement import Measurement
 from pytest_flamegate.gate.rule import FieldDifference, Reason
 from pytest_flamegate.gate.throughput import mean_reference_log, reference_shift
@@ -26,6 +27,7 @@ IGNORED_WORKLOAD_FIELDS = (
 )
 OWN_WORKLOAD_FIELDS = ("build", "command", "target", "serve", "health")
 """How a program is built and started: each side of a pair has its own."""
+_WIDTH = 60
 _PROFILER_FIELDS = ("profiler", "event", "rate_hz", "call_graph")
 REFERENCE_LIMIT = 0.3
 """A larger change of the reference kernel's log time means another state of the machine."""
@@ -120,10 +122,10 @@ def _compare_models(baseline: Evidence, current: Evidence) -> Iterator[FieldDiff
     old, new = baseline.model_sha256, current.model_sha256
     for difference in _compare_values("model sha256", old, new, "E_MODEL_DIFFERS", width=12):
         before, after = (
-            text if sha256 is None else f"{text} ({_shorten(_plain(side.model.get('path')))})"
-            for text, sha256, side in (
-                (difference.baseline, old, baseline),
-                (difference.current, new, current),
+            text if sha256 is None else f"{text} ({shorten(_plain(model.get('path')), _WIDTH)})"
+            for text, sha256, model in (
+                (difference.baseline, old, baseline.model),
+                (difference.current, new, current.model),
             )
         )
         yield replace(difference, baseline=before, current=after)
@@ -140,12 +142,13 @@ def _compare_tokens(baseline: Evidence, current: Evidence) -> Iterator[FieldDiff
             yield FieldDifference(name, one.digest[:12], other.digest[:12], code)
         return
     old, new = baseline.tokens, current.tokens
-    for index in range(max(len(old), len(new))):
-        before = repr(old[index]) if index < len(old) else "the end"
-        after = repr(new[index]) if index < len(new) else "the end"
-        if before != after:
-            yield FieldDifference(f"token {index}", _shorten(before), _shorten(after), code)
-            return
+    if old != new:
+        at = first_difference(old, new)
+        before, after = (
+            shorten(repr(side[at]), _WIDTH) if at < len(side) else "the end" for side in (old, new)
+        )
+        yield FieldDifference(f"token {at}", before, after, code)
+        return
     # Only the listed tokens are equal: those of another sequence differ.
     yield FieldDifference(
         "token digest", baseline.token_digest[:12], current.token_digest[:12], code
@@ -223,7 +226,7 @@ def _compare_mappings(
 
 
 def _compare_values(
-    field: str, old: object, new: object, code: str, width: int = 60
+    field: str, old: object, new: object, code: str, width: int = _WIDTH
 ) -> Iterator[FieldDifference]:
     before, after = _plain(old), _plain(new)
     if before != after:
@@ -243,17 +246,10 @@ def _plain(value: object) -> str:
 
 def _shorten_both(before: str, after: str, width: int) -> tuple[str, str]:
     """Shorten two texts to the part in which they begin to differ."""
-    start = next(
-        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b),
-        min(len(before), len(after)),
-    )
+    start = first_difference(before, after)
     skip = start - 10 if start > width - 10 else 0
     ellipsis = "…" if skip else ""
-    return ellipsis + _shorten(before[skip:], width), ellipsis + _shorten(after[skip:], width)
-
-
-def _shorten(text: str, width: int = 60) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return ellipsis + shorten(before[skip:], width), ellipsis + shorten(after[skip:], width)
 
 
 def condition_differences(baseline: Measurement, current: Measurement) -> Iterator[FieldDifference]:

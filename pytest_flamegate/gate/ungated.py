@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pytest_flamegate.core.text import significant
+from pytest_flamegate.core.text import list_some, shorten, significant
 from pytest_flamegate.gate.comparability import engine_differences
 from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.measurement import Measurement, impossible_figure_error
@@ -140,7 +140,7 @@ def _note_other_tokens(evidence: Evidence) -> Iterator[Reason]:
 def _quote(token: str | None) -> str:
     if token is None:
         return "missing, because it had ended,"
-    return repr(token if len(token) <= _TOKEN_LENGTH else token[: _TOKEN_LENGTH - 1] + "…")
+    return repr(shorten(token, _TOKEN_LENGTH))
 
 
 def _note_environment(evidence: Evidence) -> Iterator[Reason]:
@@ -155,11 +155,10 @@ def _note_environment(evidence: Evidence) -> Iterator[Reason]:
         if effective.get(name) != value
     ]
     if other:
-        more = f" and {len(other) - _NAMED} more" if len(other) > _NAMED else ""
         yield Reason(
             "W_ENVIRONMENT",
             f"The process did not have the environment that was requested: "
-            f"{', '.join(other[:_NAMED])}{more}. A wrapper script, or the engine itself, "
+            f"{list_some(other, _NAMED)}. A wrapper script, or the engine itself, "
             "overrides these variables.",
         )
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.json import Limits, Sha256, decode_json
-from pytest_flamegate.core.text import escape_name
+from pytest_flamegate.core.text import escape_name, list_some
 
 MAX_NAME_CHARACTERS = 200
 MAX_BYTES = 512 << 20
@@ -223,9 +223,8 @@ def sentence(found: Divergence) -> str:
         parts = [f"The runs differ from {first} on: {found.difference}; {count}."]
     for run, keys in (("first", found.missing), ("second", found.extra)):
         if keys:
-            more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
-            named = "; ".join(map(str, keys[:_NAMED]))
-            parts.append(f"{len(keys):,} are only in the {run} run: {named}{more}.")
+            named = list_some(keys, _NAMED, "; ")
+            parts.append(f"{len(keys):,} are only in the {run} run: {named}.")
     return " ".join(parts)
 
 

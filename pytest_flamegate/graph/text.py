@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pytest_flamegate.bricks.record import BrickCall
-from pytest_flamegate.core.text import escape_name
+from pytest_flamegate.core.text import escape_name, list_some
 from pytest_flamegate.graph.critical_path import find_critical_path, sum_path_by_name
 from pytest_flamegate.graph.graph import (
     Brick,
@@ -130,8 +130,7 @@ def summarize_token(calls: Sequence[BrickCall]) -> tuple[tuple[str, ...], str]:
     graph = build_graph(calls)
     path = find_critical_path(graph)
     names = [f"{name} {100 * share:.0f} %" for name, _, share in sum_path_by_name(graph, path)]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     length = f"critical path: {path.length_ns / 1e3:,.0f} of {path.wall_ns / 1e3:,.0f} µs"
-    sentence = f"{length}, of which {', '.join(names[:_NAMED])}{more}" if names else length
+    sentence = f"{length}, of which {list_some(names, _NAMED)}" if names else length
     # Not splitlines(): a name may hold a character that it takes for a line break.
     return tuple(draw_tree(graph).split("\n")), sentence

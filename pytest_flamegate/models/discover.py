@@ -15,6 +15,7 @@ from types import MappingProxyType
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.core.files import is_file, path_text, read_system_text, real_path, relative
+from pytest_flamegate.core.text import list_some
 from pytest_flamegate.models.files import model_files, model_sha256, parse_part_name, read_stamps
 from pytest_flamegate.models.gguf import GGML_TYPES, ModelHeader, TensorInfo, Value, read_header
 
@@ -159,14 +160,11 @@ def _models(found: list[Path], *, named: bool) -> list[Path]:
 
 
 def _ambiguous_error(models: list[Path], place: str, directory: Path) -> ToolError:
-    listed = ", ".join(
-        f"{path_text(relative(path, directory))} ({describe_model(path)})"
-        for path in models[:_LISTED]
-    )
-    more = f" and {len(models) - _LISTED} more" if len(models) > _LISTED else ""
-    return ToolError(
-        "E_MODEL_AMBIGUOUS", f"{len(models)} model files match {place!r}: {listed}{more}."
-    )
+    def show(path: Path) -> str:
+        return f"{path_text(relative(path, directory))} ({describe_model(path)})"
+
+    listed = list_some(models, _LISTED, show=show)
+    return ToolError("E_MODEL_AMBIGUOUS", f"{len(models)} model files match {place!r}: {listed}.")
 
 
 # --- Facts -------------------------------------------------------------------------------------

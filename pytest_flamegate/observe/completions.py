@@ -11,6 +11,7 @@ from typing import Any
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, reason_of
+from pytest_flamegate.core.text import shorten
 from pytest_flamegate.engines.base import Endpoint
 from pytest_flamegate.engines.figures import Report, make_report
 from pytest_flamegate.engines.openai import Origin
@@ -186,7 +187,7 @@ def read_error_message(answer: Mapping[str, Any]) -> str:
     text = error.get("message", error) if isinstance(error, dict) else error
     text = answer.get("detail", text) if "error" not in answer else text
     line = "".join(each for each in " ".join(str(text).split()) if each.isprintable())
-    return line if len(line) <= _QUOTE_CHARACTERS else f"{line[: _QUOTE_CHARACTERS - 1]}…"
+    return shorten(line, _QUOTE_CHARACTERS)
 
 
 def read_number(table: Mapping[str, Any], name: str) -> float | None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pytest_flamegate.core.text import list_some
+
 Span = tuple[int, int]
 
 _MAX_TAIL = 4096
@@ -125,12 +127,10 @@ class Redactor:
         """One sentence if anything was removed."""
         if not self.places:
             return ()
-        places = ", ".join(self.places[:_LISTED_PLACES])
-        if len(self.places) > _LISTED_PLACES:
-            places += f" and {len(self.places) - _LISTED_PLACES} more"
         return (
-            f"{CODE}: A value that looks like a secret was recorded as {REDACTED!r} ({places}). "
-            "Give it to the process by a variable of its environment, not in the declaration.",
+            f"{CODE}: A value that looks like a secret was recorded as {REDACTED!r} "
+            f"({list_some(self.places, _LISTED_PLACES)}). Give it "
+            "to the process by a variable of its environment, not in the declaration.",
         )
 
     def redact_text(self, text: str, place: str) -> str:

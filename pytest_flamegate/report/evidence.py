@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_flamegate.core.git import Commit
-from pytest_flamegate.core.text import significant
+from pytest_flamegate.core.text import list_some, significant
 from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, meaning_of
 from pytest_flamegate.receipt.reported import observed_as, of_engine, source_of
 from pytest_flamegate.receipt.types import Evidence, Metric, Receipt
@@ -171,9 +171,8 @@ def engine_lines(evidence: Evidence, receipt: Receipt | None) -> list[str]:
     profiled = {each.name for each in evidence.kernels if each.source == "profile"}
     claimed = receipt.kernels if receipt is not None else ()
     if unseen := [name for name in claimed if name not in profiled]:
-        names = ", ".join(visible(name, 40) for name in unseen[:_MOST_KERNELS])
-        more = f" and {len(unseen) - _MOST_KERNELS} more" if len(unseen) > _MOST_KERNELS else ""
-        lines.append(f"kernels that only the engine reports, in no profile: {names}{more}")
+        names = list_some(unseen, _MOST_KERNELS, show=lambda name: visible(name, 40))
+        lines.append(f"kernels that only the engine reports, in no profile: {names}")
     return lines
 
 

@@ -8,7 +8,10 @@ from pytest_flamegate.core.text import (
     escape_name,
     find_control_character,
     find_hidden_character,
+    first_difference,
     is_clean,
+    list_some,
+    shorten,
 )
 
 
@@ -76,3 +79,25 @@ def test_steering_characters_of_text_are_found() -> None:
     assert all(map(find_control_character, steering))
     harmless = ("", " ", "NVIDIA® GeForce™", "a\u00a0b", "\U0001f469\u200d")
     assert not any(map(find_control_character, harmless))
+
+
+def test_only_the_names_that_are_listed_are_shown() -> None:
+    def show(number: int) -> str:
+        return str(1 // number)
+
+    assert list_some([1, 1, 0], 2, "; ", show) == "1; 1 and 1 more"
+    assert [list_some("abcd", most) for most in (3, 4, 5)] == [
+        "a, b, c and 1 more",
+        *["a, b, c, d"] * 2,
+    ]
+    assert list_some(["x"] * 1002, 1) == "x and 1,001 more"
+
+
+@pytest.mark.parametrize(("most", "expected"), [(3, "ab…"), (4, "abcd")])
+def test_a_longer_text_ends_in_an_ellipsis(most: int, expected: str) -> None:
+    assert shorten("abcd", most) == expected
+
+
+def test_the_first_difference_may_be_the_end_of_one_sequence() -> None:
+    found = [first_difference("abc", other) for other in ("abc", "ab", "abcd", "axc", "")]
+    assert found == [3, 2, 3, 1, 0]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_flamegate.core.text import quote
+from pytest_flamegate.core.text import first_difference, quote
 from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.observe.observation import Answer, find_other_answers
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
@@ -89,10 +89,7 @@ def _check_tokens(replay: Replay) -> Iterator[str]:
         at = replay.replayed.differs_at
         yield f"deterministic is true, but sequences of the replay differ at token {at}{changed}."
     elif not here or token_digest(here) != token_digest(claimed):
-        at = next(
-            (i for i, (one, two) in enumerate(zip(claimed, here, strict=False)) if one != two),
-            min(len(claimed), len(here)),
-        )
+        at = first_difference(claimed, here)
         yield (
             f"Token {at} is {_token(claimed, at)} in the evidence, but {_token(here, at)} in the "
             f"replay{changed}."
