@@ -27,6 +27,7 @@ from pytest_flamegate.gate.brick_costs import (
 )
 from pytest_flamegate.gate.measurement import MORE_TIME
 from pytest_flamegate.gate.rule import (
+    BRICK,
     Decision,
     ErrorRates,
     ProcessKind,
@@ -290,7 +291,7 @@ def _undecided(
     name: str, unit: str, before: float | None, now: float | None, allowed_pct: float
 ) -> Signal:
     return Signal(
-        name=f"brick:{name}",
+        name=f"{BRICK}{name}",
         baseline=before,
         current=now,
         unit=unit,

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 
 from pytest_flamegate.config.thresholds import CallLimit, find_call_limit
 from pytest_flamegate.core.text import significant
-from pytest_flamegate.gate.rule import Reason, Signal
+from pytest_flamegate.gate.rule import CALLS, Reason, Signal
 from pytest_flamegate.profile.calls import CallChange, CallCounts
 
-CALLS = "calls:"
-"""The prefix of the name of a signal about the calls of a function."""
 _NAMED = 5
 _ROUNDING = 1e-9
 _UNITS = {"decode": "calls/token", "prefill": "calls/prefill"}

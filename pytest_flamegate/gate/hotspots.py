@@ -24,6 +24,8 @@ from pytest_flamegate.gate.costs import (
 )
 from pytest_flamegate.gate.measurement import MORE_TIME, Measurement
 from pytest_flamegate.gate.rule import (
+    SHARE,
+    SHARE_UNIT,
     Decision,
     ErrorRates,
     ProcessKind,
@@ -77,10 +79,10 @@ class HotspotChange:
         """The share as a figure, in percent of the samples."""
         share = self.share
         return Signal(
-            name=f"share:{share.name}",
+            name=f"{SHARE}{share.name}",
             baseline=100.0 * share.baseline_share,
             current=100.0 * share.current_share,
-            unit="share_pct",
+            unit=SHARE_UNIT,
             direction="lower_is_better",
             decision=self.decision,
             change_pct=share.shift_pp,

@@ -141,6 +141,9 @@ def nominal_rates(rates: ErrorRates, basis: str = "not calibrated") -> ReportedR
 
 
 TOKENS_PER_SECOND = "tokens_per_second"
+SHARE, BRICK, CALLS = "share:", "brick:", "calls:"
+"""How the names of the other signals begin; the name of a function or of a brick follows."""
+SHARE_UNIT = "share_pct"
 
 Decision = Literal[
     "pass", "improved", "regressed", "inconclusive", "not_comparable", "no_baseline", "not_gated"
@@ -183,7 +186,7 @@ class Signal:
     """One figure, compared with the baseline or shown next to those that were.
 
     ``change_pct``, its interval and ``threshold_pct`` are in percent of the baseline. If
-    ``unit`` is ``share_pct`` they are percentage points; if it is ``us/call`` they are in percent
+    ``unit`` is ``SHARE_UNIT`` they are percentage points; if it is ``us/call`` they are in percent
     of the brick's budget. The ends of the interval are the bounds that decided. ``more_processes``
     names the kinds of process of which more could settle an inconclusive signal.
     """

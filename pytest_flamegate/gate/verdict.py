@@ -10,12 +10,14 @@ from typing import Literal
 
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.bricks import BrickChange
-from pytest_flamegate.gate.call_limits import CALLS, describe_calls
+from pytest_flamegate.gate.call_limits import describe_calls
 from pytest_flamegate.gate.costs import OTHER, WAITING, CostChange
 from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.pairs import DOUBTS, PhaseChange
 from pytest_flamegate.gate.rule import (
+    BRICK,
+    CALLS,
     TOKENS_PER_SECOND,
     FieldDifference,
     ProcessKind,
@@ -266,7 +268,7 @@ def _name(row: CostChange) -> str:
 
 def _describe_brick(brick: Signal) -> str:
     """Return ``RmsNorm 9.80 → 12.3 µs/token (+25.5 %, threshold 10)`` and the like."""
-    name, unit = brick.name.partition(":")[2], brick.unit.replace("us/", "µs/")
+    name, unit = brick.name.removeprefix(BRICK), brick.unit.replace("us/", "µs/")
     current = significant(brick.current or 0.0)
     if brick.baseline is None:
         return f"{name} {current} {unit} ({brick.change_pct or 0.0:.1f} % over its budget)"

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate import rule
-from pytest_flamegate.gate.call_limits import CALLS
 from pytest_flamegate.gate.costs import MOST, CostChange
 from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
 from pytest_flamegate.gate.verdict import MOST_OF_IT, PairMethod, Verdict, headline
@@ -23,9 +22,8 @@ from pytest_flamegate.report.sections import (
     make_section,
 )
 
-_SHARE_UNIT = "share_pct"
-_SHARE, _BRICK = "share:", "brick:"
 _CLOCKS = {rule.TOKENS_PER_SECOND: "quiet clock", WALL_TOKENS_PER_SECOND: "wall clock, not gated"}
+_PREFIXES = {rule.SHARE: "share of", rule.BRICK: "brick", rule.CALLS: "calls of"}
 _PHASES = {"prefill": "prefill, to the first token", "decode": "decode, each further token"}
 _CERTAIN_ROWS, _OTHER_ROWS, _SIGNAL_ROWS, _LINE_ROWS, _CALL_ROWS, _CALLERS = 5, 2, 8, 6, 6, 2
 _CALL_UNITS = {"prefill": "to the first token", "decode": "a token"}
@@ -58,7 +56,7 @@ def cost_section(verdict: Verdict, *, brief: bool = False) -> Section:
 
 
 def _cost_cells(verdict: Verdict, cost: CostChange) -> tuple[Cell, ...]:
-    share = verdict.signal(f"{_SHARE}{cost.name}")
+    share = verdict.signal(f"{rule.SHARE}{cost.name}")
     shares = () if share is None else (share.baseline, share.current)
     return (
         Code(cost.name),
@@ -153,7 +151,7 @@ def signal_section(verdict: Verdict, *, brief: bool = False) -> Section:
 
 def signal_label(name: str) -> Cell:
     """Return a signal's name as users read it."""
-    for prefix, word in ((_SHARE, "share of"), (_BRICK, "brick"), (CALLS, "calls of")):
+    for prefix, word in _PREFIXES.items():
         if name.startswith(prefix):
             return f"{word} {text.visible(name.removeprefix(prefix), 80)}"
     return f"tokens/s, {_CLOCKS[name]}" if name in _CLOCKS else name.replace("_", " ")
@@ -161,7 +159,7 @@ def signal_label(name: str) -> Cell:
 
 def signal_cells(signal: rule.Signal) -> tuple[str, str, str, str, str, str, str]:
     """Return before, after, change, interval, allowed, smallest visible change and decision."""
-    unit = "pp" if signal.unit == _SHARE_UNIT else "%"
+    unit = "pp" if signal.unit == rule.SHARE_UNIT else "%"
     low, high, smallest = signal.ci_low_pct, signal.ci_high_pct, signal.smallest_detectable_pct
     return (
         _amount(signal, signal.baseline),
@@ -177,7 +175,7 @@ def signal_cells(signal: rule.Signal) -> tuple[str, str, str, str, str, str, str
 def _amount(signal: rule.Signal, value: float | None) -> str:
     if value is None:
         return NONE
-    if signal.unit == _SHARE_UNIT:
+    if signal.unit == rule.SHARE_UNIT:
         return f"{value:.1f} %"
     unit = "" if signal.name in _CLOCKS else " " + signal.unit.replace("us/", "µs/")
     return f"{significant(value)}{unit}"
