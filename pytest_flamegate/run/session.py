@@ -135,8 +135,8 @@ class Session:
 
     def _gate(self, task: Task) -> Outcome:
         workload, settings, store = task.workload, self.settings, self.bench.store
-        found = None if task.call is not None else self._measured_before(task)
-        if found is None:
+        before = None if task.call is not None else self._find_measured(task)
+        if before is None:
             self.bench.instruments.profiler(workload)  # an error is found before any waiting
             with machine_lock(self.progress.announce):
                 self.progress.begin(workload.name)
@@ -145,10 +145,10 @@ class Session:
                     self.progress.end()
                 finally:
                     self.progress.stop()
-        elif found[1].workload.thresholds == workload.thresholds:
-            return found[1]
+        elif isinstance(before, Outcome):
+            return before
         else:
-            run, verdict = found[0], self._judge(found[0], task)
+            run, verdict = before
         pictures = draw(
             run,
             verdict,
@@ -208,11 +208,11 @@ class Session:
         run = seal(compose(measure(prepared, until, self.progress)))
         return run, self._judge(run, task)
 
-    def _measured_before(self, task: Task) -> tuple[ComposedRun, Outcome] | None:
-        """Return the same workload as it was measured in this session, if that decides this one.
+    def _find_measured(self, task: Task) -> Outcome | tuple[ComposedRun, Verdict] | None:
+        """Return the outcome of the same workload in this session; None if it is to be measured.
 
-        The thresholds may differ: then it is judged again, and measured again only if that
-        leaves it undecided.
+        If only the thresholds differ, its run is judged again and returned with that verdict,
+        unless that leaves it undecided.
         """
         thresholds = task.workload.thresholds
         for run, outcome in self._measured:
@@ -220,11 +220,13 @@ class Session:
             if replace(earlier, thresholds=thresholds) != task.workload:
                 continue
             if earlier.thresholds == thresholds:
-                return run, outcome
+                return outcome
             has_bricks = earlier.thresholds.bricks.keys() == thresholds.bricks.keys()
             has_calls = bool(earlier.thresholds.counts) == bool(thresholds.counts)
-            if has_bricks and has_calls and self._judge(run, task).verdict != "inconclusive":
-                return run, outcome
+            if has_bricks and has_calls:
+                verdict = self._judge(run, task)
+                if verdict.verdict != "inconclusive":
+                    return run, verdict
         return None
 
     def _judge(self, run: ComposedRun, task: Task) -> Verdict:
