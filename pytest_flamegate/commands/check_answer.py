@@ -124,7 +124,7 @@ def publish(found: Check, settings: Settings, judged_by: str | None = None) -> N
 
 def _mark_new(view: present.ResultView) -> present.ResultView:
     """Return the view of a workload of the head, which needs no baseline."""
-    if view.report.word != "no baseline":
+    if not view.report.lacks_baseline:
         return view
     sentence = "new: measured alone, and required once it is merged"
     return replace(view, fails=False, report=replace(view.report, headline=sentence))

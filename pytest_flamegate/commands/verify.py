@@ -133,7 +133,6 @@ def _require_verdict(answer: ReceiptAnswer) -> ReceiptAnswer:
     """
     # Imported here: the rules of receipts need nothing of the gate.
     from pytest_flamegate.gate.document import read_verdict
-    from pytest_flamegate.gate.verdict import PASSES
 
     try:
         data = read_bounded(answer.path.parent / VERDICT)
@@ -141,7 +140,7 @@ def _require_verdict(answer: ReceiptAnswer) -> ReceiptAnswer:
     except errors.FlamegateError as error:
         problem = f"The run's verdict is unknown: {error.problem}"
         return _reject(answer, Refusal("E_VERDICT", problem))
-    if verdict.verdict in PASSES:
+    if verdict.kind.passes:
         return answer
     rejected = _reject(answer, Refusal("E_VERDICT", f"The run did not pass: {sentence}"))
     code = verdict.exit_code or errors.UndecidedError.exit_code

@@ -18,6 +18,7 @@ from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.analyses import FIRST_ANALYSES, analyse, pair_rates
 from pytest_flamegate.gate.measurement import impossible_figure_error, repeated_samples_error
 from pytest_flamegate.gate.rule import (
+    FAVOURABLE,
     RateDecision,
     ReportedRates,
     log_time_of_drop,
@@ -162,8 +163,8 @@ class ResampledPairs:
         pairs = sorted(taken for taken, _ in unchanged)
         return ReplayedRates(
             false_alarm=_count(unchanged, "regressed"),
-            miss=_count(at, "pass", "improved"),
-            missed_twice=_count(twice, "pass", "improved"),
+            miss=_count(at, *FAVOURABLE),
+            missed_twice=_count(twice, *FAVOURABLE),
             inconclusive_unchanged=_count(unchanged, "inconclusive"),
             inconclusive_at_threshold=_count(at, "inconclusive"),
             inconclusive_twice=_count(twice, "inconclusive"),

@@ -24,6 +24,7 @@ from pytest_flamegate.gate.costs import (
 )
 from pytest_flamegate.gate.measurement import MORE_TIME, Measurement
 from pytest_flamegate.gate.rule import (
+    FAVOURABLE,
     SHARE,
     SHARE_UNIT,
     Decision,
@@ -297,7 +298,7 @@ def passes_with_whole(cost: CostChange | None, whole: Whole) -> bool:
     """Return whether a drift passes: its cost did not rise, or is open and the whole passes."""
     if whole.drift == "strict" or whole.rate is None or cost is None:
         return False
-    return _has_not_risen(cost, whole) or whole.rate.decision in ("pass", "improved")
+    return _has_not_risen(cost, whole) or whole.rate.decision in FAVOURABLE
 
 
 def _has_not_risen(cost: CostChange, whole: Whole) -> bool:
@@ -336,7 +337,7 @@ def _share_reason(
     if cost is not None:
         words += f" ({significant(cost.baseline_us)} → {significant(cost.current_us)} µs)"
     code, why = "E_SHARE_DRIFT", f": {words}."
-    if decision in ("pass", "improved"):
+    if decision in FAVOURABLE:
         code, why = "I_SHARE_MOVED", f": {words}."
         if not certain:
             why = ", which may be chance."

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.rule import (
+    FAVOURABLE,
     ErrorRates,
     RateVerdict,
     Reason,
@@ -127,7 +128,7 @@ def find_disagreement(
     Work can be hidden from the quiet clock: in processes whose time is lost, or by stopping the
     other side. On a shared core that lengthens the wall time of both, or head's CPU time.
     """
-    if verdict.decision not in ("pass", "improved"):
+    if verdict.decision not in FAVOURABLE:
         return ()
     clocks = {"wall": [pair.wall for pair in pairs]}
     if any(run.shares_core for run in head.runs):

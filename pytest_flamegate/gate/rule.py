@@ -38,6 +38,8 @@ POWER = 0.95
 """Probability of finding a change as large as the smallest detectable one."""
 
 RateDecision = Literal["pass", "improved", "regressed", "inconclusive"]
+FAVOURABLE = frozenset[RateDecision]({"pass", "improved"})
+"""The decisions that say that nothing got slower."""
 
 
 @dataclass(frozen=True, slots=True)

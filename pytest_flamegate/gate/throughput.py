@@ -19,6 +19,7 @@ from pytest_flamegate.config.thresholds import MIN_PROCESSES
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.measurement import Measurement, repeated_samples_error
 from pytest_flamegate.gate.rule import (
+    FAVOURABLE,
     TOKENS_PER_SECOND,
     Decision,
     ErrorRates,
@@ -108,7 +109,7 @@ def combine_views(verdicts: Sequence[RateVerdict]) -> RateVerdict:
     decision: RateDecision = "inconclusive"
     if len(decisions) == 1:
         decision = decisions.pop()
-    elif decisions == {"pass", "improved"}:
+    elif decisions == FAVOURABLE:
         decision = "pass"
     return RateVerdict(
         decision=decision,

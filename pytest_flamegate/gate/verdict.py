@@ -29,21 +29,43 @@ from pytest_flamegate.gate.rule import (
 from pytest_flamegate.profile.calls import CallChange
 from pytest_flamegate.receipt.types import VerdictName
 
-EXIT_CODES: Mapping[VerdictName, int] = MappingProxyType(
+Tone = Literal["good", "bad", "unsure"]
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictKind:
+    """How a verdict is treated, whatever its reasons and figures.
+
+    A test fails if the tone is ``bad``; under CI and if strict is set also if it is ``unsure``.
+    ``is_change`` says that the code certainly became slower or faster, ``is_compared`` that the
+    run was compared with another one. A run that is not valid cannot become a baseline.
+    """
+
+    exit_code: int
+    tone: Tone
+    is_change: bool = False
+    is_compared: bool = True
+    is_valid: bool = True
+
+    @property
+    def passes(self) -> bool:
+        """Whether the verdict says that nothing got slower."""
+        return self.tone == "good"
+
+
+KINDS: Mapping[VerdictName, VerdictKind] = MappingProxyType(
     {
-        "pass": 0,
-        "improved": 0,
-        "regressed": 1,
-        "dishonest": 3,
-        "inconclusive": 4,
-        "not_comparable": 4,
-        "no_baseline": 4,
-        "error": 5,
+        "pass": VerdictKind(0, "good"),
+        "improved": VerdictKind(0, "good", is_change=True),
+        "regressed": VerdictKind(1, "bad", is_change=True),
+        "dishonest": VerdictKind(3, "bad", is_compared=False, is_valid=False),
+        "inconclusive": VerdictKind(4, "unsure"),
+        "not_comparable": VerdictKind(4, "unsure", is_compared=False),
+        "no_baseline": VerdictKind(4, "unsure", is_compared=False),
+        "error": VerdictKind(5, "bad", is_compared=False, is_valid=False),
     }
 )
-PASSES = frozenset[VerdictName]({"pass", "improved"})
-"""The verdicts that say that nothing got slower."""
-
+"""Every verdict. Its name is in ``VerdictName`` and in the schema of verdicts too."""
 
 PairMethod = Literal["shared core", "one after the other"]
 """How both sides of a pair ran: at the same time, or in turn."""
@@ -92,6 +114,16 @@ class Verdict:
         return next((signal for signal in self.signals if signal.name == name), None)
 
     @property
+    def kind(self) -> VerdictKind:
+        """How a verdict of this name is treated."""
+        return KINDS[self.verdict]
+
+    @property
+    def word(self) -> str:
+        """The name of the verdict in a word or two."""
+        return self.verdict.replace("_", " ")
+
+    @property
     def is_new(self) -> bool:
         """Whether the base does not have the workload yet, which is no fault of the change."""
         return any(reason.code == "I_NEW_WORKLOAD" for reason in self.reasons)
@@ -99,13 +131,13 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """The exit code of the command line."""
-        return 0 if self.is_new else EXIT_CODES[self.verdict]
+        return 0 if self.is_new else self.kind.exit_code
 
     def fails_test(self, *, ci: bool, strict: bool) -> bool:
         """Whether the test fails: an undecided verdict does under CI and if strict is set."""
-        if self.verdict in PASSES or self.is_new:
+        if self.kind.passes or self.is_new:
             return False
-        return self.verdict in {"regressed", "dishonest", "error"} or ci or strict
+        return self.kind.tone == "bad" or ci or strict
 
     @property
     def warnings(self) -> tuple[Reason, ...]:
@@ -129,7 +161,7 @@ class Verdict:
         """Whether a comparison in pairs with the baseline's commit would say more."""
         if self.verdict == "not_comparable":
             return self.is_transient
-        return self.verdict in ("regressed", "inconclusive") and bool(self.signals)
+        return self.kind.is_compared and not self.kind.passes and bool(self.signals)
 
 
 # --- in one sentence -----------------------------------------------------------------------
@@ -149,7 +181,7 @@ def headline(verdict: Verdict) -> str:
 
     For example ``regressed: 6.2 % slower (5.1 … 7.4, threshold 5), all of it in gemv``.
     """
-    return f"{verdict.verdict.replace('_', ' ')}: {_describe(verdict)}"
+    return f"{verdict.word}: {_describe(verdict)}"
 
 
 def _describe(verdict: Verdict) -> str:
@@ -162,8 +194,7 @@ def _describe(verdict: Verdict) -> str:
             f"({significant(1e3 / current)} ms/{one}), {verdict.current_processes} processes. "
             f"{verdict.reasons[0].message}"
         )
-    unjudged = verdict.verdict in {"dishonest", "error", "not_comparable"}
-    if rate is None or rate.change_pct is None or unjudged:
+    if rate is None or rate.change_pct is None or not verdict.kind.is_compared:
         others = len(verdict.reasons) - 1
         return verdict.reasons[0].message + (f" And {others} more." if others > 0 else "")
     if verdict.verdict == "inconclusive":

@@ -26,8 +26,6 @@ _BREAK = "&#8203;"
 """A space without width: hosts look for mentions and references in the rendered text."""
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _LONG = 2000
-_PLAIN = ("pass", "improved", "no baseline")
-"""Verdicts of which a page says no more than its table."""
 
 
 def escape(text: str, limit: int = 300) -> str:
@@ -179,7 +177,7 @@ def check_markdown(
     """
     parts = [f"**{escape(sentence, _LONG)}**", step_summary(rows, accepted).strip()]
     for row in rows:
-        if row.verdict is not None and row.word not in _PLAIN:
+        if row.verdict is not None and row.tone != "good" and not row.lacks_baseline:
             accept = row.accept if row.name in failed else None
             accepts = "If it is meant, accept it in this change, and commit the file"
             found = [

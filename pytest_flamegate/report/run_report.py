@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from pytest_flamegate.core.text import significant
-from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.gate.verdict import Tone, Verdict
 from pytest_flamegate.profile.model import Hotspot
 from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, value_of
 from pytest_flamegate.receipt.types import Evidence, Receipt
@@ -43,8 +42,6 @@ from pytest_flamegate.report.verdict import (
     sureness_section,
 )
 
-_GOOD, _BAD = ("pass", "improved"), ("regressed", "dishonest", "error")
-
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
@@ -77,12 +74,17 @@ class RunReport:
     @property
     def word(self) -> str:
         """The verdict in a word or two."""
-        return "not judged" if self.verdict is None else self.verdict.verdict.replace("_", " ")
+        return "not judged" if self.verdict is None else self.verdict.word
 
     @property
-    def tone(self) -> Literal["good", "bad", "unsure"]:
+    def tone(self) -> Tone:
         """How good the verdict is, for its colour."""
-        return "good" if self.word in _GOOD else "bad" if self.word in _BAD else "unsure"
+        return "unsure" if self.verdict is None else self.verdict.kind.tone
+
+    @property
+    def lacks_baseline(self) -> bool:
+        """Whether there was no other side to compare the run with."""
+        return self.verdict is not None and self.verdict.verdict == "no_baseline"
 
     @property
     def grade(self) -> str:

@@ -27,8 +27,6 @@ from pytest_flamegate.report.verdict import (
     signal_section,
 )
 
-_WITH_HEADLINE = frozenset({"pass", "improved", "inconclusive", "not comparable", "no baseline"})
-"""Verdicts whose figures the table's footer prints; a failed test has a section of its own."""
 _HEAD = ("workload", "quiet clock", "wall tokens/s", "verdict", "hottest frames (share of CPU)")
 _CLOCKS = "gated: the quiet clock (wall time less waiting for a CPU), mean of processes"
 _NOT_OBSERVED = frozenset({"SELF_REPORTED", "CONSISTENT"})
@@ -88,7 +86,9 @@ def summary(
     if is_narrow:
         lines = columns([each[:-1] for each in table], right=(1, 2))
     for row in rows:
-        notes = [row.headline, *row.warnings] if row.word in _WITH_HEADLINE else row.warnings
+        # A failed test has a section of its own, which begins with the headline.
+        has_headline = row.verdict is not None and row.tone != "bad"
+        notes = [row.headline, *row.warnings] if has_headline else row.warnings
         notes = [visible(note, 1000) for note in notes]
         if is_narrow and (hottest := describe_hottest(row.evidence)):
             notes.append(f"hottest frames {hottest} of CPU")

@@ -13,15 +13,13 @@ from pathlib import Path
 
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.engines.declare import FILE_NAME
-from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.gate.verdict import KINDS, Verdict
 from pytest_flamegate.report.markdown import step_summary
 from pytest_flamegate.report.terminal import error_annotation
 from pytest_flamegate.report.text import plural, visible
 from pytest_flamegate.run.present import ResultView, rows
 
 FINDINGS, FIGURES = "code-quality.json", "metrics.txt"
-_SEVERITIES = {"regressed": "major", "dishonest": "critical", "error": "critical"}
-"""GitLab's word for a verdict; any other verdict is ``minor``."""
 _LONG = 1000
 _MOST_ANNOTATIONS = 10
 _HELP = {
@@ -89,12 +87,14 @@ def encode_findings(results: Sequence[ResultView]) -> bytes:
 def _describe_finding(one: ResultView) -> dict[str, object]:
     word = one.report.verdict.verdict if one.report.verdict else "error"
     check = f"flamegate/{word}"
+    kind = KINDS[word]
+    failed = "major" if kind.is_valid else "critical"
     return {
         "description": visible(f"{one.report.name}: {one.report.headline}", _LONG),
         "check_name": check,
         # Equal ones are one finding to GitLab, so that of a workload stays the same between runs.
         "fingerprint": hashlib.sha256(f"{one.report.name}\0{check}".encode()).hexdigest(),
-        "severity": _SEVERITIES.get(word, "minor"),
+        "severity": failed if kind.tone == "bad" else "minor",
         "location": {"path": one.file or FILE_NAME, "lines": {"begin": max(one.line or 1, 1)}},
     }
 

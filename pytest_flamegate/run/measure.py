@@ -24,6 +24,7 @@ from pytest_flamegate.gate.rule import (
     rate_change_pct,
 )
 from pytest_flamegate.gate.statistics import trimmed_mean
+from pytest_flamegate.gate.verdict import KINDS
 from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.observation import Observation
@@ -230,7 +231,7 @@ class _Pairs(_MeasuringLoop):
     @property
     def is_change(self) -> bool:
         """Whether the code certainly became slower or faster."""
-        return self.decision in ("regressed", "improved")
+        return KINDS[self.decision].is_change
 
     def _settle(self) -> None:
         """Clock more bricks and profile more processes while that could settle something."""

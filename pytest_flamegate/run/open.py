@@ -46,8 +46,6 @@ _OWN_DOCUMENT = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
 _MEASURE_BRICKS = "Measure with --flamegate-bricks, and give the directory of that run or a trace."
 _ALL = 1 << 30
 """More rows than any table has."""
-_NOTHING_TO_COMPARE = frozenset({"not_comparable", "dishonest", "error"})
-"""The cost of a token on another machine, or by a false claim, is no difference of the code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +307,8 @@ def title_profile(opened: OpenedProfile, role: str) -> OpenedProfile:
 def compare_run(run: ComposedRun, verdict: Verdict) -> ProfileDifference | None:
     """Compare a run with its base or its baseline; None if there is nothing to compare with."""
     accepted = run.prepared.baseline
-    if verdict.verdict in _NOTHING_TO_COMPARE:
+    if not verdict.kind.is_compared:
+        # The cost of a token on another machine, or by a false claim, is no difference of the code.
         return None
     base = None
     if run.base is not None:

@@ -115,7 +115,7 @@ def _flame_files(
 
 def opens_compared(verdict: Verdict) -> bool:
     """Whether a page opens on the difference: a reader of a changed run looks for that first."""
-    return verdict.verdict in {"regressed", "improved"}
+    return verdict.kind.is_change
 
 
 def _difference_files(run: ComposedRun, difference: ProfileDifference | None) -> dict[str, bytes]:

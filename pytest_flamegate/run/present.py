@@ -64,14 +64,13 @@ class ResultView:
     @property
     def waits(self) -> bool:
         """Whether a baseline is missing that this run could become."""
-        verdict = self.report.verdict
-        return verdict is not None and verdict.verdict == "no_baseline" and self.accepted is None
+        return self.report.lacks_baseline and self.accepted is None
 
     @property
     def is_certain(self) -> bool:
         """Whether measuring again cannot take the verdict back."""
         verdict = self.report.verdict
-        return verdict is not None and verdict.verdict in ("regressed", "dishonest")
+        return verdict is not None and verdict.kind.tone == "bad" and verdict.verdict != "error"
 
     def as_data(self) -> Mapping[str, Any]:
         """Return plain data without the flame graph; ``from_data`` gives it back."""

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.thresholds import Thresholds
@@ -16,19 +16,16 @@ from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.gate.rule import Reason
-from pytest_flamegate.gate.verdict import PASSES, Verdict
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.observe.redact import Redactor
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import verify_receipt
 from pytest_flamegate.receipt.artifacts import ArtifactStore, RunLine, StoredPath
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.metrics import value_of
-from pytest_flamegate.receipt.types import Evidence, Receipt
+from pytest_flamegate.receipt.types import Evidence, Receipt, VerdictName
 from pytest_flamegate.run.pictures import Pictures
 from pytest_flamegate.run.seal import ComposedRun, require_no_secret
-
-NOT_ACCEPTABLE = frozenset({"dishonest", "error"})
-"""Verdicts of runs that cannot become a baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class Hints:
         """Whether a run with this verdict can become the baseline, or be waived in a check."""
         if self.checked_against is not None:
             return verdict.verdict == "regressed"
-        return verdict.verdict not in NOT_ACCEPTABLE and self.settings.against is None
+        return verdict.kind.is_valid and self.settings.against is None
 
     def adapt(self, text: str) -> str:
         """Return advice, which names the options of pytest, with those that are taken here."""
@@ -239,12 +236,12 @@ def publish(
     directory = store.artifacts.publish_run(workload.name, files)
     accepted, error = None, None
     notes = [each for each in run.notes if not each.code.startswith("I_")] + [*verdict.warnings]
-    if verdict.verdict in PASSES and workload.thresholds.hotspots_pp != Thresholds().hotspots_pp:
+    if verdict.kind.passes and workload.thresholds.hotspots_pp != Thresholds().hotspots_pp:
         # Who declares a limit must not take a pass for a proof that it holds.
         notes += [each for each in verdict.reasons if each.code == "I_SHARES_COARSE"]
     warnings = [*pictures.warnings, *run.head.redactor.warnings]
     warnings += dict.fromkeys(f"{each.code}: {each.message}" for each in notes)
-    if accept and verdict.verdict not in NOT_ACCEPTABLE:
+    if accept and verdict.kind.is_valid:
         try:
             with errors.system_errors():
                 placed = store.accept(workload.name, files)
@@ -291,7 +288,7 @@ def outcome_of_error(workload: Workload, error: errors.FlamegateError, store: Ru
 def verdict_of_error(error: errors.FlamegateError, workload: Workload) -> Verdict:
     """Return the verdict of a run that failed, without the secrets that a program may print."""
     redactor = Redactor.from_environments(os.environ, workload.env)
-    name: Literal["no_baseline", "not_comparable", "inconclusive", "error"] = "error"
+    name: VerdictName = "error"
     if isinstance(error, errors.NoBaselineError):
         name = "no_baseline"
     elif isinstance(error, errors.UndecidedError):

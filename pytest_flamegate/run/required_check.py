@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pytest_flamegate.core.errors import UndecidedError, worst_code
 from pytest_flamegate.core.json import NonEmpty
-from pytest_flamegate.gate.verdict import PASSES, headline
+from pytest_flamegate.gate.verdict import headline
 from pytest_flamegate.receipt.types import VerdictName
 from pytest_flamegate.report.text import plural
 from pytest_flamegate.run.base_policy import BasePolicy, PolicyChange
@@ -104,7 +104,7 @@ class Check:
     def failed(self) -> tuple[Outcome, ...]:
         """The required workloads that did not pass, and new ones that do not work."""
         judged = (*self.required, *(outcome for _, outcome in self.ended))
-        broken = [each for each in self.new if each.verdict.verdict in ("error", "dishonest")]
+        broken = [each for each in self.new if not each.verdict.kind.is_valid]
         return (*(each for each in judged if not self.passes(each)), *broken)
 
     @property
@@ -163,7 +163,7 @@ class Check:
         return f"check passed {by}: {', '.join(answers)}"
 
     def _describe_failure(self, outcome: Outcome) -> str:
-        word = outcome.verdict.verdict.replace("_", " ")
+        word = outcome.verdict.word
         if _other_tokens(outcome) is not None:
             word += ": other tokens. If they are meant, accept them: flamegate accept"
         elif outcome.error is not None and outcome.error.code == "E_TARGET_NOT_FOUND":
@@ -215,7 +215,7 @@ def _other_tokens(outcome: Outcome) -> str | None:
 
 
 def _passes_alone(outcome: Outcome) -> bool:
-    return outcome.verdict.verdict in PASSES and not outcome.exit_code
+    return outcome.verdict.kind.passes and not outcome.exit_code
 
 
 def _row(outcome: Outcome) -> CheckedWorkload:

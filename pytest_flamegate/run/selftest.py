@@ -43,8 +43,6 @@ MORE = 2.0
 """How much more time a comparison gets that noise left undecided."""
 SMALL = 1.5
 """How many times the threshold the small slowdown is."""
-ALARMS = ("regressed", "improved")
-"""The verdicts that the same code must not get."""
 
 
 def is_same_function(given: str, shown: str) -> bool:
@@ -243,7 +241,7 @@ class Bench:
         budget_s = part * (self.settings.budget_s or BUDGET_S)
         found = self._compare_once(label, head, budget_s, profiled)
         first = found.verdict
-        is_alarm = head is None and (first.verdict in ALARMS or find_blamed(first))
+        is_alarm = head is None and (first.kind.is_change or find_blamed(first))
         if first.verdict != "inconclusive" and not is_alarm:
             return found
         budget_s *= 1.0 if is_alarm else MORE

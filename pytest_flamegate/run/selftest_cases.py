@@ -18,7 +18,6 @@ from pytest_flamegate.receipt.types import VerdictName
 from pytest_flamegate.run.schedule import MIN_PROFILED
 from pytest_flamegate.run.seal import ComposedRun, ComposedSide, compose, seal
 from pytest_flamegate.run.selftest import (
-    ALARMS,
     Bench,
     Need,
     find_blamed,
@@ -198,7 +197,7 @@ def _watch_neighbours(bench: Bench) -> Answer:
 def _repeat_code(bench: Bench) -> Answer:
     """Expect the same code to pass."""
     verdict, first = bench.same.verdict, bench.same.first
-    if first is not None and first.verdict in ALARMS and verdict.verdict not in ALARMS:
+    if first is not None and first.kind.is_change and not verdict.kind.is_change:
         return f"{first.verdict} once", "undecided", f"{headline(first)}. {_ONCE}"
     return _answer(verdict, "pass")
 

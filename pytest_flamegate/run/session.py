@@ -286,9 +286,9 @@ def wanted_processes(
         and (strict or spot.name in thresholds.hotspots_pp or spot.threshold_pp != DEFAULT_SHARE_PP)
         for spot in verdict.hotspots
     )
-    decided = verdict.verdict in ("regressed", "improved")
     kinds: set[ProcessKind] = {*verdict.more_processes} - {"timed"}
-    if unnamed if decided else is_coarse:
+    wants_profiles = unnamed if verdict.kind.is_change else is_coarse
+    if wants_profiles:
         kinds.add("profiled")
     return tuple(kinds)
 

@@ -221,7 +221,7 @@ class _Attempts:
             self._report(run, found.error.problem)
         elif resolve(self.settings.root, base_commit) is None:
             self._report(run, f"its base {base_commit[:12]} is no commit of the repository.")
-        elif base is None or head is None or found.verdict.verdict in ("dishonest", "error"):
+        elif base is None or head is None or not found.verdict.kind.is_valid:
             self._report(run, found.verdict.reasons[0].message)
         elif base_commit == self.commits[0]:
             known = self.sides.setdefault(head.nonce, (base, head))

@@ -23,7 +23,7 @@ from pytest_flamegate.core.errors import (
     UsageError,
 )
 from pytest_flamegate.gate.rule import Reason
-from pytest_flamegate.gate.verdict import EXIT_CODES, Verdict
+from pytest_flamegate.gate.verdict import KINDS, Verdict
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run import calibration, selftest
 from pytest_flamegate.run.publish import Outcome
@@ -97,7 +97,7 @@ def outcome(
 @pytest.mark.parametrize(
     ("outcomes", "code"),
     [
-        *(([outcome(verdict)], code) for verdict, code in EXIT_CODES.items()),
+        *(([outcome(verdict)], kind.exit_code) for verdict, kind in KINDS.items()),
         *(
             ([outcome("error", kind("E_TOOL_REGRESSED", "It passed.", "Exit 0."))], kind.exit_code)
             for kind in (UsageError, ReceiptError, UndecidedError, ToolError)

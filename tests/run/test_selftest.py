@@ -97,7 +97,7 @@ def reject(*arguments: Any, **options: Any) -> Any:
 
 RIGHT_RULE, RIGHT_DIFFERENCE, RIGHT_VERIFIER = decide, pairs._difference, verify_receipt
 JUDGE = sys.modules[GatedRun.__module__]
-GREEN = dict.fromkeys(verdicts.EXIT_CODES, 0)
+GREEN = {name: replace(kind, exit_code=0) for name, kind in verdicts.KINDS.items()}
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ GREEN = dict.fromkeys(verdicts.EXIT_CODES, 0)
         ("receipt", seal, "verify_receipt", reject),
         ("forged figure", seal, "verify_receipt", trust),
         ("forged profile", seal, "verify_receipt", trust),
-        ("forged profile", verdicts, "EXIT_CODES", GREEN),
+        ("forged profile", verdicts, "KINDS", GREEN),
         ("copied run", JUDGE, "find_copy", lambda *_: None),
         ("other prompt", JUDGE, "compare", lambda *_, **__: ()),
-        ("no baseline", verdicts, "EXIT_CODES", GREEN),
+        ("no baseline", verdicts, "KINDS", GREEN),
         ("few samples", GatedRun, "lacks_samples", lambda *_: False),
     ],
 )
