@@ -19,6 +19,7 @@ from pytest_flamegate.core.text import quote_toml, suggest
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.baseline import StoredRun
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.run.required_check import DOCUMENT, CheckAnswer
@@ -123,8 +124,8 @@ def _find_run(settings: Settings, name: str) -> dict[str, Any]:
     Raises ``UsageError``: ``E_NO_RUN``, ``E_NOT_ACCEPTED`` for any other run.
     """
     latest = store.child_path(settings.directory / "latest", name)
-    paths = latest / run_files.VERDICT, latest / run_files.EVIDENCE
-    if not all(map(is_file, paths)):
+    run, other = StoredRun(latest), StoredRun(latest, run_files.BASE)
+    if not (run.has(run_files.VERDICT) and run.has(run_files.EVIDENCE)):
         known = latest.parent.glob(f"*/{run_files.EVIDENCE}")
         runs = {path.parent.name for path in known} - {name}
         raise UsageError(
@@ -133,12 +134,11 @@ def _find_run(settings: Settings, name: str) -> dict[str, Any]:
             f"{suggest(name, sorted(runs)) + ' Or measure' if runs else 'Measure'} first: "
             "flamegate check --base REV. Or put the files of CI's run there.",
         )
-    verdict_data, data = (read_bounded(path) for path in paths)
-    headline, verdict = read_verdict(verdict_data)
+    headline, verdict = read_verdict(run.read(run_files.VERDICT))
+    data = run.read(run_files.EVIDENCE)
     rate, evidence = verdict.signal(), decode_evidence(data)
     against, commit = verdict.against, evidence.commit
-    path = latest / (run_files.BASE + run_files.EVIDENCE)
-    base = decode_evidence(read_bounded(path)) if is_file(path) else None
+    base = other.evidence() if other.has(run_files.EVIDENCE) else None
     tokens = find_other_tokens(verdict, base, evidence)
     if tokens is not None:
         against = base.commit.revision if base is not None and base.commit is not None else None

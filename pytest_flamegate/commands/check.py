@@ -41,10 +41,11 @@ from pytest_flamegate.run.base_policy import (
     compare_settings,
 )
 from pytest_flamegate.run.checkouts import same_commit_error
+from pytest_flamegate.run.find_runs import find_attempts, find_runs
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.required_check import Check
 from pytest_flamegate.run.session import Session
-from pytest_flamegate.run.stored_run import find_attempts, find_runs, judge_stored_run
+from pytest_flamegate.run.stored_run import judge_stored_run
 from pytest_flamegate.run.waivers import Waiver, find_new, read_waivers, today_utc
 
 

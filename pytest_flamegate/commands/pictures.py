@@ -17,13 +17,13 @@ from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.models.gguf import read_header
 from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.receipt import store
-from pytest_flamegate.receipt.baseline import INTERACTIVE, PICTURE
+from pytest_flamegate.receipt.baseline import INTERACTIVE, LINES, PICTURE, StoredRun
 from pytest_flamegate.report.markdown import GUIDE_TITLE, guide_readme, run_markdown
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.source import source_lines
 from pytest_flamegate.run.present import report_directory, require_writable, write_report
 from pytest_flamegate.run.publish import Outcome
-from pytest_flamegate.run.sources import annotate, find_run, has_lines
+from pytest_flamegate.run.sources import annotate, find_run
 
 DEFAULT_DIRECTORY = Path("docs/baselines/perf/flamegraphs")
 _PROSE = "Once upon a time"
@@ -51,7 +51,7 @@ def run_annotate(parsed: argparse.Namespace) -> int:
         directory = parsed.measured or find_run(settings.directory / "latest", only)
         if directory is None:
             raise UsageError("E_NO_LINES", f"No run has a sample at a line of {only!a}.")
-    if not has_lines(directory):
+    if not StoredRun(directory).has(LINES):
         raise UsageError("E_NO_LINES", f"The run in {str(directory)!a} has no samples by line.")
     view = annotate(directory, settings.root, only)
     common.print_text("\n".join(source_lines(view, common.terminal_width())))

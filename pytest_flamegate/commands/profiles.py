@@ -24,7 +24,7 @@ from pytest_flamegate.profile.frames import fold_profile, path_prefixes
 from pytest_flamegate.profile.hotspots import rank_hotspots
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt import baseline, store
-from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.receipt.baseline import StoredRun
 from pytest_flamegate.receipt.imports import imported
 from pytest_flamegate.receipt.imports.imported import ImportSource, encode_imported
 from pytest_flamegate.receipt.imports.reading import detect_import_format
@@ -145,7 +145,7 @@ def _write(files: Mapping[str, bytes], name: str, parsed: argparse.Namespace) ->
         store.publish(published, files)
         return published
     directory: Path = parsed.output
-    for measured in (baseline.RECEIPT, baseline.EVIDENCE):
+    for measured in _RUN_FILES:
         if os.path.lexists(directory / measured):
             raise UsageError(
                 "E_NOT_OVERWRITTEN", f"{str(directory)!a} holds a measured run ({measured})."
@@ -170,9 +170,7 @@ def _describe_profile(profile: Profile) -> list[str]:
     return [head, *columns(rows, right=(0,), indent=2), *notes]
 
 
-_EVIDENCE = "evidence.json"
-_RUN_FILES = frozenset({"receipt.json", _EVIDENCE})
-_PICTURE = "diff.svg"
+_RUN_FILES = (baseline.RECEIPT, baseline.EVIDENCE)
 
 
 def run_diff(parsed: argparse.Namespace) -> int:
@@ -208,7 +206,7 @@ def run_diff(parsed: argparse.Namespace) -> int:
 def _write_difference(found: ProfileDifference, parsed: argparse.Namespace) -> list[Path]:
     """Write the picture, the page and both folded stacks; return their paths."""
     is_picture = parsed.output.suffix == ".svg"
-    picture = parsed.output if is_picture else parsed.output / _PICTURE
+    picture = parsed.output if is_picture else parsed.output / baseline.DIFFERENCE
     # In a directory of their own the stacks need no name before theirs.
     prefix = f"{picture.stem}." if is_picture else ""
     title = f"{parsed.before} → {parsed.after}"
@@ -288,13 +286,10 @@ def _read_metrics(path: Path) -> Sequence[imported.ImportedMetric]:
     path = results[0] if results else path
     if _is_imported(path):
         return imported.decode_imported(read_bounded(path, RECEIPT_LIMITS.max_bytes))[0].metrics
-    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
-        evidence = path / _EVIDENCE
-    elif path.name in _RUN_FILES:
-        evidence = path.with_name(_EVIDENCE)
-    else:
+    is_run = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises on a name that is too long
+    if not is_run and path.name not in _RUN_FILES:
         raise UsageError(
             "E_NO_FIGURES", f"{str(path)!a} is neither an imported result nor a run with evidence."
         )
-    data = read_bounded(evidence)
-    return imported.convert_metrics(decode_evidence(data).metrics)
+    run = StoredRun(path if is_run else path.parent)
+    return imported.convert_metrics(run.evidence().metrics)

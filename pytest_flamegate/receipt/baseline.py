@@ -1,4 +1,4 @@
-"""An accepted baseline: its files, and the record ``baseline.json`` that binds them.
+"""The files of a stored run, an accepted baseline, and the record ``baseline.json`` that binds it.
 
 The record names every accepted file by its SHA-256. An edit, a torn file or a file of another
 run is found before any run is compared with the baseline.
@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.core.files import read_beneath
+from pytest_flamegate.core.files import MAX_BYTES, is_file, read_beneath, read_bounded
 from pytest_flamegate.core.json import (
     EVIDENCE_LIMITS,
     NonEmpty,
@@ -42,6 +42,8 @@ LINES = "lines.folded"
 """Samples by the project's lines, next to the profile; no evidence, and no part of a baseline."""
 INSTRUCTIONS, INSTRUCTIONS_PICTURE = "instructions.folded", "instructions.svg"
 """Instruction counts, if they were asked for."""
+SIDE_FILES = (RECEIPT, EVIDENCE, FOLDED, LINES, INSTRUCTIONS)
+"""The files that each side of a comparison has."""
 BASE = "base-"
 """How the files of the other side begin: of the base revision, or of the accepted baseline."""
 DIFFERENCE = "diff.svg"
@@ -62,6 +64,41 @@ _READ_TRIES = 5
 FileName = Annotated[
     str, Meta(pattern=r"^[^./][^/]*(?![\s\S])", description="a file name without a directory")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """One side of the run whose files are in ``directory``: the head's, or those of ``BASE``.
+
+    Others may have written them. A link counts as a file that is there, and reading it is an
+    error, so none is followed and none is skipped.
+    """
+
+    directory: Path
+    side: str = ""
+
+    @classmethod
+    def of_file(cls, path: Path) -> tuple["StoredRun", str]:
+        """Return the side that a file belongs to, and how the file is called on that side."""
+        name = path.name.removeprefix(BASE)
+        is_base = name != path.name and name in SIDE_FILES
+        return (cls(path.parent, BASE), name) if is_base else (cls(path.parent), path.name)
+
+    def path(self, name: str) -> Path:
+        """Return the path of the file that is called ``name`` on this side."""
+        return self.directory / f"{self.side}{name}"
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return is_file(self.path(name))
+
+    def read(self, name: str, limit: int = MAX_BYTES) -> bytes:
+        """Return the content of a file; raises as ``read_bounded`` does."""
+        return read_bounded(self.path(name), limit)
+
+    def evidence(self) -> Evidence:
+        """Read the evidence. Raises ``FlamegateError`` if it is missing or malformed."""
+        return decode_evidence(self.read(EVIDENCE))
 
 
 @dataclass(frozen=True, slots=True)

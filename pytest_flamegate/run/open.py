@@ -16,7 +16,6 @@ from pathlib import Path
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
-from pytest_flamegate.core.files import is_file, read_bounded
 from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, parse_json
 from pytest_flamegate.gate.costs import WAITING, CostChange, estimate_cpu_cost
@@ -30,6 +29,7 @@ from pytest_flamegate.profile.formats import parse_profile, read_file, unpack
 from pytest_flamegate.profile.frames import fold_profile, parse_folded
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt import baseline
+from pytest_flamegate.receipt.baseline import StoredRun
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.metrics import cost_of, spread_of
 from pytest_flamegate.receipt.types import Evidence, ProfileRecord
@@ -37,11 +37,6 @@ from pytest_flamegate.report.bricks import BrickView
 from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.run.seal import ComposedRun, ComposedSide
 
-_SIDES = ("", baseline.BASE)
-_EVIDENCE_OF = {f"{side}{baseline.FOLDED}": f"{side}{baseline.EVIDENCE}" for side in _SIDES}
-_COUNTS = frozenset(f"{side}{baseline.INSTRUCTIONS}" for side in _SIDES)
-"""A run's other profiles: folded stacks do not name their unit."""
-_DOCUMENTS = frozenset({baseline.RECEIPT, *_EVIDENCE_OF.values()})
 _OWN_DOCUMENT = re.compile(rb'\s*\{\s*"(?:schema_version|nonce)"')
 _MEASURE_BRICKS = "Measure with --flamegate-bricks, and give the directory of that run or a trace."
 _ALL = 1 << 30
@@ -88,12 +83,14 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
         )
         return opened if opened.evidence else replace(opened, title=path.resolve().name)
     data = read_file(path)
-    if path.name in _DOCUMENTS or _OWN_DOCUMENT.match(data):
+    run, name = StoredRun.of_file(path)
+    if name in (baseline.RECEIPT, baseline.EVIDENCE) or _OWN_DOCUMENT.match(data):
         return _open_document(path, data)
     if evidence := _evidence_beside(path, data):
         return _profile_of_run(evidence, data, path)
     profile = _imported_profile(path, data) or parse_profile(data, roots)
-    if path.name in _COUNTS and is_file(path.with_name(baseline.EVIDENCE)):
+    if name == baseline.INSTRUCTIONS and StoredRun(run.directory).has(baseline.EVIDENCE):
+        # Folded stacks do not name their unit.
         profile = replace(profile, unit="instructions")
     return OpenedProfile(profile, path.stem, None, None)
 
@@ -104,44 +101,44 @@ def _is_directory(path: Path) -> bool:
 
 def _require_file(directory: Path, name: str, remedy: str) -> Path:
     """Return a file of a run; raise ``UsageError`` ``E_NO_RUN`` if the directory has none."""
-    if not is_file(directory / name):
+    if not StoredRun(directory).has(name):
         raise UsageError("E_NO_RUN", f"{str(directory)!a} holds no {name}.", remedy)
     return directory / name
 
 
 def _open_document(path: Path, data: bytes) -> OpenedProfile:
     """Open the profile of a receipt or of evidence, whose own bytes are ``data``."""
-    if path.name in _EVIDENCE_OF.values() or b'"receipt_sha256"' in data:
+    run, name = StoredRun.of_file(path)
+    if name == baseline.EVIDENCE or b'"receipt_sha256"' in data:
         evidence = decode_evidence(data)
-        names = (folded for folded, name in _EVIDENCE_OF.items() if name == path.name)
-        folded = next(names, baseline.FOLDED)
     else:
         decode_receipt(data)
-        evidence = decode_evidence(read_bounded(path.with_name(baseline.EVIDENCE)))
+        evidence = run.evidence()
         _require_digest("receipt", evidence.receipt_sha256, data)
-        folded = baseline.FOLDED
     if evidence.profile is None:
         raise ReceiptError("E_NO_PROFILE", f"The run of {str(path)!a} was not profiled.")
-    beside = path.with_name(folded)
+    beside = run.path(baseline.FOLDED)
     return _profile_of_run(evidence, read_file(beside), beside)
 
 
 def _evidence_beside(path: Path, data: bytes) -> Evidence | None:
     """Return the evidence beside a folded profile; a file of another name need not have any."""
-    beside = path.with_name(_EVIDENCE_OF.get(path.name, baseline.EVIDENCE))
-    if not is_file(beside):
+    run, name = StoredRun.of_file(path)
+    if name != baseline.FOLDED:
+        run = StoredRun(path.parent)
+    if not run.has(baseline.EVIDENCE):
         return None
-    evidence = decode_evidence(read_bounded(beside))
+    evidence = run.evidence()
     recorded = evidence.profile.folded_sha256 if evidence.profile is not None else ""
-    return evidence if path.name in _EVIDENCE_OF or _sha256(data) == recorded else None
+    return evidence if name == baseline.FOLDED or _sha256(data) == recorded else None
 
 
 def _imported_profile(path: Path, data: bytes) -> Profile | None:
     """Return an imported profile with all that was known about it; None if it was not imported."""
-    beside = path.with_name(baseline.DESCRIBED)
-    if path.name != baseline.FOLDED or not is_file(beside):
+    run = StoredRun(path.parent)
+    if path.name != baseline.FOLDED or not run.has(baseline.DESCRIBED):
         return None
-    described = parse_profile(read_file(beside))
+    described = parse_profile(read_file(run.path(baseline.DESCRIBED)))
     if fold_profile(described).encode() != data:
         raise ReceiptError(
             "E_RECEIPT_CHANGED",
@@ -233,9 +230,8 @@ def open_sums(path: Path) -> tuple[str, BrickView]:
         table = tabulate_totals(found.totals, wall_ns=found.wall_ns, top=_ALL)
         return path.name, BrickView(replace(table, lanes=len(found.lanes)), notes=found.notes)
     directory = path if _is_directory(path) else path.parent
-    evidence = decode_evidence(
-        read_bounded(_require_file(directory, baseline.EVIDENCE, _MEASURE_BRICKS))
-    )
+    _require_file(directory, baseline.EVIDENCE, _MEASURE_BRICKS)
+    evidence = StoredRun(directory).evidence()
     name = str(evidence.workload.get("name", ""))
     return name, BrickView(tabulate_runs(evidence.bricks, top=_ALL))
 
@@ -327,10 +323,11 @@ def _open_side(side: ComposedSide) -> OpenedProfile | None:
 
 def compare_stored_run(directory: Path, verdict: Verdict) -> ProfileDifference | None:
     """Compare a published run with the files of its other side; None if it has none."""
-    if not is_file(directory / baseline.DIFFERENCE):
+    run = StoredRun(directory)
+    if not run.has(baseline.DIFFERENCE):
         return None
-    base = open_profile(directory / (baseline.BASE + baseline.EVIDENCE))
-    head = open_profile(directory / baseline.EVIDENCE)
+    base = open_profile(StoredRun(directory, baseline.BASE).path(baseline.EVIDENCE))
+    head = open_profile(run.path(baseline.EVIDENCE))
     return _compare_sides(base, head, verdict, paired=verdict.pairs is not None)
 
 

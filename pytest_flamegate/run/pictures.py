@@ -10,9 +10,8 @@ from types import MappingProxyType
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.config.settings import Settings
-from pytest_flamegate.core import files
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, system_errors
-from pytest_flamegate.core.files import is_file, relative
+from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS
 from pytest_flamegate.gate.verdict import Verdict, headline
@@ -23,6 +22,7 @@ from pytest_flamegate.observe.machine import Bandwidth, find_known_bandwidth
 from pytest_flamegate.profile.difference import ProfileDifference
 from pytest_flamegate.profile.frames import fold_profile
 from pytest_flamegate.receipt import baseline
+from pytest_flamegate.receipt.baseline import StoredRun
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.bricks import BrickView
@@ -125,7 +125,7 @@ def _difference_files(run: ComposedRun, difference: ProfileDifference | None) ->
         found = _base_files(run.base.files)
     elif difference is not None and accepted is not None:
         stored = {
-            name: files.read_bounded(accepted.directory / name)
+            name: StoredRun(accepted.directory).read(name)
             for name in (baseline.EVIDENCE, baseline.FOLDED)
         }
         found = _base_files(stored)
@@ -141,8 +141,8 @@ def _difference_files(run: ComposedRun, difference: ProfileDifference | None) ->
 
 
 def _base_files(stored: Mapping[str, bytes]) -> dict[str, bytes]:
-    names = (baseline.RECEIPT, baseline.EVIDENCE, baseline.FOLDED, baseline.LINES)
-    return {baseline.BASE + name: stored[name] for name in names if name in stored}
+    names = (name for name in baseline.SIDE_FILES if name in stored)
+    return {baseline.BASE + name: stored[name] for name in names}
 
 
 def _instruction_files(run: ComposedRun) -> dict[str, bytes]:
@@ -175,7 +175,7 @@ def read_brick_view(
     notes: tuple[str, ...] = ()
     try:
         with system_errors():
-            calls = _read_calls(directory / baseline.BRICKS, evidence.nonce)
+            calls = _read_calls(StoredRun(directory), evidence.nonce)
     except FlamegateError as error:
         notes = (f"There is no tree of one token. {error}",)
     threads = evidence.workload.get("threads")
@@ -210,10 +210,10 @@ def make_brick_view(
     return replace(view, full_command=command), ()
 
 
-def _read_calls(path: Path, nonce: str) -> tuple[BrickCall, ...]:
-    if not is_file(path):
+def _read_calls(run: StoredRun, nonce: str) -> tuple[BrickCall, ...]:
+    if not run.has(baseline.BRICKS):
         raise ReceiptError("E_NO_BRICKS", f"There is no {baseline.BRICKS}.", "Measure again.")
-    data = files.read_bounded(path)
+    data = run.read(baseline.BRICKS)
     found = decode_json(data, RecordedCalls, EVIDENCE_LIMITS, subject=baseline.BRICKS)
     if found.nonce != nonce:
         raise ReceiptError(

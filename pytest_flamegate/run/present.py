@@ -10,14 +10,14 @@ import os
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.config.settings import Settings
-from pytest_flamegate.core import files, git
+from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
 from pytest_flamegate.core.files import is_file, relative
 from pytest_flamegate.core.json import decode_plain, encode_plain, replace
@@ -28,7 +28,8 @@ from pytest_flamegate.gate.rule import Reason, rate_change_pct
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.receipt import baseline, store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
+from pytest_flamegate.receipt.baseline import StoredRun
+from pytest_flamegate.receipt.documents import decode_receipt
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import Drawn
@@ -38,7 +39,7 @@ from pytest_flamegate.report.terminal import brick_lines, failure_section, summa
 from pytest_flamegate.run.open import compare_stored_run, open_profile
 from pytest_flamegate.run.pictures import opens_compared, read_brick_view
 from pytest_flamegate.run.publish import Hints, Outcome
-from pytest_flamegate.run.sources import has_lines, read_lines, read_sources
+from pytest_flamegate.run.sources import read_lines, read_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +126,17 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
 
 def _describe_failure(outcome: Outcome, report: RunReport, hints: Hints) -> str:
     """Return the text of a failed test, with the files that show why, if they were written."""
-    root, directory = hints.settings.root, outcome.directory
+    root, run = hints.settings.root, StoredRun(outcome.directory)
     first = [baseline.DIFFERENCE] if outcome.verdict.verdict == "regressed" else []
     names = (*first, baseline.PICTURE, baseline.RECEIPT, baseline.VERDICT)
-    paths = [path for name in names if is_file(path := directory / name)]
-    shown = shlex.quote(relative(directory, root))
+    paths = [run.path(name) for name in names if run.has(name)]
+    shown = shlex.quote(relative(run.directory, root))
     section = failure_section(
         outcome.verdict,
         outcome.evidence,
         outcome.baseline,
         paths=[relative(path, root) for path in paths[:2]],
-        look=f"flamegate annotate {shown}" if has_lines(directory) else None,
+        look=f"flamegate annotate {shown}" if run.has(baseline.LINES) else None,
         again=report.again or "",
         accept=report.accept,
     )
@@ -325,19 +326,12 @@ def report_directory(settings: Settings) -> list[RunReport]:
 
 def _read_run(directory: Path, hints: Hints) -> RunReport:
     """Return the run in a directory, without its flame graph."""
-
-    def read(name: str, decode: Callable[[bytes], Any]) -> Any:
-        path = directory / name
-        if not is_file(path):
-            return None
-        return decode(files.read_bounded(path))
-
-    written = files.read_bounded(directory / baseline.VERDICT)
-    headline_text, verdict = read_verdict(written)
-    evidence = read(baseline.EVIDENCE, decode_evidence)
-    base_name = baseline.BASE + baseline.EVIDENCE
-    base = read(base_name, decode_evidence) if verdict.pairs is not None else None
-    receipt = read(baseline.RECEIPT, decode_receipt)
+    run, other = StoredRun(directory), StoredRun(directory, baseline.BASE)
+    headline_text, verdict = read_verdict(run.read(baseline.VERDICT))
+    evidence = run.evidence() if run.has(baseline.EVIDENCE) else None
+    has_base = verdict.pairs is not None and other.has(baseline.EVIDENCE)
+    base = other.evidence() if has_base else None
+    receipt = decode_receipt(run.read(baseline.RECEIPT)) if run.has(baseline.RECEIPT) else None
     view = None
     warnings: tuple[str, ...] = ()
     if evidence is not None and verdict.verdict != "dishonest":
@@ -365,7 +359,7 @@ def _with_pictures(report: RunReport, settings: Settings) -> RunReport:
     if report.drawn is None:
         drawn, warnings = _read_drawn(directory, report.evidence, report.verdict)
         report = replace(report, drawn=drawn, warnings=report.warnings + warnings)
-    if report.drawn is None or not has_lines(directory):
+    if report.drawn is None or not StoredRun(directory).has(baseline.LINES):
         return report
     try:
         view = read_sources(directory, settings.root, report.drawn.difference)
@@ -378,18 +372,19 @@ def _read_drawn(
     directory: Path, evidence: Evidence | None, verdict: Verdict | None
 ) -> tuple[Drawn | None, tuple[str, ...]]:
     """Return the flame graph of the run of ``evidence``; an error is a warning."""
-    if evidence is None or verdict is None or not is_file(directory / baseline.FOLDED):
+    run = StoredRun(directory)
+    if evidence is None or verdict is None or not run.has(baseline.FOLDED):
         return None, ()
     try:
-        opened = open_profile(directory / baseline.FOLDED)
+        opened = open_profile(run.path(baseline.FOLDED))
     except FlamegateError as error:
         return None, (f"There is no flame graph. {error}",)
     if opened.evidence is None or opened.evidence.nonce != evidence.nonce:
         return None, ("There is no flame graph: another run has taken its place.",)
     profile = opened.profile
-    if has_lines(directory):
+    if run.has(baseline.LINES):
         with suppress(FlamegateError):  # the sources, which are read next, report it
-            profile = replace(profile, lines=read_lines(directory, "", profile.samples))
+            profile = replace(profile, lines=read_lines(run, profile.samples))
     drawn = Drawn(opened.title, profile, opened.cpu_s_per_token)
     drawn = replace(drawn, opens_compared=opens_compared(verdict))
     try:

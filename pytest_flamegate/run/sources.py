@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pytest_flamegate.core import PACKAGE, git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
-from pytest_flamegate.core.files import is_file, read_beneath, read_bounded
+from pytest_flamegate.core.files import is_file, read_beneath
 from pytest_flamegate.core.git import Commit, FileChange, Hunk
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.observe.redact import Redactor
@@ -25,7 +25,7 @@ from pytest_flamegate.profile.model import LineStack, SourceLine
 from pytest_flamegate.profile.source_lines import LineTotals
 from pytest_flamegate.profile.stacks import EMBEDDED_ENGINE
 from pytest_flamegate.receipt import baseline
-from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.receipt.baseline import StoredRun
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.report.source import (
@@ -92,22 +92,19 @@ _Pair = tuple[int | None, int | None, Hunk | None]
 """The numbers of a line on both sides, and the change that it belongs to."""
 
 
-def has_lines(directory: Path) -> bool:
-    """Whether the run in ``directory`` has its samples by line; earlier versions wrote none."""
-    return is_file(directory / baseline.LINES)
+def read_lines(run: StoredRun, most: int) -> Mapping[LineStack, int]:
+    """Return the samples by line of a side of a run, at most so many. Raises ``ReceiptError``.
 
-
-def read_lines(directory: Path, prefix: str, most: int) -> Mapping[LineStack, int]:
-    """Return the samples by line of a side of a run, at most so many. Raises ``ReceiptError``."""
-    data = read_bounded(directory / (prefix + baseline.LINES), source_lines.MAX_BYTES)
-    return source_lines.parse_lines(data, most)
+    Earlier versions wrote none.
+    """
+    return source_lines.parse_lines(run.read(baseline.LINES, source_lines.MAX_BYTES), most)
 
 
 def find_run(latest: Path, file: str) -> Path | None:
     """Return the directory of the newest run that has a sample at a line of ``file``."""
     found = []
     for path in latest.glob(f"*/{baseline.LINES}"):
-        side = _read_side(path.parent, "", None)
+        side = _read_side(StoredRun(path.parent), None)
         if any(line.file == file for line in side.totals.passed):
             found.append((side.created, path.parent))
     return max(found)[1] if found else None
@@ -115,9 +112,9 @@ def find_run(latest: Path, file: str) -> Path | None:
 
 def annotate(directory: Path, root: Path, only: str = "") -> SourceView:
     """Return ``read_sources`` of a run with the costs that its verdict compares."""
-    difference = None
-    if is_file(directory / baseline.VERDICT):
-        _, verdict = read_verdict(read_bounded(directory / baseline.VERDICT))
+    difference, run = None, StoredRun(directory)
+    if run.has(baseline.VERDICT):
+        _, verdict = read_verdict(run.read(baseline.VERDICT))
         difference = compare_stored_run(directory, verdict)
     return read_sources(directory, root, difference, only)
 
@@ -139,10 +136,11 @@ def read_sources(
     costs: tuple[float | None, float | None] = (None, None)
     if difference is not None:
         costs = difference.base.cpu_s_per_token, difference.head.cpu_s_per_token
-    head = _read_side(directory, "", costs[1])
+    head = _read_side(StoredRun(directory), costs[1])
     base, changes, notes = None, None, list[str]()
-    if is_file(directory / (baseline.BASE + baseline.LINES)):
-        base = _read_side(directory, baseline.BASE, costs[0])
+    other = StoredRun(directory, baseline.BASE)
+    if other.has(baseline.LINES):
+        base = _read_side(other, costs[0])
         changes = _read_changes(root, base, head)
         if changes is None:
             notes = [f"Without {base.cost.name}: git cannot compare it with {head.cost.name}."]
@@ -158,17 +156,17 @@ def read_sources(
 # Samples
 
 
-def _read_side(directory: Path, prefix: str, cost_s: float | None) -> _SampledSide:
-    evidence = decode_evidence(read_bounded(directory / (prefix + baseline.EVIDENCE)))
+def _read_side(run: StoredRun, cost_s: float | None) -> _SampledSide:
+    evidence = run.evidence()
     profile = evidence.profile
     samples = profile.samples if profile is not None else 0
-    totals = source_lines.count_samples(read_lines(directory, prefix, samples))
+    totals = source_lines.count_samples(read_lines(run, samples))
     if profile is not None and cost_s is None:
         cost_s = cost_of(profile.covers, evidence.metrics)
     functions = defaultdict(list)
     for spot in profile.hotspots if profile is not None else ():
         functions[_QUALIFIER.split(spot.name)[-1]].append(spot.name)
-    name = f"{'base' if prefix else 'head'} {revision_note(evidence.commit)}".rstrip()
+    name = f"{'base' if run.side else 'head'} {revision_note(evidence.commit)}".rstrip()
     cost = SideCost(name, cost_s)
     return _SampledSide(totals, samples, cost, evidence.commit, evidence.created, functions)
 

@@ -13,14 +13,8 @@ from typing import Any
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import (
-    FlamegateError,
-    ReceiptError,
-    UndecidedError,
-    UsageError,
-)
-from pytest_flamegate.core.files import is_file, read_bounded, real_path
-from pytest_flamegate.core.git import query, resolve
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.git import resolve
 from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.gate.attempts import Attempt, attempt_of
 from pytest_flamegate.gate.document import read_verdict
@@ -31,6 +25,7 @@ from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.profile.source_lines import is_project_path
 from pytest_flamegate.receipt import Grade, verify_receipt
 from pytest_flamegate.receipt import baseline as run_files
+from pytest_flamegate.receipt.baseline import StoredRun
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.rerun import compare_recipes
@@ -40,94 +35,11 @@ from pytest_flamegate.report.text import visible
 from pytest_flamegate.run.publish import Outcome, verdict_of_error
 from pytest_flamegate.run.schedule import plan_pair_counts
 
-MAX_DIRECTORIES = 2000
 _MAX_MESSAGE, _MAX_FIGURE = 500, 1e9
 """Limits of what the measuring job reports: characters of a message, and any line or figure."""
+_JUDGED = (run_files.RECEIPT, run_files.EVIDENCE, run_files.FOLDED)
 _APART_S = 300.0
 """A pair starts together, or one side after the other."""
-
-
-def find_runs(directories: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return the run directories below ``directories`` by the name of the workload.
-
-    Links are not followed. Raises ``ReceiptError`` ``E_TOO_MANY_RUNS``.
-    """
-    found: dict[str, list[Path]] = {}
-    for directory, files in _walk(directories):
-        if run_files.EVIDENCE in files and run_files.VERDICT in files:
-            found.setdefault(directory.name, []).append(directory)
-    return found
-
-
-def _walk(directories: Sequence[Path]) -> Iterator[tuple[Path, list[str]]]:
-    """Yield each directory at or below ``directories`` with the names of its files."""
-    count = 0
-    for top in directories:
-        for name, names, files in os.walk(top):
-            names.sort()
-            count += 1
-            if count > MAX_DIRECTORIES:
-                given = ", ".join(map(ascii, map(str, directories[:3])))
-                more = ", …" if len(directories) > 3 else ""
-                raise ReceiptError(
-                    "E_TOO_MANY_RUNS",
-                    f"There are more than {MAX_DIRECTORIES:,} directories in {given}{more}.",
-                )
-            yield Path(name), files
-
-
-def find_attempts(directory: Path | None, number: int | None, root: Path) -> list[Path]:
-    """Return the directories of earlier attempts at a commit, in order: those that have a run.
-
-    A run that ended with an error counts: it is one of which ``verdict.json`` was written.
-    ``number`` is that of the present attempt, None if it is not known; ``root`` is in the
-    repository. Raises ``UndecidedError`` ``E_ATTEMPTS_MISSING`` if there were more, and
-    ``UsageError`` ``E_BAD_OPTION`` for a number below 1, or if ``directory`` is a link or a file,
-    or has files of the commit itself.
-    """
-    found: list[Path] = []
-    unused: list[str] = []
-    if number is not None and number < 1:
-        raise UsageError(
-            "E_BAD_OPTION", f"--attempt is {number}.", "The first attempt has the number 1."
-        )
-    if directory is not None and (problem := _find_foreign_writer(directory, root)):
-        raise UsageError(
-            "E_BAD_OPTION",
-            f"--earlier is {str(directory)!a}, which {problem}.",
-            "Name a directory that only the CI service writes to.",
-        )
-    if directory is not None and directory.exists():
-        # By the number that the CI service gave: 9 before 10.
-        inside = sorted(directory.iterdir(), key=lambda each: (len(each.name), each.name))
-        found = [
-            each
-            for each in inside
-            if not each.is_symlink()
-            and any(run_files.VERDICT in files for _, files in _walk([each]))
-        ]
-        unused = [each.name for each in inside if each not in found]
-    if number is not None and number - 1 > len(found):
-        raise UndecidedError(
-            "E_ATTEMPTS_MISSING",
-            f"This is attempt {number} at this commit, and {len(found)} of the {number - 1} "
-            "earlier ones are here."
-            + (f" No attempt, because it has no verdict.json: {unused[0]!a}." if unused else ""),
-        )
-    return found
-
-
-def _find_foreign_writer(directory: Path, root: Path) -> str:
-    """Return how a change could have written into a directory of attempts; empty if it cannot."""
-    path = Path.cwd() / directory
-    parents = [each for each in path.parents if each.is_relative_to(root)]
-    if any(each.is_symlink() for each in (path, *parents)):
-        return "is a link, or below one in the repository"
-    if path.exists() and not path.is_dir():
-        return "is no directory"
-    if path.exists() and query(root, "ls-files", "--", str(real_path(directory))):
-        return "has files of the commit itself"
-    return ""
 
 
 def judge_stored_run(
@@ -148,10 +60,11 @@ def judge_stored_run(
     policy = GatePolicy(workload.thresholds, settings.share_drift, ci=True)
     plan = plan_pair_counts(settings.budget_of(workload.engine, compare=True))
     try:
-        head, grade, errors = _read_side(directory, "", requirements)
-        base, base_grade, base_errors = _read_side(directory, run_files.BASE, requirements)
+        run, other = StoredRun(directory), StoredRun(directory, run_files.BASE)
+        head, grade, errors = _read_side(run, requirements)
+        base, base_grade, base_errors = _read_side(other, requirements)
         _require_pair(base, head, workload, commits)
-        notes, lines = _read_report(directory)
+        notes, lines = _read_report(run)
         gated = GatedRun(
             head,
             min(grade, base_grade).name,
@@ -167,7 +80,7 @@ def judge_stored_run(
                 known.add(place, runs)
             attempts = known.list_before(base, head)
         verdict = judge(gated, PairedBase(base, plan, earlier=attempts), policy)
-        receipt = decode_receipt(_read(directory, run_files.RECEIPT))
+        receipt = decode_receipt(_read(run, run_files.RECEIPT))
         return Outcome(workload, verdict, directory, verdict.exit_code != 0, receipt, head, base)
     except FlamegateError as error:
         verdict = verdict_of_error(error, workload)
@@ -209,7 +122,9 @@ class _Attempts:
 
     def _judge(self, run: Path) -> Iterator[tuple[str, Attempt]]:
         try:
-            commit = decode_evidence(_read(run, run_files.BASE + run_files.EVIDENCE)).commit
+            commit = decode_evidence(
+                _read(StoredRun(run, run_files.BASE), run_files.EVIDENCE)
+            ).commit
         except FlamegateError as error:
             self._report(run, error.problem)
             return
@@ -235,7 +150,7 @@ class _Attempts:
         self.judged.append(("", Attempt("", "error", problem=text)))
 
 
-def _read_report(directory: Path) -> tuple[tuple[Reason, ...], tuple[LineChange, ...]]:
+def _read_report(run: StoredRun) -> tuple[tuple[Reason, ...], tuple[LineChange, ...]]:
     """Return what the job that measured found and cannot be judged again from its files.
 
     That is the size of the change alone (``I_SIZE_ALONE``), and the changed lines, because samples
@@ -243,7 +158,7 @@ def _read_report(directory: Path) -> tuple[tuple[Reason, ...], tuple[LineChange,
     the file is no verdict.
     """
     try:
-        _, verdict = read_verdict(_read(directory, run_files.VERDICT))
+        _, verdict = read_verdict(_read(run, run_files.VERDICT))
     except ReceiptError:
         return (), ()
     notes = tuple(
@@ -270,35 +185,33 @@ def list_digests(outcomes: Sequence[Outcome]) -> bytes:
 
     They are receipt, evidence and profile of both sides, if there are such.
     """
-    names = (run_files.RECEIPT, run_files.EVIDENCE, run_files.FOLDED)
-    paths = [
-        outcome.directory / (side + name)
+    sides = (
+        StoredRun(outcome.directory, side)
         for outcome in outcomes
         if outcome.evidence is not None
         for side in ("", run_files.BASE)
-        for name in names
-    ]
+    )
     return "".join(
-        f"{hashlib.sha256(read_bounded(path)).hexdigest()}  {path.parent.name}/{path.name}\n"
-        for path in paths
-        if is_file(path)
+        f"{hashlib.sha256(run.read(name)).hexdigest()}  {run.directory.name}/{run.side}{name}\n"
+        for run in sides
+        for name in _JUDGED
+        if run.has(name)
     ).encode()
 
 
-def _read(directory: Path, name: str) -> bytes:
-    path = directory / name
-    if path.is_symlink() or not is_file(path):
-        raise ReceiptError("E_RUN_INCOMPLETE", f"The run in {str(directory)!a} has no file {name}.")
-    return read_bounded(path)
+def _read(run: StoredRun, name: str) -> bytes:
+    if run.path(name).is_symlink() or not run.has(name):
+        place = f"The run in {str(run.directory)!a}"
+        raise ReceiptError("E_RUN_INCOMPLETE", f"{place} has no file {run.side}{name}.")
+    return run.read(name)
 
 
 def _read_side(
-    directory: Path, prefix: str, requirements: Mapping[str, Any]
+    run: StoredRun, requirements: Mapping[str, Any]
 ) -> tuple[Evidence, Grade, tuple[Reason, ...]]:
     """Return the evidence of a side, the grade of its receipt, and why it is rejected."""
-    names = [prefix + name for name in (run_files.RECEIPT, run_files.EVIDENCE, run_files.FOLDED)]
-    receipt, evidence, folded = (_read(directory, name) for name in names)
-    attestation = directory / (prefix + run_files.ATTESTATION)
+    receipt, evidence, folded = (_read(run, name) for name in _JUDGED)
+    attestation = run.path(run_files.ATTESTATION)
     grade = requirements.get("require_grade") or Grade.OBSERVED
     found = verify_receipt(
         receipt,
@@ -307,7 +220,8 @@ def _read_side(
         attestation=attestation if os.path.lexists(attestation) else None,
         **{**requirements, "require_grade": grade},
     )
-    errors = tuple(Reason(each.code, f"{names[0]}: {each.message}") for each in found.refusals)
+    name = f"{run.side}{run_files.RECEIPT}"
+    errors = tuple(Reason(each.code, f"{name}: {each.message}") for each in found.refusals)
     return decode_evidence(evidence), found.grade, errors
 
 

@@ -16,7 +16,7 @@ import pytest
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.types import Evidence
-from pytest_flamegate.run import stored_run
+from pytest_flamegate.run import find_runs
 from tests.commands.asked import SLOWER_NS, Repository, ask
 from tests.run import fakes
 
@@ -187,7 +187,7 @@ def test_an_attempt_that_ended_with_an_error_is_not_missing(
 def test_the_limit_of_directories_holds_for_all_attempts_together(
     repo: Repository, attempts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_run, "MAX_DIRECTORIES", 4)
+    monkeypatch.setattr(find_runs, "MAX_DIRECTORIES", 4)
     for number in (2, 3):
         shutil.copytree(attempts / "1", attempts / str(number))
     printed = repo.check(3, f"--earlier={attempts}").err
