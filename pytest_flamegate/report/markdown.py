@@ -12,6 +12,7 @@ from pytest_flamegate.report.run_report import (
     RunReport,
     next_section,
     run_sections,
+    summary_section,
     variant_sections,
 )
 from pytest_flamegate.report.text import read_asset, visible
@@ -121,7 +122,9 @@ def _escape_part(part: str) -> str:
 def _cell(cell: sections.Cell) -> str:
     if isinstance(cell, sections.Code):
         return code(cell.text)
-    return escape(sections.cell_text(cell), _LONG)
+    shown = escape(sections.cell_text(cell), _LONG)
+    is_marked = isinstance(cell, sections.Badge) and cell.tone != "good"
+    return f"**{shown}**" if is_marked else shown
 
 
 # Pages
@@ -137,10 +140,6 @@ def run_markdown(run: RunReport) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-_SUMMARY_HEAD = ("workload", "verdict", "before", "now", "change", "interval", "allowed",
-                 "could have seen", "receipt")  # fmt: skip
-
-
 def step_summary(rows: Sequence[RunReport], accepted: Collection[str] = ()) -> str:
     """Return the summary page of a CI job, ending in a line break.
 
@@ -148,14 +147,7 @@ def step_summary(rows: Sequence[RunReport], accepted: Collection[str] = ()) -> s
     and the costliest bricks. The table says of which names the verdict is ``accepted`` as it is.
     The caller appends the page to the file ``GITHUB_STEP_SUMMARY``.
     """
-    parts = ["## flamegate"]
-    cells = [_summary_cells(row, is_accepted=row.name in accepted) for row in rows]
-    parts.append(table(_SUMMARY_HEAD, cells, right=range(2, 8)) if cells else
-                 "Nothing was measured.")  # fmt: skip
-    if cells:
-        parts.append("Figures are tokens/s on the quiet clock, which is gated: means of processes.")
-        lines = tuple((sections.Code(row.name), f" {row.headline}") for row in rows)
-        parts.append(_render_block(sections.Items(lines)))
+    parts = ["## flamegate", *map(_render_block, summary_section(rows, accepted).blocks)]
     families = variant_sections(rows)
     families += [brick_summary_section(row.name, row.bricks) for row in rows if row.bricks]
     return "\n\n".join([*parts, *(render_section(section, 3) for section in families)]) + "\n"
@@ -196,13 +188,6 @@ def check_markdown(
         accepted_rows = sections.Section("Accepted", (sections.Items(tuple(debt)),))
         parts.append(render_section(accepted_rows, 3))
     return "\n\n".join(parts) + "\n"
-
-
-def _summary_cells(row: RunReport, *, is_accepted: bool) -> list[str]:
-    word = row.word if row.tone == "good" else f"**{row.word}**"
-    if is_accepted:
-        word = f"{row.word}, accepted"
-    return [code(row.name), word, *map(escape, row.rate_cells[:6]), escape(row.grade)]
 
 
 # The guide of a folder

@@ -15,7 +15,12 @@ from pytest_flamegate.report.evidence import machine_note, picture_subtitle, rev
 from pytest_flamegate.report.flame import Drawn, shades
 from pytest_flamegate.report.flame_html import flame, named
 from pytest_flamegate.report.markup import Shade, number
-from pytest_flamegate.report.run_report import RunReport, run_sections, variant_sections
+from pytest_flamegate.report.run_report import (
+    RunReport,
+    run_sections,
+    summary_section,
+    variant_sections,
+)
 from pytest_flamegate.report.text import read_asset, visible
 
 _LONG = 4000
@@ -23,10 +28,9 @@ _LONG = 4000
 
 def run_page(runs: Sequence[RunReport], *, title: str) -> str:
     """Return one self-contained HTML document of all workloads, the same bytes each time."""
-    parts = [markup.lines("p", ["No workload was measured."])]
-    if runs:
-        families = "".join(render_section(each, "", tag="h2") for each in variant_sections(runs))
-        parts = [_overview(runs), families, *map(_workload, runs, range(1, len(runs) + 1))]
+    about_all = (summary_section(runs), *variant_sections(runs))
+    parts = [render_section(each, "", tag="h2") for each in about_all]
+    parts += map(_workload, runs, range(1, len(runs) + 1))
     return _page(title, title, _about(runs), parts)
 
 
@@ -93,30 +97,14 @@ def _common_note(notes: Iterable[str], several: str) -> str:
     return next(iter(different), "") if len(different) < 2 else f"{len(different)} {several}"
 
 
-def _overview(runs: Sequence[RunReport]) -> str:
-    rows = []
-    for index, run in enumerate(runs, 1):
-        change, interval = run.rate_cells[2:4]
-        name = markup.element("a", markup.xml_text(run.name), href=f"#workload-{index}")
-        cells = (change, *run.speed_cells, interval, run.grade)
-        rows.append([name, _chip(run), *map(markup.xml_text, cells)])
-    # The change comes early, so that a narrow page shows it without scrolling.
-    head = ["workload", "verdict", "change", "quiet clock (gated)", "wall tokens/s (not gated)",
-            "interval", "receipt"]  # fmt: skip
-    return markup.table(head, rows, right=range(2, 6), class_="overview")
-
-
-def _chip(run: RunReport) -> str:
-    return markup.element("span", markup.xml_text(run.word), class_=f"verdict {run.tone}")
-
-
 def _workload(run: RunReport, index: int) -> str:
     subtitle = picture_subtitle(run.evidence, run.receipt) if run.evidence is not None else ""
+    badge = sections.Badge(run.word, run.tone)
     # The headline begins with the verdict, which is next to the name already.
     answer = run.headline.partition(": ")[2]
     return markup.element(
         "article",
-        markup.element("h2", markup.xml_text(run.name), " ", _chip(run)),
+        markup.element("h2", markup.xml_text(run.name), " ", _cell(badge)),
         markup.lines("p", [visible(answer, _LONG)], class_="headline"),
         markup.lines("p", [subtitle], class_="muted"),
         markup.lines("p", run.warnings, class_="warning", role="alert"),
@@ -165,8 +153,11 @@ def _line(line: sections.Line) -> str:
 
 def _cell(cell: sections.Cell) -> str:
     match cell:
-        case sections.Code(text=name, tone=tone):
-            return named(name, tone) if tone else markup.element("code", markup.xml_text(name))
+        case sections.Code(text=name, tone=tone, target=target):
+            shown = named(name, tone) if tone else markup.element("code", markup.xml_text(name))
+            return markup.element("a", shown, href=f"#{target}") if target else shown
+        case sections.Badge(text=word, tone=tone):
+            return markup.element("span", markup.xml_text(word), class_=f"verdict {tone}")
         case sections.Share(value=value, tone=tone):
             return markup.xml_text(text.share(value)) + _bar(value, tone)
         case str():

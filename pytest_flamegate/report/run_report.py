@@ -1,6 +1,7 @@
 """The report on one run and on the variants of one template: their sections in reading order."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_flamegate.core.text import significant
@@ -19,8 +20,10 @@ from pytest_flamegate.report.evidence import (
 from pytest_flamegate.report.flame import Drawn, category_shares
 from pytest_flamegate.report.sections import (
     NONE,
+    Badge,
     Cell,
     Code,
+    Items,
     Listing,
     Paragraph,
     Picture,
@@ -37,7 +40,6 @@ from pytest_flamegate.report.verdict import (
     pair_section,
     phase_section,
     reason_section,
-    signal_cells,
     signal_section,
     sureness_section,
 )
@@ -90,12 +92,6 @@ class RunReport:
     def grade(self) -> str:
         """The grade of the receipt."""
         return "not judged" if self.verdict is None else self.verdict.grade
-
-    @property
-    def rate_cells(self) -> tuple[str, ...]:
-        """The cells of the gated rate as ``signal_cells`` returns them, dashes without one."""
-        rate = self.verdict.signal() if self.verdict is not None else None
-        return (NONE,) * 7 if rate is None else signal_cells(rate)
 
     @property
     def quiet_s_per_token(self) -> float | None:
@@ -181,6 +177,57 @@ def next_section(
         if command:
             blocks += [Paragraph(f"{purpose}:"), Listing(command, "bash")]
     return make_section("Next", blocks)
+
+
+# Several runs
+
+
+_SUMMARY_HEAD = ("workload", "quiet clock", "wall tokens/s", "verdict",
+                 "hottest frames (share of CPU)")  # fmt: skip
+_CLOCKS = "gated: the quiet clock (wall time less waiting for a CPU), mean of processes"
+_NOT_OBSERVED = frozenset({"SELF_REPORTED", "CONSISTENT"})
+
+
+def summary_section(
+    runs: Sequence[RunReport], accepted: Collection[str] = (), *, separator: str = ", "
+) -> Section:
+    """Return a row for each run, its headline, and what its figures are.
+
+    On a page the N-th name links to ``workload-N``. The table says of the names in ``accepted``
+    that their verdict is accepted as it is. ``separator`` is between two frames.
+    """
+    rows = [
+        (
+            Code(run.name, target=f"workload-{index}"),
+            *run.speed_cells,
+            Badge(f"{run.word}, accepted", "good")
+            if run.name in accepted
+            else Badge(run.word, run.tone),
+            describe_hottest(run.evidence, separator),
+        )
+        for index, run in enumerate(runs, 1)
+    ]
+    headlines = Items(tuple((Code(run.name), f" {run.headline}") for run in runs))
+    about = " · ".join(describe_claims(runs)) if runs else "No workload was measured."
+    table = Table(_SUMMARY_HEAD, rows, right=(1, 2), kind="overview")
+    return make_section("", [table, headlines, Paragraph(about, muted=True)])
+
+
+def describe_claims(runs: Sequence[RunReport]) -> list[str]:
+    """Return what the figures of the summary are, and the grades; nothing without a receipt."""
+    counted = Counter(run.grade for run in runs if run.receipt is not None)
+    if not counted:
+        return []
+    grades = ", ".join(
+        visible(name) if len(counted) == 1 else f"{visible(name)} ({number})"
+        for name, number in counted.items()
+    )
+    meaning = (
+        "some are only the word of their author"
+        if set(counted) & _NOT_OBSERVED
+        else "the machine's owner could still have forged them"
+    )
+    return [_CLOCKS, f"receipts {grades} ({meaning})"]
 
 
 # The profile

@@ -8,6 +8,7 @@ HTML (``page``). Strings are foreign text until a renderer has escaped them.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from pytest_flamegate.gate.verdict import Tone
 from pytest_flamegate.report import text
 from pytest_flamegate.report.flame import Drawn
 
@@ -17,10 +18,14 @@ NONE = "–"
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A name or a value in a fixed-width font. ``tone`` is the class of its colour on a page."""
+    """A name or a value in a fixed-width font.
+
+    On a page ``tone`` is the class of its colour, and ``target`` the id of what it links to.
+    """
 
     text: str
     tone: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,15 @@ class Share:
     tone: str
 
 
-Cell = str | Code | Share
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A verdict in a word or two."""
+
+    text: str
+    tone: Tone
+
+
+Cell = str | Code | Share | Badge
 Line = str | tuple[str | Code, ...]
 """A sentence, in parts if it holds names."""
 
@@ -115,7 +128,7 @@ def cell_text(cell: Cell) -> str:
     """Return a cell as bare text."""
     if isinstance(cell, Share):
         return text.share(cell.value)
-    return cell.text if isinstance(cell, Code) else cell
+    return cell if isinstance(cell, str) else cell.text
 
 
 def join_line(line: Line, plain: Callable[[str], str], code: Callable[[str], str]) -> str:

@@ -1,7 +1,6 @@
 """Reports as text: the table after the runs, a failed test, receipts, imported results."""
 
 import textwrap
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,7 +14,13 @@ from pytest_flamegate.receipt.verify import Verification
 from pytest_flamegate.report import sections, text
 from pytest_flamegate.report.bricks import TREE_LINES, BrickView, brick_section
 from pytest_flamegate.report.evidence import engine_lines, kernel_line, revision_note
-from pytest_flamegate.report.run_report import RunReport, describe_hottest, variant_sections
+from pytest_flamegate.report.run_report import (
+    RunReport,
+    describe_claims,
+    describe_hottest,
+    summary_section,
+    variant_sections,
+)
 from pytest_flamegate.report.text import cells, clip, clip_front, columns, paint, visible, wrap
 from pytest_flamegate.report.verdict import (
     call_section,
@@ -27,9 +32,6 @@ from pytest_flamegate.report.verdict import (
     signal_section,
 )
 
-_HEAD = ("workload", "quiet clock", "wall tokens/s", "verdict", "hottest frames (share of CPU)")
-_CLOCKS = "gated: the quiet clock (wall time less waiting for a CPU), mean of processes"
-_NOT_OBSERVED = frozenset({"SELF_REPORTED", "CONSISTENT"})
 _LONG = 2000
 _WIDEST_BRICK = 40
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
@@ -79,12 +81,14 @@ def summary(
     """
     if not rows:
         return ["no workload was measured"]
-    table = [_HEAD, *(_summary_cells(row, width, colour=colour) for row in rows)]
-    lines = columns(table, right=(1, 2))
+    found, *_ = summary_section(rows, separator="  ").blocks
+    assert isinstance(found, sections.Table)
+    table = [found.head, *(_summary_cells(row, width, colour=colour) for row in found.rows)]
+    lines = columns(table, right=found.right)
     # A narrow terminal has the frames in lines of their own, not cut.
     is_narrow = max(map(cells, lines)) > width
     if is_narrow:
-        lines = columns([each[:-1] for each in table], right=(1, 2))
+        lines = columns([each[:-1] for each in table], right=found.right)
     for row in rows:
         # A failed test has a section of its own, which begins with the headline.
         has_headline = row.verdict is not None and row.tone != "bad"
@@ -99,33 +103,23 @@ def summary(
     for section in variant_sections(rows):
         lines += ["", visible(section.title)]
         lines += section_lines(replace(section, title=""), indent=0, width=width)
-    if any(row.receipt is not None for row in rows):
-        claimed = [row for row in rows if row.receipt is not None]
-        facts = [_CLOCKS, _describe_grades(claimed), f"flame graphs in {visible(directory)}"]
-        lines += wrap(facts, width)
+    if claims := describe_claims(rows):
+        lines += wrap([*claims, f"flame graphs in {visible(directory)}"], width)
     if accept is not None:
         lines.append(f"accept these as the baseline:  {visible(accept, 1000)}")
     return [line.rstrip() for line in lines]
 
 
-def _summary_cells(row: RunReport, width: int, *, colour: bool) -> tuple[str, str, str, str, str]:
-    name = clip_front(visible(row.name), max(width // 3, 12))
-    word = paint(row.word, _COLOURS[row.tone]) if colour else row.word
-    return name, *row.speed_cells, word, describe_hottest(row.evidence, "  ")
-
-
-def _describe_grades(rows: Sequence[RunReport]) -> str:
-    counted = Counter(row.grade for row in rows)
-    grades = ", ".join(
-        visible(name) if len(counted) == 1 else f"{visible(name)} ({number})"
-        for name, number in counted.items()
-    )
-    meaning = (
-        "some are only the word of their author"
-        if set(counted) & _NOT_OBSERVED
-        else "the machine's owner could still have forged them"
-    )
-    return f"receipts {grades} ({meaning})"
+def _summary_cells(row: Sequence[sections.Cell], width: int, *, colour: bool) -> list[str]:
+    """Return the cells of a row; a name that fills the line would leave no room for the others."""
+    name = clip_front(visible(sections.cell_text(row[0])), max(width // 3, 12))
+    others = [
+        paint(cell.text, _COLOURS[cell.tone])
+        if colour and isinstance(cell, sections.Badge)
+        else sections.cell_text(cell)
+        for cell in row[1:]
+    ]
+    return [name, *others]
 
 
 def brick_lines(name: str, view: BrickView, *, width: int = 100) -> list[str]:

@@ -17,7 +17,7 @@ from pytest_flamegate.report import markdown, markup, page
 from pytest_flamegate.report.flame import Drawn, colour_hotspots
 from pytest_flamegate.report.flame_html import PARTS, REST, flame_data
 from pytest_flamegate.report.page import flamegraph_html, run_page
-from pytest_flamegate.report.run_report import RunReport, run_sections
+from pytest_flamegate.report.run_report import RunReport, run_sections, summary_section
 from pytest_flamegate.report.sections import Table, cell_text
 from pytest_flamegate.report.terminal import section_lines
 from tests.report import factory, verdicts
@@ -33,16 +33,23 @@ def words(text: str) -> str:
 def test_every_cell_of_every_table_is_in_all_three_renderings() -> None:
     """One model: no renderer has a table, a column or a row of its own."""
     run = report(verdicts.in_pairs(), drawn=None, bricks=factory.shown_bricks())
-    for section in run_sections(run):
+    seen = set()
+    for section in (summary_section([run]), *run_sections(run)):
         lines = " ".join(" ".join(section_lines(section)).split())
         html = words(page.render_section(section, "flame-1"))
         text = markdown.render_section(section).replace("\u00a0", " ").replace("\\", "")
         tables = [block for block in section.blocks if isinstance(block, Table)]
+        seen |= {section.title for table in tables if table.rows}
         for cell in (cell_text(cell) for table in tables for row in table.rows for cell in row):
             plain = " ".join(cell.split())
             assert plain in lines
             assert plain in text.replace("&gt;", ">") or "|" in plain
             assert plain in html.replace("&#39;", "'").replace("&gt;", ">")
+    assert seen == {
+        *("", "Where it went (µs/token)", "Lines (µs/token)", "Calls (exact)", "Compared"),
+        *("Where the time goes", "Phases (not gated)", "Bricks", "Throughput and latency"),
+        *("What ran, and on what", "Evidence"),
+    }
 
 
 def test_the_first_cell_of_a_row_is_its_heading_and_figures_are_marked() -> None:
