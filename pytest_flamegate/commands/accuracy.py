@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -21,7 +20,6 @@ from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.engines import engine
-from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.gate.calibration import FEW_POOL, LADDER, MIN_POOL
 from pytest_flamegate.gate.statistics import variance
 from pytest_flamegate.observe.build import build_workload
@@ -61,8 +59,6 @@ def run_calibrate(parsed: argparse.Namespace) -> int:
     errors: list[FlamegateError] = [
         each.error for each in entries if not isinstance(each, Workload)
     ]
-    if errors and not workloads:
-        raise errors[0]
     session = Session(settings, stream_progress(sys.stderr))
     session.bench.store.artifacts.require_writable()
     try:
@@ -164,7 +160,7 @@ def run_selftest(parsed: argparse.Namespace) -> int:
             "advice": advice,
             "cases": [asdict(row) for row in rows],
         }
-        common.print_text(json.dumps(document, indent=2))
+        common.print_document(document)
     else:
         common.print_text("\n".join(_text(bench, rows, seconds, colour=sys.stdout.isatty())))
     return status
@@ -178,8 +174,7 @@ def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
             f"{parsed.workload!r} has several variants, and one workload is tested at a time.",
             f"Name one: {', '.join(each.name for each in found)}.",
         )
-    if isinstance(found[0], InvalidWorkload):
-        raise found[0].error
+    assert isinstance(found[0], Workload)  # the error of a single invalid one was raised
     return found[0]
 
 

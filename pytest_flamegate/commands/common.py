@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -162,6 +163,11 @@ def print_text(text: str) -> None:
     """
     with _ignore_closed_pipe():
         print(escape_controls(text, colour=sys.stdout.isatty()), flush=True)  # noqa: T201
+
+
+def print_document(document: object) -> None:
+    """Print a document as JSON."""
+    print_text(json.dumps(document, indent=2, allow_nan=False))
 
 
 def escape_controls(text: str, *, colour: bool = False) -> str:

@@ -12,7 +12,7 @@ from pytest_flamegate.commands.run import gate_all, worst_exit_code
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
-from pytest_flamegate.core.files import read_bounded, relative, write_errors
+from pytest_flamegate.core.files import is_directory, read_bounded, relative, write_errors
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.models.gguf import read_header
 from pytest_flamegate.observe.scratch import scratch_prefix
@@ -45,7 +45,7 @@ def run_annotate(parsed: argparse.Namespace) -> int:
     """Print the sources of a run; 0 whatever they cost."""
     settings = common.read_settings(parsed)
     directory, only = parsed.path, ""
-    if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
+    if not is_directory(directory):
         path = Path(os.path.abspath(directory))  # noqa: PTH100 - a link stays what it is
         only = relative(path, settings.root)
         directory = parsed.measured or find_run(settings.directory / "latest", only)

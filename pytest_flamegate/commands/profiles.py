@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from pytest_flamegate.commands import common
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
-from pytest_flamegate.core.files import is_file, read_bounded, require_confined
+from pytest_flamegate.core.files import is_directory, is_file, read_bounded, require_confined
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.core.json_parser import RECEIPT_LIMITS, parse_json
 from pytest_flamegate.engines.declare import NAME
@@ -195,7 +194,7 @@ def run_diff(parsed: argparse.Namespace) -> int:
             "notes": [note] if note else [],
             "written": [str(path) for path in written],
         }
-        common.print_text(json.dumps(document, indent=2, allow_nan=False))
+        common.print_document(document)
         return 0
     notes = [f"  other work  {note}"] if note else []
     lines = [difference_text(found, colour=sys.stdout.isatty()), *notes, *map(str, written)]
@@ -229,7 +228,7 @@ def _write_difference(found: ProfileDifference, parsed: argparse.Namespace) -> l
 
 def find_results(path: Path) -> list[Path]:
     """Return the imported results in a directory; none for anything else."""
-    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
+    if not is_directory(path):
         return []
     return [each for each in sorted(path.glob("*.json")) if _is_imported(each)]
 
@@ -254,7 +253,7 @@ def _compare_results(parsed: argparse.Namespace) -> int:
         )
     compared = imported.compare_results(_read_metrics(parsed.before), _read_metrics(parsed.after))
     if parsed.format == "json":
-        common.print_text(json.dumps(comparison_document(compared), indent=2, allow_nan=False))
+        common.print_document(comparison_document(compared))
     else:
         common.print_text(comparison_text(compared))
     if compared.differing and not parsed.anyway:
@@ -286,10 +285,9 @@ def _read_metrics(path: Path) -> Sequence[imported.ImportedMetric]:
     path = results[0] if results else path
     if _is_imported(path):
         return imported.decode_imported(read_bounded(path, RECEIPT_LIMITS.max_bytes))[0].metrics
-    is_run = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises on a name that is too long
-    if not is_run and path.name not in _RUN_FILES:
+    directory = path if is_directory(path) else path.parent
+    if directory != path and path.name not in _RUN_FILES:
         raise UsageError(
             "E_NO_FIGURES", f"{str(path)!a} is neither an imported result nor a run with evidence."
         )
-    run = StoredRun(path if is_run else path.parent)
-    return imported.convert_metrics(run.evidence().metrics)
+    return imported.convert_metrics(StoredRun(directory).evidence().metrics)

@@ -26,11 +26,7 @@ def run(parsed: argparse.Namespace) -> int:
     if settings.report is not None:
         # Before the measurements: a missing permission is reported at once.
         present.require_writable(settings.report)
-    entries = choose_entries(settings, parsed.workloads)
-    invalid = [each for each in entries if isinstance(each, InvalidWorkload)]
-    if invalid and len(invalid) == len(entries):
-        raise invalid[0].error
-    outcomes = gate_all(settings, entries)
+    outcomes = gate_all(settings, choose_entries(settings, parsed.workloads))
     hints = Hints(settings, as_command=True)
     views = [present.view_of(each, each.workload.node_name, hints) for each in outcomes]
     show_views(views, hints, parsed.workloads)
@@ -80,7 +76,8 @@ def choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | 
     """Return the declarations that ``names`` select, each once; only those may be invalid.
 
     The name of a template selects its variants. Without names it is all declared workloads, or the
-    embedded ones of a project that declares none. Raises ``UsageError`` ``E_UNKNOWN_WORKLOAD``.
+    embedded ones of a project that declares none. Raises ``UsageError`` ``E_UNKNOWN_WORKLOAD``, and
+    the first error if all of them have one.
     """
     file, declared = common.read_declarations(settings)
     embedded = embedded_workloads(settings.root, settings.thresholds)
@@ -101,7 +98,11 @@ def choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | 
                 suggest(name, [each.name for each in declared or embedded]),
             )
         chosen |= {each.name: each for each in matching}
-    return list(chosen.values()) if names else list(declared or embedded)
+    selected = list(chosen.values()) if names else list(declared or embedded)
+    errors = [each.error for each in selected if isinstance(each, InvalidWorkload)]
+    if errors and len(errors) == len(selected):
+        raise errors[0]
+    return selected
 
 
 def worst_exit_code(outcomes: Sequence[Outcome]) -> int:

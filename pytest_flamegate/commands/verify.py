@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core import errors, git
-from pytest_flamegate.core.files import read_bounded
 from pytest_flamegate.core.text import Finding, Refusal
 from pytest_flamegate.receipt import Verification, verify_receipt
-from pytest_flamegate.receipt.baseline import VERDICT
+from pytest_flamegate.receipt.baseline import VERDICT, StoredRun
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.sources import read_sources
 from pytest_flamegate.report.evidence import revision_note
@@ -98,7 +96,7 @@ def run(parsed: argparse.Namespace) -> int:
             )
     codes = [answer.exit_code(replay=parsed.replay) for answer in answers]
     if parsed.format == "json":
-        common.print_text(json.dumps([_document(answer) for answer in answers], indent=2))
+        common.print_document([_document(answer) for answer in answers])
     elif len(codes) > 1:
         rejected = sum(not answer.verification.ok for answer in answers)
         undecided = len(codes) - codes.count(0) - rejected
@@ -135,8 +133,7 @@ def _require_verdict(answer: ReceiptAnswer) -> ReceiptAnswer:
     from pytest_flamegate.gate.document import read_verdict
 
     try:
-        data = read_bounded(answer.path.parent / VERDICT)
-        sentence, verdict = read_verdict(data)
+        sentence, verdict = read_verdict(StoredRun(answer.path.parent).read(VERDICT))
     except errors.FlamegateError as error:
         problem = f"The run's verdict is unknown: {error.problem}"
         return _reject(answer, Refusal("E_VERDICT", problem))

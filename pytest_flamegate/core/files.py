@@ -38,6 +38,11 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
+def is_directory(path: Path) -> bool:
+    """Whether ``path`` is a directory. ``Path.is_dir`` raises as ``Path.is_file`` does."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
 def path_text(path: Path | str) -> str:
     """Return a path as text that can be printed, whatever bytes its name holds."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from pytest_flamegate.bricks.record import BrickCall
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
+from pytest_flamegate.core.files import is_directory
 from pytest_flamegate.core.json import decode_plain
 from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, parse_json
 from pytest_flamegate.gate.costs import WAITING, CostChange, estimate_cpu_cost
@@ -77,7 +77,7 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
         ReceiptError: ``E_NO_PROFILE`` for a run that was not profiled;
             ``E_RECEIPT_CHANGED`` if evidence names other bytes than those next to it.
     """
-    if _is_directory(path):
+    if is_directory(path):
         opened = open_profile(
             _require_file(path, baseline.FOLDED, "Give the directory of a run, or a profile.")
         )
@@ -93,10 +93,6 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
         # Folded stacks do not name their unit.
         profile = replace(profile, unit="instructions")
     return OpenedProfile(profile, path.stem, None, None)
-
-
-def _is_directory(path: Path) -> bool:
-    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises on a name that is too long
 
 
 def _require_file(directory: Path, name: str, remedy: str) -> Path:
@@ -199,7 +195,7 @@ def open_graph(path: Path) -> ExecutionGraph:
     """
     if path.name == baseline.EVIDENCE:
         path = path.parent  # it holds the sums; the calls are next to it
-    if _is_directory(path):
+    if is_directory(path):
         path = _require_file(path, baseline.BRICKS, _MEASURE_BRICKS)
     data = read_file(path)
     if is_trace(unpack(data)):
@@ -225,11 +221,11 @@ def open_sums(path: Path) -> tuple[str, BrickView]:
 
     Raises as ``open_graph`` does.
     """
-    if not _is_directory(path) and path.name not in (baseline.BRICKS, baseline.EVIDENCE):
+    if not is_directory(path) and path.name not in (baseline.BRICKS, baseline.EVIDENCE):
         found = read_trace(read_file(path), str(path))
         table = tabulate_totals(found.totals, wall_ns=found.wall_ns, top=_ALL)
         return path.name, BrickView(replace(table, lanes=len(found.lanes)), notes=found.notes)
-    directory = path if _is_directory(path) else path.parent
+    directory = path if is_directory(path) else path.parent
     _require_file(directory, baseline.EVIDENCE, _MEASURE_BRICKS)
     evidence = StoredRun(directory).evidence()
     name = str(evidence.workload.get("name", ""))

@@ -19,7 +19,7 @@ from typing import Any
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
-from pytest_flamegate.core.files import is_file, relative
+from pytest_flamegate.core.files import is_directory, is_file, relative
 from pytest_flamegate.core.json import decode_plain, encode_plain, replace
 from pytest_flamegate.engines.declare import find_line, split_variant_name
 from pytest_flamegate.gate.document import read_verdict
@@ -272,13 +272,13 @@ def accepted_lines(results: Sequence[ResultView]) -> list[str]:
 
 def require_writable(path: Path) -> None:
     """Raise if no report can be written to ``path``, before anything is measured."""
-    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises on a name that is too long
+    if is_directory(path):
         raise UsageError(
             "E_BAD_OPTION",
             f"The report is to be written to {str(path)!a}, which is a directory.",
             "Name a file in it: report.html.",
         )
-    if os.path.islink(path):  # noqa: PTH114 - as above
+    if os.path.islink(path):  # noqa: PTH114 - as in is_file
         raise ToolError(
             "E_CANNOT_WRITE",
             f"The report is to be written to {str(path)!a}, which is a symbolic link.",
