@@ -1,7 +1,6 @@
 """``flamegate baseline list|show|accept|prune``: the runs that later runs are compared with."""
 
 import argparse
-import os
 from pathlib import Path
 
 from pytest_flamegate.commands import common
@@ -85,8 +84,8 @@ def _read_acceptable(name: str, directory: Path) -> tuple[dict[str, bytes], Evid
 
     Raises ``E_NOT_ACCEPTED`` if it is dishonest, had work injected or ran in pairs.
     """
-    present = [each for each in baseline.BASELINE_FILES if os.path.lexists(directory / each)]
-    files = {each: read_bounded(directory / each) for each in present}
+    run = baseline.StoredRun(directory)
+    files = {each: run.read(each) for each in baseline.BASELINE_FILES if run.has(each)}
     verification = verify_receipt(
         files[baseline.RECEIPT],
         evidence=files.get(baseline.EVIDENCE),

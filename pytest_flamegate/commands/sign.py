@@ -13,7 +13,7 @@ from pytest_flamegate.core.files import create_file, read_bounded
 from pytest_flamegate.core.locks import lock_directory
 from pytest_flamegate.receipt import Grade, Refusal, store, verify_receipt
 from pytest_flamegate.receipt import sign as statement
-from pytest_flamegate.receipt.baseline import BASE
+from pytest_flamegate.receipt.baseline import BASE, StoredRun
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.sources import (
     ATTESTATION_NAME,
@@ -101,11 +101,11 @@ def run(parsed: argparse.Namespace) -> int:
         head = _read_honest(parsed.receipt, grade)
         signed = {directory / ATTESTATION_NAME: head}
         is_pair = EVIDENCE_NAME in head and decode_evidence(head[EVIDENCE_NAME]).side == "head"
-        base = directory / (BASE + RECEIPT_NAME)
-        if is_pair and os.path.lexists(base):
+        base = StoredRun(directory, BASE)
+        if is_pair and base.has(RECEIPT_NAME):
             # The verdict of a comparison with a revision rests on both sides.
-            near = [directory / (BASE + name) for name in (EVIDENCE_NAME, FOLDED_NAME)]
-            signed[directory / (BASE + ATTESTATION_NAME)] = _read_honest(base, grade, *near)
+            receipt, *near = map(base.path, (RECEIPT_NAME, EVIDENCE_NAME, FOLDED_NAME))
+            signed[base.path(ATTESTATION_NAME)] = _read_honest(receipt, grade, *near)
         for path, files in signed.items():
             present = (
                 read_bounded(path, statement.ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.core.files import MAX_BYTES, is_file, read_beneath, read_bounded
+from pytest_flamegate.core.files import MAX_BYTES, read_beneath, read_bounded
 from pytest_flamegate.core.json import (
     EVIDENCE_LIMITS,
     NonEmpty,
@@ -70,8 +70,8 @@ FileName = Annotated[
 class StoredRun:
     """One side of the run whose files are in ``directory``: the head's, or those of ``BASE``.
 
-    Others may have written them. A link counts as a file that is there, and reading it is an
-    error, so none is followed and none is skipped.
+    Others may have written them. Whatever has the name of a file counts as that file, and only a
+    regular file is read: a link, dangling or not, is an error, and is neither followed nor skipped.
     """
 
     directory: Path
@@ -89,8 +89,8 @@ class StoredRun:
         return self.directory / f"{self.side}{name}"
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
-        return is_file(self.path(name))
+        """Whether there is such a file, even if it cannot be read."""
+        return os.path.lexists(self.path(name))
 
     def read(self, name: str, limit: int = MAX_BYTES) -> bytes:
         """Return the content of a file; raises as ``read_bounded`` does."""

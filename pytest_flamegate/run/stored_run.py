@@ -5,7 +5,6 @@ them. They may come from another job or another machine, so everything is checke
 """
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.files import is_file
 from pytest_flamegate.core.git import resolve
 from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.gate.attempts import Attempt, attempt_of
@@ -25,7 +25,7 @@ from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.profile.source_lines import is_project_path
 from pytest_flamegate.receipt import Grade, verify_receipt
 from pytest_flamegate.receipt import baseline as run_files
-from pytest_flamegate.receipt.baseline import StoredRun
+from pytest_flamegate.receipt.baseline import ATTESTATION, StoredRun
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
 from pytest_flamegate.receipt.rerun import compare_recipes
@@ -200,7 +200,8 @@ def list_digests(outcomes: Sequence[Outcome]) -> bytes:
 
 
 def _read(run: StoredRun, name: str) -> bytes:
-    if run.path(name).is_symlink() or not run.has(name):
+    path = run.path(name)
+    if path.is_symlink() or not is_file(path):
         place = f"The run in {str(run.directory)!a}"
         raise ReceiptError("E_RUN_INCOMPLETE", f"{place} has no file {run.side}{name}.")
     return run.read(name)
@@ -211,13 +212,12 @@ def _read_side(
 ) -> tuple[Evidence, Grade, tuple[Reason, ...]]:
     """Return the evidence of a side, the grade of its receipt, and why it is rejected."""
     receipt, evidence, folded = (_read(run, name) for name in _JUDGED)
-    attestation = run.path(run_files.ATTESTATION)
     grade = requirements.get("require_grade") or Grade.OBSERVED
     found = verify_receipt(
         receipt,
         evidence=evidence,
         profile_folded=folded,
-        attestation=attestation if os.path.lexists(attestation) else None,
+        attestation=run.path(ATTESTATION) if run.has(ATTESTATION) else None,
         **{**requirements, "require_grade": grade},
     )
     name = f"{run.side}{run_files.RECEIPT}"

@@ -37,13 +37,26 @@ def test_every_name_of_a_run_opens_it(made: tuple[Bundle, Path], name: str) -> N
 def test_the_other_side_of_a_comparison_opens(made: tuple[Bundle, Path]) -> None:
     _, directory = made
     base = bundle(token_ns=4_000_000, seed=1)
-    (directory / "base-evidence.json").write_bytes(base.files["evidence.json"])
-    (directory / "base-profile.folded").write_bytes(base.folded)
-    for name in ("base-evidence.json", "base-profile.folded"):
-        assert open_profile(directory / name).evidence == base.evidence
+    for name, data in base.files.items():
+        (directory / f"base-{name}").write_bytes(data)
+    for name in base.files:
+        assert open_profile(directory / f"base-{name}").evidence == base.evidence
     (directory / "base-profile.folded").write_bytes(bundle().folded + b"f (a.py) 1\n")
     with pytest.raises(ReceiptError, match="E_RECEIPT_CHANGED"):
         open_profile(directory / "base-evidence.json")
+
+
+def test_evidence_that_is_a_link_is_neither_followed_nor_skipped(
+    made: tuple[Bundle, Path],
+) -> None:
+    _, directory = made
+    evidence = directory / "evidence.json"
+    evidence.rename(directory / "moved.json")
+    for target in ("moved.json", "nowhere"):
+        evidence.symlink_to(target)
+        with pytest.raises(FlamegateError, match="E_CANNOT_READ"):
+            open_profile(directory / "profile.folded")
+        evidence.unlink()
 
 
 def test_a_folded_profile_alone_says_what_it_does_not_know(made: tuple[Bundle, Path]) -> None:
