@@ -124,11 +124,8 @@ def _difference_files(run: ComposedRun, difference: ProfileDifference | None) ->
     if run.base is not None:
         found = _base_files(run.base.files)
     elif difference is not None and accepted is not None:
-        stored = {
-            name: StoredRun(accepted.directory).read(name)
-            for name in (baseline.EVIDENCE, baseline.FOLDED)
-        }
-        found = _base_files(stored)
+        names = (baseline.EVIDENCE, baseline.FOLDED)
+        found = _base_files({name: accepted.files[name] for name in names})
     if difference is not None:
         evidence = run.head.evidence
         picture = difference_svg(

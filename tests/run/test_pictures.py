@@ -47,7 +47,8 @@ def drawn(run: ComposedRun, verdict: Any = None) -> Pictures:
 
 @pytest.fixture
 def baseline(tmp_path: Path) -> Baseline:
-    return Baseline(BASE.write(tmp_path / "before").parent, BASE.evidence, "machine")
+    directory = BASE.write(tmp_path / "before").parent
+    return Baseline(directory, BASE.evidence, "machine", BASE.files)
 
 
 def test_a_run_alone_has_a_flame_graph_and_a_page() -> None:
