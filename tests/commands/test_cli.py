@@ -51,12 +51,8 @@ def test_an_unknown_command_line_prints_the_usage(command: Command) -> None:
     [
         (["run", "tyo"], ("E_UNKNOWN_WORKLOAD", "'tyo'", "'toy'")),
         (["run", "--budget=soon"], ("E_BAD_OPTION", "flamegate_budget is 'soon'")),
-        (["run", "--profiler=vtune"], ("E_BAD_OPTION", "'vtune'")),
         (["run", "--config=nowhere.toml"], ("E_BAD_OPTION", "nowhere.toml")),
-        (["run", "--config=broken.toml"], ("E_BAD_TOML", "line 1, column")),
-        (["run", "--dir=~nobody-of-this-name/x"], ("E_BAD_OPTION",)),
         (["run", "--inject=rms_norm"], ("E_BAD_INJECTION", "FRAME:+PERCENT%")),
-        (["run", "--inject=f:+1%", "--update", "--update-in-ci"], ("E_BAD_OPTION",)),
         (["run", "--update"], ("E_UPDATE_IN_CI",)),
         (["baseline", "accept"], ("E_UPDATE_IN_CI",)),
         (["flamegraph", "--profiler=none"], ("E_NO_PROFILER",)),
@@ -74,7 +70,6 @@ def test_a_usage_error_names_the_value_and_changes_nothing(
     words: tuple[str, ...],
 ) -> None:
     monkeypatch.setenv("CI", "true")
-    (project / "broken.toml").write_text("[workloads.toy\n")
     captured = command(2, *arguments)
     assert captured.out == ""
     for word in words:

@@ -181,7 +181,6 @@ ERRORS = [
     (MINIMAL + "engine = 'python'\ntarget = 'm'\n", "E_BAD_VALUE", "module:function"),
     (MINIMAL + "command = ['x', '{prompts}']\n", "E_BAD_VALUE", "{prompts}"),
     (MINIMAL + "command = ['x']\ntoken_unit = 'page'\n", "E_BAD_VALUE", "page"),
-    (MINIMAL + "tokens_per_second = '5'\n", "E_BAD_THRESHOLD", "tokens_per_second is '5'"),
     (MINIMAL + "counts = 3\n", "E_BAD_THRESHOLD", "counts is 3"),
     (MINIMAL + "counts = { step = 1 }\n", "E_BAD_THRESHOLD", "counts.step is 1"),
     (MINIMAL + "counts = { step = '1pp' }\n", "E_BAD_THRESHOLD", '"0", "+1" or "+10%"'),

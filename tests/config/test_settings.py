@@ -61,7 +61,6 @@ NUMBERS_OUT_OF_RANGE = {
             for value in values
         ),
         ("profiler", "vtune", "E_BAD_OPTION", "flamegate_profiler is 'vtune'"),
-        ("tokens_per_second", "5", "E_BAD_THRESHOLD", "flamegate_tokens_per_second is '5'"),
         ("hotspots", "norm", "E_BAD_THRESHOLD", "flamegate_hotspots is 'norm'"),
         ("hotspots", "norm=3%", "E_BAD_THRESHOLD", "flamegate_hotspots.norm is '3%'"),
         ("dir", "~no-such-user/x", "E_BAD_OPTION", "no user of that name"),

@@ -71,7 +71,7 @@ def test_a_workload_that_cannot_be_calibrated_leaves_nothing(
     assert not project.artifacts.exists()
 
 
-@pytest.mark.parametrize("option", ["--pairs=9", "--budget=0", "--profiler=gprof", "nowhere"])
+@pytest.mark.parametrize("option", ["--pairs=9", "--budget=0", "nowhere"])
 def test_a_usage_error_has_a_code(project: Project, option: str, command: Command) -> None:
     project.declare(workload("toy"))
     assert "E_" in command(2, "calibrate", option).err

@@ -101,7 +101,6 @@ def test_without_flamegate_it_is_a_benchmark_as_ever(kernels: Project) -> None:
     ("mark", "code", "words"),
     [
         ('tokens_per_second="5%"', 4, "E_MARKER*a benchmark generates no tokens"),
-        ("speed=1", 4, "E_MARKER*no argument 'speed'"),
         ('workload="1tok", elements=1', 4, "E_MARKER*elements belongs to a benchmark"),
         ('throughput="5pp"', 1, "E_BAD_THRESHOLD"),
         ("elements=0", 1, "E_MARKER*elements is 0."),

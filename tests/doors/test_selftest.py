@@ -54,7 +54,6 @@ def test_a_program_without_a_profiler_shows_less(
         (("--extra=much",), "E_BAD_INJECTION"),
         (("--extra=-5%",), "E_BAD_INJECTION"),
         (("nothing",), "E_UNKNOWN_WORKLOAD"),
-        (("--profiler=gprof",), "E_BAD_OPTION"),
     ],
 )
 @pytest.mark.usefixtures("world")
