@@ -11,7 +11,8 @@ from typing import Literal
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate.bricks import BrickChange
 from pytest_flamegate.gate.call_limits import describe_calls
-from pytest_flamegate.gate.costs import OTHER, WAITING, CostChange
+from pytest_flamegate.gate.causes import describe_cause
+from pytest_flamegate.gate.costs import CostChange
 from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.pairs import DOUBTS, PhaseChange
@@ -166,9 +167,6 @@ class Verdict:
 
 # --- in one sentence -----------------------------------------------------------------------
 
-ALL_OF_IT = 0.9
-MOST_OF_IT = 0.5
-_WORTH_NAMING = 0.1
 _WORTH_ALLOWING_PCT = 20.0
 """The largest drop that the advice may tell the user to allow."""
 _BUSY_PCT = 20.0
@@ -243,7 +241,7 @@ def _describe_inconclusive(verdict: Verdict, rate: Signal) -> str:
 def _describe_change(verdict: Verdict, rate: Signal) -> str:
     """Describe the rate that regressed or improved, or else the shares and the bricks."""
     if rate.decision == verdict.verdict:
-        return _describe_estimate(rate) + _describe_cause(verdict) + _describe_line(verdict)
+        return _describe_estimate(rate) + describe_cause(verdict.attribution, verdict.lines)
     moved = [_describe_drift(each) for each in verdict.hotspots if each.decision == verdict.verdict]
     moved += [
         _describe_brick(signal)
@@ -263,38 +261,6 @@ def _describe_estimate(rate: Signal) -> str:
     if rate.decision == "regressed" and -change < (rate.threshold_pct or 0.0):
         threshold = f", which reaches the threshold {rate.threshold_pct:g}"
     return f"{describe_rate_change(change)} ({describe_interval(low, high)}{threshold})"
-
-
-def _describe_cause(verdict: Verdict) -> str:
-    """Name the functions that explain the change, if their own costs certainly changed."""
-    certain = [
-        (row.explains, row)
-        for row in verdict.attribution
-        if row.explains is not None and row.explains > 0.0
-        if row.is_certain and row.name != OTHER
-    ]
-    if not certain:
-        return ""
-    part, first = max(certain, key=lambda each: each[0])
-    if part >= ALL_OF_IT:
-        return f", all of it in {_name(first)}"
-    if part >= MOST_OF_IT:
-        return f", most of it in {_name(first)} ({first.explains_pct or 0.0:.0f} %)"
-    named = [row for part, row in certain if part >= _WORTH_NAMING][:3]
-    return "".join(f", {row.explains_pct or 0.0:.0f} % of it in {_name(row)}" for row in named)
-
-
-def _describe_line(verdict: Verdict) -> str:
-    """Name the changed line that makes up most of the change, if one certainly does."""
-    for line in verdict.lines:
-        if line.place.is_changed and (line.cost.explains or 0.0) >= _WORTH_NAMING:
-            before, after = significant(line.cost.baseline_us), significant(line.cost.current_us)
-            return f"; {line.place} (changed here) {before} → {after} µs/token"
-    return ""
-
-
-def _name(row: CostChange) -> str:
-    return "waiting, off the CPU" if row.name == WAITING else row.name
 
 
 def _describe_brick(brick: Signal) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from pytest_flamegate.gate.causes import is_likely
 from pytest_flamegate.profile.difference import (
     Change,
     FunctionChange,
@@ -56,8 +57,6 @@ _STATES: dict[State, str] = {
     "unchanged": "unchanged",
 }
 _STATES_OF_SHARES: dict[State, str] = _STATES | {"up": "larger", "down": "smaller"}
-_LIKELY_Z = 2.0
-"""The least ``|z|`` of a change that is called likely."""
 _VERBS: dict[Measure, str] = {"cost": "costs", "share": "takes", "count": "executes"}
 SHARES_ONLY = (
     "the cost per token is not known on both sides, so shares are compared: a share also moves "
@@ -125,8 +124,8 @@ def _describe_whole(difference: ProfileDifference) -> str:
         return f"{NOTHING}: {describe_total(difference)} in all"
     found = f"the whole {_VERBS[difference.measure]} {describe_total(difference)}"
     likeliest = max(difference.functions, key=lambda each: total.change * each.own.change)
-    # Chance alone makes some function of many differ by so much; it must at least go the same way.
-    if total.change * likeliest.own.change <= 0.0 or abs(likeliest.own.z) < _LIKELY_Z:
+    own = likeliest.own
+    if not is_likely(own.change / total.change, abs(own.z) / difference.certain_z):
         return f"{found}, and the samples do not show in which function"
     sentence = _sentence(difference, likeliest, in_full=True)
     return f"{found}, no function certainly; most likely {sentence}"

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate import rule
+from pytest_flamegate.gate.causes import likeliest
 from pytest_flamegate.gate.costs import MOST, CostChange
 from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
-from pytest_flamegate.gate.verdict import MOST_OF_IT, PairMethod, Verdict, headline
+from pytest_flamegate.gate.verdict import PairMethod, Verdict, headline
 from pytest_flamegate.report import text
 from pytest_flamegate.report.markup import draw_pairs
 from pytest_flamegate.report.sections import (
@@ -28,8 +29,8 @@ _PHASES = {"prefill": "prefill, to the first token", "decode": "decode, each fur
 _CERTAIN_ROWS, _OTHER_ROWS, _SIGNAL_ROWS, _LINE_ROWS, _CALL_ROWS, _CALLERS = 5, 2, 8, 6, 6, 2
 _CALL_UNITS = {"prefill": "to the first token", "decode": "a token"}
 _MOST_REASONS = 12
-_LIKELY_PART = 0.5
-"""The part of half its interval from which an uncertain change is called likely."""
+_SMALLEST_US = 0.01
+"""Figures below it are shown as 0."""
 _IN_FIGURES = ("SLOWER", "SHARE", "BRICK", "FASTER", "WITHIN")
 """How the codes begin, after ``E_`` or ``I_``, whose sentence repeats a figure of the tables."""
 
@@ -60,19 +61,23 @@ def _cost_cells(verdict: Verdict, cost: CostChange) -> tuple[Cell, ...]:
     shares = () if share is None else (share.baseline, share.current)
     return (
         Code(cost.name),
-        *_cost_figures(cost),
+        *_cost_figures(cost, is_likeliest=cost is likeliest(verdict.attribution)),
         " → ".join(NONE if each is None else f"{each:.1f} %" for each in shares) or NONE,
     )
 
 
-def _cost_figures(cost: CostChange) -> tuple[str, str, str, str]:
-    """Return the cost before and after, its change, and the part of the whole that it makes up."""
+def _cost_figures(cost: CostChange, *, is_likeliest: bool = False) -> tuple[str, str, str, str]:
+    """Return the cost before and after, its change, and the part of the whole that it makes up.
+
+    The last one says how sure that is: without a word it is certain over all rows together,
+    ``probably`` if the interval of this row alone excludes 0.
+    """
     half_us = 0.5 * (cost.ci_high_us - cost.ci_low_us)
     part = NONE if cost.explains_pct is None else f"{cost.explains_pct:.0f} %"
     if not cost.is_certain:
-        is_likely = cost.explains is not None and cost.explains >= MOST_OF_IT
-        is_likely &= abs(cost.change_us) >= _LIKELY_PART * half_us
-        part = f"most likely {part}" if is_likely else "no certain change"
+        probably = "probably" if cost.explains_pct is None else f"probably {part}"
+        unsure = probably if cost.excludes_zero else "no certain change"
+        part = f"most likely {part}" if is_likeliest else unsure
     return (
         _micros(cost.baseline_us),
         _micros(cost.current_us),
@@ -121,7 +126,7 @@ def call_section(verdict: Verdict) -> Section:
 
 
 def _micros(value_us: float) -> str:
-    return text.micros(value_us * 1e-6)
+    return text.micros(value_us * 1e-6) if abs(value_us) >= _SMALLEST_US else "0"
 
 
 # Figures
@@ -161,6 +166,9 @@ def signal_cells(signal: rule.Signal) -> tuple[str, str, str, str, str, str, str
     """Return before, after, change, interval, allowed, smallest visible change and decision."""
     unit = "pp" if signal.unit == rule.SHARE_UNIT else "%"
     low, high, smallest = signal.ci_low_pct, signal.ci_high_pct, signal.smallest_detectable_pct
+    if signal.unit == rule.SHARE_UNIT and signal.decision == "regressed":
+        # It is often larger than the shift: luck made the shift certain with fewer samples.
+        smallest = None
     return (
         _amount(signal, signal.baseline),
         _amount(signal, signal.current),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.core.errors import UndecidedError
+from pytest_flamegate.core.json import replace as struct_replace
 from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt import Grade, Notice, Refusal, Verification
@@ -16,11 +17,17 @@ from pytest_flamegate.report.terminal import (
     error_annotation,
     failure_section,
     replay_document,
+    section_lines,
     summary,
     verification_text,
 )
 from pytest_flamegate.report.text import cells
-from pytest_flamegate.report.verdict import cost_section, pair_section, signal_section
+from pytest_flamegate.report.verdict import (
+    cost_section,
+    pair_section,
+    signal_cells,
+    signal_section,
+)
 from tests.report import factory, verdicts
 from tests.report.factory import AGAIN, report
 
@@ -201,6 +208,31 @@ def test_a_regression_adds_the_reasons_that_are_no_figure() -> None:
     for sentence in ("I_STORED_BASELINE I_STO", "W_ENVIRONMENT W_ENV", speed.message):
         assert f"  {sentence}" in text
     assert "E_SHARE_DRIFT" not in text
+
+
+def test_the_sign_and_the_word_of_an_uncertain_change_agree() -> None:
+    rows = (
+        verdicts.cost("project", 126.0, 167.0, 62.0, 0.3, 0.6),
+        verdicts.cost("single", 10.0, 120.0, 52.0, 0.02, 0.3),
+        verdicts.cost("gone", 28.0, 0.000018, 121.0, 0.7, -0.1),
+    )
+    verdict = replace(verdicts.regressed(), attribution=rows)
+    text = "\n".join(section_lines(cost_section(verdict)))
+    assert "126    167   +41 ±62  most likely 60 %" in text
+    # Its own interval excludes 0; over all rows together that is not certain.
+    assert "10    120  +110 ±52  probably 30 %" in text
+    assert "28      0  -28 ±121  no certain change" in text
+    passed = replace(
+        verdict, attribution=tuple(struct_replace(each, explains=None) for each in rows)
+    )
+    assert "+110 ±52  probably  " in "\n".join(section_lines(cost_section(passed)))
+
+
+def test_a_share_that_regressed_has_no_smallest_visible_change() -> None:
+    _, shown = verdicts.share("rms_norm", 0.032, 0.091, "costs_more", "regressed")
+    shown = replace(shown, smallest_detectable_pct=15.3)
+    assert signal_cells(shown)[-2:] == ("–", "regressed")
+    assert signal_cells(replace(shown, decision="pass"))[-2:] == ("15.3 pp", "pass")
 
 
 def test_of_many_functions_the_certain_changes_and_two_more_are_shown() -> None:
