@@ -14,7 +14,8 @@ from pathlib import Path
 from pytest_flamegate.core import errors, process
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
 from pytest_flamegate.core.text import quote
-from pytest_flamegate.receipt.documents import decode_evidence
+from pytest_flamegate.receipt import Verification
+from pytest_flamegate.receipt.sources import EVIDENCE_NAME, RECEIPT_NAME
 from pytest_flamegate.run.required_check import CHECK_VERSION, CheckAnswer
 
 _PREDICATE = f"urn:pytest-flamegate:check:{CHECK_VERSION}"
@@ -64,7 +65,7 @@ class _Attested:
 
 
 def find_attestation_problem(
-    receipt: Path, receipt_sha256: str | None, evidence: bytes | None, workflow: str, ref: str
+    receipt: Path, verified: Verification, workflow: str, ref: str
 ) -> str | None:
     """Return why ``workflow`` at ``ref`` did not attest that a run passed; None if it did.
 
@@ -79,7 +80,8 @@ def find_attestation_problem(
             f"--signer-workflow is {workflow!a}.",
             "Write OWNER/REPO/.github/workflows/FILE.yml.",
         )
-    if receipt_sha256 is None or evidence is None:
+    measured = verified.evidence
+    if measured is None or RECEIPT_NAME not in verified.files:
         return "The receipt or its evidence was not read."
     called = process.run(
         [
@@ -96,11 +98,11 @@ def find_attestation_problem(
         return f"gh attestation verify found no valid attestation: {reported}"
     try:
         found = decode_json(called.stdout, tuple[_Attested, ...], EVIDENCE_LIMITS, subject="gh")
-        measured = decode_evidence(evidence)
     except errors.ReceiptError as error:
         return f"It cannot be read: {error.problem}"
     revision = measured.commit.revision if measured.commit is not None else ""
-    digests = {receipt_sha256, hashlib.sha256(evidence).hexdigest()}
+    attested = (RECEIPT_NAME, EVIDENCE_NAME)
+    digests = {hashlib.sha256(verified.files[name]).hexdigest() for name in attested}
     statements = (each.verificationResult.statement for each in found)
     if any(each.covers(digests, revision, measured.workload.get("name")) for each in statements):
         return None

@@ -16,7 +16,6 @@ from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.gate.comparability import machine_id
 from pytest_flamegate.receipt import baseline
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.receipt.verify import verify_receipt
@@ -91,13 +90,13 @@ def _read_acceptable(name: str, directory: Path) -> tuple[dict[str, bytes], Evid
         evidence=files.get(baseline.EVIDENCE),
         profile_folded=files.get(baseline.FOLDED),
     )
-    if not verification.ok or baseline.EVIDENCE not in files:
+    evidence = verification.evidence
+    if not verification.ok or evidence is None:
         first = next(iter(verification.refusals), None)
         reason = f"{first.code}: {first.message}" if first else "its evidence is missing."
         raise ReceiptError(
             "E_NOT_ACCEPTED", f"The latest run of {name!r} is not honest: {reason}", "Run it again."
         )
-    evidence = decode_evidence(files[baseline.EVIDENCE])
     injection = evidence.workload.get("injection")
     if injection is not None or evidence.side is not None:
         paired = ("was measured in pairs with another revision", "against")

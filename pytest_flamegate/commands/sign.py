@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from getpass import getpass
 from pathlib import Path
@@ -11,10 +12,9 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.files import create_file, read_bounded
 from pytest_flamegate.core.locks import lock_directory
-from pytest_flamegate.receipt import Grade, Refusal, store, verify_receipt
+from pytest_flamegate.receipt import Grade, Refusal, Verification, store, verify_receipt
 from pytest_flamegate.receipt import sign as statement
 from pytest_flamegate.receipt.baseline import BASE, StoredRun
-from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.sources import (
     ATTESTATION_NAME,
     EVIDENCE_NAME,
@@ -83,7 +83,7 @@ def run(parsed: argparse.Namespace) -> int:
     """Sign the receipt, or only write the predicate."""
     grade = Grade.parse(parsed.require_grade)
     if parsed.key is None:
-        files = _read_honest(parsed.receipt, grade)
+        files = _read_honest(parsed.receipt, grade).files
         _write_predicate(parsed.receipt, files, parsed.predicate)
         return 0
     from pytest_flamegate.receipt import keys  # the predicate needs no cryptography
@@ -99,13 +99,13 @@ def run(parsed: argparse.Namespace) -> int:
     above = directory.resolve().parent
     with lock_directory(above, LOCK_TIMEOUT_S) if above.is_dir() else nullcontext():
         head = _read_honest(parsed.receipt, grade)
-        signed = {directory / ATTESTATION_NAME: head}
-        is_pair = EVIDENCE_NAME in head and decode_evidence(head[EVIDENCE_NAME]).side == "head"
+        signed = {directory / ATTESTATION_NAME: head.files}
+        is_pair = head.evidence is not None and head.evidence.side == "head"
         base = StoredRun(directory, BASE)
         if is_pair and base.has(RECEIPT_NAME):
             # The verdict of a comparison with a revision rests on both sides.
             receipt, *near = map(base.path, (RECEIPT_NAME, EVIDENCE_NAME, FOLDED_NAME))
-            signed[base.path(ATTESTATION_NAME)] = _read_honest(receipt, grade, *near)
+            signed[base.path(ATTESTATION_NAME)] = _read_honest(receipt, grade, *near).files
         for path, files in signed.items():
             present = (
                 read_bounded(path, statement.ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
@@ -117,19 +117,13 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _read_honest(
     path: Path, grade: Grade, evidence: Path | None = None, folded: Path | None = None
-) -> dict[str, bytes]:
-    """Return the verified files, read once; raises ``E_NOT_SIGNED`` below ``grade``."""
+) -> Verification:
+    """Read files once and verify them; raises ``E_NOT_SIGNED`` below ``grade``."""
     sources = read_sources(path, evidence, folded)
     for part in (sources.receipt, sources.evidence, sources.folded):
         if isinstance(part, Refusal):
             raise ReceiptError(part.code, part.message, part.remedy)
-    files = sources.files
-    found = verify_receipt(
-        files[RECEIPT_NAME],
-        evidence=files.get(EVIDENCE_NAME),
-        profile_folded=files.get(FOLDED_NAME),
-        require_grade=grade,
-    )
+    found = verify_receipt(sources, require_grade=grade)
     if not found.ok:
         first = found.refusals[0]
         raise ReceiptError(
@@ -137,10 +131,10 @@ def _read_honest(
             f"{str(path)!a} is not signed: {first.code}: {first.message}",
             first.remedy or "Run it again, and sign the new files.",
         )
-    return files
+    return found
 
 
-def _write_predicate(receipt: Path, files: dict[str, bytes], output: Path) -> None:
+def _write_predicate(receipt: Path, files: Mapping[str, bytes], output: Path) -> None:
     """Write the predicate and print the inputs of an attestation, a line each: name=value."""
     is_same_directory = output.parent.resolve() == receipt.parent.resolve()
     if is_same_directory and output.name in {receipt.name, *statement.SUBJECTS, ATTESTATION_NAME}:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core import errors, git
 from pytest_flamegate.core.text import Finding, Refusal
 from pytest_flamegate.receipt import Verification, verify_receipt
-from pytest_flamegate.receipt.baseline import VERDICT, StoredRun
-from pytest_flamegate.receipt.documents import decode_evidence, decode_receipt
+from pytest_flamegate.receipt.baseline import RECEIPT, VERDICT, StoredRun
+from pytest_flamegate.receipt.documents import decode_receipt
 from pytest_flamegate.receipt.sources import read_sources
 from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.report.terminal import replay_document, verification_text
@@ -34,16 +34,12 @@ class ReceiptAnswer:
     Attributes:
         error: The reason why its workload was not replayed.
         verdict_code: The exit code of the run's own verdict, if that alone rejects it.
-        evidence: The bytes of the evidence that was verified; None without any.
-        receipt_sha256: The digest of the receipt that was verified; None if it was not read.
     """
 
     path: Path
     verification: Verification
     error: errors.FlamegateError | None = None
     verdict_code: int = 0
-    evidence: bytes | None = None
-    receipt_sha256: str | None = None
 
     def exit_code(self, *, replay: bool) -> int:
         """Return 0 if all requirements hold; a replay that confirmed nothing is undecided."""
@@ -75,11 +71,7 @@ def run(parsed: argparse.Namespace) -> int:
             from pytest_flamegate.commands.attestation import find_attestation_problem
 
             problem = find_attestation_problem(
-                answer.path,
-                answer.receipt_sha256,
-                answer.evidence,
-                parsed.signer_workflow,
-                parsed.source_ref,
+                answer.path, answer.verification, parsed.signer_workflow, parsed.source_ref
             )
             if problem is not None:
                 answer = _reject(answer, Refusal("E_NOT_ATTESTED", problem))
@@ -146,10 +138,8 @@ def _require_verdict(answer: ReceiptAnswer) -> ReceiptAnswer:
 
 def _require_repository(answer: ReceiptAnswer, repository: Path) -> ReceiptAnswer:
     """Reject a run unless it measured a commit of the repository, with nothing uncommitted."""
-    try:
-        found = None if answer.evidence is None else decode_evidence(answer.evidence).commit
-    except errors.FlamegateError:
-        found = None  # rejected already
+    evidence = answer.verification.evidence
+    found = evidence.commit if evidence is not None else None
     if found is not None and git.resolve(repository, found.revision) == found.revision:
         here = git.code_digest(repository, found.revision)
         if here and here == found.tree and not found.uncommitted:
@@ -199,37 +189,27 @@ def _verify(
     """Verify a receipt, and replay it if that is asked for and it is honest."""
     # Read once: the same bytes are verified, run and compared.
     sources = read_sources(path)
-    receipt, evidence, folded = sources.receipt, sources.evidence, sources.folded
-    if (
-        not isinstance(receipt, bytes)
-        or isinstance(evidence, Refusal)
-        or isinstance(folded, Refusal)
-    ):
-        return ReceiptAnswer(path, verify(path))
-    sha256 = hashlib.sha256(receipt).hexdigest()
-    parts: dict[str, Any] = {
-        "evidence": evidence,
-        "profile_folded": folded,
-        "attestation": sources.attestation,
-    }
-    if replaying is None or not verify(receipt, **parts, require_grade=None).ok:
-        return ReceiptAnswer(path, verify(receipt, **parts), None, 0, evidence, sha256)
+    if replaying is None:
+        return ReceiptAnswer(path, verify(sources))
+    found = verify(sources, require_grade=None)
+    if not found.ok:
+        return ReceiptAnswer(path, verify(sources))
     try:
         with errors.system_errors():
-            if evidence is None:
+            if found.evidence is None:
                 raise errors.UndecidedError(
                     "E_REPLAY_NO_EVIDENCE",
                     "There is no evidence next to the receipt, so the workload is unknown.",
                 )
+            receipt = found.files[RECEIPT]
             replayed = replaying.replay(
-                sha256,
+                hashlib.sha256(receipt).hexdigest(),
                 decode_receipt(receipt).tokens_per_second,
-                decode_evidence(evidence),
+                found.evidence,
             )
     except errors.FlamegateError as error:
-        return ReceiptAnswer(path, verify(receipt, **parts), error, 0, evidence, sha256)
-    again = verify(receipt, **parts, replay=replayed)
-    return ReceiptAnswer(path, again, None, 0, evidence, sha256)
+        return ReceiptAnswer(path, verify(sources), error)
+    return ReceiptAnswer(path, verify(sources, replay=replayed))
 
 
 def _document(answer: ReceiptAnswer) -> dict[str, object]:

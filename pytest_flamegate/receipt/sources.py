@@ -1,6 +1,5 @@
 """Read the files of a receipt: bytes that are given, or files in one directory."""
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import TypeAlias
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.files import OpenDirectory, open_directory, read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, RECEIPT_LIMITS
-from pytest_flamegate.core.text import Refusal, quote
+from pytest_flamegate.core.text import Refusal
 
 RECEIPT_NAME = "receipt.json"
 EVIDENCE_NAME = "evidence.json"
@@ -81,11 +80,11 @@ def read_source(source: Source, limit: int) -> bytes | Refusal:
 
 
 @contextmanager
-def _open_parent(source: Source | None) -> Iterator[OpenDirectory | None]:
+def _open_parent(source: Source) -> Iterator[OpenDirectory | None]:
     """Open the directory of a path; None for bytes, and if there is no such directory."""
     directory = None
     with ExitStack() as stack:
-        if isinstance(source, (str, os.PathLike)):
+        if not isinstance(source, bytes):
             path = Path(source)
             with suppress(FlamegateError):
                 directory = stack.enter_context(open_directory(path.parent if path.name else path))
@@ -93,10 +92,8 @@ def _open_parent(source: Source | None) -> Iterator[OpenDirectory | None]:
 
 
 def _read(directory: OpenDirectory | None, source: Source, limit: int) -> bytes | Refusal:
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return bytes(source)
-    if not isinstance(source, (str, os.PathLike)):
-        return Refusal("E_CANNOT_READ", f"Bytes or a path are wanted, not {quote(source)}.")
+    if isinstance(source, bytes):
+        return source
     path = Path(source)
     try:
         if directory is None or path.name in ("", ".."):

@@ -1,7 +1,7 @@
 """Verify a receipt: whether it is honest, and how far that was checked."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +44,9 @@ class Verification:
         unfit: Why an honest receipt is not usable as a baseline (codes ``F_...``).
         replayed: The replay that was handed in, if any.
         obtained_again: The replay agrees.
+        evidence: The decoded evidence, even if it contradicts the receipt; None if there is none
+            or it is malformed.
+        files: The content of receipt, evidence and profile by name, as far as they were read.
     """
 
     ok: bool
@@ -58,6 +61,8 @@ class Verification:
     replayed: Replayed | None = None
     obtained_again: bool = False
     lowered_by: tuple[Notice, ...] = ()
+    evidence: Evidence | None = field(default=None, repr=False)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     @property
     def fit(self) -> bool:
@@ -111,7 +116,7 @@ _IMPORTED = Refusal(
 
 
 def verify_receipt(
-    data: bytes | Path,
+    data: Source | Sources,
     *,
     evidence: bytes | Path | None = None,
     profile_folded: bytes | Path | None = None,
@@ -131,7 +136,7 @@ def verify_receipt(
     Every reason to reject it is reported, not only the first. Never raises on bad input.
 
     Args:
-        data: the receipt, as bytes or as a path.
+        data: the receipt, as bytes or as a path; or all of its files, already read.
         evidence: by default ``evidence.json`` next to the receipt's path.
         profile_folded: by default ``profile.folded`` next to the receipt's path.
         policy: the name of a kernel policy; by default that of the engine which the evidence, or
@@ -151,7 +156,9 @@ def verify_receipt(
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     found = _Findings()
     try:
-        sources = read_sources(data, evidence, profile_folded, attestation)
+        sources = data
+        if not isinstance(sources, Sources):
+            sources = read_sources(sources, evidence, profile_folded, attestation)
         document, malformed = _read_receipt(sources.receipt, found)
         observed = _read_evidence(sources.evidence, found)
         chosen = _choose_policy(document, malformed, observed, policy, found)
@@ -189,6 +196,8 @@ def verify_receipt(
             replayed=replay,
             obtained_again=obtained_again,
             lowered_by=tuple(found.lowered_by),
+            evidence=observed,
+            files=sources.files,
         )
     except Exception as error:
         # A verifier that fails must reject: otherwise a receipt that crashes it goes unverified.
@@ -198,7 +207,7 @@ def verify_receipt(
 
 
 def describe_shortfall(grade: Grade, wanted: Grade, lowered_by: Sequence[Notice]) -> str:
-    """Return as sentences that a grade is too low, and which notices have lowered it."""
+    """Describe why the grade is too low."""
     reasons = "".join(f" {each.code}: {each.message}" for each in lowered_by)
     return f"The grade is {grade.name}, wanted {wanted.name}.{reasons}"
 

@@ -23,7 +23,7 @@ from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.profile.source_lines import is_project_path
-from pytest_flamegate.receipt import Grade, verify_receipt
+from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt.baseline import ATTESTATION, StoredRun
 from pytest_flamegate.receipt.compose import recipe
@@ -61,13 +61,13 @@ def judge_stored_run(
     plan = plan_pair_counts(settings.budget_of(workload.engine, compare=True))
     try:
         run, other = StoredRun(directory), StoredRun(directory, run_files.BASE)
-        head, grade, errors = _read_side(run, requirements)
-        base, base_grade, base_errors = _read_side(other, requirements)
+        head, verified, errors = _read_side(run, requirements)
+        base, base_verified, base_errors = _read_side(other, requirements)
         _require_pair(base, head, workload, commits)
         notes, lines = _read_report(run)
         gated = GatedRun(
             head,
-            min(grade, base_grade).name,
+            min(verified.grade, base_verified.grade).name,
             errors=(*base_errors, *errors),
             notes=notes,
             reported_lines=lines,
@@ -80,7 +80,7 @@ def judge_stored_run(
                 known.add(place, runs)
             attempts = known.list_before(base, head)
         verdict = judge(gated, PairedBase(base, plan, earlier=attempts), policy)
-        receipt = decode_receipt(_read(run, run_files.RECEIPT))
+        receipt = decode_receipt(verified.files[run_files.RECEIPT])
         return Outcome(workload, verdict, directory, verdict.exit_code != 0, receipt, head, base)
     except FlamegateError as error:
         verdict = verdict_of_error(error, workload)
@@ -209,8 +209,8 @@ def _read(run: StoredRun, name: str) -> bytes:
 
 def _read_side(
     run: StoredRun, requirements: Mapping[str, Any]
-) -> tuple[Evidence, Grade, tuple[Reason, ...]]:
-    """Return the evidence of a side, the grade of its receipt, and why it is rejected."""
+) -> tuple[Evidence, Verification, tuple[Reason, ...]]:
+    """Return the evidence of a side, the answer about its receipt, and why it is rejected."""
     receipt, evidence, folded = (_read(run, name) for name in _JUDGED)
     grade = requirements.get("require_grade") or Grade.OBSERVED
     found = verify_receipt(
@@ -222,7 +222,8 @@ def _read_side(
     )
     name = f"{run.side}{run_files.RECEIPT}"
     errors = tuple(Reason(each.code, f"{name}: {each.message}") for each in found.refusals)
-    return decode_evidence(evidence), found.grade, errors
+    # Malformed evidence is decoded once more, for the error about it.
+    return found.evidence or decode_evidence(evidence), found, errors
 
 
 def _require_pair(

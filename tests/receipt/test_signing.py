@@ -37,7 +37,10 @@ A, B, C = (each.public.pem for each in (ALICE, BOB, CAROL))
 
 
 def verify(
-    attestation: bytes | None, *trusted: bytes, files: dict[str, bytes] = FILES, **options: Any
+    attestation: bytes | Path | None,
+    *trusted: bytes | Path,
+    files: dict[str, bytes] = FILES,
+    **options: Any,
 ) -> Verification:
     return verify_receipt(
         files["receipt.json"],
@@ -154,16 +157,14 @@ def test_a_signature_does_not_make_a_receipt_honest() -> None:
     assert not any(code.startswith("E_SIGNATURE") for code in codes(answer))
 
 
-@pytest.mark.parametrize("bad", [b"", ALICE.pem(None), None, 7, Path("/nonexistent"), object()])
-def test_one_bad_key_is_an_error_even_next_to_a_good_one(bad: Any) -> None:
+@pytest.mark.parametrize("bad", [b"", ALICE.pem(None), Path("/nonexistent")])
+def test_one_bad_key_is_an_error_even_next_to_a_good_one(bad: bytes | Path) -> None:
     assert codes(verify(SIGNED, A, bad)) == ["E_BAD_KEY"]
-    for odd in (bad, [bad]):
-        answer = verify_receipt(FILES["receipt.json"], attestation=SIGNED, keys=odd, now=NOW)
-        assert not answer.ok or not odd
+    assert codes(verify(SIGNED, bad)) == ["E_BAD_KEY"]
 
 
-@pytest.mark.parametrize("bad", [7, Path("/nonexistent"), [], Path("/dev/zero")])
-def test_an_unreadable_attestation_is_an_error(bad: Any) -> None:
+@pytest.mark.parametrize("bad", [Path("/nonexistent"), Path("/dev/zero")])
+def test_an_unreadable_attestation_is_an_error(bad: Path) -> None:
     answer = verify(bad, A)
     assert not answer.ok
     assert "E_INTERNAL" not in codes(answer)
