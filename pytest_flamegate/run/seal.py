@@ -38,7 +38,8 @@ from pytest_flamegate.run.stages import Measured, MeasuredSide, Prepared
 class ComposedSide:
     """One side without secrets, which ``redactor`` knows; no ``receipt`` if profiling is off.
 
-    Once it is sealed it has ``files``, and a ``verification`` if there is a receipt.
+    Once it is sealed it has ``files``, and if there is a receipt a ``verification`` and its digest
+    in the evidence.
     """
 
     receipt: Receipt | None
@@ -195,15 +196,17 @@ def _compose_side(measured: MeasuredSide) -> ComposedSide:
         )
     receipt, evidence = redactor.clean(receipt, "receipt"), redactor.clean(evidence, "evidence")
     evidence = replace(evidence, redacted=tuple(redactor.places))
-    if receipt is not None:
-        digest = hashlib.sha256(encode_receipt(receipt)).hexdigest()
-        evidence = replace(evidence, receipt_sha256=digest)
     return ComposedSide(receipt, evidence, pooled, recorded, redactor)
 
 
 def _seal_side(side: ComposedSide) -> ComposedSide:
-    files = {EVIDENCE: encode_evidence(side.evidence)}
+    files: dict[str, bytes] = {}
     verification = None
+    if side.receipt is not None:
+        files[RECEIPT] = encode_receipt(side.receipt)
+        digest = hashlib.sha256(files[RECEIPT]).hexdigest()
+        side = replace(side, evidence=replace(side.evidence, receipt_sha256=digest))
+    files[EVIDENCE] = encode_evidence(side.evidence)
     if (recorded := side.recorded) is not None:
         files[BRICKS] = encode_json(
             {
@@ -221,7 +224,6 @@ def _seal_side(side: ComposedSide) -> ComposedSide:
         if side.profile.lines:
             files[LINES] = fold_lines(side.profile.lines).encode()
     if side.receipt is not None:
-        files[RECEIPT] = encode_receipt(side.receipt)
         verification = verify_receipt(
             files[RECEIPT], evidence=files[EVIDENCE], profile_folded=files[FOLDED]
         )
