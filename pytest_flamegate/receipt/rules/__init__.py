@@ -8,9 +8,9 @@ from pytest_flamegate.receipt.rules import (
     bricks,
     claim,
     figures,
-    fitness,
     kernels,
     origin,
+    plausibility,
     profile,
     prompts,
     runs,
@@ -29,11 +29,11 @@ CHECKS: Rulebook[Submission] = Rulebook(
 )
 """Broken if the evidence contradicts the receipt or itself. The receipt is rejected."""
 
-SUSPICIONS: Rulebook[Submission] = Rulebook(fitness.SUSPICIONS)
+SUSPICIONS: Rulebook[Submission] = Rulebook(plausibility.SUSPICIONS)
 """Broken if something is unlike measured data. That alone proves nothing."""
 
 SHORTFALLS: Rulebook[Submission] = Rulebook(
     *(origin.SHORTFALLS, runs.SHORTFALLS, figures.SHORTFALLS),
-    *(profile.SHORTFALLS, kernels.SHORTFALLS, fitness.SHORTFALLS),
+    *(profile.SHORTFALLS, kernels.SHORTFALLS, plausibility.SHORTFALLS),
 )
 """Broken if something was not observed. That lowers the grade and rejects nothing."""
