@@ -101,9 +101,11 @@ class ArtifactStore:
     def require_writable(self, machine_id: str | None = None) -> None:
         """Remove leftovers; raise ToolError if a run, or a baseline, could not be stored."""
         self.sweep()
-        store.require_writable(self._own(self.root / "latest"))
+        store.require_writable(self._confine(self.root / "latest"))
         if machine_id is not None:
-            store.require_writable(self._own(store.child_path(self.root / "baselines", machine_id)))
+            store.require_writable(
+                self._confine(store.child_path(self.root / "baselines", machine_id))
+            )
 
     def sweep(self) -> None:
         """Remove the leftovers of killed writers, except where a writer is active."""
@@ -114,7 +116,7 @@ class ArtifactStore:
             with suppress(OSError):
                 directories += sorted((self.root / name).iterdir())
         for directory in directories:
-            store.sweep(self._own(directory))
+            store.sweep(self._confine(directory))
 
     def publish_run(self, workload: str, files: Mapping[str, bytes]) -> Path:
         """Replace the latest run of ``workload`` by ``files``, all or none."""
@@ -148,7 +150,7 @@ class ArtifactStore:
 
     def remove_baseline(self, directory: Path) -> None:
         """Remove the baseline in ``directory`` at once; a directory elsewhere is an error."""
-        store.remove(self._own(directory))
+        store.remove(self._confine(directory))
 
     def write_calibration(
         self, machine_id: str, workload: str, data: bytes, *, set_aside: bool = False
@@ -161,16 +163,16 @@ class ArtifactStore:
         """Append one gated run to the history."""
         plain = {name: value for name, value in encode_plain(line).items() if value is not None}
         data = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
-        store.append_line(self._own(self.runs_path), data)
+        store.append_line(self._confine(self.runs_path), data)
 
     def _prepare(self, path: Path) -> Path:
         """Return ``path`` when its directory is free of leftovers and of git."""
-        self._own(path)
+        self._confine(path)
         store.ensure_gitignore(self.root)
         store.sweep(path.parent)
         return path
 
-    def _own(self, path: Path) -> Path:
+    def _confine(self, path: Path) -> Path:
         return require_confined(self.root, path)
 
 

@@ -142,18 +142,18 @@ def compose(
     )
     if not sightings:
         return None, evidence
-    return _receipt(subject, seen, evidence), evidence
+    return _compose_receipt(subject, seen, evidence), evidence
 
 
 def kernels(spots: Sequence[Hotspot]) -> tuple[KernelSighting, ...]:
     """Return the functions of the profile that compute; the hottest ones if none is known."""
-    chosen = _known(spots) or [s for s in spots if s.self_samples > 0]
+    chosen = _select_known_kernels(spots) or [s for s in spots if s.self_samples > 0]
     return tuple(
         KernelSighting(spot.name, "profile", spot.self_samples) for spot in chosen[:MAX_KERNELS]
     )
 
 
-def _known(spots: Sequence[Hotspot]) -> list[Hotspot]:
+def _select_known_kernels(spots: Sequence[Hotspot]) -> list[Hotspot]:
     return [s for s in spots if s.category in KERNEL_CATEGORIES and s.self_share >= KERNEL_FLOOR]
 
 
@@ -181,7 +181,7 @@ def recipe(workload: Workload) -> dict[str, object]:
     return found
 
 
-def _receipt(subject: Subject, seen: Observation, evidence: Evidence) -> Receipt:
+def _compose_receipt(subject: Subject, seen: Observation, evidence: Evidence) -> Receipt:
     rate = tokens_per_second(seen.runs)
     backend = backend_of(evidence)
     environment = {
@@ -202,7 +202,7 @@ def _receipt(subject: Subject, seen: Observation, evidence: Evidence) -> Receipt
         kernels=claimed_kernels(
             evidence.kernels,
             named_by_profile=evidence.profile is not None
-            and bool(_known(evidence.profile.hotspots)),
+            and bool(_select_known_kernels(evidence.profile.hotspots)),
             backend=backend,
             policy=policy_of_engine(subject.workload.engine),
         ),

@@ -131,7 +131,7 @@ def encode_receipt(receipt: Receipt) -> bytes:
     """
     plain = encode_plain(receipt)
     data = encode_json({name: plain[name] for name in FIELDS})
-    _require_none(plain)
+    _require_no_fault(plain)
     for error in _schema_validator().iter_errors(json.loads(data)):  # noqa: TID251 - an installed schema
         raise ReceiptError(
             "E_SCHEMA",
@@ -160,12 +160,12 @@ def decode_receipt(data: bytes) -> Receipt:
     read in any case, and fields beyond schema 1.0.0 are left out.
     """
     document = parse_json(data, RECEIPT_LIMITS, subject="The receipt")
-    _require_none(document)
+    _require_no_fault(document)
     document["backend"] = document["backend"].lower()
     return decode_plain(document, Receipt, subject="The receipt")
 
 
-def _require_none(document: object) -> None:
+def _require_no_fault(document: object) -> None:
     for refusal in find_faults(document).values():
         raise ReceiptError(refusal.code, refusal.message, refusal.remedy)
 

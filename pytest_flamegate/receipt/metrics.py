@@ -111,16 +111,17 @@ def figures(
     clock_scope: ClockScope,
     prompt_tokens: int | None,
     *,
-    unseen: bool = False,
+    with_zero_times: bool = False,
     rate: Rate | None = None,
     prefill_rate: float | None = None,
 ) -> tuple[Metric, ...]:
     """Return every figure of the ``timed`` runs, the observed ones first, then the reported ones.
 
-    ``unseen`` includes times whose median is 0, as older evidence does. Most of those tokens were
-    read together with the one before, so their time was not observed. ToolError ``E_NO_RATE`` if
-    all tokens came at one instant. ``rate`` is that of the runs, if it is known already. Without
-    ``prompt_tokens`` their number follows from a stated ``prefill_rate``, because it is whole.
+    ``with_zero_times`` includes times whose median is 0, as older evidence does. Most of those
+    tokens were read together with the one before, so their time was not observed. ToolError
+    ``E_NO_RATE`` if all tokens came at one instant. ``rate`` is that of the runs, if it is known
+    already. Without ``prompt_tokens`` their number follows from a stated ``prefill_rate``, because
+    it is whole.
     """
     timed = [run.own for run in timed]
     blocks = [block for run in timed for block in run.blocks]
@@ -134,7 +135,7 @@ def figures(
     first_ns = statistics.median(first)
     if prefill_rate is not None:
         prompt_tokens = max(1, round(prefill_rate / (1 / max(first_ns, 1.0) * _S)))
-    if saw_first := unseen or first_ns > 0:
+    if saw_first := with_zero_times or first_ns > 0:
         found.append(_time("time_to_first_token_ms", "first-token-request", first_ns, len(first)))
     if loads := [run.load_ns for run in timed if run.load_ns is not None]:
         found.append(_time("load_ms", "ready-start", statistics.median(loads), len(loads)))
@@ -146,13 +147,13 @@ def figures(
     if gaps := sorted(chain(*[sequence[1:] for sequence in sequences])):
         per_token = [each for block in blocks for each in _per_token(block)]
         token_ns, gap_ns, count = statistics.median(per_token), statistics.median(gaps), len(gaps)
-        if unseen or token_ns > 0:
+        if with_zero_times or token_ns > 0:
             tokens = len(per_token)
             found += [
                 _time("time_per_output_token_ms", "(latency-ttft)/(n-1)", token_ns, tokens),
                 _rate("decode_tokens_per_second", "1/tpot", 1, token_ns, tokens),
             ]
-        if unseen or gap_ns > 0:
+        if with_zero_times or gap_ns > 0:
             # The nearest rank: the smallest gap that 95 % do not exceed.
             p95_ns = gaps[math.ceil(count * 0.95) - 1]
             found += [

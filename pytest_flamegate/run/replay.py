@@ -105,7 +105,8 @@ class Replaying:
         if declared is not None:
             workload = self._with_model(declared)
         else:
-            workload = self._with_model(self._placed(self._allowed(evidence), evidence))
+            trusted = self._require_trusted(evidence)
+            workload = self._with_model(self._with_project_model(trusted, evidence))
         chosen = engine(workload.engine)
         chosen.validate(workload)
         return workload, chosen.model(workload)
@@ -114,7 +115,7 @@ class Replaying:
     def _declared(self) -> list[Workload]:
         return [each for each in self.entries if isinstance(each, Workload)]
 
-    def _allowed(self, evidence: Evidence) -> Workload:
+    def _require_trusted(self, evidence: Evidence) -> Workload:
         """Return a recipe's own workload as it may run here; raise if it is not trusted."""
         recipe = evidence.workload
         workload = rerun.parse_recipe(recipe, self.settings.root)
@@ -152,7 +153,7 @@ class Replaying:
             )
         return replace(workload, model=str(self.model.absolute()))
 
-    def _placed(self, workload: Workload, evidence: Evidence) -> Workload:
+    def _with_project_model(self, workload: Workload, evidence: Evidence) -> Workload:
         """Return a foreign workload whose model, if it names one, is a file of this project.
 
         A pattern is not followed: it could lead anywhere. If there is no such file, the

@@ -59,7 +59,7 @@ def test_a_late_read_loses_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names = {metric.name for metric in figures([run], "sequence", 5)}
     assert "tokens_per_second" in names
     assert not names & UNSEEN
-    assert {metric.name for metric in figures([run], "sequence", 5, unseen=True)} >= UNSEEN
+    assert {metric.name for metric in figures([run], "sequence", 5, with_zero_times=True)} >= UNSEEN
 
 
 def test_no_side_of_a_pair_is_faster_than_it_can_be(

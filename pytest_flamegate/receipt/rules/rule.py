@@ -243,7 +243,7 @@ class Submission:
             self.timed,
             self.evidence.clock_scope,
             None,
-            unseen=True,
+            with_zero_times=True,
             rate=self.rate,
             prefill_rate=value_of(self.evidence.metrics, "prefill_tokens_per_second"),
         )
