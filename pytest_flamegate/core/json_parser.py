@@ -24,13 +24,11 @@ class Limits:
         max_bytes: Size of the file.
         max_containers: Objects and lists together; None for as many as fit.
         max_commas: Values that follow another one in their object or list; None likewise.
-        max_depth: Objects and lists within one another.
     """
 
     max_bytes: int
     max_containers: int | None = None
     max_commas: int | None = None
-    max_depth: int = 64
 
 
 MIB = 1 << 20
@@ -40,6 +38,8 @@ RECEIPT_LIMITS = Limits(1 * MIB, max_containers=512, max_commas=12_000)
 EVIDENCE_LIMITS = Limits(MAX_BYTES, max_containers=1 << 20)
 """A list for each sequence, and some tens of objects for each run."""
 
+MAX_DEPTH = 64
+"""Objects and lists within one another."""
 MAX_NUMBER_CHARACTERS = 64
 
 # Only these bytes outside of strings decide how a document is built.
@@ -74,7 +74,7 @@ def _parse(data: bytes, limits: Limits) -> Any:
             "E_JSON_SIZE", f"has {len(data):,} bytes; at most {limits.max_bytes:,} are allowed"
         )
     structure = _structure(data)
-    is_shallow = _is_shallow(structure, limits.max_depth)
+    is_shallow = _is_shallow(structure)
     _check_size(structure, is_shallow, limits)
     try:
         text = data.decode("utf-8")
@@ -96,9 +96,9 @@ def _parse(data: bytes, limits: Limits) -> Any:
             if structure.count(b":") == _structure(msgspec.json.encode(document)).count(b":"):
                 return document
     # If the fast parser rejects the document, the standard one gives the reason.
-    document = _parse_with_reasons(text, limits)
+    document = _parse_with_reasons(text)
     if not is_shallow:
-        raise _too_deep(limits)
+        raise _too_deep()
     return document
 
 
@@ -112,9 +112,9 @@ def _structure(data: bytes) -> bytes:
     return b"".join(quoted.split(b'"')[::2])
 
 
-def _is_shallow(structure: bytes, max_depth: int) -> bool:
+def _is_shallow(structure: bytes) -> bool:
     brackets = structure.translate(_ALIKE, _NOT_BRACKETS)
-    for _ in range(max_depth):
+    for _ in range(MAX_DEPTH):
         if not brackets:
             return True
         brackets = brackets.replace(b"[]", b"")  # the innermost level
@@ -125,14 +125,14 @@ def _check_size(structure: bytes, is_shallow: bool, limits: Limits) -> None:
     most = limits.max_containers
     if most is not None and structure.count(b"[") + structure.count(b"{") > most:
         if not is_shallow:
-            raise _too_deep(limits)
+            raise _too_deep()
         raise _ParseError("E_JSON_SIZE", f"has more than the {most:,} objects and lists allowed")
     most = limits.max_commas
     if most is not None and structure.count(b",") > most:
         raise _ParseError("E_JSON_SIZE", f"holds more than {most:,} values")
 
 
-def _parse_with_reasons(text: str, limits: Limits) -> Any:
+def _parse_with_reasons(text: str) -> Any:
     if text.startswith("\ufeff"):
         raise _ParseError("E_JSON_ENCODING", "starts with a byte order mark")
     try:
@@ -148,7 +148,7 @@ def _parse_with_reasons(text: str, limits: Limits) -> Any:
         problem = f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
         raise _ParseError("E_JSON_SYNTAX", problem) from None
     except RecursionError:
-        raise _too_deep(limits) from None
+        raise _too_deep() from None
     except UnicodeEncodeError as error:
         near = error.object[max(0, error.start - 20) : error.start + 1]
         raise _ParseError(
@@ -183,5 +183,5 @@ def _constant(text: str) -> NoReturn:
     raise _ParseError("E_JSON_NUMBER", f"has {text}, which is no number in JSON")
 
 
-def _too_deep(limits: Limits) -> _ParseError:
-    return _ParseError("E_JSON_DEPTH", f"is nested deeper than {limits.max_depth} levels")
+def _too_deep() -> _ParseError:
+    return _ParseError("E_JSON_DEPTH", f"is nested deeper than {MAX_DEPTH} levels")

@@ -147,11 +147,9 @@ class ResampledPairs:
     streams: tuple[Stream, ...]
 
     @classmethod
-    def draw(
-        cls, pool: Sequence[float], pairs: int, *, draws: int = DRAWS, seed: int = SEED
-    ) -> ResampledPairs:
+    def draw(cls, pool: Sequence[float], pairs: int) -> ResampledPairs:
         """Draw sequences of ``pairs`` pairs of unchanged code, long enough for such plans."""
-        return cls(tuple(_draw_stream(pool, pairs, f"{seed}:{number}") for number in range(draws)))
+        return cls(tuple(_draw_stream(pool, pairs, f"{SEED}:{number}") for number in range(DRAWS)))
 
     def rates(self, drop_pct: float, plan: AnalysisPlan) -> ReplayedRates:
         """Return the rates of the whole rule at the threshold ``drop_pct``."""

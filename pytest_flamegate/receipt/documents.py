@@ -32,6 +32,7 @@ from pytest_flamegate.core.json import (
     encode_plain,
     parse_json,
 )
+from pytest_flamegate.core.json_parser import MAX_DEPTH
 from pytest_flamegate.core.text import Refusal, quote
 from pytest_flamegate.receipt.types import SCHEMA_VERSION, Evidence, Receipt
 
@@ -198,7 +199,7 @@ def _decode_canonical(data: bytes) -> Evidence | None:
         return None
     # The types bound the depth of everything but the recipe, and few brackets are never deep.
     recipe = msgspec.json.encode(found[0].workload)
-    is_shallow = recipe.count(b"[") + recipe.count(b"{") < EVIDENCE_LIMITS.max_depth
+    is_shallow = recipe.count(b"[") + recipe.count(b"{") < MAX_DEPTH
     return found[0] if is_shallow else None
 
 

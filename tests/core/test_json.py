@@ -28,7 +28,7 @@ from pytest_flamegate.core.json import (
     parse_json,
     parse_timestamp,
 )
-from pytest_flamegate.core.json_parser import MIB
+from pytest_flamegate.core.json_parser import MAX_DEPTH, MIB
 
 
 def nested(levels: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:
@@ -163,18 +163,19 @@ def test_limits_count_what_stands_outside_of_strings() -> None:
     source = random.Random(5)
     for _ in range(2000):
         document = random_document(source, source.randrange(7))
+        for _ in range(MAX_DEPTH - sizes(document)[0]):
+            document = [document]
         data = json.dumps(document, ensure_ascii=source.random() < 0.5).encode()
-        depth, containers, commas = sizes(document)
-        assert parse_json(data, Limits(len(data), containers, commas, depth)) == document
+        _, containers, commas = sizes(document)
+        assert parse_json(data, Limits(len(data), containers, commas)) == document
         for limits in (
             Limits(len(data) - 1),
             Limits(len(data), max_containers=containers - 1),
             Limits(len(data), max_commas=commas - 1),
         ):
             assert error_of(data, limits).code == "E_JSON_SIZE"
-        for most in (None, containers - 1) if depth else ():
-            limits = Limits(len(data), most, max_depth=depth - 1)
-            assert error_of(data, limits).code == "E_JSON_DEPTH"
+        for most in (None, containers):
+            assert error_of(b"[%b]" % data, Limits(len(data) + 2, most)).code == "E_JSON_DEPTH"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,15 +42,18 @@ def test_invalid_pools(values: list[float], code: str) -> None:
     assert len(calibration.check_pool([0.01, -0.01] * 5)) == 10
 
 
-def test_streams_hold_neighbours_of_the_pool_with_either_sign() -> None:
+def test_streams_hold_neighbours_of_the_pool_with_either_sign(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calibration, "DRAWS", 200)
     numbered = [float(value) for value in range(1, 21)]
     ring = [*numbered, *numbered]
     neighbours = {tuple(ring[at : at + calibration.BLOCK]) for at in range(20)}
     # Stored rates are those of these sequences.
-    first = calibration.ResampledPairs.draw(numbered, 7, draws=1, seed=3).streams[0]
-    assert first.differences == (16.0, 17.0, 18.0, -1.0, -2.0, 3.0, 5.0)
+    first = calibration.ResampledPairs.draw(numbered, 7).streams[0]
+    assert first.differences == (11.0, 12.0, 13.0, -8.0, -9.0, 10.0, -10.0)
     drawn: set[float] = set()
-    for stream in calibration.ResampledPairs.draw(numbered, 30, draws=200, seed=3).streams:
+    for stream in calibration.ResampledPairs.draw(numbered, 30).streams:
         assert len(stream.differences) == 30
         for at in range(0, 30, calibration.BLOCK):
             assert tuple(map(abs, stream.differences[at : at + calibration.BLOCK])) in neighbours
@@ -58,12 +61,12 @@ def test_streams_hold_neighbours_of_the_pool_with_either_sign() -> None:
     assert drawn == {sign * value for sign in (1, -1) for value in numbered}
 
 
-def test_streams_are_balanced_and_reproducible() -> None:
-    drawn, again, other = (
-        calibration.ResampledPairs.draw(QUIET, 28, draws=500, seed=seed).streams
-        for seed in (9, 9, 10)
-    )
+def test_streams_are_balanced_and_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "DRAWS", 500)
+    drawn, again = (calibration.ResampledPairs.draw(QUIET, 28).streams for _ in range(2))
     assert drawn == again
+    monkeypatch.setattr(calibration, "SEED", 10)
+    other = calibration.ResampledPairs.draw(QUIET, 28).streams
     assert len({drawn[0].differences, drawn[1].differences, other[0].differences}) == 3
     slower = sum(value > 0 for stream in drawn for value in stream.differences)
     assert abs(slower / (500 * 28) - 0.5) < 0.02
@@ -119,8 +122,9 @@ def test_rates_count_each_decision_of_the_streams() -> None:
 # --- thresholds ----------------------------------------------------------------------------
 
 
-def test_a_threshold_is_the_first_that_holds() -> None:
-    replayed = calibration.ResampledPairs.draw(MIXED, PLAN.pairs, draws=400)
+def test_a_threshold_is_the_first_that_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "DRAWS", 400)
+    replayed = calibration.ResampledPairs.draw(MIXED, PLAN.pairs)
     found = replayed.find_smallest(PLAN)
     assert found is not None
     assert list(calibration.LADDER) == sorted(set(calibration.LADDER))
@@ -131,13 +135,11 @@ def test_a_threshold_is_the_first_that_holds() -> None:
     assert found[1].holds
 
 
-def test_a_loud_machine_and_too_few_pairs_hold_nothing() -> None:
+def test_a_loud_machine_and_too_few_pairs_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "DRAWS", 200)
     for differences, pairs in ((pool(2.0), FIRST_ANALYSES[-1]), (QUIET, 2)):
         plan = calibration.AnalysisPlan(FIRST_ANALYSES, pairs)
-        assert (
-            calibration.ResampledPairs.draw(differences, pairs, draws=200).find_smallest(plan)
-            is None
-        )
+        assert calibration.ResampledPairs.draw(differences, pairs).find_smallest(plan) is None
 
 
 # --- without a calibration -----------------------------------------------------------------

@@ -12,8 +12,9 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.core.json import encode_json, encode_plain
 from pytest_flamegate.core.progress import Progress
+from pytest_flamegate.gate import calibration as gate_calibration
 from pytest_flamegate.gate.analyses import FIRST_ANALYSES
-from pytest_flamegate.gate.calibration import MIN_POOL, AnalysisPlan, ResampledPairs
+from pytest_flamegate.gate.calibration import MIN_POOL, AnalysisPlan
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.calibration import (
@@ -133,9 +134,7 @@ def test_time_becomes_pairs_and_looks_as_a_comparison_plans_them() -> None:
 def test_a_threshold_that_does_not_hold_is_an_error_with_one_that_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    draw = ResampledPairs.draw
-    few = staticmethod(lambda pool, pairs: draw(pool, pairs, draws=100))
-    monkeypatch.setattr(ResampledPairs, "draw", few)
+    monkeypatch.setattr(gate_calibration, "DRAWS", 100)
     found = find_supported_thresholds(calibration(0.03), 2.0, 60.0, 0.7)
     error = threshold_error("decode", found)
     assert error is not None
