@@ -5,7 +5,6 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,9 @@ from tests.receipt.attestations import (
     statement_document,
     with_signatures,
 )
+from tests.receipt.rules.changes import NOW, rejected
 from tests.receipt.test_fuzz import change_bytes, find_tokens, mutate
 
-NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
 A, B, C = (each.public.pem for each in (ALICE, BOB, CAROL))
 
 
@@ -53,10 +52,6 @@ def verify(
     )
 
 
-def codes(answer: Verification) -> list[str]:
-    return [refusal.code for refusal in answer.refusals]
-
-
 @pytest.mark.parametrize(
     ("attestation", "trusted", "code"),
     [
@@ -69,7 +64,7 @@ def test_a_missing_signature_is_no_dishonesty(
     attestation: bytes | None, trusted: bytes, code: str
 ) -> None:
     answer = verify(attestation, trusted)
-    assert code in codes(answer)
+    assert code in rejected(answer)
     assert (answer.ok, answer.honest, answer.grade) == (False, True, Grade.OBSERVED)
 
 
@@ -81,7 +76,7 @@ def test_files_of_one_directory(tmp_path: Path) -> None:
     assert verify_receipt(path, keys=trusted, now=NOW, require_grade=Grade.ATTESTED).ok
     elsewhere = tmp_path / "elsewhere.json"
     (tmp_path / ATTESTATION_NAME).rename(elsewhere)
-    assert codes(verify_receipt(path, keys=trusted, now=NOW)) == ["E_SIGNATURE_MISSING"]
+    assert rejected(verify_receipt(path, keys=trusted, now=NOW)) == ["E_SIGNATURE_MISSING"]
     assert verify_receipt(path, attestation=elsewhere, keys=trusted, now=NOW).ok
 
 
@@ -94,7 +89,7 @@ def test_one_trusted_key_and_one_signature_are_enough() -> None:
     answer = verify(both, B, A)
     assert (answer.ok, answer.warnings, answer.signed_by) == (True, (), BOB.public.keyid)
     assert "who said it, not that it happened" in answer.ceiling
-    assert codes(verify(both, C)) == ["E_SIGNATURE_MISSING"]
+    assert rejected(verify(both, C)) == ["E_SIGNATURE_MISSING"]
 
 
 @pytest.mark.parametrize("keyid", [BOB.public.keyid, "x" * 5000 + "\x1b[2J"])
@@ -102,7 +97,7 @@ def test_the_keyid_in_an_envelope_is_only_a_hint(keyid: str) -> None:
     hinted = with_signatures(sign.Signature(keyid, sign.read_envelope(SIGNED).signatures[0].sig))
     assert verify(hinted, A).signed_by == ALICE.public.keyid
     answer = verify(hinted, B)
-    assert codes(answer) == ["E_SIGNATURE_MISSING"]
+    assert rejected(answer) == ["E_SIGNATURE_MISSING"]
     assert answer.refusals[0].message.isprintable()
 
 
@@ -124,7 +119,7 @@ def test_a_receipt_without_evidence_may_be_signed_but_is_not_observed() -> None:
     assert (answer.ok, answer.grade) == (True, Grade.CONSISTENT)
     assert answer.signed_by == ALICE.public.keyid
     lower = verify(sign.sign_files(alone, ALICE), A, files=alone, require_grade=Grade.ATTESTED)
-    assert codes(lower) == ["E_GRADE"]
+    assert rejected(lower) == ["E_GRADE"]
     assert "flamegate sign" in lower.refusals[0].remedy
 
 
@@ -143,7 +138,7 @@ def test_without_a_key_a_signature_is_mentioned_and_not_read(tmp_path: Path) -> 
 def test_a_forged_attestation_is_rejected(name: str) -> None:
     envelope, code = FORGED[name]
     answer = verify(envelope, A)
-    assert set(codes(answer)) == {code}
+    assert set(rejected(answer)) == {code}
     assert (answer.grade, answer.signed_by) == (Grade.OBSERVED, None)
     assert answer.honest is (code != "E_SIGNATURE_SUBJECT")
     assert all(each.remedy and len(each.message) < 400 for each in answer.refusals)
@@ -153,21 +148,21 @@ def test_a_signature_does_not_make_a_receipt_honest() -> None:
     files = bundle().with_receipt(tokens_per_second=9000.0).files
     answer = verify(sign.sign_files(files, ALICE), A, files=files)
     assert answer.grade < Grade.OBSERVED
-    assert "E_TPS_MISMATCH" in codes(answer)
-    assert not any(code.startswith("E_SIGNATURE") for code in codes(answer))
+    assert "E_TPS_MISMATCH" in rejected(answer)
+    assert not any(code.startswith("E_SIGNATURE") for code in rejected(answer))
 
 
 @pytest.mark.parametrize("bad", [b"", ALICE.pem(None), Path("/nonexistent")])
 def test_one_bad_key_is_an_error_even_next_to_a_good_one(bad: bytes | Path) -> None:
-    assert codes(verify(SIGNED, A, bad)) == ["E_BAD_KEY"]
-    assert codes(verify(SIGNED, bad)) == ["E_BAD_KEY"]
+    assert rejected(verify(SIGNED, A, bad)) == ["E_BAD_KEY"]
+    assert rejected(verify(SIGNED, bad)) == ["E_BAD_KEY"]
 
 
 @pytest.mark.parametrize("bad", [Path("/nonexistent"), Path("/dev/zero")])
 def test_an_unreadable_attestation_is_an_error(bad: Path) -> None:
     answer = verify(bad, A)
     assert not answer.ok
-    assert "E_INTERNAL" not in codes(answer)
+    assert "E_INTERNAL" not in rejected(answer)
 
 
 def test_equal_files_give_equal_bytes_and_a_wrong_signature_is_replaced() -> None:

@@ -1,17 +1,16 @@
 """One receipt in, one answer out: sources, policies, grades, samples, and no exception ever."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pytest_flamegate
-from pytest_flamegate.receipt import Grade, Verification, verify, verify_receipt
+from pytest_flamegate.receipt import Grade, verify, verify_receipt
 from tests.made import bundle
 from tests.receipt.documents import INVALID, VALID, encoded
+from tests.receipt.rules.changes import NOW, rejected
 
-NOW = datetime(2025, 10, 13, 13, 0, tzinfo=UTC)
 # The sample receipts that must be rejected, and the code of the reason.
 REJECTED = {
     "f01_zero_tps_baseline": "E_TPS",
@@ -42,10 +41,6 @@ REJECTED = {
 }
 
 
-def codes(answer: Verification) -> list[str]:
-    return [refusal.code for refusal in answer.refusals]
-
-
 def env(**variables: str) -> dict[str, Any]:
     return {"environment": {"OS": "linux-x86_64", **variables}}
 
@@ -66,11 +61,11 @@ def test_other_samples_are_rejected(path: Path) -> None:
     wants_gpu = path.stem == "i14_cpu_with_require_gpu"
     answer = verify_receipt(path, require_gpu_kernels=wants_gpu)
     assert not answer.ok
-    assert REJECTED[path.stem] in codes(answer)
+    assert REJECTED[path.stem] in rejected(answer)
     # Wanting a GPU is a wish: the CPU receipt is no less honest for it.
     assert answer.grade is (Grade.CONSISTENT if wants_gpu else Grade.SELF_REPORTED)
     if path.stem.startswith("i15"):  # every reason is reported, not only the first
-        assert {"E_KERNELS", "E_SCHEMA", "E_FIGURES_CONTRADICT"} <= set(codes(answer))
+        assert {"E_KERNELS", "E_SCHEMA", "E_FIGURES_CONTRADICT"} <= set(rejected(answer))
 
 
 def test_files_of_one_directory_are_read_together(tmp_path: Path) -> None:
@@ -97,13 +92,13 @@ def test_the_requested_grade(wanted: Grade) -> None:
     assert Grade.parse(f" {wanted.name.lower().replace('_', '-')}") is wanted
     answer = verify_receipt(encoded(), require_grade=wanted)
     assert answer.ok is (wanted <= Grade.CONSISTENT)
-    assert codes(answer) == ([] if answer.ok else ["E_GRADE"])
+    assert rejected(answer) == ([] if answer.ok else ["E_GRADE"])
     assert answer.grade is Grade.CONSISTENT
     assert answer.ceiling == max(wanted, Grade.CONSISTENT).ceiling
 
 
 @pytest.mark.parametrize(
-    ("changes", "policy", "used", "rejected"),
+    ("changes", "policy", "used", "expected"),
     [
         ({}, None, "bitnet", []),
         ({}, "generic", "generic", []),
@@ -122,17 +117,17 @@ def test_the_requested_grade(wanted: Grade) -> None:
     ],
 )
 def test_the_policy_that_is_used(
-    changes: dict[str, Any], policy: str | None, used: str, rejected: list[str]
+    changes: dict[str, Any], policy: str | None, used: str, expected: list[str]
 ) -> None:
     answer = verify_receipt(encoded(**changes), policy=policy)
-    assert (answer.policy, codes(answer)) == (used, rejected)
+    assert (answer.policy, rejected(answer)) == (used, expected)
 
 
 def test_the_engine_of_the_evidence_comes_before_that_of_the_receipt() -> None:
     files = bundle(engine="python").with_receipt(environment=env()["environment"]).files
     answer = verify_receipt(files["receipt.json"], evidence=files["evidence.json"], now=NOW)
     assert answer.policy == "generic"
-    assert codes(answer) == []
+    assert rejected(answer) == []
 
 
 @pytest.mark.parametrize("given", [Path("no such file"), b"", Path("nul\0byte"), Path()])
@@ -140,7 +135,7 @@ def test_the_engine_of_the_evidence_comes_before_that_of_the_receipt() -> None:
 def test_bad_input_never_raises(given: bytes | Path, where: str) -> None:
     arguments: dict[str, Any] = {"data": encoded(), where: given}
     answer = verify_receipt(**arguments, now=NOW)
-    assert "E_INTERNAL" not in codes(answer)
+    assert "E_INTERNAL" not in rejected(answer)
     # A profile without evidence is not read.
     assert answer.ok is (where == "profile_folded")
 
@@ -151,11 +146,11 @@ def test_bad_input_never_raises(given: bytes | Path, where: str) -> None:
 def test_evidence_that_is_canonical_has_the_limits_of_any_other(odd: bytes, code: str) -> None:
     evidence = bundle().files["evidence.json"].replace(b'"2+2="', odd)
     answer = verify_receipt(bundle().files["receipt.json"], evidence=evidence)
-    assert (codes(answer), answer.grade) == ([code], Grade.CONSISTENT)
+    assert (rejected(answer), answer.grade) == ([code], Grade.CONSISTENT)
 
 
 def test_a_verifier_that_fails_rejects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "read_sources", lambda *_: 1 / 0)
     answer = verify_receipt(VALID[0])
-    assert codes(answer) == ["E_INTERNAL"]
+    assert rejected(answer) == ["E_INTERNAL"]
     assert (answer.ok, answer.grade) == (False, Grade.SELF_REPORTED)

@@ -26,8 +26,12 @@ def codes(answer: Verification) -> set[str]:
     return {finding.code for finding in findings}
 
 
+def rejected(answer: Verification) -> list[str]:
+    return [refusal.code for refusal in answer.refusals]
+
+
 def refusals(made: Bundle) -> set[str]:
-    return {refusal.code for refusal in verify(made).refusals}
+    return set(rejected(verify(made)))
 
 
 def slow(**options: Any) -> Bundle:
