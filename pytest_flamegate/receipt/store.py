@@ -58,7 +58,7 @@ _GITIGNORE_MAX_BYTES = 64 << 10
 
 def child_path(root: Path, name: str) -> Path:
     """Return ``root / name`` for one plain name; ``ToolError`` ``E_BAD_NAME`` for ``../x``."""
-    if name in ("", ".", "..") or "/" in name or "\0" in name or name.startswith("."):
+    if not name or name.startswith(".") or "/" in name or "\0" in name:
         raise ToolError("E_BAD_NAME", f"{name!a} is no name for a file or directory.")
     return root / name
 
@@ -155,7 +155,7 @@ def require_writable(directory: Path) -> None:
 def ensure_gitignore(root: Path) -> None:
     """Keep runs and history out of git, unless the user's file says otherwise."""
     path = root / ".gitignore"
-    if path.is_symlink() or path.exists():
+    if os.path.lexists(path):
         present = read_bounded(path, _GITIGNORE_MAX_BYTES)
         if present == _GITIGNORE or not present.startswith(_GITIGNORE_MARK):
             return
