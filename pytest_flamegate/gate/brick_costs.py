@@ -117,14 +117,14 @@ def costs_of_sides(
         else costs
         for (runs, parts), costs in zip(sides, short, strict=True)
     ]
-    is_long = Counter(
+    long_names = {
         name
         for costs in short
         for name, cost in costs.items()
         if cost.call_us_mean > CLEAN_BELOW_US
-    )
+    }
     return [
-        {name: (long if is_long[name] else costs)[name] for name in costs}
+        {name: (long if name in long_names else costs)[name] for name in costs}
         for costs, long in zip(short, scaled, strict=True)
     ]
 

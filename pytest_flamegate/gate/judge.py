@@ -17,7 +17,7 @@ from pytest_flamegate.gate.comparability import (
     difference_reasons,
     find_copy,
 )
-from pytest_flamegate.gate.costs import CostChange, explaining_functions
+from pytest_flamegate.gate.costs import explaining_functions
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares, leave_shares_open
 from pytest_flamegate.gate.lines import LineChange, LineSamples, line_changes
 from pytest_flamegate.gate.measurement import (
@@ -46,7 +46,7 @@ from pytest_flamegate.gate.ungated import (
     wall_signals,
 )
 from pytest_flamegate.gate.verdict import Verdict
-from pytest_flamegate.profile.calls import CallChange, CallCounts, NativeWork, find_call_changes
+from pytest_flamegate.profile.calls import CallCounts, NativeWork, find_call_changes
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.types import Evidence, VerdictName
 
@@ -159,7 +159,8 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
     bricks = judge_bricks(
         baseline.evidence, run.evidence, policy.thresholds, rates, drift_sd=rate.batch_drift_sd
     )
-    call_changes = _compare_calls(run, shares.costs)
+    changes_us = {cost.name: cost.change_us for cost in shares.costs}
+    call_changes = () if run.calls is None else find_call_changes(*run.calls, changes_us)
     calls = judge_calls(policy.thresholds.counts, run.calls, call_changes, paired=paired)
     shared = (each.signal for each in shares.hotspots)
     signals = (rate.signal, *shared, *bricks.signals, *calls.signals)
@@ -204,12 +205,6 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         cpu_pressure_pct=new.cpu_pressure_pct if rate.others_pct is None else rate.others_pct,
         bricks=bricks.changes,
     )
-
-
-def _compare_calls(run: GatedRun, costs: Sequence[CostChange]) -> tuple[CallChange, ...]:
-    if run.calls is None:
-        return ()
-    return find_call_changes(*run.calls, {cost.name: cost.change_us for cost in costs})
 
 
 # --- may the run be judged? ----------------------------------------------------------------

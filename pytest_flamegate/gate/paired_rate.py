@@ -96,29 +96,23 @@ def judge_paired_rate(
     reported = base.rates or rates_without_calibration(
         head.workload, drop_pct, base.analyses, shares_core=shares_core
     )
-    verdict, change = analysis.verdict, analysis.estimate.mean_diff
+    verdict = analysis.verdict
     doubts = find_disagreement(analysed, verdict, rates, head)
     doubts += find_busy_cores(base.evidence, head)
     known = () if doubts else tuple(pair.quiet for pair in analysed)
     word = "inconclusive" if doubts else verdict.decision
     # Its other signals are judged after this one, by themselves.
     last = Attempt(head.created, word, word, known, old.quiet_tokens_per_second)
-    pooled = None
-    if base.earlier:
-        pooled = pool_attempts((*base.earlier, last), log_time_of_drop(drop_pct), rates)
-    if pooled is not None:
-        verdict, change = pooled.verdict, pooled.change
-    signal = rate_signal(
-        old,
-        new,
-        verdict,
-        rate_change_pct(change),
-        drop_pct,
-        (pooled.reason,) if pooled is not None else (),
-    )
-    if pooled is not None:
+    pairs = analysis.pairs
+    pooled = pool_attempts((*base.earlier, last), log_time_of_drop(drop_pct), rates)
+    if pooled is None:
+        change_pct = rate_change_pct(analysis.estimate.mean_diff)
+        signal = rate_signal(old, new, verdict, change_pct, drop_pct)
+    else:
+        verdict, pairs, change_pct = pooled.verdict, pooled.pairs, rate_change_pct(pooled.change)
+        signal = rate_signal(old, new, verdict, change_pct, drop_pct, (pooled.reason,))
         # Of several attempts only the change is pooled: the second rate follows from it.
-        after = pooled.base_rate * math.exp(-change)
+        after = pooled.base_rate * math.exp(-pooled.change)
         signal = replace(signal, baseline=pooled.base_rate, current=after)
     if verdict.decision != "regressed":
         doubts += find_open_attempts(base.earlier)
@@ -134,7 +128,7 @@ def judge_paired_rate(
         batch_drift_sd=0.0,
         cpu=trimmed_mean([pair.cpu for pair in differences]),
         phases=phase_changes(base.evidence, head, differences, rates),
-        pairs=analysis.pairs if pooled is None else pooled.pairs,
+        pairs=pairs,
         pair_method="shared core" if shares_core else "one after the other",
         analyses=base.analyses,
         others_pct=others_pct(base.evidence, head),

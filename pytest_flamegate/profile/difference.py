@@ -164,6 +164,12 @@ class ProfileDifference:
         """The whole profile."""
         return self.change(self.base.samples, self.head.samples)
 
+    @property
+    def larger_total(self) -> float:
+        """The total of the side that has more: changes are parts of it."""
+        total = self.total
+        return max(total.base, total.head)
+
     def change(self, base_samples: int, head_samples: int) -> Change:
         """Return the worth of so many samples of each side."""
         base, head, measure = self.base, self.head, self.measure

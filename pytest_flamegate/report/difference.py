@@ -75,8 +75,8 @@ class Scale:
     @classmethod
     def of(cls, difference: ProfileDifference) -> Scale:
         """Return the scale that the whole profile reads best on."""
-        largest = max(difference.total.base, difference.total.head)
-        unit, factor = ("ms/token", 1e3) if largest >= 0.1 else ("µs/token", 1e6)
+        is_large = difference.larger_total >= 0.1
+        unit, factor = ("ms/token", 1e3) if is_large else ("µs/token", 1e6)
         if difference.measure == "share":
             unit, factor = f"% of the {unit_of(difference)}s", 100.0
         elif difference.measure == "count":

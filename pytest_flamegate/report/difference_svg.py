@@ -50,7 +50,6 @@ _TABLE_ROW, _LONGEST_NAME = 19.0, 44
 def _side_bars(sheet: Sheet, difference: ProfileDifference, unit: float) -> None:
     """Draw each side as one bar on the picture's scale: the unchanged part, then the changed."""
     scale, total = Scale.of(difference), difference.total
-    largest = max(total.base, total.head)
     for role, side, whole in (
         ("before", difference.base, total.base),
         ("after", difference.head, total.head),
@@ -66,7 +65,7 @@ def _side_bars(sheet: Sheet, difference: ProfileDifference, unit: float) -> None
         for own in (each.own for each in difference.changed):
             value, same = own.head if side is difference.head else own.base, min(own.base, own.head)
             tint: State = "up" if own.change > 0 else "down"
-            parts.append((change_shade(tint, abs(own.change) / largest), same))
+            parts.append((change_shade(tint, abs(own.change) / difference.larger_total), same))
             parts.append(("more" if own.change > 0 else "less", value - same))
         parts.insert(0, ("same", whole - sum(value for _, value in parts)))
         x = MARGIN
@@ -127,7 +126,7 @@ def difference_svg(difference: ProfileDifference, *, title: str, subtitle: str) 
         difference, least_part=_NARROWEST / INNER, calm_part=_NARROWEST_CALM / INNER
     )
     # Noise can make a side wider than the boxes, which are as wide as the mean.
-    unit = INNER / max(width, difference.total.base, difference.total.head)
+    unit = INNER / max(width, difference.larger_total)
     sheet = Sheet()
     sheet.heading(title, subtitle)
     sheet.y += 14
@@ -213,8 +212,7 @@ def _box(
         words = Words(label, (scale.signed(own.change), scale.describe(own)), f"{rank}")
         moved = abs(own.change) * unit
         if not (path.children and path.state in ("new", "vanished")):
-            largest = max(difference.total.base, difference.total.head)
-            shade = change_shade(path.state, abs(own.change) / largest)
+            shade = change_shade(path.state, abs(own.change) / difference.larger_total)
     x, width = MARGIN + box.start * unit, box.weight * unit
     mark = "more" if own.change > 0 else "less"
     is_marked = _NARROWEST <= moved < 0.999 * width

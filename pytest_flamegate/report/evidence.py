@@ -140,12 +140,9 @@ def engine_section(evidence: Evidence) -> sections.Section:
         "Medians of the engine's own figures. They are shown next to the measured ones and "
         "never gated."
     )
-    if not rows:
-        return sections.Section("The engine's own figures", ())
+    about = sections.Paragraph(note, muted=True) if rows else None
     table = sections.Table(head, rows, right=(2, 3))
-    return sections.make_section(
-        "The engine's own figures", [sections.Paragraph(note, muted=True), table], folded=True
-    )
+    return sections.make_section("The engine's own figures", [about, table], folded=True)
 
 
 def _definitions(metric: Metric, measured: Metric | None) -> str:

@@ -207,8 +207,8 @@ def _changes(difference: ProfileDifference) -> str:
 
 
 def _change_row(each: FunctionChange, difference: ProfileDifference, scale: Scale) -> list[str]:
-    own, total = each.own, difference.total
-    part = abs(own.change) / max(total.base, total.head)
+    own = each.own
+    part = abs(own.change) / difference.larger_total
     state = "" if each.state == "unchanged" else state_word(difference, each.state)
     return [
         named(each.frame.name, f"change-{change_shade(each.state, part)}")

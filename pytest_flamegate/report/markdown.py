@@ -180,13 +180,10 @@ def check_markdown(
             ]
             parts.append(f"### {escape(row.name)}")
             parts += [render_section(each, 4) for each in found if each.blocks]
-    about = sections.Paragraph("This change counts once it is merged:")
-    if changes:
-        policy = sections.Section("Changed policy", (about, sections.Items(tuple(changes))))
-        parts.append(render_section(policy, 3))
-    if debt:
-        accepted_rows = sections.Section("Accepted", (sections.Items(tuple(debt)),))
-        parts.append(render_section(accepted_rows, 3))
+    about = sections.Paragraph("This change counts once it is merged:") if changes else None
+    policy = sections.make_section("Changed policy", [about, sections.Items(tuple(changes))])
+    waived = sections.make_section("Accepted", [sections.Items(tuple(debt))])
+    parts += [render_section(each, 3) for each in (policy, waived) if each.blocks]
     return "\n\n".join(parts) + "\n"
 
 
