@@ -6,6 +6,7 @@ the change of tokens per second is estimated in another way, and with it the err
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from pytest_flamegate.config.thresholds import MIN_PROCESSES, SAMPLE_FLOOR, Thresholds
 from pytest_flamegate.core.errors import UndecidedError
@@ -27,7 +28,6 @@ from pytest_flamegate.gate.measurement import (
 )
 from pytest_flamegate.gate.paired_rate import JudgedRate, PairedBase, judge_paired_rate
 from pytest_flamegate.gate.rule import (
-    Decision,
     ErrorRates,
     FieldDifference,
     Reason,
@@ -244,7 +244,7 @@ def _compare(baseline: Baseline | PairedBase, run: GatedRun) -> tuple[FieldDiffe
 
 
 def _uncompared(
-    name: VerdictName,
+    name: Literal["no_baseline", "not_comparable"],
     run: GatedRun,
     policy: GatePolicy,
     rates: ErrorRates,
@@ -263,9 +263,8 @@ def _uncompared(
     rest = [signal for signal in bricks.signals if signal.decision != "regressed"]
     signals: tuple[Signal, ...] = bricks.signals
     if current is not None:
-        decision: Decision = "no_baseline" if name == "no_baseline" else "not_comparable"
         wall = wall_signals(old, current, run.evidence)
-        signals = (uncompared_rate(old, current, decision), *wall, *signals)
+        signals = (uncompared_rate(old, current, name), *wall, *signals)
     return Verdict(
         verdict="regressed" if over else name,
         reasons=(*_reasons_of(over), *reasons, *_reasons_of(rest), *bricks.reasons),

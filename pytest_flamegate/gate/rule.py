@@ -147,9 +147,7 @@ SHARE, BRICK, CALLS = "share:", "brick:", "calls:"
 """How the names of the other signals begin; the name of a function or of a brick follows."""
 SHARE_UNIT = "share_pct"
 
-Decision = Literal[
-    "pass", "improved", "regressed", "inconclusive", "not_comparable", "no_baseline", "not_gated"
-]
+Decision = Literal[RateDecision, "not_comparable", "no_baseline", "not_gated"]
 ProcessKind = Literal["timed", "profiled", "bricks"]
 """A kind of process. ``more_processes`` are those of which more could settle an open question."""
 
