@@ -145,7 +145,7 @@ def signal_section(verdict: Verdict, *, brief: bool = False) -> Section:
     shown = signals[:_SIGNAL_ROWS] if brief else signals
     head = ("figure", "before", "after", "change", "interval", "allowed", "could have seen",
             "decision")  # fmt: skip
-    rows = [(_signal_label(signal.name), *_signal_cells(signal)) for signal in shown]
+    rows = [(_signal_label(signal.name), *signal_cells(signal)) for signal in shown]
     left = len(signals) - len(shown)
     notes = [f"and {text.plural(left, 'more figure')} in verdict.json"] if left else []
     reasons = [reason for signal in signals for reason in signal.reasons]
@@ -162,7 +162,7 @@ def _signal_label(name: str) -> Cell:
     return f"tokens/s, {_CLOCKS[name]}" if name in _CLOCKS else name.replace("_", " ")
 
 
-def _signal_cells(signal: rule.Signal) -> tuple[str, str, str, str, str, str, str]:
+def signal_cells(signal: rule.Signal) -> tuple[str, str, str, str, str, str, str]:
     """Return before, after, change, interval, allowed, smallest visible change and decision."""
     unit = "pp" if signal.unit == rule.SHARE_UNIT else "%"
     low, high, smallest = signal.ci_low_pct, signal.ci_high_pct, signal.smallest_detectable_pct
