@@ -15,13 +15,13 @@ from pytest_flamegate.core import PACKAGE
 
 
 @cache
-def _load_remedies() -> dict[str, str]:
+def _load_codes() -> dict[str, dict[str, str]]:
     import tomllib  # not at import: few processes have an error to report
 
     tables = PACKAGE.glob("*/codes.toml")
     return {
         # The backticks are for the page of all codes.
-        code: row["remedy"].replace("`", "")
+        code: {key: text.replace("`", "") for key, text in row.items() if isinstance(text, str)}
         for table in tables
         for code, row in tomllib.loads(table.read_text("utf-8")).items()
     }
@@ -29,7 +29,12 @@ def _load_remedies() -> dict[str, str]:
 
 def find_remedy(code: str) -> str:
     """Return the remedy of ``code`` from ``codes.toml`` of its room; empty if it has none."""
-    return _load_remedies().get(code, "")
+    return _load_codes().get(code, {}).get("remedy", "")
+
+
+def find_cause(code: str) -> str:
+    """Return what ``code`` means, from ``codes.toml`` of its room; empty if that does not say."""
+    return _load_codes().get(code, {}).get("cause", "")
 
 
 class FlamegateError(Exception):

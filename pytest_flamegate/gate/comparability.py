@@ -46,7 +46,7 @@ def difference_reasons(
     last = {each.code: number for number, each in enumerate(differences)}
     reasons = []
     for number, each in enumerate(differences):
-        message = each.message
+        message = each.describe("base" if paired else "baseline")
         if last[each.code] == number:
             remedy = _PAIRED_REMEDY if paired else find_remedy(each.code)
             if paired and each.code == "E_TOKENS_DIFFER":

@@ -43,6 +43,12 @@ Finding = Literal[
     "unchanged", "costs_more", "costs_less", "share_moved", "unsettled", "new", "vanished"
 ]
 """``share_moved``: the share moved and the cost did not rise; ``unsettled``: it may have risen."""
+_LONGEST_SAMPLING_S = 300.0
+"""More seconds of samples than a user would wait for."""
+_NO_SAMPLING = (
+    "Sampling cannot settle it here: allow a larger drift (hotspots), or clock the part with "
+    "bricks."
+)
 _FINDING_WORDS: dict[Finding, str] = {
     "unchanged": "",
     "costs_more": "it costs more per token",
@@ -236,9 +242,10 @@ def _more_samples(sampled_s: float, factor: float) -> str:
     if not sampled_s or factor <= 1.0:
         return MORE_TIME
     needed_s = sampled_s * factor**2
+    remedy = MORE_TIME if needed_s <= _LONGEST_SAMPLING_S else _NO_SAMPLING
     return (
         f"That takes about {significant(needed_s)} s of samples on each side, and there are "
-        f"{significant(sampled_s)} s. {MORE_TIME}"
+        f"{significant(sampled_s)} s. {remedy}"
     )
 
 

@@ -132,7 +132,8 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         differing = _compare(baseline, run)
         if differing:
             reasons = difference_reasons(differing, paired=paired)
-            return _uncompared("not_comparable", run, policy, rates, reasons, differing)
+            found = _uncompared("not_comparable", run, policy, rates, reasons, differing)
+            return replace(found, against=_base_revision(baseline))
         old, new = read_measurement(baseline.evidence), read_measurement(run.evidence)
         if isinstance(baseline, Baseline):
             state = tuple(condition_differences(old, new))
@@ -177,7 +178,6 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
     causes = explain_costs(shares.costs, run.instructions)
     name = _combine_decisions(signals, general)
     more_processes = {kind for signal in signals for kind in signal.more_processes}
-    commit = baseline.evidence.commit
     return Verdict(
         verdict=name,
         reasons=(*_order_reasons(name, signals, general), *_reasons_of(counts), *causes),
@@ -196,7 +196,7 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         pairs=rate.pairs,
         pair_method=rate.pair_method,
         analyses=rate.analyses,
-        against=commit.revision if commit is not None and paired else None,
+        against=_base_revision(baseline),
         more_processes=tuple(
             sorted(more_processes.union(shares.more_processes, bricks.more_processes))
         ),
@@ -241,6 +241,12 @@ def _compare(baseline: Baseline | PairedBase, run: GatedRun) -> tuple[FieldDiffe
 
 
 # --- without a comparison ------------------------------------------------------------------
+
+
+def _base_revision(baseline: Baseline | PairedBase | None) -> str | None:
+    """Return the commit that the pairs compare with, None if it is not known or there are none."""
+    commit = baseline.evidence.commit if isinstance(baseline, PairedBase) else None
+    return commit.revision if commit is not None else None
 
 
 def _uncompared(

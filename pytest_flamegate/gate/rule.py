@@ -257,4 +257,8 @@ class FieldDifference:
     @property
     def message(self) -> str:
         """One sentence with the field and both values."""
-        return f"{self.field} differs: {self.baseline} at the baseline, {self.current} now."
+        return self.describe()
+
+    def describe(self, side: str = "baseline") -> str:
+        """Return one sentence with the field and both values; ``side`` is the name of the first."""
+        return f"{self.field} differs: {self.baseline} at the {side}, {self.current} now."

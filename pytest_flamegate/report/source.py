@@ -17,7 +17,7 @@ _TAB = 4
 _HEAT_STEPS = 9
 _LEAST_HEAT = 0.005
 _GAP = "    ⋮"
-_CALLEES = "self includes calls into other packages (NumPy), total all calls"
+_CALLEES = "self includes calls into libraries, total all calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,6 @@ class Excerpt:
     rows: tuple[SourceRow, ...]
     functions: tuple[str, ...] = ()
 
-    @property
-    def indent(self) -> int:
-        """How many spaces all its lines begin with."""
-        cells = [cell for row in self.rows for cell in (row.base, row.head) if cell is not None]
-        texts = [cell.text.expandtabs(_TAB) for cell in cells if cell.text.strip()]
-        return min((len(each) - len(each.lstrip()) for each in texts), default=0)
-
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
@@ -64,6 +57,17 @@ class SourceFile:
     path: str
     excerpts: tuple[Excerpt, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def indent(self) -> int:
+        """How many spaces all lines of its excerpts begin with.
+
+        It is one for the whole file, so that a method does not look like a function.
+        """
+        rows = [row for excerpt in self.excerpts for row in excerpt.rows]
+        cells = [cell for row in rows for cell in (row.base, row.head) if cell is not None]
+        texts = [cell.text.expandtabs(_TAB) for cell in cells if cell.text.strip()]
+        return min((len(each) - len(each.lstrip()) for each in texts), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +124,13 @@ def source_lines(view: SourceView, width: int) -> list[str]:
             lines.append(f"{before} {'share':>7} {'total':>7}   {'line':>4}")
         for index, excerpt in enumerate(file.excerpts):
             lines += [_GAP] if index else []
-            lines += [clip(line, width).rstrip() for line in _draw_rows(view, excerpt)]
+            rows = _draw_rows(view, excerpt.rows, file.indent)
+            lines += [clip(line, width).rstrip() for line in rows]
     return lines
 
 
-def _draw_rows(view: SourceView, excerpt: Excerpt) -> Iterator[str]:
-    for row in _unify(excerpt.rows):
+def _draw_rows(view: SourceView, rows: Sequence[SourceRow], indent: int) -> Iterator[str]:
+    for row in _unify(rows):
         side, cell, mark = view.head, row.head, "+"
         if cell is None:
             assert view.base is not None  # a row has one of its sides
@@ -137,7 +142,7 @@ def _draw_rows(view: SourceView, excerpt: Excerpt) -> Iterator[str]:
             own = f"{before or '0':>11} → {after or '0':>7}" if before or after else " " * 21
         share = text.share(cell.own) if cell.own else ""
         mark = mark if row.is_changed else " "
-        code = _shown_text(cell, excerpt.indent)
+        code = _shown_text(cell, indent)
         yield f"{own} {share:>7} {side.figure(cell.total):>7} {mark} {cell.number:>4} {code}"
 
 
@@ -187,7 +192,7 @@ def _draw_file(view: SourceView, file: SourceFile) -> str:
         for word, kind in ((own, "own"), ("total", "total"), ("", "no"), (side.name, "code"))
     ]
     for excerpt in file.excerpts:
-        rows = "".join(_draw_row(view, row, excerpt.indent) for row in excerpt.rows)
+        rows = "".join(_draw_row(view, row, file.indent) for row in excerpt.rows)
         body = markup.element("thead", markup.element("tr", *heads)) + markup.element("tbody", rows)
         # The name of a frame holds no ";".
         functions = ";".join(excerpt.functions)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from pytest_flamegate.core.errors import find_cause
 from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate import rule
 from pytest_flamegate.gate.causes import likeliest
@@ -239,8 +240,9 @@ def pair_section(verdict: Verdict, changes_pct: Sequence[float]) -> Section:
 def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
     """Return the reasons by their codes.
 
-    A brief section stands below the headline. It shows only the code of a reason that the headline
-    contains, and leaves out the reasons of a regression that other sections show as figures.
+    A brief section stands below the headline. Of a reason that the headline contains it shows the
+    meaning of the code instead, and leaves out the reasons of a regression that other sections show
+    as figures.
     """
     has_figures = brief and verdict.verdict == "regressed" and bool(verdict.signals)
     reasons = [
@@ -250,7 +252,7 @@ def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
     ]
     shown = headline(verdict) if brief else ""
     lines = [
-        (Code(reason.code),)
+        (Code(reason.code), " ", find_cause(reason.code))
         if reason.message in shown
         else (Code(reason.code), " ", reason.message)
         for reason in reasons
@@ -278,7 +280,12 @@ def describe_sureness(verdict: Verdict) -> list[str]:
         against = f" against {verdict.against[:12]}" if verdict.against else ""
         pairs = f"{text.plural(verdict.pairs, 'pair')} of processes{against}"
         how = _PAIR_METHODS[verdict.pair_method] if verdict.pair_method else ""
-        lines.append(f"Measured in {pairs}{how}.")
+        more = verdict.current_processes - verdict.pairs
+        lines.append(
+            f"Decided after {pairs}{how}; {more} more to explain the change."
+            if more > 0
+            else f"Measured in {pairs}{how}."
+        )
     elif verdict.current_processes:
         lines.append(
             f"Timed processes: {verdict.baseline_processes} of the baseline, "
@@ -289,7 +296,9 @@ def describe_sureness(verdict: Verdict) -> list[str]:
                      "seen.")  # fmt: skip
     known = (("false alarms", verdict.false_alarm_rate), ("misses", verdict.miss_rate))
     rates = [f"{name} ≤ {text.percent(100 * rate)}" for name, rate in known if rate is not None]
-    basis = f" ({verdict.error_rate_basis})" if verdict.error_rate_basis else ""
+    basis = verdict.error_rate_basis
     if rates or basis:
-        lines.append(f"Error rates: {', '.join(rates) or 'not known'}{basis}.")
+        lines.append(f"Error rates: {', '.join(rates) or 'not known'}.")
+    if basis:
+        lines.append(f"{basis[0].upper()}{basis[1:]}.")
     return lines

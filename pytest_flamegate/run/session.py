@@ -79,15 +79,16 @@ class Session:
         is_pair = settings.against is not None
         budgets = [settings.budget_of(each.engine, compare=is_pair) for each in workloads]
         number = f"{len(budgets)} workload{'s' * (len(budgets) != 1)}"
-        about = f"about {clock_time(sum(budgets))}"
+        about = f"{'at most' if is_pair else 'about'} {clock_time(sum(budgets))}"
         each = f", {budgets[0]:g} s each" if len(budgets) > 1 and len(set(budgets)) == 1 else ""
-        more = "; less if the pairs decide sooner, and builds come on top" if is_pair else ""
+        more = ", plus builds" if is_pair else ""
         if pairs_s := sum(map(self._doubt_s, workloads)):
             more = (
                 f"; up to {clock_time(sum(budgets) + pairs_s)} if a doubtful result is measured "
                 "again, in pairs with its baseline's commit"
             )
-        self.progress.announce(f"{number}, {about}{each}{more}{schedule.describe_load()}")
+        busy = " (longer while this machine is busy, as it is now)" * bool(schedule.describe_load())
+        self.progress.announce(f"{number}, {about}{each}{more}{busy}")
 
     def _doubt_s(self, workload: Workload) -> float:
         """Return how long pairs take at most if the stored baseline leaves a doubt, else 0."""

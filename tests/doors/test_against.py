@@ -52,7 +52,7 @@ def test_the_slower_commit_fails_and_the_base_stands_beside_it(
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "flamegate: 1 workload, about 0:50; less if the pairs decide sooner, and *",
+            "flamegate: 1 workload, at most 0:50, plus builds*",
             "  evidence  .flamegate/latest/toy/diff.svg · *",
             "FAILED flamegate.toml::toy - regressed: 2*% slower*",
         ]

@@ -171,6 +171,8 @@ def test_reasons_come_in_a_fixed_order_and_the_last_of_a_code_has_the_remedy() -
     )
     paired = difference_reasons(found, paired=True)
     assert paired[1].message.endswith("only the code may differ.")
+    # A base that runs beside the head is no baseline.
+    assert paired[0].message == "workload max_tokens differs: 10 at the base, 9 now."
 
 
 def test_long_values_are_cut_to_the_part_that_differs() -> None:

@@ -346,6 +346,14 @@ def test_a_threshold_too_fine_for_the_samples_is_reported_for_what_passed() -> N
         (reason,) = judge(timed[0], timed[1], allowing(a=pp / a, b=pp / b)).reasons
         named_there = re.findall(r"(\w) [\d.]+ pp \(", reason.message)
         assert ("".join(named_there), f"about {needed} s of" in reason.message) == (names, True)
+    # More than a few minutes of samples are no remedy.
+    for sampled_s, advice in (
+        (208.0, "Give it more time"),
+        (209.0, "Sampling cannot settle it here: "),
+    ):
+        one = replace(old, sampled_s=sampled_s)
+        (reason,) = judge(one, one, allowing(a=pp / 1.2, b=pp)).reasons
+        assert f" s. {advice}" in reason.message
     # Of a drift that is open the reason says so already.
     new = measurement(STEADY, profiles(moved(spread_by(0, 60, -60), "a", 60, "b")))
     assert judge(old, new, drift="strict").reasons == ()

@@ -363,6 +363,13 @@ def test_sides_that_do_not_belong_together(change: Any, verdict: str, code: str)
     assert codes(judge_paired(head, base))[0] in ("E_SIDES_SWAPPED", "E_COPIED_BASELINE")
 
 
+def test_other_tokens_name_the_commit_that_was_compared() -> None:
+    """The command that measures again needs it: a branch moves, a commit does not."""
+    base, head = sides(shifted(0.06), tokens=("1", "2"), token_digest="e" * 64)
+    found = judge_paired(replace(base, commit=Commit("f" * 40, "HEAD", 0)), head)
+    assert (found.verdict, found.against) == ("not_comparable", "f" * 40)
+
+
 def test_pairs_that_differ_by_exactly_the_same_are_undecided() -> None:
     base, head = sides([0.0] * 6)
     # Byte for byte the same times: a copy, before it is a constant.

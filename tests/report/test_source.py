@@ -32,7 +32,7 @@ def markup(view: SourceView) -> str:
 def test_a_change_is_a_unified_diff_with_the_cost_before_and_after() -> None:
     assert source_lines(PAIR, 80) == [
         "base → head · µs/token",
-        "self includes calls into other packages (NumPy), total all calls",
+        "self includes calls into libraries, total all calls",
         "A sentence.",
         "",
         "src/a.py",
@@ -67,6 +67,15 @@ def test_the_indentation_that_all_lines_share_is_left_out() -> None:
     found = source_lines(replace(PAIR, files=(replace(file, excerpts=(inner, inner)),)), 80)
     assert "        500 →       0  50.0 %     500 -    2 x" in found
     assert found.count("    ⋮") == 1
+
+
+def test_excerpts_of_one_file_have_one_indentation() -> None:
+    (file,) = PAIR.files
+    (excerpt,) = file.excerpts
+    inner = replace(excerpt, rows=excerpt.rows[1:])
+    found = source_lines(replace(PAIR, files=(replace(file, excerpts=(excerpt, inner)),)), 80)
+    method = "        500 →       0  50.0 %     500 -    2     x"
+    assert found.count(method) == 2
 
 
 def test_a_page_has_both_sides_next_to_each_other_and_heat() -> None:

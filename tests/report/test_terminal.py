@@ -24,7 +24,9 @@ from pytest_flamegate.report.terminal import (
 from pytest_flamegate.report.text import cells
 from pytest_flamegate.report.verdict import (
     cost_section,
+    describe_sureness,
     pair_section,
+    reason_section,
     signal_cells,
     signal_section,
 )
@@ -166,7 +168,7 @@ def test_a_regression_reads_in_ten_seconds() -> None:
         "    share of rms_norm                 3.2 %  8.8 %  +5.6 pp  +5.1 … +6.1 pp     3 pp  "
         "              –  regressed\n"
         "  Timed processes: 14 of the baseline, 14 now. A drop of 1.9 % would have been seen. "
-        "Error rates: false alarms ≤ 1 % (nominal 1 %; not calibrated on this machine).\n"
+        "Error rates: false alarms ≤ 1 %. Nominal 1 %; not calibrated on this machine.\n"
         "  evidence  .flamegate/latest/decode/flamegraph.svg · receipt OBSERVED · base 1234567 · "
         "head 4f2c91a + 2 uncommitted files\n"
         f"  again     {AGAIN}\n"
@@ -179,6 +181,11 @@ def test_pairs_add_their_phases_on_the_wall_clock() -> None:
     measured = "Measured in 14 pairs of processes against 4f2c91a0c2d1"
     assert f"{measured}, both sides at the same time on one core." in text
     assert "false alarms ≤ 1 %, misses ≤ 2 %" in text
+    more = replace(verdicts.in_pairs(), pairs=3, current_processes=5)
+    assert (
+        "Decided after 3 pairs of processes against 4f2c91a0c2d1, both sides at the same time "
+        "on one core; 2 more to explain the change." in " ".join(describe_sureness(more))
+    )
     assert "  80 % of the change is explained by rms_norm and quantize.\n" in text
     phases = text.partition("  Phases (not gated)")[2].splitlines()[1:3]
     assert phases[0].split("  ")[-2:] == ["no certain change", "2.0 % slower … 1.1 % faster"]
@@ -226,6 +233,15 @@ def test_the_sign_and_the_word_of_an_uncertain_change_agree() -> None:
         verdict, attribution=tuple(struct_replace(each, explains=None) for each in rows)
     )
     assert "+110 ±52  probably  " in "\n".join(section_lines(cost_section(passed)))
+
+
+def test_a_reason_in_the_headline_is_followed_by_what_its_code_means() -> None:
+    differs = Reason("E_TOKENS_DIFFER", "token 0 differs: '115' at the base, '7' now. Restore it.")
+    verdict = Verdict("not_comparable", (differs,), grade="OBSERVED")
+    (line,) = section_lines(reason_section(verdict, brief=True))
+    assert line.startswith(
+        "  E_TOKENS_DIFFER The two sides generated different tokens for the same"
+    )
 
 
 def test_a_share_that_regressed_has_no_smallest_visible_change() -> None:

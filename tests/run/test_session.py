@@ -21,7 +21,7 @@ from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt import artifacts
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.types import VerdictName
-from pytest_flamegate.run import prepare, seal, session, stages
+from pytest_flamegate.run import prepare, schedule, seal, session, stages
 from pytest_flamegate.run.pictures import Pictures, draw
 from pytest_flamegate.run.prepare import Workbench
 from pytest_flamegate.run.publish import Outcome
@@ -307,6 +307,19 @@ def test_time_for_pairs_is_announced_if_a_baseline_may_leave_a_doubt(
     assert checkout
     assert doubt.startswith("announce toy: regressed: ")
     assert doubt.endswith(" is measured in pairs with it, at most 0:50 more")
+
+
+def test_the_longest_time_of_pairs_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = "announce 2 workloads, at most 1:40, 50 s each, plus builds"
+    busy = " (longer while this machine is busy, as it is now)"
+    for load, more in (("", ""), (", longer", busy)):
+        monkeypatch.setattr(schedule, "describe_load", lambda load=load: load)
+        progress = Lines()
+        session = fakes.session(tmp_path, progress, against="HEAD~1")
+        session.announce([toy(tmp_path), toy(tmp_path, "other")])
+        assert progress.lines == [expected + more]
 
 
 def test_a_secret_that_no_check_saw_is_not_written(
