@@ -15,7 +15,7 @@ from typing import Any
 
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import FlamegateError, system_errors
-from pytest_flamegate.core.progress import Terminated, terminable
+from pytest_flamegate.core.progress import Terminated, ignore_closed_pipe, terminable
 from pytest_flamegate.core.text import suggest
 
 _COMMANDS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
@@ -40,12 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FlamegateError as error:
         from pytest_flamegate.commands.common import escape_controls
 
-        message = escape_controls(f"{error.code}: {error.problem}\n{error.remedy}")
-        print(message, file=sys.stderr)  # noqa: T201
+        _print_error(escape_controls(f"{error.code}: {error.problem}\n{error.remedy}"))
         return error.exit_code
     except KeyboardInterrupt as end:
-        print("flamegate: interrupted; other results are untouched", file=sys.stderr)  # noqa: T201
+        _print_error("flamegate: interrupted; other results are untouched")
         return 128 + (end.number if isinstance(end, Terminated) else signal.SIGINT)
+
+
+def _print_error(message: str) -> None:
+    with ignore_closed_pipe(sys.stderr):
+        print(message, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -8,8 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from pytest_flamegate.config.options import OPTIONS
 from pytest_flamegate.config.settings import Settings, resolve_path
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.progress import ignore_closed_pipe
 from pytest_flamegate.report.text import visible
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def print_text(text: str) -> None:
 
     Control characters are escaped: names and messages may come from files of other people.
     """
-    with _ignore_closed_pipe():
+    with ignore_closed_pipe(sys.stdout):
         print(escape_controls(text, colour=sys.stdout.isatty()), flush=True)  # noqa: T201
 
 
@@ -182,18 +182,10 @@ def escape_controls(text: str, *, colour: bool = False) -> str:
 
 def print_bytes(data: bytes) -> None:
     """Write ``data`` to standard output; nothing if its reader has closed the pipe."""
-    with _ignore_closed_pipe():
+    with ignore_closed_pipe(sys.stdout):
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-
-
-@contextmanager
-def _ignore_closed_pipe() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def terminal_width() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -17,11 +18,11 @@ class Progress:
     """Shows nothing but announcements, and without ``write`` nothing at all.
 
     One workload at a time: ``begin``, any number of ``update``, ``end``. ``announce`` may be
-    called at any time.
+    called at any time. When the reader of ``write`` has gone, the rest is shown to no one.
     """
 
     def __init__(self, write: Callable[[str], object] = len) -> None:
-        self._write = write
+        self._write_text = write
         self._announced: set[str] = set()
         self._workload = ""
         self._began_s = time.monotonic()
@@ -45,6 +46,13 @@ class Progress:
         if text not in self._announced:
             self._announced.add(text)
             self._write(f"flamegate: {text}\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._write_text(text)
+        except BrokenPipeError:
+            # `flamegate run | head`: a measurement is worth more than its progress.
+            self._write_text = len
 
     @property
     def _elapsed_s(self) -> float:
@@ -124,12 +132,23 @@ class LogProgress(Progress):
         self._write(f"flamegate: {self._workload}: {', '.join(filter(None, parts))}\n")
 
 
+@contextmanager
+def ignore_closed_pipe(stream: TextIO) -> Iterator[None]:
+    """Drop what is written to ``stream``, now and later, if its reader (head, less) has gone."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Not just ignored: what is buffered is written once more when the program ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def stream_progress(stream: TextIO) -> Progress:
     """Return the progress of a command that writes to ``stream``, a terminal or a log."""
 
     def write(text: str) -> None:
-        stream.write(text)
-        stream.flush()
+        with ignore_closed_pipe(stream):
+            stream.write(text)
+            stream.flush()
 
     return TerminalProgress(write) if stream.isatty() else LogProgress(write)
 

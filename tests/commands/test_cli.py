@@ -129,15 +129,29 @@ def test_a_closed_pipe_does_not_change_the_exit_code(receipt_directory: Path) ->
     for arguments, code in (
         (("verify-receipt", "other.json", "receipt.json"), 3),
         (("export", "profile.folded", "--format=folded"), 0),
+        (("export", "nothing.folded", "--format=folded"), 5),
     ):
-        reader, writer = os.pipe()
-        os.close(reader)
-        command = [sys.executable, "-c", PROGRAM, *arguments]
-        done = subprocess.run(
-            command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
-        )
-        os.close(writer)
-        assert (done.stderr, done.returncode) == ("", code)
+        for stderr in (subprocess.PIPE, subprocess.STDOUT):
+            reader, writer = os.pipe()
+            os.close(reader)
+            command = [sys.executable, "-c", PROGRAM, *arguments]
+            done = subprocess.run(command, stdout=writer, stderr=stderr, text=True, check=False)
+            os.close(writer)
+            assert done.returncode == code
+            assert "Traceback" not in (done.stderr or "")
+
+
+def test_progress_without_a_reader_ends_no_command() -> None:
+    """As in ``flamegate run 2>&1 | head``: the exit code is that of the verdicts."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = (
+        "import sys; from pytest_flamegate.core.progress import stream_progress as shown; "
+        "progress = shown(sys.stderr); [progress.announce(each) for each in 'ab']; sys.exit(4)"
+    )
+    done = subprocess.run([sys.executable, "-c", words], stderr=writer, check=False)
+    os.close(writer)
+    assert done.returncode == 4
 
 
 @pytest.mark.usefixtures("receipt_directory")

@@ -108,6 +108,20 @@ def test_a_log_has_a_line_for_each_phase_and_every_ten_seconds(clock: Clock) -> 
     ]
 
 
+def test_progress_is_quiet_from_then_on_when_its_reader_has_gone() -> None:
+    asked: list[str] = []
+
+    def write(text: str) -> None:
+        asked.append(text)
+        raise BrokenPipeError
+
+    log = LogProgress(write)
+    log.begin("decode")
+    for text in ("one", "two"):
+        log.announce(text)
+    assert asked == ["flamegate: one\n"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0:00"), (59.6, "1:00"), (3723, "1:02:03")],
