@@ -53,11 +53,28 @@ def _import_target(target: str, directory: str) -> tuple[Generate, ModuleType]:
         raise ToolError(
             "E_TARGET_NOT_FOUND",
             f"The target {target!r} cannot be imported: {error}.",
-            f"It is searched for in {directory} and the installed packages.",
+            _suggest_function(error)
+            or f"It is searched for in {directory} and the installed packages.",
         ) from None
     if not callable(function):
         raise ToolError("E_TARGET_NOT_FOUND", f"The target {target!r} is no function.")
     return function, sys.modules[module_name]
+
+
+def _suggest_function(error: ImportError | AttributeError) -> str:
+    """Return the closest name in the module that lacks one; empty if there is no function in it."""
+    # Imported here: a target that is found needs none of it.
+    from pytest_flamegate.core.text import suggest
+
+    module = error.obj if isinstance(error, AttributeError) else None
+    if not isinstance(module, ModuleType) or not isinstance(error.name, str):
+        return ""
+    functions = [
+        name
+        for name, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", "") == module.__name__
+    ]
+    return suggest(error.name, functions) if functions else ""
 
 
 def _slow_function(target: Generate, load: dict[str, Any], modules: list[ModuleType]) -> Generate:

@@ -94,6 +94,7 @@ def test_tokens_are_the_same_in_each_process(tmp_path: Path, target: str, tokens
     [
         ("absent:generate", "E_TARGET_NOT_FOUND", "absent"),
         ("toy:TARGET", "E_TARGET_NOT_FOUND", "TARGET"),
+        ("toy:whol", "E_TARGET_NOT_FOUND", "Did you mean 'whole'"),
         ("bad_import:generate", "E_ENGINE_RAISED", "no weights"),
         ("bad_exit:generate", "E_ENGINE_RAISED", "5"),
         ("toy:exits", "E_ENGINE_RAISED", "3"),
