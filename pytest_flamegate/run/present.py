@@ -129,14 +129,15 @@ def _describe_failure(outcome: Outcome, report: RunReport, hints: Hints) -> str:
     root, run = hints.settings.root, StoredRun(outcome.directory)
     first = [baseline.DIFFERENCE] if outcome.verdict.verdict == "regressed" else []
     names = (*first, baseline.PICTURE, baseline.RECEIPT, baseline.VERDICT)
-    paths = [run.path(name) for name in names if run.has(name)]
+    # Files of an earlier run would show nothing of this one.
+    paths = [run.path(name) for name in names if outcome.is_written and run.has(name)]
     shown = shlex.quote(relative(run.directory, root))
     section = failure_section(
         outcome.verdict,
         outcome.evidence,
         outcome.baseline,
         paths=[relative(path, root) for path in paths[:2]],
-        look=f"flamegate annotate {shown}" if run.has(baseline.LINES) else None,
+        look=f"flamegate annotate {shown}" if paths and run.has(baseline.LINES) else None,
         again=report.again or "",
         accept=report.accept,
     )

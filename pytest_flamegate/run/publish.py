@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,8 @@ def _command_name(node: str) -> str:
 class Outcome:
     """The result for one workload.
 
-    ``directory`` holds the files of the run, if it wrote any: see "Files" in docs/reference.md.
+    ``directory`` holds the files of the run: see "Files" in docs/reference.md. If ``is_written`` is
+    false it wrote none, and those that are there are of an earlier run.
     ``fails`` says whether a test on it fails. ``baseline`` is the evidence of the other side:
     the base's, or the accepted baseline's.
     ``accepted`` is the directory of the baseline that this run became. ``error`` is set if
@@ -135,6 +136,7 @@ class Outcome:
     error: errors.FlamegateError | None = None
     warnings: tuple[str, ...] = ()
     pictures: Pictures = field(default_factory=Pictures)
+    is_written: bool = True
 
     @property
     def exit_code(self) -> int:
@@ -272,17 +274,19 @@ def publish(
     )
 
 
-def publish_error(outcome: Outcome, store: RunStore) -> None:
+def publish_error(outcome: Outcome, store: RunStore) -> Outcome:
     """Write and record why a workload has no result; raises if that cannot be written."""
     files = {run_files.VERDICT: encode_json(verdict_document(outcome.verdict))}
     store.artifacts.publish_run(outcome.workload.name, files)
     store.record(outcome.workload.name, outcome.verdict, None)
+    return replace(outcome, is_written=True)
 
 
 def outcome_of_error(workload: Workload, error: errors.FlamegateError, store: RunStore) -> Outcome:
     """Return the outcome of a workload that could not be measured; nothing is written."""
     verdict = verdict_of_error(error, workload)
-    return Outcome(workload, verdict, store.artifacts.latest_directory(workload.name), error=error)
+    directory = store.artifacts.latest_directory(workload.name)
+    return Outcome(workload, verdict, directory, is_written=False, error=error)
 
 
 def verdict_of_error(error: errors.FlamegateError, workload: Workload) -> Verdict:

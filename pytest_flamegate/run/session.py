@@ -124,14 +124,16 @@ class Session:
             # the reason of any other error; the verdict is still shown, and fails.
             if not (isinstance(error, UsageError) and outcome.directory.exists()):
                 with suppress(FlamegateError), system_errors():
-                    publish_error(outcome, store)
+                    outcome = publish_error(outcome, store)
         return self._with_failure(outcome)
 
     def reject(self, declared: InvalidWorkload) -> Outcome:
         """Return the outcome of a declaration with an error; nothing is written."""
         workload = Workload(declared.name, "", "", 1, "", self.settings.root)
         verdict = verdict_of_error(declared.error, workload)
-        outcome = Outcome(workload, verdict, self.settings.directory, error=declared.error)
+        outcome = Outcome(
+            workload, verdict, self.settings.directory, is_written=False, error=declared.error
+        )
         return self._with_failure(outcome)
 
     def _gate(self, task: Task) -> Outcome:

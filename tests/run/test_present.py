@@ -116,6 +116,20 @@ def test_it_names_the_line_and_the_files_that_there_are(tmp_path: Path) -> None:
     assert (found.file, found.line) == ("tests/test_a.py", None)
 
 
+def test_a_run_that_wrote_nothing_names_no_file_of_an_earlier_one(tmp_path: Path) -> None:
+    latest = tmp_path / ".flamegate" / "latest" / "toy"
+    latest.mkdir(parents=True)
+    for name in ("receipt.json", "verdict.json", "lines.folded"):
+        (latest / name).touch()
+    failed = Outcome(fakes.toy(tmp_path), ERROR, latest, fails=True, is_written=False)
+    hints = Hints(fakes.settings(tmp_path))
+    section = present.view_of(failed, NODE, hints).section
+    assert "evidence  no receipt\n" in section
+    assert "look" not in section
+    written = present.view_of(replace(failed, is_written=True), NODE, hints).section
+    assert "latest/toy/verdict.json" in written
+
+
 def test_options_that_are_not_the_default_are_repeated(tmp_path: Path) -> None:
     given = fakes.settings(
         tmp_path,

@@ -99,6 +99,7 @@ def test_a_mistyped_option_leaves_the_earlier_result(world: World, tmp_path: Pat
     world.fail(UsageError("E_UNKNOWN_FRAME", "There is no such function.", "Name another."))
     mistyped = gate(tmp_path, inject=Injection("no", 10.0))
     assert (mistyped.verdict.verdict, mistyped.fails) == ("error", True)
+    assert not mistyped.is_written
     assert names(first.directory) == FILES
     assert len(history(tmp_path)) == 1
 
@@ -221,6 +222,7 @@ def test_an_error_of_the_system_has_a_code(world: World, tmp_path: Path) -> None
     assert reason.code == "E_SYSTEM"
     assert "No space left: '/tmp/x'. Free" in reason.message
     assert names(outcome.directory) == {"verdict.json"}
+    assert outcome.is_written
 
 
 def full(*_: object, **__: object) -> int:
