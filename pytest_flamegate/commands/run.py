@@ -26,7 +26,8 @@ def run(parsed: argparse.Namespace) -> int:
     if settings.report is not None:
         # Before the measurements: a missing permission is reported at once.
         present.require_writable(settings.report)
-    outcomes = gate_all(settings, choose_entries(settings, parsed.workloads))
+    entries = choose_entries(settings, parsed.workloads)
+    outcomes = gate_all(settings, entries, require_possible=True)
     hints = Hints(settings, as_command=True)
     views = [present.view_of(each, each.workload.node_name, hints) for each in outcomes]
     show_views(views, hints, parsed.workloads)
@@ -53,14 +54,19 @@ def gate_all(
     settings: Settings,
     entries: Sequence[Workload | InvalidWorkload],
     trees: tuple[Checkout, Checkout] | None = None,
+    *,
+    require_possible: bool = False,
 ) -> list[Outcome]:
     """Gate one workload after another, with progress on standard error.
 
     A declaration with an error is an outcome too, and the other workloads are measured. ``trees``
-    are checkouts of base and head, to measure in.
+    are checkouts of base and head, to measure in. What keeps all workloads from being measured is
+    an outcome of each, or one ``UsageError`` at the start if ``require_possible`` is set.
     """
     session = Session(settings, stream_progress(sys.stderr), as_command=True, trees=trees)
     workloads = [each for each in entries if isinstance(each, Workload)]
+    if require_possible:
+        session.require_possible(workloads)
     common.print_text(session.preamble(workloads))
     session.announce(workloads)
     try:

@@ -233,6 +233,12 @@ def open_checkouts(directory: Path, *revs: str) -> tuple[Checkout, ...]:
     return tuple(found)
 
 
+def require_commit(directory: Path, rev: str) -> None:
+    """Raise the ``UsageError`` of ``open_checkout`` for ``rev``, and make nothing."""
+    _find_project(directory)
+    _resolve_commit(directory, rev)
+
+
 def _find_project(directory: Path) -> Path:
     """Return the top of the working tree around ``directory``."""
     try:

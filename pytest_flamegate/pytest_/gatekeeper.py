@@ -119,7 +119,7 @@ class Gatekeeper:
                 item.stash[_MARKER_ERROR] = str(error)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Announce how long the run will take; raise if no profiler works here."""
+        """Announce how long the run will take; raise if nothing can be measured here."""
         workloads = self._plan(session.items)
         # Every worker collects everything, and one announces it.
         worker = getattr(self.config, "workerinput", {"workerid": "gw0"})["workerid"]
@@ -127,7 +127,7 @@ class Gatekeeper:
             return
         try:
             if not self._is_worker:
-                self.session.require_profiler(workloads)
+                self.session.require_possible(workloads)
         except FlamegateError as error:
             raise pytest.UsageError(str(error)) from None
         self.session.announce(workloads)

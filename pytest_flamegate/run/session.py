@@ -16,7 +16,7 @@ from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import ProcessKind, Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.scratch import sweep_scratch
-from pytest_flamegate.observe.worktree import Checkout
+from pytest_flamegate.observe.worktree import Checkout, require_commit
 from pytest_flamegate.receipt import Grade
 from pytest_flamegate.run import schedule
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
@@ -60,18 +60,31 @@ class Session:
         """Return the line that names the profilers and the machine."""
         return self.bench.instruments.preamble(workloads, self.bench.machine)
 
-    def require_profiler(self, workloads: Sequence[Workload]) -> None:
-        """Raise ``UsageError`` if no profiler works for any of the workloads."""
-        errors = []
-        for workload in workloads:
-            try:
-                with system_errors():
-                    self.bench.instruments.choose_profiler(workload)
-            except FlamegateError as error:
-                errors.append(error)
-        if errors and len(errors) == len(workloads):
-            first = errors[0]
-            raise UsageError(first.code, first.problem, first.remedy)
+    def require_possible(self, workloads: Sequence[Workload]) -> None:
+        """Raise ``UsageError`` if none of the workloads can be measured as the options ask.
+
+        That is known before anything is announced: no profiler works, or there is no repository or
+        no such revision to compare with.
+        """
+        for check in (self._require_base, self.bench.instruments.choose_profiler):
+            errors = []
+            for workload in workloads:
+                try:
+                    with system_errors():
+                        check(workload)
+                except FlamegateError as error:
+                    errors.append(error)
+            if errors and len(errors) == len(workloads):
+                first = errors[0]
+                raise UsageError(first.code, first.problem, first.remedy)
+
+    def _require_base(self, workload: Workload) -> None:
+        settings = self.settings
+        # A commit that pytest's start has found is there, even if a test moves its name.
+        if settings.against is not None and settings.base is None and self.trees is None:
+            is_elsewhere = self.bench.is_declared_elsewhere
+            directory = settings.root if is_elsewhere else workload.directory
+            require_commit(directory, settings.against)
 
     def announce(self, workloads: Sequence[Workload]) -> None:
         """Announce how many workloads will be measured, and for how long."""

@@ -12,8 +12,9 @@ import pytest
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import choose_entries
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import UsageError
-from tests.commands.asked import PROGRAM, Command, ask
+from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.run.instruments import Instruments
+from tests.commands.asked import PROGRAM, Command, Repository, ask
 from tests.doors.project import workload
 from tests.run import fakes
 
@@ -51,6 +52,39 @@ def test_a_workload_that_cannot_be_measured_is_an_error(
 ) -> None:
     (project / "flamegate.toml").write_text(workload("toy", target))
     assert error in command(5, "run", "--profiler=none", *arguments).out
+
+
+def no_profiler(*_: object, **__: object) -> None:
+    raise ToolError("E_NO_PROFILER", "No profiler works.", "Install one.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((), "E_NO_PROFILER"),
+        (("--against=nosuch",), "E_REV_UNKNOWN"),
+        (("--against=main", "--config=../flamegate.toml"), "E_NO_REPOSITORY"),
+    ],
+)
+def test_what_keeps_all_workloads_from_being_measured_is_one_error_before_anything_waits(
+    clone: Repository,
+    world: fakes.World,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    error: str,
+) -> None:
+    if not arguments:
+        monkeypatch.setattr(Instruments, "choose_profiler", no_profiler)
+    if error == "E_NO_REPOSITORY":
+        (clone.path / ".git").rename(clone.path / "not git")
+    declared = workload("one") + workload("two")
+    for directory in (clone.path, clone.path.parent):
+        (directory / "flamegate.toml").write_text(declared)
+    printed = clone.run(2, "run", *arguments)
+    assert (printed.out, printed.err.count(error)) == ("", 1)
+    assert "about" not in printed.err
+    assert world.started == []
+    assert not (clone.path / ".flamegate").exists()
 
 
 def test_a_declaration_with_an_error_does_not_block_the_others(

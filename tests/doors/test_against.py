@@ -180,8 +180,10 @@ def test_it(flamegate):
 
 
 def test_a_base_that_cannot_be_had_is_an_error(history: Project, world: World) -> None:
-    history.ask(ON, "--flamegate-against=-f").assert_outcomes(failed=1)
-    assert history.reasons("toy").keys() == {"E_REV_UNKNOWN"}
+    result = history.ask(ON, "--flamegate-against=-f")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert (result.stdout.str() + result.stderr.str()).count("E_REV_UNKNOWN") == 1
+    assert not history.artifacts.exists()
     history.write("test_lambda.py", LAMBDA)
     result = history.ask(ON, "--flamegate-against=HEAD", "test_lambda.py")
     result.stdout.fnmatch_lines(["*E_CALL_AT_REVISION*"])

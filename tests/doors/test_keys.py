@@ -64,5 +64,5 @@ def test_a_revision_in_the_file_is_compared_with(project: Project) -> None:
     project.write("pytest.ini", "[pytest]\nflamegate = true\nflamegate_against = main\n")
     project.declare(workload("toy"))
     result = project.ask()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*E_NO_REPOSITORY*"])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*E_NO_REPOSITORY*"])
