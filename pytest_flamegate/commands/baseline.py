@@ -11,7 +11,7 @@ from pytest_flamegate.core.errors import (
     UsageError,
     worst_code,
 )
-from pytest_flamegate.core.files import read_bounded
+from pytest_flamegate.core.files import read_bounded, relative
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.gate.comparability import machine_id
 from pytest_flamegate.receipt import baseline
@@ -20,6 +20,7 @@ from pytest_flamegate.receipt.metrics import value_of
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.receipt.verify import verify_receipt
 from pytest_flamegate.report.text import visible
+from pytest_flamegate.run.present import accepted_lines
 from pytest_flamegate.run.publish import RunStore
 
 
@@ -58,7 +59,8 @@ def show(parsed: argparse.Namespace) -> int:
 def accept(parsed: argparse.Namespace) -> int:
     """Accept the latest runs, each only if its receipt still verifies."""
     parsed.update = True  # so that it is an error under CI
-    artifacts = _artifacts(parsed)
+    settings = common.read_settings(parsed)
+    artifacts = ArtifactStore(settings.directory)
     latest = sorted(
         path.parent.name for path in artifacts.root.glob(f"latest/*/{baseline.RECEIPT}")
     )
@@ -71,10 +73,14 @@ def accept(parsed: argparse.Namespace) -> int:
             f"There is no latest run of {unknown[0]!r} with a receipt.",
             f"There are: {', '.join(latest) or 'none'}.",
         )
+    accepted = []
     for name in wanted:
         files, evidence = _read_acceptable(name, artifacts.latest_directory(name))
         stored = RunStore(artifacts, machine_id(evidence.machine)).accept(name, files)
-        common.print_text("\n".join((f"accepted {name}: {stored.path}", *stored.warnings)))
+        accepted.append(relative(stored.path, settings.root))
+        for warning in stored.warnings:
+            common.print_text(warning)
+    common.print_text("\n".join(accepted_lines(accepted)))
     return 0
 
 

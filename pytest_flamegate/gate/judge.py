@@ -89,7 +89,7 @@ class GatePolicy:
 
     ``analyses`` is how often a run may be judged at most against a stored baseline, with more
     processes each time; the error rates are spent over them. ``ci`` and ``update`` (the run is to
-    be accepted) change advice only.
+    be accepted) change advice only, as does ``accept``, the command that accepts the run as it is.
     """
 
     thresholds: Thresholds
@@ -97,6 +97,7 @@ class GatePolicy:
     analyses: int = 1
     ci: bool = False
     update: bool = False
+    accept: str = ""
 
 
 MOST_CALLS = 200
@@ -127,7 +128,7 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
     try:
         if baseline is None:
             new = read_measurement(run.evidence)
-            reasons = _no_baseline_reasons(len(new.timed), policy)
+            reasons = _no_baseline_reasons(len(new.timed), run.evidence, policy)
             return _uncompared("no_baseline", run, policy, rates, reasons, current=new)
         differing = _compare(baseline, run)
         if differing:
@@ -284,8 +285,12 @@ def _uncompared(
     )
 
 
-def _no_baseline_reasons(processes: int, policy: GatePolicy) -> tuple[Reason, ...]:
+def _no_baseline_reasons(
+    processes: int, evidence: Evidence, policy: GatePolicy
+) -> tuple[Reason, ...]:
     remedy = "Accept this run with --flamegate-update."
+    if policy.accept and evidence.profile is not None:  # only a profiled run has a receipt
+        remedy = f"Accept this run: {policy.accept}"
     if policy.ci:
         remedy = "Compare with a revision instead: --flamegate-against=origin/main."
     if policy.update:

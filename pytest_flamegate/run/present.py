@@ -247,7 +247,7 @@ def summary_lines(
         for one in results:
             if one.report.bricks is not None:
                 lines += brick_lines(one.report.name, one.report.bricks, width=width)
-    return lines + accepted_lines(results)
+    return lines + accepted_lines([one.accepted for one in results if one.accepted])
 
 
 def _accept_command(results: Sequence[ResultView], hints: Hints, nodes: Sequence[str]) -> str:
@@ -258,16 +258,15 @@ def _accept_command(results: Sequence[ResultView], hints: Hints, nodes: Sequence
     return f"{hints.accept(*nodes)}  (measures again)"
 
 
-def accepted_lines(results: Sequence[ResultView]) -> list[str]:
+def accepted_lines(paths: Sequence[str]) -> list[str]:
     """Return which baselines were accepted, where they lie, and that they are to be committed."""
-    paths = list(dict.fromkeys(one.accepted for one in results if one.accepted))
-    if not paths:
-        return []
-    directory = paths[0].rpartition("/")[0]
-    names = ", ".join(path.rpartition("/")[2] for path in paths)
+    directories: dict[str, list[str]] = {}
+    for directory, _, name in (path.rpartition("/") for path in dict.fromkeys(paths)):
+        directories.setdefault(directory, []).append(name)
     return [
-        f"accepted {text.plural(len(paths), 'baseline')} in {directory}: {names}. "
-        f"Commit {'it' if len(paths) == 1 else 'them'}: git add {shlex.quote(directory)}"
+        f"accepted {text.plural(len(names), 'baseline')} in {directory}: {', '.join(names)}. "
+        f"Commit {'it' if len(names) == 1 else 'them'}: git add {shlex.quote(directory)}"
+        for directory, names in directories.items()
     ]
 
 

@@ -38,7 +38,10 @@ def test_the_latest_run_is_accepted_listed_and_shown(
     assert ask("baseline", "accept", "toy", "--update-in-ci") == 0
     ((machine, name, directory),) = ArtifactStore(project / ".flamegate").list_baselines()
     assert name == "toy"
-    assert command.read().out == f"accepted toy: {directory}\n"
+    place = f".flamegate/baselines/{machine}"
+    assert command.read().out == (
+        f"accepted 1 baseline in {place}: toy. Commit it: git add {place}\n"
+    )
     for path in latest.iterdir():
         assert (directory / path.name).read_bytes() == path.read_bytes()
     (line,) = command(0, "baseline", "list").out.splitlines()

@@ -246,6 +246,14 @@ def test_without_a_baseline_the_rates_are_shown() -> None:
     assert (rate.baseline, rate.decision) == (None, "no_baseline")
     assert rate.current == pytest.approx(1000.0, rel=1e-3)
     assert "Accept this run with --flamegate-update." in found.reasons[0].message
+    # A run that has a receipt need not be measured again.
+    policy = GatePolicy(Thresholds(), accept="flamegate baseline accept toy")
+    for judged, advice in (
+        (evidence(profile=({"gemv": 1},)), "Accept this run: flamegate baseline accept toy"),
+        (evidence(), "Accept this run with --flamegate-update."),
+    ):
+        reason = judge(GatedRun(judged, "OBSERVED"), None, policy).reasons[0]
+        assert reason.message.endswith(f"on this machine. {advice}")
     in_ci = judge_stored(None, evidence(), ci=True)
     remedy = "this machine. Compare with a revision instead: --flamegate-against=origin/main."
     assert in_ci.reasons[0].message.endswith(remedy)

@@ -203,10 +203,11 @@ def test_no_pairs_are_drawn_below_an_interval_that_others_decided_too() -> None:
 
 def test_accepted_baselines_are_named_and_are_to_be_committed() -> None:
     baselines = ".flamegate/baselines/amd-epyc-2c-30fffa"
-    results = [
-        replace(shown(full()), accepted=f"{baselines}/{name}") for name in ("1tok", "10tok", "1tok")
-    ]
-    assert present.accepted_lines([*results, shown(full())]) == [
+    paths = [f"{baselines}/{name}" for name in ("1tok", "10tok", "1tok")]
+    assert present.accepted_lines(paths) == [
         f"accepted 2 baselines in {baselines}: 1tok, 10tok. Commit them: git add {baselines}"
     ]
-    assert present.accepted_lines([shown(full())]) == []
+    # A run of another machine may lie among the latest.
+    other = f"{baselines}-other/1tok"
+    assert len(present.accepted_lines([*paths, other])) == 2
+    assert present.accepted_lines([]) == []
