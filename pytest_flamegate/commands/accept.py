@@ -124,7 +124,7 @@ def _find_run(settings: Settings, name: str) -> dict[str, Any]:
     Raises ``UsageError``: ``E_NO_RUN``, ``E_NOT_ACCEPTED`` for any other run.
     """
     latest = store.child_path(settings.directory / "latest", name)
-    run, other = StoredRun(latest), StoredRun(latest, run_files.BASE)
+    run = StoredRun(latest)
     if not (run.has(run_files.VERDICT) and run.has(run_files.EVIDENCE)):
         known = latest.parent.glob(f"*/{run_files.EVIDENCE}")
         runs = {path.parent.name for path in known} - {name}
@@ -138,7 +138,7 @@ def _find_run(settings: Settings, name: str) -> dict[str, Any]:
     data = run.read(run_files.EVIDENCE)
     rate, evidence = verdict.signal(), decode_evidence(data)
     against, commit = verdict.against, evidence.commit
-    base = other.evidence() if other.has(run_files.EVIDENCE) else None
+    base = run.base.evidence() if run.base.has(run_files.EVIDENCE) else None
     tokens = find_other_tokens(verdict, base, evidence)
     if tokens is not None:
         against = base.commit.revision if base is not None and base.commit is not None else None

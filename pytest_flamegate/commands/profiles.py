@@ -175,7 +175,7 @@ _RUN_FILES = (baseline.RECEIPT, baseline.EVIDENCE)
 def run_diff(parsed: argparse.Namespace) -> int:
     """Compare; 0 whatever the difference is."""
     paths = (parsed.before, parsed.after)
-    if any(find_results(path) or _is_imported(path) for path in paths):
+    if any(map(find_results, paths)):
         return _compare_results(parsed)
     base, head = (
         title_profile(open_profile(path, path_prefixes(Path.cwd())), str(path)) for path in paths
@@ -227,10 +227,9 @@ def _write_difference(found: ProfileDifference, parsed: argparse.Namespace) -> l
 
 
 def find_results(path: Path) -> list[Path]:
-    """Return the imported results in a directory; none for anything else."""
-    if not is_directory(path):
-        return []
-    return [each for each in sorted(path.glob("*.json")) if _is_imported(each)]
+    """Return the imported results in a directory, or the file itself if it is one."""
+    files = sorted(path.glob("*.json")) if is_directory(path) else [path]
+    return [each for each in files if _is_imported(each)]
 
 
 def _is_imported(path: Path) -> bool:
@@ -282,9 +281,9 @@ def _read_metrics(path: Path) -> Sequence[imported.ImportedMetric]:
             f"{', '.join(each.name for each in results)}.",
             f"Give one of them, such as {results[0]}.",
         )
-    path = results[0] if results else path
-    if _is_imported(path):
-        return imported.decode_imported(read_bounded(path, RECEIPT_LIMITS.max_bytes))[0].metrics
+    if results:
+        data = read_bounded(results[0], RECEIPT_LIMITS.max_bytes)
+        return imported.decode_imported(data)[0].metrics
     directory = path if is_directory(path) else path.parent
     if directory != path and path.name not in _RUN_FILES:
         raise UsageError(

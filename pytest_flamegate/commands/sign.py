@@ -14,7 +14,7 @@ from pytest_flamegate.core.files import create_file, read_bounded
 from pytest_flamegate.core.locks import lock_directory
 from pytest_flamegate.receipt import Grade, Refusal, Verification, store, verify_receipt
 from pytest_flamegate.receipt import sign as statement
-from pytest_flamegate.receipt.baseline import BASE, StoredRun
+from pytest_flamegate.receipt.baseline import StoredRun
 from pytest_flamegate.receipt.sources import (
     ATTESTATION_NAME,
     EVIDENCE_NAME,
@@ -101,7 +101,7 @@ def run(parsed: argparse.Namespace) -> int:
         head = _read_honest(parsed.receipt, grade)
         signed = {directory / ATTESTATION_NAME: head.files}
         is_pair = head.evidence is not None and head.evidence.side == "head"
-        base = StoredRun(directory, BASE)
+        base = StoredRun(directory).base
         if is_pair and base.has(RECEIPT_NAME):
             # The verdict of a comparison with a revision rests on both sides.
             receipt, *near = map(base.path, (RECEIPT_NAME, EVIDENCE_NAME, FOLDED_NAME))

@@ -84,6 +84,11 @@ class StoredRun:
         is_base = name != path.name and name in SIDE_FILES
         return (cls(path.parent, BASE), name) if is_base else (cls(path.parent), path.name)
 
+    @property
+    def base(self) -> "StoredRun":
+        """The other side of the same run."""
+        return StoredRun(self.directory, BASE)
+
     def path(self, name: str) -> Path:
         """Return the path of the file that is called ``name`` on this side."""
         return self.directory / f"{self.side}{name}"

@@ -85,8 +85,8 @@ def open_profile(path: Path, roots: Sequence[str] = ()) -> OpenedProfile:
     data = read_file(path)
     run, name = StoredRun.of_file(path)
     if name in (baseline.RECEIPT, baseline.EVIDENCE) or _OWN_DOCUMENT.match(data):
-        return _open_document(path, data)
-    if evidence := _evidence_beside(path, data):
+        return _open_document(run, name, data)
+    if evidence := _evidence_beside(run, name, data):
         return _profile_of_run(evidence, data, path)
     profile = _imported_profile(path, data) or parse_profile(data, roots)
     if name == baseline.INSTRUCTIONS and StoredRun(run.directory).has(baseline.EVIDENCE):
@@ -102,9 +102,8 @@ def _require_file(directory: Path, name: str, remedy: str) -> Path:
     return directory / name
 
 
-def _open_document(path: Path, data: bytes) -> OpenedProfile:
+def _open_document(run: StoredRun, name: str, data: bytes) -> OpenedProfile:
     """Open the profile of a receipt or of evidence, whose own bytes are ``data``."""
-    run, name = StoredRun.of_file(path)
     if name == baseline.EVIDENCE or b'"receipt_sha256"' in data:
         evidence = decode_evidence(data)
     else:
@@ -112,16 +111,13 @@ def _open_document(path: Path, data: bytes) -> OpenedProfile:
         evidence = run.evidence()
         _require_digest("receipt", evidence.receipt_sha256, data)
     if evidence.profile is None:
-        raise ReceiptError("E_NO_PROFILE", f"The run of {str(path)!a} was not profiled.")
+        raise ReceiptError("E_NO_PROFILE", f"The run of {str(run.path(name))!a} was not profiled.")
     beside = run.path(baseline.FOLDED)
     return _profile_of_run(evidence, read_file(beside), beside)
 
 
-def _evidence_beside(path: Path, data: bytes) -> Evidence | None:
+def _evidence_beside(run: StoredRun, name: str, data: bytes) -> Evidence | None:
     """Return the evidence beside a folded profile; a file of another name need not have any."""
-    run, name = StoredRun.of_file(path)
-    if name != baseline.FOLDED:
-        run = StoredRun(path.parent)
     if not run.has(baseline.EVIDENCE):
         return None
     evidence = run.evidence()
@@ -322,7 +318,7 @@ def compare_stored_run(directory: Path, verdict: Verdict) -> ProfileDifference |
     run = StoredRun(directory)
     if not run.has(baseline.DIFFERENCE):
         return None
-    base = open_profile(StoredRun(directory, baseline.BASE).path(baseline.EVIDENCE))
+    base = open_profile(run.base.path(baseline.EVIDENCE))
     head = open_profile(run.path(baseline.EVIDENCE))
     return _compare_sides(base, head, verdict, paired=verdict.pairs is not None)
 

@@ -326,11 +326,11 @@ def report_directory(settings: Settings) -> list[RunReport]:
 
 def _read_run(directory: Path, hints: Hints) -> RunReport:
     """Return the run in a directory, without its flame graph."""
-    run, other = StoredRun(directory), StoredRun(directory, baseline.BASE)
+    run = StoredRun(directory)
     headline_text, verdict = read_verdict(run.read(baseline.VERDICT))
     evidence = run.evidence() if run.has(baseline.EVIDENCE) else None
-    has_base = verdict.pairs is not None and other.has(baseline.EVIDENCE)
-    base = other.evidence() if has_base else None
+    has_base = verdict.pairs is not None and run.base.has(baseline.EVIDENCE)
+    base = run.base.evidence() if has_base else None
     receipt = decode_receipt(run.read(baseline.RECEIPT)) if run.has(baseline.RECEIPT) else None
     view = None
     warnings: tuple[str, ...] = ()

@@ -136,11 +136,11 @@ def read_sources(
     costs: tuple[float | None, float | None] = (None, None)
     if difference is not None:
         costs = difference.base.cpu_s_per_token, difference.head.cpu_s_per_token
-    head = _read_side(StoredRun(directory), costs[1])
+    run = StoredRun(directory)
+    head = _read_side(run, costs[1])
     base, changes, notes = None, None, list[str]()
-    other = StoredRun(directory, baseline.BASE)
-    if other.has(baseline.LINES):
-        base = _read_side(other, costs[0])
+    if run.base.has(baseline.LINES):
+        base = _read_side(run.base, costs[0])
         changes = _read_changes(root, base, head)
         if changes is None:
             notes = [f"Without {base.cost.name}: git cannot compare it with {head.cost.name}."]

@@ -60,9 +60,9 @@ def judge_stored_run(
     policy = GatePolicy(workload.thresholds, settings.share_drift, ci=True)
     plan = plan_pair_counts(settings.budget_of(workload.engine, compare=True))
     try:
-        run, other = StoredRun(directory), StoredRun(directory, run_files.BASE)
+        run = StoredRun(directory)
         head, verified, errors = _read_side(run, requirements)
-        base, base_verified, base_errors = _read_side(other, requirements)
+        base, base_verified, base_errors = _read_side(run.base, requirements)
         _require_pair(base, head, workload, commits)
         notes, lines = _read_report(run)
         gated = GatedRun(
@@ -122,9 +122,7 @@ class _Attempts:
 
     def _judge(self, run: Path) -> Iterator[tuple[str, Attempt]]:
         try:
-            commit = decode_evidence(
-                _read(StoredRun(run, run_files.BASE), run_files.EVIDENCE)
-            ).commit
+            commit = decode_evidence(_read(StoredRun(run).base, run_files.EVIDENCE)).commit
         except FlamegateError as error:
             self._report(run, error.problem)
             return
@@ -185,17 +183,13 @@ def list_digests(outcomes: Sequence[Outcome]) -> bytes:
 
     They are receipt, evidence and profile of both sides, if there are such.
     """
-    sides = (
-        StoredRun(outcome.directory, side)
-        for outcome in outcomes
-        if outcome.evidence is not None
-        for side in ("", run_files.BASE)
-    )
+    runs = (StoredRun(each.directory) for each in outcomes if each.evidence is not None)
     return "".join(
-        f"{hashlib.sha256(run.read(name)).hexdigest()}  {run.directory.name}/{run.side}{name}\n"
-        for run in sides
+        f"{hashlib.sha256(side.read(name)).hexdigest()}  {side.directory.name}/{side.side}{name}\n"
+        for run in runs
+        for side in (run, run.base)
         for name in _JUDGED
-        if run.has(name)
+        if side.has(name)
     ).encode()
 
 
