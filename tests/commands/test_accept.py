@@ -40,6 +40,12 @@ def find_waiver(repo: Repository) -> Path:
     return found
 
 
+def row_of(name: str, repo: Repository) -> str:
+    """Return the row of a workload in the table of the page."""
+    (found,) = (line for line in repo.page().splitlines() if line.startswith(f"| `{name}` |"))
+    return found
+
+
 def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     repo: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +64,7 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     assert "::error" not in repo.check(0, base="HEAD~2").out
     assert repo.sentence().endswith("slower as accepted: toy")
-    assert "| `toy` | regressed, accepted |" in repo.page()
+    assert "| regressed, accepted |" in row_of("toy", repo)
     assert repo.debt()[0].startswith("1 accepted slowdown, 2")
     assert repo.debt()[1].endswith('until 2026-12-01: a "better" model')
     # It covers no more than was measured, and counts only in the change that adds it.
@@ -316,7 +322,7 @@ def test_a_slowdown_is_tested_again_when_its_waiver_has_ended(
     still = "regressed: a slowdown whose waiver has ended is still there"
     assert f"{place} ({still})" in repo.sentence()
     assert f"flamegate run toy --against={start[:12]}" in printed
-    assert f"| `{place}` | **regressed** |" in repo.page()
+    assert "| **regressed** |" in row_of(place, repo)
     waiver = find_waiver(repo)
     waiver.write_text(waiver.read_text().replace(start, "0" * 40))
     repo.commit()
