@@ -1,14 +1,15 @@
 """Judge whether a share drifted past its threshold, and whether the function itself costs more.
 
 A share moves if its own function changes and if any other does, so a drift alone is no
-regression unless drift is strict. A function whose cost per token certainly rose is one. A new
-function is one if it costs more than the functions that are gone or got cheaper save together:
-otherwise it may be one of them renamed, or a part of one. If it is not settled whether a cost rose,
-the drift passes with the whole, and is reported.
+regression unless drift is strict. A function whose cost per token certainly rose is one, unless
+the whole passes and functions that are gone or got cheaper save as much: work may have moved from
+there. A new function is one if it costs more than those functions save together: otherwise it may
+be one of them renamed, or a part of one. If it is not settled whether a cost rose, the drift passes
+with the whole, and is reported.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -128,6 +129,8 @@ class Whole:
     """The time that the profiles of a side cover, 0 if it is not known."""
     new_functions_cost: bool
     """Whether new functions certainly cost more than gone and cheaper ones save."""
+    functions_cost: bool
+    """Whether new, gone, cheaper and slower functions together certainly cost more."""
 
 
 def judge_shares(
@@ -165,8 +168,18 @@ def judge_shares(
     allowed = thresholds.tokens_per_second_pct / 100.0
     tolerance_us = allowed * 1e6 / baseline.quiet_tokens_per_second
     sampled_s = min(baseline.sampled_s, current.sampled_s)
-    new_functions_cost = _new_functions_cost(shares, by_name)
-    whole = Whole(rate, tolerance_us, rates, drift, sampled_s, new_functions_cost)
+    found = [(share.presence, by_name[share.name]) for share in shares if share.name in by_name]
+    new = [cost for presence, cost in found if presence != "both" or cost.ci_high_us < 0.0]
+    slower = [cost for presence, cost in found if presence == "both" and cost.ci_low_us > 0.0]
+    whole = Whole(
+        rate,
+        tolerance_us,
+        rates,
+        drift,
+        sampled_s,
+        new_functions_cost=_costs_more(new),
+        functions_cost=_costs_more([*new, *slower]),
+    )
     hotspots = tuple(
         _judge_share(share, by_name.get(share.name), thresholds.share_pp(share.name), whole)
         for share in shares
@@ -273,16 +286,14 @@ def _judge_share(
     )
 
 
-def _new_functions_cost(shares: Sequence[ShareChange], costs: Mapping[str, CostChange]) -> bool:
-    """Return whether new, gone and cheaper functions together certainly cost more.
+def _costs_more(costs: Sequence[CostChange]) -> bool:
+    """Return whether functions together certainly cost more.
 
     The errors of the costs are added as if they were independent. They are not: a sample in one
     function is none in another, so the sum is known better than that.
     """
-    found = [(share, costs[share.name]) for share in shares if share.name in costs]
-    pool = [cost for share, cost in found if share.presence != "both" or cost.ci_high_us < 0.0]
-    error_us = math.hypot(*((cost.ci_high_us - cost.ci_low_us) / 2.0 for cost in pool))
-    return sum(cost.change_us for cost in pool) > error_us
+    error_us = math.hypot(*((cost.ci_high_us - cost.ci_low_us) / 2.0 for cost in costs))
+    return sum(cost.change_us for cost in costs) > error_us
 
 
 def decide_drift(
@@ -294,7 +305,12 @@ def decide_drift(
     if whole.rate is None or cost is None:
         return "inconclusive", ("timed",)
     rose = cost.change_us > 0.0 and cost.p_adjusted <= whole.rates.alpha
-    if rose and (share.presence == "both" or whole.new_functions_cost):
+    if rose and share.presence == "both":
+        # Work that only moved here from another function costs the whole nothing.
+        costs = whole.functions_cost and not whole.rate.faster
+        passes = whole.rate.decision in FAVOURABLE and not costs
+        return ("pass" if passes else "regressed"), ()
+    if rose and whole.new_functions_cost and not whole.rate.faster:
         return "regressed", ()
     if passes_with_whole(cost, whole):
         return ("improved" if whole.rate.faster else "pass"), ()
@@ -350,7 +366,10 @@ def _share_reason(
             why = ", which may be chance."
         elif finding == "new":
             why = f": {words}. It may not cost more than gone and cheaper functions save."
-        why += " A share fails only if its function certainly costs more per token."
+        if finding == "costs_more":
+            why += " The whole passes, and functions that are gone or cost less may save as much."
+        else:
+            why += " A share fails only if its function certainly costs more per token."
     elif not certain:
         more = _more_samples(whole.sampled_s, share.detectable_pp / abs(share.shift_pp))
         code, why = "E_SHARE_UNSETTLED", f", which may be chance with so few samples. {more}"
