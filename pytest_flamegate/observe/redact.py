@@ -144,6 +144,10 @@ class Redactor:
         """Return ``text`` without the secrets that are certain by their form or value."""
         return self._remove(text, place, self._find_certain(text))
 
+    def holds_secret(self, text: str) -> bool:
+        """Whether ``redact_certain`` would remove something of ``text``."""
+        return bool(self._find_certain(text))
+
     def redact_words(self, words: Sequence[str], place: str) -> list[str]:
         """Return an argument list without secrets; ``--token X`` may be two words of it."""
         clean, follows = [], False
