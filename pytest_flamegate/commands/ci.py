@@ -56,8 +56,7 @@ _Jobs = Mapping[str, CiJob]
 
 def run(directory: Path) -> int:
     """Print the traps of the repository around ``directory``; return 0 if it has none, else 2."""
-    top = git.query(directory, "rev-parse", "--show-toplevel")
-    root = Path(top) if top else directory
+    root = git.find_top(directory) or directory
     workflows = [
         read_document(path, root)
         for path in sorted((root / GITHUB).glob("*"))

@@ -66,7 +66,7 @@ class _BuildSystem:
 def run(_: argparse.Namespace) -> int:
     """Write the files that do not exist, and print what was found, written and left alone."""
     root, _values = read_ini(Path.cwd())
-    top = git.query(root, "rev-parse", "--show-toplevel")
+    top = git.find_top(root)
     written = []
     workloads = find_file(root)
     if workloads is not None:
@@ -79,7 +79,7 @@ def run(_: argparse.Namespace) -> int:
         written.append(FILE_NAME)
         common.print_text(f"wrote    {FILE_NAME}:\n\n{text}")
     steps = [] if workloads is not None else [step]
-    if top is not None and Path(top) != root.resolve():
+    if top is not None and top != root.resolve():
         common.print_text(
             f"skipped  the workflows: they belong in {top}, and this project is in a directory "
             f"below it. Copy them from {find_template('github', MEASURE).parent}, and add "

@@ -113,6 +113,12 @@ def _count_hidden(directory: Path, *paths: str) -> int | None:
     )
 
 
+def find_top(directory: Path) -> Path | None:
+    """Return the top of the working tree around ``directory``; None if there is none."""
+    top = query(directory, "rev-parse", "--show-toplevel")
+    return Path(top) if top else None
+
+
 def resolve(directory: Path, rev: str) -> str | None:
     """Return the commit that ``rev`` names; None if it names none."""
     # No name begins with a dash: git would read it as an option.
@@ -125,8 +131,8 @@ def digest_files(directory: Path) -> dict[Path, str]:
     Two answers compare the files themselves: no flag in the index, filter or configuration that a
     program sets in between hides a change. Raises ``ToolError`` ``E_GIT`` if git fails.
     """
-    top = query(directory, "rev-parse", "--show-toplevel") or str(directory)
-    listed = run(Path(top), "ls-files", "-z", "--recurse-submodules")
+    top = find_top(directory) or directory
+    listed = run(top, "ls-files", "-z", "--recurse-submodules")
     if listed.returncode != 0:
         raise ToolError("E_GIT", f"git cannot list the files of {top}: {failure_text(listed)}.")
     names = os.fsdecode(listed.stdout).split("\0")

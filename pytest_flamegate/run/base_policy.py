@@ -18,7 +18,7 @@ from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.files import real_path
-from pytest_flamegate.core.git import query
+from pytest_flamegate.core.git import find_top, query
 from pytest_flamegate.core.json import encode_json, encode_plain
 from pytest_flamegate.core.text import format_value, suggest
 from pytest_flamegate.engines.declare import InvalidWorkload
@@ -218,7 +218,7 @@ def _digest_model(model: str | None, directory: Path) -> str:
     They are the file or the files of the directory, the other parts, the tokenizer, and what links
     among them lead to in the repository. What git does not track is the same for both sides.
     """
-    top = query(directory, "rev-parse", "--show-toplevel") if model else None
+    top = find_top(directory) if model else None
     if not model or not top:
         return ""
     found = [directory / model]
@@ -229,8 +229,8 @@ def _digest_model(model: str | None, directory: Path) -> str:
             found += model_files(find_model(model, directory))
             found.append(find_tokenizer(directory, found[-1]))
     paths = {real_path(each) for each in found}
-    inside = [f":(literal){each}" for each in paths if each.is_relative_to(real_path(Path(top)))]
-    listed = query(Path(top), "ls-files", "-s", "-z", "--", *inside) if inside else ""
+    inside = [f":(literal){each}" for each in paths if each.is_relative_to(real_path(top))]
+    listed = query(top, "ls-files", "-s", "-z", "--", *inside) if inside else ""
     objects = [entry.split()[1] for entry in (listed or "").split("\0") if entry]
     return hashlib.sha256(" ".join(objects).encode()).hexdigest() if objects else ""
 

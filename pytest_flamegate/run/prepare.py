@@ -12,7 +12,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
 from pytest_flamegate.core.files import real_path
-from pytest_flamegate.core.git import Commit, code_digest, query, read_changes, read_commit
+from pytest_flamegate.core.git import Commit, code_digest, find_top, read_changes, read_commit
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served
@@ -89,9 +89,9 @@ class Workbench:
         """
         if self.settings.config is None:
             return False
-        top = query(self.settings.root, "rev-parse", "--show-toplevel")
+        top = find_top(self.settings.root)
         file = real_path(self.settings.config)
-        return top is not None and not file.is_relative_to(real_path(Path(top)))
+        return top is not None and not file.is_relative_to(real_path(top))
 
     def prepare(self, task: Task) -> Prepared:
         """Build the workload, find its model and its baseline, and plan how it runs."""
