@@ -19,6 +19,7 @@ from pytest_flamegate.core.text import quote_toml, suggest
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.receipt import baseline as run_files
 from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.baseline import StoredRun
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.report.text import visible
@@ -123,7 +124,7 @@ def _find_run(settings: Settings, name: str) -> dict[str, Any]:
 
     Raises ``UsageError``: ``E_NO_RUN``, ``E_NOT_ACCEPTED`` for any other run.
     """
-    latest = store.child_path(settings.directory / "latest", name)
+    latest = ArtifactStore(settings.directory).latest_directory(name)
     run = StoredRun(latest)
     if not (run.has(run_files.VERDICT) and run.has(run_files.EVIDENCE)):
         known = latest.parent.glob(f"*/{run_files.EVIDENCE}")

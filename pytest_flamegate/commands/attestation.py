@@ -15,7 +15,7 @@ from pytest_flamegate.core import errors, process
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.receipt import Verification
-from pytest_flamegate.receipt.sources import EVIDENCE_NAME, RECEIPT_NAME
+from pytest_flamegate.receipt.baseline import EVIDENCE, RECEIPT
 from pytest_flamegate.run.required_check import CHECK_VERSION, CheckAnswer
 
 _PREDICATE = f"urn:pytest-flamegate:check:{CHECK_VERSION}"
@@ -81,7 +81,7 @@ def find_attestation_problem(
             "Write OWNER/REPO/.github/workflows/FILE.yml.",
         )
     measured = verified.evidence
-    if measured is None or RECEIPT_NAME not in verified.files:
+    if measured is None or RECEIPT not in verified.files:
         return "The receipt or its evidence was not read."
     called = process.run(
         [
@@ -101,7 +101,7 @@ def find_attestation_problem(
     except errors.ReceiptError as error:
         return f"It cannot be read: {error.problem}"
     revision = measured.commit.revision if measured.commit is not None else ""
-    attested = (RECEIPT_NAME, EVIDENCE_NAME)
+    attested = (RECEIPT, EVIDENCE)
     digests = {hashlib.sha256(verified.files[name]).hexdigest() for name in attested}
     statements = (each.verificationResult.statement for each in found)
     if any(each.covers(digests, revision, measured.workload.get("name")) for each in statements):

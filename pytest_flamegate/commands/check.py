@@ -21,9 +21,9 @@ from pytest_flamegate.commands.check_answer import (
 from pytest_flamegate.commands.run import gate_all
 from pytest_flamegate.config.settings import Settings, read_ini
 from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.core import ARTIFACTS
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.git import (
-    ARTIFACTS,
     Commit,
     digest_file,
     digest_files,

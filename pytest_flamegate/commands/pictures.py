@@ -17,6 +17,7 @@ from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.models.gguf import read_header
 from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.receipt import store
+from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.receipt.baseline import INTERACTIVE, LINES, PICTURE, StoredRun
 from pytest_flamegate.report.markdown import GUIDE_TITLE, guide_readme, run_markdown
 from pytest_flamegate.report.run_report import RunReport
@@ -48,7 +49,7 @@ def run_annotate(parsed: argparse.Namespace) -> int:
     if not is_directory(directory):
         path = Path(os.path.abspath(directory))  # noqa: PTH100 - a link stays what it is
         only = relative(path, settings.root)
-        directory = parsed.measured or find_run(settings.directory / "latest", only)
+        directory = parsed.measured or find_run(ArtifactStore(settings.directory).latest, only)
         if directory is None:
             raise UsageError("E_NO_LINES", f"No run has a sample at a line of {only!a}.")
     if not StoredRun(directory).has(LINES):

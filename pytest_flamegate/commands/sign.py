@@ -14,14 +14,8 @@ from pytest_flamegate.core.files import create_file, read_bounded
 from pytest_flamegate.core.locks import lock_directory
 from pytest_flamegate.receipt import Grade, Refusal, Verification, store, verify_receipt
 from pytest_flamegate.receipt import sign as statement
-from pytest_flamegate.receipt.baseline import StoredRun
-from pytest_flamegate.receipt.sources import (
-    ATTESTATION_NAME,
-    EVIDENCE_NAME,
-    FOLDED_NAME,
-    RECEIPT_NAME,
-    read_sources,
-)
+from pytest_flamegate.receipt.baseline import ATTESTATION, EVIDENCE, FOLDED, RECEIPT, StoredRun
+from pytest_flamegate.receipt.sources import read_sources
 from pytest_flamegate.receipt.store import LOCK_TIMEOUT_S
 
 NAME = "flamegate.key"
@@ -99,13 +93,13 @@ def run(parsed: argparse.Namespace) -> int:
     above = directory.resolve().parent
     with lock_directory(above, LOCK_TIMEOUT_S) if above.is_dir() else nullcontext():
         head = _read_honest(parsed.receipt, grade)
-        signed = {directory / ATTESTATION_NAME: head.files}
+        signed = {directory / ATTESTATION: head.files}
         is_pair = head.evidence is not None and head.evidence.side == "head"
         base = StoredRun(directory).base
-        if is_pair and base.has(RECEIPT_NAME):
+        if is_pair and base.has(RECEIPT):
             # The verdict of a comparison with a revision rests on both sides.
-            receipt, *near = map(base.path, (RECEIPT_NAME, EVIDENCE_NAME, FOLDED_NAME))
-            signed[base.path(ATTESTATION_NAME)] = _read_honest(receipt, grade, *near).files
+            receipt, *near = map(base.path, (RECEIPT, EVIDENCE, FOLDED))
+            signed[base.path(ATTESTATION)] = _read_honest(receipt, grade, *near).files
         for path, files in signed.items():
             present = (
                 read_bounded(path, statement.ENVELOPE_MAX_BYTES) if os.path.lexists(path) else None
@@ -137,7 +131,7 @@ def _read_honest(
 def _write_predicate(receipt: Path, files: Mapping[str, bytes], output: Path) -> None:
     """Write the predicate and print the inputs of an attestation, a line each: name=value."""
     is_same_directory = output.parent.resolve() == receipt.parent.resolve()
-    if is_same_directory and output.name in {receipt.name, *statement.SUBJECTS, ATTESTATION_NAME}:
+    if is_same_directory and output.name in {receipt.name, *statement.SUBJECTS, ATTESTATION}:
         raise UsageError(
             "E_NOT_OVERWRITTEN",
             f"{str(output)!a} is part of the receipt, and the predicate must not overwrite it.",

@@ -16,6 +16,7 @@ from pytest_flamegate.config.thresholds import (
     parse_thresholds,
 )
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Injection, parse_injection
+from pytest_flamegate.core import ARTIFACTS
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file, real_path
 from pytest_flamegate.core.text import suggest
@@ -99,7 +100,7 @@ class Settings:
                 f"There is no workload file {file}.",
                 "Check its path (--flamegate-config).",
             )
-        directory = directory or root / ".flamegate"
+        directory = directory or root / ARTIFACTS
         if real_path(root).is_relative_to(real_path(directory)):  # git is to ignore it
             raise UsageError(
                 "E_BAD_OPTION",

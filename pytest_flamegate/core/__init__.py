@@ -8,6 +8,8 @@ from typing import Any
 __version__ = "0.1.0"
 PACKAGE = Path(__file__).parents[1]
 """The directory of this package."""
+ARTIFACTS = ".flamegate"
+"""The directory of this package's own files: never part of the code, committed or not."""
 
 
 def limit(**bounds: Any) -> Any:

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_flamegate.core import ARTIFACTS
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import Count, NonEmpty
 from pytest_flamegate.core.process import CompletedCommand
 
-ARTIFACTS = ".flamegate"
-"""The directory of this package's own files: never part of the code, committed or not."""
 _TIMEOUT_S = 10.0
 _LINK = "120000"
 """The mode of a symbolic link in git."""

@@ -71,9 +71,14 @@ class ArtifactStore:
 
     root: Path
 
+    @property
+    def latest(self) -> Path:
+        """The directory that has one of the last run of each workload."""
+        return self.root / "latest"
+
     def latest_directory(self, workload: str) -> Path:
         """Return the directory of the last run of ``workload``."""
-        return store.child_path(self.root / "latest", workload)
+        return store.child_path(self.latest, workload)
 
     def baseline_directory(self, machine_id: str, workload: str) -> Path:
         """Return the directory of the baseline of ``workload`` for that class of machine."""
@@ -101,7 +106,7 @@ class ArtifactStore:
     def require_writable(self, machine_id: str | None = None) -> None:
         """Remove leftovers; raise ToolError if a run, or a baseline, could not be stored."""
         self.sweep()
-        store.require_writable(self._confine(self.root / "latest"))
+        store.require_writable(self._confine(self.latest))
         if machine_id is not None:
             store.require_writable(
                 self._confine(store.child_path(self.root / "baselines", machine_id))
@@ -109,7 +114,7 @@ class ArtifactStore:
 
     def sweep(self) -> None:
         """Remove the leftovers of killed writers, except where a writer is active."""
-        directories = [self.root, *(self.root / name for name in ("latest", "imported", "history"))]
+        directories = [self.root, self.latest, self.root / "imported", self.root / "history"]
         for name in ("baselines", "calibration"):
             directories.append(self.root / name)
             # A directory that cannot be listed now is swept another time.

@@ -27,12 +27,11 @@ from pytest_flamegate.core.json import (
     encode_json,
     encode_plain,
 )
-from pytest_flamegate.receipt import sources
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.types import Evidence
 
-RECEIPT, EVIDENCE, FOLDED = sources.RECEIPT_NAME, sources.EVIDENCE_NAME, sources.FOLDED_NAME
-ATTESTATION = sources.ATTESTATION_NAME
+RECEIPT, EVIDENCE, FOLDED = "receipt.json", "evidence.json", "profile.folded"
+ATTESTATION = "attestation.dsse.json"
 PICTURE, PAGE = "flamegraph.svg", "flamegraph.md"
 INTERACTIVE = "flamegraph.html"
 VERDICT = "verdict.json"

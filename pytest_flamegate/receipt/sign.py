@@ -30,6 +30,7 @@ from pytest_flamegate.core.json import (
 )
 from pytest_flamegate.core.text import Notice, Refusal, quote
 from pytest_flamegate.receipt import sources
+from pytest_flamegate.receipt.baseline import EVIDENCE, FOLDED, RECEIPT
 
 if TYPE_CHECKING:
     # cryptography is an extra: importing it here would fail without it.
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:pytest-flamegate:evidence:1.0.0"
-SUBJECTS = (sources.RECEIPT_NAME, sources.EVIDENCE_NAME, sources.FOLDED_NAME)
+SUBJECTS = (RECEIPT, EVIDENCE, FOLDED)
 PAYLOAD_MAX_BYTES = EVIDENCE_LIMITS.max_bytes + (64 << 10)
 ENVELOPE_MAX_BYTES = PAYLOAD_MAX_BYTES // 3 * 4 + (64 << 10)
 MAX_SIGNATURES = 64
@@ -148,7 +149,7 @@ def hash_files(files: Mapping[str, bytes]) -> list[tuple[str, str]]:
 
 def encode_predicate(files: Mapping[str, bytes]) -> bytes:
     """Return the predicate, which is the evidence word for word, or ``{}`` without evidence."""
-    return files.get(sources.EVIDENCE_NAME, b"{}").strip(b" \t\r\n")
+    return files.get(EVIDENCE, b"{}").strip(b" \t\r\n")
 
 
 def encode_statement(files: Mapping[str, bytes]) -> bytes:

@@ -10,11 +10,8 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.files import OpenDirectory, open_directory, read_bounded
 from pytest_flamegate.core.json import EVIDENCE_LIMITS, RECEIPT_LIMITS
 from pytest_flamegate.core.text import Refusal
+from pytest_flamegate.receipt.baseline import ATTESTATION, EVIDENCE, FOLDED, RECEIPT
 
-RECEIPT_NAME = "receipt.json"
-EVIDENCE_NAME = "evidence.json"
-FOLDED_NAME = "profile.folded"
-ATTESTATION_NAME = "attestation.dsse.json"
 FOLDED_MAX_BYTES = 64 << 20
 
 Source: TypeAlias = bytes | Path
@@ -36,9 +33,9 @@ class Sources:
     def files(self) -> dict[str, bytes]:
         """Name and content of each file that could be read."""
         parts = {
-            RECEIPT_NAME: self.receipt,
-            EVIDENCE_NAME: self.evidence,
-            FOLDED_NAME: self.folded,
+            RECEIPT: self.receipt,
+            EVIDENCE: self.evidence,
+            FOLDED: self.folded,
         }
         return {name: raw for name, raw in parts.items() if isinstance(raw, bytes)}
 
@@ -63,12 +60,12 @@ def read_sources(
             is_present = directory is not None and directory.holds(name)
             return _read(directory, Path(name), limit) if is_present else None
 
-        if attestation is None and directory is not None and directory.holds(ATTESTATION_NAME):
-            attestation = directory.path / ATTESTATION_NAME
+        if attestation is None and directory is not None and directory.holds(ATTESTATION):
+            attestation = directory.path / ATTESTATION
         return Sources(
             _read(directory, receipt, RECEIPT_LIMITS.max_bytes),
-            read_near(evidence, EVIDENCE_NAME, EVIDENCE_LIMITS.max_bytes),
-            read_near(folded, FOLDED_NAME, FOLDED_MAX_BYTES),
+            read_near(evidence, EVIDENCE, EVIDENCE_LIMITS.max_bytes),
+            read_near(folded, FOLDED, FOLDED_MAX_BYTES),
             attestation,
         )
 

@@ -238,7 +238,7 @@ def summary_lines(
     waits = settings.against is None and any(one.waits for one in results)
     lines = summary(
         rows(results),
-        directory=relative(settings.directory / "latest", settings.root),
+        directory=relative(ArtifactStore(settings.directory).latest, settings.root),
         accept=_accept_command(results, hints, nodes) if waits else None,
         width=width,
         colour=colour,
@@ -304,13 +304,13 @@ def report_results(results: Sequence[ResultView], settings: Settings) -> list[Ru
 
 def report_directory(settings: Settings) -> list[RunReport]:
     """Return the latest run of every workload. ``UsageError`` ``E_NO_RUN`` if there is none."""
-    latest = settings.directory / "latest"
+    artifacts, hints = ArtifactStore(settings.directory), Hints(settings, as_command=True)
+    latest = artifacts.latest
     names = sorted(
         path.parent.name for path in latest.glob(f"*/{baseline.VERDICT}") if is_file(path)
     )
     if not names:
         raise UsageError("E_NO_RUN", f"There is no run in {str(latest)!a}.")
-    artifacts, hints = ArtifactStore(settings.directory), Hints(settings, as_command=True)
     found = []
     for name in names:
         try:

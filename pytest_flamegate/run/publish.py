@@ -10,7 +10,7 @@ from typing import Any
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import errors
+from pytest_flamegate.core import ARTIFACTS, errors
 from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.files import relative
 from pytest_flamegate.core.json import encode_json
@@ -71,7 +71,7 @@ class Hints:
     def accept_stored(self, *names: str) -> str:
         """Return the command that makes the latest runs of ``names`` the baseline."""
         directory = relative(self.settings.directory, self.settings.root)
-        words = [f"--dir={directory}"] if directory != ".flamegate" else []
+        words = [f"--dir={directory}"] if directory != ARTIFACTS else []
         return shlex.join(["flamegate", "baseline", "accept", *dict.fromkeys(names), *words])
 
     def accepts(self, verdict: Verdict) -> bool:
@@ -86,7 +86,7 @@ class Hints:
 
     def _command(self, nodes: tuple[str, ...], **changing: str | None) -> str:
         settings = self.settings
-        own_directory = settings.directory != settings.root / ".flamegate"
+        own_directory = settings.directory != settings.root / ARTIFACTS
         given = {
             "config": settings.config and relative(settings.config, settings.root),
             "dir": relative(settings.directory, settings.root) if own_directory else None,

@@ -13,7 +13,7 @@ import pytest
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import decode_json
 from pytest_flamegate.receipt import Grade, Verification, sign, verify_receipt
-from pytest_flamegate.receipt.sources import ATTESTATION_NAME
+from pytest_flamegate.receipt.baseline import ATTESTATION
 from tests.made import bundle
 from tests.receipt.attestations import (
     ALICE,
@@ -70,12 +70,12 @@ def test_a_missing_signature_is_no_dishonesty(
 
 def test_files_of_one_directory(tmp_path: Path) -> None:
     path = bundle().write(tmp_path)
-    (tmp_path / ATTESTATION_NAME).write_bytes(sign.sign_files(bundle().files, ALICE))
+    (tmp_path / ATTESTATION).write_bytes(sign.sign_files(bundle().files, ALICE))
     (tmp_path / "alice.pub").write_bytes(A)
     trusted = [tmp_path / "alice.pub"]
     assert verify_receipt(path, keys=trusted, now=NOW, require_grade=Grade.ATTESTED).ok
     elsewhere = tmp_path / "elsewhere.json"
-    (tmp_path / ATTESTATION_NAME).rename(elsewhere)
+    (tmp_path / ATTESTATION).rename(elsewhere)
     assert rejected(verify_receipt(path, keys=trusted, now=NOW)) == ["E_SIGNATURE_MISSING"]
     assert verify_receipt(path, attestation=elsewhere, keys=trusted, now=NOW).ok
 
@@ -129,7 +129,7 @@ def test_without_a_key_a_signature_is_mentioned_and_not_read(tmp_path: Path) -> 
         assert (answer.ok, answer.grade, answer.signed_by) == (True, Grade.OBSERVED, None)
         assert [notice.code for notice in answer.warnings] == ["W_SIGNATURE_UNCHECKED"]
     path = bundle().write(tmp_path)
-    (tmp_path / ATTESTATION_NAME).symlink_to("nowhere")
+    (tmp_path / ATTESTATION).symlink_to("nowhere")
     assert [n.code for n in verify_receipt(path, now=NOW).warnings] == ["W_SIGNATURE_UNCHECKED"]
     assert verify(None).warnings == ()
 
