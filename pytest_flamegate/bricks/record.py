@@ -247,7 +247,8 @@ def _encode(value: Any) -> dict[str, Any]:
 def decode_recorded(text: str) -> Recorded:
     """Parse the output of ``encode_recorded``. ``ToolError`` ``E_BAD_BRICKS`` for anything else."""
     # Imported here: the measured process only encodes, and its interpreter may lack msgspec.
-    from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
+    from pytest_flamegate.core.json import decode_json
+    from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS
 
     try:
         data = text.encode("utf-8", "replace")

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_flamegate.core import errors, process
-from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json
+from pytest_flamegate.core.json import decode_json
+from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.receipt import Verification
 from pytest_flamegate.receipt.baseline import EVIDENCE, RECEIPT

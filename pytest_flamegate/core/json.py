@@ -39,11 +39,7 @@ import msgspec
 from msgspec import Meta
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS as EVIDENCE_LIMITS
-from pytest_flamegate.core.json_parser import RECEIPT_LIMITS as RECEIPT_LIMITS
-from pytest_flamegate.core.json_parser import SMALL_LIMITS as SMALL_LIMITS
-from pytest_flamegate.core.json_parser import Limits as Limits
-from pytest_flamegate.core.json_parser import parse_json as parse_json
+from pytest_flamegate.core.json_parser import SMALL_LIMITS, Limits, parse_json
 from pytest_flamegate.core.text import quote
 
 T = TypeVar("T")

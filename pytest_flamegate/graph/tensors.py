@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
-from pytest_flamegate.core.json import Limits, Sha256, decode_json
+from pytest_flamegate.core.json import Sha256, decode_json
+from pytest_flamegate.core.json_parser import Limits
 from pytest_flamegate.core.text import escape_name, list_some
 
 MAX_NAME_CHARACTERS = 200

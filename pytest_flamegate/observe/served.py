@@ -17,7 +17,8 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import PACKAGE, clocks, process
 from pytest_flamegate.core.clocks import Interval, ProcessCounters, sum_intervals
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.json import EVIDENCE_LIMITS, decode_json, replace
+from pytest_flamegate.core.json import decode_json, replace
+from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines.base import ROUND, Served

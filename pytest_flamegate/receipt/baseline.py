@@ -19,7 +19,6 @@ from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.files import MAX_BYTES, read_beneath, read_bounded
 from pytest_flamegate.core.json import (
-    EVIDENCE_LIMITS,
     NonEmpty,
     Sha256,
     Timestamp,
@@ -27,6 +26,7 @@ from pytest_flamegate.core.json import (
     encode_json,
     encode_plain,
 )
+from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.types import Evidence
 

@@ -21,8 +21,6 @@ from msgspec import Meta
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import (
-    EVIDENCE_LIMITS,
-    RECEIPT_LIMITS,
     Count,
     NonEmpty,
     Positive,
@@ -30,9 +28,8 @@ from pytest_flamegate.core.json import (
     decode_plain,
     encode_json,
     encode_plain,
-    parse_json,
 )
-from pytest_flamegate.core.json_parser import MAX_DEPTH
+from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, MAX_DEPTH, RECEIPT_LIMITS, parse_json
 from pytest_flamegate.core.text import Refusal, quote
 from pytest_flamegate.receipt.types import SCHEMA_VERSION, Evidence, Receipt
 

@@ -20,14 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError
-from pytest_flamegate.core.json import (
-    EVIDENCE_LIMITS,
-    Limits,
-    decode_canonical,
-    decode_json,
-    encode_json,
-    parse_json,
-)
+from pytest_flamegate.core.json import decode_canonical, decode_json, encode_json
+from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, Limits, parse_json
 from pytest_flamegate.core.text import Notice, Refusal, quote
 from pytest_flamegate.receipt import sources
 from pytest_flamegate.receipt.baseline import EVIDENCE, FOLDED, RECEIPT

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.files import OpenDirectory, open_directory, read_bounded
-from pytest_flamegate.core.json import EVIDENCE_LIMITS, RECEIPT_LIMITS
+from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, RECEIPT_LIMITS
 from pytest_flamegate.core.text import Refusal
 from pytest_flamegate.receipt.baseline import ATTESTATION, EVIDENCE, FOLDED, RECEIPT
 

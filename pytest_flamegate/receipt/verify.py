@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flamegate.core.errors import FlamegateError
-from pytest_flamegate.core.json import RECEIPT_LIMITS, parse_json
+from pytest_flamegate.core.json_parser import RECEIPT_LIMITS, parse_json
 from pytest_flamegate.core.text import Notice, Refusal
 from pytest_flamegate.receipt.documents import decode_evidence, find_faults
 from pytest_flamegate.receipt.imports.imported import is_imported

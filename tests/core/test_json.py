@@ -15,9 +15,7 @@ from msgspec import Meta
 
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import (
-    SMALL_LIMITS,
     Count,
-    Limits,
     NonEmpty,
     Sha256,
     Timestamp,
@@ -25,10 +23,9 @@ from pytest_flamegate.core.json import (
     decode_plain,
     encode_json,
     encode_plain,
-    parse_json,
     parse_timestamp,
 )
-from pytest_flamegate.core.json_parser import MAX_DEPTH, MIB
+from pytest_flamegate.core.json_parser import MAX_DEPTH, MIB, SMALL_LIMITS, Limits, parse_json
 
 
 def nested(levels: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:

@@ -10,7 +10,8 @@ import pytest
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Sampling, Workload, parse_injection
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import decode_plain, encode_json, encode_plain, parse_json
+from pytest_flamegate.core.json import decode_plain, encode_json, encode_plain
+from pytest_flamegate.core.json_parser import parse_json
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.receipt import rerun
 from pytest_flamegate.receipt.compose import recipe

@@ -15,7 +15,8 @@ from msgspec import Meta, Struct
 
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import Limits, decode_json, decode_plain
+from pytest_flamegate.core.json import decode_json, decode_plain
+from pytest_flamegate.core.json_parser import Limits
 from pytest_flamegate.core.text import escape_name, is_clean
 from pytest_flamegate.profile.formats import collapsed
 from pytest_flamegate.profile.frames import (

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from pytest_flamegate.core.errors import ReceiptError
-from pytest_flamegate.core.json import Limits, parse_json
+from pytest_flamegate.core.json_parser import Limits, parse_json
 from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.profile.formats import collapsed
 from pytest_flamegate.profile.frames import make_python_frame, shorten_symbol

@@ -10,15 +10,8 @@ from typing import Annotated, Final, Literal, cast
 
 from msgspec import Meta
 
-from pytest_flamegate.core.json import (
-    RECEIPT_LIMITS,
-    Count,
-    NonEmpty,
-    Sha256,
-    Timestamp,
-    decode_json,
-    encode_json,
-)
+from pytest_flamegate.core.json import Count, NonEmpty, Sha256, Timestamp, decode_json, encode_json
+from pytest_flamegate.core.json_parser import RECEIPT_LIMITS
 from pytest_flamegate.receipt.metrics import FormulaDifference, differing_formulas
 from pytest_flamegate.receipt.types import SCHEMA_VERSION, Direction, Metric
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Literal
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError
-from pytest_flamegate.core.json import Limits, parse_json
+from pytest_flamegate.core.json_parser import Limits, parse_json
 from pytest_flamegate.core.text import quote
 from pytest_flamegate.receipt.imports.imported import Setting
 
