@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -66,6 +67,26 @@ def parse_json(data: bytes, limits: Limits = SMALL_LIMITS, *, subject: str = "Th
     except _ParseError as error:
         code, problem = error.args
         raise ReceiptError(code, f"{subject} {problem}.") from None
+
+
+def find_table(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the object called ``name``; empty if there is none."""
+    value = fields.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def find_number(fields: Mapping[str, Any], *names: str) -> float | None:
+    """Return the first finite number among the fields ``names``; None if there is none."""
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        try:
+            if math.isfinite(value):
+                return float(value)
+        except OverflowError:  # an integer too large for a float
+            continue
+    return None
 
 
 def _parse(data: bytes, limits: Limits) -> Any:

@@ -1,7 +1,6 @@
 """OpenAI's two completion protocols: the request, the streamed answer, and a server's errors."""
 
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, reason_of
+from pytest_flamegate.core.json_parser import find_number, find_table
 from pytest_flamegate.core.text import shorten
 from pytest_flamegate.engines.base import Endpoint
 from pytest_flamegate.engines.figures import Report, make_report
@@ -102,8 +102,8 @@ class Completion:
             )
         if event.get("error"):
             raise _status_error(self.workload, 200, read_error_message(event))
-        self.usage = _table(event, "usage") or self.usage
-        self.timings = _table(event, "timings") or self.timings
+        self.usage = find_table(event, "usage") or self.usage
+        self.timings = find_table(event, "timings") or self.timings
         choices = event.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
             self._add_choice(now_ns, choices[0])
@@ -111,7 +111,7 @@ class Completion:
     def _add_choice(self, now_ns: int, choice: Mapping[str, Any]) -> None:
         finish = choice.get("finish_reason")
         self.finish = finish if isinstance(finish, str) else self.finish
-        delta = _table(choice, "delta")
+        delta = find_table(choice, "delta")
         for text in (choice.get("text"), delta.get("reasoning_content"), delta.get("content")):
             if isinstance(text, str) and text:
                 self.pieces.append(text)
@@ -121,8 +121,8 @@ class Completion:
     @property
     def counted(self) -> int | None:
         """The tokens that the server counts, if it does; ``ToolError`` if it reports two counts."""
-        usage = read_number(self.usage, "completion_tokens")
-        timings = read_number(self.timings, "predicted_n")
+        usage = _find_figure(self.usage, "completion_tokens")
+        timings = _find_figure(self.timings, "predicted_n")
         if usage is not None and timings is not None and usage != timings:
             both = f"usage.completion_tokens {usage:g} and timings.predicted_n {timings:g}"
             raise self.disagreement_error(both)
@@ -152,8 +152,8 @@ class Completion:
     @property
     def cached(self) -> int:
         """The tokens of the prompt that the server took from a cache."""
-        details = _table(self.usage, "prompt_tokens_details")
-        found = (read_number(details, "cached_tokens"), read_number(self.timings, "cache_n"))
+        details = find_table(self.usage, "prompt_tokens_details")
+        found = (_find_figure(details, "cached_tokens"), _find_figure(self.timings, "cache_n"))
         return int(max(each or 0 for each in found))
 
     def reports(self) -> tuple[Report, ...]:
@@ -163,7 +163,7 @@ class Completion:
             ("llama.cpp:timings", self.timings, _TIMINGS),
             ("openai:usage", self.usage, _USAGE),
         ):
-            found = ((ours, read_number(table, theirs)) for theirs, ours in names.items())
+            found = ((ours, _find_figure(table, theirs)) for theirs, ours in names.items())
             figures = {name: value for name, value in found if value is not None}
             if table is self.timings and figures.get("tokens", 0) > 0:
                 figures["decode_tokens"] = figures["tokens"] - 1  # the prefill makes the first one
@@ -190,20 +190,10 @@ def read_error_message(answer: Mapping[str, Any]) -> str:
     return shorten(line, _QUOTE_CHARACTERS)
 
 
-def read_number(table: Mapping[str, Any], name: str) -> float | None:
+def _find_figure(table: Mapping[str, Any], name: str) -> float | None:
     """Return a figure that is finite and not negative; None for anything else."""
-    value = table.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value) if math.isfinite(value) and value >= 0 else None
-    except OverflowError:
-        return None
-
-
-def _table(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = table.get(name)
-    return value if isinstance(value, dict) else {}
+    value = find_number(table, name)
+    return None if value is None or value < 0 else value
 
 
 def server_error(workload: Workload, code: str, problem: str) -> ToolError:

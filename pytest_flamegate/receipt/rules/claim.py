@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pytest_flamegate.core.json_parser import find_number, find_table
 from pytest_flamegate.core.text import find_control_character, quote
-from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, find_objects, number, table
+from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, find_objects
 from pytest_flamegate.receipt.types import Grade
 
 RULES: Rulebook[Claim] = Rulebook(protects=Grade.CONSISTENT)
@@ -49,7 +50,7 @@ def duration(fields: Mapping[str, object], *stems: str) -> Duration | None:
     """Return the first duration called ``stem_ns``, ``_us``, ``_ms`` or ``_s``; None if none."""
     for stem in stems:
         for unit, unit_ms in _UNITS_MS.items():
-            value = number(fields, name := f"{stem}_{unit}")
+            value = find_number(fields, name := f"{stem}_{unit}")
             if value is not None:
                 whole = isinstance(fields[name], int)
                 return Duration(name, value * unit_ms, unit_ms if whole else 0.0)
@@ -80,9 +81,9 @@ def _check_request(claim: Claim) -> Iterator[str]:
     "E_FIGURES_CONTRADICT", "performance_baseline states the same tokens and rate as the receipt."
 )
 def _check_baseline(claim: Claim) -> Iterator[str]:
-    performance = table(claim.document, "performance_baseline")
+    performance = find_table(claim.document, "performance_baseline")
     for name, slack in (("tokens_generated", 0.0), ("tokens_per_second", AGREEMENT)):
-        stated, ours = number(performance, name), getattr(claim, name)
+        stated, ours = find_number(performance, name), getattr(claim, name)
         if stated is not None and abs(stated - ours) > slack * ours:
             yield f"{name} is {ours:g}, but {stated:g} in performance_baseline."
 
@@ -93,11 +94,11 @@ def _check_baseline(claim: Claim) -> Iterator[str]:
 )
 def _check_total_time(claim: Claim) -> Iterator[str]:
     rate = claim.tokens_per_second
-    for fields in (claim.document, table(claim.document, "performance_baseline")):
+    for fields in (claim.document, find_table(claim.document, "performance_baseline")):
         if _DURATIONS.isdisjoint(fields.keys()):
             continue
         total = duration(fields, *_TOTAL)
-        tokens = number(fields, "tokens_generated") or claim.tokens_generated
+        tokens = find_number(fields, "tokens_generated") or claim.tokens_generated
         if total is not None and total.ms >= 0:
             longest_s = (total.ms + total.step_ms) / 1e3
             shortest_s = max(0.0, total.ms - total.step_ms) / 1e3
@@ -118,7 +119,7 @@ def _check_latencies(claim: Claim) -> Iterator[str]:
         total, first = duration(fields, *_TOTAL), duration(fields, *_FIRST)
         if total is None:
             continue
-        tokens = number(fields, "tokens_generated")
+        tokens = find_number(fields, "tokens_generated")
         if tokens is None and path in ("", "performance_baseline"):
             tokens = claim.tokens_generated
         if first is not None and first.ms > _upper_ms(total, first):
@@ -185,7 +186,7 @@ def _check_outcome(claim: Claim) -> Iterator[str]:
     if document.get("error") not in (None, "", False):
         yield f"error is {quote(document['error'])}."
     for name in ("exit_code", "returncode"):
-        if number(document, name):
+        if find_number(document, name):
             yield f"{name} is {quote(document[name])}."
     if _is_failed(document.get("status")):
         yield f"status is {quote(document['status'])}."
@@ -201,21 +202,21 @@ def _check_tests(claim: Claim) -> Iterator[str]:
 
 def _failures(path: str, fields: Mapping[str, object]) -> Iterator[str]:
     for name in ("failed", "errors", "failures"):
-        if (number(fields, name) or 0) > 0:
-            yield f"{path}.{name} is {number(fields, name):g}."
+        if (find_number(fields, name) or 0) > 0:
+            yield f"{path}.{name} is {find_number(fields, name):g}."
     for name in ("passed", "prefill_decode_parity", "parity_tests_passed", "success"):
         if fields.get(name) is False:
             yield f"{path}.{name} is false."
     for name in ("status", "outcome", "result"):
         if _is_failed(fields.get(name)):
             yield f"{path}.{name} is {quote(fields[name])}."
-    error, tolerance = number(fields, "mse"), number(fields, "tolerance")
+    error, tolerance = find_number(fields, "mse"), find_number(fields, "tolerance")
     if error is not None and tolerance is not None and error > tolerance:
         yield f"{path}.mse is {error:g}, above its tolerance of {tolerance:g}."
-    total, passed = number(fields, "total_tests", "total"), number(fields, "passed")
+    total, passed = find_number(fields, "total_tests", "total"), find_number(fields, "passed")
     if total is not None and passed is not None:
-        skipped = number(fields, "skipped", "ignored") or 0
-        failed = number(fields, "failed") or 0
+        skipped = find_number(fields, "skipped", "ignored") or 0
+        failed = find_number(fields, "failed") or 0
         if passed + skipped + failed != total:
             counts = f"{passed:g} passed, {failed:g} failed, {skipped:g} skipped"
             yield f"{path} counts {total:g} tests, but {counts}."
@@ -231,7 +232,7 @@ def _check_corrections(claim: Claim) -> Iterator[str]:
     if claim.document.get("corrections"):
         yield f"corrections is {quote(claim.document['corrections'])}."
     for name in ("model", "model_info"):
-        digest = table(claim.document, name).get("effective_correction_digest")
+        digest = find_table(claim.document, name).get("effective_correction_digest")
         if digest:
             yield f"{name}.effective_correction_digest is {quote(digest)}."
 
@@ -245,7 +246,7 @@ def _check_determinism(claim: Claim) -> Iterator[str]:
     for name, value in claim.environment.items():
         if _prevents_determinism(name, value):
             yield f"deterministic is true, but {quote(name)} is {quote(value)}."
-    tests = table(table(claim.document, "test_results"), "determinism_tests")
+    tests = find_table(find_table(claim.document, "test_results"), "determinism_tests")
     if tests.get("identical_sequences") is False:
         yield "deterministic is true, but the determinism test found different sequences."
 

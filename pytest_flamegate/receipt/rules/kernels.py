@@ -6,8 +6,9 @@ The kernel policy gives the meaning of names.
 from collections import Counter
 from collections.abc import Iterator
 
+from pytest_flamegate.core.json_parser import find_number, find_table
 from pytest_flamegate.core.text import NAME_BYTES, find_hidden_character, quote
-from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, Submission, number, table
+from pytest_flamegate.receipt.rules.rule import Claim, Rulebook, Submission
 from pytest_flamegate.receipt.types import Grade
 
 RULES: Rulebook[Claim] = Rulebook(protects=Grade.CONSISTENT)
@@ -85,7 +86,8 @@ def _check_compute_kernels(claim: Claim) -> Iterator[str]:
 )
 def _check_kernel_path(claim: Claim) -> Iterator[str]:
     # Only receipts of schema 1.1.0 have these fields.
-    count, kernels = number(table(claim.document, "quantization"), "fallback_count"), claim.kernels
+    quantization, kernels = find_table(claim.document, "quantization"), claim.kernels
+    count = find_number(quantization, "fallback_count")
     if claim.document.get("kernel_path") == "native_quantized" and count:
         yield f"kernel_path is native_quantized, but fallback_count is {count:g}."
     fallbacks = (kernel for kernel in kernels if claim.policy.roles(kernel).is_fallback)

@@ -173,21 +173,6 @@ def find_objects(value: object, path: str = "") -> Iterator[tuple[str, Mapping[s
             pending.extend((f"{at}[{index}]", child) for index, child in enumerate(entry))
 
 
-def table(fields: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """Return the object called ``name``; empty if there is none."""
-    value = fields.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def number(fields: Mapping[str, object], *names: str) -> float | None:
-    """Return the first number among the fields ``names``; None if there is none."""
-    for name in names:
-        value = fields.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
-    return None
-
-
 @dataclass(frozen=True)
 class Submission:
     """A receipt with its evidence and its folded profile, as they were handed in.
