@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 SAMPLERS = ("py-spy", "perf")
 """Each is a file in ``profile/profilers``, without the hyphen, that has ``make_profiler``. ``auto``
 tries them in this order for Python engines, and from the last to the first for other programs."""
-PROFILERS = ("auto", *sorted(SAMPLERS), "callgrind", "none")
+COUNTER = "callgrind"
+"""Asks for a count of instructions, in addition to a profiler that samples."""
+PROFILERS = ("auto", *sorted(SAMPLERS), COUNTER, "none")
 DEFAULT_BUDGET_S = 15.0
 COMPARE_BUDGET_S = 50.0
 KERNEL_BUDGET_S = 6.0

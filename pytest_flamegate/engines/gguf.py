@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
-from pytest_flamegate.config.options import EMBEDDED
+from pytest_flamegate.config.options import COUNTER, EMBEDDED
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import PACKAGE, limit
@@ -15,7 +15,7 @@ from pytest_flamegate.engines.base import THREAD_VARIABLES, Engine, Plan, Served
 from pytest_flamegate.models.discover import find_model
 
 SHIPPED_MODEL = PACKAGE / "child" / "embedded" / "model.gguf"
-_PROFILERS = ("perf", "callgrind")
+_PROFILERS = ("perf", COUNTER)
 _SPARE_TOKENS = 16
 _CONTEXT_STEP = 256
 _MAX_DEFAULT_CONTEXT = 8192

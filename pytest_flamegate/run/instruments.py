@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_flamegate.config.options import COUNTER
 from pytest_flamegate.config.workload import Sampling, Workload
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
 from pytest_flamegate.engines import engine
@@ -23,8 +24,6 @@ from pytest_flamegate.profile.profilers.instructions import InstructionCount, co
 from pytest_flamegate.receipt.types import Metric
 from pytest_flamegate.report.text import plural, visible
 
-COUNTER = "callgrind"
-"""The profiler name that asks for a count of instructions, in addition to one that samples."""
 FORMULAS = {"decode": "callgrind-(n-1)-tokens", "process": "callgrind-process/tokens"}
 TRACE_OPTION = "kernel_trace"
 _MAX_TRACE_FILES = 64

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from pytest_flamegate.config.options import COUNTER
 from pytest_flamegate.core import process
 from pytest_flamegate.core.errors import FlamegateError, ToolError, system_errors
 from pytest_flamegate.core.process import CompletedCommand
@@ -28,7 +29,7 @@ from pytest_flamegate.profile.model import Frame, Stack
 from pytest_flamegate.profile.profilers import tools
 from pytest_flamegate.profile.profilers.base import Probe
 
-NAME = "callgrind"
+NAME = COUNTER
 EVENT = "Ir"
 CALLERS = 10
 """Callers of a stack. More take memory and time: the calls of CPython's C functions form cycles."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from pytest_flamegate.config import thresholds
 from pytest_flamegate.core.text import Notice, quote
+from pytest_flamegate.receipt.rules.profile import check_degraded
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 
 REASONS: Rulebook[Submission] = Rulebook()
@@ -54,8 +55,7 @@ def _check_profile(case: Submission) -> Iterator[str]:
         yield "The kernels were reported by the engine alone."
     if profile is None or case.folded is None or not case.folded.samples:
         yield "Without a profile no hotspot can be gated."
-    if profile is not None and profile.degraded:
-        yield f"The profile is degraded: {', '.join(map(quote, profile.degraded))}."
+    yield from check_degraded(case)
     least = thresholds.STACK_FLOOR
     if profile is not None and profile.call_graph != "none" and profile.completeness < least:
         yield f"{profile.completeness:.0%} complete stacks, not {least:.0%}."

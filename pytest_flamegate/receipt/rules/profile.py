@@ -280,7 +280,8 @@ def _check_kernel_sources(case: Submission) -> Iterator[str]:
 
 
 @SHORTFALLS.rule("W_PROFILE_DEGRADED", "The profile was taken without compromise.", protects=None)
-def _check_degraded(case: Submission) -> Iterator[str]:
+def check_degraded(case: Submission) -> Iterator[str]:
+    """Yield the compromises of the profiler: they also keep the profile from being a baseline."""
     profile = case.evidence.profile
     if profile is not None and profile.degraded:
         yield f"The profile is degraded: {', '.join(map(quote, profile.degraded))}."

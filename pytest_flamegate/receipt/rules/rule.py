@@ -192,7 +192,7 @@ class Submission:
     @computed_once
     def timed(self) -> tuple[Run, ...]:
         """The runs that supply the figures."""
-        return tuple([run for run in self.evidence.runs if run.role == "timed"])
+        return self.evidence.timed
 
     @computed_once
     def timed_blocks(self) -> tuple[Block, ...]:
