@@ -106,26 +106,20 @@ class RunReport:
 
     @property
     def speed_cells(self) -> tuple[str, str]:
-        """The quiet clock and the wall clock's tokens/s, dashes if they were not measured.
+        """The time of a token and the tokens per second, both on the quiet clock.
 
-        The rate is that of the quiet clock, and named so, without a receipt and if the process
-        shared its core with the other side of a comparison. For a kernel benchmark both are of its
-        calls.
+        They are dashes if they were not measured. For a kernel benchmark both are of its calls.
         """
-        cost_s, evidence, receipt = self.quiet_s_per_token, self.evidence, self.receipt
-        rate = 1.0 / cost_s if cost_s else None
-        rate = rate if receipt is None else receipt.tokens_per_second
-        cells, unit = NONE if rate is None else significant(rate), "tok"
-        calls = evidence.workload.get("calls") if evidence else None
-        calls_per_second = value_of(evidence.metrics, KERNEL_RATE_NAMES[0]) if evidence else None
+        cost_s, evidence = self.quiet_s_per_token, self.evidence
+        unit, calls = "tok", evidence.workload.get("calls") if evidence else None
+        is_kernel = evidence is not None and value_of(evidence.metrics, KERNEL_RATE_NAMES[0])
         # The count is checked: a page may be made of a file that was never verified.
-        if calls_per_second is not None and isinstance(calls, int) and calls > 0:
-            cells, unit = f"{significant(calls_per_second)} calls", "call"
-            cost_s = None if cost_s is None else cost_s / calls
-        shares = evidence is not None and any(run.shares_core for run in evidence.runs)
-        if rate is not None and (receipt is None or shares):
-            cells += " quiet"
-        return NONE if cost_s is None else f"{text.seconds(cost_s)}/{unit}", cells
+        if cost_s and is_kernel and isinstance(calls, int) and calls > 0:
+            unit, cost_s = "call", cost_s / calls
+        if not cost_s:
+            return NONE, NONE
+        rate = significant(1.0 / cost_s)
+        return f"{text.seconds(cost_s)}/{unit}", f"{rate} calls" if unit == "call" else rate
 
 
 def run_sections(run: RunReport) -> list[Section]:
@@ -182,7 +176,7 @@ def next_section(
 # Several runs
 
 
-_SUMMARY_HEAD = ("workload", "quiet clock", "wall tokens/s", "verdict",
+_SUMMARY_HEAD = ("workload", "quiet clock", "tokens/s", "verdict",
                  "hottest frames (share of CPU)")  # fmt: skip
 _CLOCKS = "gated: the quiet clock (wall time less waiting for a CPU), mean of processes"
 _NOT_OBSERVED = frozenset({"SELF_REPORTED", "CONSISTENT"})
@@ -318,7 +312,7 @@ def _speed_table(variants: Sequence[RunReport]) -> Table:
         )
         for variant, cost_s in zip(variants, costs_s, strict=True)
     ]
-    head = ("variant", "quiet clock", "wall tokens/s", "of fastest", "hottest")
+    head = ("variant", "quiet clock", "tokens/s", "of fastest", "hottest")
     return Table(head, rows, right=(1, 2, 3))
 
 

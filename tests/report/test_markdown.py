@@ -147,10 +147,10 @@ def test_the_job_summary_is_a_table_with_every_headline() -> None:
     ]
     lines = step_summary(rows).replace("\u00a0", " ").splitlines()
     assert lines[4:7] == [
-        r"| `decode\|x` | 2.06 ms/tok | 427 | **regressed** "
+        r"| `decode\|x` | 2.06 ms/tok | 486 | **regressed** "
         r"| ternary\_gemv 71.6 %, quantize 16.0 %, softmax 4.3 % |",
         "| `1tok` | – | – | **error** |  |",
-        "| `a` | 2.06 ms/tok | 486 quiet | pass |  |",
+        "| `a` | 2.06 ms/tok | 486 | pass |  |",
     ]
     assert lines[8].startswith(r"- `decode\|x` regressed: 6.2 % slower")
     assert lines[9] == "- `1tok` error: It &lt;b&gt;broke&lt;/b&gt;."
