@@ -45,6 +45,25 @@ def change_shade(state: State, part_of_whole: float) -> str:
     return fixed.get(state, f"{state}{strength}")
 
 
+BOX_FIGURE = "the change of its own cost, without its callees"
+"""What the colour of a box and the figure in it are, in the SVG and on the page."""
+
+
+def change_legend(difference: ProfileDifference) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """Return the classes of boxes, and what they mean: one legend for the SVG and the page."""
+    low, high = (f"{100 * step:.0f}" for step in STEPS)
+    more, less = "costs more", "costs less"
+    if difference.measure == "share":
+        more, less = "a larger share", "a smaller share"
+    return (
+        (("same",), "unchanged"),
+        (("up1", "up2", "up3"), f"{more} by < {low}, < {high}, ≥ {high} % of the whole"),
+        (("more",), "added cost, or new"),
+        (("down1", "down2", "down3"), f"{less} likewise"),
+        (("less",), "removed cost, or gone"),
+    )
+
+
 NOTHING = "no difference beyond sampling noise"
 _MOST_ROWS = 12
 _MOST_Z = 1e6

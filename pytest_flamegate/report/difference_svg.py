@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pytest_flamegate.profile.difference import Change, PathChange, ProfileDifference, State
 from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.difference import (
+    BOX_FIGURE,
     CALL_SHADES,
     SHADES,
     SHARES_ONLY,
-    STEPS,
     Scale,
+    change_legend,
     change_lines,
     change_shade,
     describe_difference,
@@ -80,19 +81,8 @@ def _side_bars(sheet: Sheet, difference: ProfileDifference, unit: float) -> None
 
 def _legend(sheet: Sheet, difference: ProfileDifference) -> None:
     """Explain the colours: unchanged, more, less, and the added and removed parts."""
-    low, high = (f"{100 * step:.0f}" for step in STEPS)
     x = MARGIN
-    more, less = "costs more", "costs less"
-    if difference.measure == "share":
-        more, less = "a larger share", "a smaller share"
-    steps = f"by < {low}, < {high}, ≥ {high} % of the whole"
-    for shades, words in (
-        (("same",), "unchanged"),
-        (("up1", "up2", "up3"), f"{more} {steps}"),
-        (("more",), "added cost"),
-        (("down1", "down2", "down3"), f"{less} likewise"),
-        (("less",), "removed cost"),
-    ):
+    for shades, words in change_legend(difference):
         for name in shades:
             sheet.parts.append(_swatch(x, sheet.y - 10, name))
             x += 17
@@ -246,8 +236,8 @@ def _reading(difference: ProfileDifference, left_out: int) -> Iterator[str]:
         f"width: {measures[difference.measure]}, both sides on one scale: the larger side of a "
         "function that changed, else the mean"
     )
-    yield "colour: the change of a box's own cost, without its callees"
-    yield "number in a box: the row of the table"
+    yield f"colour of a box, and figure with a sign in it: {BOX_FIGURE}"
+    yield "first number in a box: the row of the table"
     yield "outline without a number: this call path is on one side alone, its own cost is unchanged"
     yield (
         f"changed: |z| of {difference.certain_z:.1f} or more, so that two profiles of one program "

@@ -18,10 +18,12 @@ from pytest_flamegate.profile.model import Frame, Hotspot, Profile
 from pytest_flamegate.profile.source_lines import fold_by_line
 from pytest_flamegate.report import markup, text
 from pytest_flamegate.report.difference import (
+    BOX_FIGURE,
     CALL_SHADES,
     SHARES_ONLY,
     STEPS,
     Scale,
+    change_legend,
     change_shade,
     describe_difference,
     finite_z,
@@ -165,28 +167,15 @@ def _functions(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str,
     return markup.table(head, rows, right=right, caption=caption + more, class_="functions")
 
 
-_COLOURS: tuple[tuple[str, State], ...] = (
-    ("down3", "down"),
-    ("same", "unchanged"),
-    ("up3", "up"),
-    ("more", "new"),
-    ("less", "vanished"),
-)
-
-
 def _change_legend(difference: ProfileDifference) -> str:
-    """Return the colours of a difference."""
+    """Return the colours of a difference, in the words of the SVG."""
     items = [
-        markup.element(
-            "li", _swatch(f"change-{name}"), markup.xml_text(state_word(difference, state))
-        )
-        for name, state in _COLOURS
+        markup.element("li", *(_swatch(f"change-{name}") for name in names), markup.xml_text(words))
+        for names, words in change_legend(difference)
     ]
-    steps = " and ".join(f"{100 * step:g} %" for step in STEPS)
-    note = markup.element(
-        "li", markup.xml_text(f"stronger from {steps} of the whole on"), class_="muted"
-    )
-    return markup.element("ul", *items, note, class_="scale of-difference", aria_label="Colours")
+    note = f"colour of a box, and figure in it: {BOX_FIGURE}"
+    items.append(markup.element("li", markup.xml_text(note), class_="muted"))
+    return markup.element("ul", *items, class_="scale of-difference", aria_label="Colours")
 
 
 def _changes(difference: ProfileDifference) -> str:

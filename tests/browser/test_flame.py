@@ -343,7 +343,11 @@ def test_colours_words_and_widths(difference: Page) -> None:
     for name, shade in {**colours, **same}.items():
         assert colour(named(difference, name)) == f"change-{shade}"
     labels = {label.split(",")[0]: label for label in boxes(difference)}
-    assert "costs more, +120 µs with all it calls" in labels["rms_norm"]
+    assert "costs more, +120 µs itself, +120 µs with all it calls" in labels["rms_norm"]
+    # The figure in a box is its own change, as in the SVG; without one there is none.
+    assert named(difference, "rms_norm").inner_text() == "rms_norm+120 µs"
+    assert named(difference, "decode_step").inner_text() == "decode_step"
+    assert "itself" in labels["decode_step"]
     assert "costs less, −50.0 µs" in labels["softmax"]
     assert "gone, −60.0 µs" in labels["old_copy"]
     assert "new, +50.0 µs" in labels["fresh_copy"]

@@ -6,6 +6,8 @@ import pytest
 from pytest_flamegate.profile import difference
 from pytest_flamegate.profile.model import Stack, Unit
 from pytest_flamegate.report.difference import (
+    BOX_FIGURE,
+    change_legend,
     change_rows,
     change_shade,
     describe_difference,
@@ -16,7 +18,9 @@ from pytest_flamegate.report.difference import (
     unit_of,
 )
 from pytest_flamegate.report.difference_svg import difference_svg
-from pytest_flamegate.report.flame import join_chain
+from pytest_flamegate.report.flame import Drawn, join_chain
+from pytest_flamegate.report.markup import xml_text
+from pytest_flamegate.report.page import flamegraph_html
 from tests.report import factory
 from tests.report.factory import BASE, COMPARED, HEAD, compared, slowed
 
@@ -88,6 +92,20 @@ def test_figures_have_the_unit_of_the_profiles() -> None:
     assert "width: share of nanoseconds" in picture
     other = dataclasses.replace(found.base, profile=factory.profile())
     assert unit_of(difference.compare_profiles(other, found.head)) == "count"
+
+
+def test_the_svg_and_the_page_have_one_legend() -> None:
+    found = compared(slowed("rms_norm", 2.0))
+    drawn = Drawn("toy", factory.profile(COMPARED), factory.TOKEN_S, found)
+    page, picture = (
+        flamegraph_html(drawn, subtitle="s"),
+        difference_svg(found, title="", subtitle=""),
+    )
+    for _, words in change_legend(found):
+        assert xml_text(words) in page
+        assert xml_text(words) in picture
+    assert BOX_FIGURE in page
+    assert BOX_FIGURE in picture
 
 
 def test_the_last_row_is_everything_else() -> None:

@@ -228,7 +228,7 @@ class Flame {
     const { unit } = this.words;
     const told = this.compared
       ? [`${difference.base} → ${difference.head}`, `width: ${this.words.measured()}, the larger side of a function that changed`,
-        "colour: a function's own change"]
+        "colour and figure: a function's own change"]
       : [`${figures.plural(total, unit)}`, `width: share of ${unit}s`];
     const side = this.icicle ? "above" : "below";
     told.push(this.inverted ? `each box calls the one ${side} it` : `each box was called by the one ${side} it`);

@@ -53,17 +53,19 @@ class Words {
   /** Return what the box shows: name and figure. */
   label(node) {
     const mark = this.flame.compared && this.isLoud(node) && this.state(node);
-    const figure = this.flame.compared
-      ? this.change(node.now, node.before) : this.share(node.now);
+    // In a comparison it is the number that the colour, the table and the SVG show.
+    const figure = !this.flame.compared ? this.share(node.now)
+      : this.isChanged(node) ? this.change(...this.own(node)) : "";
     const code = this.flame.code(node);
     return [...(mark ? [make("b", {}, `${mark} `)] : []), this.name(node),
-      make("span", { class: "figure" }, figure), ...(code ? [make("code", {}, code)] : [])];
+      ...(figure ? [make("span", { class: "figure" }, figure)] : []), ...(code ? [make("code", {}, code)] : [])];
   }
 
   aloud(node) {
     const parts = [this.name(node), this.module(node)];
     if (this.flame.compared) {
-      parts.push(node.frame < 0 ? "" : this.state(node), `${this.change(node.now, node.before)} with all it calls`);
+      if (node.frame >= 0) parts.push(this.state(node), `${this.change(...this.own(node))} itself`);
+      parts.push(`${this.change(node.now, node.before)} with all it calls`);
     } else {
       parts.push(`${this.share(node.now)} of ${this.unit}s`);
       if (this.data.cost) parts.push(`${this.cost(node.now)} per token`);
@@ -124,9 +126,9 @@ class Words {
       this.data.difference.measure];
   }
 
-  /** Return now and before of what the box itself costs: upside down, all of it is. */
+  /** Return now and before of what the box itself costs: upside down and of the whole, all. */
   own(node) {
-    return this.flame.inverted ? [node.now, node.before] : [node.own, node.ownBefore];
+    return this.flame.inverted || node.frame < 0 ? [node.now, node.before] : [node.own, node.ownBefore];
   }
 
   colour(node) {
@@ -151,6 +153,11 @@ class Words {
   }
 
   state(node) { return this.data.difference.states[node.state]; }
+
+  /** Return whether its own cost certainly changed; of the floor, which is the whole, always. */
+  isChanged(node) {
+    return node.frame < 0 || this.data.difference.kinds[node.state] !== "unchanged";
+  }
 
   isLoud(node) { return LOUD.includes(this.data.difference.kinds[node.state]); }
 }
