@@ -293,6 +293,7 @@ def read_folded(data: bytes) -> Folded:
     for stack, count in stacks.items():
         if stack:
             own[stack[-1].name] = own.get(stack[-1].name, 0) + count
-        for name in {frame.name for frame in stack}:
+        # Not a set, whose order differs from process to process, and with it that of breaches.
+        for name in dict.fromkeys(frame.name for frame in stack):
             inclusive[name] = inclusive.get(name, 0) + count
     return Folded(sum(stacks.values()), own, inclusive)

@@ -287,6 +287,8 @@ def test_rules_begin_at_their_limits(
 def test_a_folded_profile_is_counted_by_leaf_and_by_name_in_a_stack() -> None:
     found = read_folded(b" 1\nf (a.py);g (a.py);f (a.py) 4\nf (a.py);g (a.py) 2\n")
     assert found == Folded(7, {"f": 4, "g": 2}, {"f": 6, "g": 6})
+    line = b";".join(b"%c (a.py)" % each for each in b"abcdefg") + b" 1\n"
+    assert "".join(read_folded(line).inclusive_samples) == "abcdefg"
     assert read_folded(b"f\xff") == Folded(0, {}, {}, "The folded profile is not UTF-8 at byte 1.")
     bad = read_folded(b"f (a.py)\n")
     assert bad == Folded(0, {}, {}, bad.problem)
