@@ -239,8 +239,12 @@ def main() -> None:
         directory = Path(name)
         if asked.model is not None:
             (directory / "model.txt").write_text(f"{asked.model}\n")
+        # As in a gate, the time of a sequence is known before the first pair.
+        known = pair_observer(asked.workload, directory, 0.0).base
+        known.warm_up()
         for number, (effect_pct, loaded) in enumerate(plan, 1):
             pairs = pair_observer(asked.workload, directory, effect_pct)
+            pairs.base.sequence_s = pairs.head.sequence_s = known.sequence_s
             file.write(json.dumps(measure(pairs, effect_pct, loaded)) + "\n")
             file.flush()
             print(f"\r{number} of {len(plan)} pairs", end="", file=sys.stderr)
