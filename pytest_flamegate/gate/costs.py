@@ -41,6 +41,9 @@ HOTSPOT_SHARE = 0.01
 """Functions with at least this share on either side are hotspots."""
 PRIOR_SPREAD, PRIOR_DF = 3.0, 4.0
 """The usual variance of a share over processes, in binomial ones, and its degrees of freedom."""
+PRIOR_SPREADS = {"perf": 1.5}
+"""That of other profilers. perf samples at even steps of CPU time: 0.3 to 1.5 binomial variances in
+four engines, each on two sides of 14 to 30 pairs; py-spy, which may wait for a CPU, 6 to 15 there."""
 
 Presence = Literal["both", "new", "vanished"]
 
@@ -91,12 +94,15 @@ def share_changes(
     current: Sequence[ProcessProfile],
     declared: Collection[str],
     alpha: float,
+    profiler: str = "",
 ) -> tuple[ShareChange, ...]:
     """Return the change of every hotspot, of every declared function with samples, and the rest.
 
     The hottest comes first, the rest last. ``alpha`` is the false-alarm probability of the whole
-    family. A side with fewer than two processes is a ``ValueError``.
+    family, ``profiler`` took both profiles. A side with fewer than two processes is a
+    ``ValueError``.
     """
+    prior = PRIOR_SPREADS.get(profiler, PRIOR_SPREAD)
 
     def pooled_share(processes: Sequence[ProcessProfile], name: str) -> float:
         total = sum(process.samples for process in processes)
@@ -108,9 +114,10 @@ def share_changes(
         if name in declared
         or max(pooled_share(baseline, name), pooled_share(current, name)) >= HOTSPOT_SHARE
     )
-    pairs = [(_share_of(baseline, (name,)), _share_of(current, (name,))) for name in names]
+    sides = (baseline, current)
+    pairs = [[_share_of(side, (name,), prior) for side in sides] for name in names]
     if any(_rest(process, names) for process in (*baseline, *current)):
-        pairs.append((_share_of(baseline, names, rest=True), _share_of(current, names, rest=True)))
+        pairs.append([_share_of(side, names, prior, rest=True) for side in sides])
         names = (*names, OTHER)
     estimates = [new.log_odds.minus(old.log_odds) for old, new in pairs]
     adjusted = holm([estimate.p_two_sided for estimate in estimates])
@@ -158,7 +165,7 @@ def _rest(process: ProcessProfile, names: Iterable[str]) -> int:
 
 
 def _share_of(
-    processes: Sequence[ProcessProfile], names: Sequence[str], *, rest: bool = False
+    processes: Sequence[ProcessProfile], names: Sequence[str], prior: float, *, rest: bool = False
 ) -> _ShareOfSide:
     totals = [process.samples for process in processes]
     counts = [
@@ -172,7 +179,7 @@ def _share_of(
         [log_odds_variance(count, total) for count, total in zip(counts, totals, strict=True)]
     )
     spread, df = variance(odds), len(processes) - 1.0
-    moderated = (PRIOR_DF * PRIOR_SPREAD * binomial + df * spread) / (PRIOR_DF + df)
+    moderated = (PRIOR_DF * prior * binomial + df * spread) / (PRIOR_DF + df)
     if spread <= moderated:
         spread, df = max(moderated, binomial), PRIOR_DF + df
     corrected = (sum(counts) + 0.5) / (sum(totals) + 1.0)

@@ -153,7 +153,9 @@ def judge_shares(
     counts = len(baseline.profiled), len(current.profiled)
     if min(counts) < MIN_PROCESSES:
         return _unjudged(declared, *counts)
-    shares = share_changes(baseline.profiled, current.profiled, declared, rates.alpha)
+    shares = share_changes(
+        baseline.profiled, current.profiled, declared, rates.alpha, baseline.profiler
+    )
     costs: tuple[CostChange, ...] = ()
     if min(len(baseline.timed), len(current.timed)) >= MIN_PROCESSES:
         costs = cost_changes(

@@ -207,7 +207,7 @@ class _Judge:
             [_as_profile(process, count(process)) for process in side]
             for side in (self.samples.base, self.samples.head)
         )
-        shares = share_changes(base, head, [_HERE], self.rates.alpha)
+        shares = share_changes(base, head, [_HERE], self.rates.alpha, self.baseline.profiler)
         costs = cost_changes(
             shares, self.baseline, self.current, self.rates, whole_changed=True, cpu=self.cpu
         )

@@ -46,7 +46,7 @@ class Measurement:
 
     ``reference_follows`` says that the engine was measured to gain and lose speed with the
     machine as the reference kernel does. ``unit`` is that of the rates. ``sampled_s`` is the time
-    that the profiles cover, 0 if it is not known.
+    that the profiles of ``profiler`` cover, 0 if it is not known.
     """
 
     timed: tuple[TimedProcess, ...]
@@ -54,6 +54,7 @@ class Measurement:
     reference_follows: bool
     unit: str = "tokens/s"
     sampled_s: float = 0.0
+    profiler: str = ""
 
     @property
     def quiet_tokens_per_second(self) -> float:
@@ -104,6 +105,7 @@ def read_measurement(evidence: Evidence) -> Measurement:
     return Measurement(
         timed=timed,
         profiled=profiled,
+        profiler=evidence.profile.profiler if evidence.profile is not None else "",
         reference_follows=evidence.workload.get("engine") in REFERENCE_FOLLOWS,
         sampled_s=sum(process.samples for process in profiled) / evidence.profile.rate_hz
         if evidence.profile is not None and evidence.profile.rate_hz
