@@ -71,6 +71,12 @@ def sum_intervals(intervals: Sequence[Interval]) -> Interval:
     )
 
 
+def add_late_work(interval: Interval, cpu_ns: int) -> Interval:
+    """Return the interval with work that was done after it, as if nothing else had run."""
+    late = Interval(cpu_ns, cpu_ns, None if interval.run_delay_ns is None else 0)
+    return sum_intervals([interval, late])
+
+
 @dataclass(frozen=True, slots=True)
 class ClockReading:
     """One reading of a process: monotonic time, its CPU time and its run delay, all in ns.

@@ -43,7 +43,7 @@ PRIOR_SPREAD, PRIOR_DF = 3.0, 4.0
 """The usual variance of a share over processes, in binomial ones, and its degrees of freedom."""
 PRIOR_SPREADS = {"perf": 1.5}
 """That of other profilers. perf samples at even steps of CPU time: 0.3 to 1.5 binomial variances in
-four engines, each on two sides of 14 to 30 pairs; py-spy, which may wait for a CPU, 6 to 15 there."""
+four engines, on both sides of 14 to 30 pairs. py-spy, which may wait for a CPU, had 6 to 15."""
 
 Presence = Literal["both", "new", "vanished"]
 

@@ -97,7 +97,7 @@ def judge_paired_rate(
         head.workload, drop_pct, base.analyses, shares_core=shares_core
     )
     verdict = analysis.verdict
-    doubts = find_disagreement(analysed, verdict, rates, head)
+    doubts = find_disagreement(analysed, verdict, rates, head, log_time_of_drop(drop_pct))
     doubts += find_busy_cores(base.evidence, head)
     known = () if doubts else tuple(pair.quiet for pair in analysed)
     word = "inconclusive" if doubts else verdict.decision

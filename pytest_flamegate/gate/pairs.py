@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.rule import (
+    FALSE_ALARM_RATE,
     FAVOURABLE,
     ErrorRates,
     RateVerdict,
@@ -30,7 +31,7 @@ that takes 5 % a lock that makes tokens 22 % slower shows as 20 %, beside 10 % a
 _WAITING_ERROR = 0.01
 """How often an analysis may stop a comparison for waiting that is not above ``MOST_DELAYED``."""
 
-DOUBTS = frozenset({"E_CLOCK_CONFLICT", "E_CORES_BUSY", "E_EARLIER_ATTEMPT"})
+DOUBTS = frozenset({"E_CLOCK_CONFLICT", "E_CORES_BUSY", "E_EARLIER_ATTEMPT", "E_WHOLE_SLOWER"})
 """Reasons why what pairs show does not decide; more pairs would not help."""
 
 PairedSide: TypeAlias = Observation | Evidence
@@ -44,7 +45,9 @@ class PairDifference:
     ``quiet``, ``cpu`` and ``wall`` are clocks; ``prefill`` is the time to the first token and
     ``decode`` that between further ones, both on the wall clock without the time that the other
     side used on a shared core. ``wall`` contains that time. A phase is None if it cannot be
-    separated (a program's start and load are in its first token) or has no token.
+    separated (a program's start and load are in its first token) or has no token. ``whole`` is the
+    CPU time of a program from its start to its end, of which the decode alone is judged; None if
+    nothing is left out.
     """
 
     quiet: float
@@ -52,6 +55,7 @@ class PairDifference:
     wall: float
     prefill: float | None
     decode: float | None
+    whole: float | None = None
 
 
 def pair_differences(base: PairedSide, head: PairedSide) -> tuple[PairDifference, ...]:
@@ -101,7 +105,10 @@ def _difference(
     if quiet is None or cpu is None or wall is None:
         raise _unpaired(f"Pair {number} has no block with a time.")
     if not phases:
-        return PairDifference(quiet, cpu, wall, None, None)
+        has_decode = all(block.decode for block, _ in (*old, *new))
+        whole = log_ratio(lambda block: block.interval.cpu_ns / block.tokens, own=False)
+        whole = whole if has_decode else None
+        return PairDifference(quiet, cpu, wall, None, None, whole)
     return PairDifference(quiet, cpu, wall, log_ratio(first_gap_ns), log_ratio(further_gap_ns))
 
 
@@ -121,12 +128,19 @@ def _unpaired(problem: str) -> UndecidedError:
 
 
 def find_disagreement(
-    pairs: Sequence[PairDifference], verdict: RateVerdict, rates: ErrorRates, head: PairedSide
+    pairs: Sequence[PairDifference],
+    verdict: RateVerdict,
+    rates: ErrorRates,
+    head: PairedSide,
+    threshold: float,
 ) -> tuple[Reason, ...]:
     """Report a clock that shows head slower, and certainly by more than the quiet clock admits.
 
     Work can be hidden from the quiet clock: in processes whose time is lost, or by stopping the
-    other side. On a shared core that lengthens the wall time of both, or head's CPU time.
+    other side. On a shared core that lengthens the wall time of both, or head's CPU time. Work can
+    be outside of a program's decode, too: before its first token, after the last one, or in its
+    children. The start of a program may vary, so that counts only beyond ``threshold``, and with
+    the whole false-alarm rate: few pairs decide about the decode, and no more are run for this.
     """
     if verdict.decision not in FAVOURABLE:
         return ()
@@ -136,10 +150,22 @@ def find_disagreement(
     for name, values in clocks.items():
         low = trimmed_mean(values).lower(rates.alpha)
         if low > max(verdict.high, 0.0):
-            change = describe_rate_change(rate_change_pct(low))
-            message = f"The {name} clock shows head at least {change}, the quiet clock does not."
+            message = f"The {name} clock shows head at least {_describe(low)}, the quiet clock not."
             return (Reason.advise("E_CLOCK_CONFLICT", message),)
+    whole = [pair.whole for pair in pairs if pair.whole is not None]
+    if len(whole) == len(pairs):
+        low = trimmed_mean(whole).lower(FALSE_ALARM_RATE)
+        if low > max(verdict.high, threshold):
+            message = (
+                f"By its CPU time from start to end the program is at least {_describe(low)}, "
+                "between its first and last token it is not."
+            )
+            return (Reason.advise("E_WHOLE_SLOWER", message),)
     return ()
+
+
+def _describe(log_time: float) -> str:
+    return describe_rate_change(rate_change_pct(log_time))
 
 
 def delayed_part(base: PairedSide, head: PairedSide) -> float:

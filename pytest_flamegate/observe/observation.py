@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_flamegate.core.clocks import Interval, sum_intervals
+from pytest_flamegate.core.clocks import Interval, add_late_work
 from pytest_flamegate.core.json import (
     Count,
     NonNegative,
@@ -110,8 +110,7 @@ class Block(Struct, frozen=True, gc=False):
 
     def with_late_work(self, cpu_ns: int) -> Block:
         """Return the block with work that was done after its last token."""
-        late = Interval(cpu_ns, cpu_ns, None if self.interval.run_delay_ns is None else 0)
-        return replace(self, interval=sum_intervals([self.interval, late]))
+        return replace(self, interval=add_late_work(self.interval, cpu_ns))
 
     def without_decode(self) -> Block:
         """Return the block with its decode not separated."""

@@ -47,9 +47,11 @@ _REPORT_S = 30.0
 
 def make_command(plan: Served, module: str, python_flags: Sequence[str] = ()) -> list[str]:
     """Return the command that runs a module of this package on the plan's interpreter."""
+    # A .pyc file in the repository could be that of other source.
+    flags = ["--check-hash-based-pycs", "always", *python_flags, "-P"]
     if plan.python is None:
-        return [sys.executable, *python_flags, "-P", "-m", module]
-    return [plan.python, *python_flags, "-P", "-c", _OTHER_PYTHON, module]
+        return [sys.executable, *flags, "-m", module]
+    return [plan.python, *flags, "-c", _OTHER_PYTHON, module]
 
 
 def _start_child(

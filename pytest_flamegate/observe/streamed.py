@@ -10,7 +10,7 @@ import psutil
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import clocks, process
-from pytest_flamegate.core.clocks import ClockReading, Interval
+from pytest_flamegate.core.clocks import ClockReading, Interval, add_late_work
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
 from pytest_flamegate.core.process_system import wait_readable
@@ -34,6 +34,8 @@ class ProgramRun:
     """One run of a program: its tokens, the times they were read, and the cost of the process.
 
     Attributes:
+        interval: From the start to the last token, and all work of the process and of the children
+            that it waited for until its end.
         decode: From the first token to the last. None if the output came in too few pieces to
             separate it.
         window_ns: The monotonic times of the first and the last token; None if ``decode`` is.
@@ -129,6 +131,7 @@ def run_program(
     if not stream.started_outside:
         decode = _separate_decode(readings, workload.threads, all_sleeps)
     counters, total_cpu_ns = stream.counters, 0
+    interval = ClockReading(began_ns, 0, 0).until(readings[-1], threads=workload.threads)
     if usage is not None:
         total_cpu_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
         if not wrapped:
@@ -137,15 +140,17 @@ def run_program(
             counters = replace(
                 counters, voluntary_switches=usage.ru_nvcsw, involuntary_switches=usage.ru_nivcsw
             )
+    # Accounted at the end for a wrapped program, and one that ended before it could be read.
+    if wrapped or interval.cpu_ns == 0:
+        interval = Interval(ended_ns - began_ns, total_cpu_ns, None)
+    else:
+        interval = add_late_work(interval, max(0, total_cpu_ns - interval.cpu_ns))
     run = ProgramRun(
         pid=stream.pid,
         started_ticks=stream.started_ticks,
         tokens=tuple(text for text, _ in stream.tokens),
         gaps_ns=tuple(b - a for a, b in pairwise([began_ns, *(each.at_ns for each in readings)])),
-        # Accounted at the end for a wrapped program, and one that ended before it could be read.
-        interval=Interval(ended_ns - began_ns, total_cpu_ns, None)
-        if wrapped or readings[-1].cpu_ns == 0
-        else ClockReading(began_ns, 0, 0).until(readings[-1], threads=workload.threads),
+        interval=interval,
         decode=decode,
         window_ns=(readings[0].at_ns, readings[-1].at_ns) if decode is not None else None,
         counters=counters,

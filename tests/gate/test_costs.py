@@ -233,7 +233,8 @@ def test_hotspots_are_judged_hottest_first_and_the_rest_last() -> None:
     assert luck.baseline_variance[0] == pytest.approx(0.25**2 * usual * (2 / 500.5) / 4)
     assert luck.baseline_variance[1] == 7.0
     # Samples of perf vary less than those of a profiler that waits for a CPU.
-    by_perf = share_changes(*map(profiles, (spread_by(0, 0, 0, 0),) * 2), (), ALPHA, "perf")[0]
+    same = profiles(spread_by(0, 0, 0, 0))
+    by_perf = share_changes(same, same, (), ALPHA, "perf")[0]
     assert by_perf.baseline_variance[0] == pytest.approx(0.25**2 * (2 / 500.5) / 4)
     assert list(changes(spread_by(0, 3, -2), spread_by(0, 3, -2))) == ["a", "b"]  # no rest
     assert list(changes(({"a": 1000},) * 3, ({"a": 1000}, {"a": 1000}, {"a": 999}))) == ["a", OTHER]

@@ -322,6 +322,34 @@ else:
 """
 """A program that sleeps and is then replaced by a thread that has slept as often as at first."""
 FAST_PROGRAM, SLEEPING_PROGRAM = _PROGRAM.format(fast=True), _PROGRAM.format(fast=False)
+_PROGRAM_WITH_WORK = """\
+import os
+import sys
+
+TOKENS = int(sys.argv[1])
+
+
+def work(rounds):
+    x = 1
+    for i in range(rounds):
+        x = (x * 31 + i) & 0xFFFFFF
+    return x
+
+
+{before}
+for token in range(TOKENS):
+    print(work(9_000) + token, flush=True)
+{after}
+"""
+_WASTE = "work(2_000 * TOKENS)"
+_CHILD = f"child = os.fork()\nif not child:\n    {_WASTE}\n    os._exit(0)"
+EVEN_PROGRAM = _PROGRAM_WITH_WORK.format(before="", after="")
+OUTSIDE_OF_DECODE = {
+    "before-the-first-token": _PROGRAM_WITH_WORK.format(before=_WASTE, after=""),
+    "after-the-last-token": _PROGRAM_WITH_WORK.format(before="", after=_WASTE),
+    "child-of-a-program": _PROGRAM_WITH_WORK.format(before=_CHILD, after="os.waitpid(child, 0)"),
+}
+"""Programs that do more work, but not between their first and their last token."""
 WITHOUT_TRICK = (SLOWER, EQUAL + _after("rest(max_tokens)"))
 """The slowdowns that tricks hide: work in each token, and work after the last one."""
 BEYOND_REACH = {

@@ -523,6 +523,20 @@ MEASURED = (
         by_check=f"regressed or E_CLOCK_CONFLICT or {GREEN}",
         base={"toy.py": engines.FAST_PROGRAM, "flamegate.toml": _COMMAND},
     ),
+    *(
+        Trick(
+            name,
+            f"A program does its added work {place}.",
+            {"toy.py": engines.OUTSIDE_OF_DECODE[name]},
+            by_check="E_WHOLE_SLOWER",
+            base={"toy.py": engines.EVEN_PROGRAM, "flamegate.toml": _COMMAND},
+        )
+        for name, place in (
+            ("before-the-first-token", "before its first token"),
+            ("after-the-last-token", "after its last token"),
+            ("child-of-a-program", "in a child that it waits for"),
+        )
+    ),
     _measured(
         "sleeps-beside-ended-threads",
         "Threads that end do the work, and the engine sleeps for a sixth of the time.",
