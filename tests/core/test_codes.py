@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.errors import ToolError, reason_of
 from pytest_flamegate.core.text import Notice
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,10 +86,22 @@ def test_a_remedy_that_is_always_the_same_stands_in_the_table(codes: ModuleType)
 def test_the_tables_are_read_only_for_an_error_that_is_shown() -> None:
     script = """
 import sys
-from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.errors import ToolError, reason_of
 error = ToolError("E_PORT_TAKEN", "Port 7 is taken.")
 loaded = "tomllib" in sys.modules
 print(loaded, bool(error.remedy), "tomllib" in sys.modules)
 """
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert shown.stdout.split() == ["False", "True", "True"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (FileNotFoundError(2, "No such file"), "No such file"),
+        (OSError("it is no plain file"), "it is no plain file"),
+        (EOFError(), "EOFError"),
+    ],
+)
+def test_an_error_always_has_a_reason(error: Exception, reason: str) -> None:
+    assert reason_of(error) == reason

@@ -25,7 +25,14 @@ from pytest_flamegate.core.json import (
     encode_plain,
     parse_timestamp,
 )
-from pytest_flamegate.core.json_parser import MAX_DEPTH, MIB, SMALL_LIMITS, Limits, parse_json
+from pytest_flamegate.core.json_parser import (
+    MAX_DEPTH,
+    MIB,
+    SMALL_LIMITS,
+    Limits,
+    find_number,
+    parse_json,
+)
 
 
 def nested(levels: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:
@@ -392,3 +399,9 @@ for number in range(100):
 def test_threads_that_meet_a_type_for_the_first_time_do_not_crash() -> None:
     done = subprocess.run([sys.executable, "-c", FIRST_MEETING], check=False)
     assert done.returncode == 0
+
+
+def test_the_first_finite_number_is_found_among_other_values() -> None:
+    fields = {"text": "1", "flag": True, "endless": math.inf, "huge": 10**400, "n": -2}
+    assert find_number(fields, "absent", *fields) == -2.0
+    assert find_number(fields, "flag", "huge") is None
