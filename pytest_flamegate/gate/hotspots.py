@@ -213,15 +213,23 @@ def _unjudged(declared: list[str], baseline: int, current: int) -> JudgedShares:
     return JudgedShares(reasons=(reason,), more_processes=more_processes)
 
 
-def leave_shares_open(thresholds: Thresholds, drift: ShareDrift) -> JudgedShares:
-    """Return that too few samples judge no share: ``E_FEW_SAMPLES`` if shares are required."""
+_UNFIT = {
+    "E_FEW_SAMPLES": "A profile has too few samples",
+    "E_STACKS_CUT": "Most stacks of a profile do not begin in the workload",
+}
+
+
+def leave_shares_open(thresholds: Thresholds, drift: ShareDrift, code: str) -> JudgedShares:
+    """Return that a profile judges no share: ``code`` says why, if shares are required."""
     required = sorted(name for name in thresholds.hotspots_pp if name != "*")
     if drift == "strict":
         required.append("flamegate_share_drift = strict")
-    code, message = "I_NO_PROFILE", "A profile has too few samples, so no share was judged."
-    if required:
-        code, message = "E_FEW_SAMPLES", f"{message[:-1]}, and {', '.join(required)} asks for it."
-    return JudgedShares(reasons=(Reason(code, message),))
+    message = f"{_UNFIT[code]}, so no share was judged"
+    if not required:
+        return JudgedShares(reasons=(Reason("I_NO_PROFILE", f"{message}."),))
+    return JudgedShares(
+        reasons=(Reason(code, f"{message}, and {', '.join(required)} asks for it."),)
+    )
 
 
 def _general_reasons(

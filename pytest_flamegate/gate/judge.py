@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pytest_flamegate.config.thresholds import MIN_PROCESSES, SAMPLE_FLOOR, Thresholds
+from pytest_flamegate.config.thresholds import MIN_PROCESSES, SAMPLE_FLOOR, STACK_FLOOR, Thresholds
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.bricks import judge_bricks
 from pytest_flamegate.gate.call_limits import judge_calls
@@ -82,6 +82,18 @@ class GatedRun:
         noted = any(note.code in ("E_NO_SAMPLES", "E_FEW_SAMPLES") for note in self.notes)
         return noted or min(counts, default=SAMPLE_FLOOR) < SAMPLE_FLOOR
 
+    def find_unfit_profile(self, base: Evidence) -> str | None:
+        """Return the code that says why no share can be judged, None if shares can be.
+
+        ``E_STACKS_CUT``: most stacks of a side do not begin in the workload. They are cut, or the
+        head got so much faster that little of its time is left there.
+        """
+        if self.lacks_samples(base):
+            return "E_FEW_SAMPLES"
+        profiles = [side.profile for side in (base, self.evidence) if side.profile is not None]
+        stacks = [each.completeness for each in profiles if each.call_graph != "none"]
+        return "E_STACKS_CUT" if min(stacks, default=STACK_FLOOR) < STACK_FLOOR else None
+
 
 @dataclass(frozen=True, slots=True)
 class GatePolicy:
@@ -153,8 +165,10 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
         counts = instruction_signals(baseline.evidence, run.evidence)
     except UndecidedError as error:
         return Verdict("inconclusive", (Reason.from_error(error),), grade=run.grade)
-    shares = leave_shares_open(policy.thresholds, policy.share_drift)
-    if not run.lacks_samples(baseline.evidence):
+    unfit = run.find_unfit_profile(baseline.evidence)
+    if unfit is not None:
+        shares = leave_shares_open(policy.thresholds, policy.share_drift, unfit)
+    else:
         shares = judge_shares(
             old, new, policy.thresholds, rate.verdict, rates, policy.share_drift, rate.cpu
         )

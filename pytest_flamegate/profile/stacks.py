@@ -128,22 +128,22 @@ def _begins_in_c_library(stack: Stack) -> bool:
     )
 
 
-def require_stacks(profile: Profile, floor: float) -> None:
-    """Raise ``UndecidedError`` ``E_STACKS_CUT`` if completeness, 0 to 1, is below ``floor``.
+def cut_stacks_error(profile: Profile, floor: float) -> UndecidedError | None:
+    """Return the error ``E_STACKS_CUT`` if completeness, 0 to 1, is below ``floor``.
 
     If a stack does not fit into the bytes that dwarf copies, it loses every caller at once: with
     8 KB 20 % of the embedded engine's stacks reached its start, with 32 KB all did. A profile
     without a call graph has no stacks to complete.
     """
     if profile.call_graph == "none" or profile.completeness >= floor:
-        return
+        return None
     remedy = "Measure again; if it stays, the engine works outside the function that is measured."
     if profile.call_graph.startswith(("dwarf", "fp")):
         remedy = (
             'Set call_graph = "dwarf,65528" in [workloads.NAME.profile], or "fp" if the engine is '
             'built with -fno-omit-frame-pointer; "none" samples functions without their callers.'
         )
-    raise UndecidedError(
+    return UndecidedError(
         "E_STACKS_CUT",
         f"{profile.completeness:.1%} of {profile.samples} stacks reach the start of the "
         f"workload, and {floor:.0%} are needed.",

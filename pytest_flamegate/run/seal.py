@@ -24,7 +24,7 @@ from pytest_flamegate.profile.calls import CallCounts, NativeWork, name_calls
 from pytest_flamegate.profile.frames import fold_profile, path_prefixes
 from pytest_flamegate.profile.model import LineStack, Profile, SourceLine, Stack
 from pytest_flamegate.profile.source_lines import fold_lines
-from pytest_flamegate.profile.stacks import require_stacks
+from pytest_flamegate.profile.stacks import cut_stacks_error
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.baseline import BRICKS, EVIDENCE, FOLDED, LINES, RECEIPT
 from pytest_flamegate.receipt.compose import compose as compose_claim
@@ -120,7 +120,6 @@ def compose(measured: Measured) -> ComposedRun:
         ToolError: ``E_MODEL_CHANGED`` or ``E_ENGINE_CHANGED`` if a file did while it was
             measured, ``E_SECRET`` if the engine itself generated a secret: without
             it the tokens would not be those that were observed.
-        UndecidedError: ``E_STACKS_CUT`` if most stacks of the profile are incomplete.
     """
     sides = [_compose_side(side) for side in measured.sides]
     head, base = sides[-1], sides[0] if len(sides) > 1 else None
@@ -128,6 +127,9 @@ def compose(measured: Measured) -> ComposedRun:
     for side in measured.sides:
         before = "Of the base: " if side.side.role == "base" else ""
         notes += [Reason(code, f"{before}{text}") for code, text in side.notes.items()]
+        cut = cut_stacks_error(side.pooled, STACK_FLOOR) if side.pooled is not None else None
+        if cut is not None:
+            notes.append(Reason(cut.code, f"{before}{cut.problem} {cut.remedy}"))
     clean = tuple(
         Reason(note.code, head.redactor.redact_text(note.message, "verdict"))
         for note in (*notes, *measured.notes)
@@ -171,8 +173,6 @@ def _compose_side(measured: MeasuredSide) -> ComposedSide:
     subject, pooled = measured.side.subject, measured.pooled
     if subject.program is not None:
         subject.program.require_unchanged()
-    if pooled is not None:
-        require_stacks(pooled, STACK_FLOOR)
     require_unchanged(measured.side.stamps)
     redactor = Redactor.from_environments(os.environ, subject.workload.env)
     pooled = pooled and redacted_profile(pooled, redactor)

@@ -29,7 +29,7 @@ _CLOCKS = timedelta(days=1)
 """How far ahead the clock of the machine may be that wrote a waiver."""
 
 
-_OF_SAMPLES = frozenset({"E_NO_SAMPLES", "E_FEW_SAMPLES"})
+_OF_SAMPLES = frozenset({"E_NO_SAMPLES", "E_FEW_SAMPLES", "E_STACKS_CUT"})
 """These forbid no comparison of rates."""
 
 

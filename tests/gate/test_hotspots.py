@@ -444,9 +444,12 @@ def test_too_few_samples_miss_the_shares_that_are_required() -> None:
     drift = "flamegate_share_drift = strict"
     required = allowing(gemv=3.0, attention=2.0)
     absent = Reason("I_NO_PROFILE", f"{few}.")
-    assert leave_shares_open(allowing(), "cost") == JudgedShares(reasons=(absent,))
+    assert leave_shares_open(allowing(), "cost", "E_FEW_SAMPLES") == JudgedShares(reasons=(absent,))
     for shares, names in (
-        (leave_shares_open(required, "cost"), "attention, gemv"),
-        (leave_shares_open(required, "strict"), f"attention, gemv, {drift}"),
+        (leave_shares_open(required, "cost", "E_FEW_SAMPLES"), "attention, gemv"),
+        (leave_shares_open(required, "strict", "E_FEW_SAMPLES"), f"attention, gemv, {drift}"),
     ):
         assert shares.reasons == (Reason("E_FEW_SAMPLES", f"{few}, and {names} asks for it."),)
+    (cut,) = leave_shares_open(required, "cost", "E_STACKS_CUT").reasons
+    assert cut.code == "E_STACKS_CUT"
+    assert cut.message.startswith("Most stacks of a profile do not begin in the workload, so no")

@@ -327,6 +327,38 @@ def test_few_samples_of_either_side_leave_the_shares_open(few: str | None) -> No
     assert ("I_NO_LINES" in codes(found)) == (few is None)
 
 
+@pytest.mark.parametrize("cut", ["base", "head"])
+@pytest.mark.parametrize(
+    ("shift", "hotspots", "call_graph", "verdict", "code"),
+    [
+        # It got much faster by a cache, so most of its samples are outside of the workload.
+        (-0.5, {}, "python", "improved", "I_NO_PROFILE"),
+        (0.0, {"*": 5.0}, "python", "pass", "I_NO_PROFILE"),
+        (-0.5, {"gemv": 5.0}, "python", "inconclusive", "E_STACKS_CUT"),
+        (0.06, {}, "python", "regressed", "I_NO_PROFILE"),
+        (0.0, {}, "none", "pass", "I_WITHIN_THRESHOLD"),
+    ],
+)
+def test_cut_stacks_of_either_side_leave_the_shares_open(
+    shift: float,
+    hotspots: dict[str, float],
+    call_graph: str,
+    verdict: str,
+    code: str,
+    cut: str,
+) -> None:
+    made = dict(zip(("base", "head"), sides(shifted(shift)), strict=True))
+    for side, taken in made.items():
+        assert taken.profile is not None
+        whole = 0.49 if side == cut else 0.5
+        cut_profile = replace(taken.profile, call_graph=call_graph, completeness=whole)
+        made[side] = replace(taken, profile=cut_profile)
+    run = GatedRun(made["head"], "OBSERVED")
+    found = judge(run, PairedBase(made["base"]), GatePolicy(Thresholds(5.0, hotspots)))
+    assert (found.verdict, code in codes(found)) == (verdict, True)
+    assert (found.hotspots == ()) is (call_graph != "none")
+
+
 @pytest.mark.parametrize("code", ["E_NO_SAMPLES", "E_FEW_SAMPLES"])
 @pytest.mark.parametrize(
     ("shift", "hotspots", "drift", "verdict", "reason"),

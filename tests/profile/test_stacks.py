@@ -6,14 +6,13 @@ from dataclasses import replace
 import pytest
 
 from pytest_flamegate.child import embedded, serve
-from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.profile.frames import make_python_frame, path_prefixes
 from pytest_flamegate.profile.model import Stack
 from pytest_flamegate.profile.stacks import (
     OWN_FRAME,
     WORKLOAD_ROOT,
+    cut_stacks_error,
     hide_own_frames,
-    require_stacks,
     trim_stacks,
 )
 from tests.profile.profiles import native, profile, python, system
@@ -121,8 +120,10 @@ def test_the_places_of_the_serving_loop_and_the_embedded_engine_are_those_of_the
 )
 def test_a_profile_whose_stacks_are_cut_is_an_error(call_graph: str, remedy: str) -> None:
     taken = profile({(ROOT,): 100}, call_graph=call_graph, complete=89)
-    with pytest.raises(UndecidedError, match=r"E_STACKS_CUT.*89\.0% of 100 stacks") as caught:
-        require_stacks(taken, 0.9)
-    assert remedy in caught.value.remedy
-    require_stacks(replace(taken, complete=90), 0.9)
-    require_stacks(replace(taken, call_graph="none"), 0.9)  # it has no stacks to complete
+    error = cut_stacks_error(taken, 0.9)
+    assert error is not None
+    assert (error.code, "89.0% of 100 stacks" in error.problem) == ("E_STACKS_CUT", True)
+    assert remedy in error.remedy
+    assert cut_stacks_error(replace(taken, complete=90), 0.9) is None
+    # It has no stacks to complete.
+    assert cut_stacks_error(replace(taken, call_graph="none"), 0.9) is None

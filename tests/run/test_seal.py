@@ -10,7 +10,7 @@ import pytest
 
 from pytest_flamegate.child.call_counts import CountedCalls, EdgeCalls
 from pytest_flamegate.core.clocks import utc_now
-from pytest_flamegate.core.errors import ToolError, UndecidedError
+from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.models.files import read_stamps
@@ -70,10 +70,12 @@ def test_errors_of_two_sides_name_the_side() -> None:
     assert (found.code, found.message) == ("E_TPS_MISMATCH", "base: It does not fit.")
 
 
-def test_stacks_that_were_cut_are_an_error() -> None:
-    taken = profile({(python("rms_norm"),): 1000}, call_graph="python", complete=499)
-    with pytest.raises(UndecidedError, match="E_STACKS_CUT"):
-        compose(measured(pooled=taken))
+@pytest.mark.parametrize(("complete", "codes"), [(499, ["E_STACKS_CUT"]), (500, [])])
+def test_stacks_that_were_cut_are_a_note(complete: int, codes: list[str]) -> None:
+    taken = profile({(python("rms_norm"),): 1000}, call_graph="python", complete=complete)
+    run = compose(measured(pooled=taken))
+    assert [note.code for note in run.notes] == codes
+    assert run.head.evidence.profile is not None
 
 
 def test_a_model_that_was_replaced_is_an_error(tmp_path: Path) -> None:
