@@ -83,9 +83,8 @@ def _describe_choice(setup: Setup, probes: dict[str, Probe]) -> list[str]:
         profiler = choose_profiler("auto", setup, probes)
     except FlamegateError as error:
         return [
-            "no profiler sees them here; tokens per second can still be gated: "
-            "pytest --flamegate --flamegate-profiler=none",
-            f"{error.code}: {error.problem}",
+            f"{error.problem} Tokens per second can still be gated: "
+            "pytest --flamegate --flamegate-profiler=none"
         ]
     assert profiler is not None  # only "none" gives no profiler
     probe = probes[profiler.name]
@@ -163,13 +162,18 @@ def _check_model_search() -> list[Check]:
         details = f"{escape_name(path_text(model), 300)} ({describe_model(model)})"
         checks.append(("{model}", True, f"{details} if none is declared"))
     except FlamegateError as error:
-        checks.append(("{model}", False, str(error)))
+        checks.append(("{model}", False, _describe_unfound("{model}", error)))
     try:
         tokenizer = find_tokenizer(directory, model)
         checks.append(("{tokenizer}", True, escape_name(path_text(tokenizer), 300)))
     except FlamegateError as error:
-        checks.append(("{tokenizer}", False, str(error)))
+        checks.append(("{tokenizer}", False, _describe_unfound("{tokenizer}", error)))
     return checks
+
+
+def _describe_unfound(placeholder: str, error: FlamegateError) -> str:
+    """Return one line: most projects need neither, and a run that does has the whole error."""
+    return f"none to choose ({error.code}); needed only if a command has {placeholder}"
 
 
 def _check_signing() -> Check:
