@@ -40,6 +40,7 @@ from pytest_flamegate.report.verdict import (
     pair_section,
     phase_section,
     reason_section,
+    signal_cells,
     signal_section,
     sureness_section,
 )
@@ -103,6 +104,15 @@ class RunReport:
         if rate is not None and rate.current:
             return 1.0 / rate.current
         return value_of(self.evidence.metrics, "quiet_s_per_token") if self.evidence else None
+
+    @property
+    def change_cell(self) -> str:
+        """The change of the gated rate with its interval, a dash if it was not compared."""
+        rate = self.verdict.signal() if self.verdict is not None else None
+        if rate is None or rate.change_pct is None:
+            return NONE
+        _, _, change, interval, *_ = signal_cells(rate)
+        return change if interval == NONE else f"{change} ({interval})"
 
     @property
     def speed_cells(self) -> tuple[str, str]:
@@ -176,34 +186,39 @@ def next_section(
 # Several runs
 
 
-_SUMMARY_HEAD = ("workload", "quiet clock", "tokens/s", "verdict",
+_SUMMARY_HEAD = ("workload", "change", "quiet clock", "tokens/s", "verdict",
                  "hottest frames (share of CPU)")  # fmt: skip
 _CLOCKS = "gated: the quiet clock (wall time less waiting for a CPU), mean of processes"
 _NOT_OBSERVED = frozenset({"SELF_REPORTED", "CONSISTENT"})
 
 
 def summary_section(
-    runs: Sequence[RunReport], accepted: Collection[str] = (), *, separator: str = ", "
+    runs: Sequence[RunReport], accepted: Collection[str] = (), *, on_page: bool = True
 ) -> Section:
     """Return a row for each run, its headline, and what its figures are.
 
-    On a page the N-th name links to ``workload-N``. The table says of the names in ``accepted``
-    that their verdict is accepted as it is. ``separator`` is between two frames.
+    On a page the N-th name links to ``workload-N``, and a change is a column if any run was
+    compared. The table says of the names in ``accepted`` that their verdict is accepted as it is.
     """
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
             Code(run.name, target=f"workload-{index}"),
+            run.change_cell,
             *run.speed_cells,
             Badge(f"{run.word}, accepted", "good")
             if run.name in accepted
             else Badge(run.word, run.tone),
-            describe_hottest(run.evidence, separator),
+            describe_hottest(run.evidence, ", " if on_page else "  "),
         )
         for index, run in enumerate(runs, 1)
     ]
     headlines = Items(tuple((Code(run.name), f" {run.headline}") for run in runs))
     about = " · ".join(describe_claims(runs)) if runs else "No workload was measured."
-    table = Table(_SUMMARY_HEAD, rows, right=(1, 2), kind="overview")
+    head, right = _SUMMARY_HEAD, (1, 2, 3)
+    if not on_page or all(run.change_cell == NONE for run in runs):
+        head, right = (head[0], *head[2:]), (1, 2)
+        rows = [(row[0], *row[2:]) for row in rows]
+    table = Table(head, rows, right=right, kind="overview")
     return make_section("", [table, headlines, Paragraph(about, muted=True)])
 
 

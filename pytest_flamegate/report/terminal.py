@@ -81,7 +81,7 @@ def summary(
     """
     if not rows:
         return ["no workload was measured"]
-    found, *_ = summary_section(rows, separator="  ").blocks
+    found, *_ = summary_section(rows, on_page=False).blocks
     assert isinstance(found, sections.Table)
     table = [found.head, *(_summary_cells(row, width, colour=colour) for row in found.rows)]
     lines = columns(table, right=found.right)

@@ -147,10 +147,10 @@ def test_the_job_summary_is_a_table_with_every_headline() -> None:
     ]
     lines = step_summary(rows).replace("\u00a0", " ").splitlines()
     assert lines[4:7] == [
-        r"| `decode\|x` | 2.06 ms/tok | 486 | **regressed** "
+        r"| `decode\|x` | -6.2 % (-7.4 … -5.1 %) | 2.06 ms/tok | 486 | **regressed** "
         r"| ternary\_gemv 71.6 %, quantize 16.0 %, softmax 4.3 % |",
-        "| `1tok` | – | – | **error** |  |",
-        "| `a` | 2.06 ms/tok | 486 | pass |  |",
+        "| `1tok` | – | – | – | **error** |  |",
+        "| `a` | -6.2 % (-7.4 … -5.1 %) | 2.06 ms/tok | 486 | pass |  |",
     ]
     assert lines[8].startswith(r"- `decode\|x` regressed: 6.2 % slower")
     assert lines[9] == "- `1tok` error: It &lt;b&gt;broke&lt;/b&gt;."
@@ -195,7 +195,7 @@ def test_the_page_of_a_check_says_how_to_accept_what_failed_and_nothing_of_what_
     ]
     evil = "a | b <script>alert(1)</script> **bold** [x](http://e)"
     page = check_markdown("check failed: decode", rows, [evil], [evil], {"decode"}, {"accepted"})
-    answers = re.findall(r"^\| `(\w+)` \|.*?\|.*?\| (.*?) \|", page, re.MULTILINE)
+    answers = re.findall(r"^\| `(\w+)` \|.*?\|.*?\|.*?\| (.*?) \|", page, re.MULTILINE)
     assert answers[:3] == [
         *(("decode", "**regressed**"), ("accepted", "regressed, accepted")),
         ("new", "**no baseline**"),
