@@ -214,11 +214,12 @@ def summary_section(
     ]
     headlines = Items(tuple((Code(run.name), f" {run.headline}") for run in runs))
     about = " · ".join(describe_claims(runs)) if runs else "No workload was measured."
-    head, right = _SUMMARY_HEAD, (1, 2, 3)
     if not on_page or all(run.change_cell == NONE for run in runs):
-        head, right = (head[0], *head[2:]), (1, 2)
+        head = (_SUMMARY_HEAD[0], *_SUMMARY_HEAD[2:])
         rows = [(row[0], *row[2:]) for row in rows]
-    table = Table(head, rows, right=right, kind="overview")
+        table = Table(head, rows, right=(1, 2), kind="overview")
+    else:
+        table = Table(_SUMMARY_HEAD, rows, right=(1, 2, 3), kind="overview")
     return make_section("", [table, headlines, Paragraph(about, muted=True)])
 
 
