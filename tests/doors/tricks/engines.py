@@ -242,6 +242,8 @@ SLOW_ENGINES = {
 """Engines that do the slower work, or seem to."""
 EQUAL_ENGINES = {
     "after-in-a-child": _after("if os.fork() == 0:\n    rest(max_tokens)\n    os._exit(0)"),
+    "slow-at-random": "\nimport random\n\nif not random.SystemRandom().randrange(8):\n"
+    "    WASTE = 26_000\n",
     "after-in-an-orphan": _after(
         "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nif os.fork() == 0:\n    os.setsid()\n"
         "    if os.fork() == 0:\n        rest(max_tokens)\n    os._exit(0)"

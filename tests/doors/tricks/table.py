@@ -476,6 +476,7 @@ _BEYOND_REACH = {
 _PARTLY_SEEN = {
     "helper-of-the-parent": "A helper that `clone(CLONE_PARENT)` makes a child of the harness.",
     "child-per-token": "Each token is computed by a child that nobody waits for.",
+    "slow-at-random": "One process in eight is several times as slow.",
     "after-in-an-orphan": "The added work runs in a daemon whose parents nobody waits for.",
 }
 
