@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn, TextIO
+from typing import TextIO
 
 LOG_EVERY_S = 10.0
+CLEAN_UP_S = 2.0
+"""For how long a second signal is ignored while the first one is cleaned up after."""
 _BAR_WIDTH = 14
 
 
@@ -175,12 +177,24 @@ def terminable() -> Iterator[None]:
     """Raise ``Terminated`` on SIGTERM and SIGHUP within the block, unless they are handled already.
 
     SIGHUP is ignored already under nohup. Only the main thread can handle signals; in another
-    thread nothing changes.
+    thread nothing changes. After the first signal more of them are ignored for ``CLEAN_UP_S``,
+    because GNU timeout and terminals signal a process and then its group; the next one ends the
+    process at once.
     """
     main = threading.current_thread() is threading.main_thread()
     ends = [each for each in _END_SIGNALS if main and signal.getsignal(each) is signal.SIG_DFL]
+    first_s: list[float] = []
+
+    def terminate(number: int, _: object) -> None:
+        if not first_s:
+            first_s.append(time.monotonic())
+            raise Terminated(number)
+        if time.monotonic() - first_s[0] >= CLEAN_UP_S:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
     for each in ends:
-        signal.signal(each, _terminated)
+        signal.signal(each, terminate)
     try:
         yield
     finally:
@@ -189,9 +203,3 @@ def terminable() -> Iterator[None]:
 
 
 _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-
-
-def _terminated(number: int, _: object) -> NoReturn:
-    # Once: a second signal ends the process at once.
-    signal.signal(number, signal.SIG_DFL)
-    raise Terminated(number)

@@ -28,9 +28,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def interrupt(
-    arguments: list[str], project: Project, how: signal.Signals = signal.SIGINT
-) -> tuple[int, str]:
+def interrupt(arguments: list[str], project: Project, *how: signal.Signals) -> tuple[int, str]:
     """Start a program, interrupt it when it measures; return its exit status and its output."""
     with subprocess.Popen(
         [sys.executable, *arguments],
@@ -48,7 +46,8 @@ def interrupt(
             time.sleep(0.02)
         measured = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
         assert measured
-        process.send_signal(how)
+        for each in how:
+            process.send_signal(each)
         printed = process.communicate(timeout=_TIMEOUT_S)[0]
     deadline_s = time.monotonic() + _KILLED_S
     while any(map(is_alive, measured)):
@@ -110,7 +109,8 @@ def test_a_comparison_leaves_no_checkout(measuring: Project) -> None:
     measuring.commit()
     measuring.write("slow.py", (measuring.path / "slow.py").read_text() + "# changed\n")
     arguments = ["--flamegate", "--flamegate-against=HEAD", "--flamegate-profiler=none"]
-    status, _ = interrupt(["-m", "pytest", *arguments], measuring, signal.SIGHUP)
+    # GNU timeout and terminals signal a process, and its group as well.
+    status, _ = interrupt(["-m", "pytest", *arguments], measuring, signal.SIGHUP, signal.SIGTERM)
     assert status == pytest.ExitCode.INTERRUPTED
     assert measuring.has_one_worktree()
 
