@@ -66,6 +66,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     if command is not None and command not in _COMMANDS:
         parser.error(f"there is no command {command!r}. {suggest(command, _COMMANDS)}")
     for name, row in _COMMANDS.items():
+    actions = _COMMANDS[command].get("actions") if command is not None else None
+    if actions and len(words) > 1 and words[1] not in actions:
+        parser.error(f"{command} has no action {words[1]!r}. {suggest(words[1], actions)}")
         description, epilog = row.get("description"), row.get("epilog")
         subparser = subparsers.add_parser(
             name, help=row["help"], description=description, epilog=epilog

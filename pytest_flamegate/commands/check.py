@@ -119,6 +119,14 @@ class _CheckedCommits:
 
 def run_check(parsed: argparse.Namespace) -> int:
     """Check the working tree; return the exit code of the worst workload."""
+    if parsed.workloads:
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"A check judges all workloads that its base requires, not {parsed.workloads[0]!r} "
+            "alone.",
+            f"Leave the name out; flamegate run {shlex.quote(parsed.workloads[0])} "
+            f"--against={parsed.base} measures one.",
+        )
     requirements = _read_requirements(parsed)
     with suppress(FlamegateError):
         # The base may name another directory, if there is one.

@@ -40,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser, row: Mapping[str, Any]) -> No
             if group not in groups:
                 groups[group] = parser.add_mutually_exclusive_group(required=group == "required")
             place = groups[group]
+        if words.pop("hidden", False):
+            words["help"] = argparse.SUPPRESS
         if "type" in words:
             words["type"] = {"path": Path, "number": int}[words["type"]]
         place.add_argument(*flags.split(), **words)

@@ -13,6 +13,7 @@ from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.files import is_directory, read_bounded, relative, write_errors
+from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.models.gguf import read_header
 from pytest_flamegate.observe.scratch import scratch_prefix
@@ -26,6 +27,8 @@ from pytest_flamegate.run.present import report_directory, require_writable, wri
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.sources import annotate, find_run
 
+REPORT = "report.html"
+"""Below the artifact directory, which git ignores."""
 DEFAULT_DIRECTORY = Path("docs/baselines/perf/flamegraphs")
 _PROSE = "Once upon a time"
 """A prompt that every model goes on with: some end at once after a question."""
@@ -36,22 +39,32 @@ _GUIDE = "README.md"
 def run_report(parsed: argparse.Namespace) -> int:
     """Write the page; 0 whatever the verdicts on it are."""
     settings = common.read_settings(parsed)
-    require_writable(parsed.output)
-    write_report(parsed.output, report_directory(settings), settings)
-    common.print_text(str(parsed.output))
+    path = parsed.output
+    if path is None:
+        path = settings.directory / REPORT
+        path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    require_writable(path)
+    write_report(path, report_directory(settings), settings)
+    common.print_text(str(path))
     return 0
 
 
 def run_annotate(parsed: argparse.Namespace) -> int:
     """Print the sources of a run; 0 whatever they cost."""
     settings = common.read_settings(parsed)
-    directory, only = parsed.path, ""
+    latest, only = ArtifactStore(settings.directory).latest, ""
+    directory = parsed.path
+    is_name = len(directory.parts) == 1 and not os.path.lexists(directory)
+    if is_name and is_directory(latest / directory):
+        directory = latest / directory
     if not is_directory(directory):
         path = Path(os.path.abspath(directory))  # noqa: PTH100 - a link stays what it is
         only = relative(path, settings.root)
-        directory = parsed.measured or find_run(ArtifactStore(settings.directory).latest, only)
+        directory = parsed.measured or find_run(latest, only)
         if directory is None:
-            raise UsageError("E_NO_LINES", f"No run has a sample at a line of {only!a}.")
+            runs = sorted(each.parent.name for each in latest.glob(f"*/{LINES}"))
+            remedy = suggest(only, runs) if is_name and runs else ""
+            raise UsageError("E_NO_LINES", f"No run has a sample at a line of {only!a}.", remedy)
     if not StoredRun(directory).has(LINES):
         raise UsageError("E_NO_LINES", f"The run in {str(directory)!a} has no samples by line.")
     view = annotate(directory, settings.root, only)

@@ -14,6 +14,7 @@ from pytest_flamegate.core.files import is_directory, is_file, read_bounded, req
 from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.core.json_parser import RECEIPT_LIMITS, parse_json
 from pytest_flamegate.engines.declare import NAME
+from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.graph.critical_path import find_critical_path
 from pytest_flamegate.graph.graph import ExecutionGraph, to_document
 from pytest_flamegate.graph.text import draw_dot, draw_tree
@@ -43,6 +44,7 @@ from pytest_flamegate.report.terminal import (
 from pytest_flamegate.report.text import clip, columns, visible
 from pytest_flamegate.run.open import (
     compare_opened,
+    compare_stored_run,
     find_other_work,
     open_graph,
     open_profile,
@@ -174,13 +176,17 @@ _RUN_FILES = (baseline.RECEIPT, baseline.EVIDENCE)
 
 def run_diff(parsed: argparse.Namespace) -> int:
     """Compare; 0 whatever the difference is."""
+    directory = parsed.before if parsed.after is None else None
+    if directory is not None:
+        parsed.before, parsed.after = _find_sides(directory)
     paths = (parsed.before, parsed.after)
     if any(map(find_results, paths)):
         return _compare_results(parsed)
     base, head = (
         title_profile(open_profile(path, path_prefixes(Path.cwd())), str(path)) for path in paths
     )
-    found, note = compare_opened(base, head), find_other_work(base, head)
+    note = find_other_work(base, head)
+    found = (directory and _read_difference(directory)) or compare_opened(base, head)
     if found.mismatches and not parsed.anyway:
         raise UndecidedError(
             "E_PROFILES_DIFFER",
@@ -200,6 +206,26 @@ def run_diff(parsed: argparse.Namespace) -> int:
     lines = [difference_text(found, colour=sys.stdout.isatty()), *notes, *map(str, written)]
     common.print_text("\n".join(lines))
     return 0
+
+
+def _find_sides(directory: Path) -> tuple[Path, Path]:
+    """Return the profiles of both sides of a run; raises ``E_NO_RUN`` if it has one side."""
+    sides = StoredRun(directory, baseline.BASE), StoredRun(directory)
+    if not all(each.has(baseline.FOLDED) for each in sides):
+        raise UsageError(
+            "E_NO_RUN",
+            f"{str(directory)!a} does not hold both sides of a comparison.",
+            "Give the other side too: flamegate diff BEFORE AFTER.",
+        )
+    return sides[0].path(baseline.FOLDED), sides[1].path(baseline.FOLDED)
+
+
+def _read_difference(directory: Path) -> ProfileDifference | None:
+    """Return the difference that the verdict on a run shows; None if it shows none."""
+    run = StoredRun(directory)
+    if not run.has(baseline.VERDICT):
+        return None
+    return compare_stored_run(directory, read_verdict(run.read(baseline.VERDICT))[1])
 
 
 def _write_difference(found: ProfileDifference, parsed: argparse.Namespace) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.core import errors, git
+from pytest_flamegate.core.files import is_directory
 from pytest_flamegate.core.text import Finding, Refusal
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.baseline import RECEIPT, VERDICT, StoredRun
@@ -53,12 +55,13 @@ class ReceiptAnswer:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Verify each receipt; 0 if all hold, 3 if one is rejected.
+    """Verify each receipt; 0 if all hold, 2 if there is no such file, 3 if one is rejected.
 
     A run that only its verdict rejects has the exit code of that verdict: 1 if it was slower.
     With ``--replay`` 4 or 5 if one could not be replayed, or the replay was undecided.
     """
     verify = _make_verify(parsed)
+    parsed.paths = [_find_receipt(each) for each in parsed.paths]
     plain = (_verify(path, verify) for path in parsed.paths)
     answers = []
     # Each is printed at once, so that an interrupted command has printed its results so far.
@@ -95,6 +98,18 @@ def run(parsed: argparse.Namespace) -> int:
         not_replayed = f", {undecided} not replayed" if undecided else ""
         common.print_text(f"{codes.count(0)} accepted, {rejected} rejected{not_replayed}")
     return errors.worst_code(codes)
+
+
+def _find_receipt(path: Path) -> Path:
+    """Return the receipt of a run's directory, or ``path``, which may be anything that exists.
+
+    Raises ``UsageError`` ``E_NO_RUN`` for a name of nothing: a mistyped path is no dishonest file.
+    """
+    found = path / RECEIPT if is_directory(path) else path
+    if not os.path.lexists(found):
+        problem = f"There is no file {str(found)!a}."
+        raise errors.UsageError("E_NO_RUN", problem, "Give a receipt, or the directory of a run.")
+    return found
 
 
 def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:

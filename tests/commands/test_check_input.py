@@ -36,6 +36,13 @@ def test_a_shallow_clone_is_told_the_fetch_that_helps(
     repo.check(0, base=rev)
 
 
+def test_a_check_takes_no_workload(repo: Repository) -> None:
+    for words in (("toy", "--base=HEAD~1"), ("--base=HEAD~1", "toy")):
+        error = repo.run(2, "check", *words).err
+        assert "all workloads that its base requires" in error
+        assert "flamegate run toy --against=HEAD~1" in error
+
+
 def test_a_detached_head_and_a_merge_are_commits_like_any_other(repo: Repository) -> None:
     repo.git("switch", "-q", "-c", "change")
     (repo.path / "more.py").write_text("")

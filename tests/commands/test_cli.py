@@ -44,6 +44,8 @@ def test_an_unknown_command_line_prints_the_usage(command: Command) -> None:
         assert command(2, *line.split()).err.startswith("usage: flamegate")
     assert ask("slftest", "--budget=3") == 2
     assert "there is no command 'slftest'. Did you mean 'selftest'?" in command.read().err
+    assert ask("baseline", "accpt") == 2
+    assert "baseline has no action 'accpt'. Did you mean 'accept'?" in command.read().err
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_progress_without_a_reader_ends_no_command() -> None:
 @pytest.mark.usefixtures("receipt_directory")
 def test_a_process_without_streams_still_has_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python starts in a shell if both streams are closed: ``flamegate ... >&- 2>&-``."""
-    for name, code in (("receipt.json", 0), ("nothing.json", 3)):
+    for name, code in (("receipt.json", 0), ("nothing.json", 2)):
         monkeypatch.setattr(sys, "stdout", None)
         monkeypatch.setattr(sys, "stderr", None)
         assert main(["verify-receipt", name]) == code

@@ -105,10 +105,25 @@ def test_the_report_of_a_run_has_the_difference_too(
     if is_compared:
         files["diff.svg"] = b"<svg/>"
     ArtifactStore(tmp_path / ".flamegate").publish_run("4tok", files)
-    assert main(["report", "-o", "page.html"]) == 0
-    page = Path("page.html").read_text("utf-8")
+    assert main(["report"]) == 0
+    page = Path(".flamegate/report.html").read_text("utf-8")
     assert ('"difference":{' in page) is is_compared
     assert ("rms_norm costs" in page) is is_compared
+
+
+@pytest.mark.usefixtures("runs")
+def test_the_two_sides_of_one_run_are_compared(
+    runs: tuple[Bundle, Bundle], tmp_path: Path, command: Command
+) -> None:
+    assert "E_NO_RUN" in command(2, "diff", "after").err
+    base, head = runs
+    sides = {"base-profile.folded": base.folded, "base-evidence.json": base.files["evidence.json"]}
+    run = ArtifactStore(tmp_path).publish_run("4tok", {**head.files, **sides})
+    assert command(0, "diff", str(run)).out.startswith("rms_norm costs ")
+    # As the verdict shows it, if it shows a difference.
+    (run / "diff.svg").touch()
+    (run / "verdict.json").write_bytes(encode_json(verdict_document(verdicts.regressed())))
+    assert "  now " in command(0, "diff", str(run)).out
 
 
 def test_a_name_that_standard_output_cannot_write_is_escaped(tmp_path: Path) -> None:

@@ -40,11 +40,30 @@ def test_an_honest_receipt_can_be_less_than_required(command: Command) -> None:
 
 def test_a_file_that_is_no_receipt_is_rejected(receipt_directory: Path, command: Command) -> None:
     path = receipt_directory / "receipt.json"
-    for content in (b"", b"{}", b"[]", b"\xff\xfe", b"{" * 100_000, b'{"a": 1, "a": 2}', None):
-        path.unlink() if content is None else path.write_bytes(content)
+    for content in (b"", b"{}", b"[]", b"\xff\xfe", b"{" * 100_000, b'{"a": 1, "a": 2}'):
+        path.write_bytes(content)
         captured = command(3, "verify-receipt", "receipt.json")
         assert captured.out.startswith("receipt.json: rejected (grade SELF_REPORTED)")
         assert captured.err == ""
+
+
+@pytest.mark.parametrize("path", ["nothing.json", "no/receipt.json", "empty"])
+def test_a_mistyped_path_is_a_usage_error(
+    receipt_directory: Path, command: Command, path: str
+) -> None:
+    (receipt_directory / "empty").mkdir()
+    printed = command(2, "verify-receipt", "receipt.json", path)
+    assert printed.out == ""
+    assert printed.err.startswith("E_NO_RUN: There is no file ")
+    assert len(printed.err.splitlines()) == 2
+    # What is there and cannot be read is rejected.
+    (receipt_directory / "dangling.json").symlink_to("nothing.json")
+    assert "E_CANNOT_READ" in command(3, "verify-receipt", "dangling.json").out
+
+
+@pytest.mark.usefixtures("receipt_directory")
+def test_the_directory_of_a_run_stands_for_its_receipt(command: Command) -> None:
+    assert "receipt.json" in command(0, "verify-receipt", ".").out
 
 
 def test_several_receipts_are_counted_and_json_has_the_same_result(
