@@ -11,6 +11,7 @@ from typing import Any
 
 from pytest_flamegate.config.thresholds import (
     DEFAULT_THRESHOLDS,
+    THRESHOLD_KEYS,
     THRESHOLD_TABLES,
     Thresholds,
     parse_thresholds,
@@ -143,9 +144,13 @@ def find_line(path: Path, name: str, key: str | None = None) -> int | None:
     family, variant = split_variant_name(name)
     headings = [["workloads", family or name, VARIANTS, variant or ""]] if variant else []
     headings.append(["workloads", family or name])
-    found = [number for heading in headings if (number := _heading_line(lines, heading))]
-    in_sections = (_key_line(lines, number, key) for number in found if key is not None)
-    return next((number for number in in_sections if number), found[0] if found else None)
+    found = [(each, number) for each in headings if (number := _heading_line(lines, each))]
+    in_sections = (
+        _key_line(lines, number, key) or _heading_line(lines, [*heading, key])
+        for heading, number in found
+        if key is not None
+    )
+    return next((number for number in in_sections if number), found[0][1] if found else None)
 
 
 def _key_line(lines: Sequence[str], heading: int, key: str) -> int | None:
@@ -255,6 +260,10 @@ def _workload(name: str, table: object, path: Path, below: Thresholds) -> Worklo
             raise UsageError("E_BAD_VALUE", f"{key} is missing.", f"Add {key} = ….")
     keys.check_accepted(table, chosen)
     keys.check_system_texts(values)
+    thresholds = below
+    for key in THRESHOLD_KEYS:
+        with keys.name_key(key):
+            thresholds = parse_thresholds({key: table.get(key)}, "", thresholds)
     options = {key: values.pop(key) for key in OPTIONS if key in values}
     values["engine"] = chosen.name
     workload = Workload(
@@ -262,7 +271,7 @@ def _workload(name: str, table: object, path: Path, below: Thresholds) -> Worklo
         name=name,
         source=path.name,
         directory=path.parent,
-        thresholds=parse_thresholds(table, "", below),
+        thresholds=thresholds,
         options=MappingProxyType(options),
         family=family,
         variant=variant,
@@ -274,7 +283,5 @@ def _workload(name: str, table: object, path: Path, below: Thresholds) -> Worklo
 def _engine(values: Mapping[str, Any]) -> Engine:
     """Return the engine that is named, else the one that the other keys imply."""
     implied = "command" if "command" in values else "python" if "target" in values else "embedded"
-    try:
+    with keys.name_key("engine"):
         return engine(values.get("engine", implied))
-    except UsageError as error:
-        raise keys.DeclarationError(error.problem, error.remedy, "engine", error.code) from None

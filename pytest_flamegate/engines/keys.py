@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -42,11 +43,23 @@ class DeclarationError(UsageError):
         self.key = key
 
 
+@contextmanager
+def name_key(key: str) -> Iterator[None]:
+    """Raise a ``UsageError`` of the block as the error of ``key``, which is found in the file."""
+    try:
+        yield
+    except UsageError as error:
+        raise DeclarationError(error.problem, error.remedy, key, error.code) from None
+
+
 def check_keys(table: Mapping[str, Any]) -> None:
     """Raise an error for an unknown key."""
-    workload.require_known_keys(table, KEYS, "it")
+    for key in table:
+        with name_key(key):
+            workload.require_known_keys({key: None}, KEYS, "it")
     if isinstance(profile := table.get("profile"), dict):
-        workload.require_known_keys(profile, workload.Sampling.__dataclass_fields__, "profile")
+        with name_key("profile"):
+            workload.require_known_keys(profile, workload.Sampling.__dataclass_fields__, "profile")
 
 
 def convert_values(table: Mapping[str, Any]) -> dict[str, Any]:

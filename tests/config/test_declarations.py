@@ -243,6 +243,21 @@ max_tokens = 1
     )
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "threds = 1",
+        'tokens_per_second = "5"',
+        'bricks.Norm = "3"',
+        '[workloads.w.hotspots]\nnorm = "3"',
+        "[workloads.w.profile]\nrate = 3",
+    ],
+)
+def test_a_line_is_that_of_the_key_or_of_its_table(tmp_path: Path, wrong: str) -> None:
+    found = declare.read_declarations(write(tmp_path, f"{MINIMAL}{wrong}\n"))
+    assert [each.line for each in found.invalid] == [len(MINIMAL.splitlines()) + 1]
+
+
 def test_a_line_is_that_of_the_heading_if_the_key_has_none(tmp_path: Path) -> None:
     found = declare.read_declarations(write(tmp_path, "\n\n[workloads.w]\nprompt = 'x'\n"))
     assert [each.line for each in found.invalid] == [3]
