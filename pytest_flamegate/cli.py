@@ -15,7 +15,7 @@ from typing import Any
 
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import FlamegateError, system_errors
-from pytest_flamegate.core.progress import Terminated, ignore_closed_pipe, terminable
+from pytest_flamegate.core.progress import INTERRUPTED, Terminated, ignore_closed_pipe, terminable
 from pytest_flamegate.core.text import suggest
 
 _COMMANDS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_error(escape_controls(f"{error.code}: {error.problem}\n{error.remedy}"))
         return error.exit_code
     except KeyboardInterrupt as end:
-        _print_error("flamegate: interrupted; other results are untouched")
+        _print_error(INTERRUPTED)
         return 128 + (end.number if isinstance(end, Terminated) else signal.SIGINT)
 
 
@@ -62,13 +62,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--version", action="version", version=f"flamegate {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = next((each for each in arguments if not each.startswith("-")), None)
+    words = [each for each in arguments if not each.startswith("-")]
+    command = words[0] if words else None
     if command is not None and command not in _COMMANDS:
         parser.error(f"there is no command {command!r}. {suggest(command, _COMMANDS)}")
-    for name, row in _COMMANDS.items():
     actions = _COMMANDS[command].get("actions") if command is not None else None
     if actions and len(words) > 1 and words[1] not in actions:
         parser.error(f"{command} has no action {words[1]!r}. {suggest(words[1], actions)}")
+    for name, row in _COMMANDS.items():
         description, epilog = row.get("description"), row.get("epilog")
         subparser = subparsers.add_parser(
             name, help=row["help"], description=description, epilog=epilog

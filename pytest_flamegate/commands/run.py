@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.config.options import EMBEDDED
@@ -27,7 +28,9 @@ def run(parsed: argparse.Namespace) -> int:
         # Before the measurements: a missing permission is reported at once.
         present.require_writable(settings.report)
     entries = choose_entries(settings, parsed.workloads)
-    outcomes = gate_all(settings, entries, require_possible=True)
+    file, declared = common.read_declarations(settings)
+    empty_file = None if declared or parsed.workloads else file
+    outcomes = gate_all(settings, entries, require_possible=True, empty_file=empty_file)
     hints = Hints(settings, as_command=True)
     views = [present.view_of(each, each.workload.node_name, hints) for each in outcomes]
     show_views(views, hints, parsed.workloads)
@@ -56,17 +59,21 @@ def gate_all(
     trees: tuple[Checkout, Checkout] | None = None,
     *,
     require_possible: bool = False,
+    empty_file: Path | None = None,
 ) -> list[Outcome]:
     """Gate one workload after another, with progress on standard error.
 
     A declaration with an error is an outcome too, and the other workloads are measured. ``trees``
     are checkouts of base and head, to measure in. What keeps all workloads from being measured is
     an outcome of each, or one ``UsageError`` at the start if ``require_possible`` is set.
+    ``empty_file`` is a workload file that declares none, if that is why these are measured.
     """
     session = Session(settings, stream_progress(sys.stderr), as_command=True, trees=trees)
     workloads = [each for each in entries if isinstance(each, Workload)]
     if require_possible:
         session.require_possible(workloads)
+    if empty_file is not None:
+        session.announce_embedded(empty_file)
     common.print_text(session.preamble(workloads))
     session.announce(workloads)
     try:

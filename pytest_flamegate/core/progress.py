@@ -13,6 +13,7 @@ from typing import TextIO
 LOG_EVERY_S = 10.0
 CLEAN_UP_S = 2.0
 """For how long a second signal is ignored while the first one is cleaned up after."""
+INTERRUPTED = "flamegate: interrupted; other results are untouched"
 _BAR_WIDTH = 14
 
 

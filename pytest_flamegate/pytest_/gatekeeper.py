@@ -18,7 +18,7 @@ from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.files import relative
-from pytest_flamegate.core.progress import LogProgress, Progress, TerminalProgress
+from pytest_flamegate.core.progress import INTERRUPTED, LogProgress, Progress, TerminalProgress
 from pytest_flamegate.pytest_.fixture import Gate, MarkerOptions, benchmark_of, check_marker
 from pytest_flamegate.pytest_.items import (
     EmbeddedWorkloads,
@@ -45,6 +45,7 @@ class Gatekeeper:
         self.config = config
         self.results: list[present.ResultView] = []
         self.report_error: FlamegateError | None = None
+        self.is_measuring = False
         try:
             self.settings = Settings.from_pytest(config)
             self.selection = select_workloads(config, self.settings)
@@ -130,6 +131,14 @@ class Gatekeeper:
                 self.session.require_possible(workloads)
         except FlamegateError as error:
             raise pytest.UsageError(str(error)) from None
+        selection = self.selection
+        is_default = selection.wanted is None and not selection.declarations.entries
+        if (
+            selection.file
+            and is_default
+            and any(isinstance(e, WorkloadItem) for e in session.items)
+        ):
+            self.session.announce_embedded(selection.file)
         self.session.announce(workloads)
 
     def _plan(self, items: list[pytest.Item]) -> list[Workload]:
@@ -198,7 +207,9 @@ class Gatekeeper:
         """Measure and gate ``workload`` for ``item``; fail the test if the verdict fails."""
         __tracebackhide__ = True
         item.stash[_IS_GATED] = True
+        self.is_measuring = True
         outcome = self.session.gate(workload, call)
+        self.is_measuring = False
         view = present.view_of(outcome, item.nodeid, self.session.hints)
         # A measurement of a test's own may have the name of a declared workload.
         sources = {each.name: each.source for each in self.selection.declarations.workloads}
@@ -208,6 +219,13 @@ class Gatekeeper:
         if outcome.fails:
             pytest.fail(view.section, pytrace=False)
         return outcome
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Print what an interrupted measurement leaves; pytest names a line of ours."""
+        reporter: Any = self.config.pluginmanager.get_plugin("terminalreporter")
+        if self.is_measuring and reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(INTERRUPTED)
 
     # Reporting
 

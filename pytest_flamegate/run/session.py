@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.thresholds import DEFAULT_SHARE_PP, Thresholds
@@ -102,6 +103,13 @@ class Session:
             )
         busy = " (longer while this machine is busy, as it is now)" * bool(schedule.describe_load())
         self.progress.announce(f"{number}, {about}{each}{more}{busy}")
+
+    def announce_embedded(self, file: Path) -> None:
+        """Announce that the embedded workloads are measured because ``file`` declares none."""
+        self.progress.announce(
+            f"{file.name} declares no workload, so those of the embedded model are measured "
+            "(flamegate init writes a file for an engine of yours)"
+        )
 
     def _doubt_s(self, workload: Workload) -> float:
         """Return how long pairs take at most if the stored baseline leaves a doubt, else 0."""

@@ -103,6 +103,15 @@ def test_a_declaration_with_an_error_does_not_block_the_others(
     assert (project / ".flamegate/latest/1tok/verdict.json").exists()
 
 
+def test_a_file_without_a_workload_is_announced(
+    project: Path, world: fakes.World, command: Command
+) -> None:
+    (project / "flamegate.toml").write_text("# nothing yet\n")
+    for arguments, times in ((), 1), (("10tok",), 0):
+        ask("run", *arguments)
+        assert command.read().err.count("flamegate.toml declares no workload") == times
+
+
 TEMPLATE = """[workloads.two]
 target = "toy:generate"
 prompt = "x"

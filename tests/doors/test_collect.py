@@ -162,6 +162,16 @@ def test_embedded_workloads_load_the_conftest_of_the_directory_and_those_above(
 
 
 @pytest.mark.usefixtures("world")
+def test_a_file_without_a_workload_is_announced(project: Project) -> None:
+    said = "flamegate: flamegate.toml declares no workload, so those of the embedded model*"
+    project.declare("# nothing yet\n")
+    project.ask("--flamegate", "--flamegate-budget=2").stdout.fnmatch_lines([said])
+    for words in (("embedded::1tok",), ("test_a.py",)):
+        project.write("test_a.py", "def test_run(flamegate): flamegate.run('1tok')\n")
+        project.ask("--flamegate", "--flamegate-budget=2", *words).stdout.no_fnmatch_line(said)
+
+
+@pytest.mark.usefixtures("world")
 def test_each_workload_is_announced_once(project: Project) -> None:
     project.declare(workload("toy"))
     project.write(

@@ -95,7 +95,8 @@ def test_earlier_results_stay_as_they_were(
     options = ["--profiler=none"] if is_command else []
     found, printed = interrupt([*arguments, *options], measuring, how)
     assert found == status
-    assert ("flamegate: interrupted" if is_command else "Terminated") in printed
+    assert printed.count("flamegate: interrupted; other results are untouched") == 1
+    assert is_command or "Terminated" in printed
     assert not is_command or "Traceback" not in printed
     latest = measuring.artifacts / "latest"
     names = sorted(path.relative_to(latest).as_posix() for path in latest.glob("*/*"))
@@ -110,7 +111,9 @@ def test_a_comparison_leaves_no_checkout(measuring: Project) -> None:
     measuring.write("slow.py", (measuring.path / "slow.py").read_text() + "# changed\n")
     arguments = ["--flamegate", "--flamegate-against=HEAD", "--flamegate-profiler=none"]
     # GNU timeout and terminals signal a process, and its group as well.
-    status, _ = interrupt(["-m", "pytest", *arguments], measuring, signal.SIGHUP, signal.SIGTERM)
+    signals = signal.SIGHUP, signal.SIGTERM
+    status, printed = interrupt(["-m", "pytest", *arguments], measuring, *signals)
+    assert printed.count("flamegate: interrupted") == 1
     assert status == pytest.ExitCode.INTERRUPTED
     assert measuring.has_one_worktree()
 
