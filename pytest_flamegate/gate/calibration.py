@@ -209,19 +209,20 @@ class StoredReplays:
     errors: Mapping[float, tuple[int, int]]
 
 
+_DATES = "2026-11-23 to 2026-11-28"
 STORED_REPLAYS: Mapping[str, StoredReplays] = MappingProxyType(
     {
         "embedded": StoredReplays(
-            "the embedded model", 225, "2026-11-23", {5.0: (0, 13), 2.0: (6, 25), 1.0: (25, 29)}
+            "the embedded model", 225, _DATES, {5.0: (0, 18), 2.0: (11, 25), 1.0: (25, 29)}
         ),
         "command": StoredReplays(
-            "a C program", 225, "2026-11-23", {5.0: (0, 3), 2.0: (0, 17), 1.0: (0, 24)}
+            "a C program", 225, _DATES, {5.0: (0, 3), 2.0: (0, 14), 1.0: (0, 22)}
         ),
         "openai": StoredReplays(
-            "a server of SmolLM2", 225, "2026-11-23", {5.0: (0, 7), 2.0: (0, 11), 1.0: (4, 20)}
+            "a server of SmolLM2", 225, _DATES, {5.0: (0, 7), 2.0: (0, 11), 1.0: (4, 20)}
         ),
         "llama-cpp": StoredReplays(
-            "SmolLM2 in xllamacpp", 225, "2026-11-23", {5.0: (0, 5), 2.0: (0, 15), 1.0: (6, 23)}
+            "SmolLM2 in xllamacpp", 225, _DATES, {5.0: (0, 7), 2.0: (0, 15), 1.0: (6, 23)}
         ),
     }
 )
