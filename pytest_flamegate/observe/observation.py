@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_flamegate.core import limit
 from pytest_flamegate.core.clocks import Interval, add_late_work
 from pytest_flamegate.core.json import (
     Count,
@@ -30,8 +29,6 @@ from pytest_flamegate.observe.gpu import ObservedDevices
 
 Role = Literal["timed", "profiled", "traced", "bricks"]
 ClockScope = Literal["sequence", "process"]
-_Sequence = Annotated[tuple[Count, ...], limit(min_length=1)]
-"""The gaps of one sequence: every one has a token."""
 
 
 class Block(Struct, frozen=True, gc=False):
@@ -50,7 +47,7 @@ class Block(Struct, frozen=True, gc=False):
     """
 
     interval: Interval
-    sequences_ns: Annotated[tuple[_Sequence, ...], limit(min_length=1)]
+    sequences_ns: tuple[tuple[Count, ...], ...]
     reference: Interval | None = None
     decode: Interval | None = None
     decode_tokens: Count | None = None

@@ -17,7 +17,6 @@ from pytest_flamegate.engines.tokens import token_digest
 from pytest_flamegate.receipt import documents
 from pytest_flamegate.receipt.documents import (
     FIELDS,
-    decode_evidence,
     decode_receipt,
     encode_evidence,
     encode_receipt,
@@ -83,14 +82,6 @@ def test_a_fault_has_the_code_of_its_field(code: str, changes: dict[str, Any], w
     assert (field in changes, refusal.code) == (True, code)
     assert words in refusal.message
     assert not VALIDATOR.is_valid(changed)
-
-
-@pytest.mark.parametrize("sequences", [[], [[]]])
-def test_a_block_has_a_sequence_and_a_sequence_a_token(sequences: list[list[int]]) -> None:
-    evidence = json.loads(bundle().files["evidence.json"])
-    evidence["runs"][0]["blocks"][0]["sequences_ns"] = sequences
-    with pytest.raises(ReceiptError, match=r"E_EVIDENCE_SCHEMA.*sequences_ns.*length >= 1"):
-        decode_evidence(json.dumps(evidence).encode())
 
 
 def test_a_document_has_one_fault_for_each_field() -> None:

@@ -13,6 +13,7 @@ from pytest_flamegate.profile.difference import SPREAD
 from pytest_flamegate.receipt import metrics, reported
 from pytest_flamegate.receipt.metrics import meaning_of
 from pytest_flamegate.receipt.policies import policy_for
+from pytest_flamegate.receipt.rules.rule import has_tokens
 from pytest_flamegate.receipt.types import KernelSighting, Metric, ProcessProfile
 from tests.made import bundle, metric
 
@@ -282,3 +283,10 @@ def test_figures_of_other_tools_and_sources_are_compared_with_their_own() -> Non
     one, two = (replace(TPOT, formula=f"{source}:decode_ms/median") for source in ("a", "b"))
     assert metrics.differing_formulas([one, two], [two]) == []
     assert metrics.differing_formulas([one], [two]) != []
+
+
+def test_a_decode_without_a_sequence_has_no_tokens() -> None:
+    (block, *_) = RUN.blocks
+    decoded = replace(block, decode=block.interval, decode_tokens=3)
+    assert has_tokens(replace(RUN, blocks=(decoded,)))
+    assert not has_tokens(replace(RUN, blocks=(replace(decoded, sequences_ns=()),)))

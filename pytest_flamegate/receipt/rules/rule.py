@@ -259,7 +259,8 @@ class Submission:
 
 def has_tokens(run: Run) -> bool:
     """Whether each sequence of ``run`` has tokens, and some are judged."""
-    return 0 not in run.lengths and run.judged_tokens > 0
+    # A program's decode states how many were judged, also in a block without a sequence.
+    return 0 not in run.lengths and min(run.tokens, run.judged_tokens) > 0
 
 
 def identify_metric(metric: Metric) -> tuple[str, str]:
