@@ -145,7 +145,9 @@ def find_disagreement(
     if verdict.decision not in FAVOURABLE:
         return ()
     clocks = {"wall": [pair.wall for pair in pairs]}
-    if any(run.shares_core for run in head.runs):
+    # Several threads, which run in turn, may use more CPU time and be faster.
+    shares_core = any(run.shares_core for run in head.runs)
+    if shares_core:
         clocks["CPU"] = [pair.cpu for pair in pairs]
     for name, values in clocks.items():
         low = trimmed_mean(values).lower(rates.alpha)
@@ -153,7 +155,7 @@ def find_disagreement(
             message = f"The {name} clock shows head at least {_describe(low)}, the quiet clock not."
             return (Reason.advise("E_CLOCK_CONFLICT", message),)
     whole = [pair.whole for pair in pairs if pair.whole is not None]
-    if len(whole) == len(pairs):
+    if shares_core and len(whole) == len(pairs):
         low = trimmed_mean(whole).lower(FALSE_ALARM_RATE)
         if low > max(verdict.high, threshold):
             message = (
