@@ -43,7 +43,8 @@ PRIOR_SPREAD, PRIOR_DF = 3.0, 4.0
 """The usual variance of a share over processes, in binomial ones, and its degrees of freedom."""
 PRIOR_SPREADS = {"perf": 1.5}
 """That of other profilers. perf samples at even steps of CPU time: 0.3 to 1.5 binomial variances in
-four engines, on both sides of 14 to 30 pairs. py-spy, which may wait for a CPU, had 6 to 15."""
+four engines, on both sides of 14 to 30 pairs (two of five functions below 2 % had 2.1 on one side).
+py-spy, which may wait for a CPU, had 6 to 15."""
 
 Presence = Literal["both", "new", "vanished"]
 

@@ -105,9 +105,9 @@ def _difference(
     if quiet is None or cpu is None or wall is None:
         raise _unpaired(f"Pair {number} has no block with a time.")
     if not phases:
-        has_decode = all(block.decode for block, _ in (*old, *new))
-        whole = log_ratio(lambda block: block.interval.cpu_ns / block.tokens, own=False)
-        whole = whole if has_decode else None
+        whole = None
+        if all(block.decode and block.tokens for block, _ in (*old, *new)):
+            whole = log_ratio(lambda block: block.interval.cpu_ns / block.tokens, own=False)
         return PairDifference(quiet, cpu, wall, None, None, whole)
     return PairDifference(quiet, cpu, wall, log_ratio(first_gap_ns), log_ratio(further_gap_ns))
 
@@ -152,7 +152,8 @@ def find_disagreement(
     for name, values in clocks.items():
         low = trimmed_mean(values).lower(rates.alpha)
         if low > max(verdict.high, 0.0):
-            message = f"The {name} clock shows head at least {_describe(low)}, the quiet clock not."
+            change = _describe(low)
+            message = f"The {name} clock shows head at least {change}, the quiet clock does not."
             return (Reason.advise("E_CLOCK_CONFLICT", message),)
     whole = [pair.whole for pair in pairs if pair.whole is not None]
     if shares_core and len(whole) == len(pairs):
