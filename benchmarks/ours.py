@@ -13,6 +13,7 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.gate.analyses import FIRST_ANALYSES, analyse, plan_analyses
 from pytest_flamegate.gate.rule import log_time_of_drop
 from pytest_flamegate.gate.statistics import trimmed_mean
+from pytest_flamegate.observe.pairs import MOST_AT_ONCE
 from pytest_flamegate.run.schedule import PAIRS_SHARE, plan_pair_counts
 
 PAIRS_BUDGET_S = COMPARE_BUDGET_S * PAIRS_SHARE
@@ -32,8 +33,9 @@ def flamegate(
 
     def judge(pairs: Sequence[Pair]) -> Outcome:
         ends_s = list(accumulate(pair.took_s for pair in pairs))
-        # The pair that runs when the budget ends is completed, and the first analysis is awaited.
-        count = min(len(pairs), max(analyses[0], bisect_left(ends_s, budget_s) + 1))
+        # The pairs that run when the budget ends are completed, and the first analysis is awaited.
+        count = max(analyses[0], bisect_left(ends_s, budget_s) + 1)
+        count = min(len(pairs), count + count % MOST_AT_ONCE)
         differences = [pair.difference for pair in pairs[:count]]
         last = analyse(
             lambda number: trimmed_mean(differences[:number]),

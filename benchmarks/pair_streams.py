@@ -7,14 +7,16 @@
 
 ``passage`` is the embedded model, ``program`` a C program that streams through 4 MB of weights,
 ``smol`` a GGUF model in xllamacpp, ``server`` the same model behind its HTTP server. One JSON line
-a pair goes to FILE (appended): the effect in percent of the whole, the load beside it, seconds it
-took, and for both sides quiet and CPU seconds per token and the wall seconds of each 16 tokens.
+a pair goes to FILE (appended): the effect in percent of the whole, the load beside it, its part of
+the seconds that it took with the pair beside it, and for both sides quiet and CPU seconds per token
+and the wall seconds of each 16 tokens.
 `gate_power.py` replays them.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -87,7 +89,7 @@ def load(name: str) -> Iterator[None]:
     """Bind this process to one core of two, with the load ``name`` there or on the other."""
     cores = sorted(os.sched_getaffinity(0))
     with ExitStack() as stack:
-        if name not in ("quiet", "busy"):
+        if not name.startswith(("quiet", "busy")):
             own, other = random.sample(cores, 2)
             os.sched_setaffinity(0, {own})
             stack.callback(os.sched_setaffinity, 0, set(cores))
@@ -204,20 +206,25 @@ def pair_observer(workload: str, directory: Path, effect_pct: float) -> PairObse
     return PairObserver(make(directory, 0.0), make(directory, effect_pct))
 
 
-def measure(pairs: PairObserver, effect_pct: float, loaded: str) -> dict[str, object]:
-    """Measure one pair."""
+def measure(
+    pairs: PairObserver, effect_pct: float, loaded: str, most: int
+) -> list[dict[str, object]]:
+    """Measure as many pairs as run at once, at most so many."""
     with load(loaded):
         began_s = time.monotonic()
-        pairs.pair()
-        took_s = time.monotonic() - began_s
-    return {
-        "effect_pct": effect_pct,
-        "load": loaded,
-        "at": round(time.time(), 1),
-        "took_s": round(took_s, 3),
-        "base": side(pairs.base.runs),
-        "head": side(pairs.head.runs),
-    }
+        pairs.pair(most)
+        took_s = (time.monotonic() - began_s) / pairs.pairs
+    return [
+        {
+            "effect_pct": effect_pct,
+            "load": loaded,
+            "at": round(time.time(), 1),
+            "took_s": round(took_s, 3),
+            "base": side([run for run in pairs.base.runs if run.pair == number]),
+            "head": side([run for run in pairs.head.runs if run.pair == number]),
+        }
+        for number in range(pairs.pairs)
+    ]
 
 
 def main() -> None:
@@ -228,9 +235,11 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="the GGUF file of smol and server")
     parser.add_argument("--pairs", type=int, default=0, help="of the same code, without a load")
     parser.add_argument("--busy", action="store_true", help="other work runs beside --pairs")
+    parser.add_argument("--alone", action="store_true", help="--pairs run one at a time")
     parser.add_argument("--rounds", type=int, default=0, help="of every effect under every load")
     asked = parser.parse_args()
-    plan = [(0.0, "busy" if asked.busy else "quiet")] * asked.pairs
+    loaded = "busy" if asked.busy else "quiet"
+    plan = [(0.0, f"{loaded}, alone" if asked.alone else loaded)] * asked.pairs
     for _ in range(asked.rounds):
         cells = [(effect, loaded) for loaded in LOADS for effect in EFFECTS_PCT]
         random.shuffle(cells)
@@ -242,12 +251,17 @@ def main() -> None:
         # As in a gate, the time of a sequence is known before the first pair.
         known = pair_observer(asked.workload, directory, 0.0).base
         known.warm_up()
-        for number, (effect_pct, loaded) in enumerate(plan, 1):
-            pairs = pair_observer(asked.workload, directory, effect_pct)
-            pairs.base.sequence_s = pairs.head.sequence_s = known.sequence_s
-            file.write(json.dumps(measure(pairs, effect_pct, loaded)) + "\n")
-            file.flush()
-            print(f"\r{number} of {len(plan)} pairs", end="", file=sys.stderr)
+        done = 0
+        for (effect_pct, loaded), group in itertools.groupby(plan):
+            end = done + len(list(group))
+            while done < end:
+                pairs = pair_observer(asked.workload, directory, effect_pct)
+                pairs.base.sequence_s = pairs.head.sequence_s = known.sequence_s
+                found = measure(pairs, effect_pct, loaded, 1 if asked.alone else end - done)
+                file.writelines(json.dumps(each) + "\n" for each in found)
+                file.flush()
+                done += len(found)
+                print(f"\r{done} of {len(plan)} pairs", end="", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -84,14 +84,27 @@ FILLER = "FLAMEGATE_FILLER"
 _PAGE_BYTES = 4096
 
 
-def choose_cpu(rng: random.Random) -> int | None:
-    """Return one of the cores this process may use; None if it may not bind itself to any."""
+def choose_cpus(rng: random.Random, most: int) -> list[int]:
+    """Return cores that this process may use, at most so many; empty if it may bind itself to none.
+
+    No two are threads of one physical core, as far as the system tells.
+    """
     try:
         usable = os.sched_getaffinity(0)
         os.sched_setaffinity(0, usable)
     except OSError:  # forbidden by a sandbox
-        return None
-    return rng.choice(sorted(usable))
+        return []
+    by_core = {_read_siblings(cpu): cpu for cpu in rng.sample(sorted(usable), len(usable))}
+    return list(by_core.values())[:most]
+
+
+def _read_siblings(cpu: int) -> str:
+    """Return the threads of the physical core of ``cpu``; its own number if that is not known."""
+    topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    try:
+        return topology.read_text().strip()
+    except OSError:
+        return str(cpu)
 
 
 def count_cores(threads: int) -> int:

@@ -50,6 +50,13 @@ class SequenceComparison:
             self.differs_at = next(position for position, (a, b) in pairs if a != b)
             self.differs_to = next(iter(tokens[self.differs_at :]), None)
 
+    def join(self, other: SequenceComparison) -> None:
+        """Take the sequences of ``other``."""
+        for prompt, tokens in other.first.items():
+            self.add(tokens, prompt)
+        if self.differs_at is None:
+            self.differs_at, self.differs_to = other.differs_at, other.differs_to
+
 
 Time = Any
 """When a piece of output came, in whatever form."""

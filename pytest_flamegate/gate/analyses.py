@@ -8,8 +8,9 @@ from pytest_flamegate.gate.pairs import PairedSide, pair_differences
 from pytest_flamegate.gate.rule import ErrorRates, RateVerdict, decide, log_time_of_drop
 from pytest_flamegate.gate.statistics import Estimate, trimmed_mean
 
-FIRST_ANALYSES = (3, 5, 7, 10, 14, 20, 28)
-"""Numbers of pairs at which a decision is allowed; each further one waits for 40 % more."""
+FIRST_ANALYSES = (4, 6, 8, 10, 14, 20, 28)
+"""Numbers of pairs at which a decision is allowed; each further one waits for 40 % more. They are
+even, because two pairs run at once."""
 _GROWTH = math.sqrt(2.0)
 PAIR_MISS_RATE = 0.015
 """Less than for a stored baseline: with 5 % an early analysis let 1.1 % of the slowdowns of exactly
@@ -77,8 +78,8 @@ def analyse(
     is certain. The last analysis judges by the rule alone.
 
     If the time is over before the plan, the last analysis spends what the plan had left of the
-    error rates. The time says nothing about the change, so they are kept: three pairs of a busy
-    machine decide about changes 2.7 times as small.
+    error rates. The time says nothing about the change, so they are kept: four pairs of a busy
+    machine decide about changes half as large.
 
     Args:
         estimate: Returns the change of log time per token after the first so many pairs.

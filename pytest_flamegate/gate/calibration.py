@@ -209,20 +209,20 @@ class StoredReplays:
     errors: Mapping[float, tuple[int, int]]
 
 
-_DATES = "2026-11-23 to 2026-11-28"
+_DATES = "2026-11-28"
 STORED_REPLAYS: Mapping[str, StoredReplays] = MappingProxyType(
     {
         "embedded": StoredReplays(
-            "the embedded model", 225, _DATES, {5.0: (0, 18), 2.0: (11, 25), 1.0: (25, 29)}
+            "the embedded model", 337, _DATES, {5.0: (0, 14), 2.0: (7, 21), 1.0: (7, 25)}
         ),
         "command": StoredReplays(
-            "a C program", 225, _DATES, {5.0: (0, 3), 2.0: (0, 14), 1.0: (0, 22)}
+            "a C program", 337, _DATES, {5.0: (0, 4), 2.0: (0, 13), 1.0: (0, 20)}
         ),
         "openai": StoredReplays(
-            "a server of SmolLM2", 225, _DATES, {5.0: (0, 7), 2.0: (0, 11), 1.0: (4, 20)}
+            "a server of SmolLM2", 337, _DATES, {5.0: (0, 4), 2.0: (0, 12), 1.0: (2, 16)}
         ),
         "llama-cpp": StoredReplays(
-            "SmolLM2 in xllamacpp", 225, _DATES, {5.0: (0, 7), 2.0: (0, 15), 1.0: (6, 23)}
+            "SmolLM2 in xllamacpp", 337, _DATES, {5.0: (0, 9), 2.0: (0, 23), 1.0: (2, 30)}
         ),
     }
 )

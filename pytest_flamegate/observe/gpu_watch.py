@@ -69,7 +69,7 @@ class DeviceWatch:
 
     def note_present(self) -> None:
         """Note the processes on the devices before a run starts: none of them is the run's."""
-        if self._has_device:
+        if self.has_device:
             self._open = [
                 run for run in self._open if clocks.read_start_ticks(run.pid) == run.started_ticks
             ]
@@ -79,7 +79,7 @@ class DeviceWatch:
 
     def begin(self, pid: int) -> None:
         """Begin to inspect the run of ``pid``, which has loaded."""
-        if self._has_device:
+        if self.has_device:
             run = _WatchedRun(pid, clocks.read_start_ticks(pid))
             self._open.append(run)
             self._inspect(run)
@@ -102,7 +102,7 @@ class DeviceWatch:
         A thread of this process inspects, so that reading tokens is not delayed. Yields None if
         there is no device.
         """
-        if not self._has_device:
+        if not self.has_device:
             yield None
             return
         self.note_present()
@@ -128,7 +128,7 @@ class DeviceWatch:
 
     def observe(self, runs: Iterable[Run]) -> gpu.ObservedDevices:
         """Return the facts about the devices, and about those of ``runs`` that were inspected."""
-        if not self._has_device:
+        if not self.has_device:
             return self._facts
         wanted = {(run.pid, run.started_ticks) for run in runs}
         still_there = {pid for processes in self._read_processes().values() for pid in processes}
@@ -152,7 +152,8 @@ class DeviceWatch:
         return gpu.ObservedDevices(nodes, bool(nodes) and driver.has_control(), driver.version())
 
     @property
-    def _has_device(self) -> bool:
+    def has_device(self) -> bool:
+        """Whether this machine has NVIDIA devices whose use can be read."""
         return self._facts.control and self._facts.kernel_driver is not None
 
     @cached_property

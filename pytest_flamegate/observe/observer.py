@@ -1,11 +1,14 @@
 """The observer: runs a workload in processes of its own and records its measurements."""
 
+from __future__ import annotations
+
 import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -65,6 +68,8 @@ class Observer:
     """Remarks on how the workload was observed, by code."""
     sequence_s: float | None = None
     """How long a served process that runs alone took for a sequence in the warm-up."""
+    peak_rss_bytes: int = 0
+    """The most memory that a process had in the warm-up."""
     _runs: list[Run] = field(default_factory=list)
     _same: SequenceComparison = field(default_factory=SequenceComparison)
     _has_own_lines: bool = False
@@ -88,14 +93,34 @@ class Observer:
             run, _ = self._run_streamed("timed", self.plan)
             decode = run.blocks[0].decode  # loading waits for the disk
             self.waits = decode is not None and mostly_waits(decode)
+            self.peak_rss_bytes = run.peak_rss_bytes or 0
             return ProcessTime(0.0, time.monotonic() - began_s, repeats=False)
         with self.serve() as served:
             self.sequence_s = served.measure_sequence_s()
             # The least of several: a sequence may take no longer than an interruption.
             tries = (served.warm_up(WARM_TOKENS) for _ in range(3))
             self.waits = all(map(mostly_waits, tries))
+            self.peak_rss_bytes = served.counters().peak_rss_bytes or 0
             start_s = time.monotonic() - began_s
         return ProcessTime(start_s, self.sequence_s, repeats=True)
+
+    def branch(self, plan: Plan) -> Observer:
+        """Return an observer of one more run by ``plan``, beside others; ``join`` it at its end."""
+        return replace(self, plan=plan, notes={}, _runs=[], _same=SequenceComparison())
+
+    def join(self, branch: Observer) -> None:
+        """Take what a branch observed."""
+        self._check_facts(branch._facts)
+        self.served_pid, self._effective = branch.served_pid, branch._effective
+        self._token_source, self._has_own_lines = branch._token_source, branch._has_own_lines
+        self.notes |= branch.notes
+        self._runs += branch._runs
+        self._same.join(branch._same)
+        self.deck.note_used(chain(*(run.prompts for run in branch._runs)))
+
+    def forget(self, role: Role) -> None:
+        """Forget all runs of that role."""
+        self._runs = [run for run in self._runs if run.role != role]
 
     def run_timed(self, seconds: float) -> Run:
         """Time one fresh process: a program once, a served engine for about ``seconds``.
@@ -114,9 +139,8 @@ class Observer:
     def run_program(self, place: RunPlace = ALONE) -> Run:
         """Time the program once."""
         assert not isinstance(self.plan, Lasting)
-        run, _ = self._run_streamed("timed", self.plan, place=place)
-        self._runs.append(run)
-        return run
+        self._runs.append(self._run_streamed("timed", self.plan, place=place)[0])
+        return self._runs[-1]
 
     def run_profiled(
         self, seconds: float, attach: Callable[[int], Window[T]], place: RunPlace = ALONE
@@ -190,8 +214,7 @@ class Observer:
     ) -> tuple[Report, ...]:
         """Run one untimed sequence with load ``options``; return what ``read()`` finds after it."""
         with self.serve(options=options) as served:
-            block = served.profile_block(1)
-            run = self.record("traced", served, [block], served.counters())
+            run = self.record("traced", served, [served.profile_block(1)], served.counters())
             served.close(self.workload.timeout_s)
         reports = read()
         self._runs[-1] = replace(run, reported=(*run.reported, *reports))
@@ -233,12 +256,7 @@ class Observer:
         """Wait until ``served`` can generate, and note its environment and identity."""
         served.await_ready()
         self._effective = read_variables(served.pid, self.workload)
-        if self._facts not in (None, served.facts):
-            raise ToolError(
-                "E_ENGINE_CHANGED",
-                f"The engine of {self.workload.name!r} was replaced while it was measured.",
-            )
-        self._facts = served.facts
+        self._check_facts(served.facts)
         self._token_source = served.token_source
         self.notes |= served.notes
         self.devices.begin(served.pid)
@@ -311,6 +329,14 @@ class Observer:
             ),
         )
 
+    def _check_facts(self, facts: Mapping[str, str] | None) -> None:
+        if self._facts not in (None, facts):
+            raise ToolError(
+                "E_ENGINE_CHANGED",
+                f"The engine of {self.workload.name!r} was replaced while it was measured.",
+            )
+        self._facts = facts
+
     def _note_start(self, pid: int) -> None:
         url = self.plan.url if isinstance(self.plan, Endpoint) else None
         if url is not None and self.served_pid not in (None, pid):
@@ -356,11 +382,7 @@ class Observer:
         return run, program
 
     def _make_run(
-        self,
-        counters: ProcessCounters,
-        place: RunPlace,
-        prompts: Sequence[int],
-        **values: Any,
+        self, counters: ProcessCounters, place: RunPlace, prompts: Sequence[int], **values: Any
     ) -> Run:
         """Build the run that has just ended: ``values``, its counters and its last sequence."""
         self.deck.note_used(prompts)

@@ -9,6 +9,8 @@ milliseconds, and each is charged for the time that it ran. Pairs of the same co
 Their wall times say nothing, because the scheduler makes both end together. They also load at the
 same time: processes that loaded on cores of their own differed by 3 % all their lives, by where
 their weights came to lie in memory.
+
+Two pairs may run at the same time too, each on a core of its own.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from functools import partial
 from typing import TypeVar
 
 from pytest_flamegate.core import process, process_system
-from pytest_flamegate.engines.base import Endpoint, Lasting, Served
+from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Served
 from pytest_flamegate.observe.engine_process import EngineProcess, RunPlace
-from pytest_flamegate.observe.machine import CpuQuota, read_cpu_quota
+from pytest_flamegate.observe.machine import CpuQuota, find_available_bytes, read_cpu_quota
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.scratch import copy_program, scratch_prefix
@@ -36,6 +38,8 @@ PAIR_S, LONGEST_S = 0.5, 4.0
 BLOCK_S = 0.25
 """The time of a side's block, roughly: what one side runs alone at its end is a small part."""
 MAX_ROUNDS = 64
+MOST_AT_ONCE = 2
+"""Pairs at once at most: nobody has measured how far three disturb each other."""
 _UNBOUND = "this system does not let it be bound to a core"
 
 T = TypeVar("T")
@@ -58,6 +62,7 @@ class PairObserver:
     pairs: int = 0
     _quota: CpuQuota | None = field(default_factory=read_cpu_quota)
     _earlier: frozenset[int] = frozenset()
+    _failure: BaseException | None = None
 
     @property
     def shares_core(self) -> bool:
@@ -65,27 +70,55 @@ class PairObserver:
         alternates = self.in_turn or any(map(_waits, (self.base, self.head)))
         return self._uses_one_thread and not alternates
 
-    def pair(self) -> None:
-        """Measure one pair; if a process fails, so does the comparison."""
-        place = self._choose_place(self.pairs)
-        if not place.shares_core and not self.in_turn:
+    @property
+    def at_once(self) -> int:
+        """How many pairs can run at the same time, each on a core of its own."""
+        if not self.shares_core or self.base.devices.has_device or self.head.devices.has_device:
+            return 1
+        needed = self.base.peak_rss_bytes + self.head.peak_rss_bytes
+        fitting = find_available_bytes() // max(needed, 1)
+        cores = len(process_system.choose_cpus(self.rng, MOST_AT_ONCE))
+        allowed = int(self._quota.cores) if self._quota is not None else cores
+        return max(1, min(cores, allowed, fitting))
+
+    def pair(self, most: int = 1) -> None:
+        """Measure a pair, or at most so many at once; if a process fails, so does the comparison.
+
+        Raises the error of the process that failed first.
+        """
+        places = self._choose_places(self.pairs, most)
+        if not places[0].shares_core and not self.in_turn:
             reason = "it waits for something else"
-            if place.cpu is None:
+            if places[0].cpu is None:
                 reason = _UNBOUND if self._uses_one_thread else "it has several threads"
             self.head.notes["I_ALTERNATED"] = (
                 f"Both sides ran in turn and not at the same time on one core, because {reason}. "
                 "Pairs that alternate differ by several percent, so more of them are needed."
             )
-        sides = self.rng.sample([self.base, self.head], 2)
-        with ExitStack() as stack:
-            for side in sides:
-                stack.enter_context(_copied_files(side))
-            if isinstance(self.base.plan, Lasting):
-                self._measure_served(sides, place)
-            else:
-                self._measure_rounds([partial(_run_program, side, place) for side in sides], place)
-        self.pairs += 1
+        self._join([partial(self._measure, place) for place in places])
+        self.pairs += len(places)
         self._note_throttling()
+
+    def _join(self, measure: Sequence[Callable[[], Sequence[Observer]]]) -> None:
+        """Measure pairs at once, and take what the branches of base and head observed."""
+        for base, head in self._call_at_once(measure):
+            self.base.join(base)
+            self.head.join(head)
+
+    def _measure(self, place: RunPlace) -> list[Observer]:
+        """Measure one pair; return the branches of base and head that observed it."""
+        sides = dict[int, Observer]()
+        with ExitStack() as stack:
+            for each in self.rng.sample(range(2), 2):
+                side = (self.base, self.head)[each]
+                sides[each] = side.branch(stack.enter_context(_copied_files(side)))
+            started = list(sides.values())
+            if isinstance(self.base.plan, Lasting):
+                self._measure_served(started, place)
+            else:
+                calls = [partial(_run_program, side, place) for side in started]
+                self._measure_rounds(calls, place)
+        return [sides[0], sides[1]]
 
     def _note_throttling(self) -> None:
         before, after = self._quota, read_cpu_quota()
@@ -98,16 +131,34 @@ class PairObserver:
             "time out; wall times contain it, and pairs take longer."
         )
 
-    def run_both(self, calls: Sequence[Callable[[RunPlace], object]], number: int) -> None:
-        """Profile a process of each side, or clock its bricks, as pair ``number``."""
-        place = self._choose_place(number)
-        self._call([partial(call, place) for call in calls], place)
+    def run_both(
+        self, calls: Sequence[Callable[[Observer, RunPlace], object]], number: int, most: int = 1
+    ) -> None:
+        """Profile a process of each side, or clock its bricks, as pair ``number``.
 
-    def _choose_place(self, number: int) -> RunPlace:
-        cpu = process_system.choose_cpu(self.rng) if self._uses_one_thread else None
-        self._earlier = frozenset(process.running())
-        prompts = self.base.deck.draw()
-        return RunPlace(number, cpu, self.shares_core and cpu is not None, prompts)
+        ``most`` is how many pairs may do so at once. Raises as ``pair``.
+        """
+
+        def measure(place: RunPlace) -> list[Observer]:
+            sides = [self.base.branch(self.base.plan), self.head.branch(self.head.plan)]
+            own = zip(calls, sides, strict=True)
+            self._call([partial(call, side, place) for call, side in own], place)
+            return sides
+
+        self._join([partial(measure, place) for place in self._choose_places(number, most)])
+
+    def _choose_places(self, number: int, most: int) -> list[RunPlace]:
+        """Return the places of the pairs from ``number`` on that run next, at most so many."""
+        self._earlier, self._failure = frozenset(process.running()), None
+        cpus: list[int] = []
+        if self._uses_one_thread:
+            count = min(most, self.at_once) if most > 1 else 1
+            cpus = process_system.choose_cpus(self.rng, count)
+        shares_core = self.shares_core and bool(cpus)
+        return [
+            RunPlace(number + each, cpu, shares_core, self.base.deck.draw())
+            for each, cpu in enumerate(cpus or [None])
+        ]
 
     @property
     def _uses_one_thread(self) -> bool:
@@ -171,30 +222,34 @@ class PairObserver:
         return [results[each] for each in range(len(calls))]
 
     def _call_at_once(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Call each in a thread of its own; raise the first error.
+        """Call each in a thread of its own, or in this one if it is alone; raise the first error.
 
-        The threads wait for the processes of this pair. If one fails or this thread is
-        interrupted, all of these are killed, so that no thread waits any longer.
+        The threads wait for the processes of these pairs. If one fails or this thread is
+        interrupted, all of these are killed, so that no thread waits any longer; the errors of
+        the killed ones are none.
         """
+        if len(calls) == 1:
+            return [calls[0]()]
         with ThreadPoolExecutor(len(calls)) as pool:
             futures = [pool.submit(call) for call in calls]
             try:
                 done, _ = wait(futures, return_when=FIRST_EXCEPTION)
                 for future in done:
                     future.result()
-            except BaseException:
+            except BaseException as error:
+                self._failure = self._failure or error
                 while wait(futures, timeout=0.05).not_done:
                     for leader, marker in process.running().items():
                         if leader not in self._earlier:
                             for pid in process_system.find_tree(leader, marker):
                                 process_system.kill(pid)
-                raise
+                raise self._failure from None
         return [future.result() for future in futures]
 
 
 @contextmanager
-def _copied_files(side: Observer) -> Iterator[None]:
-    """Have the side run fresh copies of its program or libraries within the block.
+def _copied_files(side: Observer) -> Iterator[Plan]:
+    """Return the side's plan with fresh copies of its program or libraries, within the block.
 
     Those that the project holds are copied.
     """
@@ -202,14 +257,12 @@ def _copied_files(side: Observer) -> Iterator[None]:
     with ExitStack() as stack:
         if isinstance(plan, Served):
             home = stack.enter_context(tempfile.TemporaryDirectory(prefix=scratch_prefix()))
-            side.plan = replace(plan, load={**plan.load, "copies": home})
+            yield replace(plan, load={**plan.load, "copies": home})
         elif plan.argv:
             copied = copy_program(plan.argv[0], side.workload.directory)
-            side.plan = replace(plan, executable=stack.enter_context(copied))
-        try:
-            yield
-        finally:
-            side.plan = plan
+            yield replace(plan, executable=stack.enter_context(copied))
+        else:
+            yield plan
 
 
 def _run_program(side: Observer, place: RunPlace) -> Block:

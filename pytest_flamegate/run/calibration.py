@@ -181,7 +181,8 @@ def calibrate(
     began_s, pair_s = time.monotonic(), 0.0
     # One pair at least: it shows how long they take, whatever the warming up took.
     while observers.pairs < pairs and (observers.pairs < least or budget.spent < 1.0):
-        observers.pair()
+        is_first = observers.pairs == 0
+        observers.pair(pairs - observers.pairs)
         pair_s = (time.monotonic() - began_s) / observers.pairs
         seen = base.observation()
         if seen.differs_at is not None or seen.has_other_tokens(head.observation()):
@@ -190,7 +191,7 @@ def calibrate(
                 f"{workload.name} answered the same prompt differently, and runs that generate "
                 "other tokens cannot be compared.",
             )
-        if observers.pairs == 1 and pair_s * MIN_POOL > most_s:
+        if is_first and pair_s * MIN_POOL > most_s:
             raise UndecidedError(
                 "E_FEW_PROCESSES",
                 f"A pair of {workload.name} takes {pair_s:.1f} s, and a calibration needs "

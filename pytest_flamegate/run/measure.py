@@ -15,7 +15,7 @@ from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.gate.analyses import last_analysis
-from pytest_flamegate.gate.pairs import are_cores_busy, pair_differences
+from pytest_flamegate.gate.pairs import are_cores_busy, others_pct, pair_differences
 from pytest_flamegate.gate.rule import (
     ProcessKind,
     RateDecision,
@@ -25,12 +25,12 @@ from pytest_flamegate.gate.rule import (
 )
 from pytest_flamegate.gate.statistics import trimmed_mean
 from pytest_flamegate.gate.verdict import KINDS
-from pytest_flamegate.observe.engine_process import ALONE, ProcessTime, RunPlace
+from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.machine import measure_bandwidth
 from pytest_flamegate.observe.observation import Observation
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.report.text import plural
-from pytest_flamegate.run import checkouts, schedule
+from pytest_flamegate.run import schedule
 from pytest_flamegate.run.instruments import trace_kernels
 from pytest_flamegate.run.processes import SideProcesses
 from pytest_flamegate.run.schedule import Budget, Schedule
@@ -40,9 +40,9 @@ INTERIM_ANALYSES = 2
 """How often one side is judged at most; the error rates are spent over them."""
 PAIRS_PROFILED, MAX_PAIRS_PROFILED = 5, 60
 """Profiled processes of each side of a changed whole if there is time, and of any at most."""
-PAIRS_EXPLAINED = 5
-"""Pairs that explain a change, if there is time: after three the cost of a function is certain only
-from t = 14 on, after five from 5.6."""
+PAIRS_EXPLAINED = 6
+"""Pairs that explain a change, if there is time: after four the cost of a function is certain only
+from t = 7.5 on, after six from 4.8."""
 LEAST_ALONE, MOST_ALONE, ALONE_S = 3, 7, 12.0
 """Pairs that run one after the other to size a decided change, and their seconds at most."""
 _MAX_PROFILER_WAIT = 2.0
@@ -89,6 +89,7 @@ class _MeasuringLoop:
         )
         self.base, self.head = self.sides[0], self.sides[-1]
         self.workload = prepared.head.workload
+        self.drop_pct = self.workload.thresholds.tokens_per_second_pct
 
     def measured(self) -> Measured:
         return Measured(self.prepared, tuple(side.measured() for side in self.sides))
@@ -114,10 +115,10 @@ class _MeasuringLoop:
                 self.run_together(calls, len(self.head.bricks))
             self.update("bricks", plural(len(self.head.bricks), "process", "processes"))
 
-    def run_together(self, calls: Sequence[Callable[[RunPlace], None]], number: int) -> None:  # noqa: ARG002 - pairs have one
+    def run_together(self, calls: Sequence[Callable[..., None]], number: int) -> None:  # noqa: ARG002 - pairs have one
         """Run a process of each side; ``number`` is that of the pair they form, if they do."""
         for call in calls:
-            call(ALONE)
+            call()
 
     def update(self, phase: str, detail: str) -> None:
         done = Counter[str](run.role for run in self.head.observer.runs)
@@ -203,24 +204,24 @@ class _Pairs(_MeasuringLoop):
     decision: RateDecision = "inconclusive"
     """The decision about tokens per second."""
     pair_s: float = math.inf
-    """The time that the last pair took."""
+    """The time that the last pairs took, which ran at the same time."""
 
     def measure(self) -> Measured:
         self.progress.update("warming up")
         times = self._warm_up()
         self.observers = PairObserver(self.base.observer, self.head.observer)
-        shared = self.observers.shares_core
-        self.announce(schedule.plan_processes(self.prepared, times, shared=shared))
+        shared, at_once = self.observers.shares_core, self.observers.at_once
+        self.announce(schedule.plan_processes(self.prepared, times, shared=shared, at_once=at_once))
         self._run_pairs()
         if self.is_change and self.head.side.profiler is not None:
             self._add_pairs()
         base, head = self._observations()
-        if self.workload.threads > 1 and are_cores_busy(base, head):
+        is_busy = self.workload.threads > 1 and are_cores_busy(base, head)
+        if is_busy or base.has_other_tokens(head):
             return self._leave_unprofiled()
         if self.workload.thresholds.counts:
             self._count_calls()
-        explains_nothing = self.decision == "pass" or base.has_other_tokens(head)
-        until_done = 0 if explains_nothing else PAIRS_PROFILED
+        until_done = 0 if self.decision == "pass" else PAIRS_PROFILED
         self._profile(schedule.MIN_PROFILED, until_done=until_done)
         self.clock_bricks()
         self._settle()
@@ -254,10 +255,10 @@ class _Pairs(_MeasuringLoop):
         times = dict[int, ProcessTime]()
         for each in _shuffle(range(2)):
             try:
-                times[each] = _warm_up_side(self.sides[each])
+                times[each] = self.sides[each].warm_up()
             except UndecidedError:
                 if not times:
-                    _warm_up_side(self.head)  # an error of the head is worth more
+                    self.head.warm_up()  # an error of the head is worth more
                 raise
         return [times[0], times[1]]
 
@@ -275,36 +276,37 @@ class _Pairs(_MeasuringLoop):
 
     def _run_pairs(self) -> None:
         """Run pairs until one of the planned analyses decides, or their time is over."""
-        observers = self.observers
-        planned = self.prepared.pair_counts
+        observers, planned = self.observers, self.prepared.pair_counts
         end = schedule.PAIRS_SHARE if self.head.side.profiler else 1.0
         while observers.pairs < planned[-1]:
             if observers.pairs >= planned[0] and self.budget.spent >= end:
                 self._decide(ended=True)
                 return
-            self._run_pair()
+            done = observers.pairs
+            self._run_pairs_at_once(planned[-1])
             base, head = self._observations()
             if base.has_other_tokens(head):
                 return  # nothing that takes longer could make them comparable
-            if observers.pairs in planned:
+            if any(done < each <= observers.pairs for each in planned):
                 if self.workload.threads > 1 and are_cores_busy(base, head, certainly=True):
                     return
                 self._decide(ended=False)
                 if self.decision != "inconclusive":
                     return
 
-    def _run_pair(self) -> None:
+    def _run_pairs_at_once(self, end: int) -> None:
+        """Run a pair, or as many as can run at the same time, until there are ``end`` at most."""
+        alone = schedule.runs_alone(self.drop_pct, others_pct(*self._observations()))
         began_s = time.monotonic()
-        self.observers.pair()
+        self.observers.pair(1 if alone else end - self.observers.pairs)
         self.pair_s = time.monotonic() - began_s
-        pairs = self.observers.pairs
-        count = max(self.schedule.runs[0].count, pairs)
-        self.update("pairs", f"pair {pairs} of about {count}")
+        count = max(self.schedule.runs[0].count, self.observers.pairs)
+        self.update("pairs", f"pair {self.observers.pairs} of about {count}")
 
     def _add_pairs(self) -> None:
         """Run more pairs of a change that few decided: its explanation rests on their CPU time."""
         while self.observers.pairs < PAIRS_EXPLAINED and self.budget.spent < schedule.PAIRS_SHARE:
-            self._run_pair()
+            self._run_pairs_at_once(PAIRS_EXPLAINED)
 
     def _explain_change(self) -> None:
         """Count calls and size a decided change, if that can be done; nothing is judged by it."""
@@ -316,9 +318,8 @@ class _Pairs(_MeasuringLoop):
                 self._size_alone()
 
     def _decide(self, *, ended: bool) -> None:
-        drop_pct = self.workload.thresholds.tokens_per_second_pct
         planned = self.prepared.pair_counts
-        analysis = last_analysis(*self._observations(), drop_pct, planned, ended=ended)
+        analysis = last_analysis(*self._observations(), self.drop_pct, planned, ended=ended)
         self.decision = analysis.verdict.decision if analysis else "inconclusive"
 
     def _count_calls(self) -> None:
@@ -358,7 +359,7 @@ class _Pairs(_MeasuringLoop):
             "change in the caches can look larger on a shared core."
         )
 
-    def run_together(self, calls: Sequence[Callable[[RunPlace], None]], number: int) -> None:
+    def run_together(self, calls: Sequence[Callable[..., None]], number: int) -> None:
         if len(calls) == len(self.sides):
             self.observers.run_both(calls, number)
         else:
@@ -368,16 +369,19 @@ class _Pairs(_MeasuringLoop):
         """Profile processes of both sides together."""
         if self.head.side.profiler is None:
             return
-        done = 0
-        while self.head.count("profiled") < MAX_PAIRS_PROFILED and (
-            done < at_least
-            or (done < until_done and self.budget.spent < 1.0)
+        calls = [partial(each.profile_once, schedule.PAIRS_PROFILED_S) for each in self.sides]
+        before = done = self.head.count("profiled")
+        while done < MAX_PAIRS_PROFILED and (
+            done < before + at_least
+            or (done < before + until_done and self.budget.spent < 1.0)
             or self.budget.spent < until_spent
             or (self.budget.spent < self.limit and any(each.has_few_samples for each in self.sides))
         ):
-            calls = [partial(each.profile_once, schedule.PAIRS_PROFILED_S) for each in self.sides]
-            self.run_together(calls, self.head.count("profiled"))
-            done += 1
+            self.observers.run_both(calls, done, MAX_PAIRS_PROFILED - done)
+            if any(each.has_cut_stacks for each in self.sides):
+                for each in self.sides:
+                    each.profile_deeper()
+            done = self.head.count("profiled")
             samples = sum(side.samples for side in self.sides)
             pairs = plural(self.head.count("timed"), "pair")
             self.update("profiling", f"{pairs}, {samples:,} samples")
@@ -386,14 +390,3 @@ class _Pairs(_MeasuringLoop):
 def _shuffle(items: Sequence[T]) -> list[T]:
     """Return ``items`` in an order drawn at random: an engine may note which side came first."""
     return random.SystemRandom().sample(items, len(items))
-
-
-def _warm_up_side(side: SideProcesses) -> ProcessTime:
-    """Run once, unrecorded; an error of a side in a checkout is explained."""
-    prepared = side.side
-    if prepared.role == "head" and prepared.moved is None:
-        return side.observer.warm_up()
-    commit = prepared.subject.commit
-    revision = commit.revision if commit else "(unknown)"
-    with checkouts.explain_error(prepared.role, prepared.workload, revision):
-        return side.observer.warm_up()

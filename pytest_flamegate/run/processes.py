@@ -11,7 +11,7 @@ from pytest_flamegate.child.call_counts import CountedCalls
 from pytest_flamegate.config.thresholds import SAMPLE_FLOOR
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UndecidedError
 from pytest_flamegate.engines.base import Endpoint, Served, Streamed
-from pytest_flamegate.observe.engine_process import ALONE, EngineDiedError, RunPlace
+from pytest_flamegate.observe.engine_process import ALONE, EngineDiedError, ProcessTime, RunPlace
 from pytest_flamegate.observe.observation import Observation, Role
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.scratch import scratch_prefix
@@ -21,6 +21,7 @@ from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.profile.profilers.tools import find_known_error, parse_wrapped
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT, trim_stacks
 from pytest_flamegate.receipt.metrics import overhead_pct
+from pytest_flamegate.run import checkouts
 from pytest_flamegate.run.schedule import (
     GATED_BRICK_RUNS,
     MAX_BRICK_RUNS,
@@ -32,6 +33,8 @@ from pytest_flamegate.run.schedule import (
 from pytest_flamegate.run.stages import MeasuredSide, PreparedSide
 
 _SPARE_SAMPLES = 1.25
+WHOLE_STACKS = 0.9
+"""The part of the stacks that has to reach the start of the workload."""
 
 
 @dataclass(slots=True)
@@ -49,11 +52,12 @@ class SideProcesses:
     bricks_undecided: bool = False
     """Whether the least number of brick runs left a brick's budget undecided."""
     observer: Observer = field(init=False)
+    profiler: Profiler | None = field(init=False)
     _no_bricks: bool = False
     _flags: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        profiler = self.side.profiler
+        self.profiler = profiler = self.side.profiler
         self._flags = profiler.python_flags if profiler and self._is_served else ()
         self.observer = self.make_observer()
 
@@ -61,10 +65,20 @@ class SideProcesses:
         """Return an observer of its own, whose runs are no part of what was measured."""
         return Observer(self.side.workload, self.side.plan, self._flags)
 
+    def warm_up(self) -> ProcessTime:
+        """Run once, unrecorded; an error of a side in a checkout is explained."""
+        side = self.side
+        if side.role in (None, "head") and side.moved is None:
+            return self.observer.warm_up()
+        commit = side.subject.commit
+        revision = commit.revision if commit else "(unknown)"
+        with checkouts.explain_error(side.role, side.workload, revision):
+            return self.observer.warm_up()
+
     def measured(self) -> MeasuredSide:
         """Return the measurement so far; too few samples are a note, for the rate needs none."""
         poolable = self._poolable()
-        profiler = self.side.profiler
+        profiler = self.profiler
         # A program runs once, however short it is; a server repeats its sequence.
         is_program = isinstance(self.side.plan, Streamed)
         max_tokens = self.side.workload.max_tokens if is_program else None
@@ -95,21 +109,24 @@ class SideProcesses:
         """Whether the samples so far are too few to name any hotspot."""
         return sum(profile.samples for profile in self._poolable()) < SAMPLE_FLOOR
 
-    def profile_once(self, seconds: float, place: RunPlace = ALONE) -> None:
+    def profile_once(
+        self, seconds: float, observer: Observer | None = None, place: RunPlace = ALONE
+    ) -> None:
         """Sample one more process: a served one for about ``seconds``, a program once.
 
+        ``observer`` observes it, by default that of the side.
         On a shared core a process runs for half of the time, so it takes twice as long.
         """
-        profiler, plan = self.side.profiler, self.side.plan
+        profiler, plan, observer = self.profiler, self.side.plan, observer or self.observer
         assert profiler is not None
         with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as name:
             directory = Path(name)
             try:
                 if isinstance(plan, Streamed):
-                    profile = self._profile_program(plan, profiler, directory, place)
+                    profile = self._profile_program(plan, profiler, directory, observer, place)
                 else:
                     seconds *= 2 if place.shares_core else 1
-                    profile = self._profile_server(profiler, directory, seconds, place)
+                    profile = self._profile_server(profiler, directory, seconds, observer, place)
             except UndecidedError as error:
                 if error.code != "E_NO_SAMPLES":
                     raise
@@ -117,6 +134,19 @@ class SideProcesses:
         # The whole life of a short process may pass between two samples.
         if profile.samples:
             self.profiles.append(profile)
+
+    @property
+    def has_cut_stacks(self) -> bool:
+        """Whether many stacks are cut that a deeper profiler would complete."""
+        can = self.profiler is not None and self.profiler.deeper is not None
+        return can and any(each.completeness < WHOLE_STACKS for each in self.profiles)
+
+    def profile_deeper(self) -> None:
+        """Forget what was sampled so far, and sample deeper stacks from now on."""
+        assert self.profiler is not None
+        self.profiler = self.profiler.deeper
+        self.profiles.clear()
+        self.observer.forget("profiled")
 
     @property
     def wants_bricks(self) -> bool:
@@ -129,8 +159,10 @@ class SideProcesses:
             wanted = MAX_BRICK_RUNS if more else GATED_BRICK_RUNS
         return len(self.bricks) < wanted
 
-    def clock_bricks_once(self, place: RunPlace = ALONE, *, needed: bool = True) -> None:
-        """Clock the bricks of one more process.
+    def clock_bricks_once(
+        self, observer: Observer | None = None, place: RunPlace = ALONE, *, needed: bool = True
+    ) -> None:
+        """Clock the bricks of one more process, observed as by ``profile_once``.
 
         An engine that marks none is a note, unless a budget is declared and they are
         ``needed``.
@@ -150,7 +182,7 @@ class SideProcesses:
                     "own, and bricks are clocked only for the engines embedded and python.",
                     "Remove the bricks of this workload.",
                 )
-            _, clocked, self.recorded = self.observer.run_bricks(seconds, place)
+            _, clocked, self.recorded = (observer or self.observer).run_bricks(seconds, place)
         except FlamegateError as error:
             if error.code != "E_NO_BRICKS" or (needed and self._gates_bricks):
                 raise
@@ -185,28 +217,38 @@ class SideProcesses:
         return decode or self.profiles
 
     def _profile_server(
-        self, profiler: Profiler, directory: Path, seconds: float, place: RunPlace
+        self,
+        profiler: Profiler,
+        directory: Path,
+        seconds: float,
+        observer: Observer,
+        place: RunPlace,
     ) -> Profile:
         # However small the budget, the least number of processes should be enough.
         enough_s = _SPARE_SAMPLES * SAMPLE_FLOOR / MIN_PROFILED / max(profiler.rate_hz, 1)
         # Nothing is known about the function that every stack of a server begins with.
         root = None if isinstance(self.side.plan, Endpoint) else WORKLOAD_ROOT
         try:
-            _, recording = self.observer.run_profiled(
+            _, recording = observer.run_profiled(
                 max(seconds, enough_s), lambda pid: profiler.attach(pid, directory), place
             )
             return trim_stacks(profiler.parse(recording), root)
         finally:
             # Even after a kill: the files that CPython writes for perf lie in /tmp.
-            if self.observer.served_pid is not None:
-                profiler.clean_up(self.observer.served_pid)
+            if observer.served_pid is not None:
+                profiler.clean_up(observer.served_pid)
 
     def _profile_program(
-        self, plan: Streamed, profiler: Profiler, directory: Path, place: RunPlace
+        self,
+        plan: Streamed,
+        profiler: Profiler,
+        directory: Path,
+        observer: Observer,
+        place: RunPlace,
     ) -> Profile:
         wrapped = profiler.wrap(plan.argv, directory)
         try:
-            answer = self.observer.run_wrapped(wrapped.argv, wrapped.clean, place)
+            answer = observer.run_wrapped(wrapped.argv, wrapped.clean, place)
         except EngineDiedError as error:
             # The profiler starts the program: if it fails, so does the process.
             raise find_known_error(profiler.name, error.stderr.encode()) or error from None

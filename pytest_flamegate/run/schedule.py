@@ -22,6 +22,9 @@ TIMED_PART, PROFILED_PART = 1 / 40, 1 / 20
 PAIRS_SHARE = 0.7
 """The part of a comparison's budget that pairs may take if both sides are profiled too."""
 PAIRS_PROFILED_S = 1.5
+FINE_PCT, QUIET_PCT = 2.0, 10.0
+"""Below this threshold a second pair beside the first costs more than it gains, unless other work
+has so much of the core: memory that both use makes pairs of SmolLM2 differ three times as much."""
 _ATTACH_S = 0.4
 MAX_FOR_SAMPLES = 200
 """Profiled processes at most if each ends so soon that it gives few samples."""
@@ -130,13 +133,21 @@ def plan_pair_counts(budget_s: float) -> tuple[int, ...]:
     return plan_analyses(round(FIRST_ANALYSES[-1] * max(1.0, budget_s / COMPARE_BUDGET_S)))
 
 
+def runs_alone(drop_pct: float, others_pct: float | None) -> bool:
+    """Return whether one pair is to run at a time; ``others_pct`` is other work's part of a core.
+
+    That is None until pairs have shared a core.
+    """
+    return others_pct is not None and drop_pct < FINE_PCT and others_pct < QUIET_PCT
+
+
 def plan_processes(
-    prepared: Prepared, times: Sequence[ProcessTime], *, shared: bool = False
+    prepared: Prepared, times: Sequence[ProcessTime], *, shared: bool = False, at_once: int = 1
 ) -> Schedule:
     """Plan the processes of one side, or of two that share a core or alternate.
 
-    ``times`` are what the first process of each side took. A comparison ends at the first analysis
-    that decides, so this is the most.
+    ``times`` are what the first process of each side took, and ``at_once`` pairs run at the same
+    time. A comparison ends at the first analysis that decides, so this is the most.
     """
     budget, profiler = Budget(prepared.budget_s), prepared.head.profiler
     is_pair = len(times) > 1
@@ -147,16 +158,18 @@ def plan_processes(
         planned = MIN_TIMED, MAX_TIMED
         timed_s, profiled_s = budget.process_s(TIMED_PART), budget.process_s(PROFILED_PART)
         share = TIMED_SHARE if profiler else 1 - PROFILED_SHARE
-    each_s = sum(time_.process_s(timed_s) for time_ in times)
+    each_s = sum(time_.process_s(timed_s) for time_ in times) / at_once
     count = min(max(planned[0], math.ceil(share * budget.total_s / each_s)), planned[-1])
     words = f"{count} processes"
     if is_pair:
         words = f"{planned[0]} to about {count} pairs" if count > planned[0] else f"{count} pairs"
-    runs = [PlannedRuns("timed", count, each_s, f"{words} × {each_s:.1f} s")]
+    beside = f" ({at_once} at once)" if at_once > 1 else ""
+    runs = [PlannedRuns("timed", count, each_s, f"{words} × {each_s:.1f} s{beside}")]
     least_s = planned[0] * each_s
     if profiler is not None:
-        each_s = sum(_ATTACH_S + time_.process_s(profiled_s) for time_ in times)
-        count = enough = max(_enough_profiled(time_, profiler.rate_hz) for time_ in times)
+        each_s = sum(_ATTACH_S + time_.process_s(profiled_s) for time_ in times) / at_once
+        enough = max(_enough_profiled(time_, profiler.rate_hz) for time_ in times)
+        count = enough = at_once * math.ceil(enough / at_once)
         if not is_pair:
             wanted = math.ceil(PROFILED_SHARE * budget.total_s / each_s)
             count = max(enough, min(wanted, MAX_PROFILED))

@@ -164,9 +164,9 @@ def test_attempts_that_stop_when_they_like_the_answer_gain_nothing() -> None:
 
 
 def test_the_figures_are_those_of_the_attempts_that_decide() -> None:
-    base, head = sides(shifted(0.08, 5))
+    base, head = sides(shifted(0.08, 6))
     red = replace(attempt_of(judge_paired(base, head), base, head), base_rate=2000.0)
-    assert (red.verdict, red.decision, len(red.differences)) == ("regressed", "regressed", 3)
+    assert (red.verdict, red.decision, len(red.differences)) == ("regressed", "regressed", 4)
     base, head = sides(shifted(0.0))
     green = attempt_of(judge_paired(base, head), base, head)
     assert green.decision == "pass"
@@ -177,7 +177,7 @@ def test_the_figures_are_those_of_the_attempts_that_decide() -> None:
     assert rate is not None
     assert both.verdict == rate.decision == "regressed"
     assert rate.baseline == pytest.approx(2000.0)
-    assert both.pairs == 6
+    assert both.pairs == 8
     assert rate.ci_high_pct is not None
     assert rate.change_pct is not None
     assert -8.5 < rate.change_pct < -7.0 < rate.ci_high_pct < 0.0

@@ -116,7 +116,7 @@ def test_rates_count_each_decision_of_the_streams() -> None:
         "inconclusive_at_threshold": 1,
         "inconclusive_twice": 1,
     }
-    assert rates.median_pairs == 3
+    assert rates.median_pairs == 4
 
 
 # --- thresholds ----------------------------------------------------------------------------

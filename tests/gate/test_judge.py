@@ -278,7 +278,7 @@ def test_without_a_baseline_the_rates_are_shown() -> None:
 def test_the_verdict_follows_the_pairs(shift: float, verdict: str, code: str) -> None:
     found = judge_paired(*sides(shifted(shift)))
     assert (found.verdict, codes(found)[0]) == (verdict, code)
-    assert (found.analyses, found.pairs) == (FIRST_ANALYSES, 3)
+    assert (found.analyses, found.pairs) == (FIRST_ANALYSES, 4)
     assert found.smallest_detectable_pct is not None
     assert 0 < found.smallest_detectable_pct < 7
     assert found.signals[0].change_pct == pytest.approx(100 * math.expm1(-shift), abs=0.5)
@@ -291,7 +291,7 @@ def test_undecided_pairs_are_not_helped_once_they_have_ended() -> None:
     assert (ended.verdict, ended.more_processes, ended.pairs) == ("inconclusive", (), 6)
     few = judge_paired(*sides(shifted(0.0, 2)))
     assert (few.verdict, codes(few)[0]) == ("inconclusive", "E_FEW_PROCESSES")
-    assert few.reasons[0].message.startswith("2 pair(s) were measured; the first analysis needs 3.")
+    assert few.reasons[0].message.startswith("2 pair(s) were measured; the first analysis needs 4.")
 
 
 def test_a_regression_names_the_function_and_the_phase() -> None:

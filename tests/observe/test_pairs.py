@@ -3,6 +3,7 @@
 import hashlib
 import math
 import os
+import random
 import shutil
 import signal
 import threading
@@ -11,7 +12,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from statistics import mean
@@ -25,6 +25,8 @@ from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.gate.pairs import pair_differences
 from pytest_flamegate.observe import http, pairs, scratch, served
+from pytest_flamegate.observe.gpu_watch import DeviceWatch
+from pytest_flamegate.observe.machine import CpuQuota
 from pytest_flamegate.observe.observation import Block
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.pairs import PairObserver
@@ -100,6 +102,53 @@ def test_both_sides_run_at_the_same_time_on_one_core(tmp_path: Path, most: int |
         assert rate.value > 1.2 * run.tokens / wall * 1e9
 
 
+@pytest.mark.measures
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_two_pairs_run_at_once_each_on_a_core(tmp_path: Path) -> None:
+    sides = [forked(tmp_path, busy) for _ in range(2)]
+    made = PairObserver(sides[0], sides[1])
+    made.pair(3)
+    made.pair(1)
+    assert made.pairs == 3
+    base, head = (side.runs for side in sides)
+    assert [run.pair for run in base] == [run.pair for run in head] == [0, 1, 2]
+    assert [run.cpu for run in base] == [run.cpu for run in head]
+    assert base[0].cpu != base[1].cpu
+    first, second, third = (run.started_ticks or 0 for run in base)
+    assert abs(second - first) < 50 < third - first + 50
+    assert all(run.shares_core for run in (*base, *head))
+    assert sides[0].observation().differs_at is None
+
+
+@pytest.mark.parametrize("reason", ["a device", "memory", "a quota", "one core", "it waits"])
+def test_one_pair_runs_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    base, head = (forked(tmp_path, busy) for _ in range(2))
+    if reason == "a device":
+        monkeypatch.setattr(DeviceWatch, "has_device", True)
+    elif reason == "memory":
+        head.peak_rss_bytes = 1 << 50
+    elif reason == "it waits":
+        head.waits = True
+    else:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+        monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: None)
+    both = PairObserver(base, head)
+    if reason == "a quota":
+        both = PairObserver(base, head, _quota=CpuQuota(150_000, 100_000))
+    assert both.at_once == 1
+
+
+def test_threads_of_one_physical_core_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 4, 5})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: None)
+    monkeypatch.setattr(process_system, "_read_siblings", lambda cpu: f"{cpu % 4},{cpu % 4 + 4}")
+    for _ in range(20):
+        chosen = process_system.choose_cpus(random.Random(), 4)
+        assert sorted(cpu % 4 for cpu in chosen) == [0, 1]
+
+
 def test_a_wait_before_the_first_token_is_in_no_later_gap() -> None:
     quiet = attrgetter("quiet_ns")
     whole, decode = Interval(1400, 200, 200), Interval(400, 200, 200)
@@ -118,7 +167,7 @@ def test_bricks_of_both_sides_are_clocked_at_the_same_time(tmp_path: Path) -> No
 
     sides = [forked(tmp_path, marked) for _ in range(2)]
     both = PairObserver(sides[0], sides[1])
-    both.run_both([partial(side.run_bricks, 0.05) for side in sides], 3)
+    both.run_both([lambda side, place: side.run_bricks(0.05, place)] * 2, 3)
     for side in sides:
         (run,) = side.runs
         assert (run.role, run.pair, run.shares_core) == ("bricks", 3, True)
@@ -209,13 +258,10 @@ def test_a_copied_program_has_copies_of_its_libraries(tmp_path: Path) -> None:
 
 
 def test_a_served_side_gets_a_directory_for_copies_of_its_libraries(tmp_path: Path) -> None:
-    side = forked(tmp_path, busy)
-    plan = side.plan
-    with pairs._copied_files(side):
-        assert isinstance(side.plan, Served)
-        home = Path(side.plan.load["copies"])
+    with pairs._copied_files(forked(tmp_path, busy)) as plan:
+        assert isinstance(plan, Served)
+        home = Path(plan.load["copies"])
         assert home.is_dir()
-    assert side.plan == plan
     assert not home.exists()
 
 
@@ -322,8 +368,10 @@ def test_a_quota_does_not_change_the_result(tmp_path: Path) -> None:
     assert "may use 0.1 cores and was stopped" in head.notes["I_THROTTLED"]
 
 
-@pytest.mark.parametrize("served", [True, False])
-def test_a_side_that_fails_ends_the_pair_and_its_neighbour(tmp_path: Path, served: bool) -> None:
+@pytest.mark.parametrize(("served", "most"), [(True, 1), (True, 2), (False, 1), (False, 2)])
+def test_a_side_that_fails_ends_the_pair_and_its_neighbour(
+    tmp_path: Path, served: bool, most: int
+) -> None:
     def dies(prompt: str, max_tokens: int) -> Iterator[int]:
         yield 1
         os._exit(3)
@@ -337,7 +385,7 @@ def test_a_side_that_fails_ends_the_pair_and_its_neighbour(tmp_path: Path, serve
         sides = [observer(endless), observer(command_workload(tmp_path, "exit(3)"))]
     began_s = time.monotonic()
     with pytest.raises(FlamegateError, match="status 3"):
-        pair_of(*sides)
+        PairObserver(sides[0], sides[1]).pair(most)
     assert time.monotonic() - began_s < 20.0
     assert_nothing_left()
 
@@ -352,14 +400,15 @@ def test_a_server_that_fails_ends_the_pair(way: str, code: str) -> None:
     assert_nothing_left()
 
 
-def test_an_interrupt_ends_both_sides(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [1, 2])
+def test_an_interrupt_ends_both_sides(tmp_path: Path, most: int) -> None:
     endless = [observer(command_workload(tmp_path, "while True: pass")) for _ in range(2)]
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            pair_of(*endless)
+            PairObserver(endless[0], endless[1]).pair(most)
     finally:
         signal.signal(signal.SIGINT, earlier)
         timer.join()

@@ -11,6 +11,7 @@ from pytest_flamegate.config import options
 from pytest_flamegate.core import clocks
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.profile import profilers
+from pytest_flamegate.profile.profilers import perf
 from pytest_flamegate.profile.profilers.base import Probe, Profiler, Setup, unused_path
 from pytest_flamegate.profile.profilers.perf import make_profiler as make_perf
 from pytest_flamegate.profile.profilers.pyspy import make_profiler as make_pyspy
@@ -114,6 +115,15 @@ def test_a_profiler_gets_what_is_asked(tools: Tools, tmp_path: Path) -> None:
 PROGRAM = Setup(python_engine=False)
 
 
+@pytest.mark.parametrize(("allowed_hz", "rates"), [(100_000, (3999, 499)), (7_000, (499, None))])
+def test_a_program_is_sampled_as_fast_as_the_kernel_allows(
+    monkeypatch: pytest.MonkeyPatch, allowed_hz: int, rates: tuple[int, int | None]
+) -> None:
+    monkeypatch.setattr(perf, "read_system_text", lambda path: str(allowed_hz))
+    made = make_perf(replace(PROGRAM, comparing=True))
+    assert (made.rate_hz, made.deeper and made.deeper.rate_hz) == rates
+
+
 @pytest.mark.parametrize(
     ("make", "setup", "rate_hz", "compared_hz"),
     [
@@ -121,7 +131,8 @@ PROGRAM = Setup(python_engine=False)
         (make_pyspy, Setup(native=True), 100, 100),  # native stacks take too long to read
         (make_pyspy, Setup(rate_hz=50), 50, 50),
         (make_perf, Setup(), 99, 99),
-        (make_perf, PROGRAM, 99, 499),
+        (make_perf, PROGRAM, 99, 3999),
+        (make_perf, replace(PROGRAM, call_graph="fp"), 99, 499),
         (make_perf, replace(PROGRAM, rate_hz=99), 99, 99),
     ],
 )

@@ -110,6 +110,8 @@ class World:
     on_process: Callable[[str], None] = field(default=lambda role: None)
     started: list[str] = field(default_factory=list)
     """The role of every process, in order."""
+    asked: list[int] = field(default_factory=list)
+    """How many pairs at once were allowed, each time."""
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
     # An hour ago: what is measured ends before it is written down.
     _began: datetime = field(default_factory=lambda: datetime.now(UTC) - timedelta(hours=1))
@@ -212,6 +214,9 @@ class FakeObserver:
         self.world.on_process("warm up")
         return self.world.process_time
 
+    def forget(self, role: str) -> None:
+        self.runs = tuple(run for run in self.runs if run.role != role)
+
     def run_timed(self, seconds: float, pair: int | None = None) -> Run:
         run, _ = self._process("timed")
         run = replace(run, pair=pair)
@@ -265,13 +270,15 @@ class FakePairs:
     in_turn: bool = False
     pairs: int = 0
     shares_core: ClassVar[bool] = False
+    at_once: ClassVar[int] = 1
 
-    def run_both(self, calls: Sequence[Callable[[RunPlace], object]], number: int) -> None:
-        for call in calls:
-            call(RunPlace(number, 0, shares_core=self.shares_core))
+    def run_both(self, calls: Sequence[Callable[..., object]], number: int, most: int = 1) -> None:
+        for call, side in zip(calls, (self.base, self.head), strict=True):
+            call(side, RunPlace(number, 0, shares_core=self.shares_core))
 
-    def pair(self) -> None:
+    def pair(self, most: int = 1) -> None:
         self.base.world.started += ["in turn"] * self.in_turn
+        self.base.world.asked.append(most)
         self.base.is_base = True
         for observer in (self.base, self.head):
             observer.run_timed(0.5, self.pairs)
@@ -284,6 +291,7 @@ class FakeProfiler:
 
     name: str = "py-spy"
     rate_hz: int = 100
+    deeper: FakeProfiler | None = None
     python_flags: tuple[str, ...] = ()
 
     def parse(self, raw: Any, *_: Any) -> Profile:

@@ -126,7 +126,7 @@ def test_time_becomes_pairs_and_looks_as_a_comparison_plans_them() -> None:
     assert plan_for(60.0, 1.5, 0.7) == AnalysisPlan(FIRST_ANALYSES, 28)
     assert plan_for(15.0, 1.5, 0.7) == AnalysisPlan(FIRST_ANALYSES, 7)
     assert plan_for(15.0, 1.5, 1.0) == AnalysisPlan(FIRST_ANALYSES, 10)
-    assert plan_for(15.0, 30.0, 0.7) == AnalysisPlan(FIRST_ANALYSES, 3)
+    assert plan_for(15.0, 30.0, 0.7) == AnalysisPlan(FIRST_ANALYSES, 4)
     # Twice the comparison's budget: looks at up to 56 pairs are planned.
     assert plan_for(2 * COMPARE_BUDGET_S, 1.5, 0.7) == AnalysisPlan((*FIRST_ANALYSES, 40), 40)
 

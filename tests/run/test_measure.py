@@ -20,8 +20,9 @@ from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.observation import Run
 from pytest_flamegate.profile.hotspots import pool_profiles
 from pytest_flamegate.run import measure as run_measure
+from pytest_flamegate.run import processes
 from pytest_flamegate.run.measure import measure
-from pytest_flamegate.run.schedule import PlannedRuns, Schedule, plan_pair_counts
+from pytest_flamegate.run.schedule import PlannedRuns, Schedule, plan_pair_counts, runs_alone
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
 from tests.profile.profiles import profile, python
@@ -199,23 +200,47 @@ def test_both_sides_are_profiled_and_their_bricks_clocked_in_pairs(
     assert [len(side.bricks) for side in found.sides] == [5, 5]
 
 
+@pytest.mark.parametrize(
+    ("drop_pct", "others_pct", "asked"),
+    [(5.0, 0.0, [28, 27, 26, 25]), (1.0, 0.0, [1] * 4), (1.0, 30.0, [28, 27, 26, 25])],
+)
+def test_pairs_run_one_at_a_time_if_fine_differences_are_sought_on_an_idle_machine(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    drop_pct: float,
+    others_pct: float,
+    asked: list[int],
+) -> None:
+    monkeypatch.setattr("pytest_flamegate.run.measure.others_pct", lambda *_: others_pct)
+    world.token_ns = round(1.3 * fakes.TOKEN_NS)
+    run(paired(profiled=False, thresholds=Thresholds(drop_pct)))
+    assert world.asked == asked
+    assert not runs_alone(1.0, None)  # nothing is known before the first pair
+
+
+def test_pairs_at_once_take_half_of_the_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fakes.FakePairs, "at_once", 2)
+    _, (line,) = run(paired())
+    assert line == "4tok: 4 to about 28 pairs × 1.0 s (2 at once), profiles 8 s: about 36 s"
+
+
 def test_pairs_end_at_the_first_analysis_that_decides(world: World) -> None:
     world.token_ns = round(1.3 * fakes.TOKEN_NS)
     found, (line,) = run(paired(profiled=False))
-    assert line == "4tok: 3 to about 25 pairs × 2.0 s: about 50 s"
-    assert roles(found) == {"timed": 3}
+    assert line == "4tok: 4 to about 25 pairs × 2.0 s: about 50 s"
+    assert roles(found) == {"timed": 4}
     pairs = [run.pair for run in found.sides[0].observation.runs]
-    assert pairs == [0, 1, 2]
+    assert pairs == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
     ("slower", "budget_s", "pairs"),
-    [(1.3, 50.0, 5), (0.7, 50.0, 5), (1.0, 50.0, 3), (1.3, 14.0, 4), (1.3, 8.0, 3)],
+    [(1.3, 50.0, 6), (0.7, 50.0, 6), (1.0, 50.0, 4), (1.3, 17.0, 5), (1.3, 8.0, 4)],
 )
 def test_a_decided_change_has_pairs_enough_to_explain_it(
     world: World, slower: float, budget_s: float, pairs: int
 ) -> None:
-    """Three decide about 30 %; the change of CPU time that a function explains needs five."""
+    """Four decide about 30 %; the change of CPU time that a function explains needs six."""
     world.token_ns = round(slower * fakes.TOKEN_NS)
     found, _ = run(paired(budget_s))
     assert roles(found)["timed"] == pairs
@@ -230,7 +255,7 @@ def test_calls_are_counted_on_both_sides_of_a_certain_change(
     unchanged, _ = run(paired())
     assert "calls" not in world.started
     # A whole that passes is profiled no more than needed.
-    assert roles(unchanged) == {"timed": 3, "profiled": 3}
+    assert roles(unchanged) == {"timed": 4, "profiled": 3}
     world.token_ns = round(1.3 * fakes.TOKEN_NS)
     found, _ = run(paired())
     assert [side.calls for side in found.sides] == [CountedCalls(tokens=4)] * 2
@@ -287,18 +312,18 @@ def test_threads_that_certainly_wait_for_the_cores_end_the_comparison(
     monkeypatch.setattr(fakes.FakeObserver, "run_timed", wait)
     found, _ = run(paired(1000.0, threads=threads))
     if (delayed, threads) == (0.3, 2):
-        assert roles(found) == {"timed": 3}
+        assert roles(found) == {"timed": 4}
         said = {"E_NO_SAMPLES": "Nothing was profiled, because the pairs decide nothing."}
         assert [dict(side.notes) for side in found.sides] == [{}, said]
     else:
-        assert roles(found)["timed"] > 3
+        assert roles(found)["timed"] > 4
         assert roles(found)["profiled"] >= 3
 
 
 @pytest.mark.parametrize(
     ("slower", "budget_s", "expected"),
     [(1.3, 50.0, "23.1 % slower (± 0.0, one standard error, 6 pairs)"), (1.0, 50.0, None),
-     (1.3, 20.0, None)],
+     (1.3, 24.0, None)],
 )  # fmt: skip
 def test_a_decided_change_is_sized_one_side_after_the_other_if_time_is_left(
     world: World,
@@ -318,7 +343,7 @@ def test_a_decided_change_is_sized_one_side_after_the_other_if_time_is_left(
         assert note is not None
         assert expected in note
     assert world.started.count("in turn") == (0 if expected is None else 6)
-    assert roles(found)["timed"] in (3, 5)  # those pairs are no runs of the evidence
+    assert roles(found)["timed"] in (4, 6)  # those pairs are no runs of the evidence
     assert world.now_s <= budget_s
     unasked, _ = run(paired(budget_s))
     assert "I_SIZE_ALONE" not in unasked.sides[-1].notes
@@ -329,7 +354,20 @@ def test_other_tokens_end_the_pairs_at_once(world: World) -> None:
     found, _ = run(paired(profiled=False))
     assert roles(found)["timed"] == 1
     profiled, _ = run(paired())
-    assert roles(profiled) == {"timed": 1, "profiled": 3}
+    assert roles(profiled) == {"timed": 1}  # profiles would make them worth no more
+
+
+def test_cut_stacks_are_sampled_again_deeper(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "WHOLE_STACKS", 2.0)  # no stack is whole enough
+    deeper = fakes.FakeProfiler(name="deeper")
+    for fast, times in ((fakes.FakeProfiler(), 3), (fakes.FakeProfiler(deeper=deeper), 4)):
+        world.started.clear()
+        prepared = paired()
+        sides = tuple(replace(side, profiler=fast) for side in prepared.sides)
+        found, _ = run(replace(prepared, sides=sides))
+        assert world.started.count("profiled") == 2 * times
+        assert roles(found)["profiled"] == 3
+        assert all(len(side.profiles) == 3 for side in found.sides)
 
 
 def test_more_samples_are_taken_until_the_function_is_named(world: World) -> None:

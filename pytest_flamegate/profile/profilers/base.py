@@ -1,5 +1,7 @@
 """The protocol of a profiler. One file each implements it, one line in a registry names it."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -108,6 +110,10 @@ class Profiler(Protocol):
     @property
     def rate_hz(self) -> int:
         """Samples a second."""
+
+    @property
+    def deeper(self) -> Profiler | None:
+        """The profiler to use instead if many stacks are cut; None if there is none."""
 
     @property
     def python_flags(self) -> tuple[str, ...]:

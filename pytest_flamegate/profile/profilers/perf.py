@@ -10,16 +10,19 @@ walked in two ways cannot be compared. They lose functions, too: in a program bu
 calls, is built without.
 """
 
+from __future__ import annotations
+
 import signal
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from socket import socket, socketpair  # noqa: TID251 - a connected pair, no address
 
 from pytest_flamegate.config.workload import CALL_GRAPHS, is_call_graph
 from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.files import read_system_text
 from pytest_flamegate.core.process import Child
 from pytest_flamegate.profile.frames import path_prefixes
 from pytest_flamegate.profile.hotspots import no_samples_error
@@ -29,9 +32,10 @@ from pytest_flamegate.profile.profilers import base, perf_data, tools
 EVENT = "cpu-clock"
 RATE_HZ = 99
 """A higher rate copies so much of the stack that it costs more than 2 % of CPU time."""
-COMPARING_HZ = 499
-"""For programs: it costs 2 % of CPU time on both sides alike, and loses no sample on a busy machine
-(999 Hz did)."""
+COMPARING_HZ, COMPARING_CALL_GRAPH = 3999, "dwarf,8192"
+"""For programs, of which both sides pay alike: as many bytes a second as ``DEEP_HZ``."""
+DEEP_HZ = 499
+"""For programs whose stacks do not fit into that."""
 CALL_GRAPH_PYTHON = "dwarf,32768"
 CALL_GRAPH_NATIVE = "dwarf,65528"
 OLD_PYTHON = "Python frames need CPython >= 3.13"
@@ -47,13 +51,17 @@ _MONOTONIC = "1"
 
 @dataclass(frozen=True, slots=True)
 class Perf:
-    """Samples ``rate_hz`` times a second of CPU time, with stacks by ``call_graph``."""
+    """Samples ``rate_hz`` times a second of CPU time, with stacks by ``call_graph``.
+
+    ``deeper`` is to be used instead if many of them are cut.
+    """
 
     rate_hz: int = RATE_HZ
     call_graph: str = CALL_GRAPH_PYTHON
     python: str = ""
     python_flags: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
+    deeper: Perf | None = None
     name: str = field(default=perf_data.NAME, init=False)
 
     def attach(self, pid: int, directory: Path) -> base.RunningProfiler:
@@ -159,15 +167,25 @@ def make_profiler(setup: base.Setup) -> base.Profiler:
         raise UsageError(
             "E_PROFILER_OPTION", f"perf cannot unwind by {call_graph!r}.", f"Use {CALL_GRAPHS}."
         )
-    default_hz = COMPARING_HZ if setup.comparing and not setup.python_engine else RATE_HZ
+    is_fast = setup.comparing and not setup.python_engine
     has_jitdump = setup.python_engine and setup.python >= _FIRST_WITH_JITDUMP
-    return Perf(
-        rate_hz=setup.rate_hz or default_hz,
+    profiler = Perf(
+        rate_hz=setup.rate_hz or (DEEP_HZ if is_fast else RATE_HZ),
         call_graph=call_graph,
         python=setup.python_text,
         python_flags=("-X", "perf_jit") if has_jitdump else (),
         roots=path_prefixes(setup.project),
     )
+    # The kernel lowers the highest rate when sampling takes it too long.
+    if not is_fast or setup.rate_hz or setup.call_graph or _read_highest_rate() < COMPARING_HZ:
+        return profiler
+    return replace(profiler, rate_hz=COMPARING_HZ, call_graph=COMPARING_CALL_GRAPH, deeper=profiler)
+
+
+def _read_highest_rate() -> int:
+    """Return the rate that the kernel allows now, halved, because it may lower it again."""
+    text = read_system_text(Path("/proc/sys/kernel/perf_event_max_sample_rate"))
+    return int(text) // 2 if text.isdecimal() else 0
 
 
 def _silence_error(child: Child, timeout_s: float, activity: str) -> tools.ProfilerError:

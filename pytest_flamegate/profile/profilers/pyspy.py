@@ -58,6 +58,7 @@ class PySpy:
     roots: tuple[str, ...] = ()
     python_flags: tuple[str, ...] = ()
     name: str = field(default=NAME, init=False)
+    deeper: None = field(default=None, init=False)
 
     def attach(self, pid: int, directory: Path) -> base.RunningProfiler:
         """Sample ``pid``. If pausing it is forbidden, sample without, and say so."""

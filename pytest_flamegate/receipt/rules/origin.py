@@ -1,7 +1,7 @@
 """Rules over origin: receipt and evidence belong together, by names, digests and dates."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -108,14 +108,32 @@ def _check_sharing(case: Submission) -> Iterator[str]:
         is_alone = None in (case.evidence.side, run.pair, run.cpu) or run.role == "traced"
         if run.shares_core and is_alone:
             yield f"Process {run.pid} shared its core, but belongs to no pair on one core."
+    used = {run.cpu for run in case.evidence.runs if run.shares_core}
+    if case.cores is not None and len(used) > case.cores:
+        yield f"The runs shared {len(used)} cores of a machine that has {case.cores}."
+
+
+def _find_previous(runs: Iterable[Run]) -> Iterator[tuple[Run, Run]]:
+    """Yield each run after each one that it must not overlap.
+
+    Pairs that share a core run on several cores at once. Otherwise runs of one side never overlap.
+    """
+    latest: dict[int | None, Run] = {}
+    for run in runs:
+        cpu = run.cpu if run.shares_core else None
+        before = latest.get(cpu) or latest.get(None)
+        for earlier in latest.values() if cpu is None else (before,) if before else ():
+            yield earlier, run
+        if cpu is None:
+            latest.clear()
+        latest[cpu] = run
 
 
 @CHECKS.rule("E_CLOCK_CONTRADICTION", "A run begins after the previous run has ended.")
 def _check_order(case: Submission) -> Iterator[str]:
-    # Runs of one side never overlap, even if runs of another side run beside them.
     # Windows of one server share its start and differ only in their dates.
     set_back, in_windows = 0, case.in_windows
-    for earlier, later in pairwise(case.evidence.runs):
+    for earlier, later in _find_previous(case.evidence.runs):
         lasted_s = earlier.lasted_s
         first, second = earlier.started_ticks, later.started_ticks
         if not in_windows and first is not None and second is not None:
