@@ -22,10 +22,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,8 +52,10 @@ SLOWER = 1.1
 GOALS = {"half": 15.0, "small": 60.0}
 """The functions that became slower, and the seconds within which that is to be certain."""
 CHANGED = ("", *GOALS)
-DRAWS = 400
-MOST_PROFILED = 60
+DRAWS = 200
+COUNTS = (2, 4, 6, 8, 10, 14, 20, 28, 40, 60)
+"""Profiled pairs."""
+RARE = 0.003
 
 _FUNCTION = """
 __attribute__((noinline)) static unsigned {name}(void) {{
@@ -69,25 +73,26 @@ int main(int count, char **words) {{
     }}
 }}
 """
-ROUNDS_A_PERCENT, TOKENS = 10_000, 1200
+ROUNDS_A_PERCENT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One pair: the CPU seconds of a token of both sides, or their samples by function."""
+    """One pair: the CPU seconds of a token of both sides, or the samples of their processes."""
 
+    tokens: int
     changed: str
     took_s: float
-    cpu_s: tuple[float, float] | None
-    samples: tuple[Mapping[str, int], Mapping[str, int]] | None
+    cpu_s: tuple[float, float] | None = None
+    samples: tuple[ProcessProfile, ProcessProfile] | None = None
 
     def swapped(self) -> Line:
         """Return the pair with its sides exchanged."""
-        cpu_s = self.cpu_s and self.cpu_s[::-1]
-        return Line(self.changed, self.took_s, cpu_s, self.samples and self.samples[::-1])
+        cpu_s, samples = self.cpu_s and self.cpu_s[::-1], self.samples and self.samples[::-1]
+        return replace(self, cpu_s=cpu_s, samples=samples)
 
 
-def program(directory: Path, changed: str) -> Workload:
+def program(directory: Path, changed: str, tokens: int) -> Workload:
     """Build the program with the changed function slower; return the workload that runs it."""
     functions = "".join(
         _FUNCTION.format(
@@ -103,10 +108,10 @@ def program(directory: Path, changed: str) -> Workload:
     built = home / "program"
     subprocess.run(["cc", "-O1", "-g", "-o", built, source], check=True)
     argv = (str(built), "{prompt}", "{max_tokens}")
-    return Workload("program", "command", "x", TOKENS, "benchmark", home, argv, token_unit="word")
+    return Workload("program", "command", "x", tokens, "benchmark", home, argv, token_unit="word")
 
 
-def measure(file: Path, pairs: int) -> None:
+def measure(file: Path, pairs: int, tokens: int) -> None:
     """Append as many timed and as many profiled pairs of each kind of change."""
     with tempfile.TemporaryDirectory() as name, file.open("a") as lines:
         directory = Path(name)
@@ -115,7 +120,7 @@ def measure(file: Path, pairs: int) -> None:
         )
         for changed in CHANGED * (pairs // 10):
             sides = []
-            for workload in (program(directory, ""), program(directory, changed)):
+            for workload in (program(directory, each, tokens) for each in ("", changed)):
                 plan = engine("command").plan(workload, None)
                 prepared: Any = SimpleNamespace(profiler=profiler, workload=workload, plan=plan)
                 sides.append(SideProcesses(prepared, Budget(math.inf)))
@@ -134,7 +139,8 @@ def measure(file: Path, pairs: int) -> None:
                     new = [_figures(side, role, done) for side in sides]
                     for old_side, new_side in zip(*new, strict=True):
                         line = {
-                            "changed": changed, "role": role, "at": round(time.time(), 1),
+                            "tokens": tokens, "changed": changed, "role": role,
+                            "at": round(time.time(), 1),
                             "took_s": round(seconds / len(new[0]), 3),
                             "base": old_side, "head": new_side,
                         }  # fmt: skip
@@ -171,17 +177,22 @@ def read(paths: Iterable[Path]) -> list[Line]:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
         for record in map(json.loads, text.splitlines()):
-            both = (record["base"], record["head"])
-            timed = record["role"] == "timed"
-            lines.append(
-                Line(
-                    record["changed"],
-                    record["took_s"],
-                    both if timed else None,
-                    None if timed else both,
-                )
-            )
+            line = Line(record["tokens"], record["changed"], record["took_s"])
+            base, head = record["base"], record["head"]
+            if record["role"] == "timed":
+                lines.append(replace(line, cpu_s=(base, head)))
+            else:
+                lines.append(replace(line, samples=(_read_profile(base), _read_profile(head))))
     return lines
+
+
+def _read_profile(counts: Mapping[str, int]) -> ProcessProfile:
+    """Return a profile without the functions that are far too small to be judged one by one."""
+    total = sum(counts.values())
+    large = {
+        name: count for name, count in counts.items() if name in PERCENT or count > RARE * total
+    }
+    return ProcessProfile(1, total, large)
 
 
 def judge(timed: Sequence[Line], profiled: Sequence[Line]) -> frozenset[str]:
@@ -189,11 +200,8 @@ def judge(timed: Sequence[Line], profiled: Sequence[Line]) -> frozenset[str]:
     cpu_s = [line.cpu_s for line in timed if line.cpu_s is not None]
     samples = [line.samples for line in profiled if line.samples is not None]
     cpu = trimmed_mean([math.log(new / old) for old, new in cpu_s])
-    sides = [
-        [ProcessProfile(1, sum(each[side].values()), each[side]) for each in samples]
-        for side in (0, 1)
-    ]
-    shares = share_changes(sides[0], sides[1], (), FALSE_ALARM_RATE, "perf")
+    old_profiles, new_profiles = ([each[side] for each in samples] for side in (0, 1))
+    shares = share_changes(old_profiles, new_profiles, (), FALSE_ALARM_RATE, "perf")
     old, new = (_measurement([each[side] for each in cpu_s]) for side in (0, 1))
     costs = cost_changes(shares, old, new, ErrorRates(), whole_changed=False, cpu=cpu)
     return frozenset(row.name for row in costs if row.is_certain)
@@ -208,17 +216,22 @@ def _measurement(cpu_s: Sequence[float]) -> Measurement:
 def tabulate(lines: Sequence[Line]) -> Table:
     """Return how often each slower function is certain within the time of its goal."""
     rows = []
-    for changed, goal_s in GOALS.items():
-        cells = [f"{changed}, {PERCENT[changed]} % of the time", f"{goal_s:g}"]
+    for tokens, (changed, goal_s) in product(
+        sorted({each.tokens for each in lines}), GOALS.items()
+    ):
+        own = [each for each in lines if each.tokens == tokens]
+        cells = [
+            f"{changed}, {PERCENT[changed]} % of the time, {tokens} tokens a run", f"{goal_s:g}"
+        ]  # fmt: skip
         for kind in ("", changed):
-            timed = [each for each in lines if each.changed == kind and each.cpu_s]
-            profiled = [each for each in lines if each.changed == kind and each.samples]
+            timed = [each for each in own if each.changed == kind and each.cpu_s]
+            profiled = [each for each in own if each.changed == kind and each.samples]
             seconds = PAIRS_EXPLAINED * _mean_s(timed)
-            count = min(max(2, int((goal_s - seconds) / _mean_s(profiled))), MOST_PROFILED)
+            count = min(max(2, int((goal_s - seconds) / _mean_s(profiled))), COUNTS[-1])
             answers = list(_draw(timed, profiled, count))
             if kind:
                 cells.append(percent(sum(changed in each for each in answers) / DRAWS))
-                cells.append(str(_needed_s(timed, profiled, changed)))
+                cells.append(_needed_s(timed, profiled, changed))
             else:
                 cells += [str(count), percent(sum(map(bool, answers)) / DRAWS)]
         rows.append(tuple(cells))
@@ -242,12 +255,15 @@ def _draw(timed: Sequence[Line], profiled: Sequence[Line], count: int) -> Iterab
 
 
 def _needed_s(timed: Sequence[Line], profiled: Sequence[Line], changed: str) -> str:
-    for count in (2, 4, 6, 8, 10, 14, 20, 28, 40, MOST_PROFILED):
-        found = sum(changed in each for each in _draw(timed, profiled, count)) / DRAWS
-        if found >= 0.95:
-            seconds = PAIRS_EXPLAINED * _mean_s(timed) + count * _mean_s(profiled)
-            return f"{seconds:.0f} ({count} profiled pairs)"
-    return "longer"
+    def is_found(count: int) -> bool:
+        answers = _draw(timed, profiled, count)
+        return sum(changed in each for each in answers) >= 0.95 * DRAWS
+
+    enough = bisect_left(COUNTS, 1, key=is_found)
+    if enough == len(COUNTS):
+        return "longer"
+    seconds = PAIRS_EXPLAINED * _mean_s(timed) + COUNTS[enough] * _mean_s(profiled)
+    return f"{seconds:.0f} ({COUNTS[enough]} profiled pairs)"
 
 
 def _mean_s(lines: Sequence[Line]) -> float:
@@ -260,10 +276,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE")
     parser.add_argument("--measure", type=Path, metavar="FILE", help="append pairs to FILE")
     parser.add_argument("--pairs", type=int, default=60, help="of each kind, in tens")
+    parser.add_argument("--tokens", type=int, default=400, help="of each run; 400 take 0.5 s")
     parser.add_argument("--markdown", action="store_true", help="for the documentation")
     asked = parser.parse_args(argv)
     if asked.measure is not None:
-        measure(asked.measure, asked.pairs)
+        measure(asked.measure, asked.pairs, asked.tokens)
         return 0
     table = tabulate(read(asked.files or sorted(DATA.glob("functions-*.jsonl.gz"))))
     print((as_markdown if asked.markdown else as_text)(table))
