@@ -44,7 +44,7 @@ def test_the_whole_answer(
     assert "| made, quiet, τ = 1 % |" in page.read_text()
     shown = capsys.readouterr().out
     assert "made, quiet, τ = 1 %" in shown
-    assert "made, quiet: not compared (6 s; no peer keeps to 1 % false alarms)" in shown
+    assert "made, quiet: not compared (8 s; no peer keeps to 1 % false alarms)" in shown
     monkeypatch.setattr(gate_power, "needed", lambda method, *_: Missing(method.name))
     assert gate_power.main([str(stream), "--peers", "--markdown"]) == 0
     assert "| flamegate, τ = 2 % | not installed |" in capsys.readouterr().out
