@@ -136,17 +136,17 @@ def measure(file: Path, pairs: int, tokens: int) -> None:
                     else:
                         both.run_both(calls, done, 10 - done)
                     seconds = time.monotonic() - began_s
-                    new = [_figures(side, role, done) for side in sides]
-                    for old_side, new_side in zip(*new, strict=True):
+                    figures = [_figures(side, role, done) for side in sides]
+                    for old, new in zip(*figures, strict=True):
                         line = {
                             "tokens": tokens, "changed": changed, "role": role,
                             "at": round(time.time(), 1),
-                            "took_s": round(seconds / len(new[0]), 3),
-                            "base": old_side, "head": new_side,
+                            "took_s": round(seconds / len(figures[0]), 3),
+                            "base": old, "head": new,
                         }  # fmt: skip
                         lines.write(json.dumps(line) + "\n")
                     lines.flush()
-                    done += len(new[0])
+                    done += len(figures[0])
 
 
 def _figures(side: SideProcesses, role: str, after: int) -> list[object]:
@@ -159,7 +159,7 @@ def _figures(side: SideProcesses, role: str, after: int) -> list[object]:
             / 1e9
             for run in runs
         ]
-        return [*found[after:]]
+        return list[object](found[after:])
     by_pid = {each.pids[0]: each for each in side.profiles}
     counted = []
     for run in [run for run in side.observer.runs if run.role == role][after:]:
@@ -167,7 +167,7 @@ def _figures(side: SideProcesses, role: str, after: int) -> list[object]:
         for stack, samples in by_pid[run.pid].stacks.items():
             counts[stack[-1].name] += samples
         counted.append(dict(counts))
-    return [*counted]
+    return list[object](counted)
 
 
 def read(paths: Iterable[Path]) -> list[Line]:
@@ -226,8 +226,9 @@ def tabulate(lines: Sequence[Line]) -> Table:
         for kind in ("", changed):
             timed = [each for each in own if each.changed == kind and each.cpu_s]
             profiled = [each for each in own if each.changed == kind and each.samples]
-            seconds = PAIRS_EXPLAINED * _mean_s(timed)
-            count = min(max(2, int((goal_s - seconds) / _mean_s(profiled))), COUNTS[-1])
+            if not kind:
+                seconds = PAIRS_EXPLAINED * _mean_s(timed)
+                count = min(max(2, int((goal_s - seconds) / _mean_s(profiled))), COUNTS[-1])
             answers = list(_draw(timed, profiled, count))
             if kind:
                 cells.append(percent(sum(changed in each for each in answers) / DRAWS))

@@ -37,7 +37,7 @@ from pytest_flamegate.run.schedule import PAIRS_SHARE
 DATA = Path(__file__).parent / "data"
 PAGE = Path(__file__).parents[1] / "docs" / "gate-power.md"
 LONG_BUDGET_S = 110.0
-"""Seconds that the documents advise for thresholds below 5 % on a busy machine."""
+"""Seconds that the documents advise for a threshold of 1 %."""
 ALLOWED_PART = 0.7
 """The part of the threshold that a slowdown has which may pass."""
 POWER_AT = 3.0

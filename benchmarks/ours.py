@@ -13,7 +13,7 @@ from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.gate.analyses import FIRST_ANALYSES, analyse, plan_analyses
 from pytest_flamegate.gate.rule import log_time_of_drop
 from pytest_flamegate.gate.statistics import trimmed_mean
-from pytest_flamegate.observe.pairs import MOST_AT_ONCE
+from pytest_flamegate.observe.observation import MOST_AT_ONCE
 from pytest_flamegate.run.schedule import PAIRS_SHARE, plan_pair_counts
 
 PAIRS_BUDGET_S = COMPARE_BUDGET_S * PAIRS_SHARE

@@ -87,7 +87,7 @@ _PAGE_BYTES = 4096
 def choose_cpus(rng: random.Random, most: int) -> list[int]:
     """Return cores that this process may use, at most so many; empty if it may bind itself to none.
 
-    No two are threads of one physical core, as far as the system tells.
+    No two are threads of one physical core, if its topology can be read.
     """
     try:
         usable = os.sched_getaffinity(0)

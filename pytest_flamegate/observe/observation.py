@@ -27,6 +27,8 @@ from pytest_flamegate.core.json import (
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.gpu import ObservedDevices
 
+MOST_AT_ONCE = 2
+"""Pairs that run at once, at most. More were not measured."""
 Role = Literal["timed", "profiled", "traced", "bricks"]
 ClockScope = Literal["sequence", "process"]
 

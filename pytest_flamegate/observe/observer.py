@@ -105,14 +105,15 @@ class Observer:
         return ProcessTime(start_s, self.sequence_s, repeats=True)
 
     def branch(self, plan: Plan) -> Observer:
-        """Return an observer of one more run by ``plan``, beside others; ``join`` it at its end."""
+        """Return an observer of one pair without runs or notes, to be joined at its end."""
         return replace(self, plan=plan, notes={}, _runs=[], _same=SequenceComparison())
 
     def join(self, branch: Observer) -> None:
         """Take what a branch observed."""
         self._check_facts(branch._facts)
         self.served_pid, self._effective = branch.served_pid, branch._effective
-        self._token_source, self._has_own_lines = branch._token_source, branch._has_own_lines
+        self._token_source = branch._token_source
+        self._has_own_lines |= branch._has_own_lines
         self.notes |= branch.notes
         self._runs += branch._runs
         self._same.join(branch._same)
@@ -299,8 +300,7 @@ class Observer:
         """Return everything observed so far."""
         tokens = self._same.first.get(0, ())
         runs, timed = tuple(self._runs), [run for run in self._runs if run.role == "timed"]
-        if any(block.decode is None for run in timed for block in run.blocks):
-            # Decode is separated in all timed runs or in none.
+        if any(block.decode is None for run in timed for block in run.blocks):  # all or none
             runs = tuple(
                 replace(run, blocks=tuple(block.without_decode() for block in run.blocks))
                 for run in runs

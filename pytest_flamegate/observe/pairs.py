@@ -29,7 +29,7 @@ from pytest_flamegate.core import process, process_system
 from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Served
 from pytest_flamegate.observe.engine_process import EngineProcess, RunPlace
 from pytest_flamegate.observe.machine import CpuQuota, find_available_bytes, read_cpu_quota
-from pytest_flamegate.observe.observation import Block
+from pytest_flamegate.observe.observation import MOST_AT_ONCE, Block
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.scratch import copy_program, scratch_prefix
 
@@ -38,8 +38,6 @@ PAIR_S, LONGEST_S = 0.5, 4.0
 BLOCK_S = 0.25
 """The time of a side's block, roughly: what one side runs alone at its end is a small part."""
 MAX_ROUNDS = 64
-MOST_AT_ONCE = 2
-"""Pairs at once at most: nobody has measured how far three disturb each other."""
 _UNBOUND = "this system does not let it be bound to a core"
 
 T = TypeVar("T")
@@ -134,9 +132,9 @@ class PairObserver:
     def run_both(
         self, calls: Sequence[Callable[[Observer, RunPlace], object]], number: int, most: int = 1
     ) -> None:
-        """Profile a process of each side, or clock its bricks, as pair ``number``.
+        """Profile a process of each side, or clock its bricks, as pairs from ``number`` on.
 
-        ``most`` is how many pairs may do so at once. Raises as ``pair``.
+        At most so many do so at once. Raises as ``pair``.
         """
 
         def measure(place: RunPlace) -> list[Observer]:
@@ -155,9 +153,11 @@ class PairObserver:
             count = min(most, self.at_once) if most > 1 else 1
             cpus = process_system.choose_cpus(self.rng, count)
         shares_core = self.shares_core and bool(cpus)
+        places: Sequence[int | None] = cpus or [None]
+        hands = self.base.deck.deal(len(places))
         return [
-            RunPlace(number + each, cpu, shares_core, self.base.deck.draw())
-            for each, cpu in enumerate(cpus or [None])
+            RunPlace(number + each, cpu, shares_core, hand)
+            for each, (cpu, hand) in enumerate(zip(places, hands, strict=True))
         ]
 
     @property
@@ -202,7 +202,7 @@ class PairObserver:
     ) -> None:
         """Call both sides until each was measured for ``PAIR_S``, once at least.
 
-        ``is_over`` is asked with the time measured so far whether nothing more can be.
+        ``is_over`` of the seconds measured so far ends the rounds early.
         """
         end_s, measured_ns = time.monotonic() + LONGEST_S, [0] * len(calls)
         for _ in range(MAX_ROUNDS):
@@ -225,8 +225,8 @@ class PairObserver:
         """Call each in a thread of its own, or in this one if it is alone; raise the first error.
 
         The threads wait for the processes of these pairs. If one fails or this thread is
-        interrupted, all of these are killed, so that no thread waits any longer; the errors of
-        the killed ones are none.
+        interrupted, all of these are killed, so that no thread waits any longer. Errors of
+        killed processes are ignored.
         """
         if len(calls) == 1:
             return [calls[0]()]
@@ -237,13 +237,15 @@ class PairObserver:
                 for future in done:
                     future.result()
             except BaseException as error:
-                self._failure = self._failure or error
+                first = self._failure = self._failure or error
                 while wait(futures, timeout=0.05).not_done:
                     for leader, marker in process.running().items():
                         if leader not in self._earlier:
                             for pid in process_system.find_tree(leader, marker):
                                 process_system.kill(pid)
-                raise self._failure from None
+                if error is first:
+                    raise
+                raise first from None
         return [future.result() for future in futures]
 
 

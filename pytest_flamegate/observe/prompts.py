@@ -38,6 +38,12 @@ class PromptDeck:
             order.insert(0, 0)
         return tuple(sorted(order, key=lambda each: self._used[each]))
 
+    def deal(self, processes: int) -> list[tuple[int, ...]]:
+        """Return an order for each of several that run at once: each begins with other prompts."""
+        order = self.draw()
+        hands = [order[each::processes] for each in range(processes)]
+        return [(*hand, *(each for each in order if each not in hand)) for hand in hands]
+
     def note_used(self, numbers: Iterable[int]) -> None:
         """Note the prompts that a process has answered."""
         self._used.update(numbers)

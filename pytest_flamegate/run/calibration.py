@@ -25,14 +25,19 @@ from pytest_flamegate.gate.calibration import (
     check_pool,
 )
 from pytest_flamegate.gate.comparability import machine_id
-from pytest_flamegate.gate.pairs import pair_differences
+from pytest_flamegate.gate.pairs import others_pct, pair_differences
 from pytest_flamegate.gate.rule import ReportedRates
 from pytest_flamegate.observe.pairs import PairObserver
 from pytest_flamegate.receipt.artifacts import ArtifactStore, StoredPath
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import NOT_RUN
 from pytest_flamegate.run.processes import SideProcesses
-from pytest_flamegate.run.schedule import PAIRS_SHARE, Budget, plan_pair_counts
+from pytest_flamegate.run.schedule import (
+    PAIRS_SHARE,
+    Budget,
+    plan_pair_counts,
+    should_run_alone,
+)
 from pytest_flamegate.run.stages import PreparedSide
 
 SCHEMA_VERSION = "1.0.0"
@@ -182,7 +187,9 @@ def calibrate(
     # One pair at least: it shows how long they take, whatever the warming up took.
     while observers.pairs < pairs and (observers.pairs < least or budget.spent < 1.0):
         is_first = observers.pairs == 0
-        observers.pair(pairs - observers.pairs)
+        others = others_pct(base.observation(), head.observation())
+        alone = should_run_alone(workload.thresholds.tokens_per_second_pct, others)
+        observers.pair(1 if alone else pairs - observers.pairs)
         pair_s = (time.monotonic() - began_s) / observers.pairs
         seen = base.observation()
         if seen.differs_at is not None or seen.has_other_tokens(head.observation()):

@@ -146,7 +146,7 @@ class _OneSide(_MeasuringLoop):
 
     def measure(self) -> Measured:
         self.progress.update("warming up")
-        self.announce(schedule.plan_processes(self.prepared, [self.head.observer.warm_up()]))
+        self.announce(schedule.plan_processes(self.prepared, [self.head.warm_up()]))
         share = schedule.TIMED_SHARE if self.head.side.profiler else 1 - schedule.PROFILED_SHARE
         self._time(share, schedule.MIN_TIMED)
         self._profile(self.budget.spent + schedule.PROFILED_SHARE, schedule.MIN_PROFILED)
@@ -210,7 +210,8 @@ class _Pairs(_MeasuringLoop):
         self.progress.update("warming up")
         times = self._warm_up()
         self.observers = PairObserver(self.base.observer, self.head.observer)
-        shared, at_once = self.observers.shares_core, self.observers.at_once
+        shared = self.observers.shares_core
+        at_once = self.observers.at_once if self.drop_pct >= schedule.FINE_PCT else 1
         self.announce(schedule.plan_processes(self.prepared, times, shared=shared, at_once=at_once))
         self._run_pairs()
         if self.is_change and self.head.side.profiler is not None:
@@ -296,7 +297,7 @@ class _Pairs(_MeasuringLoop):
 
     def _run_pairs_at_once(self, end: int) -> None:
         """Run a pair, or as many as can run at the same time, until there are ``end`` at most."""
-        alone = schedule.runs_alone(self.drop_pct, others_pct(*self._observations()))
+        alone = schedule.should_run_alone(self.drop_pct, others_pct(*self._observations()))
         began_s = time.monotonic()
         self.observers.pair(1 if alone else end - self.observers.pairs)
         self.pair_s = time.monotonic() - began_s
@@ -369,6 +370,8 @@ class _Pairs(_MeasuringLoop):
         """Profile processes of both sides together."""
         if self.head.side.profiler is None:
             return
+        if not all(each.has_deeper for each in self.sides):
+            self._profile_deeper()  # both sides alike
         calls = [partial(each.profile_once, schedule.PAIRS_PROFILED_S) for each in self.sides]
         before = done = self.head.count("profiled")
         while done < MAX_PAIRS_PROFILED and (
@@ -379,12 +382,15 @@ class _Pairs(_MeasuringLoop):
         ):
             self.observers.run_both(calls, done, MAX_PAIRS_PROFILED - done)
             if any(each.has_cut_stacks for each in self.sides):
-                for each in self.sides:
-                    each.profile_deeper()
+                self._profile_deeper()
             done = self.head.count("profiled")
             samples = sum(side.samples for side in self.sides)
             pairs = plural(self.head.count("timed"), "pair")
             self.update("profiling", f"{pairs}, {samples:,} samples")
+
+    def _profile_deeper(self) -> None:
+        for each in self.sides:
+            each.profile_deeper()
 
 
 def _shuffle(items: Sequence[T]) -> list[T]:

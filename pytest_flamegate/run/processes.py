@@ -39,7 +39,7 @@ WHOLE_STACKS = 0.9
 
 @dataclass(slots=True)
 class SideProcesses:
-    """Starts the processes of one side, one after another, and collects their measurements."""
+    """Starts the processes of one side and collects their measurements."""
 
     side: PreparedSide
     budget: Budget
@@ -68,7 +68,7 @@ class SideProcesses:
     def warm_up(self) -> ProcessTime:
         """Run once, unrecorded; an error of a side in a checkout is explained."""
         side = self.side
-        if side.role in (None, "head") and side.moved is None:
+        if side.role != "base" and side.moved is None:
             return self.observer.warm_up()
         commit = side.subject.commit
         revision = commit.revision if commit else "(unknown)"
@@ -136,17 +136,22 @@ class SideProcesses:
             self.profiles.append(profile)
 
     @property
+    def has_deeper(self) -> bool:
+        """Whether another profiler would copy more of each stack."""
+        return self.profiler is not None and self.profiler.deeper is not None
+
+    @property
     def has_cut_stacks(self) -> bool:
-        """Whether many stacks are cut that a deeper profiler would complete."""
-        can = self.profiler is not None and self.profiler.deeper is not None
-        return can and any(each.completeness < WHOLE_STACKS for each in self.profiles)
+        """Whether many of the stacks so far are cut, and a deeper profiler would complete them."""
+        whole = sum(each.samples * each.completeness for each in self.profiles)
+        return self.has_deeper and whole < WHOLE_STACKS * self.samples
 
     def profile_deeper(self) -> None:
-        """Forget what was sampled so far, and sample deeper stacks from now on."""
-        assert self.profiler is not None
-        self.profiler = self.profiler.deeper
-        self.profiles.clear()
-        self.observer.forget("profiled")
+        """Forget what was sampled and sample deeper stacks from now on, if that can be done."""
+        if self.profiler is not None and self.profiler.deeper is not None:
+            self.profiler = self.profiler.deeper
+            self.profiles.clear()
+            self.observer.forget("profiled")
 
     @property
     def wants_bricks(self) -> bool:

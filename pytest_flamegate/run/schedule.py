@@ -25,6 +25,8 @@ PAIRS_PROFILED_S = 1.5
 FINE_PCT, QUIET_PCT = 2.0, 10.0
 """Below this threshold a second pair beside the first costs more than it gains, unless other work
 has so much of the core: memory that both use makes pairs of SmolLM2 differ three times as much."""
+_BESIDE = 1.3
+"""How much longer a pair takes that runs beside another: 1.2 to 1.5 times, measured."""
 _ATTACH_S = 0.4
 MAX_FOR_SAMPLES = 200
 """Profiled processes at most if each ends so soon that it gives few samples."""
@@ -133,7 +135,7 @@ def plan_pair_counts(budget_s: float) -> tuple[int, ...]:
     return plan_analyses(round(FIRST_ANALYSES[-1] * max(1.0, budget_s / COMPARE_BUDGET_S)))
 
 
-def runs_alone(drop_pct: float, others_pct: float | None) -> bool:
+def should_run_alone(drop_pct: float, others_pct: float | None) -> bool:
     """Return whether one pair is to run at a time; ``others_pct`` is other work's part of a core.
 
     That is None until pairs have shared a core.
@@ -158,7 +160,8 @@ def plan_processes(
         planned = MIN_TIMED, MAX_TIMED
         timed_s, profiled_s = budget.process_s(TIMED_PART), budget.process_s(PROFILED_PART)
         share = TIMED_SHARE if profiler else 1 - PROFILED_SHARE
-    each_s = sum(time_.process_s(timed_s) for time_ in times) / at_once
+    beside_s = (_BESIDE if at_once > 1 else 1.0) / at_once
+    each_s = beside_s * sum(time_.process_s(timed_s) for time_ in times)
     count = min(max(planned[0], math.ceil(share * budget.total_s / each_s)), planned[-1])
     words = f"{count} processes"
     if is_pair:
@@ -167,7 +170,7 @@ def plan_processes(
     runs = [PlannedRuns("timed", count, each_s, f"{words} × {each_s:.1f} s{beside}")]
     least_s = planned[0] * each_s
     if profiler is not None:
-        each_s = sum(_ATTACH_S + time_.process_s(profiled_s) for time_ in times) / at_once
+        each_s = beside_s * sum(_ATTACH_S + time_.process_s(profiled_s) for time_ in times)
         enough = max(_enough_profiled(time_, profiler.rate_hz) for time_ in times)
         count = enough = at_once * math.ceil(enough / at_once)
         if not is_pair:

@@ -265,7 +265,7 @@ def test_a_file_that_only_the_project_has_is_named(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("py_spy", "brief")
 def test_a_profile_names_the_function_that_got_slower(history: Project) -> None:
     options = (ON, "--flamegate-profiler=py-spy", "--flamegate-budget=30")
-    # Four times as slow: three pairs decide.
+    # Four times as slow: four pairs decide.
     write_toy(history.path, 16_000)
     history.commit()
     history.ask(*options, "--flamegate-against=HEAD~2").assert_outcomes(failed=1)

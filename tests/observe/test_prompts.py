@@ -132,3 +132,12 @@ def test_a_server_is_asked_the_prompts() -> None:
     assert 0 < len(set(run.prompts)) == len(run.prompts) < 5
     assert watched.observation().tokens[0] == "prompt 0"
     assert len({each.digest for each in watched.observation().answers}) == len(run.prompts)
+
+
+def test_processes_that_run_at_once_begin_with_other_prompts() -> None:
+    deck = PromptDeck(5)
+    hands = deck.deal(2)
+    assert [sorted(each) for each in hands] == [[*range(5)]] * 2
+    assert hands[0][0] == 0
+    assert not {*hands[0][:2]} & {*hands[1][:2]}
+    assert PromptDeck(1).deal(2) == [(0,), (0,)]

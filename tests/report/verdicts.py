@@ -141,7 +141,7 @@ def in_pairs() -> Verdict:
         ),
         pairs=14,
         pair_method="shared core",
-        analyses=(3, 5, 7, 10, 14, 20, 28),
+        analyses=(4, 6, 8, 10, 14, 20, 28),
         against="4f2c91a0c2d1f6b7a8e9d0c1b2a3948576e5d4c3",
         bricks=(grown(),),
     )

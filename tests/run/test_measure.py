@@ -22,7 +22,7 @@ from pytest_flamegate.profile.hotspots import pool_profiles
 from pytest_flamegate.run import measure as run_measure
 from pytest_flamegate.run import processes
 from pytest_flamegate.run.measure import measure
-from pytest_flamegate.run.schedule import PlannedRuns, Schedule, plan_pair_counts, runs_alone
+from pytest_flamegate.run.schedule import PlannedRuns, Schedule, plan_pair_counts, should_run_alone
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
 from tests.profile.profiles import profile, python
@@ -215,13 +215,13 @@ def test_pairs_run_one_at_a_time_if_fine_differences_are_sought_on_an_idle_machi
     world.token_ns = round(1.3 * fakes.TOKEN_NS)
     run(paired(profiled=False, thresholds=Thresholds(drop_pct)))
     assert world.asked == asked
-    assert not runs_alone(1.0, None)  # nothing is known before the first pair
+    assert not should_run_alone(1.0, None)  # nothing is known before the first pair
 
 
 def test_pairs_at_once_take_half_of_the_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fakes.FakePairs, "at_once", 2)
     _, (line,) = run(paired())
-    assert line == "4tok: 4 to about 28 pairs × 1.0 s (2 at once), profiles 8 s: about 36 s"
+    assert line == "4tok: 4 to about 27 pairs × 1.3 s (2 at once), profiles 10 s: about 46 s"
 
 
 def test_pairs_end_at_the_first_analysis_that_decides(world: World) -> None:
@@ -360,10 +360,13 @@ def test_other_tokens_end_the_pairs_at_once(world: World) -> None:
 def test_cut_stacks_are_sampled_again_deeper(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "WHOLE_STACKS", 2.0)  # no stack is whole enough
     deeper = fakes.FakeProfiler(name="deeper")
-    for fast, times in ((fakes.FakeProfiler(), 3), (fakes.FakeProfiler(deeper=deeper), 4)):
+    plain, fast = fakes.FakeProfiler(), fakes.FakeProfiler(deeper=deeper)
+    for both, times in (((plain, plain), 3), ((fast, fast), 4), ((fast, plain), 3)):
         world.started.clear()
         prepared = paired()
-        sides = tuple(replace(side, profiler=fast) for side in prepared.sides)
+        sides = tuple(
+            replace(side, profiler=each) for side, each in zip(prepared.sides, both, strict=True)
+        )
         found, _ = run(replace(prepared, sides=sides))
         assert world.started.count("profiled") == 2 * times
         assert roles(found)["profiled"] == 3

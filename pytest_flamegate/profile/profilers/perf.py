@@ -33,7 +33,7 @@ EVENT = "cpu-clock"
 RATE_HZ = 99
 """A higher rate copies so much of the stack that it costs more than 2 % of CPU time."""
 COMPARING_HZ, COMPARING_CALL_GRAPH = 3999, "dwarf,8192"
-"""For programs, of which both sides pay alike: as many bytes a second as ``DEEP_HZ``."""
+"""For programs: both sides pay alike, and the bytes a second are those at ``DEEP_HZ``."""
 DEEP_HZ = 499
 """For programs whose stacks do not fit into that."""
 CALL_GRAPH_PYTHON = "dwarf,32768"
@@ -167,22 +167,23 @@ def make_profiler(setup: base.Setup) -> base.Profiler:
         raise UsageError(
             "E_PROFILER_OPTION", f"perf cannot unwind by {call_graph!r}.", f"Use {CALL_GRAPHS}."
         )
-    is_fast = setup.comparing and not setup.python_engine
+    compares_program = setup.comparing and not setup.python_engine
     has_jitdump = setup.python_engine and setup.python >= _FIRST_WITH_JITDUMP
     profiler = Perf(
-        rate_hz=setup.rate_hz or (DEEP_HZ if is_fast else RATE_HZ),
+        rate_hz=setup.rate_hz or (DEEP_HZ if compares_program else RATE_HZ),
         call_graph=call_graph,
         python=setup.python_text,
         python_flags=("-X", "perf_jit") if has_jitdump else (),
         roots=path_prefixes(setup.project),
     )
     # The kernel lowers the highest rate when sampling takes it too long.
-    if not is_fast or setup.rate_hz or setup.call_graph or _read_highest_rate() < COMPARING_HZ:
+    is_set = setup.rate_hz or setup.call_graph
+    if not compares_program or is_set or _read_safe_rate() < COMPARING_HZ:
         return profiler
     return replace(profiler, rate_hz=COMPARING_HZ, call_graph=COMPARING_CALL_GRAPH, deeper=profiler)
 
 
-def _read_highest_rate() -> int:
+def _read_safe_rate() -> int:
     """Return the rate that the kernel allows now, halved, because it may lower it again."""
     text = read_system_text(Path("/proc/sys/kernel/perf_event_max_sample_rate"))
     return int(text) // 2 if text.isdecimal() else 0

@@ -1,5 +1,7 @@
 """The order of runs: only pairs that share a core run at once, each on another core."""
 
+from datetime import datetime, timedelta
+
 import pytest
 
 from tests.made import Bundle, bundle
@@ -34,12 +36,30 @@ def in_pairs(cpus: tuple[int, ...], cores: str = "2") -> Bundle:
         ((0, 1, 1, 0), "2", set()),
         ((0, 0, 1, 0), "2", CLOCK),
         ((0, 1, 0, 2), "2", ORIGIN),
+        ((0, 1, 0, 1), "64", set()),
     ],
 )
 def test_pairs_run_at_once_on_other_cores_only(
     cpus: tuple[int, ...], cores: str, refused: set[str]
 ) -> None:
     assert refusals(in_pairs(cpus, cores)) == refused
+
+
+def test_no_more_than_two_pairs_run_at_once() -> None:
+    made = in_pairs((0, 1, 2, 3), "64")
+    first = made.evidence.runs[0]
+    for number in range(4):
+        made = made.with_run(number, started_ticks=first.started_ticks, started_at=first.started_at)
+    assert refusals(made.recomputed()) == CLOCK
+
+
+def test_one_step_of_the_clock_is_no_contradiction() -> None:
+    made = in_pairs((0, 1, 1, 0, 0, 1))
+    for number in range(2, 6):
+        back = datetime.fromisoformat(made.evidence.runs[number].started_at) - timedelta(seconds=60)
+        stamp = back.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        made = made.with_run(number, started_at=stamp)
+    assert refusals(made.recomputed()) == set()
 
 
 def test_a_run_alone_overlaps_none() -> None:
