@@ -153,7 +153,7 @@ class Run(Struct, frozen=True, dict=True):
     involuntary_switches: Count | None
     cpu_pressure_pct: NonNegative | None
     pair: int | None = None
-    cpu: int | None = None
+    cpu: Count | None = None
     shares_core: bool = False
     reported: tuple[Report, ...] = ()
     prompts: tuple[Count, ...] = ()

@@ -26,6 +26,7 @@ from functools import partial
 from typing import TypeVar
 
 from pytest_flamegate.core import process, process_system
+from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines.base import Endpoint, Lasting, Plan, Served
 from pytest_flamegate.observe.engine_process import EngineProcess, RunPlace
 from pytest_flamegate.observe.machine import CpuQuota, find_available_bytes, read_cpu_quota
@@ -61,6 +62,7 @@ class PairObserver:
     _quota: CpuQuota | None = field(default_factory=read_cpu_quota)
     _earlier: frozenset[int] = frozenset()
     _failure: BaseException | None = None
+    _tried_at_once: FlamegateError | None = None
 
     @property
     def shares_core(self) -> bool:
@@ -71,7 +73,8 @@ class PairObserver:
     @property
     def at_once(self) -> int:
         """How many pairs can run at the same time, each on a core of its own."""
-        if not self.shares_core or self.base.devices.has_device or self.head.devices.has_device:
+        has_device = self.base.devices.has_device or self.head.devices.has_device
+        if not self.shares_core or has_device or self._tried_at_once is not None:
             return 1
         needed = self.base.peak_rss_bytes + self.head.peak_rss_bytes
         fitting = find_available_bytes() // max(needed, 1)
@@ -88,12 +91,23 @@ class PairObserver:
         if not places[0].shares_core and not self.in_turn:
             reason = "it waits for something else"
             if places[0].cpu is None:
-                reason = _UNBOUND if self._uses_one_thread else "it has several threads"
+                reason = _UNBOUND if self._uses_one_thread else "it declares several threads"
             self.head.notes["I_ALTERNATED"] = (
                 f"Both sides ran in turn and not at the same time on one core, because {reason}. "
                 "Pairs that alternate differ by several percent, so more of them are needed."
             )
-        self._join([partial(self._measure, place) for place in places])
+        try:
+            self._join([partial(self._measure, place) for place in places])
+        except FlamegateError as error:
+            if len(places) == 1 or self.pairs:
+                raise
+            # A port, a lock or a licence may suffice for one pair, as in the warm-up.
+            self._tried_at_once = error
+            self.pair()
+            self.head.notes["I_ONE_AT_A_TIME"] = (
+                f"Two pairs at once failed, and one at a time did not. {error.problem}"
+            )
+            return
         self.pairs += len(places)
         self._note_throttling()
 

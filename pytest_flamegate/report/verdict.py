@@ -280,10 +280,10 @@ def describe_sureness(verdict: Verdict) -> list[str]:
         against = f" against {verdict.against[:12]}" if verdict.against else ""
         pairs = f"{text.plural(verdict.pairs, 'pair')} of processes{against}"
         how = _PAIR_METHODS[verdict.pair_method] if verdict.pair_method else ""
-        more = verdict.current_processes - verdict.pairs
         lines.append(
-            f"Decided after {pairs}{how}; {more} more to explain the change."
-            if more > 0
+            f"Decided after {pairs}{how}; {verdict.current_processes} of each side explain the "
+            "change."
+            if verdict.current_processes > verdict.pairs
             else f"Measured in {pairs}{how}."
         )
     elif verdict.current_processes:

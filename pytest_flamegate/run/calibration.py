@@ -187,7 +187,7 @@ def calibrate(
     # One pair at least: it shows how long they take, whatever the warming up took.
     while observers.pairs < pairs and (observers.pairs < least or budget.spent < 1.0):
         is_first = observers.pairs == 0
-        others = others_pct(base.observation(), head.observation())
+        others = None if is_first else others_pct(base.observation(), head.observation())
         alone = should_run_alone(workload.thresholds.tokens_per_second_pct, others)
         observers.pair(1 if alone else pairs - observers.pairs)
         pair_s = (time.monotonic() - began_s) / observers.pairs

@@ -297,7 +297,8 @@ class _Pairs(_MeasuringLoop):
 
     def _run_pairs_at_once(self, end: int) -> None:
         """Run a pair, or as many as can run at the same time, until there are ``end`` at most."""
-        alone = schedule.should_run_alone(self.drop_pct, others_pct(*self._observations()))
+        others = others_pct(*self._observations()) if self.observers.pairs else None
+        alone = schedule.should_run_alone(self.drop_pct, others)
         began_s = time.monotonic()
         self.observers.pair(1 if alone else end - self.observers.pairs)
         self.pair_s = time.monotonic() - began_s
@@ -341,8 +342,7 @@ class _Pairs(_MeasuringLoop):
 
         On a shared core each side refills its caches after the other's slice.
         """
-        left_s = min(self.budget.left_s, ALONE_S)
-        count = min(int(left_s / self.pair_s), MOST_ALONE)
+        count = min(int(min(self.budget.left_s, ALONE_S) / self.pair_s), MOST_ALONE)
         if count < LEAST_ALONE:
             return
         base, head = (side.make_observer() for side in self.sides)
@@ -373,20 +373,22 @@ class _Pairs(_MeasuringLoop):
         if not all(each.has_deeper for each in self.sides):
             self._profile_deeper()  # both sides alike
         calls = [partial(each.profile_once, schedule.PAIRS_PROFILED_S) for each in self.sides]
-        before = done = self.head.count("profiled")
+        before, round_s = self.head.count("profiled"), 0.0
+        done = before
         while done < MAX_PAIRS_PROFILED and (
             done < before + at_least
-            or (done < before + until_done and self.budget.spent < 1.0)
-            or self.budget.spent < until_spent
+            or (done < before + until_done and self.budget.left_s > round_s)
+            or (self.budget.spent < until_spent and self.budget.left_s > round_s)
             or (self.budget.spent < self.limit and any(each.has_few_samples for each in self.sides))
         ):
+            began_s = time.monotonic()
             self.observers.run_both(calls, done, MAX_PAIRS_PROFILED - done)
+            round_s = time.monotonic() - began_s
             if any(each.has_cut_stacks for each in self.sides):
                 self._profile_deeper()
             done = self.head.count("profiled")
-            samples = sum(side.samples for side in self.sides)
-            pairs = plural(self.head.count("timed"), "pair")
-            self.update("profiling", f"{pairs}, {samples:,} samples")
+            samples = f"{sum(side.samples for side in self.sides):,} samples"
+            self.update("profiling", f"{plural(self.observers.pairs, 'pair')}, {samples}")
 
     def _profile_deeper(self) -> None:
         for each in self.sides:

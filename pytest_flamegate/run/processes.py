@@ -1,5 +1,8 @@
 """The processes of one side: timed, profiled, with bricks clocked. Each one is a fresh process."""
 
+import errno
+import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +36,7 @@ from pytest_flamegate.run.schedule import (
 from pytest_flamegate.run.stages import MeasuredSide, PreparedSide
 
 _SPARE_SAMPLES = 1.25
+_LITTLE_ROOM_BYTES = 1 << 20
 WHOLE_STACKS = 0.9
 """The part of the stacks that has to reach the start of the workload."""
 
@@ -255,6 +259,8 @@ class SideProcesses:
         try:
             answer = observer.run_wrapped(wrapped.argv, wrapped.clean, place)
         except EngineDiedError as error:
+            if shutil.disk_usage(directory).free < _LITTLE_ROOM_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory)) from error
             # The profiler starts the program: if it fails, so does the process.
             raise find_known_error(profiler.name, error.stderr.encode()) or error from None
         parsed = parse_wrapped(profiler, wrapped.recording, answer.stderr, answer.window_ns)

@@ -162,7 +162,8 @@ def plan_processes(
         share = TIMED_SHARE if profiler else 1 - PROFILED_SHARE
     beside_s = (_BESIDE if at_once > 1 else 1.0) / at_once
     each_s = beside_s * sum(time_.process_s(timed_s) for time_ in times)
-    count = min(max(planned[0], math.ceil(share * budget.total_s / each_s)), planned[-1])
+    count = at_once * math.ceil(share * budget.total_s / each_s / at_once)
+    count = min(max(planned[0], count), planned[-1])
     words = f"{count} processes"
     if is_pair:
         words = f"{planned[0]} to about {count} pairs" if count > planned[0] else f"{count} pairs"

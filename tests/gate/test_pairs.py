@@ -148,6 +148,16 @@ def test_sides_that_do_not_belong_together_are_an_error(changes: dict[str, Any] 
         pair_differences(base, replace(head, runs=(*head.runs[:-1], *last)))
 
 
+def test_the_sides_of_a_pair_share_one_core() -> None:
+    base, head = sides(SPREAD)
+    apart = [
+        replace(side, runs=tuple(replace(run, cpu=cpu, shares_core=True) for run in side.runs))
+        for side, cpu in ((base, 0), (head, 1))
+    ]
+    with undecided("E_UNPAIRED"):
+        pair_differences(*apart)
+
+
 @pytest.mark.parametrize(("most", "last"), [(1, 28), (39, 28), (40, 40), (84, 81)])
 def test_analyses_are_planned_for_the_most_pairs(most: int, last: int) -> None:
     planned = plan_analyses(most)

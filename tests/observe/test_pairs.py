@@ -1,5 +1,6 @@
 """Pairs: both sides at the same time on one core, or in turn if they cannot share it."""
 
+import fcntl
 import hashlib
 import math
 import os
@@ -119,6 +120,27 @@ def test_two_pairs_run_at_once_each_on_a_core(tmp_path: Path) -> None:
     assert third > max(first, second)
     assert all(run.shares_core for run in (*base, *head))
     assert sides[0].observation().differs_at is None
+
+
+@pytest.mark.measures
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_an_engine_that_cannot_run_four_times_runs_one_pair_at_a_time(tmp_path: Path) -> None:
+    def licensed(prompt: str, max_tokens: int) -> Iterator[int]:
+        slots = [(tmp_path / f"slot{number}").open("w") for number in range(2)]
+        for slot in slots:
+            with suppress(BlockingIOError):
+                fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield from busy(prompt, max_tokens)
+                return
+        raise RuntimeError("no licence is left")
+
+    sides = [forked(tmp_path, licensed, max_tokens=100) for _ in range(2)]
+    made = PairObserver(sides[0], sides[1])
+    assert made.at_once == 2
+    made.pair(2)
+    assert (made.pairs, made.at_once) == (1, 1)
+    assert "no licence is left" in sides[1].notes["I_ONE_AT_A_TIME"]
+    assert [run.pair for run in sides[0].runs] == [0]
 
 
 @pytest.mark.parametrize("reason", ["a device", "memory", "a quota", "one core", "it waits"])
