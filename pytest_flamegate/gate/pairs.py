@@ -67,12 +67,9 @@ def pair_differences(base: PairedSide, head: PairedSide) -> tuple[PairDifference
     if old.keys() != new.keys():
         odd = sorted(old.keys() ^ new.keys())
         raise _unpaired(f"Pair {odd[0]} has a process on one side only.")
-    cores = [
-        {run.pair: run.cpu if run.shares_core else None for run in side.timed}
-        for side in (base, head)
-    ]
-    if moved := [pair for pair, cpu in cores[0].items() if cores[1][pair] != cpu]:
-        raise _unpaired(f"The sides of pair {moved[0]} did not share a core.")
+    cores = [{run.pair: run.cpu for run in side.timed if run.shares_core} for side in (base, head)]
+    if apart := [pair for pair, cpu in cores[0].items() if cores[1].get(pair, cpu) != cpu]:
+        raise _unpaired(f"The sides of pair {apart[0]} shared no core with each other.")
     phases = base.clock_scope == head.clock_scope == "sequence"
     return tuple(_difference(number, old[number], new[number], phases) for number in sorted(old))
 

@@ -217,12 +217,12 @@ class _Pairs(_MeasuringLoop):
         if self.is_change and self.head.side.profiler is not None:
             self._add_pairs()
         base, head = self._observations()
-        is_busy = self.workload.threads > 1 and are_cores_busy(base, head)
-        if is_busy or base.has_other_tokens(head):
+        if self.workload.threads > 1 and are_cores_busy(base, head):
             return self._leave_unprofiled()
         if self.workload.thresholds.counts:
             self._count_calls()
-        until_done = 0 if self.decision == "pass" else PAIRS_PROFILED
+        explains_nothing = self.decision == "pass" or base.has_other_tokens(head)
+        until_done = 0 if explains_nothing else PAIRS_PROFILED
         self._profile(schedule.MIN_PROFILED, until_done=until_done)
         self.clock_bricks()
         self._settle()

@@ -212,7 +212,7 @@ ALTERNATES = {
     "it waits": (1, 1),
     "bound to a core": (1, 1),
     "several threads": (2, 2),
-    "it has several threads": (1, 2),
+    "it declares several threads": (1, 2),
     "": (1, 1),
 }
 """The reason that the note gives, and the threads of both sides. None is given if it was asked."""
