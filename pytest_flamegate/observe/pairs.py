@@ -73,8 +73,12 @@ class PairObserver:
     @property
     def at_once(self) -> int:
         """How many pairs can run at the same time, each on a core of its own."""
-        has_device = self.base.devices.has_device or self.head.devices.has_device
-        if not self.shares_core or has_device or self._tried_at_once is not None:
+        is_one = any(
+            # A copy of this process may hold a lock that another thread had when it was made.
+            side.devices.has_device or (isinstance(side.plan, Served) and side.plan.call)
+            for side in (self.base, self.head)
+        )
+        if not self.shares_core or is_one or self._tried_at_once is not None:
             return 1
         needed = self.base.peak_rss_bytes + self.head.peak_rss_bytes
         fitting = find_available_bytes() // max(needed, 1)

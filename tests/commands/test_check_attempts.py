@@ -53,7 +53,7 @@ def test_a_red_attempt_stays_red_until_all_of_them_contradict_it(
         repo.run(0, *judged)
         if code == 0:
             break
-    assert 3 < number < 8
+    assert 2 < number < 8
 
 
 def rename(run: Path) -> None:
@@ -129,6 +129,7 @@ def test_a_green_attempt_does_not_become_the_first_by_a_copy_or_a_nonce(
         return replace(found, nonce="0" * 32) if found.side == "head" else found
 
     monkeypatch.setattr("pytest_flamegate.run.stored_run.decode_evidence", with_one_nonce)
+    shutil.rmtree(attempts / "10")  # two green ones outweigh the red one
     repo.check(1, earlier)
 
 

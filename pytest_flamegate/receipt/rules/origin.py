@@ -110,13 +110,6 @@ def _check_sharing(case: Submission) -> Iterator[str]:
             yield f"Process {run.pid} shared its core, but belongs to no pair on one core."
 
 
-@CHECKS.rule("E_ORIGIN_MISMATCH", "The runs share no more cores than the machine has.")
-def _check_cores(case: Submission) -> Iterator[str]:
-    used = {run.cpu for run in case.evidence.runs if run.shares_core}
-    if case.cores is not None and len(used) > case.cores:
-        yield f"The runs shared {len(used)} cores of a machine that has {case.cores}."
-
-
 @CHECKS.rule(
     "E_CLOCK_CONTRADICTION",
     "A run begins after the previous run has ended, unless the two shared a core each in pairs "

@@ -466,7 +466,8 @@ _STOPPED = {
 }
 _BEYOND_REACH = {
     "memoised": "The added work is done once for each input, and so before the timed runs.",
-    "fast-while-measured": "The engine sees that it is measured, and leaves the added work out.",
+    "fast-while-measured": "The engine sees that it is measured, by the processes beside it for "
+    "example, and leaves the added work out.",
     "slow-when-old": "The engine becomes slower after more tokens than a gate generates.",
     "after-at-exit": "The added work is left to the exit of the process.",
     "build-borrows-the-base": "The build makes its program of the base's source.",

@@ -7,7 +7,7 @@ import pytest
 from tests.made import Bundle, bundle
 from tests.receipt.rules.changes import refusals
 
-CLOCK, ORIGIN = {"E_CLOCK_CONTRADICTION"}, {"E_ORIGIN_MISMATCH"}
+CLOCK = {"E_CLOCK_CONTRADICTION"}
 
 
 def in_pairs(cpus: tuple[int, ...], cores: str = "2") -> Bundle:
@@ -35,7 +35,6 @@ def in_pairs(cpus: tuple[int, ...], cores: str = "2") -> Bundle:
     [
         ((0, 1, 1, 0), "2", set()),
         ((0, 0, 1, 0), "2", CLOCK),
-        ((0, 1, 0, 2), "2", ORIGIN),
         ((0, 1, 0, 1), "64", set()),
     ],
 )
