@@ -178,18 +178,22 @@ def read_tree_clocks(leader: int, marker: str) -> ClockReading:
     The CPU time of processes that have ended is included once their parent has waited for them.
     Raises ``ProcessLookupError`` if the leader has ended.
     """
-    own = read_clocks(leader)
-    waited_ns = _waited_cpu_ns(leader)
+    own, waited_ns = read_clocks(leader), _waited_cpu_ns(leader)
     cpu_ns, delay_ns, ended_ns = own.cpu_ns + waited_ns, own.run_delay_ns, own.ended_ns + waited_ns
     threads = dict(own.threads)
-    for pid in process_system.find_tree(leader, marker) - {leader}:
-        with suppress(ProcessLookupError):
-            one, waited_ns = read_clocks(pid), _waited_cpu_ns(pid)
-            cpu_ns += one.cpu_ns + waited_ns
-            ended_ns += one.ended_ns + waited_ns
+    try:
+        for pid in process_system.find_tree(leader, marker) - {leader}:
+            one, below_ns = read_clocks(pid), _waited_cpu_ns(pid)
+            cpu_ns += one.cpu_ns + below_ns
+            ended_ns += one.ended_ns + below_ns
             threads |= one.threads
             if delay_ns is not None:
                 delay_ns += one.run_delay_ns or 0
+        is_whole = _waited_cpu_ns(leader) == waited_ns
+    except ProcessLookupError:
+        is_whole = False
+    if not is_whole:  # one ended meanwhile, and whoever waited for it has its time now
+        return read_tree_clocks(leader, marker)
     return ClockReading(own.at_ns, cpu_ns, delay_ns, ended_ns, threads)
 
 

@@ -244,15 +244,16 @@ def find_tree(leader: int, marker: str) -> set[int]:
 
     Reads a few files instead of the whole of ``/proc``: it is called before and after each command.
     """
-    orphans = {pid for pid in _read_children(os.getpid()) if _is_member(pid, leader, marker)}
+    orphans = {pid for pid in read_children(os.getpid()) if _is_member(pid, leader, marker)}
     found, fresh = {leader}, {leader, *orphans}
     while fresh:
         found |= fresh
-        fresh = {child for pid in fresh for child in _read_children(pid)} - found
+        fresh = {child for pid in fresh for child in read_children(pid)} - found
     return found
 
 
-def _read_children(pid: int) -> set[int]:
+def read_children(pid: int) -> set[int]:
+    """Return the children of ``pid``; empty if it has ended, or the kernel does not list them."""
     try:
         with os.scandir(f"{_PROC}/{pid}/task") as threads:
             names = [thread.name for thread in threads]
@@ -285,7 +286,7 @@ def find_children() -> dict[int, int | None]:
     if not _lists_children():
         return {pid: _session(pid) for pid, parent in _parents().items() if parent == me}
     # One reading can miss a child if another one ends meanwhile.
-    return {pid: _session(pid) for _ in range(2) for pid in _read_children(me)}
+    return {pid: _session(pid) for _ in range(2) for pid in read_children(me)}
 
 
 def is_alive(pid: int) -> bool:

@@ -167,6 +167,8 @@ def _note_programs(baseline: Evidence | None, current: Evidence) -> Iterator[Rea
     if baseline is None or baseline.program is None or current.program is None:
         return
     new = current.program
+    if new.interpreter is not None:
+        return  # a script may stay the same and start another program
     if baseline.program.sha256 == new.sha256 and current.side is not None and new.inside:
         yield Reason(
             "W_SAME_PROGRAM",

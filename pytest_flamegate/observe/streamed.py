@@ -9,11 +9,10 @@ from itertools import dropwhile, pairwise
 import psutil
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import clocks, process
+from pytest_flamegate.core import clocks, process, process_system
 from pytest_flamegate.core.clocks import ClockReading, Interval, add_late_work
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
-from pytest_flamegate.core.process_system import wait_readable
 from pytest_flamegate.engines import base, figure_sources, figures
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.figures import ProgramOutput, Report
@@ -82,10 +81,11 @@ def run_program(
 ) -> ProgramRun:
     """Run ``plan`` once with ``prompt``, by default the workload's, and clock it.
 
-    ``wrapped``: the command line is a profiler with the program below it. All clocks but
-    ``interval`` are then the program's. ``clean`` removes the profiler's output when the whole
-    output is there; decode is then not separated. ``cpu`` is the core to bind it to.
-    ``began(pid)`` is called as soon as it runs. Raises ``ToolError`` if the program fails, or
+    A program that has children when its output begins, as a script that starts the engine, is
+    clocked with all below it. ``wrapped``: the command line is a profiler with the program below
+    it. All clocks but ``interval`` are then the program's. ``clean`` removes the profiler's output
+    when the whole output is there; decode is then not separated. ``cpu`` is the core to bind it
+    to. ``began(pid)`` is called as soon as it runs. Raises ``ToolError`` if the program fails, or
     if its own figures are missing, malformed or contradicted by the clocks.
     """
     receipt = None if plan.sources.receipt is None else workload.directory / plan.sources.receipt
@@ -240,6 +240,7 @@ class _OutputStream:
         self._held = b""
         self._begun = False
         self._is_outside = wrapped
+        self._children: set[int] = set()
 
     def read_all(self, fd: int, began_ns: int) -> None:
         """Read to the end of the output."""
@@ -248,7 +249,7 @@ class _OutputStream:
             left_s = self._workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
             if left_s <= 0:
                 raise engine_process.timeout_error(self._workload)
-            if not wait_readable(fd, min(left_s, 1.0)):
+            if not process_system.wait_readable(fd, min(left_s, 1.0)):
                 engine_process.check_output_size(self._workload, self._child)
                 continue
             # The first reading opens the decode and is taken before the read: all that is not
@@ -272,9 +273,14 @@ class _OutputStream:
     def _read_clocks(self, latest: ClockReading) -> ClockReading:
         if self._is_outside:
             self._step_inside()
-        # Before the clocks: a sleep that begins after it is one more at the next reading.
-        sleeps = clocks.count_sleeps(self.pid)
+        if not self.reader.begun:
+            # Looked for only now: a tree takes three times as long to read at each piece.
+            self._children = process_system.read_children(self.pid)
         try:
+            if self._children:
+                return clocks.read_tree_clocks(self.pid, self._child.marker)
+            # Before the clocks: a sleep that begins after it is one more at the next reading.
+            sleeps = clocks.count_sleeps(self.pid)
             return replace(clocks.read_clocks(self.pid), sleeps=sleeps)
         except ProcessLookupError:
             # It has ended since it wrote; its cost until then is in the latest reading.
@@ -295,7 +301,9 @@ class _OutputStream:
         if self.reader.begun and not self._begun:
             self._begun = True
             self.counters = clocks.read_counters(self.pid)
-            found = engine_process.read_variables(self.pid, self._workload)
+            found: dict[str, str] = {}
+            for pid in (self.pid, *sorted(self._children)):
+                found |= engine_process.read_variables(pid, self._workload)
             self.effective = found or self.effective
             self.started_outside = self._is_outside
         self.tokens += new

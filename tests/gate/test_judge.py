@@ -29,7 +29,7 @@ from pytest_flamegate.gate.ungated import (
     wall_signals,
 )
 from pytest_flamegate.gate.verdict import KINDS, Verdict, headline
-from pytest_flamegate.observe.build import Program
+from pytest_flamegate.observe.build import Program, ProgramFile
 from pytest_flamegate.observe.observation import Answer
 from pytest_flamegate.profile.calls import CallChange, CallCounts, NativeWork
 from pytest_flamegate.receipt.baseline import Baseline
@@ -703,4 +703,6 @@ def test_two_sides_of_one_program_are_reported() -> None:
     )
     assert notes(old, replace(new, program=program("2"))) == {}
     assert notes(old, replace(new, program=program("1", inside=False))) == {}
+    script = replace(program("1"), interpreter=ProgramFile("sh", "3" * 64, 10))
+    assert notes(old, replace(new, program=script)) == {}
     assert notes(replace(old, side=None), replace(new, side=None)) == {}

@@ -176,6 +176,24 @@ def test_a_program_is_clocked_from_its_output(tmp_path: Path) -> None:
     assert_nothing_left()
 
 
+@pytest.mark.measures
+def test_behind_a_script_the_clocks_are_those_of_its_tree(tmp_path: Path) -> None:
+    code = COMPUTES.replace("os._exit(0)", "time.sleep(0.05)").replace("sys", "sys, time")
+    script = 'OMP_NUM_THREADS=7 "$0" -c "$1"; exit'
+    argv = ("sh", "-c", script, sys.executable, code)
+    workload = make_workload(tmp_path, "command", command=argv, token_unit="word")
+    watched = observer(workload)
+    (block,) = watched.run_timed(1).blocks
+    whole, decode = block.interval, block.decode
+    assert decode is not None
+    # The script sleeps all the while; the engine computes, and nothing of it counts twice.
+    assert whole.wall_ns > whole.cpu_ns > decode.cpu_ns > 0.5 * decode.wall_ns - 20_000_000
+    assert decode.run_delay_ns is not None
+    assert decode.quiet_ns <= decode.cpu_ns + 20_000_000
+    assert watched.observation().effective_environment["OMP_NUM_THREADS"] == "7"
+    assert_nothing_left()
+
+
 COMPUTES = """
 import os, sys
 for i in range(4):
