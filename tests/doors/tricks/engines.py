@@ -394,7 +394,7 @@ _POISON = (
     "import py_compile as p, sys; from importlib.util import cache_from_source as at; "
     'p.compile("toy.py", at(sys.argv[1]), invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)'
 )
-BEYOND_REACH_BUILDS = {
+BUILDS = {
     "build-borrows-the-base": "git show base:toy.py > program.py",
     "build-slows-the-base": (
         "cp toy.py program.py\n"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,6 +27,15 @@ _UNDECIDED = "inconclusive"
 _FAILED = "error"
 _NO_RIGHT = "PermissionError"
 """A system may deny what a trick asks for: a priority, a scheduling class."""
+
+
+@pytest.fixture(autouse=True)
+def reaped() -> Iterator[None]:
+    """What an engine made a child of this process has ended; nobody else waits for it."""
+    yield
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 @pytest.mark.parametrize("trick", MEASURED, ids=lambda trick: trick.name)
