@@ -75,17 +75,19 @@ def accept(parsed: argparse.Namespace) -> int:
         )
     accepted = []
     for name in wanted:
-        files, evidence = _read_acceptable(name, artifacts.latest_directory(name))
+        files, evidence, doubts = _read_acceptable(name, artifacts.latest_directory(name))
         stored = RunStore(artifacts, machine_id(evidence.machine)).accept(name, files)
         accepted.append(relative(stored.path, settings.root))
-        for warning in stored.warnings:
+        for warning in (*stored.warnings, *doubts):
             common.print_text(warning)
     common.print_text("\n".join(accepted_lines(accepted)))
     return 0
 
 
-def _read_acceptable(name: str, directory: Path) -> tuple[dict[str, bytes], Evidence]:
-    """Return the files of a latest run, read once, and its evidence.
+def _read_acceptable(
+    name: str, directory: Path
+) -> tuple[dict[str, bytes], Evidence, tuple[str, ...]]:
+    """Return the files of a latest run, read once, its evidence and doubts about it.
 
     Raises ``E_NOT_ACCEPTED`` if it is dishonest, had work injected or ran in pairs.
     """
@@ -114,7 +116,7 @@ def _read_acceptable(name: str, directory: Path) -> tuple[dict[str, bytes], Evid
             f"The latest run of {name!r} {how}, so it cannot be a baseline.",
             f"Run it again without --flamegate-{option}.",
         )
-    return files, evidence
+    return files, evidence, verification.doubts
 
 
 def prune(parsed: argparse.Namespace) -> int:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -104,20 +106,16 @@ class ClockReading:
         # What threads did before this reading and have taken with them since is not the interval's.
         gone = [times for each, times in self.threads.items() if each not in later.threads]
         ended_ns = later.ended_ns - self.ended_ns - sum(cpu_ns for cpu_ns, _ in gone)
+        # A child that nobody waits for takes its CPU time with it, from before this reading too.
+        wall_ns = later.at_ns - self.at_ns
+        cpu_ns = max(0, later.cpu_ns - self.cpu_ns - min(0, ended_ns))
         delay = None
         if self.run_delay_ns is not None and later.run_delay_ns is not None:
             gone_ns = sum(delay_ns for _, delay_ns in gone)
             delay = max(0, later.run_delay_ns - self.run_delay_ns + gone_ns)
-        # A child that nobody waits for takes its CPU time with it.
-        wall_ns, cpu_ns = later.at_ns - self.at_ns, max(0, later.cpu_ns - self.cpu_ns)
+            delay = min(delay, self._plausible_delay_ns(later, wall_ns, cpu_ns))
         if delay is not None and threads > 1:
-            busiest_ns = max(
-                (
-                    cpu - self.threads.get(each, (0, 0))[0]
-                    for each, (cpu, _) in later.threads.items()
-                ),
-                default=0,
-            )
+            busiest_ns, _ = self._busiest(later)
             most_ns = max(
                 0, wall_ns - max(busiest_ns, cpu_ns // process_system.count_cores(threads))
             )
@@ -127,6 +125,27 @@ class ClockReading:
         if delay is not None and _is_lost(ended_ns, cpu_ns):
             delay = max(delay, wall_ns - cpu_ns)
         return Interval(wall_ns, cpu_ns, delay)
+
+    def _busiest(self, later: ClockReading) -> tuple[int, int]:
+        """Return CPU time and run delay, up to a later reading, of the thread that used most."""
+        started = (0, 0)
+        used = [
+            (cpu - before[0], delay - before[1])
+            for each, (cpu, delay) in later.threads.items()
+            for before in [self.threads.get(each, started)]
+        ]
+        return max(used, default=started)
+
+    def _plausible_delay_ns(self, later: ClockReading, wall_ns: int, cpu_ns: int) -> int:
+        """Return the longest time that several threads can have waited for their core in turn.
+
+        One that waits all the time and hardly runs, at the lowest priority, must not pass for the
+        wait of the others. So each waits at most as long for its CPU time as the busiest does.
+        """
+        busiest_ns, delay_ns = self._busiest(later)
+        if len(later.threads) < 2 or busiest_ns <= 0:
+            return sys.maxsize
+        return min(round(delay_ns * cpu_ns / busiest_ns), max(0, wall_ns - busiest_ns))
 
     def until_awake(self, later: ClockReading, all_sleeps: int) -> Interval | None:
         """Return the interval of a process that never slept in it; None if it may have.
@@ -172,29 +191,41 @@ def count_sleeps(pid: int) -> int | None:
     return int(found[2]) - (found[1] == b"Z") if found else None
 
 
+def read_clocks_with_children(pid: int) -> ClockReading:
+    """Like ``read_clocks``, with the CPU time of the children that ``pid`` has waited for.
+
+    The kernel reports that of others in clock ticks. It counts as that of ended threads.
+    """
+    own, waited_ns = read_clocks(pid), _waited_cpu_ns(pid)
+    return replace(own, cpu_ns=own.cpu_ns + waited_ns, ended_ns=own.ended_ns + waited_ns)
+
+
 def read_tree_clocks(leader: int, marker: str) -> ClockReading:
     """Read the clocks of a session leader and of all processes that it started.
 
     The CPU time of processes that have ended is included once their parent has waited for them.
     Raises ``ProcessLookupError`` if the leader has ended.
     """
-    own, waited_ns = read_clocks(leader), _waited_cpu_ns(leader)
-    cpu_ns, delay_ns, ended_ns = own.cpu_ns + waited_ns, own.run_delay_ns, own.ended_ns + waited_ns
-    threads = dict(own.threads)
+    own = read_clocks_with_children(leader)
+    waited_ns = _waited_cpu_ns(leader)
     try:
-        for pid in process_system.find_tree(leader, marker) - {leader}:
-            one, below_ns = read_clocks(pid), _waited_cpu_ns(pid)
-            cpu_ns += one.cpu_ns + below_ns
-            ended_ns += one.ended_ns + below_ns
-            threads |= one.threads
-            if delay_ns is not None:
-                delay_ns += one.run_delay_ns or 0
+        below = [
+            read_clocks_with_children(pid)
+            for pid in process_system.find_tree(leader, marker) - {leader}
+        ]
         is_whole = _waited_cpu_ns(leader) == waited_ns
     except ProcessLookupError:
         is_whole = False
     if not is_whole:  # one ended meanwhile, and whoever waited for it has its time now
         return read_tree_clocks(leader, marker)
-    return ClockReading(own.at_ns, cpu_ns, delay_ns, ended_ns, threads)
+    delays = [each.run_delay_ns or 0 for each in below]
+    return ClockReading(
+        own.at_ns,
+        sum((each.cpu_ns for each in below), own.cpu_ns),
+        None if own.run_delay_ns is None else own.run_delay_ns + sum(delays),
+        sum((each.ended_ns for each in below), own.ended_ns),
+        dict(ChainMap(*(dict(each.threads) for each in (own, *below)))),
+    )
 
 
 def read_own_delay_ns() -> int:

@@ -77,8 +77,7 @@ def _describe_functions(costs: Sequence[CostChange]) -> str:
         guess = likeliest(costs)
         if guess is None:
             return ""
-        figures = f"{micros(guess.baseline_us)} → {micros(guess.current_us)} µs/token"
-        return f", most likely {_name(guess)} ({figures})"
+        return f", most likely {_name(guess)}"  # its figures say less than the table's ±
     part, first = max(certain, key=lambda each: each[0])
     if part >= ALL_OF_IT:
         return f", all of it in {_name(first)}"

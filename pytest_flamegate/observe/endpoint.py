@@ -223,7 +223,7 @@ class EndpointProcess(engine_process.EngineProcess):
                 "of text: its count is used, and no time between two tokens was observed."
             )
         after = self._read_cpu_ns()
-        used = {pid: after[pid] - before[pid] for pid in after.keys() & before.keys()}
+        used = {pid: ns - before.get(pid, 0) for pid, ns in after.items()}
         self.pid = max(used, key=lambda pid: (used[pid], pid == self.pid), default=self.pid)
         own = used.pop(self.pid, 0)
         if (others := sum(used.values())) > max(MAX_OTHER_SHARE * own, 1_000_000):

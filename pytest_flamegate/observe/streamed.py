@@ -9,10 +9,11 @@ from itertools import dropwhile, pairwise
 import psutil
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import clocks, process, process_system
+from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import ClockReading, Interval, add_late_work
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
+from pytest_flamegate.core.process_system import read_children, wait_readable
 from pytest_flamegate.engines import base, figure_sources, figures
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.figures import ProgramOutput, Report
@@ -131,7 +132,6 @@ def run_program(
     if not stream.started_outside:
         decode = _separate_decode(readings, workload.threads, all_sleeps)
     counters, total_cpu_ns = stream.counters, 0
-    interval = ClockReading(began_ns, 0, 0).until(readings[-1], threads=workload.threads)
     if usage is not None:
         total_cpu_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
         if not wrapped:
@@ -141,10 +141,10 @@ def run_program(
                 counters, voluntary_switches=usage.ru_nvcsw, involuntary_switches=usage.ru_nivcsw
             )
     # Accounted at the end for a wrapped program, and one that ended before it could be read.
-    if wrapped or interval.cpu_ns == 0:
+    if wrapped or readings[-1].cpu_ns == 0:
         interval = Interval(ended_ns - began_ns, total_cpu_ns, None)
     else:
-        interval = add_late_work(interval, max(0, total_cpu_ns - interval.cpu_ns))
+        interval = _whole_interval(began_ns, readings[-1], ended_ns, total_cpu_ns, workload.threads)
     run = ProgramRun(
         pid=stream.pid,
         started_ticks=stream.started_ticks,
@@ -249,7 +249,7 @@ class _OutputStream:
             left_s = self._workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
             if left_s <= 0:
                 raise engine_process.timeout_error(self._workload)
-            if not process_system.wait_readable(fd, min(left_s, 1.0)):
+            if not wait_readable(fd, min(left_s, 1.0)):
                 engine_process.check_output_size(self._workload, self._child)
                 continue
             # The first reading opens the decode and is taken before the read: all that is not
@@ -273,15 +273,15 @@ class _OutputStream:
     def _read_clocks(self, latest: ClockReading) -> ClockReading:
         if self._is_outside:
             self._step_inside()
-        if not self.reader.begun:
-            # Looked for only now: a tree takes three times as long to read at each piece.
-            self._children = process_system.read_children(self.pid)
+        # Before the clocks: a sleep that begins after it is one more at the next reading.
+        sleeps = clocks.count_sleeps(self.pid)
+        if not self._children and (sleeps is None or not self.reader.begun):
+            # A program that sleeps may wait for a child. A tree takes twice as long to read.
+            self._children = read_children(self.pid)
         try:
             if self._children:
                 return clocks.read_tree_clocks(self.pid, self._child.marker)
-            # Before the clocks: a sleep that begins after it is one more at the next reading.
-            sleeps = clocks.count_sleeps(self.pid)
-            return replace(clocks.read_clocks(self.pid), sleeps=sleeps)
+            return replace(clocks.read_clocks_with_children(self.pid), sleeps=sleeps)
         except ProcessLookupError:
             # It has ended since it wrote; its cost until then is in the latest reading.
             return replace(latest, at_ns=time.monotonic_ns())
@@ -315,6 +315,21 @@ class _OutputStream:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
+
+
+def _whole_interval(
+    began_ns: int, last: ClockReading, ended_ns: int, total_cpu_ns: int, threads: int
+) -> Interval:
+    """Return the interval up to the last token, with the work that followed it.
+
+    CPU time that the last reading lacks was used after it, as far as there was time for that; the
+    rest is of children that had ended, and whoever waited for them had not been told.
+    """
+    unseen_ns = max(0, total_cpu_ns - last.cpu_ns)
+    late_ns = min(unseen_ns, max(0, ended_ns - last.at_ns))
+    early_ns = unseen_ns - late_ns
+    last = replace(last, cpu_ns=last.cpu_ns + early_ns, ended_ns=last.ended_ns + early_ns)
+    return add_late_work(ClockReading(began_ns, 0, 0).until(last, threads=threads), late_ns)
 
 
 def _separate_decode(

@@ -69,6 +69,11 @@ class Verification:
         """Whether the receipt is usable as a baseline: honest, and without a reason against it."""
         return self.honest and not self.unfit
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against the receipt as a baseline, in a line each."""
+        return tuple(f"A doubtful baseline. {each.code}: {each.message}" for each in self.unfit)
+
 
 @dataclass
 class _Findings:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from pytest_flamegate.core.git import Commit
 from pytest_flamegate.core.text import list_some, significant
-from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, meaning_of
+from pytest_flamegate.receipt.metrics import KERNEL_RATE_NAMES, meaning_of, value_of
 from pytest_flamegate.receipt.reported import observed_as, of_engine, source_of
 from pytest_flamegate.receipt.types import Evidence, Metric, Receipt
 from pytest_flamegate.report import sections, text
@@ -52,7 +52,9 @@ def picture_subtitle(evidence: Evidence, receipt: Receipt | None) -> str:
     """Return the line under a picture's title: workload, rate, machine, commit."""
     notes = workload_notes(evidence)
     if receipt is not None:
-        notes.append(f"{significant(receipt.tokens_per_second)} tokens/s")
+        quiet_s = value_of(evidence.metrics, "quiet_s_per_token")
+        rate = 1.0 / quiet_s if quiet_s else receipt.tokens_per_second
+        notes.append(f"{significant(rate)} tokens/s{', quiet clock' if quiet_s else ''}")
     notes += [machine_note(evidence), revision_note(evidence.commit)]
     return " · ".join(filter(None, notes))
 

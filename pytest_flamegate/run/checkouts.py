@@ -307,7 +307,8 @@ def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> s
             f"Both sides build and run {program}, which lies outside the repository: one side's "
             "program would be measured as the other's.",
             "Let the build write inside the project (CARGO_TARGET_DIR may lead it elsewhere), and "
-            "name the program by its relative path.",
+            "name the program by its relative path. One that the build does not make, as an "
+            "interpreter, is found in the PATH if it is named alone (python3).",
         )
     return (
         f"Both sides run {plan.argv[0]!r}, and none of its arguments is a file of the "

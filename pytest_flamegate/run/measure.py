@@ -338,10 +338,7 @@ class _Pairs(_MeasuringLoop):
                 side.calls = side.make_observer().count_calls()
 
     def _size_alone(self) -> None:
-        """Note the size of the change by pairs that do not share a core, if there is time for them.
-
-        On a shared core each side refills its caches after the other's slice.
-        """
+        """Note the size of the change by pairs that do not share a core and its caches, in time."""
         count = min(int(min(self.budget.left_s, ALONE_S) / self.pair_s), MOST_ALONE)
         if count < LEAST_ALONE:
             return
@@ -354,6 +351,8 @@ class _Pairs(_MeasuringLoop):
         found = trimmed_mean([pair.quiet for pair in pairs])
         change_pct = rate_change_pct(found.mean_diff)
         error_pct = (100.0 + change_pct) * found.standard_error
+        if error_pct > abs(change_pct):
+            return
         self.head.observer.notes["I_SIZE_ALONE"] = (
             f"Alone, one side after the other: {describe_rate_change(change_pct)} "
             f"(± {error_pct:.1f}, one standard error, {count} pairs). Nothing is judged by it. A "

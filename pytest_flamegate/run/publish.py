@@ -249,8 +249,7 @@ def publish(
                 placed = store.accept(workload.name, files)
             accepted = placed.path
             warnings += placed.warnings
-            unfit = run.head.verification.unfit if run.head.verification else ()
-            warnings += [f"A doubtful baseline. {each.code}: {each.message}" for each in unfit]
+            warnings += run.head.verification.doubts if run.head.verification else ()
         except errors.FlamegateError as failed:
             error, verdict = failed, verdict_of_error(failed, workload)
     try:

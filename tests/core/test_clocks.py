@@ -76,6 +76,22 @@ def test_what_ended_threads_did_before_is_not_the_intervals() -> None:
     assert began.until(ended) == Interval(30_000_000, 20_000_000, 5_000_000)
 
 
+def test_one_that_waits_and_hardly_runs_does_not_wait_for_the_others() -> None:
+    """A child of the lowest priority that is always ready would hide that the engine sleeps."""
+    began = clocks.ClockReading(0, 0, 0, 0, {1: (0, 0), 2: (0, 0)})
+    ended = clocks.ClockReading(150, 51, 190, 0, {1: (50, 50), 2: (1, 140)})
+    assert began.until(ended) == Interval(150, 51, 51)
+    # In turn they wait as long as they need for their work.
+    ended = clocks.ClockReading(150, 75, 75, 0, {1: (50, 50), 2: (25, 25)})
+    assert began.until(ended) == Interval(150, 75, 75)
+
+
+def test_a_child_that_nobody_waits_for_takes_nothing_of_the_interval_with_it() -> None:
+    began = clocks.ClockReading(0, 140, 0, 0, {1: (100, 0), 2: (40, 0)})
+    ended = clocks.ClockReading(60, 150, 0, 0, {1: (150, 0)})
+    assert began.until(ended) == Interval(60, 50, 0)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "in_all", "is_awake"),
     [

@@ -23,7 +23,7 @@ def test_a_likely_cause_makes_up_half_of_the_change_and_stands_out_of_the_noise(
 
 
 def test_the_likeliest_function_is_named_if_none_is_certain() -> None:
-    words = ", most likely project (126 → 167 µs/token)"
+    words = ", most likely project"
     assert describe_cause([PROJECT], []) == words
     smaller = verdicts.cost("other", 90.0, 120.0, 40.0, 0.3, 0.6)
     assert describe_cause([smaller, PROJECT], []) == words

@@ -352,6 +352,56 @@ OUTSIDE_OF_DECODE = {
     "child-of-a-program": _PROGRAM_WITH_WORK.format(before=_CHILD, after="os.waitpid(child, 0)"),
 }
 """Programs that do more work, but not between their first and their last token."""
+_STARVED = """\
+import threading
+import time
+
+fast, me = work, os.getpid()
+
+
+def work(rounds):
+    time.sleep(0.0003)
+    return fast(rounds)
+
+
+if os.fork() == 0:
+    os.setsid()
+    with open("/proc/self/autogroup", "w") as group:
+        group.write("19")
+    os.nice(19)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    while os.getppid() == me:
+        pass
+    os._exit(0)
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+"""
+_UNMARKED = """\
+fast, ends = work, (*os.pipe(), *os.pipe())
+if os.fork() == 0:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.set_inheritable(ends[0], True)
+    os.set_inheritable(ends[3], True)
+    code = (
+        "import os, sys\\nread, write = map(int, sys.argv[1:])\\nx = 1\\n"
+        "while os.read(read, 1):\\n    for i in range(2_000): x = (x * 31 + i) & 0xFFFFFF\\n"
+        "    os.write(write, b'.')"
+    )
+    with open("/proc/self/autogroup", "w") as group:
+        group.write("-10")
+    os.execve(sys.executable, [sys.executable, "-c", code, str(ends[0]), str(ends[3])], {})
+os.wait()
+
+
+def work(rounds):
+    os.write(ends[1], b".")
+    x = fast(rounds)
+    os.read(ends[2], 1)
+    return x
+"""
+WORK_OF_AN_UNMARKED_ORPHAN = _PROGRAM_WITH_WORK.format(before=_UNMARKED, after="os._exit(0)")
+SLEEPS_BESIDE_A_STARVED_CHILD = _PROGRAM_WITH_WORK.format(before=_STARVED, after="os._exit(0)")
 WITHOUT_TRICK = (SLOWER, EQUAL + _after("rest(max_tokens)"))
 """The slowdowns that tricks hide: work in each token, and work after the last one."""
 BEYOND_REACH = {

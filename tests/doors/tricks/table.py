@@ -539,6 +539,20 @@ MEASURED = (
             ("child-of-a-program", "in a child that it waits for", "regressed"),
         )
     ),
+    Trick(
+        "sleeps-beside-a-starved-child",
+        "A program sleeps in each token; its child, which gets no time, is always ready to run.",
+        {"toy.py": engines.SLEEPS_BESIDE_A_STARVED_CHILD},
+        by_check="regressed",
+        base={"toy.py": engines.EVEN_PROGRAM, "flamegate.toml": _COMMAND},
+    ),
+    Trick(
+        "work-of-an-unmarked-orphan",
+        "A daemon of a program, without flamegate's mark, takes the core and does added work.",
+        {"toy.py": engines.WORK_OF_AN_UNMARKED_ORPHAN},
+        by_check=f"regressed or {GREEN}",
+        base={"toy.py": engines.EVEN_PROGRAM, "flamegate.toml": _COMMAND},
+    ),
     _measured(
         "sleeps-beside-ended-threads",
         "Threads that end do the work, and the engine sleeps for a sixth of the time.",
