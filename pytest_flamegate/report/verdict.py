@@ -7,7 +7,6 @@ from pytest_flamegate.core.text import significant
 from pytest_flamegate.gate import rule
 from pytest_flamegate.gate.causes import likeliest
 from pytest_flamegate.gate.costs import MOST, CostChange
-from pytest_flamegate.gate.statistics import pct
 from pytest_flamegate.gate.ungated import WALL_TOKENS_PER_SECOND
 from pytest_flamegate.gate.verdict import PairMethod, Verdict, headline
 from pytest_flamegate.report import text
@@ -296,7 +295,7 @@ def describe_sureness(verdict: Verdict) -> list[str]:
         lines.append(f"A drop of {text.percent(verdict.smallest_detectable_pct)} would have been "
                      "seen.")  # fmt: skip
     known = (("false alarms", verdict.false_alarm_rate), ("misses", verdict.miss_rate))
-    rates = [f"{name} ≤ {pct(rate)} %" for name, rate in known if rate is not None]
+    rates = [f"{name} ≤ {text.tidy(100 * rate, 2)} %" for name, rate in known if rate is not None]
     basis = verdict.error_rate_basis
     if rates or basis:
         lines.append(f"Error rates: {', '.join(rates) or 'not known'}.")
