@@ -97,7 +97,8 @@ def _calibrate(
     for warning in stored.warnings:
         session.progress.announce(warning)
     pool = calibration.differences
-    few = f"; {FEW_POOL} or more say it better (--pairs)" if len(pool) < FEW_POOL else ""
+    more = "--pairs" if len(pool) >= pairs else "--budget"
+    few = f"; fewer than {FEW_POOL} flatter it ({more})" if len(pool) < FEW_POOL else ""
     sd_pct, largest_pct = 100 * math.sqrt(variance(pool)), 100 * max(map(abs, pool))
     rows = (
         ("pairs", f"{len(pool)} of the same code, {calibration.pair_s:.2f} s each{few}"),

@@ -18,6 +18,7 @@ from pytest_flamegate.core.json_parser import Limits
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate.calibration import (
     DRAWS,
+    FEW_POOL,
     MIN_POOL,
     AnalysisPlan,
     ReplayedRates,
@@ -156,6 +157,8 @@ def find_known_rates(
         f"{rates.false_alarm.words} false alarms and {rates.miss.words} misses in {DRAWS:,} "
         f"replays of the whole rule, within {plan.pairs} pairs"
     )
+    if len(found.differences) < FEW_POOL:
+        basis += f". Fewer than {FEW_POOL} pairs flatter a machine"
     return ReportedRates(rates.false_alarm.upper, rates.miss.upper, basis)
 
 

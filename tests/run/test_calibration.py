@@ -14,7 +14,7 @@ from pytest_flamegate.core.json import encode_json, encode_plain
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.gate import calibration as gate_calibration
 from pytest_flamegate.gate.analyses import FIRST_ANALYSES
-from pytest_flamegate.gate.calibration import MIN_POOL, AnalysisPlan
+from pytest_flamegate.gate.calibration import FEW_POOL, MIN_POOL, AnalysisPlan
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.calibration import (
@@ -120,6 +120,12 @@ def test_what_is_known_are_bounds_and_their_basis(artifacts: ArtifactStore) -> N
     assert 0.0 < (known.miss or 0.0) < 0.02
     assert known.basis.startswith("calibrated here on 40 A/A pairs (2026-01-02): 0.0 % (≤ 0.15 %)")
     assert "in 2,000 replays of the whole rule" in known.basis
+    assert "flatter" not in known.basis
+    few = replace(calibration(), differences=calibration().differences[: FEW_POOL - 1])
+    store(artifacts, few)
+    known = find_known_rates(artifacts, MACHINE, WORKLOAD, COMPARE_BUDGET_S, pytest.fail)
+    assert known is not None
+    assert known.basis.endswith("Fewer than 30 pairs flatter a machine")
 
 
 def test_time_becomes_pairs_and_looks_as_a_comparison_plans_them() -> None:
