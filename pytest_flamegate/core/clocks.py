@@ -9,7 +9,6 @@ import os
 import re
 import sys
 import time
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ _STATUS = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _NUMBERS = re.compile(rb"^(\w+):\s+(\d+)", re.MULTILINE)
+_TREE_TRIES = 8
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -206,25 +206,26 @@ def read_tree_clocks(leader: int, marker: str) -> ClockReading:
     The CPU time of processes that have ended is included once their parent has waited for them.
     Raises ``ProcessLookupError`` if the leader has ended.
     """
-    own = read_clocks_with_children(leader)
-    waited_ns = _waited_cpu_ns(leader)
-    try:
-        below = [
-            read_clocks_with_children(pid)
-            for pid in process_system.find_tree(leader, marker) - {leader}
-        ]
-        is_whole = _waited_cpu_ns(leader) == waited_ns
-    except ProcessLookupError:
-        is_whole = False
-    if not is_whole:  # one ended meanwhile, and whoever waited for it has its time now
-        return read_tree_clocks(leader, marker)
-    delays = [each.run_delay_ns or 0 for each in below]
+    for _ in range(_TREE_TRIES):
+        own = read_clocks_with_children(leader)
+        waited_ns = _waited_cpu_ns(leader)
+        below: list[ClockReading | None] = []
+        for pid in process_system.find_tree(leader, marker) - {leader}:
+            try:
+                below.append(read_clocks_with_children(pid))
+            except ProcessLookupError:
+                below.append(None)
+        # If one ended meanwhile, whoever waited for it has its time now.
+        if None not in below and _waited_cpu_ns(leader) == waited_ns:
+            break
+    found = [own, *(each for each in below if each is not None)]
+    delays = [each.run_delay_ns or 0 for each in found]
     return ClockReading(
         own.at_ns,
-        sum((each.cpu_ns for each in below), own.cpu_ns),
-        None if own.run_delay_ns is None else own.run_delay_ns + sum(delays),
-        sum((each.ended_ns for each in below), own.ended_ns),
-        dict(ChainMap(*(dict(each.threads) for each in (own, *below)))),
+        sum(each.cpu_ns for each in found),
+        None if own.run_delay_ns is None else sum(delays),
+        sum(each.ended_ns for each in found),
+        {thread: times for each in found for thread, times in each.threads.items()},
     )
 
 
