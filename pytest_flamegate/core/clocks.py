@@ -9,10 +9,12 @@ import os
 import re
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 
 from msgspec import Struct
@@ -108,44 +110,47 @@ class ClockReading:
         ended_ns = later.ended_ns - self.ended_ns - sum(cpu_ns for cpu_ns, _ in gone)
         # A child that nobody waits for takes its CPU time with it, from before this reading too.
         wall_ns = later.at_ns - self.at_ns
-        cpu_ns = max(0, later.cpu_ns - self.cpu_ns - min(0, ended_ns))
+        lost_ns = max(0, -ended_ns) if gone else 0
+        cpu_ns = max(0, later.cpu_ns - self.cpu_ns + lost_ns)
         delay = None
         if self.run_delay_ns is not None and later.run_delay_ns is not None:
             gone_ns = sum(delay_ns for _, delay_ns in gone)
             delay = max(0, later.run_delay_ns - self.run_delay_ns + gone_ns)
-            delay = min(delay, self._plausible_delay_ns(later, wall_ns, cpu_ns))
         if delay is not None and threads > 1:
-            busiest_ns, _ = self._busiest(later)
+            busiest_ns = max((cpu_ns for cpu_ns, _ in self._used(later)), default=0)
             most_ns = max(
                 0, wall_ns - max(busiest_ns, cpu_ns // process_system.count_cores(threads))
             )
             return Interval(wall_ns, cpu_ns, min(delay + idle_ns, most_ns))
         if delay is not None:
+            delay = min(delay, self._plausible_delay_ns(later, wall_ns, cpu_ns))
             delay = max(delay, min(delay + idle_ns, wall_ns - cpu_ns))
         if delay is not None and _is_lost(ended_ns, cpu_ns):
             delay = max(delay, wall_ns - cpu_ns)
         return Interval(wall_ns, cpu_ns, delay)
 
-    def _busiest(self, later: ClockReading) -> tuple[int, int]:
-        """Return CPU time and run delay, up to a later reading, of the thread that used most."""
-        started = (0, 0)
-        used = [
-            (cpu - before[0], delay - before[1])
+    def _used(self, later: ClockReading) -> list[tuple[int, int]]:
+        """Return CPU time and run delay, up to a later reading, of each thread that lives then."""
+        return [
+            (max(0, cpu - before[0]), max(0, delay - before[1]))
             for each, (cpu, delay) in later.threads.items()
-            for before in [self.threads.get(each, started)]
+            for before in [self.threads.get(each, (0, 0))]
         ]
-        return max(used, default=started)
 
     def _plausible_delay_ns(self, later: ClockReading, wall_ns: int, cpu_ns: int) -> int:
-        """Return the longest time that several threads can have waited for their core in turn.
+        """Return the longest time that threads of one core can have waited for it in turn.
 
         One that waits all the time and hardly runs, at the lowest priority, must not pass for the
-        wait of the others. So each waits at most as long for its CPU time as the busiest does.
+        wait of the others. So all wait as long for their CPU time as those do that use half of it.
         """
-        busiest_ns, delay_ns = self._busiest(later)
-        if len(later.threads) < 2 or busiest_ns <= 0:
+        used = sorted(
+            (each for each in self._used(later) if each[0]), key=lambda each: each[1] / each[0]
+        )
+        if len(later.threads) < 2 or not used:
             return sys.maxsize
-        return min(round(delay_ns * cpu_ns / busiest_ns), max(0, wall_ns - busiest_ns))
+        sums = list(accumulate(cpu for cpu, _ in used))
+        own_ns, delay_ns = used[bisect_left(sums, sums[-1] / 2)]
+        return min(round(delay_ns * cpu_ns / own_ns), max(0, wall_ns - max(used)[0]))
 
     def until_awake(self, later: ClockReading, all_sleeps: int) -> Interval | None:
         """Return the interval of a process that never slept in it; None if it may have.
@@ -207,10 +212,11 @@ def read_tree_clocks(leader: int, marker: str) -> ClockReading:
     Raises ``ProcessLookupError`` if the leader has ended.
     """
     for _ in range(_TREE_TRIES):
-        own = read_clocks_with_children(leader)
         waited_ns = _waited_cpu_ns(leader)
+        own = read_clocks_with_children(leader)
         below: list[ClockReading | None] = []
-        for pid in process_system.find_tree(leader, marker) - {leader}:
+        # Parents first, as a rule: what they wait for after they were read is missing then.
+        for pid in sorted(process_system.find_tree(leader, marker) - {leader}):
             try:
                 below.append(read_clocks_with_children(pid))
             except ProcessLookupError:

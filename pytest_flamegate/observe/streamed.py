@@ -280,7 +280,9 @@ class _OutputStream:
             self._children = read_children(self.pid)
         try:
             if self._children:
-                return clocks.read_tree_clocks(self.pid, self._child.marker)
+                # A profiler above it has the marker, and is none of its tree.
+                marker = self._child.marker if self.pid == self._child.pid else ""
+                return clocks.read_tree_clocks(self.pid, marker)
             return replace(clocks.read_clocks_with_children(self.pid), sleeps=sleeps)
         except ProcessLookupError:
             # It has ended since it wrote; its cost until then is in the latest reading.
@@ -295,6 +297,7 @@ class _OutputStream:
         if len(below) == 1:
             self.pid = below[0].pid
             self.started_ticks = clocks.read_start_ticks(self.pid)
+            self._children = set()
             self._is_outside = False
 
     def _add(self, new: Sequence[TimedToken]) -> None:

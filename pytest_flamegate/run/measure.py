@@ -338,7 +338,7 @@ class _Pairs(_MeasuringLoop):
                 side.calls = side.make_observer().count_calls()
 
     def _size_alone(self) -> None:
-        """Note the size of the change by pairs that do not share a core and its caches, in time."""
+        """Note the size of the change by pairs that do not share a core, nor its caches."""
         count = min(int(min(self.budget.left_s, ALONE_S) / self.pair_s), MOST_ALONE)
         if count < LEAST_ALONE:
             return

@@ -54,6 +54,7 @@ def test_time_that_the_observer_lost_is_not_the_engines(
         (2, (90, 40), 60, 90),  # some of it while the other computed
         (2, (50, 50), 0, 100),  # they waited for each other
         (2, (50, 50), 5, 95),
+        (2, (40, 50), 30, 70),  # the one that computed less
         (1, (50, 50), 100, 100),  # they waited for each other's core
         (2, (0, 0), 90, 50),  # those that computed have ended
     ],
@@ -81,6 +82,10 @@ def test_one_that_waits_and_hardly_runs_does_not_wait_for_the_others() -> None:
     began = clocks.ClockReading(0, 0, 0, 0, {1: (0, 0), 2: (0, 0)})
     ended = clocks.ClockReading(150, 51, 190, 0, {1: (50, 50), 2: (1, 140)})
     assert began.until(ended) == Interval(150, 51, 51)
+    # Nor if the work goes round many threads, and the spinner runs a little more than each.
+    many = dict.fromkeys(range(20), (25, 0))
+    ended = clocks.ClockReading(2000, 530, 1400, 0, {**many, 20: (30, 1400)})
+    assert clocks.ClockReading(0, 0, 0).until(ended) == Interval(2000, 530, 0)
     # In turn they wait as long as they need for their work.
     ended = clocks.ClockReading(150, 75, 75, 0, {1: (50, 50), 2: (25, 25)})
     assert began.until(ended) == Interval(150, 75, 75)
