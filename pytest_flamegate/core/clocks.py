@@ -206,7 +206,7 @@ def read_clocks_with_children(pid: int) -> ClockReading:
 
 
 def read_tree_clocks(leader: int, marker: str) -> ClockReading:
-    """Read the clocks of a session leader and of all processes that it started.
+    """Read the clocks of ``leader`` and of all processes that it started.
 
     The CPU time of processes that have ended is included once their parent has waited for them.
     Raises ``ProcessLookupError`` if the leader has ended.

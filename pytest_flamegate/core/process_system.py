@@ -242,7 +242,7 @@ def find_descendants(pid: int) -> set[int]:
 def find_tree(leader: int, marker: str) -> set[int]:
     """Return ``leader``, its descendants, and orphans of its session or with its ``marker``.
 
-    Reads a few files instead of the whole of ``/proc``: it is called before and after each command.
+    Reads a few files instead of the whole of ``/proc``: it is called at each reading.
     """
     orphans = {pid for pid in read_children(os.getpid()) if _is_member(pid, leader, marker)}
     found, fresh = {leader}, {leader, *orphans}

@@ -4,7 +4,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -208,3 +209,27 @@ def nothing_is_left() -> Iterator[None]:
     yield
     for child in psutil.Process().children(recursive=True):
         assert "tests.engines.servers" not in child.cmdline()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ({1: 60, 2: 50}, {}, 1),
+        ({1: 5, 3: 50}, {1: 6, 3: 90}, 3),  # a worker that starts with the first request
+        ({1: 5, 3: 50}, {1: 60, 3: 50}, 1),  # one that compiles once
+        ({1: 5, 3: 50}, {1: 60}, 1),
+    ],
+)
+def test_the_process_that_computes_is_found_though_it_starts_with_a_request(
+    first: dict[int, int], second: dict[int, int], found: int
+) -> None:
+    readings = iter([{1: 0, 2: 0}, first, first, second])
+    server = endpoint.EndpointProcess.__new__(endpoint.EndpointProcess)
+    server.pid, server.notes = 1, {}
+    made: Any = server
+    made.prompts = SimpleNamespace(warm_up=0)
+    made._workload = SimpleNamespace(max_tokens=8)
+    made._read_cpu_ns = lambda: next(readings)
+    made._complete = lambda *_: SimpleNamespace(is_merged=False)
+    made._probe()
+    assert server.pid == found

@@ -190,10 +190,11 @@ def test_behind_a_script_the_clocks_are_those_of_its_tree(
 ) -> None:
     argv = ("sh", "-c", script, sys.executable, COMPUTES)
     workload = make_workload(tmp_path, "command", command=argv, token_unit="word", max_tokens=20)
-    watched = observer(workload)
+    watched, began_ns = observer(workload), time.monotonic_ns()
     (block,) = watched.run_timed(1).blocks
     whole, decode = block.interval, block.decode
     # The script sleeps all the while; what it starts computes, and nothing of it counts twice.
+    assert whole.wall_ns <= time.monotonic_ns() - began_ns
     assert whole.wall_ns + 20_000_000 > whole.cpu_ns > 0.5 * whole.quiet_ns > 20_000_000
     assert (decode is not None) == streams
     if decode is not None:
