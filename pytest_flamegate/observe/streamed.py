@@ -86,8 +86,8 @@ def run_program(
     starts the engine, is clocked with all below it. ``wrapped``: the command line is a profiler
     with the program below it. All clocks but ``interval`` are then the program's. ``clean`` removes
     the profiler's output when the whole output is there; decode is then not separated. ``cpu`` is
-    the core to bind it to. ``began(pid)`` is called as soon as it runs. Raises ``ToolError`` if the program fails, or
-    if its own figures are missing, malformed or contradicted by the clocks.
+    the core to bind it to. ``began(pid)`` is called as soon as it runs. Raises ``ToolError`` if the
+    program fails, or if its own figures are missing, malformed or contradicted by the clocks.
     """
     receipt = None if plan.sources.receipt is None else workload.directory / plan.sources.receipt
     receipt_before = None if receipt is None else figure_sources.read_file_state(receipt)
