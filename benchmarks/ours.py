@@ -10,11 +10,16 @@ from itertools import accumulate
 from benchmarks.replay import Method, Outcome
 from benchmarks.streams import Pair
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
-from pytest_flamegate.gate.analyses import FIRST_ANALYSES, analyse, plan_analyses
+from pytest_flamegate.gate.analyses import (
+    FIRST_ANALYSES,
+    analyse,
+    plan_analyses,
+    plan_pair_counts,
+)
 from pytest_flamegate.gate.rule import log_time_of_drop
 from pytest_flamegate.gate.statistics import trimmed_mean
 from pytest_flamegate.observe.observation import MOST_AT_ONCE
-from pytest_flamegate.run.schedule import PAIRS_SHARE, plan_pair_counts
+from pytest_flamegate.run.schedule import PAIRS_SHARE
 
 PAIRS_BUDGET_S = COMPARE_BUDGET_S * PAIRS_SHARE
 """Seconds that a comparison spends on pairs by default, if it also profiles."""

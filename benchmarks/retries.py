@@ -20,7 +20,7 @@ from benchmarks.ours import within_budget
 from benchmarks.replay import Decision, drawn
 from benchmarks.streams import Pair
 from benchmarks.tables import Table, as_text, percent
-from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.config.options import compare_budget_s
 from pytest_flamegate.gate.attempts import Attempt, decide_together
 from pytest_flamegate.gate.rule import log_time_of_drop
 
@@ -51,7 +51,7 @@ def try_heads(
     pairs: Sequence[Pair], drop_pct: float, slower_pct: float, count: int
 ) -> Iterator[Head]:
     """Yield ``count`` heads, slower by ``slower_pct`` %, each tried again ``RETRIES`` times."""
-    method = within_budget(drop_pct, COMPARE_BUDGET_S)
+    method = within_budget(drop_pct, compare_budget_s(drop_pct))
     factor = 1.0 / (1.0 - slower_pct / 100.0)
     samples = drawn(pairs, method.most, count * (1 + RETRIES))
     for _ in range(count):

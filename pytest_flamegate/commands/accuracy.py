@@ -89,7 +89,7 @@ def _calibrate(
     found = find_supported_thresholds(
         calibration,
         drop_pct,
-        session.settings.budget_of(workload.engine, compare=True),
+        session.settings.budget_of(workload, compare=True),
         1.0 if session.settings.profiler == "none" else PAIRS_SHARE,
     )
     artifacts = session.bench.store.artifacts

@@ -23,10 +23,19 @@ COUNTER = "callgrind"
 PROFILERS = ("auto", *sorted(SAMPLERS), COUNTER, "none")
 DEFAULT_BUDGET_S = 15.0
 COMPARE_BUDGET_S = 50.0
+FINE_COMPARE_BUDGET_S = 110.0
+"""If the threshold is fine: in 50 s up to a fifth of the comparisons at 1 % stay open."""
+FINE_PCT = 2.0
+"""A threshold below this is fine."""
 KERNEL_BUDGET_S = 6.0
 """Of one kernel benchmark: a project has many."""
 KERNEL_COMPARE_BUDGET_S = 20.0
 DEFAULT_BRICKS = 20
+
+
+def compare_budget_s(drop_pct: float) -> float:
+    """Return the usual measuring time against a revision, with that threshold in percent."""
+    return FINE_COMPARE_BUDGET_S if drop_pct < FINE_PCT else COMPARE_BUDGET_S
 
 
 class Option(NamedTuple):
@@ -101,7 +110,8 @@ OPTIONS = (
         "budget",
         "number",
         f"measuring time for each workload in seconds (default {DEFAULT_BUDGET_S:g}; against a "
-        f"revision it ends at the first answer, and after {COMPARE_BUDGET_S:g} at the latest)",
+        f"revision it ends at the first answer, and after {COMPARE_BUDGET_S:g} at the latest, or "
+        f"{FINE_COMPARE_BUDGET_S:g} if the threshold is below {FINE_PCT:g} %%)",
         "SECONDS",
         limits=(1.0, 86_400.0),
     ),

@@ -15,7 +15,7 @@ from pytest_flamegate.config.thresholds import (
     parse_hotspots,
     parse_thresholds,
 )
-from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Injection, parse_injection
+from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Injection, Workload, parse_injection
 from pytest_flamegate.core import ARTIFACTS
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file, real_path
@@ -64,10 +64,11 @@ class Settings:
     peak_gflops: float | None = None
     least_grade: str = ""
 
-    def budget_of(self, engine: str, *, compare: bool = False) -> float:
-        """Return the measuring time for a workload of that engine, in seconds."""
-        usual_s = options.DEFAULT_BUDGET_S, options.COMPARE_BUDGET_S
-        if engine == BENCHMARK_ENGINE:
+    def budget_of(self, workload: Workload, *, compare: bool = False) -> float:
+        """Return the measuring time for a workload, in seconds."""
+        drop_pct = workload.thresholds.tokens_per_second_pct
+        usual_s = options.DEFAULT_BUDGET_S, options.compare_budget_s(drop_pct)
+        if workload.engine == BENCHMARK_ENGINE:
             usual_s = options.KERNEL_BUDGET_S, options.KERNEL_COMPARE_BUDGET_S
         return self.budget_s or usual_s[compare]
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from pytest_flamegate.config.options import COMPARE_BUDGET_S
 from pytest_flamegate.gate.pairs import PairedSide, pair_differences
 from pytest_flamegate.gate.rule import ErrorRates, RateVerdict, decide, log_time_of_drop
 from pytest_flamegate.gate.statistics import Estimate, trimmed_mean
@@ -37,6 +38,11 @@ def plan_analyses(most: int) -> tuple[int, ...]:
     while (following := round(planned[-1] * _GROWTH)) <= most:
         planned.append(following)
     return tuple(planned)
+
+
+def plan_pair_counts(budget_s: float) -> tuple[int, ...]:
+    """Return the numbers of pairs at which a comparison is judged; more for a longer budget."""
+    return plan_analyses(round(FIRST_ANALYSES[-1] * max(1.0, budget_s / COMPARE_BUDGET_S)))
 
 
 def pair_rates(analyses: Sequence[int]) -> ErrorRates:

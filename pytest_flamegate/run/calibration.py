@@ -16,6 +16,7 @@ from pytest_flamegate.core.files import read_beneath
 from pytest_flamegate.core.json import Timestamp, decode_json, encode_json, encode_plain
 from pytest_flamegate.core.json_parser import Limits
 from pytest_flamegate.core.progress import Progress
+from pytest_flamegate.gate.analyses import plan_pair_counts
 from pytest_flamegate.gate.calibration import (
     DRAWS,
     FEW_POOL,
@@ -33,12 +34,7 @@ from pytest_flamegate.receipt.artifacts import ArtifactStore, StoredPath
 from pytest_flamegate.receipt.compose import recipe
 from pytest_flamegate.receipt.rerun import NOT_RUN
 from pytest_flamegate.run.processes import SideProcesses
-from pytest_flamegate.run.schedule import (
-    PAIRS_SHARE,
-    Budget,
-    plan_pair_counts,
-    should_run_alone,
-)
+from pytest_flamegate.run.schedule import PAIRS_SHARE, Budget, should_run_alone
 from pytest_flamegate.run.stages import PreparedSide
 
 SCHEMA_VERSION = "1.0.0"

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from pytest_flamegate.child.call_counts import HAS_MONITORING
+from pytest_flamegate.config.options import FINE_PCT
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_errors
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines.base import Served
@@ -211,7 +212,7 @@ class _Pairs(_MeasuringLoop):
         times = self._warm_up()
         self.observers = PairObserver(self.base.observer, self.head.observer)
         shared = self.observers.shares_core
-        at_once = self.observers.at_once if self.drop_pct >= schedule.FINE_PCT else 1
+        at_once = self.observers.at_once if self.drop_pct >= FINE_PCT else 1
         self.announce(schedule.plan_processes(self.prepared, times, shared=shared, at_once=at_once))
         self._run_pairs()
         if self.is_change and self.head.side.profiler is not None:

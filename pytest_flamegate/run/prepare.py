@@ -16,6 +16,7 @@ from pytest_flamegate.core.git import Commit, code_digest, find_top, read_change
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Plan, Served
+from pytest_flamegate.gate.analyses import plan_pair_counts
 from pytest_flamegate.gate.comparability import machine_id
 from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.models.discover import read_model_facts
@@ -31,7 +32,6 @@ from pytest_flamegate.run import checkouts
 from pytest_flamegate.run.calibration import find_known_rates
 from pytest_flamegate.run.instruments import Instruments, counted_metrics
 from pytest_flamegate.run.publish import RunStore
-from pytest_flamegate.run.schedule import plan_pair_counts
 from pytest_flamegate.run.stages import Call, Prepared, PreparedSide, Task
 
 INJECTABLE = frozenset({"embedded", "python"})
@@ -120,7 +120,7 @@ class Workbench:
         side = replace(side, program=build.inspect_program(side.plan, workload, built))
         return Prepared(
             sides=(self._side(side, read_commit(workload.directory)),),
-            budget_s=self.settings.budget_of(workload.engine),
+            budget_s=self.settings.budget_of(workload),
             show_bricks=self.settings.bricks is not None,
             baseline=baseline,
         )
@@ -139,7 +139,7 @@ class Workbench:
         notes = list(dict.fromkeys(note for each in trees for note in each.notes))
         if self.trees and workload.build and os.environ.get(build.SKIP) == "1":
             notes.append(f"{build.SKIP}=1 has no effect here: both sides are built from git.")
-        budget_s = self.settings.budget_of(workload.engine, compare=True)
+        budget_s = self.settings.budget_of(workload, compare=True)
         return Prepared(
             sides=self._sides(workload, trees, notes),
             budget_s=budget_s,

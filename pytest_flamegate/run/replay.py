@@ -79,7 +79,7 @@ class Replaying:
                 _require_same_model(workload, model, evidence)
                 side = prepare_side(workload, read_identity(), None)
                 self.progress.begin(workload.name)
-                prepared = Prepared((side,), self.settings.budget_of(workload.engine))
+                prepared = Prepared((side,), self.settings.budget_of(workload))
                 found = compare(measure(prepared, until, self.progress))
                 self.progress.end()
                 return found

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.config.options import FINE_PCT
 from pytest_flamegate.config.thresholds import MIN_BRICK_PASSES, SAMPLE_FLOOR
-from pytest_flamegate.gate.analyses import FIRST_ANALYSES, plan_analyses
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.pairs import PAIR_S
 from pytest_flamegate.report.text import plural
@@ -22,8 +21,8 @@ TIMED_PART, PROFILED_PART = 1 / 40, 1 / 20
 PAIRS_SHARE = 0.7
 """The part of a comparison's budget that pairs may take if both sides are profiled too."""
 PAIRS_PROFILED_S = 1.5
-FINE_PCT, QUIET_PCT = 2.0, 10.0
-"""Below this threshold a second pair beside the first costs more than it gains, unless other work
+QUIET_PCT = 10.0
+"""With a fine threshold a second pair beside the first costs more than it gains, unless other work
 has so much of the core: memory that both use makes pairs of SmolLM2 differ three times as much."""
 _BESIDE = 1.3
 """How much longer a pair takes that runs beside another: 1.2 to 1.5 times, measured."""
@@ -128,11 +127,6 @@ def describe_load() -> str:
     if load <= cores:
         return ""
     return f", longer while this machine is busy (load {load:.1f}, {plural(cores, 'core')})"
-
-
-def plan_pair_counts(budget_s: float) -> tuple[int, ...]:
-    """Return the numbers of pairs at which a comparison is judged; more for a longer budget."""
-    return plan_analyses(round(FIRST_ANALYSES[-1] * max(1.0, budget_s / COMPARE_BUDGET_S)))
 
 
 def should_run_alone(drop_pct: float, others_pct: float | None) -> bool:

@@ -14,6 +14,7 @@ from pytest_flamegate.core.errors import ToolError, UndecidedError, UsageError
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines import engine
+from pytest_flamegate.gate.analyses import plan_pair_counts
 from pytest_flamegate.gate.hotspots import HotspotChange
 from pytest_flamegate.gate.judge import SHARE_ANALYSES, GatePolicy
 from pytest_flamegate.gate.rule import FALSE_ALARM_RATE, ProcessKind, Reason
@@ -25,7 +26,7 @@ from pytest_flamegate.profile.profilers.base import Profiler
 from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import INJECTABLE, injection_error, prepare_side
 from pytest_flamegate.run.processes import SideProcesses
-from pytest_flamegate.run.schedule import Budget, plan_pair_counts
+from pytest_flamegate.run.schedule import Budget
 from pytest_flamegate.run.seal import ComposedRun, compose, seal
 from pytest_flamegate.run.session import judge_run, wanted_processes
 from pytest_flamegate.run.stages import Measured, Prepared

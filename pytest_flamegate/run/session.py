@@ -91,7 +91,7 @@ class Session:
         """Announce how many workloads will be measured, and for how long."""
         settings = self.settings
         is_pair = settings.against is not None
-        budgets = [settings.budget_of(each.engine, compare=is_pair) for each in workloads]
+        budgets = [settings.budget_of(each, compare=is_pair) for each in workloads]
         number = f"{len(budgets)} workload{'s' * (len(budgets) != 1)}"
         about = f"{'at most' if is_pair else 'about'} {clock_time(sum(budgets))}"
         each = f", {budgets[0]:g} s each" if len(budgets) > 1 and len(set(budgets)) == 1 else ""
@@ -117,7 +117,7 @@ class Session:
             return 0.0
         store = self.bench.store
         stored = store.artifacts.baseline_directory(store.machine_id, workload.name)
-        return self.settings.budget_of(workload.engine, compare=True) if stored.exists() else 0.0
+        return self.settings.budget_of(workload, compare=True) if stored.exists() else 0.0
 
     def gate(self, workload: Workload, call: Call | None = None) -> Outcome:
         """Measure, judge and publish one workload; an error is an outcome too.

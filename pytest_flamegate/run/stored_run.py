@@ -16,6 +16,7 @@ from pytest_flamegate.core.errors import FlamegateError, ReceiptError
 from pytest_flamegate.core.files import is_file
 from pytest_flamegate.core.git import resolve
 from pytest_flamegate.core.json import parse_timestamp
+from pytest_flamegate.gate.analyses import plan_pair_counts
 from pytest_flamegate.gate.attempts import Attempt, attempt_of
 from pytest_flamegate.gate.document import read_verdict
 from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
@@ -33,7 +34,6 @@ from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.evidence import revision_note
 from pytest_flamegate.report.text import visible
 from pytest_flamegate.run.publish import Outcome, verdict_of_error
-from pytest_flamegate.run.schedule import plan_pair_counts
 
 _MAX_MESSAGE, _MAX_FIGURE = 500, 1e9
 """Limits of what the measuring job reports: characters of a message, and any line or figure."""
@@ -58,7 +58,7 @@ def judge_stored_run(
     attempts before this one, in order, with their runs of the workload, of any age.
     """
     policy = GatePolicy(workload.thresholds, settings.share_drift, ci=True)
-    plan = plan_pair_counts(settings.budget_of(workload.engine, compare=True))
+    plan = plan_pair_counts(settings.budget_of(workload, compare=True))
     try:
         run = StoredRun(directory)
         head, verified, errors = _read_side(run, requirements)

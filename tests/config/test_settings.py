@@ -12,7 +12,7 @@ from pytest_flamegate.commands import common
 from pytest_flamegate.config.options import is_enabled
 from pytest_flamegate.config.settings import Settings, is_ci, read_ini
 from pytest_flamegate.config.thresholds import Thresholds
-from pytest_flamegate.config.workload import Injection
+from pytest_flamegate.config.workload import Injection, Workload
 from pytest_flamegate.core.errors import UsageError
 
 ROOT = Path("/home/of/project")
@@ -108,6 +108,24 @@ def test_options_that_exclude_an_update_are_an_error(
     with pytest.raises(UsageError) as raised:
         settings(**values)
     assert raised.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("engine", "drop_pct", "given", "compare_s"),
+    [
+        ("command", 2.0, "", 50.0),
+        ("command", 1.9, "", 110.0),
+        ("command", 1.0, "7", 7.0),
+        ("benchmark", 1.0, "", 20.0),
+    ],
+)
+def test_a_fine_threshold_has_more_time(
+    tmp_path: Path, engine: str, drop_pct: float, given: str, compare_s: float
+) -> None:
+    fine = Thresholds(tokens_per_second_pct=drop_pct)
+    workload = Workload("w", engine, "x", 1, "test", tmp_path, thresholds=fine)
+    found = Settings.from_values({"budget": given}, root=tmp_path)
+    assert found.budget_of(workload, compare=True) == compare_s
 
 
 def test_a_workload_file_that_is_named_must_exist(tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ def test_a_loud_machine_and_too_few_pairs_hold_nothing(monkeypatch: pytest.Monke
         ("python", 5.0, FIRST_ANALYSES, True),
         ("embedded", 3.0, FIRST_ANALYSES, True),
         ("embedded", 5.0, (*FIRST_ANALYSES[:-1], 30), True),
+        ("embedded", 1.0, FIRST_ANALYSES, True),  # planned for more time
         ("embedded", 5.0, FIRST_ANALYSES, False),
     ],
 )
@@ -168,12 +169,17 @@ def test_rates_of_other_pairs_are_not_known(
     )
 
 
-def test_rates_of_an_engine_whose_pairs_are_kept() -> None:
+@pytest.mark.parametrize(
+    ("drop_pct", "analyses"), [(5.0, FIRST_ANALYSES), (1.0, (*FIRST_ANALYSES, 40, 57))]
+)
+def test_rates_of_an_engine_whose_pairs_are_kept(
+    drop_pct: float, analyses: tuple[int, ...]
+) -> None:
     found = calibration.rates_without_calibration(
-        {"engine": "command"}, 5.0, FIRST_ANALYSES, shares_core=True
+        {"engine": "command"}, drop_pct, analyses, shares_core=True
     )
     stored = calibration.STORED_REPLAYS["command"]
-    alarm, miss = (Count(each, calibration.DRAWS) for each in stored.errors[5.0])
+    alarm, miss = (Count(each, calibration.DRAWS) for each in stored.errors[drop_pct])
     assert (found.false_alarm, found.miss) == (alarm.upper, miss.upper)
     assert found.basis == (
         f"not calibrated here (flamegate calibrate). On {stored.pairs} pairs of a C program that "

@@ -15,6 +15,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import NoBaselineError, ToolError, UndecidedError
 from pytest_flamegate.core.json import replace
+from pytest_flamegate.gate.analyses import plan_pair_counts
 from pytest_flamegate.gate.rule import ProcessKind
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.observation import Run
@@ -22,7 +23,7 @@ from pytest_flamegate.profile.hotspots import pool_profiles
 from pytest_flamegate.run import measure as run_measure
 from pytest_flamegate.run import processes
 from pytest_flamegate.run.measure import measure
-from pytest_flamegate.run.schedule import PlannedRuns, Schedule, plan_pair_counts, should_run_alone
+from pytest_flamegate.run.schedule import PlannedRuns, Schedule, should_run_alone
 from pytest_flamegate.run.stages import Measured, Prepared, PreparedSide
 from tests import made
 from tests.profile.profiles import profile, python
