@@ -28,6 +28,7 @@ from pytest_flamegate.run.waivers import (
     DIRECTORY,
     MAX_AGE,
     Waiver,
+    find_exceeded_limits,
     find_other_tokens,
     read_waiver,
     today_utc,
@@ -154,6 +155,7 @@ def _find_run(settings: Settings, name: str) -> dict[str, Any]:
     return {
         "change_pct": None if tokens or rate is None else min(rate.change_pct or 0.0, -0.001),
         "low_pct": None if tokens or rate is None else min(rate.ci_low_pct or 0.0, -0.001),
+        "limits": () if tokens else find_exceeded_limits(verdict),
         "tokens": tokens,
         "base": against,
         "head": commit.revision,
@@ -179,6 +181,8 @@ def _encode(waiver: Waiver, notes: list[str]) -> bytes:
     """Return the file: one key a line."""
     lines = [f"# Accepted {waiver.kind}, written by flamegate accept.", *(f"# {e}" for e in notes)]
     for name, value in asdict(waiver).items():
+        if value == ():
+            continue
         if isinstance(value, tuple):
             lines.append(f"{name} = {quote_toml([*value])}")
         elif value is not None:

@@ -1,6 +1,7 @@
 """``flamegate baseline list|show|accept|prune``: the runs that later runs are compared with."""
 
 import argparse
+import math
 from pathlib import Path
 
 from pytest_flamegate.commands import common
@@ -167,6 +168,6 @@ def _describe(directory: Path) -> tuple[str, int]:
         evidence = baseline.read_baseline(directory).evidence
     except FlamegateError as error:
         return f"unusable: {error.code}: {error.problem}", error.exit_code
-    rate = value_of(evidence.metrics, "tokens_per_second") or 0.0
+    rate = 1.0 / (value_of(evidence.metrics, "quiet_s_per_token") or math.inf)
     commit = evidence.commit.revision[:7] if evidence.commit else "no commit"
     return f"{rate:10.1f} tokens/s  {evidence.created}  {commit}", 0

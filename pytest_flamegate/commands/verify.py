@@ -164,14 +164,14 @@ def _require_repository(answer: ReceiptAnswer, repository: Path) -> ReceiptAnswe
         "E_OTHER_COMMIT",
         f"The run is of {name}, which the repository at {str(repository)!a} does not have.",
     )
-    return replace(_reject(answer, refusal), verdict_code=0)
+    return _reject(answer, refusal)
 
 
 def _reject(answer: ReceiptAnswer, refusal: Refusal) -> ReceiptAnswer:
+    """Return the answer with another refusal, which its exit code then stands for."""
     found = answer.verification
-    return replace(
-        answer, verification=replace(found, ok=False, refusals=(*found.refusals, refusal))
-    )
+    refused = replace(found, ok=False, refusals=(*found.refusals, refusal))
+    return replace(answer, verification=refused, verdict_code=0)
 
 
 def _replay_all(

@@ -12,7 +12,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
@@ -86,7 +86,8 @@ class ClockReading:
     """One reading of a process: monotonic time, its CPU time and its run delay, all in ns.
 
     ``ended_ns`` is the CPU time of its threads and children that have ended. Their run delay is
-    lost, so an interval in which they did much of the work counts CPU time alone. ``threads`` has
+    lost, so an interval in which they did much of the work of a single-threaded workload counts CPU
+    time alone. ``threads`` has
     the CPU time and the run delay of each thread that lives. ``sleeps`` is what ``count_sleeps``
     returned before, if it was asked.
     """
@@ -98,7 +99,7 @@ class ClockReading:
     threads: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     sleeps: int | None = None
 
-    def until(self, later: ClockReading, idle_ns: int = 0, threads: int = 1) -> Interval:
+    def interval_to(self, later: ClockReading, idle_ns: int = 0, threads: int = 1) -> Interval:
         """Return the interval up to a later reading.
 
         ``idle_ns`` of it is the observer's own. If several ``threads`` share the work, their delays
@@ -117,7 +118,7 @@ class ClockReading:
             gone_ns = sum(delay_ns for _, delay_ns in gone)
             delay = max(0, later.run_delay_ns - self.run_delay_ns + gone_ns)
         if delay is not None and threads > 1:
-            busiest_ns = max((cpu_ns for cpu_ns, _ in self._used(later)), default=0)
+            busiest_ns = max((own_ns for own_ns, _ in self._used(later)), default=0)
             most_ns = max(
                 0, wall_ns - max(busiest_ns, cpu_ns // process_system.count_cores(threads))
             )
@@ -152,14 +153,14 @@ class ClockReading:
         own_ns, delay_ns = used[bisect_left(sums, sums[-1] / 2)]
         return min(round(delay_ns * cpu_ns / own_ns), max(0, wall_ns - max(used)[0]))
 
-    def until_awake(self, later: ClockReading, all_sleeps: int) -> Interval | None:
+    def interval_to_if_awake(self, later: ClockReading, all_sleeps: int) -> Interval | None:
         """Return the interval of a process that never slept in it; None if it may have.
 
         ``all_sleeps`` is how often all its threads slept until it ended: a second thread that
         replaces the program takes the place of the first one, but not its count.
 
         The kernel adds up the run delay when a thread runs again, so the wait in which a reading is
-        taken is missing from ``until``. What never slept has waited whenever it did not run.
+        taken is missing from ``interval_to``. What never slept has waited whenever it did not run.
         """
         # The end of the process is a sleep, too.
         if self.sleeps is None or self.sleeps != later.sleeps or all_sleeps > later.sleeps + 1:
@@ -257,6 +258,20 @@ def read_counters(pid: int) -> ProcessCounters:
         voluntary_switches=found.get(b"voluntary_ctxt_switches"),
         involuntary_switches=found.get(b"nonvoluntary_ctxt_switches"),
     )
+
+
+def read_tree_counters(leader: int, marker: str) -> ProcessCounters:
+    """Add up what ``leader`` and all processes that it started used so far.
+
+    Memory that several of them share counts for each. All are None if the leader has ended.
+    """
+    own = read_counters(leader)
+    if own.peak_rss_bytes is None:
+        return own
+    below = map(read_counters, process_system.find_tree(leader, marker) - {leader})
+    found = [astuple(own), *map(astuple, below)]
+    known = ([each for each in column if each is not None] for column in zip(*found, strict=True))
+    return ProcessCounters(*(sum(column) if column else None for column in known))
 
 
 def utc_now() -> str:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import IO
@@ -242,8 +243,10 @@ def find_descendants(pid: int) -> set[int]:
 def find_tree(leader: int, marker: str) -> set[int]:
     """Return ``leader``, its descendants, and orphans of its session or with its ``marker``.
 
-    Reads a few files instead of the whole of ``/proc``: it is called at each reading.
+    Reads a few files instead of the whole of ``/proc``, if it can: it is called at each reading.
     """
+    if not _lists_children():
+        return find_descendants(leader) | find_members(leader, marker)
     orphans = {pid for pid in read_children(os.getpid()) if _is_member(pid, leader, marker)}
     found, fresh = {leader}, {leader, *orphans}
     while fresh:
@@ -263,6 +266,7 @@ def read_children(pid: int) -> set[int]:
     return {int(child) for file in files for child in read_proc(pid, file).split()}
 
 
+@cache
 def _lists_children() -> bool:
     """Whether the kernel lists the children of a process: some are built without."""
     me = os.getpid()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -24,10 +26,11 @@ _COMMON_KEYS = (
 KEYS = frozenset({*_COMMON_KEYS, *THRESHOLD_KEYS, *OPTIONS})
 _SYSTEM_TEXTS = ("command", "build", "target", "model", "tokenizer", "serve", "receipt")
 REQUIRED = ("prompt", "max_tokens")
+_COMMANDS = ("command", "build", "serve")
 _EXAMPLES = {
     **{
         name: f'{name} = ["program", "argument"]: one string for each argument, no shell'
-        for name in ("command", "build", "serve")
+        for name in _COMMANDS
     },
     "prompts": 'prompts = ["2+2=", "3+4="]: two at least, no two of them equal',
     "env": 'env = { BITNET_SEED = "42" }: values are strings',
@@ -77,6 +80,9 @@ def convert_values(table: Mapping[str, Any]) -> dict[str, Any]:
         key = problem.split('"')[1]
         name = re.split(r"[.\[]", key)[0]
         remedy = f"Write {_EXAMPLES[name]}." if name in _EXAMPLES else "Correct the value."
+        if key == name and name in _COMMANDS and isinstance(given[name], str):
+            with suppress(ValueError):
+                remedy = f"Write {name} = {json.dumps(shlex.split(given[name]))}."
         raise DeclarationError(problem, remedy, name) from None
     converted = msgspec.structs.asdict(values)
     return {

@@ -18,7 +18,7 @@ from pytest_flamegate.gate.comparability import (
     difference_reasons,
     find_copy,
 )
-from pytest_flamegate.gate.costs import explaining_functions
+from pytest_flamegate.gate.costs import CostChange, explaining_functions
 from pytest_flamegate.gate.hotspots import ShareDrift, judge_shares, leave_shares_open
 from pytest_flamegate.gate.lines import LineChange, LineSamples, line_changes
 from pytest_flamegate.gate.measurement import (
@@ -49,6 +49,9 @@ from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.profile.calls import CallCounts, NativeWork, find_call_changes
 from pytest_flamegate.receipt.baseline import Baseline
 from pytest_flamegate.receipt.types import Evidence, VerdictName
+
+_INTERPRETER = "_PyEval_EvalFrame"
+"""How the name of CPython's function begins that runs Python's functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +188,7 @@ def _judge(run: GatedRun, baseline: Baseline | PairedBase | None, policy: GatePo
     changed_lines = () if lines is None else line_changes(lines, old, new, rates, rate.cpu)
     general = (*shares.reasons, *bricks.reasons, *calls.reasons)
     if lines is not None and lines.is_empty:
-        message = "The profiles name no line of this project, so no line explains the change."
-        general = (*general, Reason("I_NO_LINES", message))
+        general = (*general, _explain_no_lines(shares.costs))
     elif lines is not None and not changed_lines:
         message = "With so few samples no line's cost certainly changed."
         general = (*general, Reason("I_LINES_OPEN", message))
@@ -316,6 +318,16 @@ def _no_baseline_reasons(
 
 
 # --- all decisions together ----------------------------------------------------------------
+
+
+def _explain_no_lines(costs: Sequence[CostChange]) -> Reason:
+    message = "The profiles name no line of this project, so no line explains the change."
+    if any(each.name.startswith(_INTERPRETER) for each in costs):
+        message += (
+            " They show the Python interpreter from inside; py-spy shows its functions and lines: "
+            '--flamegate-profiler=py-spy, or frames = "python" for a server.'
+        )
+    return Reason("I_NO_LINES", message)
 
 
 def _combine_decisions(signals: Sequence[Signal], reasons: Sequence[Reason]) -> VerdictName:

@@ -112,7 +112,9 @@ class Completion:
         finish = choice.get("finish_reason")
         self.finish = finish if isinstance(finish, str) else self.finish
         delta = find_table(choice, "delta")
-        for text in (choice.get("text"), delta.get("reasoning_content"), delta.get("content")):
+        # Servers have either name for it, and some send both.
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+        for text in (choice.get("text"), reasoning, delta.get("content")):
             if isinstance(text, str) and text:
                 self.pieces.append(text)
                 self.gaps_ns.append(now_ns - self.last_ns)

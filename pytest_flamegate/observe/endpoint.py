@@ -25,8 +25,6 @@ HEALTH_PATHS = ("/health", "/v1/models")
 """Paths that answer 200 when ready: llama.cpp's and vLLM's own, and OpenAI's list."""
 CHUNK, USAGE = "sse:chunk", "sse:usage"
 """Token sources: one token in each piece of the stream, or the count that the server reports."""
-MAX_OTHER_SHARE = 0.1
-"""CPU time of the server's other processes, relative to the clocked one, that needs no note."""
 _POLL_S = 0.02
 _FIRST_TOKENS = 8
 
@@ -230,12 +228,7 @@ class EndpointProcess(engine_process.EngineProcess):
             used = self._used_since(before)
         self.pid = self._busiest(used)
         own = used.pop(self.pid, 0)
-        if (others := sum(used.values())) > max(MAX_OTHER_SHARE * own, 1_000_000):
-            self.notes["W_WORK_BESIDE"] = (
-                f"{len(used)} other process(es) of the server used {others / 1e6:.0f} ms of CPU "
-                f"while process {self.pid} used {own / 1e6:.0f} ms. No profile includes their "
-                "work, and neither do the clocks of a server that ran before."
-            )
+        self._note_work_beside(own, sum(used.values()))
 
     def _read_cpu_ns(self) -> dict[int, int]:
         """Return the CPU time in ns of each process of the server."""

@@ -23,6 +23,8 @@ from pytest_flamegate.observe.prompts import PromptQueue
 from pytest_flamegate.observe.redact import redact_environment
 
 WARM_TOKENS = 32
+MAX_OTHER_SHARE = 0.25
+"""CPU time of an engine's other processes, relative to the profiled one, that needs no note."""
 COMPUTING = 0.75
 """An engine whose CPU time is less than this part of its scheduler-adjusted time mostly waits."""
 _STILL_NS = 500_000
@@ -146,9 +148,20 @@ class EngineProcess:
         """Return the engine's own figures for its measured sequences so far."""
         return tuple(self._reports)
 
+    def _note_work_beside(self, own_ns: int, others_ns: int) -> None:
+        if others_ns > max(MAX_OTHER_SHARE * own_ns, 1_000_000):
+            missing = "profile has" if self._child is not None else "profile and no clock has"
+            self.notes["W_WORK_BESIDE"] = (
+                f"Other processes of the engine used {others_ns / 1e6:.0f} ms of CPU while process "
+                f"{self.pid} used {own_ns / 1e6:.0f} ms. No {missing} their work: where this "
+                "process waits for them may be named in its place."
+            )
+
     def counters(self) -> ProcessCounters:
-        """Read the process's counters."""
-        return clocks.read_counters(self.pid)
+        """Read the counters of the process and, if it was started here, of all that it started."""
+        if self._child is None:
+            return clocks.read_counters(self.pid)
+        return clocks.read_tree_counters(self._child.pid, self._child.marker)
 
     def read_clocks(self) -> clocks.ClockReading:
         """Read the clocks of the process and, if it was started here, of all that it started."""
@@ -182,8 +195,8 @@ class EngineProcess:
         after = self._idle_from = self.read_clocks()
         idle_ns = after.at_ns - self._began_at_ns - answer_ns
         threads = self._workload.threads
-        adjusted = before.until(after, max(0, idle_ns), threads)
-        return before.until(after, threads=threads) if mostly_waits(adjusted) else adjusted
+        adjusted = before.interval_to(after, max(0, idle_ns), threads)
+        return before.interval_to(after, threads=threads) if mostly_waits(adjusted) else adjusted
 
     def _gone_error(self) -> ToolError:
         raise NotImplementedError

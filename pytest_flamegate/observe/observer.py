@@ -109,7 +109,7 @@ class Observer:
         return replace(self, plan=plan, notes={}, _runs=[], _same=SequenceComparison())
 
     def join(self, branch: Observer) -> None:
-        """Take what a branch observed."""
+        """Take what a branch observed; one whose pair failed is left out whole."""
         self._check_facts(branch._facts)
         self.served_pid, self._effective = branch.served_pid, branch._effective
         self._token_source = branch._token_source

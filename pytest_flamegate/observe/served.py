@@ -176,7 +176,10 @@ class ServedProcess(engine_process.EngineProcess):
 
         Prompts are asked again if none is left: nothing is timed.
         """
-        return Block(*self._command(wire.PROFILE, sequences, self._take_again(sequences)))
+        block = Block(*self._command(wire.PROFILE, sequences, self._take_again(sequences)))
+        own = clocks.read_clocks(self.pid)
+        self._note_work_beside(own.cpu_ns, self.read_clocks().cpu_ns - own.cpu_ns)
+        return block
 
     def brick_block(self, sequences: int) -> tuple[Block, Recorded]:
         """Like ``profile_block`` with the brick clock on; return its report too.

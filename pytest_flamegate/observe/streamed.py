@@ -254,14 +254,14 @@ class _OutputStream:
                 continue
             # The first reading opens the decode and is taken before the read: all that is not
             # in this read came after it. Any later one closes it: all of the read came before.
-            opening = None if self.reader.begun else self._read_clocks(latest)
+            opening = None if self.reader.begun else self._read_or_repeat(latest)
             data = os.read(fd, _READ_BYTES)
             if not data:
                 if self._clean is not None:
                     self._add(self.reader.feed(self._clean(self._held), latest))
                 self._add(self.reader.finish())
                 return
-            latest = opening or self._read_clocks(latest)
+            latest = opening or self._read_or_repeat(latest)
             engine_process.check_output_size(self._workload, self._child)
             if self._clean is None:
                 self._add(self.reader.feed(data, latest))
@@ -270,7 +270,7 @@ class _OutputStream:
             if len(self._held) > OUTPUT_LIMIT_BYTES:
                 raise engine_process.output_flood_error(self._workload)
 
-    def _read_clocks(self, latest: ClockReading) -> ClockReading:
+    def _read_or_repeat(self, latest: ClockReading) -> ClockReading:
         if self._is_outside:
             self._step_inside()
         # Before the clocks: a sleep that begins after it is one more at the next reading.
@@ -280,13 +280,16 @@ class _OutputStream:
             self._children = read_children(self.pid)
         try:
             if self._children:
-                # A profiler above it has the marker, and is none of its tree.
-                marker = self._child.marker if self.pid == self._child.pid else ""
-                return clocks.read_tree_clocks(self.pid, marker)
+                return clocks.read_tree_clocks(self.pid, self._marker)
             return replace(clocks.read_clocks_with_children(self.pid), sleeps=sleeps)
         except ProcessLookupError:
             # It has ended since it wrote; its cost until then is in the latest reading.
             return replace(latest, at_ns=time.monotonic_ns())
+
+    @property
+    def _marker(self) -> str:
+        # A profiler above the program has it, too, and is none of its tree.
+        return self._child.marker if self.pid == self._child.pid else ""
 
     def _step_inside(self) -> None:
         """Turn from the profiler to the program that it has started."""
@@ -303,7 +306,7 @@ class _OutputStream:
     def _add(self, new: Sequence[TimedToken]) -> None:
         if self.reader.begun and not self._begun:
             self._begun = True
-            self.counters = clocks.read_counters(self.pid)
+            self.counters = clocks.read_tree_counters(self.pid, self._marker)
             found: dict[str, str] = {}
             for pid in (self.pid, *sorted(self._children)):
                 found |= engine_process.read_variables(pid, self._workload)
@@ -332,7 +335,7 @@ def _whole_interval(
     late_ns = min(unseen_ns, max(0, ended_ns - last.at_ns))
     early_ns = unseen_ns - late_ns
     last = replace(last, cpu_ns=last.cpu_ns + early_ns, ended_ns=last.ended_ns + early_ns)
-    return add_late_work(ClockReading(began_ns, 0, 0).until(last, threads=threads), late_ns)
+    return add_late_work(ClockReading(began_ns, 0, 0).interval_to(last, threads=threads), late_ns)
 
 
 def _separate_decode(
@@ -346,6 +349,6 @@ def _separate_decode(
         return None
     interval = None
     if all_sleeps is not None:
-        interval = readings[0].until_awake(readings[-1], all_sleeps)
-    interval = interval or readings[0].until(readings[-1], threads=threads)
+        interval = readings[0].interval_to_if_awake(readings[-1], all_sleeps)
+    interval = interval or readings[0].interval_to(readings[-1], threads=threads)
     return interval if interval.wall_ns >= _MIN_DECODE_NS and interval.cpu_ns > 0 else None

@@ -314,10 +314,10 @@ class _Pairs(_MeasuringLoop):
     def _explain_change(self) -> None:
         """Count calls and size a decided change, if that can be done; nothing is judged by it."""
         if not self.workload.thresholds.counts:
-            with suppress(FlamegateError):
+            with suppress(FlamegateError), system_errors():
                 self._count_calls()
         if self.prepared.size_alone and self.observers.shares_core:
-            with suppress(FlamegateError):
+            with suppress(FlamegateError), system_errors():
                 self._size_alone()
 
     def _decide(self, *, ended: bool) -> None:

@@ -27,6 +27,9 @@ from pytest_flamegate.receipt.types import Evidence, Receipt, VerdictName
 from pytest_flamegate.run.pictures import Pictures
 from pytest_flamegate.run.seal import ComposedRun, require_no_secret
 
+_SAID_AT_ONCE = ("F_NOT_DETERMINISTIC", "F_WHOLE_PROCESS")
+"""Reasons against a run as a baseline that lie in the workload: a further run has them, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hints:
@@ -243,6 +246,9 @@ def publish(
         notes += [each for each in verdict.reasons if each.code == "I_SHARES_COARSE"]
     warnings = [*pictures.warnings, *run.head.redactor.warnings]
     warnings += dict.fromkeys(f"{each.code}: {each.message}" for each in notes)
+    if verdict.verdict == "no_baseline" and not accept and run.head.verification:
+        unfit = run.head.verification.unfit
+        warnings += [f"{each.code}: {each.message}" for each in unfit if each.code in _SAID_AT_ONCE]
     if accept and verdict.kind.is_valid:
         try:
             with errors.system_errors():

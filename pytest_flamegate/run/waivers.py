@@ -18,6 +18,7 @@ from msgspec import Meta
 from pytest_flamegate.config.workload import parse_toml, read_toml_bytes
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.json import NonEmpty, Sha256, decode_plain
+from pytest_flamegate.gate.rule import BRICK, CALLS
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.text import plural, visible
@@ -60,6 +61,7 @@ class Waiver:
         until: The last day on which it is accepted, in UTC.
         change_pct: The measured change of tokens per second in percent, negative; ``low_pct`` is
             the slower end of its interval. Both are None if something else is accepted.
+        limits: The limits of bricks and calls that the accepted slowdown exceeds.
         tokens: The digest of the head's tokens, None if something else is accepted.
         declarations: The digests of the workload's declarations in base and head, None if something
             else is accepted. The second one is empty if the head declares it no longer.
@@ -74,6 +76,7 @@ class Waiver:
     until: date
     change_pct: Annotated[float, Meta(lt=0, gt=-100)] | None = None
     low_pct: Annotated[float, Meta(lt=0, ge=-100)] | None = None
+    limits: tuple[str, ...] = ()
     tokens: Sha256 | None = None
     declarations: tuple[str, str] | None = None
     base: Annotated[str, Meta(pattern=_COMMIT)]
@@ -129,6 +132,15 @@ class Waiver:
         return None
 
 
+def find_exceeded_limits(verdict: Verdict) -> tuple[str, ...]:
+    """Return the signals of bricks and calls that regressed: the project declared their limits."""
+    return tuple(
+        each.name
+        for each in verdict.signals
+        if each.decision == "regressed" and each.name.startswith((BRICK, CALLS))
+    )
+
+
 def find_new(waivers: Sequence[Waiver], merged: Collection[Waiver]) -> tuple[Waiver, ...]:
     """Return the waivers that are not among those merged before; a changed one is no new one."""
     known = {(each.workload, each.head) for each in merged}
@@ -155,6 +167,9 @@ def find_excess(
             return f"not comparable, and not only by the tokens that {name}'s waiver accepts"
         is_accepted = tokens in {each.tokens for each in valid}
         return "" if is_accepted else f"the waiver of {name} accepts other tokens than these"
+    exceeded = set(find_exceeded_limits(verdict)).difference(*(each.limits for each in valid))
+    if exceeded:
+        return f"no waiver of {name} accepts that it exceeds {', '.join(sorted(exceeded))}"
     rate = verdict.signal()
     low_pct = 100.0 * (math.prod(1.0 + (each.low_pct or 0.0) / 100.0 for each in valid) - 1.0)
     if rate is not None and rate.change_pct is not None and rate.change_pct >= low_pct:

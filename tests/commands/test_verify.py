@@ -85,7 +85,9 @@ def test_several_receipts_are_counted_and_json_has_the_same_result(
     assert all(each["code"].startswith("E_") and each["message"] for each in bad["refusals"])
 
 
-def test_a_judge_can_ask_for_the_verdict_and_the_repository(repo: Repository) -> None:
+def test_a_judge_can_ask_for_the_verdict_and_the_repository(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repo.declare()
     latest = repo.path / ".flamegate/latest/toy"
     verify = ("verify-receipt", str(latest / "receipt.json"), "--require-verdict")
@@ -95,6 +97,13 @@ def test_a_judge_can_ask_for_the_verdict_and_the_repository(repo: Repository) ->
         printed = repo.run(code, *verify).out
     assert "E_VERDICT  " in printed
     repo.run(3, *verify, "--max-age=0.001s")
+    # A receipt that nobody attested is not honest, whatever its verdict.
+    monkeypatch.chdir(repo.path.parent)
+    monkeypatch.setenv("PATH", str(repo.path.parent), prepend=os.pathsep)
+    write_gh("[]")
+    monkeypatch.chdir(repo.path)
+    assert "E_NOT_ATTESTED" in repo.run(3, *verify, f"--signer-workflow={WORKFLOW}").out
+    Path("asked.json").unlink()
     (latest / "verdict.json").unlink()
     repo.run(3, *verify)
     repo.run(4, "run", "toy")  # without a base it says neither

@@ -43,7 +43,7 @@ def test_time_that_the_observer_lost_is_not_the_engines(
     delay: int | None, idle: int, quiet: int
 ) -> None:
     began = clocks.ClockReading(0, 0, None if delay is None else 0)
-    assert began.until(clocks.ClockReading(100, 60, delay), idle).quiet_ns == quiet
+    assert began.interval_to(clocks.ClockReading(100, 60, delay), idle).quiet_ns == quiet
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_delays_of_several_threads_overlap(
     began = clocks.ClockReading(0, 0, 0, threads={1: (7, 0), 2: (7, 0)})
     after = {1: (7 + spent[0], delay), 2: (7 + spent[1], 0)}
     ended = clocks.ClockReading(100, sum(spent) or 100, delay, 0 if sum(spent) else 100, after)
-    assert began.until(ended, threads=2).parallel_ns == alone
+    assert began.interval_to(ended, threads=2).parallel_ns == alone
 
 
 def test_what_ended_threads_did_before_is_not_the_intervals() -> None:
@@ -74,27 +74,27 @@ def test_what_ended_threads_did_before_is_not_the_intervals() -> None:
     old, new = (20_000_000, 30_000_000), (20_000_000, 5_000_000)
     began = clocks.ClockReading(0, old[0], old[1], 0, {1: (0, 0), 2: old})
     ended = clocks.ClockReading(30_000_000, 2 * old[0], new[1], old[0], {1: (0, 0), 3: new})
-    assert began.until(ended) == Interval(30_000_000, 20_000_000, 5_000_000)
+    assert began.interval_to(ended) == Interval(30_000_000, 20_000_000, 5_000_000)
 
 
 def test_one_that_waits_and_hardly_runs_does_not_wait_for_the_others() -> None:
     """A child of the lowest priority that is always ready would hide that the engine sleeps."""
     began = clocks.ClockReading(0, 0, 0, 0, {1: (0, 0), 2: (0, 0)})
     ended = clocks.ClockReading(150, 51, 190, 0, {1: (50, 50), 2: (1, 140)})
-    assert began.until(ended) == Interval(150, 51, 51)
+    assert began.interval_to(ended) == Interval(150, 51, 51)
     # Nor if the work goes round many threads, and the spinner runs a little more than each.
     many = dict.fromkeys(range(20), (25, 0))
     ended = clocks.ClockReading(2000, 530, 1400, 0, {**many, 20: (30, 1400)})
-    assert clocks.ClockReading(0, 0, 0).until(ended) == Interval(2000, 530, 0)
+    assert clocks.ClockReading(0, 0, 0).interval_to(ended) == Interval(2000, 530, 0)
     # In turn they wait as long as they need for their work.
     ended = clocks.ClockReading(150, 75, 75, 0, {1: (50, 50), 2: (25, 25)})
-    assert began.until(ended) == Interval(150, 75, 75)
+    assert began.interval_to(ended) == Interval(150, 75, 75)
 
 
 def test_a_child_that_nobody_waits_for_takes_nothing_of_the_interval_with_it() -> None:
     began = clocks.ClockReading(0, 140, 0, 0, {1: (100, 0), 2: (40, 0)})
     ended = clocks.ClockReading(60, 150, 0, 0, {1: (150, 0)})
-    assert began.until(ended) == Interval(60, 50, 0)
+    assert began.interval_to(ended) == Interval(60, 50, 0)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_never_sleeps_waits_for_a_cpu(
     before: int | None, after: int | None, in_all: int, is_awake: bool
 ) -> None:
     began = clocks.ClockReading(0, 0, 0, sleeps=before)
-    found = began.until_awake(clocks.ClockReading(100, 60, 5, sleeps=after), in_all)
+    found = began.interval_to_if_awake(clocks.ClockReading(100, 60, 5, sleeps=after), in_all)
     assert found == (Interval(100, 60, 40) if is_awake else None)
 
 

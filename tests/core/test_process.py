@@ -256,3 +256,20 @@ def _survivors(name: str) -> list[int]:
 def _zombies() -> int:
     children = psutil.Process().children(recursive=True)
     return sum(process.status() == psutil.STATUS_ZOMBIE for process in children)
+
+
+def test_a_tree_is_found_without_lists_of_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some kernels are built without them."""
+    sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]
+    code = f"import subprocess; subprocess.run({sleeps!r})"
+    child = process.start([sys.executable, "-S", "-c", code])
+    try:
+        deadline = time.monotonic() + 10.0
+        while len(process_system.find_tree(child.pid, child.marker)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        found = process_system.find_tree(child.pid, child.marker)
+        monkeypatch.setattr(process_system, "_lists_children", lambda: False)
+        assert process_system.find_tree(child.pid, child.marker) == found
+    finally:
+        child.end()

@@ -1,5 +1,6 @@
 """What is observed of a server that behaves, or misbehaves in ways that can be lived with."""
 
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pytest_flamegate.core import clocks, process_system
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Endpoint
-from pytest_flamegate.observe import endpoint
+from pytest_flamegate.observe import completions, endpoint
 from pytest_flamegate.observe.completions import make_request
 from pytest_flamegate.observe.http import find_free_port
 from tests.observe.workloads import observer, run_error, running_server, server_workload
@@ -59,6 +60,22 @@ def test_other_ways_to_answer() -> None:
     run = observer(server_workload("strict")).run_timed(0.05)
     sources = [each.source for each in run.reported]
     assert sources[-2:] == ["openai:asked without cache_prompt", "openai:asked without seed"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "pieces"),
+    [
+        ({"text": "a"}, ["a"]),
+        ({"delta": {"content": "a", "reasoning": None}}, ["a"]),
+        ({"delta": {"reasoning": "a"}}, ["a"]),
+        ({"delta": {"reasoning_content": "a", "reasoning": "a"}}, ["a"]),
+        ({"delta": {"role": "assistant"}}, []),
+    ],
+)
+def test_the_text_of_a_piece(choice: dict[str, Any], pieces: list[str]) -> None:
+    found = completions.Completion(server_workload(), 0)
+    found.add_event(5, json.dumps({"choices": [choice]}))
+    assert found.pieces == pieces
 
 
 def test_running_server_is_found_by_its_port_and_left_running() -> None:

@@ -233,6 +233,15 @@ def test_a_certain_change_without_any_line_says_so(
     assert {code for code in codes(verdict) if "LINES" in code} == expected
 
 
+def test_without_lines_a_python_program_is_named() -> None:
+    inside = [{"_PyEval_EvalFrameDefault": 900, "sample": 100}] * 4
+    base, head = sides(shifted(0.2), inside, inside)
+    run = GatedRun(head, "OBSERVED", lines=count_lines([sampled({})] * 4, [sampled({})] * 4, ()))
+    verdict = checked(judge(run, PairedBase(base), GatePolicy(Thresholds())))
+    (reason,) = (each for each in verdict.reasons if each.code == "I_NO_LINES")
+    assert 'frames = "python"' in reason.message
+
+
 LOOP = ("void f() {", "    for (i = 0; i < 5; i++) {", "        g();", "        h();", "    }", "}")
 MORE_PASSES = (
     FileChange("f.c", "f.c", (Hunk(2, 1, 2, 1),), {2: "    for (i = 0; i < 3; i++) {"}, LOOP),

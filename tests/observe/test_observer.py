@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -136,6 +137,20 @@ def test_the_timeout_limits_each_sequence_not_the_process(tmp_path: Path) -> Non
         assert served.block(3).interval.wall_ns > 1_000_000_000
 
 
+def test_work_of_a_child_that_no_profile_sees_is_noted(tmp_path: Path) -> None:
+    def delegate(*_: object) -> Iterator[int]:
+        subprocess.run([sys.executable, "-S", "-c", "sum(range(4_000_000))"], check=True)
+        yield 1
+
+    def attach(_: int) -> Any:
+        return SimpleNamespace(stop=lambda: None)
+
+    for call, is_noted in ((delegate, True), (sleepy, False)):
+        watched = forked(tmp_path, call)
+        watched.run_profiled(0.05, attach)
+        assert ("W_WORK_BESIDE" in watched.notes) == is_noted
+
+
 def test_a_profiler_is_attached_only_while_the_engine_works(tmp_path: Path) -> None:
     attached: list[int] = []
 
@@ -191,7 +206,8 @@ def test_behind_a_script_the_clocks_are_those_of_its_tree(
     argv = ("sh", "-c", script, sys.executable, COMPUTES)
     workload = make_workload(tmp_path, "command", command=argv, token_unit="word", max_tokens=20)
     watched, began_ns = observer(workload), time.monotonic_ns()
-    (block,) = watched.run_timed(1).blocks
+    run = watched.run_timed(1)
+    (block,) = run.blocks
     whole, decode = block.interval, block.decode
     # The script sleeps all the while; what it starts computes, and nothing of it counts twice.
     assert whole.wall_ns <= time.monotonic_ns() - began_ns
@@ -199,6 +215,10 @@ def test_behind_a_script_the_clocks_are_those_of_its_tree(
     assert (decode is not None) == streams
     if decode is not None:
         assert whole.cpu_ns > decode.cpu_ns > 0.5 * decode.quiet_ns - 20_000_000
+        assert run.threads is not None
+        assert run.threads >= 2
+        assert run.peak_rss_bytes is not None
+        assert run.peak_rss_bytes > 6_000_000  # more than that of a shell
     assert watched.observation().effective_environment["OMP_NUM_THREADS"] == threads
     assert_nothing_left()
 

@@ -65,6 +65,22 @@ def test_a_recording_of_py_spy() -> None:
     assert empty.stacks == {(native("[unknown]", "unknown"),): 1}
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "samples"),
+    [
+        ("_PollLikeSelector.select", "/usr/lib/python3.11/selectors.py", 0),
+        ("wait", "/opt/lib/python3.9/threading.py", 0),
+        ("select", "/home/me/project/selectors.py", 1),
+        ("Condition.notify", "/usr/lib/python3.11/threading.py", 1),
+    ],
+)
+def test_a_thread_that_only_waits_is_left_out(name: str, path: str, samples: int) -> None:
+    frames = [{"name": "main", "file": "x.py"}, {"name": name, "file": path, "line": 3}]
+    raw = file(sampled([[0, 1], [0]], [0.01, 0.01], "seconds"), frames=frames)
+    taken = parse_recording(raw)
+    assert sum(taken.stacks.values()) == 1 + samples
+
+
 def test_a_hostile_name_stays_one_frame() -> None:
     read = parse_recording(recording("f;h (x.py:1) 5\ng\u202e (y.py:2)"))
     assert read.stacks == {(python("f\\x3bh (x.py:1) 5\\x0ag\\u202e (y.py:2)", "x.py"),): 1}

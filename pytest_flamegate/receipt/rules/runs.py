@@ -245,7 +245,7 @@ def find_repetitions(runs: Sequence[Run]) -> Iterator[Repetition]:
     if len({(row[1] - row[0], row[2] - row[1]) for _, row in long}) == len(long):
         long = []
     steps = [(index, tuple(b - a for a, b in pairwise(row))) for index, row in long]
-    clocks = [(index, _read_clocks(run)) for index, run in enumerate(runs)]
+    clocks = [(index, _list_clock_times(run)) for index, run in enumerate(runs)]
     reported: set[tuple[int, int]] = set()
     for each in chain(
         _find_equal(gaps, "the times of a sequence of tokens"),
@@ -333,7 +333,7 @@ def _find_gaps(run: Run) -> list[tuple[int, ...]]:
     return [tuple(filter(None, row)) if 0 in row else row for row in rows]
 
 
-def _read_clocks(run: Run) -> tuple[int, ...]:
+def _list_clock_times(run: Run) -> tuple[int, ...]:
     """Return wall and CPU times of the process itself, without those in whole microseconds."""
     times = [run.load_ns or 0]
     for interval in run.intervals:
