@@ -267,7 +267,7 @@ class EngineDiedError(ToolError):
         ended = "closed its pipe" if status is None else f"ended with status {status}"
         if status is not None and status < 0:
             ended = f"was killed by signal {-status}"
-        last_line = f" Its last line: {stderr.splitlines()[-1]}" if stderr else ""
+        last_line = f" Its last line: {stderr.splitlines()[-1].rstrip('.')}." if stderr else ""
         super().__init__(
             "E_ENGINE_DIED",
             f"The engine of {workload.name!r} {ended} before it was done.{last_line}",
