@@ -8,7 +8,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from pytest_flamegate.core import PACKAGE
 from pytest_flamegate.core.errors import ReceiptError
@@ -307,3 +307,25 @@ def folded_error(reason: str) -> ReceiptError:
         f"The folded text is malformed: {reason}.",
         "Restore the file from version control or from its run, or measure again.",
     )
+
+
+_WAITS = frozenset(
+    {
+        ("selectors.py", "select"),
+        ("socket.py", "accept"),
+        ("socket.py", "readinto"),
+        ("threading.py", "wait"),
+    }
+)
+
+
+def is_wait(name: str, path: str) -> bool:
+    """Whether a function of Python's standard library only waits.
+
+    Each sample of py-spy wakes such a thread. On a shared core it is ready to run until it waits
+    again, so that the next sample takes it for busy. py-spy itself recognises some of them, by
+    names without the class, which Python 3.10 was the last to have.
+    """
+    file = PurePath(path)
+    of_library = file.parent.name.startswith("python3")
+    return of_library and (file.name, name.rpartition(".")[2]) in _WAITS

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -24,6 +23,7 @@ from pytest_flamegate.profile.frames import (
     CODE,
     UNKNOWN,
     format_frame,
+    is_wait,
     make_native_frame,
     make_python_frame,
     make_source_line,
@@ -228,7 +228,8 @@ def count_pyspy_samples(
         make_source_line(frame.file or "", frame.line, roots) if type(frame.line) is int else None
         for frame in file.shared.frames
     ]
-    idle = {n for n, frame in enumerate(file.shared.frames) if _is_waiting(frame)}
+    named = enumerate(file.shared.frames)
+    idle = {number for number, frame in named if is_wait(frame.name, frame.file or "")}
     stacks: dict[Stack, int] = {}
     lines: Counter[LineStack] = Counter()
     tracks = count_paths(file)
@@ -244,26 +245,6 @@ def count_pyspy_samples(
     threads = [int(found[1]) for track in tracks if (found := _THREAD.fullmatch(track.name))]
     longest_s = max((track.length for track in tracks), default=0)
     return SampledStacks(stacks, lines, tuple(sorted(threads)), round(longest_s * 1e9))
-
-
-_WAITS = frozenset(
-    {
-        ("selectors.py", "select"),
-        ("socket.py", "accept"),
-        ("socket.py", "readinto"),
-        ("threading.py", "wait"),
-    }
-)
-"""Functions of the standard library that only wait. Each sample of py-spy wakes such a thread, and
-on a shared core it is ready to run until it waits again, so that the next sample takes it for busy.
-py-spy itself recognises some of them, by names without the class, which Python 3.10 was the last to
-have."""
-
-
-def _is_waiting(frame: SpeedscopeFrame) -> bool:
-    path = PurePath(frame.file or "")
-    name = frame.name.rpartition(".")[2]
-    return (path.name, name) in _WAITS and path.parent.name.startswith("python3")
 
 
 _OWN_FIELDS = tuple(each.name for each in fields(Profile) if each.name not in ("stacks", "lines"))
