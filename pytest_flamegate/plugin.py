@@ -34,7 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         if option.cli:
             group.addoption(option.flag, **option.arguments)
         if option.ini:
-            parser.addini(option.ini_name, option.help, _INI_TYPES[option.kind], option.default)
+            text = option.help.replace("%%", "%")  # which argparse wants doubled
+            parser.addini(option.ini_name, text, _INI_TYPES[option.kind], option.default)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,6 @@
 """``flamegate baseline list|show|accept|prune``: the runs that later runs are compared with."""
 
 import argparse
-import math
 from pathlib import Path
 
 from pytest_flamegate.commands import common
@@ -168,6 +167,7 @@ def _describe(directory: Path) -> tuple[str, int]:
         evidence = baseline.read_baseline(directory).evidence
     except FlamegateError as error:
         return f"unusable: {error.code}: {error.problem}", error.exit_code
-    rate = 1.0 / (value_of(evidence.metrics, "quiet_s_per_token") or math.inf)
+    quiet_s = value_of(evidence.metrics, "quiet_s_per_token")
+    rate = 1.0 / quiet_s if quiet_s else value_of(evidence.metrics, "tokens_per_second") or 0.0
     commit = evidence.commit.revision[:7] if evidence.commit else "no commit"
     return f"{rate:10.1f} tokens/s  {evidence.created}  {commit}", 0

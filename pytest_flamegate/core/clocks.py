@@ -30,6 +30,8 @@ _STATUS = re.compile(
 )
 _NUMBERS = re.compile(rb"^(\w+):\s+(\d+)", re.MULTILINE)
 _TREE_TRIES = 8
+_IDLE = 0.1
+"""CPU time of a process, relative to the busiest one of its tree, below which it only waits."""
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -263,14 +265,22 @@ def read_counters(pid: int) -> ProcessCounters:
 def read_tree_counters(leader: int, marker: str) -> ProcessCounters:
     """Add up what ``leader`` and all processes that it started used so far.
 
-    Memory that several of them share counts for each. All are None if the leader has ended.
+    Memory that several of them share counts for each. Threads of a process that hardly computes, as
+    a shell that waits, are left out. All are None if the leader has ended.
     """
     own = read_counters(leader)
     if own.peak_rss_bytes is None:
         return own
-    below = map(read_counters, process_system.find_tree(leader, marker) - {leader})
-    found = [astuple(own), *map(astuple, below)]
-    known = ([each for each in column if each is not None] for column in zip(*found, strict=True))
+    found, spent_ns = [own], [_cpu_ns(leader)]
+    for pid in process_system.find_tree(leader, marker) - {leader}:
+        with suppress(ProcessLookupError):
+            spent_ns.append(_cpu_ns(pid))
+            found.append(read_counters(pid))
+    for number, used_ns in enumerate(spent_ns):
+        if used_ns < _IDLE * max(spent_ns):
+            found[number] = replace(found[number], threads=None)
+    columns = zip(*map(astuple, found), strict=True)
+    known = ([each for each in column if each is not None] for column in columns)
     return ProcessCounters(*(sum(column) if column else None for column in known))
 
 

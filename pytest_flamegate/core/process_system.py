@@ -245,8 +245,6 @@ def find_tree(leader: int, marker: str) -> set[int]:
 
     Reads a few files instead of the whole of ``/proc``, if it can: it is called at each reading.
     """
-    if not _lists_children():
-        return find_descendants(leader) | find_members(leader, marker)
     orphans = {pid for pid in read_children(os.getpid()) if _is_member(pid, leader, marker)}
     found, fresh = {leader}, {leader, *orphans}
     while fresh:
@@ -256,7 +254,9 @@ def find_tree(leader: int, marker: str) -> set[int]:
 
 
 def read_children(pid: int) -> set[int]:
-    """Return the children of ``pid``; empty if it has ended, or the kernel does not list them."""
+    """Return the children of ``pid``; empty if it has ended."""
+    if not _lists_children():
+        return {each for each, parent in _parents().items() if parent == pid}
     try:
         with os.scandir(f"{_PROC}/{pid}/task") as threads:
             names = [thread.name for thread in threads]
@@ -287,8 +287,6 @@ def _is_member(pid: int, session: int, marker: str) -> bool:
 def find_children() -> dict[int, int | None]:
     """Return the session of each child of this process, by pid; adopted orphans are children."""
     me = os.getpid()
-    if not _lists_children():
-        return {pid: _session(pid) for pid, parent in _parents().items() if parent == me}
     # One reading can miss a child if another one ends meanwhile.
     return {pid: _session(pid) for _ in range(2) for pid in read_children(me)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import Any, get_type_hints
 from pytest_flamegate.config import workload
 from pytest_flamegate.config.thresholds import THRESHOLD_KEYS
 from pytest_flamegate.core.errors import ReceiptError, UsageError
-from pytest_flamegate.core.text import format_value
+from pytest_flamegate.core.text import format_value, quote_toml
 from pytest_flamegate.engines import ENGINES, OPTIONS
 from pytest_flamegate.engines.base import ENGINE_KEYS, Engine
 
@@ -27,6 +26,7 @@ KEYS = frozenset({*_COMMON_KEYS, *THRESHOLD_KEYS, *OPTIONS})
 _SYSTEM_TEXTS = ("command", "build", "target", "model", "tokenizer", "serve", "receipt")
 REQUIRED = ("prompt", "max_tokens")
 _COMMANDS = ("command", "build", "serve")
+_OF_SHELL = re.compile(r"[$|&;<>`*?]|(?:^|\s)~|^\s*\w+=")
 _EXAMPLES = {
     **{
         name: f'{name} = ["program", "argument"]: one string for each argument, no shell'
@@ -80,14 +80,22 @@ def convert_values(table: Mapping[str, Any]) -> dict[str, Any]:
         key = problem.split('"')[1]
         name = re.split(r"[.\[]", key)[0]
         remedy = f"Write {_EXAMPLES[name]}." if name in _EXAMPLES else "Correct the value."
-        if key == name and name in _COMMANDS and isinstance(given[name], str):
-            with suppress(ValueError):
-                remedy = f"Write {name} = {json.dumps(shlex.split(given[name]))}."
+        if key == name and name in _COMMANDS and (words := _split(given[name])):
+            remedy = f"Write {name} = {quote_toml(words)}."
         raise DeclarationError(problem, remedy, name) from None
     converted = msgspec.structs.asdict(values)
     return {
         key: workload.freeze(each) for key, each in converted.items() if each is not msgspec.UNSET
     }
+
+
+def _split(command: object) -> list[str]:
+    """Return the words of a command line; none if it needs a shell."""
+    if not isinstance(command, str) or _OF_SHELL.search(command):
+        return []
+    with suppress(ValueError):
+        return shlex.split(command)
+    return []
 
 
 @cache

@@ -23,8 +23,9 @@ from pytest_flamegate.observe.prompts import PromptQueue
 from pytest_flamegate.observe.redact import redact_environment
 
 WARM_TOKENS = 32
-MAX_OTHER_SHARE = 0.25
-"""CPU time of an engine's other processes, relative to the profiled one, that needs no note."""
+MAX_OTHER_SHARE, MAX_UNCLOCKED_SHARE = 0.25, 0.1
+"""CPU time of an engine's other processes, relative to the profiled one, that needs no note: if
+they were started for the run, and if no clock has it."""
 COMPUTING = 0.75
 """An engine whose CPU time is less than this part of its scheduler-adjusted time mostly waits."""
 _STILL_NS = 500_000
@@ -149,12 +150,14 @@ class EngineProcess:
         return tuple(self._reports)
 
     def _note_work_beside(self, own_ns: int, others_ns: int) -> None:
-        if others_ns > max(MAX_OTHER_SHARE * own_ns, 1_000_000):
-            missing = "profile has" if self._child is not None else "profile and no clock has"
+        share, missing = MAX_OTHER_SHARE, "py-spy does not see"
+        if self._child is None:
+            share, missing = MAX_UNCLOCKED_SHARE, "neither py-spy nor a clock sees"
+        if others_ns > max(share * own_ns, 1_000_000):
             self.notes["W_WORK_BESIDE"] = (
                 f"Other processes of the engine used {others_ns / 1e6:.0f} ms of CPU while process "
-                f"{self.pid} used {own_ns / 1e6:.0f} ms. No {missing} their work: where this "
-                "process waits for them may be named in its place."
+                f"{self.pid} used {own_ns / 1e6:.0f} ms. Their work, which {missing}, may be "
+                "shown where this process waits for them."
             )
 
     def counters(self) -> ProcessCounters:

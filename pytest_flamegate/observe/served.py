@@ -176,9 +176,10 @@ class ServedProcess(engine_process.EngineProcess):
 
         Prompts are asked again if none is left: nothing is timed.
         """
+        before_ns, all_before_ns = clocks.read_clocks(self.pid).cpu_ns, self.read_clocks().cpu_ns
         block = Block(*self._command(wire.PROFILE, sequences, self._take_again(sequences)))
-        own = clocks.read_clocks(self.pid)
-        self._note_work_beside(own.cpu_ns, self.read_clocks().cpu_ns - own.cpu_ns)
+        own_ns = clocks.read_clocks(self.pid).cpu_ns - before_ns
+        self._note_work_beside(own_ns, self.read_clocks().cpu_ns - all_before_ns - own_ns)
         return block
 
     def brick_block(self, sequences: int) -> tuple[Block, Recorded]:

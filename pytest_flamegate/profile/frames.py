@@ -319,13 +319,12 @@ _WAITS = frozenset(
 )
 
 
-def is_wait(name: str, path: str) -> bool:
+def is_wait(name: str, path: str, roots: Sequence[str] = ()) -> bool:
     """Whether a function of Python's standard library only waits.
 
     Each sample of py-spy wakes such a thread. On a shared core it is ready to run until it waits
     again, so that the next sample takes it for busy. py-spy itself recognises some of them, by
     names without the class, which Python 3.10 was the last to have.
     """
-    file = PurePath(path)
-    of_library = file.parent.name.startswith("python3")
-    return of_library and (file.name, name.rpartition(".")[2]) in _WAITS
+    of_library = _STDLIB.match(path) and not path.startswith(tuple(roots))
+    return bool(of_library) and (PurePath(path).name, name.rpartition(".")[2]) in _WAITS

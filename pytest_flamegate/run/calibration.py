@@ -8,7 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_flamegate.config.options import COMPARE_BUDGET_S
+from pytest_flamegate.config.options import (
+    COMPARE_BUDGET_S,
+    FINE_COMPARE_BUDGET_S,
+    compare_budget_s,
+)
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__, clocks
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
@@ -223,7 +227,7 @@ def calibrate(
     )
 
 
-BUDGETS_S = (15.0, 30.0, COMPARE_BUDGET_S, 120.0, 300.0)
+BUDGETS_S = (15.0, 30.0, COMPARE_BUDGET_S, FINE_COMPARE_BUDGET_S, 300.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +284,8 @@ def threshold_error(workload: str, found: SupportedThresholds) -> UndecidedError
         return None
     can = [
         f"set tokens_per_second to {row.drop_pct:g} %"
+        + f" with --flamegate-budget={row.budget_s:g}"
+        * (row.budget_s > compare_budget_s(row.drop_pct))
         for row in found.rows
         if row.budget_s == found.budget_s and row.drop_pct is not None
     ]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -61,7 +62,8 @@ class Waiver:
         until: The last day on which it is accepted, in UTC.
         change_pct: The measured change of tokens per second in percent, negative; ``low_pct`` is
             the slower end of its interval. Both are None if something else is accepted.
-        limits: The limits of bricks and calls that the accepted slowdown exceeds.
+        limits: The signals of bricks and calls that the accepted slowdown has past their limits,
+            each with the upper end of its change in percent, or with its calls if it had none.
         tokens: The digest of the head's tokens, None if something else is accepted.
         declarations: The digests of the workload's declarations in base and head, None if something
             else is accepted. The second one is empty if the head declares it no longer.
@@ -76,7 +78,7 @@ class Waiver:
     until: date
     change_pct: Annotated[float, Meta(lt=0, gt=-100)] | None = None
     low_pct: Annotated[float, Meta(lt=0, ge=-100)] | None = None
-    limits: tuple[str, ...] = ()
+    limits: tuple[tuple[str, float], ...] = ()
     tokens: Sha256 | None = None
     declarations: tuple[str, str] | None = None
     base: Annotated[str, Meta(pattern=_COMMIT)]
@@ -112,7 +114,8 @@ class Waiver:
         if self.declarations is not None:
             new = self.declarations[1]
             return f"declared otherwise ({new[:12]})" if new else "NO LONGER REQUIRED"
-        return f"{-(self.change_pct or 0.0):.1f} % slower"
+        past = "".join(f", {name} past its limit" for name, _ in self.limits)
+        return f"{-(self.change_pct or 0.0):.1f} % slower{past}"
 
     @property
     def limit(self) -> str:
@@ -132,13 +135,15 @@ class Waiver:
         return None
 
 
-def find_exceeded_limits(verdict: Verdict) -> tuple[str, ...]:
-    """Return the signals of bricks and calls that regressed: the project declared their limits."""
-    return tuple(
-        each.name
-        for each in verdict.signals
-        if each.decision == "regressed" and each.name.startswith((BRICK, CALLS))
-    )
+def find_exceeded_limits(verdict: Verdict) -> tuple[tuple[str, float], ...]:
+    """Return the signals of bricks and calls that regressed, as ``Waiver.limits`` has them."""
+    found = []
+    for each in verdict.signals:
+        if each.decision == "regressed" and each.name.startswith((BRICK, CALLS)):
+            ends = each.change_pct, each.ci_low_pct, each.ci_high_pct
+            sizes = [end for end in ends if end is not None] or [each.current or 0.0]
+            found.append((each.name, round(max(sizes), 3)))
+    return tuple(found)
 
 
 def find_new(waivers: Sequence[Waiver], merged: Collection[Waiver]) -> tuple[Waiver, ...]:
@@ -167,9 +172,14 @@ def find_excess(
             return f"not comparable, and not only by the tokens that {name}'s waiver accepts"
         is_accepted = tokens in {each.tokens for each in valid}
         return "" if is_accepted else f"the waiver of {name} accepts other tokens than these"
-    exceeded = set(find_exceeded_limits(verdict)).difference(*(each.limits for each in valid))
-    if exceeded:
-        return f"no waiver of {name} accepts that it exceeds {', '.join(sorted(exceeded))}"
+    accepted_limits = dict(chain(*(each.limits for each in valid)))
+    past = [
+        limit
+        for limit, size in find_exceeded_limits(verdict)
+        if size > accepted_limits.get(limit, 0.0)
+    ]
+    if past:
+        return f"no waiver of {name} accepts so much of {', '.join(past)}"
     rate = verdict.signal()
     low_pct = 100.0 * (math.prod(1.0 + (each.low_pct or 0.0) / 100.0 for each in valid) - 1.0)
     if rate is not None and rate.change_pct is not None and rate.change_pct >= low_pct:

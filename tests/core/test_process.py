@@ -270,6 +270,12 @@ def test_a_tree_is_found_without_lists_of_children(monkeypatch: pytest.MonkeyPat
             time.sleep(0.01)
         found = process_system.find_tree(child.pid, child.marker)
         monkeypatch.setattr(process_system, "_lists_children", lambda: False)
+        read = process_system.read_proc
+        monkeypatch.setattr(
+            process_system,
+            "read_proc",
+            lambda pid, name: b"" if name.endswith("children") else read(pid, name),
+        )
         assert process_system.find_tree(child.pid, child.marker) == found
     finally:
         child.end()

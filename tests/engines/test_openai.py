@@ -244,7 +244,7 @@ def test_the_process_that_computes_is_found_though_it_starts_with_a_request(
     server = endpoint.EndpointProcess.__new__(endpoint.EndpointProcess)
     server.pid, server.notes = 1, {}
     made: Any = server
-    made.prompts = SimpleNamespace(warm_up=0)
+    made.prompts, made._child = SimpleNamespace(warm_up=0), None
     made._workload = SimpleNamespace(max_tokens=8)
     made._read_cpu_ns = lambda: next(readings)
     made._complete = lambda *_: SimpleNamespace(is_merged=False)

@@ -215,8 +215,8 @@ def test_behind_a_script_the_clocks_are_those_of_its_tree(
     assert (decode is not None) == streams
     if decode is not None:
         assert whole.cpu_ns > decode.cpu_ns > 0.5 * decode.quiet_ns - 20_000_000
-        assert run.threads is not None
-        assert run.threads >= 2
+    if threads == "7":
+        assert run.threads == 1  # the shell only waits
         assert run.peak_rss_bytes is not None
         assert run.peak_rss_bytes > 6_000_000  # more than that of a shell
     assert watched.observation().effective_environment["OMP_NUM_THREADS"] == threads

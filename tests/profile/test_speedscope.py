@@ -71,14 +71,18 @@ def test_a_recording_of_py_spy() -> None:
         ("_PollLikeSelector.select", "/usr/lib/python3.11/selectors.py", 0),
         ("wait", "/opt/lib/python3.9/threading.py", 0),
         ("select", "/home/me/project/selectors.py", 1),
+        ("wait", "/opt/python3_kernels/threading.py", 1),
+        ("wait", "/home/me/project/lib/python3.11/threading.py", 1),
         ("Condition.notify", "/usr/lib/python3.11/threading.py", 1),
     ],
 )
 def test_a_thread_that_only_waits_is_left_out(name: str, path: str, samples: int) -> None:
     frames = [{"name": "main", "file": "x.py"}, {"name": name, "file": path, "line": 3}]
-    raw = file(sampled([[0, 1], [0]], [0.01, 0.01], "seconds"), frames=frames)
-    taken = parse_recording(raw)
+    waiting, busy = (sampled([each], [0.01], "seconds") for each in ([0, 1], [0]))
+    taken = parse_recording(file(waiting, busy, frames=frames), ROOTS)
     assert sum(taken.stacks.values()) == 1 + samples
+    # A thread that is alone may ask again and again whether something is ready.
+    assert sum(parse_recording(file(waiting, frames=frames)).stacks.values()) == 1
 
 
 def test_a_hostile_name_stays_one_frame() -> None:

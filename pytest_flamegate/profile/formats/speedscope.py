@@ -228,14 +228,16 @@ def count_pyspy_samples(
         make_source_line(frame.file or "", frame.line, roots) if type(frame.line) is int else None
         for frame in file.shared.frames
     ]
-    named = enumerate(file.shared.frames)
-    idle = {number for number, frame in named if is_wait(frame.name, frame.file or "")}
     stacks: dict[Stack, int] = {}
     lines: Counter[LineStack] = Counter()
     tracks = count_paths(file)
+    waits: set[int] = set()
+    if len(tracks) > 1:  # a single thread that looks whether something is ready computes, too
+        named = enumerate(file.shared.frames)
+        waits = {each for each, frame in named if is_wait(frame.name, frame.file or "", roots)}
     for track in tracks:
         for numbers, count in track.samples.items():
-            if numbers and numbers[-1] in idle:
+            if numbers and numbers[-1] in waits:
                 continue
             # A thread without a Python frame at this moment is sampled all the same.
             stack = make_stack(frames[number] for number in numbers)
