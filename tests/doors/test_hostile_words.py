@@ -87,5 +87,5 @@ def test_a_baseline_that_somebody_committed(
     for command in (["baseline", "list"], ["baseline", "show", "w"], ["baseline", "prune"]):
         main(command)
         told = capsys.readouterr()
-        assert command[1] == "prune" or "341.3 tokens/s" in told.out
+        assert command[1] == "prune" or "344.0 tokens/s" in told.out
         require_harmless(told.out)
