@@ -19,7 +19,7 @@ from msgspec import Meta
 from pytest_flamegate.config.workload import parse_toml, read_toml_bytes
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.json import NonEmpty, Sha256, decode_plain
-from pytest_flamegate.gate.rule import BRICK, CALLS
+from pytest_flamegate.gate.rule import BRICK, CALLS, Signal
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.receipt.types import Evidence
 from pytest_flamegate.report.text import plural, visible
@@ -138,12 +138,19 @@ class Waiver:
 def find_exceeded_limits(verdict: Verdict) -> tuple[tuple[str, float], ...]:
     """Return the signals of bricks and calls that regressed, as ``Waiver.limits`` has them."""
     found = []
-    for each in verdict.signals:
-        if each.decision == "regressed" and each.name.startswith((BRICK, CALLS)):
-            ends = each.change_pct, each.ci_low_pct, each.ci_high_pct
-            sizes = [end for end in ends if end is not None] or [each.current or 0.0]
-            found.append((each.name, round(max(sizes), 3)))
+    for each in _signals_past_limits(verdict):
+        ends = each.change_pct, each.ci_low_pct, each.ci_high_pct
+        sizes = [end for end in ends if end is not None] or [each.current or 0.0]
+        found.append((each.name, max(sizes)))
     return tuple(found)
+
+
+def _signals_past_limits(verdict: Verdict) -> list[Signal]:
+    return [
+        each
+        for each in verdict.signals
+        if each.decision == "regressed" and each.name.startswith((BRICK, CALLS))
+    ]
 
 
 def find_new(waivers: Sequence[Waiver], merged: Collection[Waiver]) -> tuple[Waiver, ...]:
@@ -173,10 +180,11 @@ def find_excess(
         is_accepted = tokens in {each.tokens for each in valid}
         return "" if is_accepted else f"the waiver of {name} accepts other tokens than these"
     accepted_limits = dict(chain(*(each.limits for each in valid)))
+    # The change itself, as of the rate: the ends of two intervals differ by chance.
     past = [
-        limit
-        for limit, size in find_exceeded_limits(verdict)
-        if size > accepted_limits.get(limit, 0.0)
+        each.name
+        for each in _signals_past_limits(verdict)
+        if (each.change_pct or each.current or 0.0) > accepted_limits.get(each.name, 0.0)
     ]
     if past:
         return f"no waiver of {name} accepts so much of {', '.join(past)}"
