@@ -85,7 +85,7 @@ KINDS = (
     Kind("lock contention", "LOCK", 200_000, threads=2),
     Kind("sleeping", "SLEEP", 100_000),
     Kind("file reads", "FILE_READS", 250),
-    Kind("an extra copy", "COPY", 3_000),
+    Kind("an extra copy", "COPY", 3_000, in_caches=True),
     Kind("lost vectorisation", "VECTORS", 500),
     Kind("one thread fewer", "THREAD_FEWER", 400_000, threads=2),
     Kind(PYTHON, "", 0),

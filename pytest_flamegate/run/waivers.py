@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -62,8 +61,9 @@ class Waiver:
         until: The last day on which it is accepted, in UTC.
         change_pct: The measured change of tokens per second in percent, negative; ``low_pct`` is
             the slower end of its interval. Both are None if something else is accepted.
-        limits: The signals of bricks and calls that the accepted slowdown has past their limits,
-            each with the upper end of its change in percent, or with its calls if it had none.
+        limits: The signals of bricks and calls that the accepted slowdown has past their limits, as
+            ``brick:Up (us/token)``, each with the upper end of its change in percent, or with its
+            calls if it had none.
         tokens: The digest of the head's tokens, None if something else is accepted.
         declarations: The digests of the workload's declarations in base and head, None if something
             else is accepted. The second one is empty if the head declares it no longer.
@@ -141,7 +141,7 @@ def find_exceeded_limits(verdict: Verdict) -> tuple[tuple[str, float], ...]:
     for each in _signals_past_limits(verdict):
         ends = each.change_pct, each.ci_low_pct, each.ci_high_pct
         sizes = [end for end in ends if end is not None] or [each.current or 0.0]
-        found.append((each.name, max(sizes)))
+        found.append((_name_limit(each), max(sizes)))
     return tuple(found)
 
 
@@ -151,6 +151,23 @@ def _signals_past_limits(verdict: Verdict) -> list[Signal]:
         for each in verdict.signals
         if each.decision == "regressed" and each.name.startswith((BRICK, CALLS))
     ]
+
+
+def _name_limit(signal: Signal) -> str:
+    """Return its name with its unit: a brick's cost per token and per call have limits each."""
+    return f"{signal.name} ({signal.unit})"
+
+
+def _is_accepted(signal: Signal, limits: Sequence[tuple[str, float]]) -> bool:
+    """Whether these limits of waivers cover it: growth adds up, what has no baseline does not.
+
+    It is the change itself, as of the rate: the ends of two intervals differ by chance.
+    """
+    sizes = [size for name, size in limits if name == _name_limit(signal)]
+    size = signal.current if signal.change_pct is None else signal.change_pct
+    if signal.baseline and size is not None:
+        return 1.0 + size / 100.0 <= math.prod(1.0 + each / 100.0 for each in sizes)
+    return bool(sizes) and (size or 0.0) <= max(sizes)
 
 
 def find_new(waivers: Sequence[Waiver], merged: Collection[Waiver]) -> tuple[Waiver, ...]:
@@ -179,12 +196,11 @@ def find_excess(
             return f"not comparable, and not only by the tokens that {name}'s waiver accepts"
         is_accepted = tokens in {each.tokens for each in valid}
         return "" if is_accepted else f"the waiver of {name} accepts other tokens than these"
-    accepted_limits = dict(chain(*(each.limits for each in valid)))
-    # The change itself, as of the rate: the ends of two intervals differ by chance.
+    limits = [limit for each in valid for limit in each.limits]
     past = [
-        each.name
+        _name_limit(each)
         for each in _signals_past_limits(verdict)
-        if (each.change_pct or each.current or 0.0) > accepted_limits.get(each.name, 0.0)
+        if not _is_accepted(each, limits)
     ]
     if past:
         return f"no waiver of {name} accepts so much of {', '.join(past)}"
