@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from pytest_flamegate.child import Run
 from pytest_flamegate.core import limit
+from pytest_flamegate.core.errors import ToolError
 
 HAS_MONITORING = hasattr(sys, "monitoring")
 SEQUENCES = 3
@@ -142,9 +143,15 @@ class _CallCounter:
         snapshots.append(dict(self._calls))
 
     def record(self) -> CountedCalls:
-        """Return the calls of the last sequence, compared with the one before."""
+        """Return the calls of the last sequence, compared with the one before.
+
+        Raises ``ToolError`` ``E_NO_TOKENS`` if one of them has no token.
+        """
         own = {each for each, code in self._codes.items() if code.co_filename == __file__}
         *_, second, last = self._sequences
+        if min(len(second), len(last)) == 1:
+            problem = "The engine yielded nothing while its calls were counted."
+            raise ToolError("E_NO_TOKENS", problem)
         calls: list[EdgeCalls] = []
         for edge in last[-1]:
             prefill, decode = _count_phases(last, edge)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from pytest_flamegate.child.wire import ObserverGoneError
 from pytest_flamegate.config.options import HOSTED
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 
@@ -37,10 +38,6 @@ _LONGEST_WAIT_S = 0.25
 _FOREIGN_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
 _XDIST_PREFIX = "PYTEST_XDIST_"
 _LIST_TESTS = "Check its name and parameters; pytest --collect-only lists them."
-
-
-class _ObserverGoneError(BaseException):
-    """The observer is gone: ends the test, so that pytest tears it down."""
 
 
 class Rounds(partial[Iterator[int]]):
@@ -86,12 +83,12 @@ class Hosted:
             rounds = self._make_rounds(call, args, kwargs, setup=setup)
             self._served = True
             self._serving(rounds)
-        except BrokenPipeError:
-            pass
-        except Exception as error:
+        except (ObserverGoneError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # the outcomes of pytest, and SystemExit, are no Exception
             self._failure = error
             raise
-        raise _ObserverGoneError
+        raise ObserverGoneError
 
     def require_served(self) -> None:
         """Raise the error that kept the benchmark from being served, or ended it."""
@@ -141,7 +138,7 @@ class Hosted:
         error = call.excinfo.value if call.excinfo is not None else None
         if isinstance(error, pytest.skip.Exception):
             self._errors.append(f"it is skipped: {error.msg or 'no reason given'}")
-        elif error is not None and not isinstance(error, _ObserverGoneError):
+        elif error is not None and not isinstance(error, ObserverGoneError):
             self._errors.append(_describe(error))
         return (yield)
 

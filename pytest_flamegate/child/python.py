@@ -90,6 +90,14 @@ def _slow_function(target: Generate, load: dict[str, Any], modules: list[ModuleT
         # Chained in C, for a profile without one more Python frame above every other.
         return chain(tokens, slowed.checked())
 
+    return _with_attributes(generate, target)
+
+
+def _with_attributes(generate: Generate, target: Generate) -> Generate:
+    """Give ``generate``, which calls ``target``, what an engine may have beside its tokens."""
+    for name in ("facts", "reports", "mark_bricks"):
+        if hasattr(target, name):
+            setattr(generate, name, getattr(target, name))
     return generate
 
 
@@ -112,4 +120,4 @@ def trace_with_torch(target: Generate, directory: str) -> Generate:
         recorded.export_chrome_trace(f"{directory}/torch-{next(numbers)}.json.gz")
         return tokens
 
-    return generate
+    return _with_attributes(generate, target)

@@ -41,6 +41,10 @@ WITH_PAYLOAD = frozenset({TEXT, FAILED, REPORT, FACTS, RECORDED})
 _INT32 = range(-(2**31), 2**31)
 
 
+class ObserverGoneError(BaseException):
+    """Nobody reads the pipe any more: ends the process, and no handler of an engine stops it."""
+
+
 def send(fd: int, kind: bytes, value: int = 0) -> None:
     """Write one record."""
     _write(fd, RECORD.pack(kind, value))
@@ -148,7 +152,10 @@ class Parser:
 
 
 def _write(fd: int, data: bytes) -> None:
-    written = os.write(fd, data)
-    while written < len(data):
-        data = data[written:]
+    try:
         written = os.write(fd, data)
+        while written < len(data):
+            data = data[written:]
+            written = os.write(fd, data)
+    except BrokenPipeError:
+        raise ObserverGoneError from None

@@ -166,7 +166,8 @@ def _error(key: str, value: object, remedy: str) -> UsageError:
 
 def _table(value: object, key: str, example: str) -> Mapping[object, object]:
     if not isinstance(value, Mapping):
-        raise _error(key, value, f"Write a table: {key.rpartition('_')[2]} = {example}.")
+        name = key.split()[-1].removeprefix("flamegate_")
+        raise _error(key, value, f"Write a table: {name} = {example}.")
     return value
 
 

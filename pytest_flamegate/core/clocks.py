@@ -266,12 +266,13 @@ def read_tree_counters(leader: int, marker: str) -> ProcessCounters:
     """Add up what ``leader`` and all processes that it started used so far.
 
     Memory that several of them share counts for each. Threads of a process that hardly computes, as
-    a shell that waits, are left out. All are None if the leader has ended.
+    a shell that waits, are left out. Those of a leader that has ended are what is left of it.
     """
     own = read_counters(leader)
-    if own.peak_rss_bytes is None:
+    try:
+        found, spent_ns = [own], [_cpu_ns(leader)]
+    except ProcessLookupError:
         return own
-    found, spent_ns = [own], [_cpu_ns(leader)]
     for pid in process_system.find_tree(leader, marker) - {leader}:
         with suppress(ProcessLookupError):
             spent_ns.append(_cpu_ns(pid))

@@ -270,7 +270,8 @@ class EndpointProcess(engine_process.EngineProcess):
         except (OSError, *BrokenError) as error:
             if ended := self._find_end():
                 raise ended from None
-            if isinstance(error, OSError) and not isinstance(error, ConnectionResetError):
+            was_connected = isinstance(error, ConnectionResetError | BrokenPipeError)
+            if isinstance(error, OSError) and not was_connected:
                 raise self._client.unreachable_error(error) from None
             problem = "ended its stream before it was complete"
             raise completions.server_error(self._workload, "E_SERVER_ERROR", problem) from None

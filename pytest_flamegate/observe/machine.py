@@ -132,10 +132,11 @@ def measure_bandwidth(threads: int = 1) -> Bandwidth:
     blas = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
     env = {**os.environ, **dict.fromkeys(blas, "1")}
     done = process.run(argv, timeout_s=_TIMEOUT_S, env=env)
-    if done.timed_out or done.returncode:
+    figures = done.stdout.split()
+    if done.timed_out or done.returncode or len(figures) != 2:
         why = f"ran for more than {_TIMEOUT_S:g} s" if done.timed_out else "failed"
         raise ToolError("E_BANDWIDTH", f"The process that measures the read bandwidth {why}.")
-    rate, passes = done.stdout.split()
+    rate, passes = figures
     found = Bandwidth(float(rate), array_bytes, int(passes), threads, time.time(), cache_bytes)
     write_cached(_CACHE, _cache_key(threads), msgspec.json.encode(found).decode("ascii"))
     return found

@@ -55,7 +55,7 @@ def _copy_binary(program: str, top: Path, home: Path) -> str | None:
         for entry in (top / parent).iterdir():
             if (made := home / parent / entry.name).exists():
                 continue
-            if entry.is_dir() and not entry.is_symlink() and any(map(_is_library, entry.iterdir())):
+            if _holds_libraries(entry):
                 made.mkdir()
                 for each in entry.iterdir():
                     _copy_or_link(each, made / each.name)
@@ -72,6 +72,13 @@ def _copy_or_link(entry: Path, made: Path) -> None:
         shutil.copy2(entry, made)
     else:
         made.symlink_to(entry)
+
+
+def _holds_libraries(entry: Path) -> bool:
+    """Whether it is a directory with a library; one that cannot be read is linked as it is."""
+    with contextlib.suppress(PermissionError):
+        return entry.is_dir() and not entry.is_symlink() and any(map(_is_library, entry.iterdir()))
+    return False
 
 
 def _is_library(entry: Path) -> bool:

@@ -351,7 +351,7 @@ def _names_in_code(function: Any) -> list[str]:
     """Return the names in calls of ``flamegate.run("name")`` in the source of a test."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError):
+    except (OSError, SyntaxError, TypeError):  # a test may be a callable object
         return []
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     runs = [call for call in calls if ast.unparse(call.func) == "flamegate.run"]

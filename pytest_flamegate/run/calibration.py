@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from pytest_flamegate.config.options import (
     COMPARE_BUDGET_S,
@@ -14,7 +15,7 @@ from pytest_flamegate.config.options import (
     compare_budget_s,
 )
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core import __version__, clocks
+from pytest_flamegate.core import __version__, clocks, limit
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError
 from pytest_flamegate.core.files import read_beneath
 from pytest_flamegate.core.json import Timestamp, decode_json, encode_json, encode_plain
@@ -62,7 +63,7 @@ class Calibration:
     recipe_sha256: str
     engine: str
     differences: tuple[float, ...]
-    pair_s: float
+    pair_s: Annotated[float, limit(ge=1e-3, le=86_400)]
     shares_core: bool
     schema_version: str = SCHEMA_VERSION
 

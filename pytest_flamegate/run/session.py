@@ -189,8 +189,7 @@ class Session:
     def _measure(self, task: Task) -> tuple[ComposedRun, Verdict]:
         """Measure and judge; in pairs too if a stored baseline alone gives only a suspicion."""
         run, verdict = self._measure_once(task)
-        is_final = task.rev is not None or self.settings.update
-        commit = None if is_final else suspected_commit(run, verdict)
+        commit = self._suspected_commit(task, run, verdict)
         if commit is None:
             return run, verdict
         most = clock_time(self._doubt_s(task.workload))
@@ -207,7 +206,8 @@ class Session:
             f"{commit[:12]} was built and measured in pairs with this run; that is the verdict.",
         )
         try:
-            return self._measure_once(replace(task, rev=commit, notes=(suspicion,)))
+            with system_errors():
+                return self._measure_once(replace(task, rev=commit, notes=(suspicion,)))
         except FlamegateError as error:
             message = (
                 f"Its commit {commit[:12]} could not be measured in pairs with this run: "
@@ -216,6 +216,10 @@ class Session:
             clean = run.head.redactor.redact_text(message, "verdict")
             run = replace(run, notes=(*run.notes, Reason("I_NOT_COMPARED", clean)))
             return run, self._judge(run, task)
+
+    def _suspected_commit(self, task: Task, run: ComposedRun, verdict: Verdict) -> str | None:
+        is_final = task.rev is not None or self.settings.update
+        return None if is_final else suspected_commit(run, verdict)
 
     def _measure_once(self, task: Task) -> tuple[ComposedRun, Verdict]:
         prepared = self.bench.prepare(task)
@@ -236,7 +240,7 @@ class Session:
         """Return the outcome of the same workload in this session; None if it is to be measured.
 
         If only the thresholds differ, its run is judged again and returned with that verdict,
-        unless that leaves it undecided.
+        unless that leaves it undecided or to be decided in pairs.
         """
         thresholds = task.workload.thresholds
         for run, outcome in self._measured:
@@ -249,7 +253,8 @@ class Session:
             has_calls = bool(earlier.thresholds.counts) == bool(thresholds.counts)
             if has_bricks and has_calls:
                 verdict = self._judge(run, task)
-                if verdict.verdict != "inconclusive":
+                suspected = self._suspected_commit(task, run, verdict) is not None
+                if verdict.verdict != "inconclusive" and not suspected:
                     return run, verdict
         return None
 

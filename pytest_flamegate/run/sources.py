@@ -101,10 +101,16 @@ def read_lines(run: StoredRun, most: int) -> Mapping[LineStack, int]:
 
 
 def find_run(latest: Path, file: str) -> Path | None:
-    """Return the directory of the newest run that has a sample at a line of ``file``."""
+    """Return the directory of the newest run that has a sample at a line of ``file``.
+
+    A run that cannot be read is passed over.
+    """
     found = []
     for path in latest.glob(f"*/{baseline.LINES}"):
-        side = _read_side(StoredRun(path.parent), None)
+        try:
+            side = _read_side(StoredRun(path.parent), None)
+        except FlamegateError:
+            continue
         if any(line.file == file for line in side.totals.passed):
             found.append((side.created, path.parent))
     return max(found)[1] if found else None

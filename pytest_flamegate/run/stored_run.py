@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
@@ -23,6 +23,7 @@ from pytest_flamegate.gate.judge import GatedRun, GatePolicy, judge
 from pytest_flamegate.gate.lines import LineChange
 from pytest_flamegate.gate.paired_rate import PairedBase
 from pytest_flamegate.gate.rule import Reason
+from pytest_flamegate.observe.observation import Role
 from pytest_flamegate.profile.source_lines import is_project_path
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt import baseline as run_files
@@ -220,6 +221,20 @@ def _read_side(
     return found.evidence or decode_evidence(evidence), found, errors
 
 
+def _list_gaps(base: Evidence, head: Evidence) -> list[float]:
+    """Return the seconds between the starts of the runs that were measured together.
+
+    Beyond what they lasted: a program of one side may start when that of the other has ended.
+    """
+    gaps = []
+    for role in get_args(Role):
+        sides = ([run for run in side.runs if run.role == role] for side in (base, head))
+        for one, other in zip(*sides, strict=False):
+            starts = [parse_timestamp(run.started_at).timestamp() for run in (one, other)]
+            gaps.append(max(starts) - min(starts) - max(one.lasted_s, other.lasted_s))
+    return gaps
+
+
 def _require_pair(
     base: Evidence, head: Evidence, workload: Workload, commits: tuple[str, str]
 ) -> None:
@@ -242,11 +257,7 @@ def _require_pair(
                 f"The {name} of the run was measured otherwise than the base's policy declares "
                 f"{workload.name!r}: {', '.join(differing)}.",
             )
-    starts = (
-        [parse_timestamp(run.started_at).timestamp() for run in side.runs] for side in (base, head)
-    )
-    apart_s = [abs(one - other) for one, other in zip(*starts, strict=False)]
-    if base.machine != head.machine or max(apart_s, default=0.0) > _APART_S:
+    if base.machine != head.machine or max(_list_gaps(base, head), default=0.0) > _APART_S:
         raise ReceiptError(
             "E_NOT_TOGETHER",
             "The two sides of the run were not measured together: on another machine, or more "

@@ -46,6 +46,9 @@ def test_raises(benchmark):
 def test_wears_out(benchmark):
     left = [1]
     benchmark(left.pop)
+def test_skips_later(benchmark):
+    left = [1]
+    benchmark(lambda: left.pop() if left else pytest.skip("no device"))
 def test_asynchronous(benchmark):
     async def later():
         pass
@@ -72,6 +75,7 @@ nightly = partial(pytest.param, marks=pytest.mark.nightly)
         nightly("test_fails", "E_BENCHMARK_FAILED"),
         ("test_raises", "E_BENCHMARK_FAILED"),
         ("test_wears_out", "E_BENCHMARK_FAILED"),
+        ("test_skips_later", "E_BENCHMARK_FAILED.*Skipped: no device"),
         ("test_asynchronous", "E_BENCHMARK_ASYNC"),
         ("there_is_no_such_module", "E_BENCHMARK_FAILED"),
     ],
@@ -80,7 +84,7 @@ def test_tests_that_cannot_be_served(tmp_path: Path, test: str, code: str) -> No
     asked = workload(tmp_path, test)
     if test.startswith("there"):  # a file that cannot be collected
         (tmp_path / "test_kernels.py").write_text(f"import {test}\n")
-    with pytest.raises(FlamegateError, match=f"(?s){code}.*{test}"):
+    with pytest.raises(FlamegateError, match=f"(?s)(?=.*{test}){code}"):
         settle_workload(asked)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from pytest_flamegate.child.python import load_engine
+from pytest_flamegate.child import inject
+from pytest_flamegate.child.python import KERNEL_TRACE, load_engine
 from pytest_flamegate.child.serve import shuffle_heap
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.engines import engine
@@ -37,6 +39,12 @@ def whole(prompt, max_tokens):
 def exits(prompt, max_tokens):
     yield 1
     sys.exit(3)
+
+def loses_its_child(prompt, max_tokens):
+    yield 1
+    child = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    child.wait()
+    os.write(child.stdin.fileno(), b"work")
 
 def none(prompt, max_tokens):
     return None
@@ -98,6 +106,7 @@ def test_tokens_are_the_same_in_each_process(tmp_path: Path, target: str, tokens
         ("bad_import:generate", "E_ENGINE_RAISED", "no weights"),
         ("bad_exit:generate", "E_ENGINE_RAISED", "5"),
         ("toy:exits", "E_ENGINE_RAISED", "3"),
+        ("toy:loses_its_child", "E_ENGINE_RAISED", "BrokenPipeError"),
         ("toy:none", "E_BAD_TOKEN", "None"),
         ("toy:unstable", "E_BAD_TOKEN", "'object'"),
     ],
@@ -147,6 +156,28 @@ def test_a_target_is_found_without_its_library(name: str, monkeypatch: pytest.Mo
     target = load_engine(load)
     monkeypatch.delitem(sys.modules, "engine", raising=False)
     assert callable(target)
+
+
+@pytest.mark.parametrize("way", ["inject", "kernel_trace"])
+def test_an_engine_that_is_wrapped_keeps_its_facts_reports_and_bricks(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "with_facts.py").write_text(
+        "def generate(prompt, max_tokens):\n    yield 1\n\n\n"
+        "generate.facts = {'weights_bytes_per_token': '1000'}\n"
+        "generate.reports, generate.mark_bricks = list, dict\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(inject, "slow", Mock())
+    monkeypatch.setitem(sys.modules, "torch", Mock())
+    monkeypatch.setenv(KERNEL_TRACE, "")
+    how = {"inject": ("generate", 5.0), "kernel_trace": ("torch", str(tmp_path))}
+    given = {"target": "with_facts:generate", "directory": str(tmp_path), "max_tokens": 1}
+    engine: Any = load_engine({**given, way: how[way]})
+    monkeypatch.delitem(sys.modules, "with_facts")
+    assert engine.facts == {"weights_bytes_per_token": "1000"}
+    assert (engine.reports, engine.mark_bricks) == (list, dict)
+    assert not hasattr(engine, "stream")
 
 
 def test_processes_have_heaps_of_different_layouts() -> None:

@@ -41,6 +41,12 @@ def test_a_malformed_threshold_is_an_error_that_names_its_key() -> None:
             parse_thresholds({"tokens_per_second": drop, "hotspots": shares}, "here_")
 
 
+def test_a_table_that_is_none_is_shown_as_one_with_its_own_name() -> None:
+    for prefix in ("flamegate_", "tests/test_a_b.py::test_c ", ""):
+        with pytest.raises(UsageError, match=r"Write a table: hotspots = \{ "):
+            parse_thresholds({"hotspots": 3}, prefix)
+
+
 def budgets(bricks: object, below: Thresholds | None = None) -> dict[str, BrickBudget]:
     return dict(parse_thresholds({"bricks": bricks}, "here_", below or Thresholds()).bricks)
 

@@ -302,6 +302,24 @@ def test_a_copied_program_has_copies_of_its_libraries(tmp_path: Path) -> None:
     assert not home.exists()
 
 
+def test_a_directory_that_cannot_be_read_does_not_keep_a_program_from_being_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "build" / "private").mkdir(parents=True)
+    (tmp_path / "build" / "program").write_bytes(b"\x7fELF")
+    listed = Path.iterdir
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        if path.name == "private":
+            raise PermissionError(path)
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    with scratch.copy_program("build/program", tmp_path) as copied:
+        assert copied is not None
+        assert (Path(copied).parent / "private").resolve() == tmp_path / "build" / "private"
+
+
 def test_a_served_side_gets_a_directory_for_copies_of_its_libraries(tmp_path: Path) -> None:
     with pairs._copied_files(forked(tmp_path, busy)) as plan:
         assert isinstance(plan, Served)

@@ -91,6 +91,7 @@ def test_what_is_written_is_read(artifacts: ArtifactStore, tmp_path: Path) -> No
         (encode(replace(calibration(), differences=(0.01,) * 40)), "exactly the same"),
         (encode(replace(calibration(), differences=(0.01, 0.02))), "2 A/A pair"),
         (encode(calibration()).replace(b'"pair_s": 1.25', b'"pair_s": "fast"'), "pair_s"),
+        (encode(replace(calibration(), pair_s=0.0)), "pair_s"),
         (encode(replace(calibration(), machine_id="elsewhere")), "elsewhere"),
         (encode(replace(calibration(), workload="other")), "other"),
         (encode(calibration()).replace(b'"shares_core": true', b'"pairs": 40'), "shares_core"),

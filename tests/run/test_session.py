@@ -211,6 +211,32 @@ def test_a_suspicion_is_left_if_the_commit_is_the_same_or_not_clean(
     assert checkout == []
 
 
+def test_a_stricter_threshold_on_the_same_run_is_settled_in_pairs_too(
+    world: World, tmp_path: Path, checkout: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept(tmp_path)
+    monkeypatch.setattr(prepare, "read_commit", lambda directory: OTHER)
+    world.token_ns = world.base_token_ns = round(1.2 * fakes.TOKEN_NS)
+    opened = fakes.session(tmp_path)
+    loose = toy(tmp_path, thresholds=Thresholds(30.0))
+    assert opened.gate(loose).verdict.verdict == "pass"
+    assert checkout == []
+    assert opened.gate(toy(tmp_path)).verdict.verdict == "pass"
+    assert checkout == [CLEAN.revision]
+
+
+def test_a_fault_of_the_system_in_the_pairs_leaves_the_verdict_of_the_stored_baseline(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept(tmp_path)
+    monkeypatch.setattr(prepare, "read_commit", lambda directory: OTHER)
+    monkeypatch.setattr(Workbench, "_prepare_pair", full)
+    world.token_ns = round(1.2 * fakes.TOKEN_NS)
+    outcome = gate(tmp_path)
+    assert outcome.verdict.verdict == "regressed"
+    assert "I_NOT_COMPARED" in codes(outcome)
+
+
 # Ends that are no verdict
 
 
