@@ -125,14 +125,19 @@ def prune(parsed: argparse.Namespace) -> int:
     artifacts = _artifacts(parsed)
     _, declared = common.read_declarations(settings)
     known = {each.name for each in (*declared, *embedded_workloads(settings.root))}
-    stale = [
-        entry
-        for entry in artifacts.list_baselines()
+    stale = []
+    for _, workload, directory in artifacts.list_baselines():
         # The variants of a template with an error are not known: its family stands for them.
-        if known.isdisjoint({entry[1], entry[1].partition("[")[0]})
-        and not _made_by_a_test(entry[2])
-    ]
-    for _, workload, directory in stale:
+        if not known.isdisjoint({workload, workload.partition("[")[0]}):
+            continue
+        try:
+            is_of_a_test = _made_by_a_test(directory)
+        except FlamegateError as error:
+            kept = f"kept, because it cannot be read: {_visible(error.problem)}"
+            common.print_text(f"{kept} Remove {_visible(directory)} if nobody needs it.")
+        else:
+            stale += [] if is_of_a_test else [(workload, directory)]
+    for workload, directory in stale:
         if parsed.yes:
             artifacts.remove_baseline(directory)
         entry = f"{_visible(workload)}: {_visible(directory)}"
@@ -155,10 +160,7 @@ def _artifacts(parsed: argparse.Namespace) -> ArtifactStore:
 
 def _made_by_a_test(directory: Path) -> bool:
     """Whether a test measured it with ``flamegate.measure``, which needs no declaration."""
-    try:
-        return "::" in str(baseline.read_baseline(directory).evidence.workload.get("source"))
-    except FlamegateError:
-        return False
+    return "::" in str(baseline.read_baseline(directory).evidence.workload.get("source"))
 
 
 def _describe(directory: Path) -> tuple[str, int]:

@@ -109,12 +109,14 @@ def _find_included(pattern: str, root: Path) -> list[str]:
 
 def find_gitlab_traps(pipeline: Sequence[CiFile]) -> Iterator[Trap]:
     """Yield the traps of a GitLab pipeline and of the files that it includes."""
-    # An included file comes first, because the file that includes it replaces its values.
-    jobs = {
-        name: CiJob(each, name, each.content.table(name))
-        for each in reversed(pipeline)
-        for name in each.content
-    }
+    jobs: dict[str, CiJob] = {}
+    # An included file comes first: the file that includes it replaces its values, key by key.
+    for each in reversed(pipeline):
+        for name in each.content:
+            over = each.content.table(name)
+            under = jobs.get(name, CiJob(each, name, YamlTable()))
+            document = each if "script" in over else under.document
+            jobs[name] = CiJob(document, name, _put_over(under.table, over))
     checks, known = False, dict[str, YamlTable]()
     has_own = _has_request_jobs(pipeline)
     # With rules of the whole pipeline, a job without rules is part of all pipelines.
@@ -167,14 +169,20 @@ def _with_templates(
         return known.get(name, YamlTable())
     own = jobs[name].table
     merged = known[name] = YamlTable()
-    merged.line = own.line
     templates = [each for each in scalars(own.get("extends")) if each in jobs]
     for each in (*(_with_templates(one, jobs, known, depth + 1) for one in templates), own):
-        for key, value in list(each.items()):
-            is_table = isinstance(value, YamlTable) and isinstance(merged.get(key), YamlTable)
-            # Below the tables of a job nothing is read.
-            merged[key] = _merge(merged[key], value) if is_table else value
-            merged.lines[key] = each.line_of(key)
+        _put_over(merged, each)
+    return merged
+
+
+def _put_over(merged: YamlTable, over: YamlTable) -> YamlTable:
+    """Put the keys of a job over those that it has so far, tables merged; return ``merged``."""
+    merged.line = over.line
+    for key, value in list(over.items()):
+        is_table = isinstance(value, YamlTable) and isinstance(merged.get(key), YamlTable)
+        # Below the tables of a job nothing is read.
+        merged[key] = _merge(merged[key], value) if is_table else value
+        merged.lines[key] = over.line_of(key)
     return merged
 
 

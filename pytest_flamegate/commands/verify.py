@@ -17,7 +17,14 @@ from pytest_flamegate.core import errors, git
 from pytest_flamegate.core.files import is_directory
 from pytest_flamegate.core.text import Finding, Refusal
 from pytest_flamegate.receipt import Verification, verify_receipt
-from pytest_flamegate.receipt.baseline import RECEIPT, VERDICT, StoredRun
+from pytest_flamegate.receipt.baseline import (
+    ATTESTATION,
+    EVIDENCE,
+    FOLDED,
+    RECEIPT,
+    VERDICT,
+    StoredRun,
+)
 from pytest_flamegate.receipt.documents import decode_receipt
 from pytest_flamegate.receipt.sources import read_sources
 from pytest_flamegate.report.evidence import revision_note
@@ -26,6 +33,7 @@ from pytest_flamegate.report.terminal import replay_document, verification_text
 if TYPE_CHECKING:  # heavy, and needed only for a replay
     from pytest_flamegate.run.replay import Replaying
 
+_SOURCE_REF = "refs/heads/main"
 _REPLAY_OPTIONS = ("replay_untrusted", "model", "budget", "config")
 
 
@@ -74,7 +82,10 @@ def run(parsed: argparse.Namespace) -> int:
             from pytest_flamegate.commands.attestation import find_attestation_problem
 
             problem = find_attestation_problem(
-                answer.path, answer.verification, parsed.signer_workflow, parsed.source_ref
+                answer.path,
+                answer.verification,
+                parsed.signer_workflow,
+                parsed.source_ref or _SOURCE_REF,
             )
             if problem is not None:
                 answer = _reject(answer, Refusal("E_NOT_ATTESTED", problem))
@@ -117,11 +128,11 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
 
     ``parts`` may replace a requirement. Raises UsageError for a wrong option.
     """
-    for name in _REPLAY_OPTIONS:
-        if getattr(parsed, name) and not parsed.replay:
-            raise errors.UsageError(
-                "E_BAD_OPTION", f"--{name.replace('_', '-')} has no effect without --replay."
-            )
+    needed_by = {**dict.fromkeys(_REPLAY_OPTIONS, "replay"), "source_ref": "signer_workflow"}
+    for name, needed in needed_by.items():
+        if getattr(parsed, name) and not getattr(parsed, needed):
+            options = (f"--{each.replace('_', '-')}" for each in (name, needed))
+            raise errors.UsageError("E_BAD_OPTION", " has no effect without ".join(options) + ".")
     return partial(
         verify_receipt,
         require_gpu_kernels=parsed.require_gpu_kernels,
@@ -203,7 +214,10 @@ def _verify(
 ) -> ReceiptAnswer:
     """Verify a receipt, and replay it if that is asked for and it is honest."""
     # Read once: the same bytes are verified, run and compared.
-    sources = read_sources(path)
+    run, _ = StoredRun.of_file(path)
+    # Those of the base have names of their own; what is next to the receipt are the head's.
+    beside = map(run.path, (EVIDENCE, FOLDED, ATTESTATION)) if run.side else ()
+    sources = read_sources(path, *beside)
     if replaying is None:
         return ReceiptAnswer(path, verify(sources))
     found = verify(sources, require_grade=None)

@@ -157,8 +157,9 @@ def code_digest(directory: Path, commit: str) -> str:
         listing = query(directory, "ls-tree", "-r", "--full-tree", commit)
         if listing is None:
             return ""
-        ours = f"{ARTIFACTS}/"
-        code = [line for line in listing.splitlines() if ours not in line.partition("\t")[2]]
+        ours = f"/{ARTIFACTS}/"
+        paths = ((line, line.partition("\t")[2].lstrip('"')) for line in listing.splitlines())
+        code = [line for line, path in paths if ours not in f"/{path}"]
         content = "\n".join(code).encode("utf-8", "surrogateescape")
         _CODE_DIGESTS[commit] = hashlib.sha256(content).hexdigest()
     return _CODE_DIGESTS[commit]

@@ -111,6 +111,12 @@ os.register_at_fork(
 )
 
 
+def convert(document: object, kind: type[T]) -> T:
+    """Return ``msgspec.convert(document, kind)``, one thread at a time."""
+    with _CONVERTING:
+        return msgspec.convert(document, kind)
+
+
 def decode_plain(
     document: object,
     kind: type[T],
@@ -131,8 +137,7 @@ def decode_plain(
     It names the field by its path, the value, and what is expected.
     """
     try:
-        with _CONVERTING:
-            converted = msgspec.convert(document, kind)
+        converted = convert(document, kind)
     except msgspec.ValidationError as error:
         problem = _describe(str(error), document, kind)
     else:
@@ -150,7 +155,8 @@ def decode_canonical(data: bytes, kind: type[T]) -> tuple[T, bytes] | None:
     numbers. A field whose name has a space too many is none of ``kind``, which takes its default.
     """
     try:
-        decoded = msgspec.json.decode(data, type=kind)
+        with _CONVERTING:
+            decoded = msgspec.json.decode(data, type=kind)
         # Only texts contain white space here, and other one than spaces is escaped.
         dense = msgspec.json.encode(decoded).replace(b" ", b"")
         # Removing it changes no token: no number follows another, and no escape has any.
@@ -231,7 +237,7 @@ def _bare(kind: Any) -> Any:
 
 def _converts(value: object, kind: Any) -> bool:
     try:
-        msgspec.convert(value, kind)
+        convert(value, kind)
     except msgspec.ValidationError:
         return False
     return True

@@ -109,6 +109,16 @@ def find_control_character(text: str) -> str | None:
     return None
 
 
+def escape_control_characters(text: str) -> str:
+    """Return ``text`` with each character that ``find_control_character`` finds as its escape."""
+    if find_control_character(text) is None:
+        return text
+    return "".join(
+        char if find_control_character(char) is None else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
 def suggest(name: str, known: Collection[str]) -> str:
     """Return a remedy for a name that does not exist: the closest known name, or all of them."""
     import difflib

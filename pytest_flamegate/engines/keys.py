@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from pytest_flamegate.config import workload
 from pytest_flamegate.config.thresholds import THRESHOLD_KEYS
 from pytest_flamegate.core.errors import ReceiptError, UsageError
-from pytest_flamegate.core.text import format_value, quote_toml
+from pytest_flamegate.core.text import find_control_character, format_value, quote_toml
 from pytest_flamegate.engines import ENGINES, OPTIONS
 from pytest_flamegate.engines.base import ENGINE_KEYS, Engine
 
@@ -145,7 +145,7 @@ def check_system_texts(values: Mapping[str, Any]) -> None:
                 key.partition(".")[0],
             )
     for name in env:
-        if not name or "=" in name:
+        if not name or "=" in name or find_control_character(name):
             raise DeclarationError(
                 f"env has the name {format_value(name)}.", "Correct the name.", "env"
             )

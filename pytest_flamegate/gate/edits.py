@@ -208,7 +208,7 @@ def _find_place(piece: _Piece) -> Place:
 def _tokenize(line: str, file: str) -> _Tokens:
     """Return the tokens of a line without its comment; none if nothing else is in it."""
     if len(line) > _LONGEST:
-        return (line.strip(),)
+        return tuple(filter(None, [line.strip()]))
     is_indented = file.endswith(_INDENTED)
     pattern, comment = (_HASHED, ("#",)) if is_indented else (_SLASHED, ("//", "/*"))
     tokens = tuple(each for each in pattern.findall(line) if not each.startswith(comment))

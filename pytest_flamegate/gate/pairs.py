@@ -116,8 +116,9 @@ def _difference(
 
 
 def first_gap_ns(block: Block) -> float | None:
-    """Return the mean time to the first token of the block's sequences."""
-    return mean([float(gaps[0]) for gaps in block.sequences_ns])
+    """Return the mean time to the first token of the block's sequences; None without tokens."""
+    firsts = [float(gaps[0]) for gaps in block.sequences_ns if gaps]
+    return mean(firsts) if firsts else None
 
 
 def further_gap_ns(block: Block) -> float | None:

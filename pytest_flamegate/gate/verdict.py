@@ -127,7 +127,8 @@ class Verdict:
     @property
     def is_new(self) -> bool:
         """Whether the base does not have the workload yet, which is no fault of the change."""
-        return any(reason.code == "I_NEW_WORKLOAD" for reason in self.reasons)
+        has_note = any(reason.code == "I_NEW_WORKLOAD" for reason in self.reasons)
+        return has_note and self.verdict == "no_baseline"
 
     @property
     def exit_code(self) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_flamegate.core.text import list_some
+from pytest_flamegate.core.text import escape_control_characters, list_some
 
 Span = tuple[int, int]
 
@@ -96,10 +96,15 @@ T = TypeVar("T")
 
 
 def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment`` with the values of secrets replaced, by name or by form."""
+    """Return ``environment`` with the values of secrets replaced, by name or by form.
+
+    Line breaks and other control characters are escaped: a receipt contains none.
+    """
     redactor = Redactor()
     return {
-        name: REDACTED if value and is_secret_name(name) else redactor.redact_text(value, name)
+        name: REDACTED
+        if value and is_secret_name(name)
+        else escape_control_characters(redactor.redact_text(value, name))
         for name, value in environment.items()
     }
 

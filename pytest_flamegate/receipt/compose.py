@@ -18,6 +18,7 @@ from pytest_flamegate.profile.model import Hotspot, Profile
 from pytest_flamegate.receipt.metrics import cost_of, figures, kernel_rates, tokens_per_second
 from pytest_flamegate.receipt.policies import policy_of_engine
 from pytest_flamegate.receipt.reported import MAX_KERNELS, claimed_kernels, engine_kernels
+from pytest_flamegate.receipt.rules.claim import find_random_setting
 from pytest_flamegate.receipt.types import (
     Evidence,
     KernelSighting,
@@ -195,7 +196,9 @@ def _compose_receipt(subject: Subject, seen: Observation, evidence: Evidence) ->
     return Receipt(
         timestamp=evidence.created,
         backend=backend,
-        deterministic=seen.differs_at is None and len(seen.runs) > 1,
+        deterministic=seen.differs_at is None
+        and len(seen.runs) > 1
+        and find_random_setting(environment) is None,
         tokens_requested=subject.workload.max_tokens,
         tokens_generated=len(seen.tokens),
         tokens_per_second=rate.value,

@@ -24,6 +24,7 @@ from pytest_flamegate.core.json import (
     Count,
     NonEmpty,
     Positive,
+    convert,
     decode_canonical,
     decode_plain,
     encode_json,
@@ -212,8 +213,8 @@ def find_faults(document: object) -> dict[str, Refusal]:
     has_more = document.get("schema_version") == "1.1.0"
     with suppress(msgspec.ValidationError):
         if not has_more:
-            msgspec.convert(document, _REQUIRED)
-            msgspec.convert(document["environment"], _Environment)
+            convert(document, _REQUIRED)
+            convert(document["environment"], _Environment)
             return {}
     found: dict[str, Refusal] = {}
     for name, kind, is_required in _checks(has_more):

@@ -134,7 +134,7 @@ def figures(
     ]
     first_ns = statistics.median(first)
     if prefill_rate is not None:
-        prompt_tokens = max(1, round(prefill_rate / (1 / max(first_ns, 1.0) * _S)))
+        prompt_tokens = max(1, round(min(prefill_rate / (1 / max(first_ns, 1.0) * _S), 1e15)))
     if saw_first := with_zero_times or first_ns > 0:
         found.append(_time("time_to_first_token_ms", "first-token-request", first_ns, len(first)))
     if loads := [run.load_ns for run in timed if run.load_ns is not None]:
@@ -173,9 +173,14 @@ def value_of(found: Sequence[Metric], name: str) -> float | None:
 
 
 def cost_of(covers: Covers, found: Sequence[Metric]) -> float | None:
-    """Return the CPU seconds per token of the phase that a profile covers."""
+    """Return the CPU seconds per token of the phase that a profile covers.
+
+    None for a figure that no process can have: others may have written it.
+    """
     whole = value_of(found, "process_cpu_s_per_token") if covers == "process" else None
-    return value_of(found, "cpu_s_per_token") if whole is None else whole
+    cost_s = value_of(found, "cpu_s_per_token") if whole is None else whole
+    is_known = cost_s is not None and (cost_s == 0.0 or 1e-12 <= cost_s <= 1e6)
+    return cost_s if is_known else None
 
 
 def overhead_pct(runs: Iterable[Run], clock_scope: ClockScope) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_flamegate.core.errors import FlamegateError
 from pytest_flamegate.core.json_parser import RECEIPT_LIMITS, parse_json
-from pytest_flamegate.core.text import Notice, Refusal
+from pytest_flamegate.core.text import Notice, Refusal, quote
 from pytest_flamegate.receipt.documents import decode_evidence, find_faults
 from pytest_flamegate.receipt.imports.imported import is_imported
 from pytest_flamegate.receipt.policies import DEFAULT_POLICY, Policy, policy_for, policy_of_engine
@@ -294,9 +294,9 @@ def _require_subject(
     evidence: Evidence | None, commit: str | None, workload: str | None, found: _Findings
 ) -> None:
     """Reject a run that is not the one which the reader asked for; it may be honest."""
-    if workload is not None and (evidence is None or evidence.workload["name"] != workload):
-        name = "unknown" if evidence is None else repr(evidence.workload["name"])
-        message = f"The workload is {name}, wanted {workload!r}."
+    name = None if evidence is None else evidence.workload.get("name")
+    if workload is not None and name != workload:
+        message = f"The workload is {quote(name) if name else 'unknown'}, wanted {workload!r}."
         found.reject(Refusal("E_OTHER_WORKLOAD", message), None)
     if commit is None:
         return

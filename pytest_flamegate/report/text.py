@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from importlib.resources import files
 
-from pytest_flamegate.core.text import IMPLAUSIBLE, escape_character, significant
+from pytest_flamegate.core.text import IMPLAUSIBLE, INVISIBLE, escape_character, significant
 
 
 def count(value: int) -> str:
@@ -80,7 +80,7 @@ _WIDE = frozenset({"W", "F"})
 def visible(text: str, limit: int = MAX_SHOWN) -> str:
     r"""Return ``text`` on one line with nothing hidden in it, at most ``limit`` characters.
 
-    Control, bidirectional and zero-width characters, lone surrogates and code points
+    Control, bidirectional and invisible characters, lone surrogates and code points
     that XML forbids are written as ``\x1b`` or ``\u202e``. A longer text is cut and
     says how long it was.
     """
@@ -89,7 +89,9 @@ def visible(text: str, limit: int = MAX_SHOWN) -> str:
     if not (cut.isascii() and cut.isprintable()):
         shown = "".join(
             escape_character(char)
-            if unicodedata.category(char) in _HIDDEN or (ord(char) & 0xFFFE) == 0xFFFE
+            if unicodedata.category(char) in _HIDDEN
+            or char in INVISIBLE
+            or (ord(char) & 0xFFFE) == 0xFFFE
             else char
             for char in cut
         )

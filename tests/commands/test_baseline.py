@@ -98,15 +98,21 @@ def test_prune_removes_baselines_of_undeclared_workloads(
     of_test, embedded = accepted.with_name("of-a-test"), accepted.with_name("1tok")
     shutil.copytree(accepted, of_test)
     shutil.copytree(accepted, embedded)
+    corrupt = accepted.with_name("corrupt")
+    shutil.copytree(accepted, corrupt)
+    (corrupt / "evidence.json").write_text("{}")
     name = "evidence.json"
     edit(of_test / name, lambda found: found["workload"].update(source="tests/test_a.py::test_b"))
     digest = hashlib.sha256((of_test / name).read_bytes()).hexdigest()
     edit(of_test / "baseline.json", lambda found: found["files"].update({name: digest}))
     (project / "flamegate.toml").write_text(workload("new"))
     command.read()
-    assert command(0, "baseline", "prune").out.startswith(f"would remove toy: {accepted}\n")
+    kept, listed, _ = command(0, "baseline", "prune").out.splitlines()
+    assert kept.startswith(f"kept, because it cannot be read: The baseline {corrupt}/")
+    assert listed == f"would remove toy: {accepted}"
     assert accepted.is_dir()
-    assert command(0, "baseline", "prune", "--yes").out == f"removed toy: {accepted}\n"
+    assert command(0, "baseline", "prune", "--yes").out.endswith(f"removed toy: {accepted}\n")
+    assert corrupt.is_dir()
     assert not accepted.exists()
     # Tests and the embedded engine have no declaration, and still measure these.
     assert of_test.is_dir()

@@ -61,6 +61,15 @@ def test_a_trap_in_a_pipeline_is_found(
     assert (exit_code, [each for each, _ in traps]) == (2, [code])
 
 
+def test_a_job_of_two_files_has_the_keys_of_both(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "check.yml").write_text(read_workflow("gitlab", PIPELINE))
+    root = "include: check.yml\nflamegate:\n  variables: {A: b}\n"
+    (tmp_path / ".gitlab-ci.yml").write_text(root)
+    assert find_traps(tmp_path, capsys) == (0, [])
+    (tmp_path / ".gitlab-ci.yml").write_text(f"{root}  only: [main]\n  rules:\n")
+    assert [each for each, _ in find_traps(tmp_path, capsys)[1]] == ["E_CI_SKIPPED"]
+
+
 def test_a_job_that_no_merge_request_avoids_is_no_trap(tmp_path: Path, capsys: Captured) -> None:
     text = read_workflow("gitlab", PIPELINE)
     for old, new in (

@@ -38,6 +38,33 @@ def test_an_honest_receipt_can_be_less_than_required(command: Command) -> None:
     command(0, "verify-receipt", "receipt.json", *asked)
 
 
+def test_a_run_without_a_name_is_not_the_one_that_was_asked_for(
+    receipt_directory: Path, command: Command
+) -> None:
+    path = receipt_directory / "evidence.json"
+    evidence = json.loads(path.read_text())
+    del evidence["workload"]["name"]
+    path.write_text(json.dumps(evidence))
+    printed = command(3, "verify-receipt", "receipt.json", "--workload=toy").out
+    assert "The workload is unknown, wanted 'toy'" in printed
+    assert "E_INTERNAL" not in printed
+
+
+def test_the_receipt_of_the_base_belongs_to_the_files_of_the_base(
+    receipt_directory: Path, command: Command
+) -> None:
+    for path in list(receipt_directory.iterdir()):
+        path.rename(path.with_name(f"base-{path.name}"))
+    for name in ("evidence.json", "profile.folded"):
+        (receipt_directory / name).write_text("of the head\n")
+    assert "accepted" in command(0, "verify-receipt", "base-receipt.json").out
+
+
+def test_a_ref_without_a_workflow_that_ran_at_it_is_an_error(command: Command) -> None:
+    printed = command(2, "verify-receipt", "receipt.json", "--source-ref=refs/heads/x").err
+    assert "--source-ref has no effect without --signer-workflow" in printed
+
+
 def test_a_file_that_is_no_receipt_is_rejected(receipt_directory: Path, command: Command) -> None:
     path = receipt_directory / "receipt.json"
     for content in (b"", b"{}", b"[]", b"\xff\xfe", b"{" * 100_000, b'{"a": 1, "a": 2}'):

@@ -177,6 +177,7 @@ ERRORS = [
     (MINIMAL + "command = 'cd a && x'\n", "E_BAD_VALUE", 'Write command = ["program", "argu'),
     (MINIMAL + f"command = [{NUL}]\n", "E_BAD_VALUE", "command contains a NUL"),
     (MINIMAL + "env = { 'A=B' = '1' }\n", "E_BAD_VALUE", "'A=B'"),
+    (MINIMAL + 'env = { "A\\tB" = "1" }\n', "E_BAD_VALUE", "Correct the name"),
     (MINIMAL + "model" + ".x" * 5000 + " = 1\n", "E_BAD_VALUE", '"model" must be a string'),
     (MINIMAL + "engine = 'command'\n", "E_BAD_VALUE", "command"),
     (MINIMAL + "engine = 'python'\n", "E_BAD_VALUE", "target"),

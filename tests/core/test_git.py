@@ -74,6 +74,15 @@ def test_commits_that_differ_in_baselines_alone_are_the_same_code(project: Path)
     assert not commit_at(project).same_code(before)
 
 
+@pytest.mark.parametrize("name", ["my.flamegate/engine.py", "ü/my.flamegate/engine.py"])
+def test_a_directory_with_a_name_that_ends_like_ours_is_code(project: Path, name: str) -> None:
+    before = commit_at(project)
+    write(project, {name: "x = 1"})
+    git(project, "add", ".")
+    git(project, "commit", "-q", "-m", "more")
+    assert not commit_at(project).same_code(before)
+
+
 @pytest.mark.parametrize("flag", ["assume-unchanged", "skip-worktree"])
 def test_a_file_that_git_status_skips_is_uncommitted(project: Path, flag: str) -> None:
     git(project, "update-index", f"--{flag}", "engine.py")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -33,6 +34,7 @@ from pytest_flamegate.core.json_parser import (
     find_number,
     parse_json,
 )
+from tests.made import bundle
 
 
 def nested(levels: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:
@@ -396,9 +398,30 @@ for number in range(100):
 """
 
 
-def test_threads_that_meet_a_type_for_the_first_time_do_not_crash() -> None:
-    done = subprocess.run([sys.executable, "-c", FIRST_MEETING], check=False)
-    assert done.returncode == 0
+FIRST_RECEIPTS = """
+import sys, threading
+from pytest_flamegate.receipt import verify_receipt
+
+sys.setswitchinterval(1e-6)
+begin = threading.Barrier(6)
+
+def verify():
+    begin.wait()
+    assert verify_receipt(sys.argv[1]).ok
+
+for each in [threading.Thread(target=verify) for _ in range(6)]:
+    each.start()
+"""
+
+
+def test_threads_that_meet_a_type_for_the_first_time_do_not_crash(tmp_path: Path) -> None:
+    for name, data in bundle().sealed().files.items():
+        (tmp_path / name).write_bytes(data)
+    receipt = str(tmp_path / "receipt.json")
+    for script in (FIRST_MEETING, *[FIRST_RECEIPTS] * 3):
+        argv = [sys.executable, "-c", script, receipt]
+        done = subprocess.run(argv, check=False, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_the_first_finite_number_is_found_among_other_values() -> None:

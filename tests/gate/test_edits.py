@@ -317,6 +317,12 @@ def test_a_file_that_git_does_not_track_is_changed_as_a_whole(tmp_path: Path) ->
     assert (str(place), place.is_changed) == ("b.c:1-2", True)
 
 
+def test_a_long_line_of_spaces_is_an_empty_line(tmp_path: Path) -> None:
+    added = f"int x;\n{' ' * 1500}\nint y;\n{' ' * 1500}\n"
+    lines = mapped(tmp_path, {"a.c": C}, {"a.c": C + added, "b.py": added})
+    assert lines.head_place(SourceLine("a.c", len(C.splitlines()) + 1)).is_changed
+
+
 def test_lines_that_a_program_wrote_are_compared_as_a_whole(tmp_path: Path) -> None:
     line = "'" * 200_001 + "//" * 200_000 + "\n"
     lines = mapped(tmp_path, {"a.c": line}, {"a.c": f"y{line}"})

@@ -57,6 +57,13 @@ def test_holds_what_is_promised_and_reads_back(verdict: Verdict) -> None:
     assert read_verdict(data) == (headline(verdict), expected)
 
 
+def test_a_note_about_a_new_workload_excuses_no_other_verdict() -> None:
+    note = Reason("I_NEW_WORKLOAD", "It is new.")
+    for name, code, fails in (("no_baseline", 0, False), ("regressed", 1, True)):
+        verdict = Verdict(name, (note,), grade="OBSERVED")  # type: ignore[arg-type]
+        assert (verdict.exit_code, verdict.fails_test(ci=True, strict=True)) == (code, fails)
+
+
 def test_a_slowdown_estimated_below_the_threshold_says_why_it_fails() -> None:
     made = verdicts.in_pairs()
     rate = replace(made.signals[0], change_pct=-4.2, ci_low_pct=-6.2, ci_high_pct=-2.2)

@@ -10,6 +10,7 @@ from pytest_flamegate.core.clocks import utc_now
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.figures import Report
 from pytest_flamegate.observe.observation import Observation, Run
+from pytest_flamegate.observe.redact import redact_environment
 from pytest_flamegate.profile.model import Profile
 from pytest_flamegate.receipt import Grade, Verification, verify_receipt
 from pytest_flamegate.receipt.compose import Subject, backend_of, compose
@@ -133,3 +134,35 @@ LESS: dict[str, Callable[[], Bundle]] = {
 def test_anything_less_than_device_and_kernel_is_cpu(make: Callable[[], Bundle]) -> None:
     assert backend_of(gpu_run().evidence) == "cuda"
     assert backend_of(make().evidence) == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("declared", "recorded"),
+    [("root ::= a\nb\t\u202ec", r"root ::= a\nb\t\u202ec"), ("plain, 行列", "plain, 行列")],
+)
+def test_a_variable_of_several_lines_is_escaped_and_honest(declared: str, recorded: str) -> None:
+    variables = {"GRAMMAR": declared}
+    assert redact_environment(variables) == {"GRAMMAR": recorded}
+    receipt, evidence = compose_toy(in_environment(redact_environment(variables)), KNOWN)
+    assert verify(receipt, evidence).honest
+
+
+@pytest.mark.parametrize(("name", "value"), [("MY_SEED", "auto"), ("TF_DETERMINISTIC", "0")])
+def test_a_variable_that_draws_tokens_is_said_and_not_dishonest(name: str, value: str) -> None:
+    receipt, evidence = compose_toy(in_environment({name: value}), KNOWN)
+    assert receipt is not None
+    assert not receipt.deterministic
+    found = verify(receipt, evidence)
+    assert found.honest
+    (reason,) = [each for each in found.unfit if each.code == "F_NOT_DETERMINISTIC"]
+    assert f'"{name}" is "{value}"' in reason.message
+
+
+def in_environment(variables: dict[str, str]) -> Observation:
+    """Return an observation in which a process has these variables."""
+    seen = observe()
+    return replace(
+        seen,
+        requested_environment={**seen.requested_environment, **variables},
+        effective_environment={**seen.effective_environment, **variables},
+    )

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.core.json import decode_plain, encode_plain
+from pytest_flamegate.profile.stacks import WORKLOAD_ROOT
 from pytest_flamegate.receipt import Grade, Verification
 from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.types import Evidence
@@ -143,10 +144,15 @@ def not_deterministic(draft: Draft, source: Random) -> None:
 
 def lossy(draft: Draft, source: Random) -> None:
     """The profiler failed now and then, lost samples, and says that it is degraded."""
+    cut = source.sample(sorted(draft.stacks), len(draft.stacks) // 2)
+    for path in cut:  # they have lost their callers
+        leaf = path.rpartition(";")[2]
+        draft.stacks[leaf] = draft.stacks.get(leaf, 0) + draft.stacks.pop(path)
+    whole = sum(count for path, count in draft.stacks.items() if WORKLOAD_ROOT in path)
     draft.profile.update(
         errors=source.randrange(1000),
         lost=source.randrange(10_000),
-        completeness=source.random(),
+        completeness=source.uniform(whole / sum(draft.stacks.values()), 1.0),
         degraded=source.sample(["nonblocking", "lost samples", "no kernel frames"], 2),
     )
     draft.stacks = {path: max(1, round(n * 0.8)) for path, n in draft.stacks.items()}

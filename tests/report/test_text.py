@@ -23,6 +23,7 @@ def test_hidden_characters_are_shown() -> None:
         ("lone\ud800surrogate", r"lone\ud800surrogate"),
         ("\ufffe\U0001ffff", r"\ufffe\U0001ffff"),
         ("\u2028\u2029\x85", r"\u2028\u2029\x85"),
+        ("main\u3164\u2800\U000e0101", r"main\u3164\u2800\U000e0101"),
         ("µ 行列 é", "µ 行列 é"),
     ):
         assert visible(hidden) == shown

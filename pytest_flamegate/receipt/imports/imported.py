@@ -48,6 +48,10 @@ def unit_of(name: Name) -> tuple[Unit, Direction]:
     return "requests/s" if name.startswith("requests") else "tokens/s", "higher_is_better"
 
 
+LEAST_VALUE, MOST_VALUE = 1e-18, 1e18
+"""So that the ratio of any two is a number."""
+
+
 @dataclass(frozen=True, slots=True)
 class ImportedMetric:
     """One figure in flamegate's unit, with the formula that its tool uses.
@@ -58,7 +62,7 @@ class ImportedMetric:
     """
 
     name: Name
-    value: Annotated[float, Meta(gt=0)]
+    value: Annotated[float, Meta(ge=LEAST_VALUE, le=MOST_VALUE)]
     unit: Unit
     direction: Direction
     formula: NonEmpty

@@ -187,7 +187,8 @@ def _read_figure(
     spread = values.read_number(stddev, f"the spread of {field}")
     scaled = found * figure.scale
     scaled_spread = None if spread is None else spread * figure.scale
-    if math.inf in (scaled, scaled_spread):
+    in_range = imported.LEAST_VALUE <= scaled <= imported.MOST_VALUE
+    if not in_range or scaled_spread == math.inf:
         raise values.malformed_error(f"{quote(field)} is out of range")
     yield imported.ImportedMetric(
         figure.name,

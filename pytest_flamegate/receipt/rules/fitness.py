@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from pytest_flamegate.config import thresholds
 from pytest_flamegate.core.text import Notice, quote
+from pytest_flamegate.receipt.rules.claim import find_random_setting
 from pytest_flamegate.receipt.rules.profile import check_degraded
 from pytest_flamegate.receipt.rules.rule import Rulebook, Submission
 
@@ -23,7 +24,9 @@ NO_EVIDENCE = Notice(
 def _check_determinism(case: Submission) -> Iterator[str]:
     evidence = case.evidence
     if not case.claim.deterministic:
-        yield "The receipt states deterministic: false."
+        name = find_random_setting(case.claim.environment)
+        why = f", and {quote(name)} is {quote(case.claim.environment[name])}" if name else ""
+        yield f"The receipt states deterministic: false{why}."
     others = sum(run.token_digest != evidence.expected_digest(run) for run in evidence.runs)
     if evidence.differs_at is not None:
         yield f"Sequences differ from token {evidence.differs_at} on."

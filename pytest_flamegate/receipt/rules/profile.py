@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pytest_flamegate.core.text import quote
+from pytest_flamegate.profile.stacks import WORKLOAD_ROOT
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.reported import engine_kernels
 from pytest_flamegate.receipt.rules.figures import FIGURE_AGREEMENT
@@ -17,6 +18,7 @@ from pytest_flamegate.receipt.types import Grade
 RATE_SLACK = 1.2
 COUNTED_EVENT = "Ir"
 """Instructions are counted one by one; all other events are sampled at a rate."""
+_COMPLETENESS_SLACK = 0.01
 SAMPLES_SLACK = 50
 """Samplers start and stop slightly outside the measured blocks."""
 
@@ -194,6 +196,19 @@ def _check_shares(case: Submission) -> Iterator[str]:
                     f"{quote(hotspot.name)} costs {stated_s:.4g} CPU seconds per token; "
                     f"{hotspot.self_share:.2%} of {cost_s:.4g} are {own_s:.4g}."
                 )
+
+
+@CHECKS.rule(
+    "E_PROFILE_CONTRADICTION", "All stacks that begin in the served engine count as complete."
+)
+def _check_completeness(case: Submission) -> Iterator[str]:
+    # No share is judged of a profile whose stacks are cut.
+    profile, folded = case.evidence.profile, case.folded
+    if profile is None or folded is None or profile.call_graph == "none":
+        return
+    whole = folded.inclusive_samples.get(WORKLOAD_ROOT, 0) / max(1, folded.samples)
+    if whole > profile.completeness + _COMPLETENESS_SLACK:
+        yield f"{profile.completeness:.1%} of the stacks are said to be complete; {whole:.1%} are."
 
 
 @CHECKS.rule(

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tests.receipt.forgeries.book import LONG, SERVED, Book
+from tests.receipt.forgeries.book import LONG, PROGRAM, SERVED, Book
 from tests.receipt.forgeries.draft import FOLDED, Draft, Files, sha256
 from tests.receipt.forgeries.reports import by_word
 
@@ -191,6 +191,18 @@ def process_of_nobody(draft: Draft, source: Random) -> None:
     process = source.choice(draft.profile["processes"])
     taken = {run["pid"] for run in draft.runs}
     process["pid"] = source.choice([p for p in range(1, 1000) if p not in taken])
+
+
+@BOOK.refused("E_PROFILE_CONTRADICTION", of=SERVED)
+def whole_stacks_called_cut(draft: Draft, source: Random) -> None:
+    """Says that most stacks are cut, so that nobody judges the shares of functions."""
+    draft.profile["completeness"] = source.uniform(0.0, 0.8)
+
+
+@BOOK.passes("A signature of the observer; a check that measures for itself.", of=PROGRAM)
+def stacks_of_a_program_called_cut(draft: Draft, source: Random) -> None:
+    """Says the same of a program, whose stacks may begin anywhere."""
+    draft.profile["completeness"] = source.uniform(0.0, 0.8)
 
 
 @BOOK.refused("E_PROFILE_CONTRADICTION")
