@@ -144,11 +144,6 @@ class InspectedProgram:
     program: Program
     files: tuple[tuple[FileStamp, str], ...]
 
-    @property
-    def path(self) -> Path:
-        """The path of the program."""
-        return self.files[0][0].path
-
     def with_build_paths(self, checkout: Path, project: Path) -> InspectedProgram:
         """Return it with the paths of its build below ``checkout`` named as below ``project``."""
         build = self.program.build

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__
 from pytest_flamegate.core.errors import UndecidedError, UsageError, system_errors
@@ -77,7 +78,9 @@ class Replaying:
             with machine_lock(self.progress.announce):
                 build_workload(workload)
                 _require_same_model(workload, model, evidence)
-                side = prepare_side(workload, read_identity(), None)
+                # Bricks would be clocked for their budgets, and no replay judges one.
+                bare = replace(workload, thresholds=Thresholds())
+                side = prepare_side(bare, read_identity(), None)
                 self.progress.begin(workload.name)
                 prepared = Prepared((side,), self.settings.budget_of(workload))
                 found = compare(measure(prepared, until, self.progress))
