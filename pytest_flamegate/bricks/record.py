@@ -75,6 +75,24 @@ def compute_quantile_ns(counts: Mapping[int, int], part: float) -> int:
     return compute_bucket_middle_ns(number)
 
 
+def cut_own_time_ns(counts: Mapping[int, int], self_ns: int) -> float:
+    """Return the own time of all calls, with the longer ones cut to that of the fastest quarter.
+
+    A call that was interrupted shows the interruption, so the fastest quarter of the calls says
+    how long each may count. ``counts`` maps buckets to calls, and ``self_ns`` is their sum.
+    """
+    took_ns = sum(compute_bucket_middle_ns(number) * calls for number, calls in counts.items())
+    if not took_ns:
+        return self_ns
+    most_ns = compute_quantile_ns(counts, CLIPPED_ABOVE)
+    cut_ns = sum(
+        min(compute_bucket_middle_ns(number), most_ns) * calls for number, calls in counts.items()
+    )
+    return self_ns * cut_ns / took_ns
+
+
+CLIPPED_ABOVE = 0.25
+"""No call counts with a longer duration than this quantile of its row's durations."""
 Category = Literal["Norm", "Attention", "FFN", "Other"]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
@@ -87,8 +105,6 @@ ALIASES: Mapping[str, str] = {
     alias: name for each in _KNOWN.values() for name in each for alias in each[name]
 }
 """Other names by which engines call known bricks."""
-CLIPPED_ABOVE = 0.25
-"""No call counts with a longer duration than this quantile of its row's durations."""
 MAX_NAME_CHARACTERS = 256
 """Limit for the names of bricks, threads and kernels."""
 

@@ -90,7 +90,7 @@ class TileRecorder(BrickProfiler):
         totals = self.recorded().totals
         found = []
         for level in LEVELS:
-            rows = [row for row in totals if row.name.split()[0] == f"tile/{level}"]
+            rows = [row for row in totals if f"{row.name} ".startswith(f"tile/{level} ")]
             names = " ".join(row.name for row in rows)
             if rows:
                 found.append(

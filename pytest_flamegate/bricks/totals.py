@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from array import array
 from collections import Counter, deque
@@ -84,18 +83,19 @@ def check_counts(name: str, elements: int, size: int, flops: int) -> None:
 
 
 class CallSums:
-    """Sums over calls. Times are nanoseconds; ``durations`` counts calls by bucket.
+    """Sums over calls. Times are nanoseconds.
 
-    ``typical_ns`` is the own time with each call cut to that of the fastest quarter. ``went_back``
-    is True once a call took less than no time.
+    ``durations`` counts calls by the bucket of their inclusive time, ``own`` by that of their own
+    time. ``went_back`` is True once a call took less than no time.
     """
 
     def __init__(self) -> None:
-        self.calls = self.total_ns = self.self_ns = self.max_ns = self.typical_ns = 0
+        self.calls = self.total_ns = self.self_ns = self.max_ns = 0
         self.elements = self.bytes = self.flops = 0
         self.went_back = False
         self.min_ns: int | None = None
         self.durations: Counter[int] = Counter()
+        self.own: Counter[int] = Counter()
 
     def add_log(self, leaves: array[int], nested: array[int], *, is_recursive: bool) -> None:
         """Add durations as a ``CallLog`` holds them."""
@@ -118,27 +118,22 @@ class CallSums:
         # The time of a brick within itself is already in its outermost call.
         self.total_ns += 0 if is_recursive else total
         self.self_ns += int(own_ns.sum())
-        rank = math.ceil(record.CLIPPED_ABOVE * len(own_ns)) - 1
-        self.typical_ns += int(np.minimum(own_ns, np.partition(own_ns, rank)[rank]).sum())
         self.min_ns = least if self.min_ns is None else min(self.min_ns, least)
         self.max_ns = max(self.max_ns, int(durations_ns.max()))
-        # Exponent and first six bits of fraction of a double: no bucket is narrower than that.
-        tops = durations_ns.astype(np.float64).view(np.int64) >> _LOW_BITS
-        first = int(tops.min())
-        counts = np.bincount(tops - first)
-        for top in np.flatnonzero(counts):
-            edge = np.array(int(top) + first << _LOW_BITS).view(np.float64)
-            self.durations[record.find_bucket(int(edge))] += int(counts[top])
+        counts = _count_buckets(durations_ns)
+        self.durations.update(counts)
+        self.own.update(counts if own_ns is durations_ns else _count_buckets(own_ns))
 
     def merge(self, other: CallSums) -> None:
         """Add the sums of ``other``."""
-        for name in ("calls", "total_ns", "self_ns", "typical_ns", "elements", "bytes", "flops"):
+        for name in ("calls", "total_ns", "self_ns", "elements", "bytes", "flops"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         known = [value for value in (self.min_ns, other.min_ns) if value is not None]
         self.min_ns = min(known, default=None)
         self.max_ns = max(self.max_ns, other.max_ns)
         self.went_back |= other.went_back
         self.durations.update(other.durations)
+        self.own.update(other.own)
 
     def build_totals(
         self,
@@ -166,5 +161,20 @@ class CallSums:
             flops=int(self.flops),
             durations={str(number): self.durations[number] for number in sorted(self.durations)},
             provenance=provenance,
-            typical_ns=None if self.self_ns == self.total_ns else self.typical_ns,
+            typical_ns=None
+            if self.self_ns == self.total_ns
+            else round(record.cut_own_time_ns(self.own, self.self_ns)),
         )
+
+
+def _count_buckets(times_ns: NDArray[np.int64]) -> dict[int, int]:
+    """Return the calls by bucket."""
+    # Exponent and first six bits of fraction of a double: no bucket is narrower than that.
+    tops = times_ns.astype(np.float64).view(np.int64) >> _LOW_BITS
+    first = int(tops.min())
+    counts = np.bincount(tops - first)
+    found = Counter[int]()
+    for top in np.flatnonzero(counts):
+        edge = np.array(int(top) + first << _LOW_BITS).view(np.float64)
+        found[record.find_bucket(int(edge))] += int(counts[top])
+    return found

@@ -23,7 +23,9 @@ _MEASURES = re.compile(
 )
 FETCHES = re.compile(r"\bgit\b.*\bfetch\b")
 _PLAIN = re.compile(
-    r"(?:(?:uvx|(?:uv|poetry|pdm|hatch|pipenv|pixi) run) (?:-\S+ )*)?(?:(?:\S*/)?python[\d.]* -m )?"
+    r"(?:(?:uvx|(?:uv|poetry|pdm|hatch|pipenv|pixi) run) "
+    r"(?:--(?:extra|group|only-group|with|python|package|project|directory|env-file) \S+ |-\S+ )*)?"
+    r"(?:(?:\S*/)?python[\d.]* -m )?"
     r"(?:\S*/)?(?:pytest_)?flamegate check(?: |$)"
 )
 """The words of a command that is nothing but the check, after its variables."""
@@ -236,10 +238,12 @@ def _located(node: Any, known: dict[int, Any]) -> Any:
 def scalars(value: object, seen: set[int] | None = None) -> Iterator[YamlText]:
     """Yield every scalar in ``value``, those with several aliases once."""
     seen = set() if seen is None else seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
     if isinstance(value, YamlText):
         yield value
-    elif isinstance(value, YamlTable | YamlList) and id(value) not in seen:
-        seen.add(id(value))
+    elif isinstance(value, YamlTable | YamlList):
         for each in value.values() if isinstance(value, YamlTable) else value:
             yield from scalars(each, seen)
 

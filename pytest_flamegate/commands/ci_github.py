@@ -31,11 +31,17 @@ _CHANGES = frozenset(
 _PRIVILEGED = ("pull_request_target", "workflow_run")
 """Events whose jobs get secrets and a token that may write."""
 _HEAD = re.compile(
-    r"github\.head_ref|refs/pull/|pull_request\.(?:head\b|merge_commit_sha)"
+    r"github\.head_ref|refs/pull/|\bpull/.{1,80}?/(?:head|merge)\b"
+    r"|pull_request\.(?:head\b|merge_commit_sha)"
     r"|workflow_run\.(?:head_|pull_requests)"
 )
+_FETCHED = re.compile(r"\bpull/.{1,80}?/(?:head|merge):(?:refs/heads/)?([\w./-]+)")
+"""Group 1 is the local branch that a pull request becomes."""
 _CHOSEN = re.compile(
-    r"\$\{\{[^}]*(?:github\.head_ref|\.(?:title|body|message|display_title|head_branch|head\.ref))\b"
+    r"\$\{\{[^}]*(?:github\.head_ref|(?i:tojson)\(\s*github(?:\.event(?:\.pull_request)?)?\s*\)"
+    r"|\.(?:title|body|message|display_title|head_branch|(?:author|committer)\.(?:name|email)"
+    r"|head\.(?:ref|label|repo\.(?:name|full_name|default_branch|description|homepage))))"
+    r"(?![\w-])"
 )
 """A text of the event that its author chooses, as a part of a command."""
 _VARIABLE = re.compile(r"\$\{?(\w+)")
@@ -53,7 +59,8 @@ _RUNS = (
 )
 _TO_RUNNER = re.compile(r">>?\s*[\"']?\$\{?GITHUB_(?:ENV|PATH|OUTPUT)")
 _STATUS = re.compile(r"/statuses/|/check-runs|createCommitStatus|checks\.create")
-_FIXED = re.compile(r"[0-9a-f]{40}|v?\d+(?:\.\d+)*(?:[-.]?\w+)?|sha256:[0-9a-f]{64}")
+_FIXED = re.compile(r"[0-9a-f]{40}|v?\d+(?:\.\d+)*(?:[-.]?\w+)*|sha256:[0-9a-f]{64}")
+_OWN = re.compile(r"|\$\{\{\s*github\.repository\s*\}\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +288,8 @@ def _find_shallow(job: _Job) -> Iterator[Trap]:
         return
     for step in job.steps:
         is_checkout = step.text("uses").startswith("actions/checkout")
-        if is_checkout and step.table("with").text("fetch-depth", "1") != "0":
+        is_own = _OWN.fullmatch(step.table("with").text("repository"))
+        if is_checkout and is_own and step.table("with").text("fetch-depth", "1") != "0":
             yield shallow_trap(job.document, step.line)
 
 
@@ -289,10 +297,13 @@ def _find_head_code(job: _Job) -> Iterator[Trap]:
     """Yield the places where a job with rights checks out the code of the change."""
     tables = [each.table("env") for each in (*job.around, *job.steps)]
     names = {name for table in tables for name in table if _HEAD.search(table.text(name))}
+    fetched = [name for _, text in job.commands for name in _FETCHED.findall(text)]
+    branches = re.compile(rf"(?<![\w/-])(?:{'|'.join(map(re.escape, fetched))})(?![\w/-])")
 
     def is_head(text: str) -> bool:
         used = {*_VARIABLE.findall(text), *_ENV.findall(text)}
-        return bool(_HEAD.search(text) or "FETCH_HEAD" in text or used & names)
+        is_branch = bool(fetched and branches.search(text))
+        return bool(_HEAD.search(text) or "FETCH_HEAD" in text or used & names or is_branch)
 
     lines = [
         step.table("with").line_of(key)
@@ -310,14 +321,20 @@ def _find_head_code(job: _Job) -> Iterator[Trap]:
     rights = f"and {event} gives it secrets and a token that may write."
     for line in lines:
         yield job.trap("E_CI_HEAD_CODE", line, f"it checks out the code of the change, {rights}")
-    for line, text in job.commands:
-        if _CHOSEN.search(text):
-            yield job.trap(
-                "E_CI_HEAD_CODE",
-                line,
-                f"the author of the change chooses a part of this command, {rights}",
-                "Pass the value in env:, and write it as a variable in quotes.",
-            )
+    actions = [step.table("with").get("script") for step in job.steps]
+    for script in (*job.scripts, *(each for each in actions if isinstance(each, YamlText))):
+        for line, text in script.commands():
+            if _CHOSEN.search(text):
+                yield _chosen_trap(job, line, rights)
+
+
+def _chosen_trap(job: _Job, line: int, rights: str) -> Trap:
+    return job.trap(
+        "E_CI_HEAD_CODE",
+        line,
+        f"the author of the change chooses a part of this command, {rights}",
+        "Pass the value in env:, and write it as a variable in quotes.",
+    )
 
 
 def _find_artifact_code(job: _Job) -> Iterator[Trap]:

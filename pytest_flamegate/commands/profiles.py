@@ -67,12 +67,13 @@ _EXTENSIONS = (
 
 def run_import(parsed: argparse.Namespace) -> int:
     """Import a profile, or write each result of a file as a document: all of them or none."""
-    data, name = unpack(read_file(parsed.file)), _choose_name(parsed)
+    packed, name = read_file(parsed.file), _choose_name(parsed)
+    data = unpack(packed)
     results_format = detect_import_format(data)
     if results_format is None:
         return _import_profile(data, name, parsed)
     results = results_format.read(data)
-    digest = hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256(packed).hexdigest()
     file = parsed.file.name.encode("utf-8", "backslashreplace").decode()
     source = ImportSource(file, results_format.name, digest, utc_now())
     files = {f"{each.result}.json": encode_imported(each, source) for each in results}
@@ -126,7 +127,7 @@ def _import_profile(data: bytes, name: str, parsed: argparse.Namespace) -> int:
 def _choose_name(parsed: argparse.Namespace) -> str:
     """Return ``--name``, else the file's name without the extensions of known formats."""
     name: str = parsed.name or parsed.file.name
-    while not parsed.name and name.endswith(_EXTENSIONS) and os.path.splitext(name)[0]:  # noqa: PTH122
+    while not parsed.name and name.lstrip(".").endswith(_EXTENSIONS):
         name = os.path.splitext(name)[0]  # noqa: PTH122
     if not NAME.fullmatch(name):
         raise UsageError(

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_flamegate.bricks.record import (
-    CLIPPED_ABOVE,
     BrickRun,
     BrickTotals,
-    compute_bucket_middle_ns,
-    compute_quantile_ns,
+    cut_own_time_ns,
     parse_durations,
     resolve_alias,
 )
@@ -185,22 +183,12 @@ def _cost(processes: Sequence[tuple[Sequence[BrickTotals], int]], share: float) 
 
 
 def _typical_us(row: BrickTotals) -> float:
-    """Return the own time of all calls of a row, with the longer ones cut to a quantile.
-
-    A call that was interrupted shows the interruption, so the fastest quarter of the calls says
-    how long each may count. Without a histogram of all calls the plain own time is returned.
-    """
+    """Return the own time of all calls of a row, cut, or as it is without a histogram of all."""
     if row.typical_ns is not None:
         return row.typical_ns * _US_PER_NS
     counts = parse_durations(row.durations)
-    took_ns = sum(compute_bucket_middle_ns(number) * calls for number, calls in counts.items())
-    if not took_ns or sum(counts.values()) != row.calls:
-        return row.self_ns * _US_PER_NS
-    most_ns = compute_quantile_ns(counts, CLIPPED_ABOVE)
-    clipped_ns = sum(
-        min(compute_bucket_middle_ns(number), most_ns) * calls for number, calls in counts.items()
-    )
-    return row.self_ns * _US_PER_NS * clipped_ns / took_ns
+    has_all = sum(counts.values()) == row.calls
+    return (cut_own_time_ns(counts, row.self_ns) if has_all else row.self_ns) * _US_PER_NS
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

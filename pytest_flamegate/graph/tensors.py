@@ -163,6 +163,9 @@ def write_digests(digests: Digests) -> bytes:
     return b'{"schema_version": "3.0.0", "tensors": [\n' + lines + b"\n]}\n"
 
 
+_NUMBERS = frozenset(np.dtype(code).name for code in "?bBhHiIlLqQefdFD")
+
+
 def read_digests(data: bytes) -> Digests:
     """Return the digests in ``data``, with values checked against their digests.
 
@@ -173,10 +176,15 @@ def read_digests(data: bytes) -> Digests:
     digests = Digests()
     for digest in file.tensors:
         values, key = digest.values, digest.key
+        is_number = digest.dtype in _NUMBERS
         is_changed = (
-            values is not None and _hash(digest.dtype, digest.shape, values) != digest.sha256
+            is_number
+            and values is not None
+            and (
+                len(values) != math.prod(digest.shape) * np.dtype(digest.dtype).itemsize
+                or _hash(digest.dtype, digest.shape, values) != digest.sha256
+            )
         )
-        is_number = any(np.dtype(code).name == digest.dtype for code in "?bBhHiIlLqQefdFD")
         if is_changed or key in digests.tensors or not is_number:
             raise ReceiptError(
                 "E_DIGESTS",

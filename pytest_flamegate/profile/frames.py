@@ -54,7 +54,7 @@ def path_prefixes(project: Path | None) -> tuple[str, ...]:
 def make_python_frame(name: str, file: str, roots: Sequence[str] = ()) -> Frame:
     """Return the frame of the Python function ``name`` in ``file``."""
     name = _OBJECT_ADDRESS.sub("", name)
-    return Frame(escape_name(name), _escape_module(shorten_python_path(file, roots)), "python")
+    return Frame(escape_name(name), escape_module(shorten_python_path(file, roots)), "python")
 
 
 def make_native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> Frame | None:
@@ -80,7 +80,7 @@ def make_native_frame(symbol: str, library: str, roots: Sequence[str] = ()) -> F
         name = shorten_symbol(symbol)
     if is_kernel_library(library):
         return Frame(escape_name(name), KERNEL, "system")
-    return Frame(escape_name(name), _escape_module(module), "native")
+    return Frame(escape_name(name), escape_module(module), "native")
 
 
 def make_source_line(file: str, line: int, roots: Sequence[str]) -> SourceLine | None:
@@ -214,7 +214,8 @@ def _split_python(text: str) -> tuple[str, str]:
     return (name, file) if found else (text, "")
 
 
-def _escape_module(module: str) -> str:
+def escape_module(module: str) -> str:
+    """Return ``module`` as it can stand in a frame of any program."""
     text = escape_name(module)
     if text == KERNEL:  # only the kernel's own frames may have its name
         return escape_character("k") + text[1:]

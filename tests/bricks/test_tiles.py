@@ -18,7 +18,7 @@ def test_stats_of_each_level() -> None:
         for took_ns in (100, 300):
             with tile("midi", flops=600):
                 clock.pass_(took_ns)
-        with tile("micro", bytes=8), marks.brick("tile/huge"), marks.brick("RmsNorm"):
+        with tile("micro", bytes=8), marks.brick("tile/huge"), marks.brick(" "):
             clock.pass_(50)
     macro, midi, micro = recorder.stats()
     assert macro == TileStats("macro", 1, 450, 450, 450, 4000, 100)

@@ -188,6 +188,9 @@ def test_a_trap_in_one_job_is_found(
         block("if cat a; then echo; fi", "echo done", '"$VENV/bin/flamegate" check \\', "--base x"),
         block("set +e", "cat a", "set -eu", "python3 -m pytest_flamegate check --base b"),
         block("set -e", "flamegate check") + "        shell: bash {0}\n",
+        block("uv run --extra gpu --frozen flamegate check --base b"),
+        "      - uses: actions/checkout@v6.0.1-rc.1\n"
+        "        with:\n          repository: o/models\n" + block("flamegate check --base b"),
         block("flamegate check --base ${{ github.base_ref || 'main' }}") + "        shell: bash\n",
         block("flamegate check", "echo 'flamegate check passed'")
         + "        shell: bash -leo pipefail {0}\n        if: success()\n",
@@ -223,6 +226,13 @@ def test_the_job_that_calls_a_workflow_has_its_traps(tmp_path: Path, capsys: Cap
         "      - run: gh pr checkout 3\n",
         "      - run: git fetch origin main && git switch --detach $REF\n",
         "      - run: git merge FETCH_HEAD\n",
+        "      - run: |\n          git fetch origin pull/${{ github.event.number }}/head:pr\n"
+        "          git checkout pr\n",
+        "      - run: git pull origin pull/${{ github.event.number }}/merge\n",
+        "      - run: echo ${{ github.event.pull_request.head.label }}\n",
+        "      - run: echo '${{ toJSON(github.event.pull_request) }}'\n",
+        "      - uses: actions/github-script@v8\n        with:\n"
+        "          script: core.info('${{ github.event.pull_request.title }}')\n",
         "        with:\n          ref: ${{ env.REF }}\n",
         "        with:\n          ref: refs/pull/${{ github.event.number }}/merge\n",
     ],
@@ -248,6 +258,7 @@ def test_hostile_files_are_reported(tmp_path: Path, capsys: Captured) -> None:
     for name, data in (
         ("deep.yml", b"[" * 100_000),
         ("laughs.yaml", laughs.encode()),
+        ("aliases.yml", f"a: &a '{'x ' * 80_000}'\nb: [{'*a, ' * 20_000}]".encode()),
         ("broken.yml", b"on: [\n"),
         ("list.yml", b"- a\n"),
         ("text.yml", b"\xff"),

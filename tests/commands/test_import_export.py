@@ -98,7 +98,11 @@ def test_the_name_is_that_of_the_file_and_may_be_invalid(here: Path, command: Co
     assert main(["import", "plain", "--name=mine.txt"]) == 0
     assert (here / ".flamegate" / "imported" / "mine.txt").is_dir()
     (here / "-x y.folded").write_text(FOLDED)
-    for arguments in (["--", "-x y.folded"], ["plain", "--name=../up"]):
+    for name in (".json", "..gz"):
+        (here / name).write_text(FOLDED)
+    for arguments in (
+        ["--", "-x y.folded"], ["plain", "--name=../up"], ["--", ".json"], ["--", "..gz"]
+    ):  # fmt: skip
         assert "E_BAD_NAME" in command(2, "import", *arguments).err
 
 

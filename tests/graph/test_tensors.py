@@ -1,6 +1,7 @@
 """Digests do not depend on the source of values; their file is strict; two runs are compared."""
 
 import array
+import base64
 import hashlib
 import json
 import math
@@ -156,6 +157,17 @@ def test_file_holds_the_record(values_bytes: int) -> None:
 def test_invalid_tensor_in_a_file_raises(fields: dict[str, Any]) -> None:
     document = json.loads(write_digests(recorded(values_bytes=1000)))
     document["tensors"][0].update(fields)
+    with pytest.raises(ReceiptError, match="E_DIGESTS"):
+        read_digests(json.dumps(document).encode())
+
+
+def test_values_of_another_length_raise() -> None:
+    document = json.loads(write_digests(recorded(values_bytes=1000)))
+    first = document["tensors"][0]
+    values = b"\0" * 3
+    heading = f"{first['dtype']} {first['shape']}\n".encode()
+    first["values"] = base64.b64encode(values).decode()
+    first["sha256"] = hashlib.sha256(heading + values).hexdigest()
     with pytest.raises(ReceiptError, match="E_DIGESTS"):
         read_digests(json.dumps(document).encode())
 

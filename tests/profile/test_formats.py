@@ -130,6 +130,10 @@ def test_malformed_folded_stacks_are_an_error(text: str, words: str) -> None:
         stacks(text)
 
 
+def test_names_that_end_in_a_number_are_no_difference() -> None:
+    assert sum(stacks("main;layer 0 5\nmain;layer 1 7\n").values()) == 12
+
+
 def test_all_stacks_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collapsed, "MAX_FRAMES", 5)
     assert stacks("a;b 1\na;b 2\na;c;d 1\n")

@@ -19,7 +19,7 @@ from pytest_flamegate.profile.model import Frame, Profile, Stack
 
 MAX_DEPTH = 2048
 """Frames of one stack; Python itself ends recursion at about a thousand."""
-MAX_FRAMES = 20_000_000
+MAX_FRAMES = 4_000_000
 """Frames of all different stacks together."""
 MAX_COUNT = 10**15 - 1
 """The largest count that a line of folded text holds."""
@@ -203,7 +203,10 @@ def read_collapsed(text: str, roots: Sequence[str] = ()) -> Profile:
         frames = (read(part.strip()) for part in path.split(";"))
         stack = tuple(frame for frame in frames if frame is not None)
         weighted.add(stack or (UNKNOWN,), count)
-    if counts and all(_COUNT.fullmatch(path.rpartition(" ")[2]) for path in counts):
+    parts = [path.rpartition(" ") for path in counts]
+    has_two = bool(parts) and all(_COUNT.fullmatch(count) for *_, count in parts)
+    # Names may end in a number, too: without it "layer 1" and "layer 2" would be one path.
+    if has_two and len({path for path, *_ in parts}) == len(parts):
         raise ReceiptError(
             CODE,
             "Every line ends in two counts: this is the difference of two profiles.",

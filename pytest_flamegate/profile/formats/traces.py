@@ -8,7 +8,7 @@ profile without time ``UndecidedError`` ``E_NO_SAMPLES``.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json_parser import Limits, parse_json
 from pytest_flamegate.core.text import escape_name
 from pytest_flamegate.profile.formats import collapsed
-from pytest_flamegate.profile.frames import make_python_frame, shorten_symbol
+from pytest_flamegate.profile.frames import escape_module, make_python_frame, shorten_symbol
 from pytest_flamegate.profile.model import Frame, Profile, Stack
 
 CODE = "E_TRACE"
@@ -50,24 +50,35 @@ class TraceEvent(NamedTuple):
 
 
 def parse_trace_json(data: bytes) -> Any:
-    """Return the JSON document in ``data``. Raises ``ReceiptError`` ``E_TRACE``."""
+    """Return the JSON document in ``data``. Raises ``ReceiptError`` ``E_TRACE``.
+
+    The end of a list may be missing, as in the profile of a process that was stopped.
+    """
+    kept = data.strip()
+    if kept.startswith(b"[") and not kept.endswith(b"]"):
+        data = kept.rstrip(b",") + b"]"
     try:
         return parse_json(data, _LIMITS, subject="The trace")
     except ReceiptError as error:
         raise ReceiptError(CODE, error.problem) from None
 
 
-def parse_events(values: Any) -> list[TraceEvent]:
-    """Return the complete events in ``values``, the list of a trace, in the order written."""
+def parse_events(values: Any, categories: Collection[str] | None = None) -> list[TraceEvent]:
+    """Return the complete events of these categories, or of all, in ``values``, a trace's list.
+
+    They stay in the order written. What is wrong with any other event does not matter.
+    """
     if not isinstance(values, list):
         raise TraceError("its events are no list")
     events = []
     for value in values:
         if not isinstance(value, dict):
             raise TraceError("an event is no object")
-        if value.get("ph") != "X":
+        category = value.get("cat", "")
+        is_wanted = categories is None or category in categories
+        if value.get("ph") != "X" or not is_wanted:
             continue
-        name, category, args = value.get("name"), value.get("cat", ""), value.get("args")
+        name, args = value.get("name"), value.get("args")
         if not isinstance(name, str) or not isinstance(category, str):
             raise TraceError("an event has no name, or a category that is no text")
         process, thread = (
@@ -95,7 +106,7 @@ def _parse_time(value: Any, name: str, least: float) -> float:
 
 @dataclass(slots=True)
 class TrackTotals:
-    """The outermost events of one track: how long they took, and by how much events overlap.
+    """The events of one track: how many, and how long the outermost took.
 
     ``overlap_ns`` sums up how far events end after the event that they started in, beyond
     the ``ROUNDING_NS`` that a clock of whole microseconds explains.
@@ -240,20 +251,19 @@ def is_onnx_trace(data: bytes) -> bool:
 
 def read_onnx_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:  # noqa: ARG001
     """Return the self times of sessions and nodes in nanoseconds, each node below its operator."""
+    notes = [f"imported from a profile of {ONNX_TRACE_SOURCE}: its clock counts whole microseconds"]
+    if not data.rstrip().endswith(b"]"):
+        notes.append("its end is missing, as if the process had been stopped")
     return build_trace_profile(
-        read_onnx_events(data),
-        _onnx_frames,
-        lambda _: (),
-        ONNX_TRACE_SOURCE,
-        [f"imported from a profile of {ONNX_TRACE_SOURCE}: its clock counts whole microseconds"],
+        read_onnx_events(data), _onnx_frames, lambda _: (), ONNX_TRACE_SOURCE, notes
     )
 
 
 def read_onnx_events(data: bytes) -> list[TraceEvent]:
     """Return the events of sessions and of kernels. Raises ``ReceiptError`` ``E_TRACE``."""
-    events = parse_events(parse_trace_json(data))
     suffixes = {_SESSION: "", _NODE: _KERNEL}
-    return [e for e in events if e.category in suffixes and e.name.endswith(suffixes[e.category])]
+    events = parse_events(parse_trace_json(data), suffixes)
+    return [each for each in events if each.name.endswith(suffixes[each.category])]
 
 
 def _onnx_frames(event: TraceEvent) -> Stack:
@@ -262,7 +272,9 @@ def _onnx_frames(event: TraceEvent) -> Stack:
     node = event.name.removesuffix(_KERNEL)
     return (
         Frame(
-            escape_name(operator_name(event)), _provider_name(event) or ONNX_TRACE_SOURCE, "native"
+            escape_name(operator_name(event)),
+            escape_module(_provider_name(event) or ONNX_TRACE_SOURCE),
+            "native",
         ),
         Frame(escape_name(node), "node", "native"),
     )
@@ -324,8 +336,7 @@ def read_torch_events(data: bytes) -> list[TraceEvent]:
     document = parse_trace_json(data)
     if not isinstance(document, dict):
         raise TraceError("it is no object")
-    events = parse_events(document.get("traceEvents"))
-    return [event for event in events if event.category in _ON_CPU | ON_GPU]
+    return parse_events(document.get("traceEvents"), _ON_CPU | ON_GPU)
 
 
 def make_torch_frame(event: TraceEvent, roots: Sequence[str] = ()) -> Frame:

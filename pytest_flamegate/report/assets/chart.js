@@ -32,9 +32,9 @@ function box(node, x, width, above) {
 /** Leave out the narrowest where there are more boxes than a page can hold with ease. */
 function widest(boxes) {
   if (boxes.length <= MOST_BOXES) return boxes;
-  const widths = boxes.map((each) => each.width).sort((one, other) => other - one);
-  const floor = widths[MOST_BOXES];
-  return boxes.filter((each) => each.width > floor);
+  const order = boxes.map((_, index) => index);
+  order.sort((one, other) => boxes[other].width - boxes[one].width); // stable: callers come first
+  return order.slice(0, MOST_BOXES).sort((one, other) => one - other).map((index) => boxes[index]);
 }
 
 class Chart {
