@@ -1,10 +1,10 @@
 """Rules over origin: receipt and evidence belong together, by names, digests and dates."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from pytest_flamegate.core.json import parse_timestamp
 from pytest_flamegate.core.text import quote
@@ -117,11 +117,16 @@ def _check_sharing(case: Submission) -> Iterator[str]:
 )
 def _check_order(case: Submission) -> Iterator[str]:
     # Windows of one server share its start and differ only in their dates.
-    set_back, in_windows, runs = 0, case.in_windows, case.evidence.runs
-    following = [each for each in pairwise(runs) if not _may_overlap(*each)]
-    is_beside = len(following) < len(runs) - 1
+    set_back, in_windows = 0, case.in_windows
+    pairs = _list_pairs(case.evidence.runs)
+    following = [each for runs in pairs for each in pairwise(runs)]
+    turns = [(one[-1], other[0]) for one, other in pairwise(pairs)]
+    following += [each for each in turns if not _may_overlap(*each)]
+    is_beside = any(_may_overlap(*each) for each in turns)
     if is_beside:
-        following += zip(runs, runs[MOST_AT_ONCE:], strict=False)
+        following += [
+            (one[-1], other[0]) for one, other in zip(pairs, pairs[MOST_AT_ONCE:], strict=False)
+        ]
     for earlier, later in following:
         lasted_s = earlier.lasted_s
         first, second = earlier.started_ticks, later.started_ticks
@@ -139,6 +144,17 @@ def _check_order(case: Submission) -> Iterator[str]:
     # Of pairs that run at once, one step of the clock sets back all.
     if set_back > MAX_STEPS * (MOST_AT_ONCE if is_beside else 1):
         yield f"{set_back} runs are dated before the previous run."
+
+
+def _list_pairs(runs: Sequence[Run]) -> list[list[Run]]:
+    """Return the runs of each pair in turn; a short program runs several times in one.
+
+    Runs outside of pairs stand alone.
+    """
+    numbered = groupby(
+        enumerate(runs), lambda each: (each[1].role, each[1].pair, each[1].pair is None and each[0])
+    )
+    return [[run for _, run in pair] for _, pair in numbered]
 
 
 def _may_overlap(one: Run, other: Run) -> bool:

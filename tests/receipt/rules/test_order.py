@@ -44,6 +44,21 @@ def test_pairs_run_at_once_on_other_cores_only(
     assert refusals(in_pairs(cpus, cores)) == refused
 
 
+def test_a_short_program_runs_several_times_in_a_pair() -> None:
+    """Of two pairs at once, the second begins when the first does, not when its runs have ended."""
+    made = in_pairs((0, 0, 0, 1, 1, 1))
+    runs = made.evidence.runs
+    for number in range(6):
+        like = runs[number % 3 * 2]  # these begin one after the other
+        made = made.with_run(
+            number,
+            pair=number // 3,
+            started_ticks=like.started_ticks,
+            started_at=like.started_at,
+        )
+    assert refusals(made.recomputed()) == set()
+
+
 def test_no_more_than_two_pairs_run_at_once() -> None:
     made = in_pairs((0, 1, 2, 3), "64")
     first = made.evidence.runs[0]
