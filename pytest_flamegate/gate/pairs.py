@@ -45,9 +45,9 @@ class PairDifference:
     ``quiet``, ``cpu`` and ``wall`` are clocks; ``prefill`` is the time to the first token and
     ``decode`` that between further ones, both on the wall clock without the time that the other
     side used on a shared core. ``wall`` contains that time. A phase is None if it cannot be
-    separated (a program's start and load are in its first token) or has no token. ``whole`` is the
-    CPU time of a program from its start to its end, of which the decode alone is judged; None if
-    nothing is left out.
+    separated (a program's start and load are in its first token) or has no token. ``whole_cpu`` and
+    ``whole_quiet`` are of a program from its start to its end, of which the decode alone is judged;
+    None if nothing is left out.
     """
 
     quiet: float
@@ -55,7 +55,8 @@ class PairDifference:
     wall: float
     prefill: float | None
     decode: float | None
-    whole: float | None = None
+    whole_cpu: float | None = None
+    whole_quiet: float | None = None
 
 
 def pair_differences(base: PairedSide, head: PairedSide) -> tuple[PairDifference, ...]:
@@ -108,10 +109,13 @@ def _difference(
     if quiet is None or cpu is None or wall is None:
         raise _unpaired(f"Pair {number} has no block with a time.")
     if not phases:
-        whole = None
+        whole: tuple[float | None, ...] = ()
         if all(block.decode and block.tokens for block, _ in (*old, *new)):
-            whole = log_ratio(lambda block: block.interval.cpu_ns / block.tokens, own=False)
-        return PairDifference(quiet, cpu, wall, None, None, whole)
+            whole = (
+                log_ratio(lambda block: block.interval.cpu_ns / block.tokens, own=False),
+                log_ratio(lambda block: block.interval.quiet_ns / block.tokens, own=False),
+            )
+        return PairDifference(quiet, cpu, wall, None, None, *whole)
     return PairDifference(quiet, cpu, wall, log_ratio(first_gap_ns), log_ratio(further_gap_ns))
 
 
@@ -159,12 +163,17 @@ def find_disagreement(
             change = _describe(low)
             message = f"The {name} clock shows head at least {change}, the quiet clock does not."
             return (Reason.advise("E_CLOCK_CONFLICT", message),)
-    whole = [pair.whole for pair in pairs if pair.whole is not None]
-    if shares_core and len(whole) == len(pairs):
-        low = trimmed_mean(whole).lower(FALSE_ALARM_RATE)
+    for name, each in (
+        ("CPU time", [pair.whole_cpu for pair in pairs]),
+        ("quiet clock", [pair.whole_quiet for pair in pairs]),
+    ):
+        whole = [value for value in each if value is not None]
+        if not shares_core or len(whole) < len(pairs):
+            continue
+        low = trimmed_mean(whole).lower(FALSE_ALARM_RATE / 2)
         if low > max(verdict.high, threshold):
             message = (
-                f"By its CPU time from start to end the program is at least {_describe(low)}, "
+                f"By its {name} from start to end the program is at least {_describe(low)}, "
                 "between its first and last token it is not."
             )
             return (Reason.advise("E_WHOLE_SLOWER", message),)

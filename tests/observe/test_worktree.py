@@ -104,6 +104,19 @@ def test_a_commit_has_many_names(project: Path) -> None:
         assert "ambiguous" in checkout.notes[0]
 
 
+def test_a_base_that_was_replaced_or_has_other_parents_is_what_it_was(project: Path) -> None:
+    """A build of this clone may have done so, for the check of a later change."""
+    write(project, {"a.txt": "three"})
+    git(project, "commit", "-qam", "commit 2")
+    first, second, head = (git(project, "rev-parse", f"HEAD~{back}") for back in (2, 1, 0))
+    git(project, "replace", "-f", second, head)
+    (project / ".git/info").mkdir(exist_ok=True)
+    (project / ".git/info/grafts").write_text(f"{head} {first}\n")
+    with closing(open_checkout(project, "HEAD~1")) as checkout:
+        assert checkout.commit == second
+        assert (checkout.root / "a.txt").read_text() == "two"
+
+
 def test_an_unknown_revision_is_an_error(project: Path) -> None:
     before = state(project)
     for rev in ("", "nothing", "-h", "--all", "f" * 40, "HEAD:a.txt", "HEAD~9", "a\0b", "^HEAD"):

@@ -499,6 +499,7 @@ _OF_ANOTHER_TREE = {
     "ignored-module": "A fast module lies in the clone that is checked, where git ignores it.",
     "ignored-build-product": "So does the program, as a build of the base's source left it.",
 }
+_ADDS = "does its added work"
 _COMMAND = workload("toy", max_tokens="800").replace(
     'target = "toy:generate"', 'engine = "command"'
 )
@@ -528,15 +529,16 @@ MEASURED = (
     *(
         Trick(
             name,
-            f"A program does its added work {place}.",
+            f"A program {place}.",
             {"toy.py": engines.OUTSIDE_OF_DECODE[name]},
             by_check=answer,
             base={"toy.py": engines.EVEN_PROGRAM, "flamegate.toml": _COMMAND},
         )
         for name, place, answer in (
-            ("before-the-first-token", "before its first token", "E_WHOLE_SLOWER"),
-            ("after-the-last-token", "after its last token", "E_WHOLE_SLOWER"),
-            ("child-of-a-program", "in a child that it waits for", "regressed"),
+            ("before-the-first-token", f"{_ADDS} before its first token", "E_WHOLE_SLOWER"),
+            ("sleeps-before-the-first-token", "sleeps before its first token", "E_WHOLE_SLOWER"),
+            ("after-the-last-token", f"{_ADDS} after its last token", "E_WHOLE_SLOWER"),
+            ("child-of-a-program", f"{_ADDS} in a child that it waits for", "regressed"),
         )
     ),
     Trick(
