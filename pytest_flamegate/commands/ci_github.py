@@ -38,9 +38,9 @@ _HEAD = re.compile(
 _FETCHED = re.compile(r"\bpull/.{1,80}?/(?:head|merge):(?:refs/heads/)?([\w./-]+)")
 """Group 1 is the local branch that a pull request becomes."""
 _CHOSEN = re.compile(
-    r"\$\{\{[^}]*(?:github\.head_ref|(?i:tojson)\(\s*github(?:\.event(?:\.pull_request)?)?\s*\)"
+    r"\$\{\{[^}]{0,500}(?:github\.head_ref|(?i:tojson)\(\s*github(?:\.event(?:\.pull_request)?)?\s*\)"
     r"|\.(?:title|body|message|display_title|head_branch|(?:author|committer)\.(?:name|email)"
-    r"|head\.(?:ref|label|repo\.(?:name|full_name|default_branch|description|homepage))))"
+    r"|head\.(?:ref|label|repo\.(?:default_branch|description|homepage))))"
     r"(?![\w-])"
 )
 """A text of the event that its author chooses, as a part of a command."""
@@ -59,8 +59,7 @@ _RUNS = (
 )
 _TO_RUNNER = re.compile(r">>?\s*[\"']?\$\{?GITHUB_(?:ENV|PATH|OUTPUT)")
 _STATUS = re.compile(r"/statuses/|/check-runs|createCommitStatus|checks\.create")
-_FIXED = re.compile(r"[0-9a-f]{40}|v?\d+(?:\.\d+)*(?:[-.]?\w+)*|sha256:[0-9a-f]{64}")
-_OWN = re.compile(r"|\$\{\{\s*github\.repository\s*\}\}")
+_FIXED = re.compile(r"[0-9a-f]{40}|v?\d+(?:\.\d+)*(?:[-.]?\w+)?(?:\.\d+)?|sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +287,9 @@ def _find_shallow(job: _Job) -> Iterator[Trap]:
         return
     for step in job.steps:
         is_checkout = step.text("uses").startswith("actions/checkout")
-        is_own = _OWN.fullmatch(step.table("with").text("repository"))
-        if is_checkout and is_own and step.table("with").text("fetch-depth", "1") != "0":
+        repository = step.table("with").text("repository")
+        is_other = repository and "${{" not in repository
+        if is_checkout and not is_other and step.table("with").text("fetch-depth", "1") != "0":
             yield shallow_trap(job.document, step.line)
 
 

@@ -18,9 +18,6 @@ from pytest_flamegate.core.files import is_directory
 from pytest_flamegate.core.text import Finding, Refusal
 from pytest_flamegate.receipt import Verification, verify_receipt
 from pytest_flamegate.receipt.baseline import (
-    ATTESTATION,
-    EVIDENCE,
-    FOLDED,
     RECEIPT,
     VERDICT,
     StoredRun,
@@ -214,10 +211,7 @@ def _verify(
 ) -> ReceiptAnswer:
     """Verify a receipt, and replay it if that is asked for and it is honest."""
     # Read once: the same bytes are verified, run and compared.
-    run, _ = StoredRun.of_file(path)
-    # Those of the base have names of their own; what is next to the receipt are the head's.
-    beside = map(run.path, (EVIDENCE, FOLDED, ATTESTATION)) if run.side else ()
-    sources = read_sources(path, *beside)
+    sources = read_sources(path, side=StoredRun.of_file(path)[0].side)
     if replaying is None:
         return ReceiptAnswer(path, verify(sources))
     found = verify(sources, require_grade=None)

@@ -58,6 +58,11 @@ class Interval(Struct, frozen=True, gc=False):
             return self.cpu_ns
         return max(self.wall_ns - self.run_delay_ns, min(self.cpu_ns, self.wall_ns))
 
+    def without_sleep(self) -> Interval:
+        """Return the interval of a process that waited for a CPU whenever it did not run."""
+        delay_ns = max(self.run_delay_ns or 0, self.wall_ns - self.cpu_ns)
+        return Interval(self.wall_ns, self.cpu_ns, delay_ns)
+
     @property
     def parallel_ns(self) -> int:
         """The same of a process that is bound to no core: less than the CPU time of its threads."""
@@ -100,6 +105,11 @@ class ClockReading:
     ended_ns: int = 0
     threads: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     sleeps: int | None = None
+
+    @property
+    def lost_ns(self) -> int:
+        """The CPU time of ended threads and children, if it is enough to tell it from none."""
+        return self.ended_ns if self.ended_ns > _TICK_NS else 0
 
     def interval_to(self, later: ClockReading, idle_ns: int = 0, threads: int = 1) -> Interval:
         """Return the interval up to a later reading.

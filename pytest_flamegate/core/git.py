@@ -33,7 +33,7 @@ _SETTINGS = {
     "GIT_OPTIONAL_LOCKS": "0",  # do not refresh the user's index
     "GIT_TERMINAL_PROMPT": "0",  # do not ask for a password
     "GIT_NO_REPLACE_OBJECTS": "1",  # an earlier build of this clone may have replaced the base
-    "GIT_GRAFT_FILE": os.devnull,
+    "GIT_GRAFT_FILE": f"{os.devnull}/none",  # git warns of one that exists
     "LC_ALL": "C",  # messages that any reader of the error can look up
 }
 _GENERATED = re.compile(

@@ -110,11 +110,16 @@ def find_control_character(text: str) -> str | None:
 
 
 def escape_control_characters(text: str) -> str:
-    """Return ``text`` with each character that ``find_control_character`` finds as its escape."""
-    if find_control_character(text) is None:
+    """Return ``text`` with backslashes and all that ``find_control_character`` finds as escapes.
+
+    Two texts never become the same.
+    """
+    if "\\" not in text and find_control_character(text) is None:
         return text
     return "".join(
-        char if find_control_character(char) is None else char.encode("unicode_escape").decode()
+        char.encode("unicode_escape").decode()
+        if char == "\\" or find_control_character(char) is not None
+        else char
         for char in text
     )
 

@@ -31,6 +31,8 @@ that takes 5 % a lock that makes tokens 22 % slower shows as 20 %, beside 10 % a
 _WAITING_ERROR = 0.01
 """How often an analysis may stop a comparison for waiting that is not above ``MOST_DELAYED``."""
 
+SLEEP_OUTSIDE = math.log(1.1)
+"""How much longer a program may take by the quiet clock from its start to its end."""
 DOUBTS = frozenset({"E_CLOCK_CONFLICT", "E_CORES_BUSY", "E_EARLIER_ATTEMPT", "E_WHOLE_SLOWER"})
 """Reasons why what pairs show does not decide; more pairs would not help."""
 
@@ -147,8 +149,10 @@ def find_disagreement(
     Work can be hidden from the quiet clock: in processes whose time is lost, or by stopping the
     other side. On a shared core that lengthens the wall time of both, or head's CPU time. Work can
     be outside of a program's decode, too: before its first token, after the last one, or in its
-    children. The start of a program may vary, so that counts only beyond ``threshold``, and with
-    the whole false-alarm rate: few pairs decide about the decode, and no more are run for this.
+    children. It can sleep there. The start of a program may vary, so that counts only beyond
+    ``threshold``, and with the whole false-alarm rate for both clocks together: few pairs decide
+    about the decode, and no more are run for this. Sleep counts beyond ``SLEEP_OUTSIDE`` too,
+    because the delay of short children that the program waits for is lost, and looks like sleep.
     """
     if verdict.decision not in FAVOURABLE:
         return ()
@@ -163,15 +167,15 @@ def find_disagreement(
             change = _describe(low)
             message = f"The {name} clock shows head at least {change}, the quiet clock does not."
             return (Reason.advise("E_CLOCK_CONFLICT", message),)
-    for name, each in (
-        ("CPU time", [pair.whole_cpu for pair in pairs]),
-        ("quiet clock", [pair.whole_quiet for pair in pairs]),
+    for name, each, floor in (
+        ("CPU time", [pair.whole_cpu for pair in pairs], 0.0),
+        ("quiet clock", [pair.whole_quiet for pair in pairs], SLEEP_OUTSIDE),
     ):
         whole = [value for value in each if value is not None]
         if not shares_core or len(whole) < len(pairs):
             continue
         low = trimmed_mean(whole).lower(FALSE_ALARM_RATE / 2)
-        if low > max(verdict.high, threshold):
+        if low > max(verdict.high, threshold, floor):
             message = (
                 f"By its {name} from start to end the program is at least {_describe(low)}, "
                 "between its first and last token it is not."

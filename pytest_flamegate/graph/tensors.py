@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
-from pytest_flamegate.core.json import Sha256, decode_json
+from pytest_flamegate.core.json import Sha256, convert, decode_json
 from pytest_flamegate.core.json_parser import Limits
 from pytest_flamegate.core.text import escape_name, list_some
 
@@ -147,7 +147,7 @@ def _make_key(name: Any, layer: Any, position: Any) -> TensorKey:
     try:
         indices = [None if each is None else each.__index__() for each in (layer, position)]
         fields = {"name": str.encode(name).decode(), "layer": indices[0], "position": indices[1]}
-        return msgspec.convert(fields, TensorKey)
+        return convert(fields, TensorKey)
     except (AttributeError, TypeError, UnicodeEncodeError, msgspec.ValidationError) as error:
         raise _tensor_error(f"its key is invalid ({error})") from None
 

@@ -98,7 +98,8 @@ T = TypeVar("T")
 def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return ``environment`` with the values of secrets replaced, by name or by form.
 
-    Line breaks and other control characters are escaped: a receipt contains none.
+    Line breaks and other control characters are escaped, since a receipt contains none, and
+    backslashes, so that no two values become the same.
     """
     redactor = Redactor()
     return {
@@ -120,10 +121,11 @@ class Redactor:
     def from_environments(cls, *environments: Mapping[str, str]) -> Redactor:
         """Return a redactor that knows the values of all variables whose names sound secret."""
         found = {
-            value
+            text
             for environment in environments
             for name, value in environment.items()
             if is_secret_name(name) and _is_distinctive(value)
+            for text in (value, escape_control_characters(value))
         }
         return cls(tuple(sorted(found, key=lambda value: (-len(value), value))))
 

@@ -144,7 +144,9 @@ def run_program(
     if wrapped or readings[-1].cpu_ns == 0:
         interval = Interval(ended_ns - began_ns, total_cpu_ns, None)
     else:
-        interval = _whole_interval(began_ns, readings[-1], ended_ns, total_cpu_ns, workload.threads)
+        interval = _whole_interval(
+            began_ns, readings[-1], ended_ns, total_cpu_ns, workload, has_decode=decode is not None
+        )
     run = ProgramRun(
         pid=stream.pid,
         started_ticks=stream.started_ticks,
@@ -324,18 +326,28 @@ def _text(data: bytes) -> str:
 
 
 def _whole_interval(
-    began_ns: int, last: ClockReading, ended_ns: int, total_cpu_ns: int, threads: int
+    began_ns: int,
+    last: ClockReading,
+    ended_ns: int,
+    total_cpu_ns: int,
+    workload: Workload,
+    *,
+    has_decode: bool,
 ) -> Interval:
     """Return the interval up to the last token, with the work that followed it.
 
     CPU time that the last reading lacks was used after it, as far as there was time for that; the
-    rest is of children that had ended, and whoever waited for them had not been told.
+    rest is of children that had ended, and whoever waited for them had not been told. Their run
+    delay is lost: if the decode alone is judged, the program counts as awake then.
     """
     unseen_ns = max(0, total_cpu_ns - last.cpu_ns)
     late_ns = min(unseen_ns, max(0, ended_ns - last.at_ns))
     early_ns = unseen_ns - late_ns
     last = replace(last, cpu_ns=last.cpu_ns + early_ns, ended_ns=last.ended_ns + early_ns)
-    return add_late_work(ClockReading(began_ns, 0, 0).interval_to(last, threads=threads), late_ns)
+    found = ClockReading(began_ns, 0, 0).interval_to(last, threads=workload.threads)
+    if has_decode and last.lost_ns:
+        found = found.without_sleep()
+    return add_late_work(found, late_ns)
 
 
 def _separate_decode(

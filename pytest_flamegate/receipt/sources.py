@@ -45,11 +45,12 @@ def read_sources(
     evidence: Source | None = None,
     folded: Source | None = None,
     attestation: Source | None = None,
+    side: str = "",
 ) -> Sources:
     """Read the files that are given, and those next to the receipt that are not. Never raises.
 
-    The files next to the receipt are read through one open directory, so that it cannot be
-    replaced in between.
+    The names of the latter begin with ``side``. They are read through one open directory, so that
+    it cannot be replaced in between.
     """
     with _open_parent(receipt) as directory:
 
@@ -57,11 +58,13 @@ def read_sources(
             if given is not None:
                 return read_source(given, limit)
             # A dangling link is present too: it is an error, and not skipped.
+            name = f"{side}{name}"
             is_present = directory is not None and directory.holds(name)
             return _read(directory, Path(name), limit) if is_present else None
 
-        if attestation is None and directory is not None and directory.holds(ATTESTATION):
-            attestation = directory.path / ATTESTATION
+        name = f"{side}{ATTESTATION}"
+        if attestation is None and directory is not None and directory.holds(name):
+            attestation = directory.path / name
         return Sources(
             _read(directory, receipt, RECEIPT_LIMITS.max_bytes),
             read_near(evidence, EVIDENCE, EVIDENCE_LIMITS.max_bytes),

@@ -129,10 +129,11 @@ class Replaying:
                 f"The receipt would run {_would_run(workload)}, and nothing declared here "
                 f"does{self._nearest(evidence)}.",
             )
-        if hidden := rerun.find_redacted(recipe):
+        escaped = [f"env.{name}" for name, value in workload.env.items() if "\\" in value]
+        if hidden := [*rerun.find_redacted(recipe), *escaped]:
             raise UndecidedError(
                 "E_REPLAY_IMPOSSIBLE",
-                f"{', '.join(map(quote, hidden))} of the recipe is not written in the evidence.",
+                f"The evidence does not hold {', '.join(map(quote, hidden))} as it was.",
             )
         return replace(workload, timeout_s=min(workload.timeout_s, _LONGEST_S))
 

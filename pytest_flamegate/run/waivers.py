@@ -62,8 +62,9 @@ class Waiver:
         change_pct: The measured change of tokens per second in percent, negative; ``low_pct`` is
             the slower end of its interval. Both are None if something else is accepted.
         limits: The signals of bricks and calls that the accepted slowdown has past their limits, as
-            ``brick:Up (us/token)``, each with the upper end of its change in percent, or with its
-            calls if it had none.
+            ``brick:Up (us/token)``, each with the upper end of its change in percent. One that the
+            base does not have, or that has a budget, is ``absolute``: a number of calls, or percent
+            of the budget.
         tokens: The digest of the head's tokens, None if something else is accepted.
         declarations: The digests of the workload's declarations in base and head, None if something
             else is accepted. The second one is empty if the head declares it no longer.
@@ -154,8 +155,11 @@ def _signals_past_limits(verdict: Verdict) -> list[Signal]:
 
 
 def _name_limit(signal: Signal) -> str:
-    """Return its name with its unit: a brick's cost per token and per call have limits each."""
-    return f"{signal.name} ({signal.unit})"
+    """Return its name with its unit: a brick's cost per token and per call have limits each.
+
+    One without a figure of the base is limited by itself, and not by its growth.
+    """
+    return f"{signal.name} ({signal.unit}{'' if signal.baseline else ', absolute'})"
 
 
 def _is_accepted(signal: Signal, limits: Sequence[tuple[str, float]]) -> bool:

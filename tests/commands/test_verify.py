@@ -57,7 +57,13 @@ def test_the_receipt_of_the_base_belongs_to_the_files_of_the_base(
         path.rename(path.with_name(f"base-{path.name}"))
     for name in ("evidence.json", "profile.folded"):
         (receipt_directory / name).write_text("of the head\n")
-    assert "accepted" in command(0, "verify-receipt", "base-receipt.json").out
+    printed = command(0, "verify-receipt", "base-receipt.json").out
+    assert "accepted" in printed
+    assert "W_SIGNATURE_UNCHECKED" not in printed
+    (receipt_directory / "base-evidence.json").unlink()
+    printed = command(0, "verify-receipt", "base-receipt.json").out
+    assert "CONSISTENT" in printed
+    assert "E_CANNOT_READ" not in printed
 
 
 def test_a_ref_without_a_workflow_that_ran_at_it_is_an_error(command: Command) -> None:

@@ -77,6 +77,13 @@ def test_what_ended_threads_did_before_is_not_the_intervals() -> None:
     assert began.interval_to(ended) == Interval(30_000_000, 20_000_000, 5_000_000)
 
 
+def test_a_few_milliseconds_of_ended_threads_cannot_be_told_from_none() -> None:
+    assert clocks.ClockReading(0, 90_000_000, 0, ended_ns=9_000_000).lost_ns == 0
+    assert clocks.ClockReading(0, 90_000_000, 0, ended_ns=11_000_000).lost_ns == 11_000_000
+    assert Interval(100, 60, 10).without_sleep().quiet_ns == 60
+    assert Interval(100, 60, 50).without_sleep() == Interval(100, 60, 50)
+
+
 def test_one_that_waits_and_hardly_runs_does_not_wait_for_the_others() -> None:
     """A child of the lowest priority that is always ready would hide that the engine sleeps."""
     began = clocks.ClockReading(0, 0, 0, 0, {1: (0, 0), 2: (0, 0)})

@@ -293,10 +293,10 @@ def test_clocks_that_disagree_are_named(
 @pytest.mark.parametrize(
     ("whole", "decision", "shared", "is_doubted"),
     [
-        (0.08, "pass", True, True),
-        (0.08, "improved", True, True),
-        (0.08, "regressed", True, False),
-        (0.08, "improved", False, False),  # several threads may use more CPU time and be faster
+        (0.11, "pass", True, True),
+        (0.11, "improved", True, True),
+        (0.11, "regressed", True, False),
+        (0.11, "improved", False, False),  # several threads may use more CPU time and be faster
         (0.045, "pass", True, False),
         (None, "pass", True, False),
     ],
@@ -314,6 +314,17 @@ def test_a_program_that_works_more_outside_of_its_decode_does_not_pass(
     head = replace(head, runs=tuple(replace(run, shares_core=shared) for run in head.runs))
     reasons = find_disagreement(found, quiet, RATES, head, threshold=0.05)
     assert [reason.code for reason in reasons] == ["E_WHOLE_SLOWER"] * is_doubted
+
+
+def test_a_program_may_sleep_a_little_outside_of_its_decode_and_not_work_more() -> None:
+    quiet = RateVerdict("pass", -0.02, 0.01, slower=False, faster=False, detectable=0.02)
+    _, head = sides(SPREAD)
+    head = replace(head, runs=tuple(replace(run, shares_core=True) for run in head.runs))
+    for clock, is_doubted in (("whole_cpu", True), ("whole_quiet", False)):
+        even = PairDifference(0.0, 0.0, 0.0, None, None, 0.0, 0.0)
+        found = [replace(even, **{clock: 0.08 + each}) for each in (-0.001, 0.0, 0.001, 0.002)]
+        reasons = find_disagreement(found, quiet, RATES, head, threshold=0.05)
+        assert bool(reasons) == is_doubted
 
 
 @pytest.mark.parametrize(

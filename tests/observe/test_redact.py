@@ -131,6 +131,13 @@ def test_a_common_value_is_not_searched_for(value: str) -> None:
     assert Redactor.from_environments({"SOME_SECRET": value}).values == ()
 
 
+def test_a_secret_of_several_lines_is_found_where_it_was_escaped() -> None:
+    secret = "first line of it\nand the second"
+    recorded = redact_environment({"CONFIG": f"user=a {secret}"})
+    redactor = Redactor.from_environments({"MY_PASSWORD": secret})
+    assert redactor.redact_text(recorded["CONFIG"], "env.CONFIG") == "user=a redacted"
+
+
 def test_a_thing_without_secrets_stays_the_same_object() -> None:
     workload = Workload("w", "command", "hi", 1, "flamegate.toml", command=("a", "-x"))
     assert Redactor().clean(workload) is workload

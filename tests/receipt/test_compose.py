@@ -138,7 +138,11 @@ def test_anything_less_than_device_and_kernel_is_cpu(make: Callable[[], Bundle])
 
 @pytest.mark.parametrize(
     ("declared", "recorded"),
-    [("root ::= a\nb\t\u202ec", r"root ::= a\nb\t\u202ec"), ("plain, 行列", "plain, 行列")],
+    [
+        ("root ::= a\nb\t\u202ec", r"root ::= a\nb\t\u202ec"),
+        (r"a\nb", r"a\\nb"),
+        ("plain, 行列", "plain, 行列"),
+    ],
 )
 def test_a_variable_of_several_lines_is_escaped_and_honest(declared: str, recorded: str) -> None:
     variables = {"GRAMMAR": declared}

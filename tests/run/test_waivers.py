@@ -71,10 +71,13 @@ def test_a_waiver_of_a_slowdown_accepts_the_limits_that_it_names(
 
 
 @pytest.mark.parametrize(
-    ("calls", "excess"), [(9.0, ""), (10.0, "accepts so much of calls:f (calls/token)")]
+    ("calls", "excess"), [(9.0, ""), (10.0, "accepts so much of calls:f (calls/token, absolute)")]
 )
 def test_calls_that_the_base_does_not_have_do_not_add_up(calls: float, excess: str) -> None:
-    waivers = [accept(("calls:f (calls/token)", 9.0)), accept(("calls:f (calls/token)", 4.0))]
+    waivers = [
+        accept(("calls:f (calls/token, absolute)", 9.0)),
+        accept(("calls:f (calls/token, absolute)", 4.0)),
+    ]
     slower = verdicts.regressed()
     figures = {"baseline": None, "current": calls, "change_pct": None}
     counted = verdicts.signal("calls:f", "calls/token", "regressed", **figures)

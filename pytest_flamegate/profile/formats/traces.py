@@ -50,13 +50,7 @@ class TraceEvent(NamedTuple):
 
 
 def parse_trace_json(data: bytes) -> Any:
-    """Return the JSON document in ``data``. Raises ``ReceiptError`` ``E_TRACE``.
-
-    The end of a list may be missing, as in the profile of a process that was stopped.
-    """
-    kept = data.strip()
-    if kept.startswith(b"[") and not kept.endswith(b"]"):
-        data = kept.rstrip(b",") + b"]"
+    """Return the JSON document in ``data``. Raises ``ReceiptError`` ``E_TRACE``."""
     try:
         return parse_json(data, _LIMITS, subject="The trace")
     except ReceiptError as error:
@@ -74,12 +68,14 @@ def parse_events(values: Any, categories: Collection[str] | None = None) -> list
     for value in values:
         if not isinstance(value, dict):
             raise TraceError("an event is no object")
+        if value.get("ph") != "X":
+            continue
         category = value.get("cat", "")
-        is_wanted = categories is None or category in categories
-        if value.get("ph") != "X" or not is_wanted:
+        is_text = isinstance(category, str)
+        if categories is not None and not (is_text and category in categories):
             continue
         name, args = value.get("name"), value.get("args")
-        if not isinstance(name, str) or not isinstance(category, str):
+        if not isinstance(name, str) or not is_text:
             raise TraceError("an event has no name, or a category that is no text")
         process, thread = (
             str(number) if type(number) in (int, str) else ""
@@ -252,7 +248,8 @@ def is_onnx_trace(data: bytes) -> bool:
 def read_onnx_trace(data: bytes, roots: Sequence[str] = ()) -> Profile:  # noqa: ARG001
     """Return the self times of sessions and nodes in nanoseconds, each node below its operator."""
     notes = [f"imported from a profile of {ONNX_TRACE_SOURCE}: its clock counts whole microseconds"]
-    if not data.rstrip().endswith(b"]"):
+    if not (kept := data.rstrip()).endswith(b"]"):
+        data = kept.removesuffix(b",") + b"]"
         notes.append("its end is missing, as if the process had been stopped")
     return build_trace_profile(
         read_onnx_events(data), _onnx_frames, lambda _: (), ONNX_TRACE_SOURCE, notes
