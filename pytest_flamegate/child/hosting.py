@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from pytest_flamegate.child.wire import ObserverGoneError
+from pytest_flamegate.child.wire import ReaderGoneError
 from pytest_flamegate.config.options import HOSTED
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 
@@ -83,12 +83,12 @@ class Hosted:
             rounds = self._make_rounds(call, args, kwargs, setup=setup)
             self._served = True
             self._serving(rounds)
-        except (ObserverGoneError, KeyboardInterrupt):
+        except (ReaderGoneError, KeyboardInterrupt):
             raise
         except BaseException as error:  # the outcomes of pytest, and SystemExit, are no Exception
             self._failure = error
             raise
-        raise ObserverGoneError
+        raise ReaderGoneError
 
     def require_served(self) -> None:
         """Raise the error that kept the benchmark from being served, or ended it."""
@@ -138,7 +138,7 @@ class Hosted:
         error = call.excinfo.value if call.excinfo is not None else None
         if isinstance(error, pytest.skip.Exception):
             self._errors.append(f"it is skipped: {error.msg or 'no reason given'}")
-        elif error is not None and not isinstance(error, ObserverGoneError):
+        elif error is not None and not isinstance(error, ReaderGoneError):
             self._errors.append(_describe(error))
         return (yield)
 

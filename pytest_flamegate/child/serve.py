@@ -159,7 +159,7 @@ def guarded(work: Callable[[], None], write_fd: int) -> int:
 
     try:
         work()
-    except wire.ObserverGoneError:
+    except wire.ReaderGoneError:
         return 0
     except FlamegateError as error:
         failure = error

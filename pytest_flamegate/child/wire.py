@@ -41,8 +41,8 @@ WITH_PAYLOAD = frozenset({TEXT, FAILED, REPORT, FACTS, RECORDED})
 _INT32 = range(-(2**31), 2**31)
 
 
-class ObserverGoneError(BaseException):
-    """Nobody reads the pipe any more: ends the process, and no handler of an engine stops it."""
+class ReaderGoneError(BaseException):
+    """Nobody reads the pipe any more. In an engine's process no handler of the engine stops it."""
 
 
 def send(fd: int, kind: bytes, value: int = 0) -> None:
@@ -158,4 +158,4 @@ def _write(fd: int, data: bytes) -> None:
             data = data[written:]
             written = os.write(fd, data)
     except BrokenPipeError:
-        raise ObserverGoneError from None
+        raise ReaderGoneError from None

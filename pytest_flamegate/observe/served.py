@@ -229,7 +229,7 @@ class ServedProcess(engine_process.EngineProcess):
         last_ns = time.monotonic_ns()
         try:
             self._send(kind, value, prompts)
-        except BrokenPipeError:
+        except wire.ReaderGoneError:
             raise self._gone_error() from None
         sent_ns = time.monotonic_ns()
         sequences: list[tuple[list[int], list[str]]] = []
