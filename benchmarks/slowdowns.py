@@ -79,7 +79,7 @@ KINDS = (
     _working_set(16, 256, 60_000),
     _working_set(256, 1024, 200_000),
     _working_set(1024, 8192, 1_500),
-    Kind("allocation", "ALLOCATION", 2_000),
+    Kind("allocation", "ALLOCATION", 2_000, in_caches=True),
     Kind("page faults", "PAGE_FAULTS", 60),
     Kind("system calls", "SYSTEM_CALLS", 1_000),
     Kind("lock contention", "LOCK", 200_000, threads=2),
