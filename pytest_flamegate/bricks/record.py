@@ -75,6 +75,10 @@ def compute_quantile_ns(counts: Mapping[int, int], part: float) -> int:
     return compute_bucket_middle_ns(number)
 
 
+CLIPPED_ABOVE = 0.25
+"""No call counts with a longer duration than this quantile of its row's durations."""
+
+
 def cut_own_time_ns(counts: Mapping[int, int], self_ns: int) -> float:
     """Return the own time of all calls, with the longer ones cut to that of the fastest quarter.
 
@@ -91,8 +95,6 @@ def cut_own_time_ns(counts: Mapping[int, int], self_ns: int) -> float:
     return self_ns * cut_ns / took_ns
 
 
-CLIPPED_ABOVE = 0.25
-"""No call counts with a longer duration than this quantile of its row's durations."""
 Category = Literal["Norm", "Attention", "FFN", "Other"]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 

@@ -135,8 +135,9 @@ def prune(parsed: argparse.Namespace) -> int:
         except FlamegateError as error:
             kept = f"kept, because it cannot be read: {_visible(error.problem)}"
             common.print_text(f"{kept} Remove {_visible(directory)} if nobody needs it.")
-        else:
-            stale += [] if is_of_a_test else [(workload, directory)]
+            continue
+        if not is_of_a_test:
+            stale.append((workload, directory))
     for workload, directory in stale:
         if parsed.yes:
             artifacts.remove_baseline(directory)
