@@ -40,15 +40,16 @@ _MISSING = frozenset({"E_TARGET_NOT_FOUND", "E_BUILD_FAILED", "E_CANNOT_START"})
 
 @dataclass
 class Checkouts:
-    """Revisions that were checked out: each once, and built once by each command.
+    """Revisions that were checked out: each once.
 
     ``resolved`` is the commit that the revision named before any code of the project ran, if that
-    is known: a test may move a branch or a tag.
+    is known: a test may move a branch or a tag. ``_built`` is the last build in each checkout: it
+    may have replaced what an earlier one made.
     """
 
     resolved: str | None = None
     _open: dict[tuple[Path, str], Checkout] = field(default_factory=dict)
-    _built: dict[tuple[object, ...], Build | None] = field(default_factory=dict)
+    _built: dict[Path, tuple[object, Build | None]] = field(default_factory=dict)
 
     def checkout(self, directory: Path, rev: str) -> Checkout:
         """Return ``rev`` of the repository around ``directory``, checked out."""
@@ -63,9 +64,11 @@ class Checkouts:
         """Build ``workload`` in the checkout, even if ``FLAMEGATE_SKIP_BUILD`` is set."""
         moved = move_workload(workload, checkout)
         key = (moved.directory, moved.build, *sorted(moved.env.items()))
-        if key not in self._built:
-            self._built[key] = build_workload(moved, always=True)
-        return self._built[key]
+        last, built = self._built.pop(checkout.root, (None, None))
+        if key != last:
+            built = build_workload(moved, always=True)
+        self._built[checkout.root] = key, built
+        return built
 
     def close(self) -> None:
         """Remove all checkouts, even if one cannot be removed."""
@@ -147,9 +150,14 @@ def _recipe(workload: Workload) -> dict[str, object]:
     return recipe(replace(workload, env=env))
 
 
-def base_error(based: Workload, commit: str, error: FlamegateError) -> UndecidedError:
-    """Return the error of a base that does not build or run: it is no verdict on the head."""
-    if error.code in _MISSING and find_declaration(based) is None:
+def base_error(
+    based: Workload, commit: str, error: FlamegateError, *, has_workload: bool = False
+) -> UndecidedError:
+    """Return the error of a base that does not build or run: it is no verdict on the head.
+
+    ``has_workload`` says that the base has the workload although it may not declare it.
+    """
+    if error.code in _MISSING and not has_workload and find_declaration(based) is None:
         return NoBaselineError(
             "I_NEW_WORKLOAD",
             f"NOTHING WAS COMPARED: the workload is new. At {commit[:12]}: {error.problem}",
@@ -184,13 +192,19 @@ def _broken_base_error(commit: str, error: FlamegateError) -> UndecidedError:
 
 
 @contextmanager
-def explain_error(role: Side | None, workload: Workload, commit: str) -> Iterator[None]:
-    """Explain an error of a side in a checkout: one of the base is no verdict on the head."""
+def explain_error(
+    role: Side | None, workload: Workload, commit: str, *, has_workload: bool = False
+) -> Iterator[None]:
+    """Explain an error of a side in a checkout: one of the base is no verdict on the head.
+
+    A workload that the base does not have is new, unless ``has_workload`` says that it has it: a
+    file outside of the repository declares the work of both sides.
+    """
     try:
         yield
     except FlamegateError as error:
         if role == "base":
-            raise base_error(workload, commit, error) from None
+            raise base_error(workload, commit, error, has_workload=has_workload) from None
         raise explain_ignored(workload, commit, error) from None
 
 

@@ -4,7 +4,7 @@ import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from pytest_flamegate.config.settings import Settings
@@ -216,7 +216,10 @@ class Workbench:
         stamps = read_stamps(built.model)
         subject = _describe(built, self.machine, commit, role)
         subject = replace(subject, counted=counted_metrics(count))
-        return PreparedSide(role, subject, workload, plan, profiler, count, moved, stamps)
+        is_elsewhere = self.is_declared_elsewhere
+        return PreparedSide(
+            role, subject, workload, plan, profiler, count, moved, stamps, is_elsewhere
+        )
 
     def _build_here(self, workload: Workload) -> build.Build | None:
         if workload.build:
@@ -236,14 +239,17 @@ class Workbench:
             return replace(side, program=build.inspect_program(side.plan, workload, built))
         if workload.build:
             self.progress.update(f"building {checkout.commit[:12]}")
-        moved = move_workload(workload, checkout)
-        with checkouts.explain_error(role, moved, checkout.commit):
+        moved, is_elsewhere = move_workload(workload, checkout), self.is_declared_elsewhere
+        explained = partial(
+            checkouts.explain_error, role, moved, checkout.commit, has_workload=is_elsewhere
+        )
+        with explained():
             built = self.checkouts.build(workload, checkout)
         for other in others:
             if other.program is not None:
                 other.program.require_unchanged()
         model, plan = checkouts.plan_in_checkout(workload, moved, checkout)
-        with checkouts.explain_error(role, moved, checkout.commit):
+        with explained():
             found = build.inspect_program(plan, moved, built)
         # Its paths are written as the project's.
         program = found and found.with_build_paths(checkout.root, checkout.project)

@@ -76,7 +76,8 @@ class SideProcesses:
             return self.observer.warm_up()
         commit = side.subject.commit
         revision = commit.revision if commit else "(unknown)"
-        with checkouts.explain_error(side.role, side.workload, revision):
+        elsewhere = side.is_declared_elsewhere
+        with checkouts.explain_error(side.role, side.workload, revision, has_workload=elsewhere):
             return self.observer.warm_up()
 
     def measured(self) -> MeasuredSide:

@@ -45,7 +45,8 @@ class PreparedSide:
     ``subject`` is the receipt's description of it, ``workload`` how it runs: in a comparison the
     base runs in a checkout. ``moved`` are then the directory of the checkout and the
     project's own. ``count`` are its instructions, if they were counted.
-    ``stamps`` are of the model's files, before anything ran.
+    ``stamps`` are of the model's files, before anything ran. ``is_declared_elsewhere`` says that a
+    file outside of the repository declares the work.
     """
 
     role: Side | None
@@ -56,6 +57,7 @@ class PreparedSide:
     count: InstructionCount | None = None
     moved: tuple[Path, Path] | None = None
     stamps: tuple[FileStamp, ...] = ()
+    is_declared_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

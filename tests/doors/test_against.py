@@ -4,6 +4,7 @@ Processes are fakes, except in the tests marked ``measures``: their effects are 
 any noise, so that no test depends on a quiet machine.
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.errors import NoBaselineError, ToolError
 from pytest_flamegate.profile.frames import parse_folded
 from pytest_flamegate.run.checkouts import base_error, declare_base
 from tests.doors.project import Project, workload, write_toy
@@ -259,6 +260,14 @@ def test_a_file_that_only_the_project_has_is_named(tmp_path: Path) -> None:
     assert "model.bin is not in the checkout of ffffff" in base_error(based, "f" * 40, died).remedy
     (tmp_path / "model.bin").touch()
     assert base_error(based, "f" * 40, died).remedy == "Run it by hand."
+
+
+def test_a_workload_that_a_policy_elsewhere_declares_is_never_new(tmp_path: Path) -> None:
+    based = Workload("toy", "command", "x", 1, "policy.toml", command=("./run",))
+    based = dataclasses.replace(based, directory=tmp_path)
+    failed = ToolError("E_BUILD_FAILED", "make: no network.", "Build it by hand.")
+    assert isinstance(base_error(based, "f" * 40, failed), NoBaselineError)
+    assert base_error(based, "f" * 40, failed, has_workload=True).code == "E_BUILD_FAILED"
 
 
 @pytest.mark.measures

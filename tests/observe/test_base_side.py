@@ -17,6 +17,7 @@ from pytest_flamegate.observe.build import build_workload
 from pytest_flamegate.observe.observer import Observer
 from pytest_flamegate.observe.streamed import run_program
 from pytest_flamegate.observe.worktree import Checkout, move_plan, move_workload, open_checkout
+from pytest_flamegate.run.checkouts import Checkouts
 from tests.observe.workloads import make_workload, observer
 from tests.workload.repositories import repository, write
 
@@ -181,3 +182,18 @@ def test_interpreters_and_untracked_files_without_code_are_shared(checkout: Chec
     for argv in ((str(python), "run.py"), ("sh", f"--model={model}", str(model))):
         plan = Streamed(argv, "byte")
         assert move_plan(plan, workload(checkout), checkout) == plan
+
+
+def test_a_build_is_repeated_once_another_one_may_have_replaced_its_product(
+    checkout: Checkout,
+) -> None:
+    builds = Checkouts()
+    made = checkout.root / "sub/made"
+    plain, other = (
+        workload(checkout, build=("sh", "-c", f"echo {side} > made; date +%N >> log"))
+        for side in ("plain", "other")
+    )
+    for each, side in ((plain, "plain"), (plain, "plain"), (other, "other"), (plain, "plain")):
+        builds.build(each, checkout)
+        assert made.read_text() == f"{side}\n"
+    assert len((checkout.root / "sub/log").read_text().splitlines()) == 3
