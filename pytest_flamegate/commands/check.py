@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -27,12 +27,14 @@ from pytest_flamegate.core.git import (
     Commit,
     digest_file,
     digest_files,
+    find_top,
     query,
     read_commit,
 )
 from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.observe.worktree import Checkout, open_checkout, open_checkouts
 from pytest_flamegate.receipt import Grade
+from pytest_flamegate.receipt.baseline import VERDICT
 from pytest_flamegate.run.base_policy import (
     SETTINGS,
     Digests,
@@ -45,7 +47,7 @@ from pytest_flamegate.run.find_runs import find_attempts, find_runs
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.required_check import Check
 from pytest_flamegate.run.session import Session
-from pytest_flamegate.run.stored_run import judge_stored_run
+from pytest_flamegate.run.stored_run import judge_stored_run, read_error
 from pytest_flamegate.run.waivers import Waiver, find_new, read_waivers, today_utc
 
 
@@ -63,7 +65,7 @@ class _Tree:
 
         Its root is that of pytest's configuration for ``directory`` in this revision.
         """
-        checkout = stack.enter_context(closing(open_checkout(directory, rev)))
+        checkout = stack.enter_context(closing(open_checkout(directory, rev, lfs=False)))
         root = checkout.move_path(directory)
         found = read_ini(root)[0] if root.is_dir() else root
         is_inside = found.is_relative_to(checkout.root)
@@ -117,6 +119,15 @@ class _CheckedCommits:
         return judge_stored_run(directory, entry, self.settings, commits, self.requirements, others)
 
 
+@dataclass(slots=True)
+class _Unfinished:
+    """Where a check that ends with an error answers, and for which commits, as far as known."""
+
+    base: str
+    head: str = ""
+    settings: Settings | None = None
+
+
 def run_check(parsed: argparse.Namespace) -> int:
     """Check the working tree; return the exit code of the worst workload."""
     if parsed.workloads:
@@ -128,22 +139,40 @@ def run_check(parsed: argparse.Namespace) -> int:
             f"--against={parsed.base} measures one.",
         )
     requirements = _read_requirements(parsed)
-    with suppress(FlamegateError):
-        # The base may name another directory, if there is one.
-        replace_earlier(common.read_settings(parsed), parsed.base)
-    case = _read_case(parsed, requirements)
-    common.print_text("\n".join(heading(case.check)))
-    case = _find_earlier(case, parsed)
-    if parsed.receipts:
-        found = _judge_stored(case, parsed.receipts)
-    else:
-        found = _measure(case, ended=parsed.ended)
+    with _answering(parsed) as answer:
+        case = _read_case(parsed, requirements, answer)
+        common.print_text("\n".join(heading(case.check)))
+        case = _find_earlier(case, parsed)
+        if parsed.receipts:
+            found = _judge_stored(case, parsed.receipts)
+        else:
+            found = _measure(case, ended=parsed.ended)
     judged_by = shlex.join(["flamegate", *parsed.words]) if parsed.receipts else None
     publish(found, case.settings, judged_by)
     return found.exit_code
 
 
-def _read_case(parsed: argparse.Namespace, requirements: Mapping[str, Any]) -> _CheckedCommits:
+@contextmanager
+def _answering(parsed: argparse.Namespace) -> Iterator[_Unfinished]:
+    """Write the answer of a check that ends with an error: the judge shows its sentence."""
+    answer = _Unfinished(parsed.base)
+    with suppress(FlamegateError):
+        # The base may name another directory, if there is one.
+        answer.settings = common.read_settings(parsed)
+        replace_earlier(answer.settings, parsed.base)
+    try:
+        yield answer
+    except FlamegateError as error:
+        settings, sentence = answer.settings, f"check failed: {error.problem}"
+        with suppress(FlamegateError, OSError):
+            if settings is not None and find_top(settings.root) is not None:
+                write_unfinished(answer.base, answer.head, settings, sentence, error.exit_code)
+        raise
+
+
+def _read_case(
+    parsed: argparse.Namespace, requirements: Mapping[str, Any], answer: _Unfinished
+) -> _CheckedCommits:
     """Read what base and head declare; nothing is measured."""
     with ExitStack() as stack:
         # The base chooses the root too: a new pytest.ini must not hide its workload file.
@@ -161,6 +190,7 @@ def _read_case(parsed: argparse.Namespace, requirements: Mapping[str, Any]) -> _
             strict=True,
             least_grade=least_grade.name,
         )
+        answer.settings, answer.base = settings, base.revision
         replace_earlier(settings, base.revision)
         # Of a head that is not checked out the files are read, and nothing is run.
         head = (
@@ -168,6 +198,7 @@ def _read_case(parsed: argparse.Namespace, requirements: Mapping[str, Any]) -> _
             if parsed.head
             else _Tree(_require_clean(root).revision, root)
         )
+        answer.head = head.revision
         if base.revision == head.revision:
             raise same_commit_error(
                 f"The base {parsed.base} is the commit that is checked ({base.revision[:12]})."
@@ -182,23 +213,21 @@ def _read_case(parsed: argparse.Namespace, requirements: Mapping[str, Any]) -> _
         changes = (*compare_settings(base.values, head.values), *policy.changes)
     policy = replace(policy, changes=changes)
     if not policy.required and not policy.new and not policy.dropped:
-        raise UsageError("E_NO_WORKLOADS", "Neither the base nor the head declares a workload.")
+        raise UsageError(
+            "E_NO_WORKLOADS",
+            "Neither the base nor the head declares a workload.",
+            "Declare one in flamegate.toml. If the target branch has one that is younger than this "
+            "change, merge that branch into it, or rebase.",
+        )
     check = Check(base.revision, head.revision, policy, waivers=own, merged=merged)
     return _CheckedCommits(check, settings, {**requirements, "require_grade": least_grade})
 
 
 def _find_earlier(case: _CheckedCommits, parsed: argparse.Namespace) -> _CheckedCommits:
     """Return the case with the attempts before this one; until it ends, its answer fails."""
-    base, head = case.check.base, case.check.head
-    try:
-        attempts = find_attempts(parsed.earlier, _attempt_number(parsed), case.settings.root)
-        earlier = find_runs(attempts)
-    except FlamegateError as error:
-        # The judge shows this sentence as the status of the commit.
-        sentence = f"check failed: {error.problem}"
-        write_unfinished(base, head, case.settings, sentence, error.exit_code)
-        raise
-    write_unfinished(base, head, case.settings)
+    attempts = find_attempts(parsed.earlier, _attempt_number(parsed), case.settings.root)
+    earlier = find_runs(attempts)
+    write_unfinished(case.check.base, case.check.head, case.settings)
     check = replace(case.check, earlier=len(attempts))
     return replace(case, check=check, attempts=attempts, earlier=earlier)
 
@@ -225,23 +254,35 @@ def _judge_stored(case: _CheckedCommits, directories: Sequence[Path]) -> Check:
     """Judge the stored runs of each required workload; each of several has to pass."""
     session, policy = Session(case.settings), case.check.policy
     runs, outcomes = find_runs(directories), []
+    ended = find_runs(directories, (VERDICT,))
     for entry in policy.required:
         stored = runs.get(entry.name, ())
         if isinstance(entry, InvalidWorkload):
             outcomes.append(session.reject(entry))
         elif not stored:
-            missing = UsageError(
-                "E_NO_RUN",
-                f"There is no run of the required workload {entry.name!r} in "
-                f"{', '.join(map(str, directories))}.",
-                "Give the files that flamegate check wrote to .flamegate/latest where it measured.",
-            )
+            missing = _missing_error(entry.name, directories, ended.get(entry.name, ()))
             outcomes.append(session.reject(InvalidWorkload(entry.name, missing, None)))
         else:
             outcomes += [case.judge(each, entry) for each in stored]
     # Once it was merged, a declaration with an error would fail every later check.
     new = [session.reject(each) for each in policy.new if isinstance(each, InvalidWorkload)]
     return replace(case.check, required=tuple(outcomes), new=tuple(new))
+
+
+def _missing_error(name: str, directories: Sequence[Path], ended: Sequence[Path]) -> UsageError:
+    """Return the error of a required workload without a run; ``ended`` have a verdict alone."""
+    if ended:
+        return UsageError(
+            "E_NO_RUN",
+            f"The run of the required workload {name!r} ended without a measurement; the job "
+            f"that measured reports: {read_error(ended[0]) or 'nothing that can be read'}",
+            "Mend what it reports, and run that job again.",
+        )
+    return UsageError(
+        "E_NO_RUN",
+        f"There is no run of the required workload {name!r} in {', '.join(map(str, directories))}.",
+        "Give the files that flamegate check wrote to .flamegate/latest where it measured.",
+    )
 
 
 def _read_requirements(parsed: argparse.Namespace) -> dict[str, Any]:

@@ -63,6 +63,7 @@ def _write_answer(
     judged: Sequence[Outcome] = (),
 ) -> None:
     """Write the answer for people, for programs, for GitLab's widgets, and for an attestation."""
+    store.ensure_gitignore(settings.directory)
     files = {
         PAGE: page.encode(),
         DOCUMENT: encode_json(answer),

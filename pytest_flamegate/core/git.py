@@ -16,6 +16,8 @@ from pytest_flamegate.core.json import Count, NonEmpty
 from pytest_flamegate.core.process import CompletedCommand
 
 _TIMEOUT_S = 10.0
+_SCAN_S = 600.0
+"""For commands that may read every file: of a fresh copy of a repository git knows no times."""
 _LINK = "120000"
 """The mode of a symbolic link in git."""
 _LAST_LINES = 6
@@ -38,10 +40,10 @@ _SETTINGS = {
 }
 _GENERATED = re.compile(
     r"(?:.*/)?(?:(?:__pycache__|build|dist|htmlcov|node_modules|target"
-    r"|\.(?:benchmarks|hypothesis|mypy_cache|nox|pytest_cache|ruff_cache|tox|venv))/.*"
+    r"|[^/]*\.egg-info|\.(?:benchmarks|eggs|hypothesis|mypy_cache|nox|pytest_cache|ruff_cache|tox|venv))/.*"
     r"|\.coverage(?:\.[^/]*)?|coverage\.xml|Cargo\.lock|flamegate[^/]*\.html"
     r"|(?:[^/]*junit[^/]*|test-results[^/]*|report|results)\.xml|report\.html"
-    r"|[^/]*\.(?:a|egg-info/?|o|py[co]|so))"
+    r"|[^/]*\.(?:a|o|py[co]|so))"
 )
 """Names of untracked files that builds and test tools write next to the code."""
 
@@ -83,7 +85,8 @@ def read_commit(directory: Path) -> Commit | None:
         return None
     revision, branch = found.split("\n")
     not_ours = f":(exclude,top,glob)**/{ARTIFACTS}/**"
-    status = query(directory, "status", "--porcelain", "-uall", "--", ":/", not_ours)
+    arguments = ("status", "--porcelain", "-uall", "--", ":/", not_ours)
+    status = query(directory, *arguments, timeout_s=_SCAN_S)
     if status is None:
         return None  # an unknown number of uncommitted files must not read as none
     # Only untracked files: a tracked file that changed is a change, whatever its name.
@@ -104,7 +107,7 @@ def _count_hidden(directory: Path, *paths: str) -> int | None:
     They have the flag assume-unchanged, or skip-worktree although they are there (a sparse
     checkout has left out the others).
     """
-    listed = query(directory, "ls-files", "-v", "-z", "--", ":/", *paths)
+    listed = query(directory, "ls-files", "-v", "-z", "--", ":/", *paths, timeout_s=_SCAN_S)
     if listed is None:
         return None
     entries = (entry.partition(" ") for entry in listed.split("\0") if entry)
@@ -242,6 +245,7 @@ def read_changes(directory: Path, base: str, head: str = "") -> tuple[FileChange
         base,
         *filter(None, [head]),
         "--",
+        timeout_s=_SCAN_S,
     )
     untracked: str | None = ""
     if not head:
@@ -305,10 +309,10 @@ def run(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> Comp
     return process.run(["git", *arguments], timeout_s=timeout_s, env=env, cwd=directory)
 
 
-def query(directory: Path, *arguments: str) -> str | None:
+def query(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | None:
     """Return git's output without surrounding space; None if git fails or is missing."""
     try:
-        result = run(directory, *arguments)
+        result = run(directory, *arguments, timeout_s=timeout_s)
     except ToolError:
         return None
     if result.returncode != 0:

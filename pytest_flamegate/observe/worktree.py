@@ -31,6 +31,7 @@ _QUIET = (
     *("-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false"),
     *("-c", "submodule.recurse=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false"),
 )
+_NO_LFS = ("smudge=", "process=", "required=false")
 
 
 def move_workload(workload: Workload, checkout: Checkout) -> Workload:
@@ -187,17 +188,18 @@ class Checkout:
         remove_home(self.home, self.project)
 
 
-def open_checkout(directory: Path, rev: str) -> Checkout:
+def open_checkout(directory: Path, rev: str, *, lfs: bool = True) -> Checkout:
     """Check ``rev`` of the repository around ``directory`` out into a worktree of its own.
 
-    The index, the working tree and the branches of the project stay as they are. Raises
+    The index, the working tree and the branches of the project stay as they are. Without ``lfs``
+    the large files of git LFS stay pointers, and none is fetched. Raises
     ``UsageError`` (``E_NO_REPOSITORY``, ``E_REV_UNKNOWN``, ``E_REV_SHALLOW``), and ``ToolError``
     ``E_WORKTREE`` if git cannot make the worktree.
     """
-    return open_checkouts(directory, rev)[0]
+    return open_checkouts(directory, rev, lfs=lfs)[0]
 
 
-def open_checkouts(directory: Path, *revs: str) -> tuple[Checkout, ...]:
+def open_checkouts(directory: Path, *revs: str, lfs: bool = True) -> tuple[Checkout, ...]:
     """Check each of ``revs`` out as ``open_checkout`` does, all below one temporary directory.
 
     Their names and the order in which they are made are drawn at random, and the names are of
@@ -211,9 +213,11 @@ def open_checkouts(directory: Path, *revs: str) -> tuple[Checkout, ...]:
     except OSError as error:
         raise _worktree_error(revs[0], f"no temporary directory: {reason_of(error)}") from None
     roots = [home / secrets.token_hex(4) / (project.name or "tree") for _ in revs]
+    more = () if lfs else (word for each in _NO_LFS for word in ("-c", f"filter.lfs.{each}"))
+    quiet = (*_QUIET, *more)
     try:
         for each in random.SystemRandom().sample(range(len(revs)), len(revs)):
-            command = (*_QUIET, "worktree", "add", "--detach", str(roots[each]), resolved[each][0])
+            command = (*quiet, "worktree", "add", "--detach", str(roots[each]), resolved[each][0])
             result = git.run(directory, *command, timeout_s=_CHECKOUT_S)
             if result.returncode != 0:
                 raise _worktree_error(revs[each], git.failure_text(result))

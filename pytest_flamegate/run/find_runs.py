@@ -4,7 +4,7 @@ Another job may have written them. Their names are read here, and none of their 
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from pytest_flamegate.core.errors import ReceiptError, UndecidedError, UsageError
@@ -15,14 +15,17 @@ from pytest_flamegate.receipt.baseline import EVIDENCE, VERDICT
 MAX_DIRECTORIES = 2000
 
 
-def find_runs(directories: Sequence[Path]) -> dict[str, list[Path]]:
+def find_runs(
+    directories: Sequence[Path], needed: Collection[str] = (EVIDENCE, VERDICT)
+) -> dict[str, list[Path]]:
     """Return the run directories below ``directories`` by the name of the workload.
 
-    Links are not followed. Raises ``ReceiptError`` ``E_TOO_MANY_RUNS``.
+    They have the files ``needed``: a run that ended with an error has a verdict alone. Links are
+    not followed. Raises ``ReceiptError`` ``E_TOO_MANY_RUNS``.
     """
     found: dict[str, list[Path]] = {}
     for directory, files in _walk(directories):
-        if EVIDENCE in files and VERDICT in files:
+        if set(needed) <= set(files):
             found.setdefault(directory.name, []).append(directory)
     return found
 

@@ -102,7 +102,11 @@ def _describe_finding(one: ResultView) -> dict[str, object]:
 def encode_figures(results: Sequence[ResultView], *, passed: bool) -> bytes:
     """Return the rates of both sides and their change as OpenMetrics text."""
     figures: dict[str, list[str]] = {"check_passed": [f" {int(passed)}"]}
-    for one in results:
+    # A series has one value: of several runs of a workload it is that of the first that fails.
+    by_name: dict[str, ResultView] = {}
+    for one in sorted(results, key=lambda each: not each.fails):
+        by_name.setdefault(one.report.name, one)
+    for one in by_name.values():
         for name, sample in _list_figures(one):
             figures.setdefault(name, []).append(sample)
     lines = []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import os
-import posixpath
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core import git
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError, system_errors
-from pytest_flamegate.core.files import is_directory, is_file, relative
+from pytest_flamegate.core.files import is_directory, is_file, real_path, relative
 from pytest_flamegate.core.json import decode_plain, encode_plain, replace
 from pytest_flamegate.engines.declare import find_line, split_variant_name
 from pytest_flamegate.gate.document import read_verdict
@@ -154,8 +153,8 @@ def _find_place(outcome: Outcome, node: str, root: Path) -> tuple[str, int | Non
     if place is None and is_file(declared):
         place = relative(declared, root), find_line(declared, workload.name)
     file, line = place or (node.partition("::")[0], None)
-    if outcome.fails and file:  # a code host shows paths from the top of the repository
-        file = posixpath.join(git.query(root, "rev-parse", "--show-prefix") or "", file)
+    if outcome.fails and file and (top := git.find_top(root)):  # as a code host shows paths
+        file = relative(real_path(root) / file, top)
     return file, line
 
 
@@ -297,9 +296,12 @@ def write_report(path: Path, reported: Sequence[RunReport], settings: Settings) 
 
 
 def report_results(results: Sequence[ResultView], settings: Settings) -> list[RunReport]:
-    """Return the workloads gated in this session; of one gated twice, the last run."""
-    last = {one.report.name: one.report for one in results}
-    return [_with_pictures(report, settings) for report in last.values()]
+    """Return the workloads gated in this session; of one gated twice, a result that fails."""
+    shown: dict[str, ResultView] = {}
+    for one in results:
+        if one.fails or one.report.name not in shown or not shown[one.report.name].fails:
+            shown[one.report.name] = one
+    return [_with_pictures(one.report, settings) for one in shown.values()]
 
 
 def report_directory(settings: Settings) -> list[RunReport]:

@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,9 @@ def publish(
             warnings += run.head.verification.doubts if run.head.verification else ()
         except errors.FlamegateError as failed:
             error, verdict = failed, verdict_of_error(failed, workload)
+            files[run_files.VERDICT] = encode_json(verdict_document(verdict))
+            with suppress(errors.FlamegateError, OSError):  # the first error is the one to tell
+                store.artifacts.publish_run(workload.name, files)
     try:
         with errors.system_errors():
             evidence = run.head.evidence

@@ -168,6 +168,16 @@ def _read_report(run: StoredRun) -> tuple[tuple[Reason, ...], tuple[LineChange, 
     return notes[:1], tuple(filter(_is_plausible, verdict.lines))
 
 
+def read_error(directory: Path) -> str:
+    """Return what a run that has a verdict alone reports; empty if that is unreadable."""
+    try:
+        _, verdict = read_verdict(_read(StoredRun(directory), run_files.VERDICT))
+    except ReceiptError:
+        return ""
+    first = verdict.reasons[0]
+    return f"{first.code}: {visible(first.message, _MAX_MESSAGE)}"
+
+
 def _is_plausible(line: LineChange) -> bool:
     """Return whether a foreign line names a place in the project, and figures that fit a table."""
     cost, place = line.cost, line.place

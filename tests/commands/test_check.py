@@ -18,7 +18,11 @@ from prometheus_client.openmetrics.parser import (
 
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError
+from pytest_flamegate.core.json import encode_json
 from pytest_flamegate.core.text import Notice
+from pytest_flamegate.gate.document import verdict_document
+from pytest_flamegate.gate.rule import Reason
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.profile.profilers.base import Probe, Setup
 from pytest_flamegate.receipt import Grade, Verification, store, verify_receipt
 from pytest_flamegate.run import base_policy, instruments, required_check, seal
@@ -155,7 +159,10 @@ def test_what_is_no_change_is_not_judged(repo: Repository, base: str, code: str)
     if code == "E_UNCOMMITTED":
         (repo.path / "toy.py").write_text("# other\n")
     assert code in repo.check(2, base=base).err
-    assert not (repo.path / ".flamegate/check.json").exists()
+    found = json.loads((repo.path / ".flamegate/check.json").read_text())
+    assert (found["passed"], found["exit_code"]) == (False, 2)
+    assert found["sentence"].startswith("check failed: ")
+    assert "?? .flamegate" not in repo.git("status", "--porcelain")
 
 
 @pytest.mark.parametrize(
@@ -173,9 +180,9 @@ def test_an_earlier_answer_does_not_outlive_a_check_that_ends_early(
     (repo.path / "pytest.ini").unlink()  # the directory is the base's
     repo.check(2, base=base)
     found = json.loads((repo.path / directory / "check.json").read_text())
-    assert (found["passed"], found["exit_code"]) == (False, 4)
+    assert (found["passed"], found["exit_code"]) == (False, 2)
     assert found.keys() == finished.keys()
-    assert "has not ended" in (repo.path / directory / "check.md").read_text()
+    assert "check failed" in (repo.path / directory / "check.md").read_text()
 
 
 def test_a_target_that_moved_says_once_how_to_move_it(repo: Repository) -> None:
@@ -185,6 +192,12 @@ def test_a_target_that_moved_says_once_how_to_move_it(repo: Repository) -> None:
     assert "Keep the old name importable for one change" in repo.sentence()
     assert printed.count("It is missing.") == 1
     assert "  E_TARGET_NOT_FOUND " in printed  # and what the code means
+
+
+def _failed_verdict() -> bytes:
+    """Return the one file of a run that ended with an error."""
+    reasons = (Reason("E_BUILD_FAILED", "cargo ended with 101."),)
+    return encode_json(verdict_document(Verdict("error", reasons, grade="SELF_REPORTED")))
 
 
 def test_stored_runs_are_judged_by_their_files_alone(
@@ -198,6 +211,12 @@ def test_stored_runs_are_judged_by_their_files_alone(
     stored = ("check", "--base=HEAD~1", f"--receipts={uploaded.parent.parent}")
     repo.run(2, *stored)
     assert repo.reasons() == [["E_NO_RUN"]]
+    uploaded.mkdir(parents=True)
+    (uploaded / "verdict.json").write_bytes(_failed_verdict())
+    assert "the job that measured reports: E_BUILD_FAILED: cargo ended with 101" in (
+        repo.run(2, *stored).out
+    )
+    shutil.rmtree(uploaded)
     shutil.copytree(latest, uploaded)
     verdict = json.loads((uploaded / "verdict.json").read_text())
     (uploaded / "verdict.json").write_text(json.dumps({**verdict, "verdict": "pass"}))

@@ -54,6 +54,7 @@ def test_changed_and_new_source_files_are_uncommitted(project: Path) -> None:
         "__pycache__/engine.cpython-312.pyc",
         ".pytest_cache/README.md",
         "build/lib/engine.py",
+        "src/engine.egg-info/PKG-INFO",
         ".flamegate/latest/1tok/receipt.json",
     ],
 )

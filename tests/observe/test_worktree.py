@@ -399,3 +399,15 @@ def test_homes_and_scratch_of_dead_processes_are_removed(temporary: Path, projec
         assert not any(path.exists() for path in dead)
     for directory in (*mine, *others):
         shutil.rmtree(directory)
+
+
+def test_a_checkout_that_is_only_read_fetches_no_large_file(project: Path) -> None:
+    write(project, {".gitattributes": "*.gguf filter=lfs\n", "m.gguf": "version https://lfs\n"})
+    git(project, "add", ".")
+    git(project, "commit", "-q", "-m", "model")
+    for name, value in (("smudge", "false"), ("required", "true")):
+        git(project, "config", f"filter.lfs.{name}", value)
+    with pytest.raises(ToolError, match="E_WORKTREE"):
+        open_checkout(project, "HEAD")
+    with closing(open_checkout(project, "HEAD", lfs=False)) as checkout:
+        assert (checkout.root / "m.gguf").read_text() == "version https://lfs\n"

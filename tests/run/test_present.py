@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Injection
 from pytest_flamegate.gate.rule import FieldDifference, Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.run import present
+from pytest_flamegate.run.hosts import encode_figures
 from pytest_flamegate.run.publish import Hints, Outcome
 from tests.gate.factory import judge_paired, shifted, sides
 from tests.made import bundle
@@ -211,3 +213,16 @@ def test_accepted_baselines_are_named_and_are_to_be_committed() -> None:
     other = f"{baselines}-other/1tok"
     assert len(present.accepted_lines([*paths, other])) == 2
     assert present.accepted_lines([]) == []
+
+
+def test_of_two_results_of_one_workload_the_pages_show_the_one_that_fails(tmp_path: Path) -> None:
+    failed = shown(verdicts.in_pairs())
+    passed = replace(shown(verdicts.no_baseline()), fails=False)
+    settings = Settings(tmp_path, directory=tmp_path)
+    for order in ((failed, passed), (passed, failed)):
+        (found,) = present.report_results(order, settings)
+        assert found.verdict == failed.report.verdict
+        lines = encode_figures(order, passed=False).decode().splitlines()
+        assert [each for each in lines if each.startswith("flamegate_passed")] == [
+            'flamegate_passed{workload="toy"} 0'
+        ]

@@ -1,5 +1,6 @@
 """The store of runs and baselines, and which measurements a baseline rests on."""
 
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -131,3 +132,15 @@ def test_an_accepted_run_that_is_a_doubtful_baseline_is_accepted_with_a_warning(
     assert codes
     for code in codes:
         assert any(each.startswith(f"A doubtful baseline. {code}: ") for each in outcome.warnings)
+
+
+def test_a_run_that_cannot_be_accepted_leaves_no_good_verdict(store: RunStore) -> None:
+    place = store.artifacts.baseline_directory("machine", "4tok")
+    place.parent.mkdir(parents=True)
+    place.symlink_to("/nowhere")
+    outcome = publish(
+        fakes.sealed_run(bundle()), verdicts.no_baseline(), Pictures(), store, accept=True
+    )
+    assert outcome.error is not None
+    stored = json.loads((outcome.directory / "verdict.json").read_text())
+    assert (stored["verdict"], outcome.verdict.verdict) == ("error", "error")
