@@ -24,6 +24,8 @@ from pytest_flamegate.config.options import (
 )
 
 OFF = "needs --flamegate"
+_SURROUNDINGS = ("flamegate_ci", "flamegate_base")
+"""The options that ``_read_surroundings`` stores."""
 _INI_TYPES: dict[str, Any] = {"flag": "bool", "text": "string", "number": "float"}
 
 
@@ -65,11 +67,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 def _read_surroundings(config: pytest.Config) -> None:
     """Find the commit to compare with, and whether this is CI, before a conftest or a test runs.
 
-    Either may move a branch, or unset a variable. Both facts are stored among the options, and
-    so they reach the workers of pytest-xdist, too.
+    Either may move a branch, or unset a variable. Both facts are stored among the options. A
+    worker of pytest-xdist starts later, and gets those of its controller.
     """
     options = config.known_args_namespace
-    rev = options.flamegate_against or config.getini("flamegate_against")
+    rev = options.flamegate_against
+    if rev is None:
+        rev = config.getini("flamegate_against")
     is_known = hasattr(config.option, "flamegate_ci")
     if is_known or config.pluginmanager.has_plugin(HOSTED):
         return
@@ -80,6 +84,22 @@ def _read_surroundings(config: pytest.Config) -> None:
 
             config.option.flamegate_ci = is_ci()
             config.option.flamegate_base = rev and git.resolve(config.rootpath, rev)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Send both facts to a worker of pytest-xdist, which gets no options; None is not known."""
+    facts = {name: getattr(node.config.option, name, None) for name in _SURROUNDINGS}
+    node.workerinput.update(facts)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Take the facts that the controller has sent, in a worker of pytest-xdist."""
+    sent = getattr(config, "workerinput", {})
+    for name in _SURROUNDINGS:
+        if name in sent:
+            setattr(config.option, name, sent[name])
 
 
 def pytest_configure(config: pytest.Config) -> None:

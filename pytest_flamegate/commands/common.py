@@ -119,16 +119,17 @@ def read_settings(
     """Return the settings of the arguments, the environment and pytest's file, in this order.
 
     As under pytest, a path among the arguments starts at the current directory, and a path in
-    the file at its root. ``file`` is root and values of another file than that of this directory.
+    the file at its root. An empty argument overrides the other two. ``file`` is root and values
+    of another file than that of this directory.
     """
     root, values = file or settings.read_ini(Path.cwd())
     for option in OPTIONS:
         given = getattr(parsed, option.name, None)
         if given and option.name in ("config", "dir", "report"):
             given = str(resolve_path(Path.cwd(), given, option.name))
-        if not given and option.env:
-            given = os.environ.get(option.env)
-        if given:
+        if given in (None, False):
+            given = os.environ.get(option.env) or None if option.env else None
+        if given is not None:
             values[option.name] = given
     return Settings.from_values(values, root=root)
 

@@ -101,11 +101,12 @@ class Settings:
                 f"There is no workload file {file}.",
                 "Check its path (--flamegate-config).",
             )
-        directory = directory or root / ARTIFACTS
+        name = values.get("dir") or ARTIFACTS
+        directory = directory or root / name
         if real_path(root).is_relative_to(real_path(directory)):  # git is to ignore it
             raise UsageError(
                 "E_BAD_OPTION",
-                f"flamegate_dir is {values['dir']!r}, which contains the project itself.",
+                f"flamegate_dir is {name!r}, which contains the project itself.",
                 "Name a directory for artifacts alone, such as .flamegate.",
             )
         bricks = read_number("bricks", values)
@@ -214,14 +215,19 @@ def _check_combinations(values: dict[str, Any], *, ci: bool) -> None:
             "--flamegate-update-in-ci has no effect alone.",
             "Add --flamegate-update.",
         )
-    for name, reason in (
-        ("inject", "A run with injected work cannot become the baseline."),
-        ("against", "A run measured in pairs with another revision cannot become the baseline."),
-    ):
-        if update and values.get(name):
-            raise UsageError(
-                "E_BAD_OPTION", reason, f"Remove --flamegate-{name} or --flamegate-update."
-            )
+    if update and values.get("inject"):
+        raise UsageError(
+            "E_BAD_OPTION",
+            "A run with injected work cannot become the baseline.",
+            "Remove --flamegate-inject or --flamegate-update.",
+        )
+    if update and values.get("against"):
+        raise UsageError(
+            "E_BAD_OPTION",
+            "A run measured in pairs with another revision cannot become the baseline.",
+            "Remove --flamegate-update or --flamegate-against. If pytest's file has the key "
+            "flamegate_against, override it: -o flamegate_against= (flamegate run: --against=).",
+        )
 
 
 def _choice(name: str, values: dict[str, Any]) -> Any:

@@ -105,6 +105,14 @@ Lasting = Served | Endpoint
 Plan = Lasting | Streamed
 
 
+class DeclarationError(UsageError):
+    """An error in the ``key`` of one declaration, without the name of file and workload."""
+
+    def __init__(self, problem: str, remedy: str, key: str, code: str = "E_BAD_VALUE") -> None:
+        super().__init__(code, problem, remedy)
+        self.key = key
+
+
 class NoOptions:
     """The options of an engine without any."""
 
@@ -178,10 +186,27 @@ def find_placeholders(argv: Sequence[str]) -> set[str]:
 def check_placeholders(argv: Sequence[str], known: Sequence[str], key: str) -> None:
     """Raise ``UsageError`` ``E_BAD_VALUE`` for a placeholder that is not ``known``."""
     if unknown := sorted(find_placeholders(argv) - set(known)):
-        raise UsageError(
-            "E_BAD_VALUE",
+        raise DeclarationError(
             f"{key} has the unknown placeholder {{{unknown[0]}}}.",
-            f"Known placeholders: {', '.join('{' + name + '}' for name in known)}.",
+            f"Known placeholders: {', '.join('{' + name + '}' for name in known)}. "
+            f"If {{{unknown[0]}}} is no placeholder, write it into a script file and run that.",
+            key,
+        )
+
+
+def check_tokenizer(workload: Workload, argv: Sequence[str], key: str) -> None:
+    """Raise ``UsageError`` ``E_BAD_VALUE`` for a tokenizer that nothing uses.
+
+    ``argv`` is the command line that ``key`` declares.
+    """
+    if workload.tokenizer is None or workload.token_unit == "tokenizer":
+        return
+    if "tokenizer" not in find_placeholders(argv):
+        counts = ', or count by it: token_unit = "tokenizer"' if key == "command" else ""
+        raise DeclarationError(
+            f"tokenizer is {workload.tokenizer!r}, and nothing uses it.",
+            f"Remove it, or pass it on in {key} as {{tokenizer}}{counts}.",
+            "tokenizer",
         )
 
 

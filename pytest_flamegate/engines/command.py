@@ -53,6 +53,7 @@ class Command(base.Engine):
             raise UsageError(
                 "E_TOKENIZER_MISSING", 'token_unit is "tokenizer", and tokenizer names no file.'
             )
+        base.check_tokenizer(workload, workload.command, "command")
         check_sources(workload)
         if any("\0" in each for each in workload.all_prompts):
             raise UsageError(

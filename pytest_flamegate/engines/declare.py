@@ -26,7 +26,7 @@ from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.files import is_file
 from pytest_flamegate.core.text import format_value
 from pytest_flamegate.engines import OPTIONS, engine, keys
-from pytest_flamegate.engines.base import Engine
+from pytest_flamegate.engines.base import DeclarationError, Engine
 
 FILE_NAME = "flamegate.toml"
 PROJECT_NAME = "pyproject.toml"
@@ -215,7 +215,7 @@ def _expand(name: str, table: object) -> Iterator[tuple[str, object]]:
         return
     variants = table[VARIANTS]
     if not isinstance(variants, dict) or not variants:
-        raise keys.DeclarationError(
+        raise DeclarationError(
             f"{VARIANTS} is {format_value(variants)}, not a table of variants.",
             f"Write each under its own heading, [workloads.{name}.{VARIANTS}.NAME].",
             VARIANTS,

@@ -14,7 +14,7 @@ from pytest_flamegate.config.thresholds import THRESHOLD_KEYS
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.text import find_control_character, format_value, quote_toml
 from pytest_flamegate.engines import ENGINES, OPTIONS
-from pytest_flamegate.engines.base import ENGINE_KEYS, Engine
+from pytest_flamegate.engines.base import ENGINE_KEYS, DeclarationError, Engine
 
 FIELDS = {"timeout": "timeout_s", "profile": "sampling"}
 """The keys whose field of ``Workload`` has another name."""
@@ -36,14 +36,6 @@ _EXAMPLES = {
     "env": 'env = { BITNET_SEED = "42" }: values are strings',
     "library": "no library: llama-cpp-python is a recipe of the engine python",
 }
-
-
-class DeclarationError(UsageError):
-    """An error in the ``key`` of one declaration, without the name of file and workload."""
-
-    def __init__(self, problem: str, remedy: str, key: str, code: str = "E_BAD_VALUE") -> None:
-        super().__init__(code, problem, remedy)
-        self.key = key
 
 
 @contextmanager

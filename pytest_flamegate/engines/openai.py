@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import limit
 from pytest_flamegate.core.errors import UsageError
+from pytest_flamegate.core.text import format_value
 from pytest_flamegate.engines import base
 from pytest_flamegate.engines.base import Endpoint, Plan
 
@@ -35,8 +37,8 @@ class OpenAIOptions:
     api: Literal["completions", "chat"]
     served_model: str
     request: dict[str, Any]
-    health: Annotated[str, limit(pattern=r"^/[!-~]*$")]
-    api_key_env: Annotated[str, limit(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    health: Annotated[str, limit(pattern=r"^/[!-~]*(?![\s\S])")]
+    api_key_env: Annotated[str, limit(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(?![\s\S])")]
     frames: Literal["native", "python"]
 
 
@@ -82,6 +84,7 @@ class OpenAI(base.Engine):
                 )
         else:
             _check_url(str(options["url"]))
+        base.check_tokenizer(workload, _serve(workload), "serve")
         fields: Any = options.get("request", {})
         if reserved := sorted(_RESERVED_FIELDS & fields.keys()):
             raise UsageError(
@@ -90,6 +93,15 @@ class OpenAI(base.Engine):
                 "Remove it: prompt and max_tokens are keys of the workload, the model is "
                 "served_model, and one answer is streamed.",
             )
+        for name, value in fields.items():
+            try:
+                json.dumps(value, default=dict, allow_nan=False)
+            except (TypeError, ValueError):
+                raise base.DeclarationError(
+                    f"request.{name} cannot be sent as JSON: {format_value(value)}.",
+                    "Write a date or a time as text, in quotes; nan and inf cannot be sent.",
+                    "request",
+                ) from None
 
     def model(self, workload: Workload) -> Path | None:
         """Return the model file: declared, or discovered if serve contains {model}."""

@@ -12,8 +12,14 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
 from pytest_flamegate.core import limit
-from pytest_flamegate.core.errors import UsageError
-from pytest_flamegate.engines.base import PYTHON_VARIABLES, ROUND, Engine, Plan, Served
+from pytest_flamegate.engines.base import (
+    PYTHON_VARIABLES,
+    ROUND,
+    DeclarationError,
+    Engine,
+    Plan,
+    Served,
+)
 
 WORK = ("elements", "bytes", "flops")
 """The options of a benchmark that declare the work of one call."""
@@ -37,12 +43,14 @@ class Python(Engine):
 
     def validate(self, workload: Workload) -> None:
         """Raise ``UsageError`` ``E_BAD_VALUE`` for a missing or misspelt target."""
-        module, _, function = (workload.target or "").partition(":")
-        if not (module and function):
+        names = (workload.target or "").split(":")
+        parts = [part for name in names for part in name.split(".")]
+        if len(names) != 2 or not all(map(str.isidentifier, parts)):
             raise _target_error(
                 workload,
-                "a target module:function",
-                'Write target = "module:function"; it is called with prompt and max_tokens.',
+                "a target module:function of dotted Python names",
+                'Write target = "module:function", with the module as import names it '
+                "(src.engine for src/engine.py); it is called with prompt and max_tokens.",
             )
 
     def plan(self, workload: Workload, model: Path | None) -> Plan:
@@ -125,6 +133,6 @@ class Benchmark(Engine):
         return replace(workload, max_tokens=rounds, options=options)
 
 
-def _target_error(workload: Workload, wanted: str, remedy: str) -> UsageError:
+def _target_error(workload: Workload, wanted: str, remedy: str) -> DeclarationError:
     problem = f"the engine {workload.engine} needs {wanted}, and target is {workload.target!r}."
-    return UsageError("E_BAD_VALUE", problem, remedy)
+    return DeclarationError(problem, remedy, "target")

@@ -24,7 +24,7 @@ from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines.declare import NAME
 from pytest_flamegate.engines.python import WORK
-from pytest_flamegate.pytest_.items import Gating
+from pytest_flamegate.pytest_.items import Gating, node_id
 from pytest_flamegate.receipt.types import Receipt
 
 Work = int | Callable[..., int] | None
@@ -156,7 +156,8 @@ class Gate:
 
         It runs in forked copies of this process, so that everything it loaded is there and
         its effects stay there. ``name`` is the workload's name, by default made of
-        the test's.
+        the test's. The test fails with ``E_BAD_CALL`` if another test has measured under this
+        name; with pytest-xdist, another test of the same worker.
         """
         __tracebackhide__ = True
         is_count = isinstance(max_tokens, int) and not isinstance(max_tokens, bool)
@@ -170,7 +171,7 @@ class Gate:
             engine="python",
             prompt=prompt,
             max_tokens=max_tokens,
-            source=self._item.nodeid,
+            source=node_id(self._item),
             directory=self._gating.settings.root,
             target=f"{getattr(call, '__module__', '')}:{getattr(call, '__qualname__', 'call')}",
             thresholds=self._gating.settings.thresholds,
@@ -180,13 +181,20 @@ class Gate:
 
     def _name(self, given: str | None) -> str:
         """Return the workload's name: two measurements of one name would share a baseline."""
-        name = name_of_test(self._item.nodeid) if given is None else given
+        node = node_id(self._item)
+        name = name_of_test(node) if given is None else given
         if not isinstance(name, str) or not NAME.fullmatch(name):
             _fail("E_BAD_NAME", f"The workload name {name!r} cannot be a directory.")
         if name in self._named:
             _fail(
                 "E_BAD_CALL",
                 f"measure() was called twice in one test for the same workload, {name!r}.",
+            )
+        if (other := self._gating.measured.setdefault(name, node)) != node:
+            _fail(
+                "E_BAD_CALL",
+                f"measure() was called for the workload {name!r}, which {other} measures: two "
+                "tests would share one baseline.",
             )
         self._named.add(name)
         return name
@@ -253,17 +261,17 @@ def benchmark_of(item: pytest.Function, gating: Gating) -> Workload:
     number, or not known by the test's arguments.
     """
     given = MarkerOptions.from_item(item)
-    settings = gating.settings
+    settings, node = gating.settings, node_id(item)
     options: dict[str, Any] = {name: _work(name, getattr(given, name), item) for name in WORK}
     options["arguments"] = pytest_arguments(item) or None
     return Workload(
-        name=name_of_test(item.nodeid),
+        name=name_of_test(node),
         engine=BENCHMARK_ENGINE,
         prompt="",
         max_tokens=1,
-        source=item.nodeid,
+        source=node,
         directory=settings.root,
-        target=item.nodeid,
+        target=node,
         thresholds=given.thresholds(item, settings.thresholds),
         options=MappingProxyType({k: each for k, each in options.items() if each is not None}),
     )

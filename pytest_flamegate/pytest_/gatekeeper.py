@@ -24,6 +24,7 @@ from pytest_flamegate.pytest_.items import (
     EmbeddedWorkloads,
     WorkloadFile,
     WorkloadItem,
+    node_id,
     select_workloads,
 )
 from pytest_flamegate.run import present
@@ -44,6 +45,7 @@ class Gatekeeper:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.results: list[present.ResultView] = []
+        self.measured: dict[str, str] = {}
         self.report_error: FlamegateError | None = None
         self.is_measuring = False
         try:
@@ -210,12 +212,12 @@ class Gatekeeper:
         self.is_measuring = True
         outcome = self.session.gate(workload, call)
         self.is_measuring = False
-        view = present.view_of(outcome, item.nodeid, self.session.hints)
+        view = present.view_of(outcome, node_id(item), self.session.hints)
         # A measurement of a test's own may have the name of a declared workload.
         sources = {each.name: each.source for each in self.selection.declarations.workloads}
         view = replace(view, is_declared=sources.get(workload.name) == workload.source)
         item.stash.setdefault(_RESULTS, []).append(view)
-        item.user_properties += list_properties(outcome.verdict)
+        item.user_properties += list_properties(workload.name, outcome.verdict)
         if outcome.fails:
             pytest.fail(view.section, pytrace=False)
         return outcome
@@ -306,7 +308,8 @@ class Gatekeeper:
         if is_asked and names and not any(one.is_declared for one in self.results):
             return (
                 f"E_NOTHING_GATED: --flamegate judged none of the declared workloads "
-                f"({', '.join(names)}). Do not deselect or skip them, or leave out --flamegate."
+                f"({', '.join(names)}). Do not deselect or skip them. A run that gates tests alone "
+                "takes a workload file of its own, which may be empty: --flamegate-config=PATH."
             )
         return None
 

@@ -123,11 +123,24 @@ def _add_file(config: pytest.Config, file: Path) -> None:
         config.args.append(str(file))
 
 
+def node_id(item: pytest.Item) -> str:
+    """Return the node id of ``item`` as it is without pytest-xdist.
+
+    ``--dist loadgroup`` appends ``@GROUP`` to ``item.nodeid``, which pytest cannot select by.
+    """
+    return item.nodeid if item.parent is None else f"{item.parent.nodeid}::{item.name}"
+
+
 class Gating(Protocol):
-    """Gates workloads on behalf of tests."""
+    """Gates workloads on behalf of tests.
+
+    Attributes:
+        measured: The test of each name that ``flamegate.measure`` was given, by its node id.
+    """
 
     settings: Settings
     selection: Selection
+    measured: dict[str, str]
 
     def gate(self, item: pytest.Item, workload: Workload, call: Call | None = None) -> Outcome:
         """Measure and gate ``workload`` for ``item``; fail the test if the verdict fails."""

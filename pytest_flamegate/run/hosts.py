@@ -30,14 +30,17 @@ _HELP = {
 }
 
 
-def list_properties(verdict: Verdict) -> list[tuple[str, object]]:
+def list_properties(workload: str, verdict: Verdict) -> list[tuple[str, object]]:
     """Return the verdict as properties of a test case: of pytest's JUnit report, for example.
+
+    The name of the workload is the first: a test may gate several.
 
     Change and interval are those of the rate in percent, negative if it is slower; they are
     missing if nothing was compared.
     """
     rate = verdict.signal()
     figures = {
+        "workload": workload,
         "verdict": verdict.verdict,
         "grade": verdict.grade,
         "clock": "quiet" if rate is not None else None,

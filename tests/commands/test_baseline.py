@@ -34,7 +34,10 @@ def test_without_any_baseline(project: Path, command: Command) -> None:
 def test_the_latest_run_is_accepted_listed_and_shown(
     project: Path, latest: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
+    # It measures nothing, so a revision to compare with does not matter.
+    (project / "pytest.ini").write_text("[pytest]\nflamegate_against = main\n")
     monkeypatch.setenv("CI", "true")
+    assert "E_UPDATE_IN_CI" in command(2, "baseline", "accept", "toy").err
     assert ask("baseline", "accept", "toy", "--update-in-ci") == 0
     ((machine, name, directory),) = ArtifactStore(project / ".flamegate").list_baselines()
     assert name == "toy"
@@ -51,7 +54,7 @@ def test_the_latest_run_is_accepted_listed_and_shown(
     printed = command(0, "baseline", "show", "toy").out
     assert f"toy on {machine}: " in printed
     assert "ternary_gemv" in printed
-    assert ask("run") == 0
+    assert ask("run", "--against=") == 0
 
 
 def edit(path: Path, change: Callable[[Any], object]) -> None:

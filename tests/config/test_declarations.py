@@ -64,9 +64,10 @@ def test_keys_that_are_left_out_have_defaults_and_the_others_imply_the_engine(
     assert workload.engine == engine
 
 
-REQUIRED = {"embedded": "", "command": "command = ['x']\n", "python": "target = 'm:f'\n"}
+COMMAND = "command = ['x', '{tokenizer}']\n"
+REQUIRED = {"embedded": "", "command": COMMAND, "python": "target = 'm:f'\n"}
 ACCEPTED = {
-    "command = ['x']\n": {"command"},
+    COMMAND: {"command"},
     "target = 'm:f'\n": {"benchmark", "python"},
     "model = 'm.gguf'\n": {"embedded", "command", "python"},
     "tokenizer = 't.json'\n": {"command", "openai"},
@@ -182,7 +183,12 @@ ERRORS = [
     (MINIMAL + "engine = 'command'\n", "E_BAD_VALUE", "command"),
     (MINIMAL + "engine = 'python'\n", "E_BAD_VALUE", "target"),
     (MINIMAL + "engine = 'python'\ntarget = 'm'\n", "E_BAD_VALUE", "module:function"),
+    (MINIMAL + "target = 'src/engine.py:f'\n", "E_BAD_VALUE", "src.engine for src/engine.py"),
+    (MINIMAL + "target = 'my-pkg.m:f'\n", "E_BAD_VALUE", "dotted Python names"),
+    (MINIMAL + "target = 'm:f:g'\n", "E_BAD_VALUE", "dotted Python names"),
+    (MINIMAL + "target = 'm:C.'\n", "E_BAD_VALUE", "dotted Python names"),
     (MINIMAL + "command = ['x', '{prompts}']\n", "E_BAD_VALUE", "{prompts}"),
+    (MINIMAL + "command = ['awk', '{print}']\n", "E_BAD_VALUE", "write it into a script file"),
     (MINIMAL + "command = ['x']\ntoken_unit = 'page'\n", "E_BAD_VALUE", "page"),
     (MINIMAL + "counts = 3\n", "E_BAD_THRESHOLD", "counts is 3"),
     (MINIMAL + "counts = { step = 1 }\n", "E_BAD_THRESHOLD", "counts.step is 1"),
@@ -250,6 +256,7 @@ max_tokens = 1
     "wrong",
     [
         "threds = 1",
+        'target = "src/engine.py:f"',
         'tokens_per_second = "5"',
         'bricks.Norm = "3"',
         '[workloads.w.hotspots]\nnorm = "3"',

@@ -110,6 +110,26 @@ def test_options_that_exclude_an_update_are_an_error(
     assert raised.value.code == code
 
 
+def test_a_revision_in_the_file_is_overridden_by_an_empty_one(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nflamegate_against = main\n")
+    assert command_settings().against == "main"
+    assert command_settings(against="").against is None
+    update = "--flamegate-update"
+    with pytest.raises(UsageError, match="-o flamegate_against= ") as raised:
+        Settings.from_pytest(pytester.parseconfig(update))
+    assert raised.value.code == "E_BAD_OPTION"
+    for empty in (("-o", "flamegate_against="), ("--flamegate-against=",)):
+        assert Settings.from_pytest(pytester.parseconfig(update, *empty)).against is None
+
+
+def test_artifacts_in_the_project_itself_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / ".flamegate").symlink_to(".")
+    for values in ({}, {"dir": "."}, {"dir": ""}):
+        with pytest.raises(UsageError, match=r"flamegate_dir is .*the project itself") as raised:
+            Settings.from_values(values, root=tmp_path)
+        assert raised.value.code == "E_BAD_OPTION"
+
+
 @pytest.mark.parametrize(
     ("engine", "drop_pct", "given", "compare_s"),
     [

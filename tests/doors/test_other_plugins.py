@@ -108,8 +108,18 @@ def test_a_person_can_select_by_keyword_outside_of_ci(
     # Under CI the same selection judges no declared workload.
     monkeypatch.setenv("CI", "true")
     result = project.ask("--flamegate", "-k", "plain")
-    result.stdout.fnmatch_lines(["E_NOTHING_GATED: *short, long*"])
+    result.stdout.fnmatch_lines(["E_NOTHING_GATED: *short, long*: --flamegate-config=PATH."])
     assert result.ret == 1
+    # A job that gates tests alone has a workload file that declares nothing.
+    project.write("none.toml", "")
+    project.write("test_gate.py", MEASURE)
+    options = ("--flamegate", "--flamegate-update", "--flamegate-update-in-ci", "test_gate.py")
+    result = project.ask(*options)
+    result.stdout.fnmatch_lines(["E_NOTHING_GATED: *"])
+    assert result.ret == 1
+    result = project.ask(*options, "--flamegate-config=none.toml")
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0
 
 
 @pytest.mark.measures

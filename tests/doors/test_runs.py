@@ -140,7 +140,9 @@ def test_under_ci_no_baseline_fails_the_test(
     case = read_junit(project)
     properties = read_properties(case)
     assert properties.pop("flamegate_rate").endswith(" tokens/s")
+    assert next(iter(read_properties(case))) == "flamegate_workload"
     assert properties == {
+        "flamegate_workload": "toy",
         "flamegate_verdict": "no_baseline",
         "flamegate_grade": "OBSERVED",
         "flamegate_clock": "quiet",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.doors.project import Project, workload
+from tests.workload.repositories import git
 
 pytest.importorskip("xdist")
 
@@ -76,6 +77,37 @@ def test_results_of_all_workers_are_in_one_summary(
     # One worker says how long it takes; each says what it measures.
     assert everything.count("flamegate: 4 workloads, about ") == 1
     assert "INTERNALERROR" not in everything
+
+
+TRICKS = """
+import os
+import subprocess
+
+os.environ.pop("CI", None)
+subprocess.run(["git", "tag", "-f", "base", "HEAD"], check=True)
+"""
+FACTS = """
+def test_facts(pytestconfig):
+    settings = pytestconfig.pluginmanager.get_plugin("flamegate-gatekeeper").settings
+    assert (settings.ci, settings.base) == (True, "{commit}")
+"""
+
+
+def test_a_worker_compares_with_the_commit_that_its_controller_has_found(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under CI as well, although a conftest file denies that and moves the tag."""
+    monkeypatch.setenv("CI", "true")
+    project.commit()
+    git(project.path, "tag", "base")
+    commit = git(project.path, "rev-parse", "HEAD").strip()
+    project.write("conftest.py", TRICKS)
+    project.write("test_facts.py", FACTS.format(commit=commit))
+    project.write("pytest.ini", "[pytest]\naddopts = -n 1\n")
+    project.commit()
+    result = project.run("--flamegate", "--flamegate-against=base", "test_facts.py")
+    result.assert_outcomes(passed=1)
+    assert git(project.path, "rev-parse", "base").strip() != commit
 
 
 @pytest.mark.measures

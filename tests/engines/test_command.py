@@ -65,6 +65,7 @@ BAD_OPTIONS = [
     ("receipt = ''", "E_BAD_VALUE", "empty"),
     ("pattern = '('", "E_BAD_VALUE", "regular expression"),
     ("token_unit = 'tokenizer'", "E_TOKENIZER_MISSING", "tokenizer.json"),
+    ("tokenizer = 't.json'", "E_BAD_VALUE", "nothing uses it"),
     ("command = ['bin/llama-bench']", "E_BAD_VALUE", "flamegate import"),
     ("command = []", "E_BAD_VALUE", "command"),
     ("token_unit = 'page'", "E_BAD_VALUE", "page"),

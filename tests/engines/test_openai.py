@@ -128,8 +128,15 @@ def test_key_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         'url = "http://127.0.0.1/ x\\r\\nHost: y"',
         "serve = ['{port}']\napi = 'responses'",
         'serve = ["{port}"]\nhealth = "/he\\r\\nalth"',
+        'serve = ["{port}"]\nhealth = "/health\\n"',
         "serve = ['{port}']\napi_key_env = 'sk-123'",
+        'serve = ["{port}"]\napi_key_env = "KEY\\n"',
+        "serve = ['{port}']\ntokenizer = 't.json'",
         "serve = ['{port}']\nrequest = { stream = false }",
+        "serve = ['{port}']\nrequest = { day = 2020-01-01 }",
+        "serve = ['{port}']\nrequest = { stop = [{ at = 10:00:00 }] }",
+        "serve = ['{port}']\nrequest = { min_p = nan }",
+        "serve = ['{port}']\nrequest = { logit_bias = { a = [inf] } }",
     ],
 )
 def test_invalid_declarations(tmp_path: Path, declared: str) -> None:
