@@ -39,8 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(parsed.run(parsed))
     except FlamegateError as error:
         from pytest_flamegate.commands.common import escape_controls
+        from pytest_flamegate.config.options import shorten_options
 
-        _print_error(escape_controls(f"{error.code}: {error.problem}\n{error.remedy}"))
+        message = f"{error.code}: {error.problem}\n{error.remedy}"
+        _print_error(escape_controls(shorten_options(message)))
         return error.exit_code
     except KeyboardInterrupt as end:
         _print_error(INTERRUPTED)

@@ -1,5 +1,5 @@
 """The commands of the terminal.
 
-A module's ``declare(parser)`` declares the arguments of its command and sets ``run``, a function
-from the parsed arguments to an exit code. A module of several has a ``declare_NAME`` for each.
+``commands.toml`` declares the arguments of each command and names the function that runs it
+(``place``). That function takes the parsed arguments and returns an exit code.
 """

@@ -55,7 +55,7 @@ def run(parsed: argparse.Namespace) -> int:
             f"--until is {until}.",
             f"Give a day from {today} to {today + MAX_AGE}.",
         )
-    name = parsed.workload.rpartition("::")[2]
+    name = common.get_workload_name(parsed.workload)
     found, notes = None, []
     if last := _read_check(settings):
         found = _find_policy(settings, last, name)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 from pytest_flamegate.commands import common
@@ -137,7 +137,8 @@ def _describe_thresholds(found: SupportedThresholds, pair_s: float) -> Iterator[
 
 def run_selftest(parsed: argparse.Namespace) -> int:
     """Try every case; return an exit code."""
-    settings = common.read_settings(parsed)
+    budget_s = read_number("budget", {"budget": parsed.seconds})
+    settings = replace(common.read_settings(parsed), budget_s=budget_s)
     workload = _workload(parsed, settings)
     injection = choose_injection(workload, parsed.extra, parsed.frame)
     progress = stream_progress(sys.stderr)
@@ -172,7 +173,7 @@ def _workload(parsed: argparse.Namespace, settings: Settings) -> Workload:
     if len(found) > 1:
         raise UsageError(
             "E_UNKNOWN_WORKLOAD",
-            f"{parsed.workload!r} has several variants, and one workload is tested at a time.",
+            f"{parsed.workload!r} names several workloads, and one is tested at a time.",
             f"Name one: {', '.join(each.name for each in found)}.",
         )
     assert isinstance(found[0], Workload)  # the error of a single invalid one was raised

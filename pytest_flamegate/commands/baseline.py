@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from pytest_flamegate.commands import common
+from pytest_flamegate.config.options import shorten_options
 from pytest_flamegate.core.errors import (
     FlamegateError,
     ReceiptError,
@@ -41,9 +42,10 @@ def list_all(parsed: argparse.Namespace) -> int:
 
 def show(parsed: argparse.Namespace) -> int:
     """Show the page of each machine's baseline of one workload."""
-    found = [entry for entry in _artifacts(parsed).list_baselines() if entry[1] == parsed.workload]
+    name = common.get_workload_name(parsed.workload)
+    found = [entry for entry in _artifacts(parsed).list_baselines() if entry[1] == name]
     if not found:
-        raise UndecidedError("E_NO_BASELINE", f"There is no baseline of {parsed.workload!r}.")
+        raise UndecidedError("E_NO_BASELINE", f"There is no baseline of {name!r}.")
     codes = []
     for machine, workload, directory in found:
         described, code = _describe(directory)
@@ -57,7 +59,11 @@ def show(parsed: argparse.Namespace) -> int:
 
 
 def accept(parsed: argparse.Namespace) -> int:
-    """Accept the latest runs, each only if its receipt still verifies."""
+    """Accept the latest runs, each only if its receipt still verifies.
+
+    If workloads are named, all of their runs are accepted or none. Else a run that cannot be a
+    baseline is reported, and the others are accepted; the exit code is that of the worst error.
+    """
     parsed.update = True  # so that it is an error under CI
     parsed.against = ""  # nothing is measured, so a revision in pytest's file does not matter
     settings = common.read_settings(parsed)
@@ -65,7 +71,7 @@ def accept(parsed: argparse.Namespace) -> int:
     latest = sorted(
         path.parent.name for path in artifacts.root.glob(f"latest/*/{baseline.RECEIPT}")
     )
-    wanted = parsed.workloads or latest
+    wanted = list(map(common.get_workload_name, parsed.workloads)) or latest
     if not wanted:
         raise UndecidedError("E_NO_RUN", "There is no latest run to accept.")
     if unknown := [name for name in wanted if name not in latest]:
@@ -74,15 +80,27 @@ def accept(parsed: argparse.Namespace) -> int:
             f"There is no latest run of {unknown[0]!r} with a receipt.",
             f"There are: {', '.join(latest) or 'none'}.",
         )
-    accepted = []
+    # All are verified before the first one is accepted.
+    runs, codes = {}, []
     for name in wanted:
-        files, evidence, doubts = _read_acceptable(name, artifacts.latest_directory(name))
-        stored = RunStore(artifacts, machine_id(evidence.machine)).accept(name, files)
-        accepted.append(relative(stored.path, settings.root))
-        for warning in (*stored.warnings, *doubts):
-            common.print_text(warning)
-    common.print_text("\n".join(accepted_lines(accepted)))
-    return 0
+        try:
+            runs[name] = _read_acceptable(name, artifacts.latest_directory(name))
+        except FlamegateError as error:
+            if parsed.workloads or len(wanted) == 1:
+                raise
+            codes.append(error.exit_code)
+            common.print_text(shorten_options(f"not accepted: {_visible(error)}"))
+    accepted = []
+    try:
+        for name, (files, evidence, doubts) in runs.items():
+            stored = RunStore(artifacts, machine_id(evidence.machine)).accept(name, files)
+            accepted.append(relative(stored.path, settings.root))
+            for warning in (*stored.warnings, *doubts):
+                common.print_text(warning)
+    finally:
+        if accepted:
+            common.print_text("\n".join(accepted_lines(accepted)))
+    return worst_code(codes)
 
 
 def _read_acceptable(

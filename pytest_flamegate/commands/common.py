@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flamegate.config import settings
-from pytest_flamegate.config.options import OPTIONS
+from pytest_flamegate.config.options import OPTIONS, shorten_options
 from pytest_flamegate.config.settings import Settings, resolve_path
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError
@@ -54,9 +54,8 @@ def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add the options ``names`` to ``parser``, without their ``flamegate`` prefix."""
     for option in OPTIONS:
         if option.name in names:
-            text = option.help.replace("--flamegate-", "--")
-            flag = option.flag.replace("--flamegate-", "--")
-            parser.add_argument(flag, **{**option.arguments, "help": text})
+            text = shorten_options(option.help)
+            parser.add_argument(shorten_options(option.flag), **{**option.arguments, "help": text})
 
 
 def add_requirements(parser: argparse.ArgumentParser, condition: str) -> None:
@@ -143,6 +142,11 @@ def read_declarations(
 
     file = settings.config or declare.find_file(settings.root)
     return file, declare.read_declarations(file, settings.thresholds).entries if file else ()
+
+
+def get_workload_name(node: str) -> str:
+    """Return the name of a workload: ``decode`` of the node ``flamegate.toml::decode``."""
+    return node.rpartition("::")[2]
 
 
 def parse_age_s(text: str | None) -> float | None:

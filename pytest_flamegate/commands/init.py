@@ -79,7 +79,8 @@ def run(_: argparse.Namespace) -> int:
         written.append(FILE_NAME)
         common.print_text(f"wrote    {FILE_NAME}:\n\n{text}")
     steps = [] if workloads is not None else [step]
-    if top is not None and top != root.resolve():
+    is_below = top is not None and top != root.resolve()
+    if is_below:
         common.print_text(
             f"skipped  the workflows: they belong in {top}, and this project is in a directory "
             f"below it. Copy them from {find_template('github', MEASURE).parent}, and add "
@@ -95,7 +96,8 @@ def run(_: argparse.Namespace) -> int:
     for step in steps:
         common.print_text(f"next     {step}")
     if not written:
-        common.print_text("nothing to write: everything is there")
+        there = "the workload file" if is_below else "everything"
+        common.print_text(f"nothing to write: {there} is there")
     return 0
 
 

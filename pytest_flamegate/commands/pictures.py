@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_flamegate.commands import common
 from pytest_flamegate.commands.run import gate_all, worst_exit_code
+from pytest_flamegate.config.options import shorten_options
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
@@ -65,6 +66,12 @@ def run_annotate(parsed: argparse.Namespace) -> int:
             runs = sorted(each.parent.name for each in latest.glob(f"*/{LINES}"))
             remedy = suggest(only, runs) if is_name and runs else ""
             raise UsageError("E_NO_LINES", f"No run has a sample at a line of {only!a}.", remedy)
+    elif parsed.measured is not None:
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"--run names the run of a source file, and {str(directory)!a} is a run itself.",
+            "Leave out --run, or give a source file.",
+        )
     if not StoredRun(directory).has(LINES):
         raise UsageError("E_NO_LINES", f"The run in {str(directory)!a} has no samples by line.")
     view = annotate(directory, settings.root, only)
@@ -85,13 +92,16 @@ def run(parsed: argparse.Namespace) -> int:
     with write_errors(parsed.output):
         parsed.output.mkdir(parents=True, exist_ok=True)
     workloads = _choose_workloads(settings, parsed.model, parsed.tokenizer)
+    # Keys of the configuration file that compare or measure more than the pictures show.
+    settings = replace(settings, against=None, base=None, bricks=None, instructions=False)
     with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as artifacts:
         # In an artifact directory of its own: the project's runs and baselines stay untouched.
         outcomes = gate_all(replace(settings, directory=Path(artifacts)), workloads)
         failed = [each for each in outcomes if each.receipt is None or each.evidence is None]
         for outcome in failed:
             for reason in outcome.verdict.reasons:
-                common.print_text(f"{outcome.workload.name}: {reason.code}: {reason.message}")
+                line = f"{outcome.workload.name}: {reason.code}: {reason.message}"
+                common.print_text(shorten_options(line))
         measured = [each for each in outcomes if each not in failed]
         for path in _write(measured, parsed.output) if measured else ():
             common.print_text(str(path))
@@ -114,14 +124,23 @@ def _choose_workloads(
             f"TOKENIZER {tokenizer} is not used: the engine finds its own with the model"
         )
         tokenizer = None
-    if model:
-        model = os.path.relpath(model, settings.root)
+    # A workload's paths start at its directory.
+    directory = settings.root if template is None else template.directory
+    model, tokenizer = (
+        os.path.relpath(each, directory) if each else None for each in (model, tokenizer)
+    )
     workloads = []
     for each in embedded_workloads(settings.root):
         if each.name not in _WORKLOADS:
             continue
         if template is not None:
-            each = replace(template, name=each.name, prompt=each.prompt, max_tokens=each.max_tokens)
+            each = replace(
+                template,
+                name=each.name,
+                prompt=each.prompt,
+                prompts=(),
+                max_tokens=each.max_tokens,
+            )
         elif model and not _runs_embedded(settings.root / model):
             each = replace(each, engine="llama-cpp", prompt=_PROSE)
         workloads.append(
@@ -179,7 +198,9 @@ def _command(outcomes: list[Outcome], directory: Path) -> str:
     given = next((each.workload for each in outcomes if each.workload.model), None)
     words = ["flamegate", "flamegraph"]
     if given is not None:
-        words += [given.model or "", given.tokenizer or "", str(directory)]
+        paths = (given.model, given.tokenizer)
+        words += [os.path.relpath(given.directory / each) if each else "" for each in paths]
+        words.append(str(directory))
     elif directory != DEFAULT_DIRECTORY:
         words += ["", "", str(directory)]
     return shlex.join(words)

@@ -66,7 +66,10 @@ _EXTENSIONS = (
 
 
 def run_import(parsed: argparse.Namespace) -> int:
-    """Import a profile, or write each result of a file as a document: all of them or none."""
+    """Import a profile, or write each result of a file as a document.
+
+    Without ``--output`` all files are written or none.
+    """
     packed, name = read_file(parsed.file), _choose_name(parsed)
     data = unpack(packed)
     results_format = detect_import_format(data)

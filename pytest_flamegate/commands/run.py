@@ -10,7 +10,7 @@ from pytest_flamegate.config.options import EMBEDDED
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import UsageError, worst_code
-from pytest_flamegate.core.files import relative
+from pytest_flamegate.core.files import real_path, relative
 from pytest_flamegate.core.progress import stream_progress
 from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines.declare import InvalidWorkload
@@ -88,9 +88,10 @@ def gate_all(
 def choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | InvalidWorkload]:
     """Return the declarations that ``names`` select, each once; only those may be invalid.
 
-    The name of a template selects its variants. Without names it is all declared workloads, or the
-    embedded ones of a project that declares none. Raises ``UsageError`` ``E_UNKNOWN_WORKLOAD``, and
-    the first error if all of them have one.
+    A name is that of a workload, or a node as pytest prints it. The name of a template selects its
+    variants, the workload file all that it declares, and ``embedded`` all embedded ones. Without
+    names it is all declared workloads, or the embedded ones of a project that declares none. Raises
+    ``UsageError`` ``E_UNKNOWN_WORKLOAD``, and the first error if all of them have one.
     """
     file, declared = common.read_declarations(settings)
     embedded = embedded_workloads(settings.root, settings.thresholds)
@@ -98,12 +99,14 @@ def choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | 
     chosen: dict[str, Workload | InvalidWorkload] = {}
     for name in names:
         place, _, short = name.rpartition("::")
+        place = _find_source(place, file)
         found = (
             [each for each in known if short in (each.name, each.name.partition("[")[0])]
             for source, known in entries.items()
             if place in ("", source)
         )
-        matching = next(filter(None, found), [])
+        whole = entries.get(_find_source(name, file), ())
+        matching = next(filter(None, (*found, whole)), ())
         if not matching:
             raise UsageError(
                 "E_UNKNOWN_WORKLOAD",
@@ -116,6 +119,13 @@ def choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | 
     if errors and len(errors) == len(selected):
         raise errors[0]
     return selected
+
+
+def _find_source(place: str, file: Path | None) -> str:
+    """Return the name of the workload file if ``place`` is a path to it, else ``place``."""
+    if file is not None and place and real_path(Path(place)) == real_path(file):
+        return file.name
+    return place
 
 
 def worst_exit_code(outcomes: Sequence[Outcome]) -> int:

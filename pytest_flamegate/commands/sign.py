@@ -9,6 +9,7 @@ from getpass import getpass
 from pathlib import Path
 
 from pytest_flamegate.commands import common
+from pytest_flamegate.commands.verify import find_receipt
 from pytest_flamegate.core.errors import ReceiptError, UsageError
 from pytest_flamegate.core.files import create_file, read_bounded
 from pytest_flamegate.core.locks import lock_directory
@@ -76,6 +77,7 @@ def _from_environment() -> bytes | None:
 def run(parsed: argparse.Namespace) -> int:
     """Sign the receipt, or only write the predicate."""
     grade = Grade.parse(parsed.require_grade)
+    parsed.receipt = find_receipt(parsed.receipt)
     if parsed.key is None:
         files = _read_honest(parsed.receipt, grade).files
         _write_predicate(parsed.receipt, files, parsed.predicate)

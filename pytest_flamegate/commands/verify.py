@@ -66,7 +66,7 @@ def run(parsed: argparse.Namespace) -> int:
     With ``--replay`` 4 or 5 if one could not be replayed, or the replay was undecided.
     """
     verify = _make_verify(parsed)
-    parsed.paths = [_find_receipt(each) for each in parsed.paths]
+    parsed.paths = [find_receipt(each) for each in parsed.paths]
     plain = (_verify(path, verify) for path in parsed.paths)
     answers = []
     # Each is printed at once, so that an interrupted command has printed its results so far.
@@ -108,7 +108,7 @@ def run(parsed: argparse.Namespace) -> int:
     return errors.worst_code(codes)
 
 
-def _find_receipt(path: Path) -> Path:
+def find_receipt(path: Path) -> Path:
     """Return the receipt of a run's directory, or ``path``, which may be anything that exists.
 
     Raises ``UsageError`` ``E_NO_RUN`` for a name of nothing: a mistyped path is no dishonest file.
@@ -130,6 +130,12 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
         if getattr(parsed, name) and not getattr(parsed, needed):
             options = (f"--{each.replace('_', '-')}" for each in (name, needed))
             raise errors.UsageError("E_BAD_OPTION", " has no effect without ".join(options) + ".")
+    repository = parsed.repository
+    if repository is not None and git.query(repository, "rev-parse", "--git-dir") is None:
+        raise errors.UsageError(
+            "E_BAD_OPTION",
+            f"--repository is {str(repository)!a}, and git finds no repository there.",
+        )
     return partial(
         verify_receipt,
         require_gpu_kernels=parsed.require_gpu_kernels,

@@ -7,6 +7,7 @@ cheap to import: a named tuple is created in a fraction of the time of a datacla
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -182,8 +183,27 @@ OPTIONS = (
     ),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
+_PYTEST_COMMAND_OR_OPTION = (
+    r"\bpytest(?: \S*[^\s.,:;])*? --flamegate(?![\w-])(?: --flamegate-\S+)*|--flamegate-"
+)
 EXPECTED = {"flag": "Use true or false.", "number": "Use a number.", "text": "Use text."}
 """The remedy for a value in a configuration file, by the kind of its option."""
+
+
+def shorten_options(text: str) -> str:
+    """Return advice for pytest as advice for a command: ``--flamegate-budget`` is ``--budget``.
+
+    A command line of pytest in it keeps its words.
+
+    Example:
+        >>> shorten_options("Use --flamegate-dir, or: pytest --flamegate --flamegate-dir=x")
+        'Use --dir, or: pytest --flamegate --flamegate-dir=x'
+    """
+    return re.sub(
+        _PYTEST_COMMAND_OR_OPTION,
+        lambda match: "--" if match[0] == "--flamegate-" else match[0],
+        text,
+    )
 
 
 def is_enabled(config: pytest.Config) -> bool:

@@ -24,6 +24,8 @@ MAX_BYTES = 64 << 20
 """The largest file that is read, unless less is expected: evidence of many runs."""
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Errors of a file system without hard links, such as vfat."""
 
 
 # --- Paths -------------------------------------------------------------------------------------
@@ -234,7 +236,13 @@ def create_file(path: Path, data: bytes, *, mode: int) -> None:
         fresh = path.with_name(f".{path.name}.new-{secrets.token_hex(6)}")
         try:
             write_synced(fresh, data, mode)
-            path.hardlink_to(fresh)  # unlike a rename it replaces nothing
+            try:
+                path.hardlink_to(fresh)  # unlike a rename it replaces nothing
+            except OSError as error:
+                if error.errno not in _NO_HARD_LINKS:
+                    raise
+                path.touch(exist_ok=False)  # fails if the name is taken
+                fresh.replace(path)
         finally:
             fresh.unlink(missing_ok=True)
         sync_directory(path.parent)

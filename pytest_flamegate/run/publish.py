@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_flamegate.config.options import shorten_options
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
@@ -105,11 +106,6 @@ class Hints:
         words = ["pytest", *nodes, "--flamegate"]
         words += [f"--flamegate-{name}={value}" for name, value in options.items()]
         return shlex.join(words)
-
-
-def shorten_options(text: str) -> str:
-    """Return advice for pytest as advice for a command: ``--flamegate-budget`` is ``--budget``."""
-    return text.replace("--flamegate-", "--")
 
 
 def _command_name(node: str) -> str:

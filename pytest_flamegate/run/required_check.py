@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pytest_flamegate.config.options import shorten_options
 from pytest_flamegate.core.errors import UndecidedError, worst_code
 from pytest_flamegate.core.json import NonEmpty
 from pytest_flamegate.gate.verdict import headline
 from pytest_flamegate.receipt.types import VerdictName
 from pytest_flamegate.report.text import plural
 from pytest_flamegate.run.base_policy import BasePolicy, PolicyChange
-from pytest_flamegate.run.publish import Outcome, shorten_options
+from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.waivers import (
     Waiver,
     describe_debt,

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.receipt.artifacts import ArtifactStore
+from pytest_flamegate.run.publish import RunStore
 from tests.commands.asked import Captured, Command, ask
 from tests.doors.project import workload
 from tests.run import fakes
@@ -83,6 +85,53 @@ def test_a_run_that_is_unusable_as_a_baseline_is_not_accepted(
     page.unlink()
     page.mkdir()
     assert_not_accepted(3, "E_CANNOT_READ", "flamegraph.md")
+
+
+def test_a_run_that_is_no_baseline_blocks_the_others_only_if_it_is_named(
+    project: Path, latest: Path, command: Command
+) -> None:
+    faked = latest.with_name("faked")
+    shutil.copytree(latest, faked)
+    edit(faked / "evidence.json", lambda found: found["workload"].update(injection="norm:+10%"))
+    for names in (("toy", "faked"), ("flamegate.toml::toy", "toy", "flamegate.toml::faked")):
+        assert "E_NOT_ACCEPTED" in command(4, "baseline", "accept", *names).err
+        assert not (project / ".flamegate/baselines").exists()
+    printed = command(4, "baseline", "accept").out
+    assert "not accepted: E_NOT_ACCEPTED: The latest run of 'faked' had work injected" in printed
+    assert "without --inject." in printed
+    assert "accepted 1 baseline" in printed
+    assert [name for _, name, _ in ArtifactStore(project / ".flamegate").list_baselines()] == [
+        "toy"
+    ]
+    edit(faked / "receipt.json", lambda found: found.update(tokens_per_second=1e6))
+    assert ask("baseline", "accept") == 3
+    edit(latest / "receipt.json", lambda found: found.update(tokens_per_second=1e6))
+    command.read()
+    printed = command(3, "baseline", "accept").out
+    assert (printed.count("not accepted: "), len(printed.splitlines())) == (2, 2)
+
+
+def test_baselines_are_named_by_nodes_too(project: Path, latest: Path, command: Command) -> None:
+    command(0, "baseline", "accept", "flamegate.toml::toy")
+    shown = command(0, "baseline", "show", "toy").out
+    assert command(0, "baseline", "show", "flamegate.toml::toy").out == shown
+
+
+def test_what_was_accepted_is_printed_if_the_disk_is_full(
+    project: Path, latest: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(latest, latest.with_name("zoo"))
+    accept = RunStore.accept
+
+    def fail(store: RunStore, name: str, *arguments: Any) -> Any:
+        if name == "zoo":
+            raise ToolError("E_CANNOT_WRITE", "The disk is full.")
+        return accept(store, name, *arguments)
+
+    monkeypatch.setattr(RunStore, "accept", fail)
+    printed = command(5, "baseline", "accept")
+    assert "accepted 1 baseline" in printed.out
+    assert "E_CANNOT_WRITE" in printed.err
 
 
 def test_a_broken_baseline_is_listed_as_unusable(project: Path, capsys: Captured) -> None:

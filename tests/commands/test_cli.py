@@ -14,6 +14,7 @@ from pytest_flamegate.cli import main
 from pytest_flamegate.commands import accuracy, pictures, sign
 from pytest_flamegate.commands.common import escape_controls
 from pytest_flamegate.commands.run import worst_exit_code
+from pytest_flamegate.config.options import shorten_options
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import (
     FlamegateError,
@@ -46,6 +47,31 @@ def test_an_unknown_command_line_prints_the_usage(command: Command) -> None:
     assert "there is no command 'slftest'. Did you mean 'selftest'?" in command.read().err
     assert ask("baseline", "accpt") == 2
     assert "baseline has no action 'accpt'. Did you mean 'accept'?" in command.read().err
+
+
+def test_an_error_names_the_options_of_the_command(
+    project: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    assert "write --bricks=20." in command(2, "run", "--bricks", "toy").err
+    monkeypatch.setenv("CI", "1")
+    assert "add --update-in-ci if" in command(2, "baseline", "accept").err
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Give --flamegate-budget, --flamegate-dir=x.", "Give --budget, --dir=x."),
+        (
+            "Measure first: pytest --flamegate, or run.",
+            "Measure first: pytest --flamegate, or run.",
+        ),
+        *[("pytest 'a b' --flamegate --flamegate-budget=5 --flamegate-dir=x",) * 2],
+        ("Not under pytest. --flamegate-dir", "Not under pytest. --dir"),
+        ("under pytest --flamegate-dir", "under pytest --dir"),
+    ],
+)
+def test_a_command_line_of_pytest_keeps_its_options(text: str, shown: str) -> None:
+    assert shorten_options(text) == shown
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,9 @@ def test_a_project_below_the_repository_gets_no_workflows(
     assert "skipped  the workflows" in printed
     assert Path(printed.partition("Copy them from ")[2].partition(",")[0], init.JUDGE).is_file()
     assert sorted(files(empty)) == ["sub/flamegate.toml"]
+    printed = command(0, "init").out
+    assert "skipped  the workflows" in printed
+    assert printed.endswith("nothing to write: the workload file is there\n")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flamegate.commands import common
+from pytest_flamegate.commands import common, pictures
 from pytest_flamegate.commands.run import choose_entries
+from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import ToolError, UsageError
+from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.run.instruments import Instruments
+from pytest_flamegate.run.publish import Outcome
 from tests.commands.asked import PROGRAM, Command, Repository, ask
 from tests.doors.project import workload
 from tests.run import fakes
@@ -127,6 +130,9 @@ variants.b = { sed = 2 }
         ((), "one two[a] two[b]"),
         (("two", "two[a]", "one"), "two[a] two[b] one"),
         (("flamegate.toml::one", "embedded::1tok", "10tok"), "one 1tok 10tok"),
+        (("../project/flamegate.toml::two", "./flamegate.toml::one"), "two[a] two[b] one"),
+        (("embedded", "flamegate.toml"), "1tok 10tok passage one two[a] two[b]"),
+        (("./flamegate.toml",), "one two[a] two[b]"),
     ],
 )
 def test_workloads_are_chosen_by_name_and_by_template(
@@ -135,7 +141,7 @@ def test_workloads_are_chosen_by_name_and_by_template(
     (project / "flamegate.toml").write_text(workload("one") + TEMPLATE)
     settings = common.read_settings(argparse.Namespace())
     assert " ".join(each.name for each in choose_entries(settings, names)) == chosen
-    for unknown in ("three", "other.toml::one", "embedded::one"):
+    for unknown in ("three", "other.toml::one", "embedded::one", "", ".", "x/flamegate.toml::one"):
         with pytest.raises(UsageError, match="E_UNKNOWN_WORKLOAD"):
             choose_entries(settings, [unknown])
 
@@ -177,6 +183,35 @@ def test_flame_graphs_of_both_workloads_are_written_with_a_guide(
     assert "flamegate flamegraph '' '' out" in (out / "README.md").read_text()
     # Pictures are neither gated nor recorded.
     assert not (project / ".flamegate").exists()
+
+
+def test_flame_graphs_compare_nothing_and_have_their_own_prompts(
+    project: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "pytest.ini").write_text(
+        "[pytest]\nflamegate_against = main\nflamegate_bricks = 3\nflamegate_instructions = true\n"
+    )
+    (project / "sub").mkdir()
+    (project / "sub/own.toml").write_text(
+        "[workloads.t]\ncommand = ['x', '{model}', '{tokenizer}', '{prompt}', '{max_tokens}']\n"
+        "prompts = ['a', 'b']\nmax_tokens = 3\n"
+    )
+    asked: list[tuple[Settings, list[Workload]]] = []
+
+    def gate(settings: Settings, workloads: list[Workload]) -> list[Outcome]:
+        asked.append((settings, workloads))
+        return []
+
+    monkeypatch.setattr(pictures, "gate_all", gate)
+    assert ask("flamegraph", "m.gguf", "words.json", "out", "--config=sub/own.toml") == 0
+    ((settings, workloads),) = asked
+    assert (settings.against, settings.bricks, settings.instructions) == (None, None, False)
+    for each, prompt in zip(workloads, ("2+2=", "What is 2+2?"), strict=True):
+        assert each.all_prompts == (prompt,)
+        assert (each.model, each.tokenizer) == ("../m.gguf", "../words.json")
+    outcome = Outcome(workloads[0], Verdict("pass", (), "OBSERVED"), project)
+    again = "flamegate flamegraph m.gguf words.json out"
+    assert pictures._command([outcome], Path("out")) == again
 
 
 @pytest.mark.measures

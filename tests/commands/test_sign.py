@@ -134,6 +134,16 @@ def test_signed_and_verified(signed: Path, command: Command) -> None:
     assert (answer["grade"], answer["signed_by"]) == ("ATTESTED", keyid(public))
 
 
+def test_the_directory_of_a_run_stands_for_its_receipt(
+    receipt_directory: Path, command: Command
+) -> None:
+    assert ask("keygen") == 0
+    command.read()
+    printed = command(0, "sign", str(receipt_directory), "--key=flamegate.key").out
+    assert printed.startswith(str(receipt_directory / "attestation.dsse.json"))
+    reject(command, "E_NO_RUN", "sign", "nowhere", "--key=flamegate.key")
+
+
 def test_signers_at_the_same_time_lose_no_signature(receipt_directory: Path) -> None:
     names = [f"key-{number}" for number in range(5)]
     assert {ask("keygen", "-o", name) for name in names} == {0}

@@ -146,6 +146,12 @@ def test_a_judge_can_ask_for_the_verdict_and_the_repository(
     git(repo.path.parent, "init", "-q", "another")
     another = f"--repository={repo.path.parent / 'another'}"
     assert "E_OTHER_COMMIT" in repo.run(3, *verify[:2], another).out
+    git(repo.path.parent, "clone", "-q", "--bare", str(repo.path), "bare")
+    repo.run(0, *verify[:2], f"--repository={repo.path.parent / 'bare'}")
+    for mistyped in ("/nonexistent", str(repo.path / "toy.py"), str(repo.path.parent)):
+        failed = repo.run(2, *verify[:2], f"--repository={mistyped}")
+        assert failed.out == ""
+        assert f"E_BAD_OPTION: --repository is {mistyped!r}" in failed.err
 
 
 def test_the_repository_has_the_code_of_the_evidence_that_was_verified(

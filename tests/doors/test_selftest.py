@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.commands import accuracy
+from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.core.errors import ToolError, UsageError
 from pytest_flamegate.run import instruments
 from tests.commands.asked import PROGRAM, Command
@@ -47,10 +49,28 @@ def test_a_program_without_a_profiler_shows_less(
     assert "E_NO_PROFILER: " in command(5, "selftest", "p", "--profiler=perf").err
 
 
+def test_the_budget_of_a_gate_is_not_that_of_a_comparison(
+    project: Project, world: World, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    budgets: list[float | None] = []
+
+    def stop(_workload: object, _injection: object, settings: Settings, *_: object) -> None:
+        budgets.append(settings.budget_s)
+        raise ToolError("E_STOPPED", "Far enough.", "None.")
+
+    monkeypatch.setattr(accuracy, "open_bench", stop)
+    project.write("pytest.ini", "[pytest]\nflamegate_budget = 5\n")
+    for given in ((), ("--budget=7",)):
+        command(5, "selftest", *given)
+    assert budgets == [None, 7.0]
+    assert "E_BAD_OPTION" in command(2, "selftest", "--budget=soon").err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         (("toy",), "E_BAD_INJECTION"),
+        (("embedded",), "E_UNKNOWN_WORKLOAD"),
         (("--extra=much",), "E_BAD_INJECTION"),
         (("--extra=-5%",), "E_BAD_INJECTION"),
         (("nothing",), "E_UNKNOWN_WORKLOAD"),

@@ -223,6 +223,8 @@ def test_annotate_takes_a_run_or_a_source_file(project: Path, capsys: Captured) 
     write_run(project / "other", git(project, "rev-parse", "HEAD"), "k.py:5 total\n")
     assert main(["annotate", "k.py", "--run", "other"]) == 0
     assert "100.0 %" in capsys.readouterr().out
+    assert main(["annotate", "toy", "--run", "other"]) == 2
+    assert "E_BAD_OPTION: --run names the run of a source file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", ["other.py", "/etc/passwd", "../k.py", "a\nb", "x" * 5000])
