@@ -47,7 +47,7 @@ from pytest_flamegate.run.find_runs import find_attempts, find_runs
 from pytest_flamegate.run.publish import Outcome
 from pytest_flamegate.run.required_check import Check
 from pytest_flamegate.run.session import Session
-from pytest_flamegate.run.stored_run import judge_stored_run, read_error
+from pytest_flamegate.run.stored_run import judge_stored_run, missing_run_error
 from pytest_flamegate.run.waivers import Waiver, find_new, read_waivers, today_utc
 
 
@@ -260,29 +260,13 @@ def _judge_stored(case: _CheckedCommits, directories: Sequence[Path]) -> Check:
         if isinstance(entry, InvalidWorkload):
             outcomes.append(session.reject(entry))
         elif not stored:
-            missing = _missing_error(entry.name, directories, ended.get(entry.name, ()))
+            missing = missing_run_error(entry.name, directories, ended.get(entry.name, ()))
             outcomes.append(session.reject(InvalidWorkload(entry.name, missing, None)))
         else:
             outcomes += [case.judge(each, entry) for each in stored]
     # Once it was merged, a declaration with an error would fail every later check.
     new = [session.reject(each) for each in policy.new if isinstance(each, InvalidWorkload)]
     return replace(case.check, required=tuple(outcomes), new=tuple(new))
-
-
-def _missing_error(name: str, directories: Sequence[Path], ended: Sequence[Path]) -> UsageError:
-    """Return the error of a required workload without a run; ``ended`` have a verdict alone."""
-    if ended:
-        return UsageError(
-            "E_NO_RUN",
-            f"The run of the required workload {name!r} ended without a measurement; the job "
-            f"that measured reports: {read_error(ended[0]) or 'nothing that can be read'}",
-            "Mend what it reports, and run that job again.",
-        )
-    return UsageError(
-        "E_NO_RUN",
-        f"There is no run of the required workload {name!r} in {', '.join(map(str, directories))}.",
-        "Give the files that flamegate check wrote to .flamegate/latest where it measured.",
-    )
 
 
 def _read_requirements(parsed: argparse.Namespace) -> dict[str, Any]:

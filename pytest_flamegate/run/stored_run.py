@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
-from pytest_flamegate.core.errors import FlamegateError, ReceiptError
+from pytest_flamegate.core.errors import FlamegateError, ReceiptError, UsageError
 from pytest_flamegate.core.files import is_file
 from pytest_flamegate.core.git import resolve
 from pytest_flamegate.core.json import parse_timestamp
@@ -168,7 +168,23 @@ def _read_report(run: StoredRun) -> tuple[tuple[Reason, ...], tuple[LineChange, 
     return notes[:1], tuple(filter(_is_plausible, verdict.lines))
 
 
-def read_error(directory: Path) -> str:
+def missing_run_error(name: str, directories: Sequence[Path], ended: Sequence[Path]) -> UsageError:
+    """Return the error of a required workload without a run; ``ended`` have a verdict alone."""
+    if ended:
+        return UsageError(
+            "E_NO_RUN",
+            f"The run of the required workload {name!r} ended without a measurement; the job "
+            f"that measured reports: {_read_error(ended[0]) or 'nothing that can be read'}",
+            "Mend what it reports, and run that job again.",
+        )
+    return UsageError(
+        "E_NO_RUN",
+        f"There is no run of the required workload {name!r} in {', '.join(map(str, directories))}.",
+        "Give the files that flamegate check wrote to .flamegate/latest where it measured.",
+    )
+
+
+def _read_error(directory: Path) -> str:
     """Return what a run that has a verdict alone reports; empty if that is unreadable."""
     try:
         _, verdict = read_verdict(_read(StoredRun(directory), run_files.VERDICT))
