@@ -24,6 +24,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import ARTIFACTS
 from pytest_flamegate.core.errors import FlamegateError, ToolError, UsageError
 from pytest_flamegate.core.git import (
+    SCAN_S,
     Commit,
     digest_file,
     digest_files,
@@ -130,17 +131,8 @@ class _Unfinished:
 
 def run_check(parsed: argparse.Namespace) -> int:
     """Check the working tree; return the exit code of the worst workload."""
-    if parsed.workloads:
-        raise UsageError(
-            "E_BAD_OPTION",
-            f"A check judges all workloads that its base requires, not {parsed.workloads[0]!r} "
-            "alone.",
-            f"Leave the name out; flamegate run {shlex.quote(parsed.workloads[0])} "
-            f"--against={parsed.base} measures one.",
-        )
-    requirements = _read_requirements(parsed)
     with _answering(parsed) as answer:
-        case = _read_case(parsed, requirements, answer)
+        case = _read_case(parsed, _read_requirements(parsed), answer)
         common.print_text("\n".join(heading(case.check)))
         case = _find_earlier(case, parsed)
         if parsed.receipts:
@@ -274,6 +266,14 @@ def _read_requirements(parsed: argparse.Namespace) -> dict[str, Any]:
 
     The grade is that of the option, None without it.
     """
+    if parsed.workloads:
+        raise UsageError(
+            "E_BAD_OPTION",
+            f"A check judges all workloads that its base requires, not {parsed.workloads[0]!r} "
+            "alone.",
+            f"Leave the name out; flamegate run {shlex.quote(parsed.workloads[0])} "
+            f"--against={parsed.base} measures one.",
+        )
     for name in ("head", "max_age", "kernel_policy", "key"):
         if getattr(parsed, name) and not parsed.receipts:
             raise UsageError(
@@ -334,9 +334,8 @@ def _require_clean(root: Path) -> Commit:
             "Run the check inside a clone of the project's repository.",
         )
     # Artifacts are not counted as files of the code, but an accepted slowdown has to be committed.
-    waived = query(
-        root, "status", "--porcelain", "-uall", "--", f":(glob)**/{ARTIFACTS}/waivers/**"
-    )
+    places = f":(glob)**/{ARTIFACTS}/waivers/**"
+    waived = query(root, "status", "--porcelain", "-uall", "--", places, timeout_s=SCAN_S)
     # None if git has failed: what it would have listed is unknown.
     if commit.uncommitted or waived != "":
         raise UsageError(

@@ -55,6 +55,8 @@ def run_annotate(parsed: argparse.Namespace) -> int:
     settings = common.read_settings(parsed)
     latest, only = ArtifactStore(settings.directory).latest, ""
     directory = parsed.path
+    if "::" in str(directory) and not os.path.lexists(directory):
+        directory = Path(common.get_workload_name(str(directory)))
     is_name = len(directory.parts) == 1 and not os.path.lexists(directory)
     if is_name and is_directory(latest / directory):
         directory = latest / directory

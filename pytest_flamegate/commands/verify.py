@@ -140,7 +140,7 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
         verify_receipt,
         require_gpu_kernels=parsed.require_gpu_kernels,
         commit=parsed.commit,
-        workload=parsed.workload,
+        workload=parsed.workload and common.get_workload_name(parsed.workload),
         **common.read_requirements(parsed),
     )
 

@@ -242,7 +242,11 @@ def create_file(path: Path, data: bytes, *, mode: int) -> None:
                 if error.errno not in _NO_HARD_LINKS:
                     raise
                 path.touch(exist_ok=False)  # fails if the name is taken
-                fresh.replace(path)
+                try:
+                    fresh.replace(path)
+                except OSError:
+                    path.unlink()
+                    raise
         finally:
             fresh.unlink(missing_ok=True)
         sync_directory(path.parent)

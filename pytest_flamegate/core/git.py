@@ -16,7 +16,7 @@ from pytest_flamegate.core.json import Count, NonEmpty
 from pytest_flamegate.core.process import CompletedCommand
 
 _TIMEOUT_S = 10.0
-_SCAN_S = 600.0
+SCAN_S = 600.0
 """For commands that may read every file: of a fresh copy of a repository git knows no times."""
 _LINK = "120000"
 """The mode of a symbolic link in git."""
@@ -43,7 +43,7 @@ _GENERATED = re.compile(
     r"|[^/]*\.egg-info|\.(?:benchmarks|eggs|hypothesis|mypy_cache|nox|pytest_cache|ruff_cache|tox|venv))/.*"
     r"|\.coverage(?:\.[^/]*)?|coverage\.xml|Cargo\.lock|flamegate[^/]*\.html"
     r"|(?:[^/]*junit[^/]*|test-results[^/]*|report|results)\.xml|report\.html"
-    r"|[^/]*\.(?:a|o|py[co]|so))"
+    r"|[^/]*\.(?:a|egg-info|o|py[co]|so))"
 )
 """Names of untracked files that builds and test tools write next to the code."""
 
@@ -86,7 +86,7 @@ def read_commit(directory: Path) -> Commit | None:
     revision, branch = found.split("\n")
     not_ours = f":(exclude,top,glob)**/{ARTIFACTS}/**"
     arguments = ("status", "--porcelain", "-uall", "--", ":/", not_ours)
-    status = query(directory, *arguments, timeout_s=_SCAN_S)
+    status = query(directory, *arguments, timeout_s=SCAN_S)
     if status is None:
         return None  # an unknown number of uncommitted files must not read as none
     # Only untracked files: a tracked file that changed is a change, whatever its name.
@@ -107,7 +107,7 @@ def _count_hidden(directory: Path, *paths: str) -> int | None:
     They have the flag assume-unchanged, or skip-worktree although they are there (a sparse
     checkout has left out the others).
     """
-    listed = query(directory, "ls-files", "-v", "-z", "--", ":/", *paths, timeout_s=_SCAN_S)
+    listed = query(directory, "ls-files", "-v", "-z", "--", ":/", *paths, timeout_s=SCAN_S)
     if listed is None:
         return None
     entries = (entry.partition(" ") for entry in listed.split("\0") if entry)
@@ -136,7 +136,7 @@ def digest_files(directory: Path) -> dict[Path, str]:
     program sets in between hides a change. Raises ``ToolError`` ``E_GIT`` if git fails.
     """
     top = find_top(directory) or directory
-    listed = run(top, "ls-files", "-z", "--recurse-submodules")
+    listed = run(top, "ls-files", "-z", "--recurse-submodules", timeout_s=SCAN_S)
     if listed.returncode != 0:
         raise ToolError("E_GIT", f"git cannot list the files of {top}: {failure_text(listed)}.")
     names = os.fsdecode(listed.stdout).split("\0")
@@ -245,11 +245,12 @@ def read_changes(directory: Path, base: str, head: str = "") -> tuple[FileChange
         base,
         *filter(None, [head]),
         "--",
-        timeout_s=_SCAN_S,
+        timeout_s=SCAN_S,
     )
     untracked: str | None = ""
     if not head:
-        untracked = query(directory, "ls-files", "-z", "--others", "--exclude-standard")
+        arguments = ("ls-files", "-z", "--others", "--exclude-standard")
+        untracked = query(directory, *arguments, timeout_s=SCAN_S)
     if text is None or untracked is None:
         return None
     whole = (Hunk(0, 0, 1, 999_999_999),)

@@ -285,14 +285,14 @@ def threshold_error(workload: str, found: SupportedThresholds) -> UndecidedError
         return None
     can = [
         f"set tokens_per_second to {row.drop_pct:g} %"
-        + f" with --flamegate-budget={row.budget_s:g}"
+        + f" with flamegate_budget = {row.budget_s:g} in pytest's file"
         * (row.budget_s > compare_budget_s(row.drop_pct))
         for row in found.rows
         if row.budget_s == found.budget_s and row.drop_pct is not None
     ]
     for row in found.rows:
         if row.drop_pct is not None and row.drop_pct <= found.drop_pct:
-            can.append(f"give it {row.budget_s:g} s (--flamegate-budget)")
+            can.append(f"give it {row.budget_s:g} s (flamegate_budget in pytest's file)")
             break
     remedy = " or ".join(can) or "use a quieter machine, or a workload that varies less"
     rates = found.rates

@@ -249,7 +249,8 @@ def make_importable(workload: Workload, call: Callable[[str, int], Iterable[Any]
     name = getattr(call, "__qualname__", "<unnamed>")
     module = sys.modules.get(getattr(call, "__module__", ""))
     file = getattr(module, "__file__", None)
-    if "<" in name or hasattr(call, "__self__") or module is None or file is None:
+    is_named = module is not None and all(map(str.isidentifier, module.__name__.split(".")))
+    if "<" in name or hasattr(call, "__self__") or not is_named or module is None or file is None:
         raise UsageError(
             "E_CALL_AT_REVISION",
             f"{workload.node_name} measures {name}, which no other process can import, and so "

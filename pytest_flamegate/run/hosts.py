@@ -17,7 +17,7 @@ from pytest_flamegate.gate.verdict import KINDS, Verdict
 from pytest_flamegate.report.markdown import step_summary
 from pytest_flamegate.report.terminal import error_annotation
 from pytest_flamegate.report.text import plural, visible
-from pytest_flamegate.run.present import ResultView, rows
+from pytest_flamegate.run.present import ResultView, choose_one_each, rows
 
 FINDINGS, FIGURES = "code-quality.json", "metrics.txt"
 _LONG = 1000
@@ -105,11 +105,7 @@ def _describe_finding(one: ResultView) -> dict[str, object]:
 def encode_figures(results: Sequence[ResultView], *, passed: bool) -> bytes:
     """Return the rates of both sides and their change as OpenMetrics text."""
     figures: dict[str, list[str]] = {"check_passed": [f" {int(passed)}"]}
-    # A series has one value: of several runs of a workload it is that of the first that fails.
-    by_name: dict[str, ResultView] = {}
-    for one in sorted(results, key=lambda each: not each.fails):
-        by_name.setdefault(one.report.name, one)
-    for one in by_name.values():
+    for one in choose_one_each(results):  # a series has one value
         for name, sample in _list_figures(one):
             figures.setdefault(name, []).append(sample)
     lines = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from pytest_flamegate.config.options import EMBEDDED
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core import __version__
@@ -92,6 +93,11 @@ class Workbench:
         top = find_top(self.settings.root)
         file = real_path(self.settings.config)
         return top is not None and not file.is_relative_to(real_path(top))
+
+    def _is_of_policy(self, workload: Workload) -> bool:
+        """Whether a file outside of the repository declares it, and no test does."""
+        is_declared = "::" not in workload.source and workload.source != EMBEDDED
+        return is_declared and self.is_declared_elsewhere
 
     def prepare(self, task: Task) -> Prepared:
         """Build the workload, find its model and its baseline, and plan how it runs."""
@@ -216,7 +222,7 @@ class Workbench:
         stamps = read_stamps(built.model)
         subject = _describe(built, self.machine, commit, role)
         subject = replace(subject, counted=counted_metrics(count))
-        is_elsewhere = self.is_declared_elsewhere
+        is_elsewhere = self._is_of_policy(workload)
         return PreparedSide(
             role, subject, workload, plan, profiler, count, moved, stamps, is_elsewhere
         )
@@ -239,7 +245,7 @@ class Workbench:
             return replace(side, program=build.inspect_program(side.plan, workload, built))
         if workload.build:
             self.progress.update(f"building {checkout.commit[:12]}")
-        moved, is_elsewhere = move_workload(workload, checkout), self.is_declared_elsewhere
+        moved, is_elsewhere = move_workload(workload, checkout), self._is_of_policy(workload)
         explained = partial(
             checkouts.explain_error, role, moved, checkout.commit, has_workload=is_elsewhere
         )

@@ -9,7 +9,7 @@ import ast
 import os
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -296,12 +296,15 @@ def write_report(path: Path, reported: Sequence[RunReport], settings: Settings) 
 
 
 def report_results(results: Sequence[ResultView], settings: Settings) -> list[RunReport]:
-    """Return the workloads gated in this session; of one gated twice, a result that fails."""
-    shown: dict[str, ResultView] = {}
-    for one in results:
-        if one.fails or one.report.name not in shown or not shown[one.report.name].fails:
-            shown[one.report.name] = one
-    return [_with_pictures(one.report, settings) for one in shown.values()]
+    """Return the workloads gated in this session, each with one result."""
+    return [_with_pictures(one.report, settings) for one in choose_one_each(results)]
+
+
+def choose_one_each(results: Sequence[ResultView]) -> Collection[ResultView]:
+    """Return one result of each workload: the last that fails, else the last."""
+    shown = {one.report.name: one for one in results}
+    shown |= {one.report.name: one for one in results if one.fails}
+    return shown.values()
 
 
 def report_directory(settings: Settings) -> list[RunReport]:

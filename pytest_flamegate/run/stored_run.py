@@ -190,8 +190,8 @@ def _read_error(directory: Path) -> str:
         _, verdict = read_verdict(_read(StoredRun(directory), run_files.VERDICT))
     except ReceiptError:
         return ""
-    first = verdict.reasons[0]
-    return f"{first.code}: {visible(first.message, _MAX_MESSAGE)}"
+    texts = (f"{each.code}: {visible(each.message, _MAX_MESSAGE)}" for each in verdict.reasons)
+    return "" if verdict.kind.is_valid else next(texts, "")
 
 
 def _is_plausible(line: LineChange) -> bool:

@@ -152,13 +152,19 @@ def test_what_cannot_be_judged_fails_by_name(
 
 @pytest.mark.parametrize(
     ("base", "code"),
-    [("HEAD", "E_SAME_CODE"), ("nowhere", "E_REV_UNKNOWN"), ("HEAD~1", "E_UNCOMMITTED")],
+    [
+        ("HEAD", "E_SAME_CODE"),
+        ("nowhere", "E_REV_UNKNOWN"),
+        ("HEAD~1", "E_UNCOMMITTED"),
+        ("HEAD~1", "E_BAD_OPTION"),
+    ],
 )
 def test_what_is_no_change_is_not_judged(repo: Repository, base: str, code: str) -> None:
     repo.declare()
     if code == "E_UNCOMMITTED":
         (repo.path / "toy.py").write_text("# other\n")
-    assert code in repo.check(2, base=base).err
+    options = ["--max-age=1h"] if code == "E_BAD_OPTION" else []
+    assert code in repo.check(2, *options, base=base).err
     found = json.loads((repo.path / ".flamegate/check.json").read_text())
     assert (found["passed"], found["exit_code"]) == (False, 2)
     assert found["sentence"].startswith("check failed: ")
@@ -194,10 +200,12 @@ def test_a_target_that_moved_says_once_how_to_move_it(repo: Repository) -> None:
     assert "  E_TARGET_NOT_FOUND " in printed  # and what the code means
 
 
-def _failed_verdict() -> bytes:
-    """Return the one file of a run that ended with an error."""
+def _failed_verdict() -> dict[str, Any]:
+    """Return the one document of a run that ended with an error."""
     reasons = (Reason("E_BUILD_FAILED", "cargo ended with 101."),)
-    return encode_json(verdict_document(Verdict("error", reasons, grade="SELF_REPORTED")))
+    verdict = Verdict("error", reasons, grade="SELF_REPORTED")
+    found: dict[str, Any] = json.loads(encode_json(verdict_document(verdict)))
+    return found
 
 
 def test_stored_runs_are_judged_by_their_files_alone(
@@ -212,10 +220,14 @@ def test_stored_runs_are_judged_by_their_files_alone(
     repo.run(2, *stored)
     assert repo.reasons() == [["E_NO_RUN"]]
     uploaded.mkdir(parents=True)
-    (uploaded / "verdict.json").write_bytes(_failed_verdict())
-    assert "the job that measured reports: E_BUILD_FAILED: cargo ended with 101" in (
-        repo.run(2, *stored).out
-    )
+    failed = _failed_verdict()
+    for reported, told in (
+        (failed, "E_BUILD_FAILED: cargo ended with 101"),
+        ({**failed, "reasons": []}, "nothing that can be read"),
+        ({**failed, "verdict": "pass"}, "nothing that can be read"),
+    ):
+        (uploaded / "verdict.json").write_text(json.dumps(reported))
+        assert f"the job that measured reports: {told}" in repo.run(2, *stored).out
     shutil.rmtree(uploaded)
     shutil.copytree(latest, uploaded)
     verdict = json.loads((uploaded / "verdict.json").read_text())

@@ -270,6 +270,25 @@ def test_a_workload_that_a_policy_elsewhere_declares_is_never_new(tmp_path: Path
     assert base_error(based, "f" * 40, failed, has_workload=True).code == "E_BUILD_FAILED"
 
 
+def test_a_new_test_is_new_whatever_file_declares_the_other_workloads(
+    history: Project, world: World, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text((history.path / "flamegate.toml").read_text())
+    test = "def test_own(flamegate):\n    flamegate.measure(toy.steady, prompt='x', max_tokens=8)\n"
+    for text, expected in ((f"import toy\n{test}", "I_NEW_WORKLOAD"), ("", "E_TARGET_NOT_FOUND")):
+        world.fail(ToolError("E_TARGET_NOT_FOUND", "It is missing.", "Look."), times=1)
+        history.write("test_own.py", text)
+        history.ask(
+            *UNPROFILED,
+            f"--flamegate-config={policy}",
+            "--flamegate-against=HEAD",
+            *(["test_own.py"] if text else []),
+        )
+        name = "test_own.test_own" if text else "toy"
+        assert expected in history.reasons(name)
+
+
 @pytest.mark.measures
 @pytest.mark.usefixtures("py_spy", "brief")
 def test_a_profile_names_the_function_that_got_slower(history: Project) -> None:

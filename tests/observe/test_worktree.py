@@ -405,7 +405,7 @@ def test_a_checkout_that_is_only_read_fetches_no_large_file(project: Path) -> No
     write(project, {".gitattributes": "*.gguf filter=lfs\n", "m.gguf": "version https://lfs\n"})
     git(project, "add", ".")
     git(project, "commit", "-q", "-m", "model")
-    for name, value in (("smudge", "false"), ("required", "true")):
+    for name, value in (("smudge", "false"), ("process", ""), ("required", "true")):
         git(project, "config", f"filter.lfs.{name}", value)
     with pytest.raises(ToolError, match="E_WORKTREE"):
         open_checkout(project, "HEAD")
