@@ -127,11 +127,14 @@ def _describe_project(root: Path) -> tuple[str, list[str], str]:
         if not chosen.missing:
             return found, own, "flamegate run"
         lines = [*_embedded(), "# Your engine.", *(f"# {line.removeprefix('# ')}" for line in own)]
-        step = (
-            f"install {chosen.missing}, remove the marks of comment in {FILE_NAME}, and type "
-            "flamegate run decode"
-        )
-        found += f", which needs {chosen.missing}: it is not installed"
+        first, why = f"install {chosen.missing}", "it is not installed"
+        file = Path(chosen.place.partition(":")[0])
+        if is_file(root / file.with_name(f"{chosen.missing}.py")):
+            # Python finds a module beside a script only if that script is run.
+            full = ".".join((*file.parent.parts, chosen.missing))
+            first, why = f"import it in {file} as {full}", "only a script finds it there"
+        step = f"{first}, remove the marks of comment in {FILE_NAME}, and type flamegate run decode"
+        found += f", which needs {chosen.missing}: {why}"
         return found, lines, step
     build, model, reason = find_build(root), None, ""
     try:

@@ -129,20 +129,27 @@ def test_without_an_engine_the_embedded_model_is_measured(empty: Path, command: 
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "missing"),
+    ("name", "text", "why", "step"),
     [
-        ("src/own/engine.py", "", "own"),
-        ("engine.py", "import missing_package.part\n", "missing_package"),
+        ("src/own/engine.py", "", "own: it is not installed", "install own"),
+        ("engine.py", "import missing.part\n", "missing: it is not installed", "install missing"),
+        (
+            "app/engine.py",
+            "import toy_helper\n",
+            "toy_helper: only a script finds it there",
+            "import it in app/engine.py as app.toy_helper",
+        ),
     ],
 )
 def test_an_engine_that_cannot_be_imported_is_a_comment(
-    empty: Path, command: Command, name: str, text: str, missing: str
+    empty: Path, command: Command, name: str, text: str, why: str, step: str
 ) -> None:
     (empty / name).parent.mkdir(parents=True, exist_ok=True)
+    (empty / name).with_name("toy_helper.py").touch()
     (empty / name).write_text(f"{text}def generate(prompt, max_tokens):\n    yield 1\n")
     printed = command(0, "init").out
-    assert f"which needs {missing}: it is not installed" in printed
-    assert f"next     install {missing}, remove the marks of comment" in printed
+    assert f"which needs {why}" in printed
+    assert f"next     {step}, remove the marks of comment" in printed
     assert declared(empty) == EMBEDDED
     assert uncomment(empty)["max_tokens"] == 32
 
@@ -332,12 +339,14 @@ def test_the_nightly_reference_is_the_one_that_is_named_or_the_last_tag(
     assert result.read_text() == f"REFERENCE={reference}\n"
     assert ("::notice::nothing is compared" in printed) == (not reference)
     lines = yaml.safe_load((DOCS / "gitlab" / init.PIPELINE).read_text())["flamegate nightly"]
-    (line,) = [each for each in lines["script"] if each.startswith("reference=")]
+    script = lines["script"]
+    (start,) = [at for at, each in enumerate(script) if each.startswith("reference=")]
     variables = {**os.environ, "FLAMEGATE_REFERENCE": given}
-    script = f"{line}\necho $reference"
-    done = subprocess.run(["bash", "-ec", script], env=variables, capture_output=True, text=True)
+    found = "\n".join([*script[start : start + 2], "echo $reference"])
+    done = subprocess.run(["bash", "-ec", found], env=variables, capture_output=True, text=True)
     # On GitLab a person makes the schedule, so a missing reference fails it.
-    assert (done.returncode, done.stdout.strip()) == (0 if reference else 128, reference)
+    told = reference or "There is no tag to compare with - set FLAMEGATE_REFERENCE."
+    assert (done.returncode, done.stdout.strip()) == (0 if reference else 1, told)
 
 
 class _Notes(BaseHTTPRequestHandler):
