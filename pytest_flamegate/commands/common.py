@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_flamegate.config import settings
 from pytest_flamegate.config.options import OPTIONS, shorten_options
 from pytest_flamegate.config.settings import Settings, resolve_path
-from pytest_flamegate.config.workload import Workload
+from pytest_flamegate.config.workload import Workload, name_of_test
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.progress import ignore_closed_pipe
 from pytest_flamegate.report.text import visible
@@ -145,8 +145,12 @@ def read_declarations(
 
 
 def get_workload_name(node: str) -> str:
-    """Return the name of a workload: ``decode`` of the node ``flamegate.toml::decode``."""
-    return node.rpartition("::")[2]
+    """Return the name of a workload: ``decode`` of the node ``flamegate.toml::decode``.
+
+    A measurement of a test has a name of its own: ``test_a.test_b`` of ``test_a.py::test_b``.
+    """
+    is_test = node.partition("::")[0].endswith(".py")
+    return name_of_test(node) if is_test else node.rpartition("::")[2]
 
 
 def parse_age_s(text: str | None) -> float | None:

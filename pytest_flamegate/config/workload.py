@@ -27,6 +27,8 @@ BENCHMARK_ENGINE = "benchmark"
 MAX_STACK_BYTES = 65528
 """The kernel copies no more of a stack than this."""
 CALL_GRAPHS = f"fp, none, or dwarf,BYTES with BYTES from 8 to {MAX_STACK_BYTES} (a multiple of 8)"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 90
 _DWARF = re.compile(r"dwarf,([1-9]\d{0,5})")
 
 
@@ -108,6 +110,26 @@ class Workload:
         For a callable that a test measures it is the test's node id.
         """
         return self.source if "::" in self.source else f"{self.source}::{self.name}"
+
+
+def name_of_test(nodeid: str) -> str:
+    """Return a name that can be a directory: ``tests.test_a.TestB.test_c-2`` and the like.
+
+    Parameters that hold anything unsafe, and long names, end in a digest, so that no
+    two tests share one.
+    """
+    path, _, test = nodeid.partition("::")
+    test, _, parameters = test.partition("[")
+    parameters = parameters.removesuffix("]")
+    dotted = f"{path.removesuffix('.py')}.{test}".replace("::", ".").replace("/", ".")
+    whole = f"{dotted}-{parameters}" if parameters else dotted
+    name = _UNSAFE.sub("-", whole).lstrip("-._")
+    if name == whole and len(name) <= _LONGEST_NAME:
+        return name
+    import hashlib
+
+    digest = hashlib.sha256(nodeid.encode()).hexdigest()
+    return f"{name[: _LONGEST_NAME - 9] or 'test'}-{digest[:8]}"
 
 
 def is_call_graph(text: str) -> bool:

@@ -5,7 +5,6 @@ All of them name a workload and its thresholds on behalf of one test.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import operator
 import os
@@ -19,7 +18,7 @@ import pytest
 
 from pytest_flamegate.config.options import MARKER, is_kernel_benchmark, is_marked, takes_fixture
 from pytest_flamegate.config.thresholds import Thresholds, parse_thresholds
-from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload
+from pytest_flamegate.config.workload import BENCHMARK_ENGINE, Workload, name_of_test
 from pytest_flamegate.core.errors import UsageError
 from pytest_flamegate.core.text import suggest
 from pytest_flamegate.engines.declare import NAME
@@ -117,10 +116,6 @@ def check_marker(item: pytest.Item) -> None:
 
 def _marker_error(item: pytest.Item, message: str) -> Exception:
     return pytest.UsageError(f"{item.nodeid}: E_MARKER: {message}")
-
-
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_LONGEST_NAME = 90
 
 
 class Gate:
@@ -224,24 +219,6 @@ class Gate:
         except UsageError as error:
             raise pytest.fail.Exception(f"error: {error}", pytrace=False) from None
         return replace(workload, thresholds=found)
-
-
-def name_of_test(nodeid: str) -> str:
-    """Return a name that can be a directory: ``tests.test_a.TestB.test_c-2`` and the like.
-
-    Parameters that hold anything unsafe, and long names, end in a digest, so that no
-    two tests share one.
-    """
-    path, _, test = nodeid.partition("::")
-    test, _, parameters = test.partition("[")
-    parameters = parameters.removesuffix("]")
-    dotted = f"{path.removesuffix('.py')}.{test}".replace("::", ".").replace("/", ".")
-    whole = f"{dotted}-{parameters}" if parameters else dotted
-    name = _UNSAFE.sub("-", whole).lstrip("-._")
-    if name == whole and len(name) <= _LONGEST_NAME:
-        return name
-    digest = hashlib.sha256(nodeid.encode()).hexdigest()
-    return f"{name[: _LONGEST_NAME - 9] or 'test'}-{digest[:8]}"
 
 
 def _fail(code: str, problem: str, remedy: str = "") -> NoReturn:

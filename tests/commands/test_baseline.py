@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flamegate.commands.common import get_workload_name
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.receipt.artifacts import ArtifactStore
 from pytest_flamegate.run.publish import RunStore
@@ -169,3 +170,8 @@ def test_prune_removes_baselines_of_undeclared_workloads(
     # Tests and the embedded engine have no declaration, and still measure these.
     assert of_test.is_dir()
     assert embedded.is_dir()
+
+
+def test_a_node_of_a_test_is_the_workload_that_it_measures() -> None:
+    nodes = {"toy": "toy", "flamegate.toml::toy[a]": "toy[a]", "t/test_a.py::T::b": "t.test_a.T.b"}
+    assert {node: get_workload_name(node) for node in nodes} == nodes

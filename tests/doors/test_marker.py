@@ -7,8 +7,9 @@ import pytest
 
 from pytest_flamegate.config.options import is_marked, takes_fixture
 from pytest_flamegate.config.settings import Settings
+from pytest_flamegate.config.workload import name_of_test
 from pytest_flamegate.engines.declare import NAME
-from pytest_flamegate.pytest_.fixture import MarkerOptions, benchmark_of, name_of_test
+from pytest_flamegate.pytest_.fixture import MarkerOptions, benchmark_of
 from tests.doors.project import Project
 
 MARK = "import pytest\n@pytest.mark.flamegate({})\ndef test_it(flamegate): pass\n"
