@@ -54,19 +54,20 @@ def run_annotate(parsed: argparse.Namespace) -> int:
     """Print the sources of a run; 0 whatever they cost."""
     settings = common.read_settings(parsed)
     latest, only = ArtifactStore(settings.directory).latest, ""
-    directory = parsed.path
-    if "::" in str(directory) and not os.path.lexists(directory):
-        directory = Path(common.get_workload_name(str(directory)))
-    is_name = len(directory.parts) == 1 and not os.path.lexists(directory)
-    if is_name and is_directory(latest / directory):
-        directory = latest / directory
+    directory, name = parsed.path, str(parsed.path)
+    name = common.get_workload_name(name) if "::" in name else name
+    is_name = Path(name).name == name
+    # A program may have the name of its workload; a run's directory is given as such.
+    if is_name and not is_directory(directory) and is_directory(latest / name):
+        directory = latest / name
     if not is_directory(directory):
         path = Path(os.path.abspath(directory))  # noqa: PTH100 - a link stays what it is
         only = relative(path, settings.root)
         directory = parsed.measured or find_run(latest, only)
         if directory is None:
             runs = sorted(each.parent.name for each in latest.glob(f"*/{LINES}"))
-            remedy = suggest(only, runs) if is_name and runs else ""
+            is_missing = is_name and not os.path.lexists(path)
+            remedy = suggest(only, runs) if is_missing and runs else ""
             raise UsageError("E_NO_LINES", f"No run has a sample at a line of {only!a}.", remedy)
     elif parsed.measured is not None:
         raise UsageError(

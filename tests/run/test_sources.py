@@ -215,8 +215,10 @@ def test_annotate_takes_a_run_or_a_source_file(project: Path, capsys: Captured) 
     assert "total = row * len(x)" in of_run
     assert main(["annotate", "k.py"]) == 0
     assert capsys.readouterr().out == of_run
-    assert main(["annotate", "toy"]) == 0
-    assert capsys.readouterr().out == of_run
+    (project / "toy").touch()  # a program has the name of its workload
+    for name in ("flamegate.toml::toy", "toy"):
+        assert main(["annotate", name]) == 0
+        assert capsys.readouterr().out == of_run
     assert main(["annotate", "tpy"]) == 2
     assert "Did you mean 'toy'?" in capsys.readouterr().err
     # The newest run that has the file, or the one that is named.
