@@ -208,8 +208,6 @@ def _read_case(
         raise UsageError(
             "E_NO_WORKLOADS",
             "Neither the base nor the head declares a workload.",
-            "Declare one in flamegate.toml. If the target branch has one that is younger than this "
-            "change, merge that branch into it, or rebase.",
         )
     check = Check(base.revision, head.revision, policy, waivers=own, merged=merged)
     return _CheckedCommits(check, settings, {**requirements, "require_grade": least_grade})

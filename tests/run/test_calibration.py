@@ -150,7 +150,7 @@ def test_a_threshold_that_does_not_hold_is_an_error_with_one_that_does(
     (smallest_pct,) = (row.drop_pct for row in found.rows if row.budget_s == 60.0)
     assert smallest_pct is not None
     # For that threshold a comparison has 50 s by itself.
-    more = "with --flamegate-budget=60 or give it 110 s"
+    more = "with flamegate_budget = 60 in pytest's file or give it 110 s"
     assert error.remedy.startswith(f"Set tokens_per_second to {smallest_pct:g} % {more}")
     error = threshold_error("decode", replace(found, rows=()))
     assert error is not None
