@@ -29,6 +29,7 @@ from pytest_flamegate.core.git import (
     digest_file,
     digest_files,
     find_top,
+    list_uncommitted,
     query,
     read_commit,
 )
@@ -336,10 +337,16 @@ def _require_clean(root: Path) -> Commit:
     waived = query(root, "status", "--porcelain", "-uall", "--", places, timeout_s=SCAN_S)
     # None if git has failed: what it would have listed is unknown.
     if commit.uncommitted or waived != "":
+        changed = [
+            *(list_uncommitted(root) or ()),
+            *(line[3:] for line in (waived or "").split("\n")),
+        ]
+        names = ", ".join(ascii(each) for each in changed[:3] if each)
         raise UsageError(
             "E_UNCOMMITTED",
-            f"Files differ from the commit {commit.revision[:12]} (git status shows them), or the "
-            "index has git skip them (git ls-files -v), and the check judges commits.",
+            f"Files differ from the commit {commit.revision[:12]} (git status shows them"
+            f"{names and ': '}{names}), or the index has git skip them (git ls-files -v), and the "
+            "check judges commits.",
         )
     return commit
 

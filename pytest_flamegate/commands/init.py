@@ -79,12 +79,13 @@ def run(_: argparse.Namespace) -> int:
         written.append(FILE_NAME)
         common.print_text(f"wrote    {FILE_NAME}:\n\n{text}")
     steps = [] if workloads is not None else [step]
-    is_below = top is not None and top != root.resolve()
+    below = "" if top is None else relative(root.resolve(), top)
+    is_below = below not in ("", ".")
     if is_below:
         common.print_text(
             f"skipped  the workflows: they belong in {top}, and this project is in a directory "
-            f"below it. Copy them from {find_template('github', MEASURE).parent}, and add "
-            "working-directory:."
+            f"below it. Copy them from {find_template('github', MEASURE).parent} to "
+            f".github/workflows there, and give their steps working-directory: {below}"
         )
     else:
         written += _write_workflows(root, steps)
@@ -92,7 +93,7 @@ def run(_: argparse.Namespace) -> int:
         steps.append("git init (the check compares commits)")
     if written:
         steps.append(f"git add {' '.join(written)}")
-        steps.append("flamegate doctor --ci")
+        steps += [] if is_below else ["flamegate doctor --ci"]
     for step in steps:
         common.print_text(f"next     {step}")
     if not written:

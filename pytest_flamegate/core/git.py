@@ -18,6 +18,7 @@ from pytest_flamegate.core.process import CompletedCommand
 _TIMEOUT_S = 10.0
 SCAN_S = 600.0
 """For commands that may read every file: of a fresh copy of a repository git knows no times."""
+_NOT_OURS = f":(exclude,top,glob)**/{ARTIFACTS}/**"
 _LINK = "120000"
 """The mode of a symbolic link in git."""
 _LAST_LINES = 6
@@ -84,21 +85,25 @@ def read_commit(directory: Path) -> Commit | None:
     if found is None:
         return None
     revision, branch = found.split("\n")
-    not_ours = f":(exclude,top,glob)**/{ARTIFACTS}/**"
-    arguments = ("status", "--porcelain", "-uall", "--", ":/", not_ours)
+    uncommitted = list_uncommitted(directory)
+    hidden = _count_hidden(directory, _NOT_OURS)
+    if uncommitted is None or hidden is None:
+        return None  # an unknown number of uncommitted files must not read as none
+    return Commit(revision, branch, len(uncommitted) + hidden, code_digest(directory, revision))
+
+
+def list_uncommitted(directory: Path) -> list[str] | None:
+    """Return the files that differ, as ``git status`` shows them; None if git fails."""
+    arguments = ("status", "--porcelain", "-uall", "--", ":/", _NOT_OURS)
     status = query(directory, *arguments, timeout_s=SCAN_S)
     if status is None:
-        return None  # an unknown number of uncommitted files must not read as none
+        return None
     # Only untracked files: a tracked file that changed is a change, whatever its name.
-    uncommitted = [
-        line
+    return [
+        line[3:].strip('"')
         for line in status.splitlines()
         if not (line.startswith("?? ") and _GENERATED.fullmatch(line[3:].strip('"')))
     ]
-    hidden = _count_hidden(directory, not_ours)
-    if hidden is None:
-        return None
-    return Commit(revision, branch, len(uncommitted) + hidden, code_digest(directory, revision))
 
 
 def _count_hidden(directory: Path, *paths: str) -> int | None:

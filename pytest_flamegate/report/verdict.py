@@ -77,8 +77,8 @@ def _cost_figures(cost: CostChange, *, is_likeliest: bool = False) -> tuple[str,
     part = NONE if cost.explains_pct is None else f"{cost.explains_pct:.0f} %"
     if not cost.is_certain:
         probably = "probably" if cost.explains_pct is None else f"probably {part}"
-        unsure = probably if cost.excludes_zero else "no certain change"
-        part = f"most likely {part}" if is_likeliest else unsure
+        unsure = f"most likely {part}" if is_likeliest else "no certain change"
+        part = probably if cost.excludes_zero else unsure
     return (
         _micros(cost.baseline_us),
         _micros(cost.current_us),

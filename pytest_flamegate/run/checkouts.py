@@ -28,6 +28,7 @@ from pytest_flamegate.core.text import format_value
 from pytest_flamegate.engines import declare, engine
 from pytest_flamegate.engines.base import Plan, Served
 from pytest_flamegate.gate.comparability import OWN_WORKLOAD_FIELDS
+from pytest_flamegate.gate.rule import Reason
 from pytest_flamegate.observe.build import Build, build_workload, without_build_variables
 from pytest_flamegate.observe.worktree import Checkout, move_plan, move_workload, open_checkout
 from pytest_flamegate.receipt.compose import recipe
@@ -300,7 +301,7 @@ def require_own_code(workload: Workload, checkout: Checkout) -> None:
         )
 
 
-def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> str | None:
+def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> Reason | None:
     """Return a note if the base runs the very program of the head, else None.
 
     Raises:
@@ -309,7 +310,7 @@ def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> s
     """
     if isinstance(plan, Served):
         words = f"NO CODE WAS COMPARED: the engine {workload.engine} runs none of the repository."
-        return None if "target" in plan.load else words
+        return None if "target" in plan.load else Reason("W_SAME_PROGRAM", words)
     files = (Path(workload.directory, part) for part in plan.argv)
     root = real_path(checkout.root)
     if any(is_file(file) and real_path(file).is_relative_to(root) for file in files):
@@ -325,9 +326,10 @@ def find_shared_program(plan: Plan, workload: Workload, checkout: Checkout) -> s
             "name the program by its relative path. One that the build does not make, as an "
             "interpreter, is found in the PATH if it is named alone (python3).",
         )
-    return (
+    return Reason(
+        "I_NOTE",
         f"Both sides run {plan.argv[0]!r}, and none of its arguments is a file of the "
-        "repository: only the files that it reads from its directory can differ."
+        "repository: only the files that it reads from its directory can differ.",
     )
 
 

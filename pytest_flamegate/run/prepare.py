@@ -145,9 +145,9 @@ class Workbench:
         notes = list(dict.fromkeys(note for each in trees for note in each.notes))
         if self.trees and workload.build and os.environ.get(build.SKIP) == "1":
             notes.append(f"{build.SKIP}=1 has no effect here: both sides are built from git.")
-        budget_s = self.settings.budget_of(workload, compare=True)
+        budget_s, reasons = self.settings.budget_of(workload, compare=True), list[Reason]()
         return Prepared(
-            sides=self._sides(workload, trees, notes),
+            sides=self._sides(workload, trees, notes, reasons),
             budget_s=budget_s,
             show_bricks=self.settings.bricks is not None,
             pair_counts=plan_pair_counts(budget_s),
@@ -158,11 +158,15 @@ class Workbench:
             changes=None
             if workload.injection
             else read_changes(self.settings.root, checkout.commit),
-            notes=tuple(Reason("I_NOTE", note) for note in notes),
+            notes=(*reasons, *(Reason("I_NOTE", note) for note in notes)),
         )
 
     def _sides(
-        self, workload: Workload, trees: tuple[Checkout, ...], notes: list[str]
+        self,
+        workload: Workload,
+        trees: tuple[Checkout, ...],
+        notes: list[str],
+        reasons: list[Reason],
     ) -> tuple[PreparedSide, PreparedSide]:
         """Build both sides and plan how each runs. Injected work is the head's alone.
 
@@ -191,7 +195,7 @@ class Workbench:
         base, head = sides["base"], sides["head"]
         if workload.injection is None:  # else the injected work is the change
             shared = checkouts.find_shared_program(base.plan, base.workload, trees[0])
-            notes += filter(None, [shared])
+            reasons += filter(None, [shared])
         plan = head.plan
         if isinstance(plan, Served) and head.checkout is None:
             # A build may install the base's package: imports are bound to the working tree.

@@ -71,7 +71,9 @@ class Hints:
         if self.checked_against is not None:
             names = shlex.join(map(_command_name, nodes))
             return f"flamegate accept {names} --reason TEXT --until DATE"
-        return f"{self._command(nodes)} --{'' if self.as_command else 'flamegate-'}update"
+        update = f"--{'' if self.as_command else 'flamegate-'}update"
+        in_ci = f" {update}-in-ci" if self.settings.ci else ""
+        return f"{self._command(nodes)} {update}{in_ci}"
 
     def accept_stored(self, *names: str) -> str:
         """Return the command that makes the latest runs of ``names`` the baseline."""

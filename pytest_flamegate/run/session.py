@@ -191,7 +191,11 @@ class Session:
         run, verdict = self._measure_once(task)
         commit = self._suspected_commit(task, run, verdict)
         if commit is None:
-            return run, verdict
+            is_final = task.rev is not None or self.settings.update
+            if is_final or not verdict.is_suspicious or not _has_code_of_baseline(run):
+                return run, verdict
+            run = replace(run, notes=(*run.notes, _SAME_CODE))
+            return run, self._judge(run, task)
         most = clock_time(self._doubt_s(task.workload))
         self.progress.announce(
             f"{task.workload.name}: {headline(verdict).rstrip('.')}; so the baseline's commit "
@@ -323,6 +327,13 @@ def wanted_processes(
     return tuple(kinds)
 
 
+_SAME_CODE = Reason(
+    "I_NOT_COMPARED",
+    "The code is that of the baseline's commit, so there are no pairs to measure: what differs is "
+    "the machine, or what is installed on it.",
+)
+
+
 def suspected_commit(run: ComposedRun, verdict: Verdict) -> str | None:
     """Return the baseline's commit if pairs with it would say more than its stored figures.
 
@@ -334,5 +345,12 @@ def suspected_commit(run: ComposedRun, verdict: Verdict) -> str | None:
     commit = baseline.evidence.commit if baseline is not None else None
     if not verdict.is_suspicious or commit is None or commit.uncommitted or here is None:
         return None
-    is_same = here.same_code(commit) and subject.workload.injection is None
-    return None if is_same else commit.revision
+    return None if _has_code_of_baseline(run) else commit.revision
+
+
+def _has_code_of_baseline(run: ComposedRun) -> bool:
+    """Whether the measured code is that of the stored baseline, without injected work."""
+    subject, baseline = run.prepared.head.subject, run.prepared.baseline
+    commit = baseline.evidence.commit if baseline is not None else None
+    is_same = commit is not None and subject.commit is not None and subject.commit.same_code(commit)
+    return is_same and subject.workload.injection is None

@@ -242,7 +242,7 @@ def test_a_project_below_the_repository_gets_no_workflows(
     monkeypatch.chdir(empty / "sub")
     printed = command(0, "init").out
     assert "skipped  the workflows" in printed
-    assert Path(printed.partition("Copy them from ")[2].partition(",")[0], init.JUDGE).is_file()
+    assert Path(printed.partition("Copy them from ")[2].partition(" to ")[0], init.JUDGE).is_file()
     assert sorted(files(empty)) == ["sub/flamegate.toml"]
     printed = command(0, "init").out
     assert "skipped  the workflows" in printed

@@ -164,10 +164,12 @@ def test_an_engine_without_code_of_the_repository_says_so(history: Project) -> N
     # Work that is injected is a difference.
     history.ask(ON, "--flamegate-against=HEAD", "--flamegate-inject=own:ternary_gemv:+30%")
     assert history.verdict("own")["pairs"]
-    assert "I_NOTE" not in history.reasons("own")
+    assert "W_SAME_PROGRAM" not in history.reasons("own")
     history.write("toy.py", "# a comment\n")
-    history.ask(ON, "--flamegate-against=HEAD").assert_outcomes(passed=1)
-    assert history.reasons("own")["I_NOTE"].startswith("NO CODE WAS COMPARED")
+    result = history.ask(ON, "--flamegate-against=HEAD")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*W_SAME_PROGRAM: NO CODE WAS COMPARED*"])
+    assert history.reasons("own")["W_SAME_PROGRAM"].startswith("NO CODE WAS COMPARED")
 
 
 MAKE = '["true"]'
@@ -246,7 +248,7 @@ def test_a_program_that_both_sides_share_is_reported(
     history.commit()
     history.write("own.sh", "echo two\n")
     history.ask(*UNPROFILED, "--flamegate-against=HEAD").assert_outcomes(passed=2)
-    assert "I_NOTE" not in history.reasons("own")
+    assert "W_SAME_PROGRAM" not in history.reasons("own")
     assert "I_NOTE" in history.reasons("shared")
 
 

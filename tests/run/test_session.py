@@ -207,7 +207,9 @@ def test_a_suspicion_is_left_if_the_commit_is_the_same_or_not_clean(
     accept(tmp_path)
     monkeypatch.setattr(prepare, "read_commit", lambda directory: here)
     world.token_ns = round(1.2 * fakes.TOKEN_NS)
-    assert gate(tmp_path).verdict.verdict == "regressed"
+    outcome = gate(tmp_path)
+    assert outcome.verdict.verdict == "regressed"
+    assert ("I_NOT_COMPARED" in codes(outcome)) == (here == baseline)  # it says why
     assert checkout == []
 
 
