@@ -24,6 +24,8 @@ from pytest_flamegate.report.text import visible
 from pytest_flamegate.run.present import accepted_lines
 from pytest_flamegate.run.publish import RunStore
 
+_HOTTEST = "\n## Where the time goes\n"
+
 
 def list_all(parsed: argparse.Namespace) -> int:
     """List every baseline, an unreadable one with its error; return the worst error's exit code."""
@@ -41,7 +43,7 @@ def list_all(parsed: argparse.Namespace) -> int:
 
 
 def show(parsed: argparse.Namespace) -> int:
-    """Show the page of each machine's baseline of one workload."""
+    """Show each machine's baseline of one workload: rate, place and hottest functions."""
     name = common.get_workload_name(parsed.workload)
     found = [entry for entry in _artifacts(parsed).list_baselines() if entry[1] == name]
     if not found:
@@ -54,7 +56,10 @@ def show(parsed: argparse.Namespace) -> int:
         common.print_text(f"{named}: {described}\n{_visible(directory)}")
         page = directory / baseline.PAGE
         if page.is_file():
-            common.print_text(read_bounded(page).decode("utf-8", "replace"))
+            # The page is of the time before the run was accepted, and says so.
+            text = read_bounded(page).decode("utf-8", "replace").partition(_HOTTEST)[2]
+            rows = [each for each in text.partition("\n## ")[0].split("\n") if each[:1] == "|"]
+            common.print_text("\n".join([*rows, f"all of it: {_visible(page)}"]))
     return worst_code(codes)
 
 
