@@ -350,7 +350,7 @@ OUTSIDE_OF_DECODE = {
     "before-the-first-token": _PROGRAM_WITH_WORK.format(before=_WASTE, after=""),
     "after-the-last-token": _PROGRAM_WITH_WORK.format(before="", after=_WASTE),
     "sleeps-before-the-first-token": _PROGRAM_WITH_WORK.format(
-        before="import time\ntime.sleep(0.2)", after=""
+        before="import time\ntime.sleep(0.8)", after=""
     ),
     "child-of-a-program": _PROGRAM_WITH_WORK.format(before=_CHILD, after="os.waitpid(child, 0)"),
 }

@@ -563,7 +563,7 @@ MEASURED = (
     _measured(
         "stopped-neighbour",
         "The engine stops the base's process for 20 ms, again and again.",
-        f"E_CLOCK_CONFLICT or E_TIMEOUT or {GREEN}",
+        f"regressed or E_CLOCK_CONFLICT or E_TIMEOUT or {GREEN}",
     ),
 )
 """Tricks of engines and builds, each with its answer on a measurement."""
