@@ -206,10 +206,7 @@ def _read_case(
         changes = (*compare_settings(base.values, head.values), *policy.changes)
     policy = replace(policy, changes=changes)
     if not policy.required and not policy.new and not policy.dropped:
-        raise UsageError(
-            "E_NO_WORKLOADS",
-            "Neither the base nor the head declares a workload.",
-        )
+        raise UsageError("E_NO_WORKLOADS", "Neither the base nor the head declares a workload.")
     check = Check(base.revision, head.revision, policy, waivers=own, merged=merged)
     return _CheckedCommits(check, settings, {**requirements, "require_grade": least_grade})
 

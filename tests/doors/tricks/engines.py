@@ -352,6 +352,9 @@ OUTSIDE_OF_DECODE = {
     "sleeps-before-the-first-token": _PROGRAM_WITH_WORK.format(
         before="import time\ntime.sleep(0.8)", after=""
     ),
+    "sleeps-shortly-before-the-first-token": _PROGRAM_WITH_WORK.format(
+        before="import time\ntime.sleep(0.2)", after=""
+    ),
     "child-of-a-program": _PROGRAM_WITH_WORK.format(before=_CHILD, after="os.waitpid(child, 0)"),
 }
 """Programs that do more work, but not between their first and their last token."""
