@@ -16,6 +16,7 @@ from pytest_flamegate.gate.pairs import (
     PhaseChange,
     find_busy_cores,
     find_disagreement,
+    judge_whole,
     others_pct,
     pair_differences,
     phase_changes,
@@ -97,7 +98,11 @@ def judge_paired_rate(
         head.workload, drop_pct, base.analyses, shares_core=shares_core
     )
     verdict = analysis.verdict
-    doubts = find_disagreement(analysed, verdict, rates, head, log_time_of_drop(drop_pct))
+    doubts = find_disagreement(analysed, verdict, rates, head)
+    # Pairs may have been added for the whole of a program: they decide nothing about the rate.
+    whole = judge_whole(differences, verdict, head, log_time_of_drop(drop_pct))
+    if whole is not None and whole.leaves_open and not doubts:
+        doubts = (whole,)
     doubts += find_busy_cores(base.evidence, head)
     known = () if doubts else tuple(pair.quiet for pair in analysed)
     word = "inconclusive" if doubts else verdict.decision
@@ -116,6 +121,8 @@ def judge_paired_rate(
         signal = replace(signal, baseline=pooled.base_rate, current=after)
     if verdict.decision != "regressed":
         doubts += find_open_attempts(base.earlier)
+    if whole is not None and not whole.leaves_open:
+        signal = replace(signal, reasons=(*signal.reasons, whole))
     if doubts:
         verdict = replace(verdict, decision="inconclusive")
         reasons = (*doubts, *signal.reasons)

@@ -19,6 +19,7 @@ from pytest_flamegate.gate.rule import (
     RateVerdict,
     Reason,
     describe_rate_change,
+    log_time_of_drop,
     rate_change_pct,
 )
 from pytest_flamegate.gate.statistics import mean, trimmed_mean
@@ -33,6 +34,9 @@ _WAITING_ERROR = 0.01
 
 SLEEP_OUTSIDE = math.log(1.1)
 """How much longer a program may take by the quiet clock from its start to its end."""
+_WHOLE_LOOKS = 2
+"""How often a program is judged from its start to its end: when its rate is decided, and after the
+pairs that are added if that leaves it open. They share the false-alarm rate, as both clocks do."""
 DOUBTS = frozenset({"E_CLOCK_CONFLICT", "E_CORES_BUSY", "E_EARLIER_ATTEMPT", "E_WHOLE_SLOWER"})
 """Reasons why what pairs show does not decide; more pairs would not help."""
 
@@ -138,28 +142,18 @@ def _unpaired(problem: str) -> UndecidedError:
 
 
 def find_disagreement(
-    pairs: Sequence[PairDifference],
-    verdict: RateVerdict,
-    rates: ErrorRates,
-    head: PairedSide,
-    threshold: float,
+    pairs: Sequence[PairDifference], verdict: RateVerdict, rates: ErrorRates, head: PairedSide
 ) -> tuple[Reason, ...]:
     """Report a clock that shows head slower, and certainly by more than the quiet clock admits.
 
     Work can be hidden from the quiet clock: in processes whose time is lost, or by stopping the
-    other side. On a shared core that lengthens the wall time of both, or head's CPU time. Work can
-    be outside of a program's decode, too: before its first token, after the last one, or in its
-    children. It can sleep there. The start of a program may vary, so that counts only beyond
-    ``threshold``, and with the whole false-alarm rate for both clocks together: few pairs decide
-    about the decode, and no more are run for this. Sleep counts beyond ``SLEEP_OUTSIDE`` too,
-    because the delay of short children that the program waits for is lost, and looks like sleep.
+    other side. On a shared core that lengthens the wall time of both, or head's CPU time.
     """
     if verdict.decision not in FAVOURABLE:
         return ()
     clocks = {"wall": [pair.wall for pair in pairs]}
     # Several threads, which run in turn, may use more CPU time and be faster.
-    shares_core = any(run.shares_core for run in head.runs)
-    if shares_core:
+    if any(run.shares_core for run in head.runs):
         clocks["CPU"] = [pair.cpu for pair in pairs]
     for name, values in clocks.items():
         low = trimmed_mean(values).lower(rates.alpha)
@@ -167,25 +161,69 @@ def find_disagreement(
             change = _describe(low)
             message = f"The {name} clock shows head at least {change}, the quiet clock does not."
             return (Reason.advise("E_CLOCK_CONFLICT", message),)
-    for name, each, floor in (
-        ("CPU time", [pair.whole_cpu for pair in pairs], 0.0),
-        ("quiet clock", [pair.whole_quiet for pair in pairs], SLEEP_OUTSIDE),
-    ):
-        whole = [value for value in each if value is not None]
-        if not shares_core or len(whole) < len(pairs):
-            continue
-        low = trimmed_mean(whole).lower(FALSE_ALARM_RATE / 2)
-        if low > max(verdict.high, threshold, floor):
-            message = (
-                f"By its {name} from start to end the program is at least {_describe(low)}, "
-                "between its first and last token it is not."
-            )
-            return (Reason.advise("E_WHOLE_SLOWER", message),)
     return ()
+
+
+def judge_whole(
+    pairs: Sequence[PairDifference], verdict: RateVerdict, head: PairedSide, threshold: float
+) -> Reason | None:
+    """Report a program that is slower from its start to its end, and not in its decode.
+
+    Work can be outside of a program's decode: before its first token, after the last one, or in
+    its children. It can sleep there. The start of a program may vary, so that counts only beyond
+    ``threshold``. Sleep counts beyond ``SLEEP_OUTSIDE`` too, because the delay of short children
+    that the program waits for is lost, and looks like sleep. What is not certain is a warning.
+    """
+    # Several threads, which run in turn, may use more CPU time and be faster.
+    if verdict.decision not in FAVOURABLE or not any(run.shares_core for run in head.runs):
+        return None
+    least, warning = max(verdict.high, threshold), None
+    for clock, each, limit in (
+        ("CPU time", [pair.whole_cpu for pair in pairs], least),
+        ("quiet clock", [pair.whole_quiet for pair in pairs], max(least, SLEEP_OUTSIDE)),
+    ):
+        known = [value for value in each if value is not None]
+        if not known or len(known) < len(pairs):
+            continue
+        change = trimmed_mean(known)
+        low = change.lower(FALSE_ALARM_RATE / 2 / _WHOLE_LOOKS)
+        begin = f"By its {clock} from start to end the program is"
+        if low > limit:
+            end = "between its first and last token it is not."
+            return Reason.advise("E_WHOLE_SLOWER", f"{begin} at least {_describe(low)}, {end}")
+        if change.mean_diff > limit:
+            seen = f"{_describe(change.mean_diff)} in {len(pairs)} pairs"
+            message = f"{begin} {seen}, which vary too much to be certain of it."
+            warning = warning or Reason.advise("W_WHOLE_UNCERTAIN", message)
+    return warning
+
+
+def is_whole_open(
+    base: PairedSide, head: PairedSide, verdict: RateVerdict, drop_pct: float
+) -> bool:
+    """Return whether a program that would pass looks slower as a whole, and not certainly so."""
+    pairs = pair_differences(base, head)
+    reason = judge_whole(pairs, verdict, head, log_time_of_drop(drop_pct))
+    return reason is not None and not reason.leaves_open
 
 
 def _describe(log_time: float) -> str:
     return describe_rate_change(rate_change_pct(log_time))
+
+
+def describe_size_alone(base: PairedSide, head: PairedSide) -> str | None:
+    """State the size of a change by pairs that did not share a core; None if it is uncertain."""
+    pairs = pair_differences(base, head)
+    found = trimmed_mean([pair.quiet for pair in pairs])
+    change_pct = rate_change_pct(found.mean_diff)
+    error_pct = (100.0 + change_pct) * found.standard_error
+    if error_pct > abs(change_pct):
+        return None
+    return (
+        f"Alone, one side after the other: {describe_rate_change(change_pct)} "
+        f"(± {error_pct:.1f}, one standard error, {len(pairs)} pairs). Nothing is judged by it. A "
+        "change in the caches can look larger on a shared core."
+    )
 
 
 def delayed_part(base: PairedSide, head: PairedSide) -> float:

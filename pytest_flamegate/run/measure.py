@@ -16,15 +16,13 @@ from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.gate.analyses import last_analysis
-from pytest_flamegate.gate.pairs import are_cores_busy, others_pct, pair_differences
-from pytest_flamegate.gate.rule import (
-    ProcessKind,
-    RateDecision,
-    Reason,
-    describe_rate_change,
-    rate_change_pct,
+from pytest_flamegate.gate.pairs import (
+    are_cores_busy,
+    describe_size_alone,
+    is_whole_open,
+    others_pct,
 )
-from pytest_flamegate.gate.statistics import trimmed_mean
+from pytest_flamegate.gate.rule import ProcessKind, RateDecision, Reason
 from pytest_flamegate.gate.verdict import KINDS
 from pytest_flamegate.observe.engine_process import ProcessTime
 from pytest_flamegate.observe.machine import measure_bandwidth
@@ -41,9 +39,9 @@ INTERIM_ANALYSES = 2
 """How often one side is judged at most; the error rates are spent over them."""
 PAIRS_PROFILED, MAX_PAIRS_PROFILED = 5, 60
 """Profiled processes of each side of a changed whole if there is time, and of any at most."""
-PAIRS_EXPLAINED = 6
-"""Pairs that explain a change, if there is time: after four the cost of a function is certain only
-from t = 7.5 on, after six from 4.8."""
+PAIRS_EXPLAINED, PAIRS_OF_WHOLE = 6, 12
+"""Pairs that explain a change, or settle whether a program is slower as a whole, if there is time:
+after four the cost of a function is certain only from t = 7.5 on, after six from 4.8."""
 LEAST_ALONE, MOST_ALONE, ALONE_S = 3, 7, 12.0
 """Pairs that run one after the other to size a decided change, and their seconds at most."""
 _MAX_PROFILER_WAIT = 2.0
@@ -204,6 +202,8 @@ class _Pairs(_MeasuringLoop):
     observers: PairObserver
     decision: RateDecision = "inconclusive"
     """The decision about tokens per second."""
+    is_whole_open: bool = False
+    """Whether a program that would pass looks slower as a whole."""
     pair_s: float = math.inf
     """The time that the last pairs took, which ran at the same time."""
 
@@ -215,8 +215,7 @@ class _Pairs(_MeasuringLoop):
         at_once = self.observers.at_once if self.drop_pct >= FINE_PCT else 1
         self.announce(schedule.plan_processes(self.prepared, times, shared=shared, at_once=at_once))
         self._run_pairs()
-        if self.is_change and self.head.side.profiler is not None:
-            self._add_pairs()
+        self._add_pairs()
         base, head = self._observations()
         if self.workload.threads > 1 and are_cores_busy(base, head):
             return self._leave_unprofiled()
@@ -279,9 +278,8 @@ class _Pairs(_MeasuringLoop):
     def _run_pairs(self) -> None:
         """Run pairs until one of the planned analyses decides, or their time is over."""
         observers, planned = self.observers, self.prepared.pair_counts
-        end = schedule.PAIRS_SHARE if self.head.side.profiler else 1.0
         while observers.pairs < planned[-1]:
-            if observers.pairs >= planned[0] and self.budget.spent >= end:
+            if observers.pairs >= planned[0] and self.budget.spent >= self._pairs_share:
                 self._decide(ended=True)
                 return
             done = observers.pairs
@@ -307,9 +305,15 @@ class _Pairs(_MeasuringLoop):
         self.update("pairs", f"pair {self.observers.pairs} of about {count}")
 
     def _add_pairs(self) -> None:
-        """Run more pairs of a change that few decided: its explanation rests on their CPU time."""
-        while self.observers.pairs < PAIRS_EXPLAINED and self.budget.spent < schedule.PAIRS_SHARE:
-            self._run_pairs_at_once(PAIRS_EXPLAINED)
+        """Run more pairs of a rate that few decided, for what else rests on them."""
+        explains = self.is_change and self.head.side.profiler is not None
+        pairs = PAIRS_OF_WHOLE if self.is_whole_open else PAIRS_EXPLAINED * explains
+        while self.observers.pairs < pairs and self.budget.spent < self._pairs_share:
+            self._run_pairs_at_once(pairs)
+
+    @property
+    def _pairs_share(self) -> float:
+        return schedule.PAIRS_SHARE if self.head.side.profiler else 1.0
 
     def _explain_change(self) -> None:
         """Count calls and size a decided change, if that can be done; nothing is judged by it."""
@@ -321,9 +325,10 @@ class _Pairs(_MeasuringLoop):
                 self._size_alone()
 
     def _decide(self, *, ended: bool) -> None:
-        planned = self.prepared.pair_counts
-        analysis = last_analysis(*self._observations(), self.drop_pct, planned, ended=ended)
-        self.decision = analysis.verdict.decision if analysis else "inconclusive"
+        sides, planned = self._observations(), self.prepared.pair_counts
+        if analysis := last_analysis(*sides, self.drop_pct, planned, ended=ended):
+            self.decision = analysis.verdict.decision
+            self.is_whole_open = is_whole_open(*sides, analysis.verdict, self.drop_pct)
 
     def _count_calls(self) -> None:
         """Count the calls of every function on both sides.
@@ -348,17 +353,8 @@ class _Pairs(_MeasuringLoop):
         for _ in range(count):
             alone.pair()
             self.update("pairs one after the other", f"pair {alone.pairs} of {count}")
-        pairs = pair_differences(base.observation(), head.observation())
-        found = trimmed_mean([pair.quiet for pair in pairs])
-        change_pct = rate_change_pct(found.mean_diff)
-        error_pct = (100.0 + change_pct) * found.standard_error
-        if error_pct > abs(change_pct):
-            return
-        self.head.observer.notes["I_SIZE_ALONE"] = (
-            f"Alone, one side after the other: {describe_rate_change(change_pct)} "
-            f"(± {error_pct:.1f}, one standard error, {count} pairs). Nothing is judged by it. A "
-            "change in the caches can look larger on a shared core."
-        )
+        if size := describe_size_alone(base.observation(), head.observation()):
+            self.head.observer.notes["I_SIZE_ALONE"] = size
 
     def run_together(self, calls: Sequence[Callable[..., None]], number: int) -> None:
         if len(calls) == len(self.sides):

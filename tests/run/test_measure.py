@@ -249,6 +249,26 @@ def test_a_decided_change_has_pairs_enough_to_explain_it(
     assert numbers == [*range(pairs)]
 
 
+@pytest.mark.parametrize(
+    ("budget_s", "settled_after", "pairs"), [(50.0, 99, 12), (50.0, 4, 4), (17.0, 99, 5)]
+)
+def test_a_program_that_looks_slower_as_a_whole_gets_more_pairs_if_there_is_time(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    budget_s: float,
+    settled_after: int,
+    pairs: int,
+) -> None:
+    """Four decide about an equal rate; the start of a program varies more."""
+
+    def is_open(base: Any, *_: Any) -> bool:
+        return len(base.timed) < settled_after
+
+    monkeypatch.setattr("pytest_flamegate.run.measure.is_whole_open", is_open)
+    found, _ = run(paired(budget_s))
+    assert roles(found)["timed"] == pairs
+
+
 def test_calls_are_counted_on_both_sides_of_a_certain_change(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ def reaped() -> Iterator[None]:
 def test_a_measured_trick(
     trick: Trick, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    answer = check(pytester.path, trick.head, trick.base, trick.ignored)
+    answer = check(pytester.path, trick.head, trick.base, trick.ignored, trick.budget_s)
     if _FAILED in answer and _NO_RIGHT in capfd.readouterr().out:
         pytest.skip("the trick needs a right that this process does not have")
     # An engine that fails to run is no answer to its trick.
@@ -83,6 +83,7 @@ def check(
     head: Mapping[str, str | None],
     base: Mapping[str, str] = MappingProxyType({}),
     ignored: Mapping[str, str] = MappingProxyType({}),
+    budget_s: int = 8,
 ) -> set[str]:
     """Return verdict and codes of a change of the toy engine, GREEN if the check passes."""
     git(root, "init", "-q", "-b", "main")
@@ -100,7 +101,7 @@ def check(
     write(root, head)
     for name, text in ignored.items():
         (root / name).write_text(text)
-    code = ask("check", "--base=base", "--budget=8", "--profiler=none")
+    code = ask("check", "--base=base", f"--budget={budget_s}", "--profiler=none")
     found = json.loads((root / ".flamegate/check.json").read_text())
     assert found["passed"] == (code == 0)
     words = {word for row in found["required"] for word in (row["verdict"], *row["reasons"])}
