@@ -214,7 +214,10 @@ _DATES = "2026-11-28"
 STORED_REPLAYS: Mapping[str, StoredReplays] = MappingProxyType(
     {
         "embedded": StoredReplays(
-            "the embedded model", 337, _DATES, {5.0: (0, 14), 2.0: (7, 21), 1.0: (5, 28)}
+            "the embedded model",
+            721,
+            f"{_DATES} to 2026-11-29",
+            {5.0: (0, 10), 2.0: (3, 22), 1.0: (2, 32)},
         ),
         "command": StoredReplays(
             "a C program", 337, _DATES, {5.0: (0, 4), 2.0: (0, 13), 1.0: (0, 19)}

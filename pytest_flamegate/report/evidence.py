@@ -161,11 +161,17 @@ def engine_lines(evidence: Evidence, receipt: Receipt | None) -> list[str]:
     rates = [metric for name in _ENGINE_RATES for metric in evidence.metrics if metric.name == name]
     if rates:
         measured = observed_as(rates[0], evidence.metrics)
-        beside = f", observed {metric_value(measured)}" if measured is not None else ""
+        figures = [metric_value(rates[0])]
+        if measured is not None:
+            figures.append(f"observed {metric_value(measured)}")
+            if measured.clock != rates[0].clock:
+                # A side of a pair waits for the other one, which only the engine counts.
+                clocks = (rates[0].clock, measured.clock)
+                figures = [f"{a} ({b} clock)" for a, b in zip(figures, clocks, strict=True)]
         definitions = _definitions(rates[0], measured)
         lines.append(
             f"reported by the engine ({visible(source_of(rates[0]), 80)}, not gated): "
-            f"{metric_value(rates[0])}{beside}{f' ({definitions})' if definitions else ''}"
+            f"{', '.join(figures)}{f' ({definitions})' if definitions else ''}"
         )
     profiled = {each.name for each in evidence.kernels if each.source == "profile"}
     claimed = receipt.kernels if receipt is not None else ()

@@ -378,8 +378,8 @@ def test_an_uncertain_whole_passes_with_a_warning() -> None:
 
 def test_pairs_that_were_added_for_the_whole_decide_about_it_and_not_about_the_rate() -> None:
     base, head = slower_as_a_whole(0.4, 0.2, 10)
-    few = [replace(side, runs=side.runs[:4]) for side in (base, head)]
-    few_judged, judged = judge_paired(*few), judge_paired(base, head)
+    few_base, few_head = (replace(side, runs=side.runs[:4]) for side in (base, head))
+    few_judged, judged = judge_paired(few_base, few_head), judge_paired(base, head)
     assert (few_judged.verdict, judged.verdict) == ("pass", "inconclusive")
     assert judged.pairs == few_judged.pairs
     assert "E_WHOLE_SLOWER" in {reason.code for reason in judged.reasons}

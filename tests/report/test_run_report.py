@@ -213,6 +213,15 @@ def test_kernels_in_no_profile_are_named() -> None:
     rate, kernels = engine_lines(REPORTING.evidence, claimed)
     assert rate.startswith("reported by the engine (llama.cpp:perf, not gated): ")
     assert ", observed " in rate
+    assert "clock)" not in rate
+    metrics = [
+        replace(each, clock="quiet") if each.name == "decode_tokens_per_second" else each
+        for each in REPORTING.evidence.metrics
+    ]
+    shared = replace(REPORTING.evidence, metrics=tuple(metrics))
+    rate, _ = engine_lines(shared, claimed)
+    assert " tokens/s (wall clock), observed " in rate
+    assert " tokens/s (quiet clock)" in rate
     assert kernels == "kernels that only the engine reports, in no profile: 0, 1, 2, 3 and 2 more"
 
 
