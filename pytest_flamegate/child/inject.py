@@ -15,6 +15,7 @@ import inspect
 import sys
 import sysconfig
 import time
+import warnings
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -163,11 +164,16 @@ def add_work(function: FunctionType, clocks: CallClocks, share: float, overhead_
         wrapper = partial(clocked, work)
     forward = _forward.__code__
     # Code may be replaced only by code with as many free variables; this one reads none of them.
-    function.__code__ = forward.replace(
-        co_consts=tuple(wrapper if each == "the wrapper" else each for each in forward.co_consts),
-        co_freevars=original.co_freevars,
-        **_identity(original),
-    )
+    with warnings.catch_warnings():
+        # From CPython 3.13 on: a generator is about to become a function that returns one.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        function.__code__ = forward.replace(
+            co_consts=tuple(
+                wrapper if each == "the wrapper" else each for each in forward.co_consts
+            ),
+            co_freevars=original.co_freevars,
+            **_identity(original),
+        )
     function.__signature__ = signature  # type: ignore[attr-defined]
 
 

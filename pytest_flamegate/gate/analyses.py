@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_flamegate.config.options import COMPARE_BUDGET_S
-from pytest_flamegate.gate.pairs import PairedSide, pair_differences
+from pytest_flamegate.gate.pairs import PairedSide, judge_whole, pair_differences
 from pytest_flamegate.gate.rule import ErrorRates, RateVerdict, decide, log_time_of_drop
 from pytest_flamegate.gate.statistics import Estimate, trimmed_mean
 
@@ -65,6 +65,21 @@ def last_analysis(
         analyses,
         ended=ended,
     )
+
+
+def is_whole_open(
+    base: PairedSide, head: PairedSide, analysis: InterimAnalysis, drop_pct: float
+) -> bool:
+    """Return whether a program that would pass looks slower as a whole, and more pairs may tell.
+
+    Whether all pairs are certain of it is left to the last look, on which the error rate is spent.
+    """
+    pairs, threshold = pair_differences(base, head), log_time_of_drop(drop_pct)
+    first, now = (
+        judge_whole(pairs[:count], analysis.pairs, analysis.verdict, head, threshold)
+        for count in (analysis.pairs, len(pairs))
+    )
+    return now is not None and not (first is not None and first.leaves_open)
 
 
 def analyse(

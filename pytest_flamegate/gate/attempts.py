@@ -53,7 +53,8 @@ class Attempt:
         differences: Log time per token of head less that of base for each pair; none if the pairs
             could not be compared or their clock is in doubt.
         base_rate: Tokens per second of the base; meaningless without pairs.
-        others_regressed: Whether a share or a brick regressed, whatever the rate did.
+        others_regressed: Whether a share, a brick or the whole of a program regressed, whatever the
+            rate did.
         problem: Why it cannot be judged, which leaves later attempts open; empty if it can.
     """
 
@@ -69,8 +70,10 @@ class Attempt:
 def attempt_of(verdict: Verdict, base: Evidence, head: Evidence) -> Attempt:
     """Return a comparison in pairs as an attempt."""
     rate = verdict.signal()
-    others = [each.decision for each in verdict.signals if each is not rate]
-    attempt = Attempt(head.created, verdict.verdict, others_regressed="regressed" in others)
+    others_regressed = any(
+        each.decision == "regressed" for each in verdict.signals if each is not rate
+    ) or any(each.code == "E_WHOLE_SLOWER" for each in verdict.reasons)
+    attempt = Attempt(head.created, verdict.verdict, others_regressed=others_regressed)
     if rate is None or verdict.pairs is None or any(e.code in DOUBTS for e in rate.reasons):
         return attempt
     pairs = pair_differences(base, head)[: verdict.pairs]
@@ -210,8 +213,9 @@ def find_open_attempts(attempts: Sequence[Attempt]) -> tuple[Reason, ...]:
     if not others:
         return ()
     message = (
-        f"The attempt of {others[0].created} regressed in shares or bricks, and only tokens per "
-        "second are pooled. Read its report; if that was chance, push another commit."
+        f"The attempt of {others[0].created} regressed in shares, in bricks or as a whole, and "
+        "only tokens per second are pooled. Read its report; if that was chance, push another "
+        "commit."
     )
     return (Reason("E_EARLIER_ATTEMPT", message),)
 

@@ -100,7 +100,8 @@ def judge_paired_rate(
     verdict = analysis.verdict
     doubts = find_disagreement(analysed, verdict, rates, head)
     # Pairs may have been added for the whole of a program: they decide nothing about the rate.
-    whole = judge_whole(differences, verdict, head, log_time_of_drop(drop_pct))
+    threshold = log_time_of_drop(drop_pct)
+    whole = judge_whole(differences, analysis.pairs, verdict, head, threshold)
     if whole is not None and whole.leaves_open and not doubts:
         doubts = (whole,)
     doubts += find_busy_cores(base.evidence, head)
@@ -109,7 +110,7 @@ def judge_paired_rate(
     # Its other signals are judged after this one, by themselves.
     last = Attempt(head.created, word, word, known, old.quiet_tokens_per_second)
     pairs = analysis.pairs
-    pooled = pool_attempts((*base.earlier, last), log_time_of_drop(drop_pct), rates)
+    pooled = pool_attempts((*base.earlier, last), threshold, rates)
     if pooled is None:
         change_pct = rate_change_pct(analysis.estimate.mean_diff)
         signal = rate_signal(old, new, verdict, change_pct, drop_pct)

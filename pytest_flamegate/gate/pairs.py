@@ -19,7 +19,6 @@ from pytest_flamegate.gate.rule import (
     RateVerdict,
     Reason,
     describe_rate_change,
-    log_time_of_drop,
     rate_change_pct,
 )
 from pytest_flamegate.gate.statistics import mean, trimmed_mean
@@ -165,19 +164,32 @@ def find_disagreement(
 
 
 def judge_whole(
-    pairs: Sequence[PairDifference], verdict: RateVerdict, head: PairedSide, threshold: float
+    pairs: Sequence[PairDifference],
+    decided: int,
+    verdict: RateVerdict,
+    head: PairedSide,
+    threshold: float,
 ) -> Reason | None:
     """Report a program that is slower from its start to its end, and not in its decode.
 
     Work can be outside of a program's decode: before its first token, after the last one, or in
     its children. It can sleep there. The start of a program may vary, so that counts only beyond
     ``threshold``. Sleep counts beyond ``SLEEP_OUTSIDE`` too, because the delay of short children
-    that the program waits for is lost, and looks like sleep. What is not certain is a warning.
+    that the program waits for is lost, and looks like sleep. The first look is at the pairs that
+    ``decided`` about the rate, the last one at all. What is not certain is a warning.
     """
     # Several threads, which run in turn, may use more CPU time and be faster.
     if verdict.decision not in FAVOURABLE or not any(run.shares_core for run in head.runs):
         return None
-    least, warning = max(verdict.high, threshold), None
+    least = max(verdict.high, threshold)
+    reason = _look_at_whole(pairs[:decided], least)
+    if decided < len(pairs) and (reason is None or not reason.leaves_open):
+        reason = _look_at_whole(pairs, least)
+    return reason
+
+
+def _look_at_whole(pairs: Sequence[PairDifference], least: float) -> Reason | None:
+    warning = None
     for clock, each, limit in (
         ("CPU time", [pair.whole_cpu for pair in pairs], least),
         ("quiet clock", [pair.whole_quiet for pair in pairs], max(least, SLEEP_OUTSIDE)),
@@ -192,19 +204,11 @@ def judge_whole(
             end = "between its first and last token it is not."
             return Reason.advise("E_WHOLE_SLOWER", f"{begin} at least {_describe(low)}, {end}")
         if change.mean_diff > limit:
+            allowed_pct = -rate_change_pct(limit)
             seen = f"{_describe(change.mean_diff)} in {len(pairs)} pairs"
-            message = f"{begin} {seen}, which vary too much to be certain of it."
+            message = f"{begin} {seen}, and not certainly by more than {allowed_pct:.1f} %."
             warning = warning or Reason.advise("W_WHOLE_UNCERTAIN", message)
     return warning
-
-
-def is_whole_open(
-    base: PairedSide, head: PairedSide, verdict: RateVerdict, drop_pct: float
-) -> bool:
-    """Return whether a program that would pass looks slower as a whole, and not certainly so."""
-    pairs = pair_differences(base, head)
-    reason = judge_whole(pairs, verdict, head, log_time_of_drop(drop_pct))
-    return reason is not None and not reason.leaves_open
 
 
 def _describe(log_time: float) -> str:

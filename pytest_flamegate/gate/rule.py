@@ -176,6 +176,11 @@ class Reason:
         return cls(error.code, f"{error.problem} {error.remedy}")
 
     @property
+    def line(self) -> str:
+        """The code and the message."""
+        return f"{self.code}: {self.message}"
+
+    @property
     def leaves_open(self) -> bool:
         """Whether the reason prevents a `pass`: it is an error and no information."""
         return self.code.startswith("E_")

@@ -260,7 +260,7 @@ def _describe_estimate(rate: Signal) -> str:
     low, high, change = rate.ci_low_pct or 0.0, rate.ci_high_pct or 0.0, rate.change_pct or 0.0
     threshold = "" if rate.decision == "improved" else f", threshold {rate.threshold_pct:g}"
     if rate.decision == "regressed" and -change < (rate.threshold_pct or 0.0):
-        threshold = f": certain, and perhaps more than the {rate.threshold_pct:g} allowed"
+        threshold = f": certain, and perhaps more than the {rate.threshold_pct:g} % allowed"
     return f"{describe_rate_change(change)} ({describe_interval(low, high)}{threshold})"
 
 

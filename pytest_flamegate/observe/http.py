@@ -60,10 +60,13 @@ class Connection:
         self._connection.connect()
         self._reader = _SocketReader(self._connection.sock, deadline)
         self._path, self._sent_ns = origin.path, 0
+        self._response: Response | None = None
 
     def close(self) -> None:
         """Close it; it may be broken."""
         with suppress(OSError):
+            if self._response is not None:
+                self._response.close()  # the garbage collector may close its file first
             self._connection.close()
 
     def send(
@@ -75,9 +78,10 @@ class Connection:
         """
         self._connection.request(method, self._path + path, body, dict(headers))
         self._sent_ns = time.monotonic_ns()
-        response = http.client.HTTPResponse(cast("socket.socket", self._reader), method=method)
-        response.begin()
-        return response
+        reader = cast("socket.socket", self._reader)
+        self._response = http.client.HTTPResponse(reader, method=method)
+        self._response.begin()
+        return self._response
 
     @property
     def read_ns(self) -> int:

@@ -143,11 +143,13 @@ def run_markdown(run: RunReport) -> str:
 def step_summary(rows: Sequence[RunReport], accepted: Collection[str] = ()) -> str:
     """Return the summary page of a CI job, ending in a line break.
 
-    It holds a row for each workload, the headline of each verdict, the variants of each family
-    and the costliest bricks. The table says of which names the verdict is ``accepted`` as it is.
-    The caller appends the page to the file ``GITHUB_STEP_SUMMARY``.
+    It holds a row for each workload, the headline of each verdict, its warnings, the variants of
+    each family and the costliest bricks. The table says of which names the verdict is ``accepted``
+    as it is. The caller appends the page to the file ``GITHUB_STEP_SUMMARY``.
     """
     parts = ["## flamegate", *map(_render_block, summary_section(rows, accepted).blocks)]
+    warnings = [(sections.Code(row.name), f" {each}") for row in rows for each in row.warnings]
+    parts += [_render_block(sections.Items(tuple(warnings)))] * bool(warnings)
     families = variant_sections(rows)
     families += [brick_summary_section(row.name, row.bricks) for row in rows if row.bricks]
     return "\n\n".join([*parts, *(render_section(section, 3) for section in families)]) + "\n"

@@ -280,12 +280,11 @@ def describe_sureness(verdict: Verdict) -> list[str]:
         against = f" against {verdict.against[:12]}" if verdict.against else ""
         pairs = f"{text.plural(verdict.pairs, 'pair')} of processes{against}"
         how = _PAIR_METHODS[verdict.pair_method] if verdict.pair_method else ""
-        lines.append(
-            f"Decided after {pairs}{how}; {verdict.current_processes} of each side explain the "
-            "change."
-            if verdict.current_processes > verdict.pairs
-            else f"Measured in {pairs}{how}."
-        )
+        if verdict.current_processes > verdict.pairs:
+            line = f"Decided after {pairs}{how}; {verdict.current_processes} were measured in all."
+        else:
+            line = f"Measured in {pairs}{how}."
+        lines.append(line)
     elif verdict.current_processes:
         lines.append(
             f"Timed processes: {verdict.baseline_processes} of the baseline, "

@@ -15,13 +15,8 @@ from pytest_flamegate.config.options import FINE_PCT
 from pytest_flamegate.core.errors import FlamegateError, UndecidedError, system_errors
 from pytest_flamegate.core.progress import Progress
 from pytest_flamegate.engines.base import Served
-from pytest_flamegate.gate.analyses import last_analysis
-from pytest_flamegate.gate.pairs import (
-    are_cores_busy,
-    describe_size_alone,
-    is_whole_open,
-    others_pct,
-)
+from pytest_flamegate.gate.analyses import InterimAnalysis, is_whole_open, last_analysis
+from pytest_flamegate.gate.pairs import are_cores_busy, describe_size_alone, others_pct
 from pytest_flamegate.gate.rule import ProcessKind, RateDecision, Reason
 from pytest_flamegate.gate.verdict import KINDS
 from pytest_flamegate.observe.engine_process import ProcessTime
@@ -39,9 +34,9 @@ INTERIM_ANALYSES = 2
 """How often one side is judged at most; the error rates are spent over them."""
 PAIRS_PROFILED, MAX_PAIRS_PROFILED = 5, 60
 """Profiled processes of each side of a changed whole if there is time, and of any at most."""
-PAIRS_EXPLAINED, PAIRS_OF_WHOLE = 6, 12
-"""Pairs that explain a change, or settle whether a program is slower as a whole, if there is time:
-after four the cost of a function is certain only from t = 7.5 on, after six from 4.8."""
+PAIRS_EXPLAINED = 6
+"""Pairs that explain a change, if there is time: after four the cost of a function is certain only
+from t = 7.5 on, after six from 4.8."""
 LEAST_ALONE, MOST_ALONE, ALONE_S = 3, 7, 12.0
 """Pairs that run one after the other to size a decided change, and their seconds at most."""
 _MAX_PROFILER_WAIT = 2.0
@@ -200,10 +195,8 @@ class _Pairs(_MeasuringLoop):
     """Pairs of a process of each side until one is certainly slower or none is; then profiles."""
 
     observers: PairObserver
-    decision: RateDecision = "inconclusive"
-    """The decision about tokens per second."""
-    is_whole_open: bool = False
-    """Whether a program that would pass looks slower as a whole."""
+    analysis: InterimAnalysis | None = None
+    """The last analysis of tokens per second."""
     pair_s: float = math.inf
     """The time that the last pairs took, which ran at the same time."""
 
@@ -229,6 +222,11 @@ class _Pairs(_MeasuringLoop):
         if self.is_change:
             self._explain_change()
         return self.complete(self.measured())
+
+    @property
+    def decision(self) -> RateDecision:
+        """The decision about tokens per second."""
+        return self.analysis.verdict.decision if self.analysis else "inconclusive"
 
     @property
     def is_change(self) -> bool:
@@ -305,9 +303,14 @@ class _Pairs(_MeasuringLoop):
         self.update("pairs", f"pair {self.observers.pairs} of about {count}")
 
     def _add_pairs(self) -> None:
-        """Run more pairs of a rate that few decided, for what else rests on them."""
-        explains = self.is_change and self.head.side.profiler is not None
-        pairs = PAIRS_OF_WHOLE if self.is_whole_open else PAIRS_EXPLAINED * explains
+        """Run more pairs of a decided rate: to explain its change, and to judge the whole."""
+        if self.is_change and self.head.side.profiler is not None:
+            self._add_up_to(PAIRS_EXPLAINED)
+        found = self.analysis
+        if found and is_whole_open(*self._observations(), found, self.drop_pct):
+            self._add_up_to(self.prepared.pair_counts[-1])
+
+    def _add_up_to(self, pairs: int) -> None:
         while self.observers.pairs < pairs and self.budget.spent < self._pairs_share:
             self._run_pairs_at_once(pairs)
 
@@ -325,10 +328,8 @@ class _Pairs(_MeasuringLoop):
                 self._size_alone()
 
     def _decide(self, *, ended: bool) -> None:
-        sides, planned = self._observations(), self.prepared.pair_counts
-        if analysis := last_analysis(*sides, self.drop_pct, planned, ended=ended):
-            self.decision = analysis.verdict.decision
-            self.is_whole_open = is_whole_open(*sides, analysis.verdict, self.drop_pct)
+        planned = self.prepared.pair_counts
+        self.analysis = last_analysis(*self._observations(), self.drop_pct, planned, ended=ended)
 
     def _count_calls(self) -> None:
         """Count the calls of every function on both sides.

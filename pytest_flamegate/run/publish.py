@@ -244,7 +244,7 @@ def publish(
         # Who declares a limit must not take a pass for a proof that it holds.
         notes += [each for each in verdict.reasons if each.code == "I_SHARES_COARSE"]
     warnings = [*pictures.warnings, *run.head.redactor.warnings]
-    warnings += dict.fromkeys(f"{each.code}: {each.message}" for each in notes)
+    warnings += dict.fromkeys(each.line for each in notes)
     if verdict.verdict == "no_baseline" and not accept and run.head.verification:
         unfit = run.head.verification.unfit
         warnings += [f"{each.code}: {each.message}" for each in unfit if each.code in _SAID_AT_ONCE]

@@ -81,8 +81,16 @@ def judge_stored_run(
                 known.add(place, runs)
             attempts = known.list_before(base, head)
         verdict = judge(gated, PairedBase(base, plan, earlier=attempts), policy)
-        receipt = decode_receipt(verified.files[run_files.RECEIPT])
-        return Outcome(workload, verdict, directory, verdict.exit_code != 0, receipt, head, base)
+        return Outcome(
+            workload,
+            verdict,
+            directory,
+            verdict.exit_code != 0,
+            decode_receipt(verified.files[run_files.RECEIPT]),
+            head,
+            base,
+            warnings=tuple(each.line for each in verdict.warnings),
+        )
     except FlamegateError as error:
         verdict = verdict_of_error(error, workload)
         return Outcome(workload, verdict, directory, fails=True, error=error)

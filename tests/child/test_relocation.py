@@ -291,19 +291,25 @@ def compiled() -> Path:
 LIBRARIES = """
 import ctypes, os
 from pytest_flamegate.child.relocation import copy_libraries
+try:
+    ctypes.CDLL(b"libc.so.6")
+    as_bytes = os.fsencode
+except TypeError:  # CPython 3.13.0 itself takes no bytes
+    as_bytes = str
 copy_libraries(Path(checkout), sys.argv[2] + "/../copies")
 import _codecs_kr
 found["file"] = _codecs_kr.__file__
 name = checkout + "/lib/libplain.so"
-names = [name, os.fsencode(name), Path(name)]
+names = [name, as_bytes(name), Path(name)]
 found["handles"] = len({ctypes.CDLL(each, mode=ctypes.RTLD_GLOBAL)._handle for each in names})
 maps = Path("/proc/self/maps").read_text().splitlines()
 found["mapped"] = [line.split(maxsplit=5)[-1] for line in maps if ".so" in line]
-for each in ("libc.so.6", b"libc.so.6", None, b"/no/such.so", 7):
+for key in ("libc.so.6", "bytes", None, "/no/such.so", 7):
+    each = {"bytes": as_bytes("libc.so.6"), "/no/such.so": as_bytes("/no/such.so")}.get(key, key)
     try:
-        found[str(each)] = ctypes.CDLL(name=each, use_errno=True)._handle != 0
+        found[str(key)] = ctypes.CDLL(name=each, use_errno=True)._handle != 0
     except (OSError, TypeError) as error:
-        found[str(each)] = type(error).__name__
+        found[str(key)] = type(error).__name__
 """
 
 
@@ -328,8 +334,8 @@ def test_libraries_of_the_project_are_loaded_from_copies(
     assert found["handles"] == 1
     # It finds the files that lie next to its original.
     assert [len(list(home.glob(each))) for each in ("*", "*/notes")] == [2 * copied, copied]
-    assert found["libc.so.6"] is found["b'libc.so.6'"] is found["None"] is True
-    assert (found["b'/no/such.so'"], found["7"]) == ("OSError", "TypeError")
+    assert found["libc.so.6"] is found["bytes"] is found["None"] is True
+    assert (found["/no/such.so"], found["7"]) == ("OSError", "TypeError")
 
 
 def test_source_that_the_project_runs_compiled(trees: Trees) -> None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pytest_flamegate.gate.judge import judge
+from pytest_flamegate.gate.rule import Reason
+from pytest_flamegate.gate.verdict import Verdict
+from pytest_flamegate.run import stored_run
 from tests.commands.asked import SLOWER_NS, Command, Repository
 from tests.doors.project import workload
 from tests.workload.repositories import git
@@ -113,6 +119,21 @@ def test_receipts_are_held_against_the_requirements_of_verify_receipt(repo: Repo
     for option in ("--key=../key.pub", "--require-grade=REPLAYED", "--kernel-policy=generic"):
         assert "E_BAD_OPTION" in repo.check(2, option).err
     assert "E_BAD_KEY" in repo.run(2, *judge, "--require-grade=ATTESTED").err
+
+
+def test_the_judge_of_stored_runs_says_what_they_warn_of(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warn(*arguments: Any) -> Verdict:
+        verdict = judge(*arguments)
+        return replace(verdict, reasons=(*verdict.reasons, Reason("W_WHOLE_UNCERTAIN", "Slow.")))
+
+    repo.declare()
+    repo.check(0)
+    runs = repo.upload()
+    monkeypatch.setattr(stored_run, "judge", warn)
+    assert "toy: W_WHOLE_UNCERTAIN: Slow." in repo.check(0, f"--receipts={runs}").out
+    assert "UNCERTAIN: Slow." in repo.page().replace("\\", "")
 
 
 @pytest.mark.parametrize("name", ["run", "check"])

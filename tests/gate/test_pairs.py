@@ -3,6 +3,7 @@
 import math
 import random
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,11 +14,14 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.gate.analyses import (
     FIRST_ANALYSES,
+    InterimAnalysis,
     analyse,
+    is_whole_open,
     last_analysis,
     pair_rates,
     plan_analyses,
 )
+from pytest_flamegate.gate.attempts import attempt_of
 from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.paired_rate import PairedBase, judge_paired_rate
 from pytest_flamegate.gate.pairs import (
@@ -25,7 +29,6 @@ from pytest_flamegate.gate.pairs import (
     are_cores_busy,
     find_busy_cores,
     find_disagreement,
-    is_whole_open,
     judge_whole,
     others_pct,
     pair_differences,
@@ -314,7 +317,7 @@ def test_a_program_that_works_more_outside_of_its_decode_does_not_pass(
     ]
     _, head = sides(SPREAD)
     head = replace(head, runs=tuple(replace(run, shares_core=shared) for run in head.runs))
-    reason = judge_whole(found, quiet, head, threshold=0.05)
+    reason = judge_whole(found, len(found), quiet, head, threshold=0.05)
     assert (reason and reason.code) == ("E_WHOLE_SLOWER" if is_doubted else None)
 
 
@@ -325,64 +328,125 @@ def test_a_program_may_sleep_a_little_outside_of_its_decode_and_not_work_more() 
     for clock, is_doubted in (("whole_cpu", True), ("whole_quiet", False)):
         even = PairDifference(0.0, 0.0, 0.0, None, None, 0.0, 0.0)
         found = [replace(even, **{clock: 0.08 + each}) for each in (-0.001, 0.0, 0.001, 0.002)]
-        reason = judge_whole(found, quiet, head, threshold=0.05)
+        reason = judge_whole(found, len(found), quiet, head, threshold=0.05)
         assert bool(reason) == is_doubted
 
 
-def slower_as_a_whole(shift: float, noise: float, pairs: int = 6) -> tuple[Evidence, Evidence]:
+def programs(longer: Sequence[float]) -> tuple[Evidence, Evidence]:
     """Two sides with an equal decode, of which head takes longer from its start to its end."""
 
-    def with_start(each: Block, longer: float) -> Block:
-        ns = round(each.interval.wall_ns * 4 * math.exp(longer))
+    def with_start(each: Block, by: float) -> Block:
+        ns = round(each.interval.wall_ns * 4 * math.exp(by))
         return replace(
             each, interval=Interval(ns, ns, 0), decode=each.interval, decode_tokens=each.tokens
         )
 
-    def program(side: Evidence, by: float, noise: float) -> Evidence:
-        runs = []
-        for number, run in enumerate(side.runs):
-            longer = by + noise * (-1) ** number
-            blocks = tuple(with_start(each, longer) for each in run.blocks)
-            runs.append(replace(run, blocks=blocks, shares_core=True, cpu=0))
+    def program(side: Evidence, longer: Sequence[float]) -> Evidence:
+        runs = [
+            replace(
+                run,
+                blocks=tuple(with_start(each, by) for each in run.blocks),
+                shares_core=True,
+                cpu=0,
+            )
+            for run, by in zip(side.runs, longer, strict=True)
+        ]
         return replace(side, runs=tuple(runs), clock_scope="process")
 
-    base, head = sides(SPREAD[:pairs])
-    return program(base, 0.0, 0.0), program(head, shift, noise)
+    decode = shifted(0.0, len(longer))
+    base, head = sides(decode)
+    longer = [by - already for by, already in zip(longer, decode, strict=True)]
+    return program(base, [0.0] * len(longer)), program(head, longer)
+
+
+def around(change: float, noise: float, pairs: int = 6) -> list[float]:
+    """Changes of which every other one is as much above as the rest is below."""
+    return [change + noise * (-1) ** number for number in range(pairs)]
+
+
+def four(t: float) -> list[float]:
+    """Four changes that exceed the threshold by ``t`` standard errors."""
+    error = 0.01 * math.sqrt(5.0 / 3.0) / 2.0
+    return [TAU + t * error + 0.01 * each for each in (-1.5, -0.5, 0.5, 1.5)]
 
 
 @pytest.mark.parametrize(
-    ("shift", "noise", "decision", "code"),
+    ("longer", "decision", "code", "is_open"),
     [
-        (0.4, 0.01, "pass", "E_WHOLE_SLOWER"),
-        (0.4, 0.3, "pass", "W_WHOLE_UNCERTAIN"),
-        (0.04, 0.3, "pass", None),
-        (0.4, 0.3, "regressed", None),
+        (around(0.4, 0.01), "pass", "E_WHOLE_SLOWER", False),
+        (around(0.4, 0.01), "improved", "E_WHOLE_SLOWER", False),
+        (around(0.4, 0.3), "pass", "W_WHOLE_UNCERTAIN", True),
+        (around(0.04, 0.3), "pass", None, False),
+        (around(0.4, 0.3), "regressed", None, False),
+        # Each look errs with 0.25 % for each of two clocks: t = 7.45 for four pairs.
+        (four(8.0), "pass", "E_WHOLE_SLOWER", False),
+        (four(7.0), "pass", "W_WHOLE_UNCERTAIN", True),
+        # What the first look is certain of no further pair takes back.
+        ([0.30, 0.31, 0.30, 0.29, 0.05, 0.75], "improved", "E_WHOLE_SLOWER", False),
+        # Pairs that explain a change can make it open, and leave the last look to come.
+        ([0.01, 0.06, 0.02, 0.06, 0.4, 0.5], "improved", "W_WHOLE_UNCERTAIN", True),
+        ([0.2, 0.4, 0.1, 0.5, *around(0.3, 0.01, 8)], "pass", "E_WHOLE_SLOWER", True),
     ],
 )
-def test_a_whole_that_looks_slower_and_is_not_certainly_so_is_open(
-    shift: float, noise: float, decision: Any, code: str | None
+def test_the_whole_is_looked_at_when_the_rate_is_decided_and_at_the_end(
+    longer: list[float], decision: Any, code: str | None, is_open: bool
 ) -> None:
     verdict = RateVerdict(decision, -0.02, 0.01, slower=False, faster=False, detectable=0.02)
-    base, head = slower_as_a_whole(shift, noise)
-    assert is_whole_open(base, head, verdict, 5.0) == (code == "W_WHOLE_UNCERTAIN")
-    reason = judge_whole(pair_differences(base, head), verdict, head, TAU)
+    base, head = programs(longer)
+    analysis = InterimAnalysis(4, Estimate(0.0, 0.001, 3.0), verdict)
+    assert is_whole_open(base, head, analysis, 5.0) == is_open
+    reason = judge_whole(pair_differences(base, head), 4, verdict, head, TAU)
     assert (reason and reason.code) == code
 
 
+@pytest.mark.parametrize(
+    ("cpu", "quiet", "said"),
+    [
+        (0.3, 0.0, "By its CPU time from start to end the program is 25.9 % slower in 6 pairs, "
+         "and not certainly by more than 5.0 %."),
+        (0.0, 0.3, "By its quiet clock from start to end the program is 25.9 % slower in 6 pairs, "
+         "and not certainly by more than 9.1 %."),
+        (0.3, 0.3, "By its CPU time from start to end the program is 25.9 % slower"),
+    ],
+)  # fmt: skip
+def test_an_uncertain_whole_names_its_clock_and_what_it_may_be(
+    cpu: float, quiet: float, said: str
+) -> None:
+    verdict = RateVerdict("pass", -0.02, 0.01, slower=False, faster=False, detectable=0.02)
+    _, head = programs([0.0] * 6)
+    noise = around(0.0, 0.3)
+    found = [PairDifference(0, 0, 0, None, None, cpu + each, quiet + each) for each in noise]
+    reason = judge_whole(found, 4, verdict, head, TAU)
+    assert reason is not None
+    assert reason.message.startswith(said)
+    certain = [replace(each, whole_quiet=0.3) for each in found]
+    slower = judge_whole(certain, 4, verdict, head, TAU)
+    assert slower is not None
+    assert slower.code == "E_WHOLE_SLOWER"
+    assert slower.message.startswith("By its quiet clock")
+
+
 def test_an_uncertain_whole_passes_with_a_warning() -> None:
-    found = judge_paired(*slower_as_a_whole(0.4, 0.3))
+    found = judge_paired(*programs(around(0.4, 0.3)))
     (warning,) = found.warnings
     assert (found.verdict, warning.code) == ("pass", "W_WHOLE_UNCERTAIN")
-    assert "the program is 33.0 % slower in 6 pairs, which vary too much" in warning.message
 
 
 def test_pairs_that_were_added_for_the_whole_decide_about_it_and_not_about_the_rate() -> None:
-    base, head = slower_as_a_whole(0.4, 0.2, 10)
-    few_base, few_head = (replace(side, runs=side.runs[:4]) for side in (base, head))
-    few_judged, judged = judge_paired(few_base, few_head), judge_paired(base, head)
+    longer = around(0.4, 0.2, 10)
+    few_judged, judged = judge_paired(*programs(longer[:4])), judge_paired(*programs(longer))
     assert (few_judged.verdict, judged.verdict) == ("pass", "inconclusive")
     assert judged.pairs == few_judged.pairs
     assert "E_WHOLE_SLOWER" in {reason.code for reason in judged.reasons}
+
+
+def test_another_attempt_does_not_answer_a_whole_that_was_slower() -> None:
+    base, head = programs(around(0.4, 0.01))
+    slower = attempt_of(judge_paired(base, head), base, head)
+    assert slower.others_regressed
+    again = judge_paired(*programs(around(0.0, 0.01)), earlier=(slower,))
+    assert again.verdict == "inconclusive"
+    assert "E_EARLIER_ATTEMPT" in {reason.code for reason in again.reasons}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,9 @@ def test_a_slowdown_estimated_below_the_threshold_says_why_it_fails() -> None:
     made = verdicts.in_pairs()
     rate = replace(made.signals[0], change_pct=-4.2, ci_low_pct=-6.2, ci_high_pct=-2.2)
     below = replace(made, signals=(rate, *made.signals[1:]), lines=())
-    expected = "regressed: 4.2 % slower (2.2 … 6.2: certain, and perhaps more than the 5 allowed), "
+    expected = (
+        "regressed: 4.2 % slower (2.2 … 6.2: certain, and perhaps more than the 5 % allowed), "
+    )
     assert headline(below).startswith(expected)
     assert "perhaps" not in headline(made)
 

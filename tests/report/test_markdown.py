@@ -186,6 +186,15 @@ def test_the_guide_lists_its_pictures_by_name() -> None:
     assert "## Current baselines\n\nNone yet." in guide_readme([])
 
 
+def test_the_page_of_a_check_has_the_warnings_of_what_passes() -> None:
+    row = replace(report(verdicts.regressed()), warnings=("W_WHOLE_UNCERTAIN: It <looks> slower.",))
+    html = render(
+        check_markdown("passed", [row, report(verdicts.regressed(), "other")], [], [], ())
+    )
+    said = "<li><code>decode</code> W_WHOLE_UNCERTAIN: It &lt;looks&gt; slower.</li>"
+    assert html.count(said) == html.count("W_WHOLE_UNCERTAIN") == 1
+
+
 def test_the_page_of_a_check_says_how_to_accept_what_failed_and_nothing_of_what_is_new() -> None:
     regressed = report(verdicts.regressed(), accept="flamegate accept decode --until DATE")
     rows = [

@@ -250,23 +250,35 @@ def test_a_decided_change_has_pairs_enough_to_explain_it(
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "settled_after", "pairs"), [(50.0, 99, 12), (50.0, 4, 4), (17.0, 99, 5)]
+    ("slower", "budget_s", "open_from", "pairs"),
+    [
+        (1.0, 50.0, 4, 17),
+        (1.0, 17.0, 4, 5),
+        (1.0, 50.0, 99, 4),
+        (0.7, 50.0, 6, 17),  # those that explain an improvement make it open
+        (0.7, 50.0, 99, 6),
+    ],
 )
 def test_a_program_that_looks_slower_as_a_whole_gets_more_pairs_if_there_is_time(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
+    slower: float,
     budget_s: float,
-    settled_after: int,
+    open_from: int,
     pairs: int,
 ) -> None:
-    """Four decide about an equal rate; the start of a program varies more."""
+    """Four decide about the rate; the start of a program varies more."""
 
     def is_open(base: Any, *_: Any) -> bool:
-        return len(base.timed) < settled_after
+        return len(base.timed) >= open_from
 
     monkeypatch.setattr("pytest_flamegate.run.measure.is_whole_open", is_open)
+    world.token_ns = round(slower * fakes.TOKEN_NS)
     found, _ = run(paired(budget_s))
     assert roles(found)["timed"] == pairs
+    world.process_time = ProcessTime(0.1, 0.1, repeats=True)
+    found, _ = run(paired(budget_s))
+    assert pairs <= 6 or roles(found)["timed"] == 28  # the most that are planned
 
 
 def test_calls_are_counted_on_both_sides_of_a_certain_change(

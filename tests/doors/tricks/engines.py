@@ -355,6 +355,10 @@ OUTSIDE_OF_DECODE = {
     "sleeps-shortly-before-the-first-token": _PROGRAM_WITH_WORK.format(
         before="import time\ntime.sleep(0.2)", after=""
     ),
+    "starts-at-random": _PROGRAM_WITH_WORK.format(
+        before=f"import random\nfor _ in range(random.SystemRandom().randrange(5)):\n    {_WASTE}",
+        after="",
+    ),
     "child-of-a-program": _PROGRAM_WITH_WORK.format(before=_CHILD, after="os.waitpid(child, 0)"),
 }
 """Programs that do more work, but not between their first and their last token."""

@@ -545,6 +545,11 @@ MEASURED = (
                 "sleeps for 0.2 s before its first token",
                 "E_WHOLE_SLOWER",
             ),
+            (
+                "starts-at-random",
+                f"{_ADDS} before its first token, from none to four times as much",
+                f"E_WHOLE_SLOWER or {GREEN}",
+            ),
             ("after-the-last-token", f"{_ADDS} after its last token", "E_WHOLE_SLOWER"),
             ("child-of-a-program", f"{_ADDS} in a child that it waits for", "regressed"),
         )
