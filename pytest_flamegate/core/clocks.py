@@ -24,6 +24,8 @@ from pytest_flamegate.core.json import Count
 
 _LOST = 0.1
 """Work of ended threads, relative to all CPU time, from which the run delay is not trusted."""
+_LONGEST_WAIT = 8
+"""How long work may have waited for its core, in times of itself: that of nine equal programs."""
 _STATUS = re.compile(
     rb"^State:\s+([RZ]).*^Threads:\s+1$.*^voluntary_ctxt_switches:\s+(\d+)$",
     re.MULTILINE | re.DOTALL,
@@ -58,10 +60,17 @@ class Interval(Struct, frozen=True, gc=False):
             return self.cpu_ns
         return max(self.wall_ns - self.run_delay_ns, min(self.cpu_ns, self.wall_ns))
 
-    def without_sleep(self) -> Interval:
-        """Return the interval of a process that waited for a CPU whenever it did not run."""
-        delay_ns = max(self.run_delay_ns or 0, self.wall_ns - self.cpu_ns)
-        return Interval(self.wall_ns, self.cpu_ns, delay_ns)
+    def with_lost_delay(self, ended_ns: int) -> Interval:
+        """Return the interval with the run delay of threads and children that have ended.
+
+        ``ended_ns`` is their CPU time. The kernel does not tell how long they waited for it, but
+        beside a few others it is no more than ``_LONGEST_WAIT`` times as long.
+        """
+        if self.run_delay_ns is None:
+            return self
+        idle_ns = max(0, self.wall_ns - self.cpu_ns - self.run_delay_ns)
+        lost_ns = min(idle_ns, _LONGEST_WAIT * ended_ns)
+        return Interval(self.wall_ns, self.cpu_ns, self.run_delay_ns + lost_ns)
 
     @property
     def parallel_ns(self) -> int:
@@ -93,10 +102,10 @@ class ClockReading:
     """One reading of a process: monotonic time, its CPU time and its run delay, all in ns.
 
     ``ended_ns`` is the CPU time of its threads and children that have ended. Their run delay is
-    lost, so an interval in which they did much of the work of a single-threaded workload counts CPU
-    time alone. ``threads`` has
-    the CPU time and the run delay of each thread that lives. ``sleeps`` is what ``count_sleeps``
-    returned before, if it was asked.
+    lost: in an interval in which they did much of the work of a single-threaded workload, the rest
+    of the time counts as their wait, as far as that is possible. ``threads`` has the CPU time and
+    the run delay of each thread that lives. ``sleeps`` is what ``count_sleeps`` counted before, if
+    it was asked.
     """
 
     at_ns: int
@@ -138,9 +147,8 @@ class ClockReading:
         if delay is not None:
             delay = min(delay, self._plausible_delay_ns(later, wall_ns, cpu_ns))
             delay = max(delay, min(delay + idle_ns, wall_ns - cpu_ns))
-        if delay is not None and _is_lost(ended_ns, cpu_ns):
-            delay = max(delay, wall_ns - cpu_ns)
-        return Interval(wall_ns, cpu_ns, delay)
+        found = Interval(wall_ns, cpu_ns, delay)
+        return found.with_lost_delay(ended_ns) if _is_lost(ended_ns, cpu_ns) else found
 
     def _used(self, later: ClockReading) -> list[tuple[int, int]]:
         """Return CPU time and run delay, up to a later reading, of each thread that lives then."""
@@ -202,11 +210,17 @@ def read_clocks(pid: int) -> ClockReading:
     return ClockReading(at_ns, cpu_ns, delay_ns, cpu_ns - live_ns, threads)
 
 
-def count_sleeps(pid: int) -> int | None:
-    """Return how often the only thread of ``pid`` has slept; None if it sleeps or is not alone."""
+def count_sleeps(pid: int) -> tuple[int | None, bool]:
+    """Return how often the only thread of ``pid`` has slept, and whether the process has ended.
+
+    The first is None if it sleeps or is not alone.
+    """
     found = _STATUS.search(process_system.read_proc(pid, "status"))
+    if found is None:
+        return None, False
     # The end of a process counts as a sleep, too.
-    return int(found[2]) - (found[1] == b"Z") if found else None
+    has_ended = found[1] == b"Z"
+    return int(found[2]) - has_ended, has_ended
 
 
 def read_clocks_with_children(pid: int) -> ClockReading:

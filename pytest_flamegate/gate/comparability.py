@@ -32,6 +32,10 @@ _PROFILER_FIELDS = ("profiler", "event", "rate_hz", "call_graph")
 REFERENCE_LIMIT = 0.3
 """A larger change of the reference kernel's log time means another state of the machine."""
 
+_OUTPUT_AT_ONCE = (
+    "One side prints its tokens as they come, the other one all at once: flush the output alike on "
+    "both, after each token if the decode is to be judged."
+)
 _PAIRED_REMEDY = "Both sides must do the same work in the same way; only the code may differ."
 _PAIRED_TOKENS = (
     "Other tokens are other work: restore the output. If it is meant and as long as before, a "
@@ -51,6 +55,8 @@ def difference_reasons(
             remedy = _PAIRED_REMEDY if paired else find_remedy(each.code)
             if paired and each.code == "E_TOKENS_DIFFER":
                 remedy = _PAIRED_TOKENS
+            if {each.baseline, each.current} == {"decode-tokens/decode-time", "tokens/total"}:
+                remedy = _OUTPUT_AT_ONCE
             message += f" {remedy}"
         reasons.append(Reason(each.code, message))
     return tuple(reasons)

@@ -178,22 +178,26 @@ def judge_whole(
     that the program waits for is lost, and looks like sleep. The first look is at the pairs that
     ``decided`` about the rate, the last one at all. What is not certain is a warning.
     """
-    # Several threads, which run in turn, may use more CPU time and be faster.
-    if verdict.decision not in FAVOURABLE or not any(run.shares_core for run in head.runs):
+    # Several threads may use more CPU time and be faster.
+    is_parallel = any(run.cpu is None and (run.threads or 1) > 1 for run in head.timed)
+    if verdict.decision not in FAVOURABLE or is_parallel:
         return None
+    # A program that mostly waits may compute a little more: its quiet time has that, too.
+    waits = not any(run.shares_core for run in head.timed)
     least = max(verdict.high, threshold)
-    reason = _look_at_whole(pairs[:decided], least)
+    reason = _look_at_whole(pairs[:decided], least, waits=waits)
     if decided < len(pairs) and (reason is None or not reason.leaves_open):
-        reason = _look_at_whole(pairs, least)
+        reason = _look_at_whole(pairs, least, waits=waits)
     return reason
 
 
-def _look_at_whole(pairs: Sequence[PairDifference], least: float) -> Reason | None:
+def _look_at_whole(pairs: Sequence[PairDifference], least: float, *, waits: bool) -> Reason | None:
     warning = None
-    for clock, each, limit in (
+    looks = [
         ("CPU time", [pair.whole_cpu for pair in pairs], least),
         ("quiet clock", [pair.whole_quiet for pair in pairs], max(least, SLEEP_OUTSIDE)),
-    ):
+    ]
+    for clock, each, limit in looks[waits:]:
         known = [value for value in each if value is not None]
         if not known or len(known) < len(pairs):
             continue

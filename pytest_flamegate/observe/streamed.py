@@ -13,7 +13,7 @@ from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import ClockReading, Interval, add_late_work
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
-from pytest_flamegate.core.process_system import read_children, wait_readable
+from pytest_flamegate.core.process_system import find_tree, read_children, wait_readable
 from pytest_flamegate.engines import base, figure_sources, figures
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.figures import ProgramOutput, Report
@@ -27,6 +27,8 @@ TimedToken = tuple[str, ClockReading]
 _READ_BYTES = 65536
 _MIN_DECODE_PIECES = 3
 _MIN_DECODE_NS = 2_000_000
+_MAX_LAST_OUTPUT_NS = 10_000_000
+"""How long the output of a program that has ended may take to be read; later, another writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,8 @@ class _OutputStream:
         self._begun = False
         self._is_outside = wrapped
         self._children: set[int] = set()
+        self._gone_ns = 0
+        """When the program was first seen to have ended, with output left to read."""
 
     def read_all(self, fd: int, began_ns: int) -> None:
         """Read to the end of the output."""
@@ -276,10 +280,17 @@ class _OutputStream:
         if self._is_outside:
             self._step_inside()
         # Before the clocks: a sleep that begins after it is one more at the next reading.
-        sleeps = clocks.count_sleeps(self.pid)
+        sleeps, has_ended = clocks.count_sleeps(self.pid)
         if not self._children and (sleeps is None or not self.reader.begun):
             # A program that sleeps may wait for a child. A tree takes twice as long to read.
             self._children = read_children(self.pid)
+        elif not self._children and has_ended:
+            # Its output may come from a child that it left behind.
+            self._children = find_tree(self.pid, self._marker) - {self.pid}
+            now_ns = time.monotonic_ns()
+            self._gone_ns = self._gone_ns or now_ns
+            if now_ns - self._gone_ns > _MAX_LAST_OUTPUT_NS:
+                sleeps = None
         try:
             if self._children:
                 return clocks.read_tree_clocks(self.pid, self._marker)
@@ -338,7 +349,8 @@ def _whole_interval(
 
     CPU time that the last reading lacks was used after it, as far as there was time for that; the
     rest is of children that had ended, and whoever waited for them had not been told. Their run
-    delay is lost: if the decode alone is judged, the program counts as awake then.
+    delay is lost: if the decode alone is judged, the program counts as awake for as long as they
+    may have waited.
     """
     unseen_ns = max(0, total_cpu_ns - last.cpu_ns)
     late_ns = min(unseen_ns, max(0, ended_ns - last.at_ns))
@@ -346,7 +358,7 @@ def _whole_interval(
     last = replace(last, cpu_ns=last.cpu_ns + early_ns, ended_ns=last.ended_ns + early_ns)
     found = ClockReading(began_ns, 0, 0).interval_to(last, threads=workload.threads)
     if has_decode and last.lost_ns:
-        found = found.without_sleep()
+        found = found.with_lost_delay(last.lost_ns)
     return add_late_work(found, late_ns)
 
 

@@ -80,8 +80,14 @@ def test_what_ended_threads_did_before_is_not_the_intervals() -> None:
 def test_a_few_milliseconds_of_ended_threads_cannot_be_told_from_none() -> None:
     assert clocks.ClockReading(0, 90_000_000, 0, ended_ns=9_000_000).lost_ns == 0
     assert clocks.ClockReading(0, 90_000_000, 0, ended_ns=11_000_000).lost_ns == 11_000_000
-    assert Interval(100, 60, 10).without_sleep().quiet_ns == 60
-    assert Interval(100, 60, 50).without_sleep() == Interval(100, 60, 50)
+
+
+def test_what_has_ended_waited_at_most_several_times_as_long_as_it_ran() -> None:
+    """Otherwise a thread of some milliseconds would hide a second of sleep."""
+    assert Interval(100, 60, 10).with_lost_delay(60).quiet_ns == 60
+    assert Interval(100, 60, 50).with_lost_delay(60) == Interval(100, 60, 50)
+    assert Interval(1000, 60, 10).with_lost_delay(20) == Interval(1000, 60, 170)
+    assert Interval(1000, 60, None).with_lost_delay(20) == Interval(1000, 60, None)
 
 
 def test_one_that_waits_and_hardly_runs_does_not_wait_for_the_others() -> None:
@@ -124,14 +130,15 @@ def test_what_never_sleeps_waits_for_a_cpu(
 
 
 @pytest.mark.parametrize(
-    ("state", "threads", "sleeps"), [("R", 1, 7), ("Z", 1, 6), ("S", 1, None), ("R", 2, None)]
+    ("state", "threads", "sleeps", "has_ended"),
+    [("R", 1, 7, False), ("Z", 1, 6, True), ("S", 1, None, False), ("R", 2, None, False)],
 )
 def test_sleeps_are_those_of_the_only_thread(
-    monkeypatch: pytest.MonkeyPatch, state: str, threads: int, sleeps: int | None
+    monkeypatch: pytest.MonkeyPatch, state: str, threads: int, sleeps: int | None, has_ended: bool
 ) -> None:
     status = (
         f"Name:\tR 1\nState:\t{state} (state)\nThreads:\t{threads}\nSeccomp:\t0\n"
         "voluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t900\n"
     )
     monkeypatch.setattr(process_system, "read_proc", lambda *_: status.encode())
-    assert clocks.count_sleeps(7) == sleeps
+    assert clocks.count_sleeps(7) == (sleeps, has_ended)

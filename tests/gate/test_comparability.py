@@ -123,6 +123,14 @@ def test_other_fields_are_not_compared(current: Evidence) -> None:
     assert compare(baseline(profile=PROFILE), current) == ()
 
 
+def test_an_output_that_comes_at_once_on_one_side_is_named() -> None:
+    old = metric(formula="decode-tokens/decode-time")
+    found = compare(old, metric(formula="tokens/total"), paired=True)
+    (reason,) = difference_reasons(found, paired=True)
+    assert reason.code == "E_FORMULA_DIFFERS"
+    assert "the other one all at once: flush the output alike on both" in reason.message
+
+
 def test_values_of_both_sides_are_shown() -> None:
     mixed, bare = now(), evidence(process={"delay_ns": None})
     mixed = replace(mixed, runs=(*mixed.runs[:3], *bare.runs[3:]))

@@ -3,7 +3,7 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -296,18 +296,21 @@ def test_clocks_that_disagree_are_named(
 
 @pytest.mark.parametrize("clock", ["whole_cpu", "whole_quiet"])
 @pytest.mark.parametrize(
-    ("whole", "decision", "shared", "is_doubted"),
+    ("whole", "decision", "how", "doubted"),
     [
-        (0.11, "pass", True, True),
-        (0.11, "improved", True, True),
-        (0.11, "regressed", True, False),
-        (0.11, "improved", False, False),  # several threads may use more CPU time and be faster
-        (0.045, "pass", True, False),
-        (None, "pass", True, False),
+        (0.11, "pass", "shares", {"whole_cpu", "whole_quiet"}),
+        (0.11, "improved", "shares", {"whole_cpu", "whole_quiet"}),
+        (0.11, "regressed", "shares", ()),
+        # Several threads may use more CPU time and be faster.
+        (0.11, "improved", "threads", ()),
+        # One that mostly waits may compute a little more.
+        (0.11, "pass", "waits", {"whole_quiet"}),
+        (0.045, "pass", "shares", ()),
+        (None, "pass", "shares", ()),
     ],
 )
 def test_a_program_that_works_more_outside_of_its_decode_does_not_pass(
-    whole: float | None, decision: Any, shared: bool, is_doubted: bool, clock: str
+    whole: float | None, decision: Any, how: str, doubted: Collection[str], clock: str
 ) -> None:
     quiet = RateVerdict(decision, -0.02, 0.01, slower=False, faster=False, detectable=0.02)
     even = PairDifference(0.0, 0.0, 0.0, None, None, 0.0, 0.0)
@@ -316,9 +319,11 @@ def test_a_program_that_works_more_outside_of_its_decode_does_not_pass(
         for each in (-0.001, 0.0, 0.001, 0.002, -0.002)
     ]
     _, head = sides(SPREAD)
-    head = replace(head, runs=tuple(replace(run, shares_core=shared) for run in head.runs))
+    place = {"shares_core": how == "shares", "cpu": None if how == "threads" else 0}
+    runs = (replace(run, threads=1 + (how == "threads"), **place) for run in head.runs)
+    head = replace(head, runs=tuple(runs))
     reason = judge_whole(found, len(found), quiet, head, threshold=0.05)
-    assert (reason and reason.code) == ("E_WHOLE_SLOWER" if is_doubted else None)
+    assert (reason and reason.code) == ("E_WHOLE_SLOWER" if clock in doubted else None)
 
 
 def test_a_program_may_sleep_a_little_outside_of_its_decode_and_not_work_more() -> None:

@@ -366,6 +366,7 @@ def test_a_decided_change_is_sized_one_side_after_the_other_if_time_is_left(
     expected: str | None,
 ) -> None:
     monkeypatch.setattr(fakes.FakePairs, "shares_core", True)
+    monkeypatch.setattr("pytest_flamegate.run.measure.HAS_MONITORING", False)
     world.token_ns = round(slower * fakes.TOKEN_NS)
     prepared = replace(paired(budget_s), size_alone=True)
     found, _ = run(prepared)

@@ -359,6 +359,27 @@ OUTSIDE_OF_DECODE = {
         before=f"import random\nfor _ in range(random.SystemRandom().randrange(5)):\n    {_WASTE}",
         after="",
     ),
+    "leaves-its-tokens-to-a-child": _PROGRAM_WITH_WORK.format(
+        before="import threading\n"
+        "thread = threading.Thread(target=work, args=(200_000,))\nthread.start()\nthread.join()\n"
+        "even = work\n\n\n"
+        "def work(rounds):\n"
+        "    if token == 40 and os.fork():\n        os._exit(0)\n"
+        "    if token >= 40:\n        even(rounds)\n    return even(rounds)\n",
+        after="",
+    ),
+    "sleeps-beside-a-short-thread": _PROGRAM_WITH_WORK.format(
+        before="import threading\nimport time\n"
+        "thread = threading.Thread(target=work, args=(200_000,))\nthread.start()\nthread.join()\n"
+        "time.sleep(0.8)",
+        after="",
+    ),
+    "waits-in-its-decode": _PROGRAM_WITH_WORK.replace(
+        "    print(work(9_000) + token, flush=True)",
+        "    print(done[token] + token, flush=True)\n    time.sleep(1e-4)",
+    ).format(
+        before=f"import time\n\ndone = [work(9_000) for _ in range(TOKENS)]\n{_WASTE}", after=""
+    ),
     "child-of-a-program": _PROGRAM_WITH_WORK.format(before=_CHILD, after="os.waitpid(child, 0)"),
 }
 """Programs that do more work, but not between their first and their last token."""

@@ -551,6 +551,21 @@ MEASURED = (
                 f"E_WHOLE_SLOWER or {GREEN}",
             ),
             ("after-the-last-token", f"{_ADDS} after its last token", "E_WHOLE_SLOWER"),
+            (
+                "leaves-its-tokens-to-a-child",
+                "ends after its first tokens; a child that it leaves does the others, slower",
+                "regressed or E_WHOLE_SLOWER or E_CLOCK_CONFLICT",
+            ),
+            (
+                "sleeps-beside-a-short-thread",
+                "sleeps before its first token, and has had a thread of some milliseconds",
+                "E_WHOLE_SLOWER",
+            ),
+            (
+                "waits-in-its-decode",
+                f"{_ADDS}, and all other work, before its first token; then it only waits",
+                "E_WHOLE_SLOWER",
+            ),
             ("child-of-a-program", f"{_ADDS} in a child that it waits for", "regressed"),
         )
     ),
