@@ -50,9 +50,9 @@ class PairDifference:
     ``quiet``, ``cpu`` and ``wall`` are clocks; ``prefill`` is the time to the first token and
     ``decode`` that between further ones, both on the wall clock without the time that the other
     side used on a shared core. ``wall`` contains that time. A phase is None if it cannot be
-    separated (a program's start and load are in its first token) or has no token. ``whole_cpu`` and
-    ``whole_quiet`` are of a program from its start to its end, of which the decode alone is judged;
-    None if nothing is left out.
+    separated (a program's start and load are in its first token) or has no token. ``whole_cpu``,
+    ``whole_quiet`` and ``whole_wall`` are of a program from its start to its end, of which the
+    decode alone is judged; None if nothing is left out.
     """
 
     quiet: float
@@ -62,6 +62,7 @@ class PairDifference:
     decode: float | None
     whole_cpu: float | None = None
     whole_quiet: float | None = None
+    whole_wall: float | None = None
 
 
 def pair_differences(base: PairedSide, head: PairedSide) -> tuple[PairDifference, ...]:
@@ -119,6 +120,7 @@ def _difference(
             whole = (
                 log_ratio(lambda block: block.interval.cpu_ns / block.tokens, own=False),
                 log_ratio(lambda block: block.interval.quiet_ns / block.tokens, own=False),
+                log_ratio(lambda block: block.interval.wall_ns / block.tokens, own=False),
             )
         return PairDifference(quiet, cpu, wall, None, None, *whole)
     return PairDifference(quiet, cpu, wall, log_ratio(first_gap_ns), log_ratio(further_gap_ns))
@@ -146,7 +148,9 @@ def find_disagreement(
     """Report a clock that shows head slower, and certainly by more than the quiet clock admits.
 
     Work can be hidden from the quiet clock: in processes whose time is lost, or by stopping the
-    other side. On a shared core that lengthens the wall time of both, or head's CPU time.
+    other side. On a shared core that lengthens the wall time of both, or head's CPU time. A program
+    that starts faster decodes while the other one still starts, and is alone at no time: its decode
+    takes longer by the wall clock then, and the whole does not.
     """
     if verdict.decision not in FAVOURABLE:
         return ()
@@ -154,6 +158,9 @@ def find_disagreement(
     # Several threads, which run in turn, may use more CPU time and be faster.
     if any(run.shares_core for run in head.runs):
         clocks["CPU"] = [pair.cpu for pair in pairs]
+        whole = [pair.whole_wall for pair in pairs if pair.whole_wall is not None]
+        if len(whole) == len(pairs) and trimmed_mean(whole).mean_diff <= 0.0:
+            del clocks["wall"]
     for name, values in clocks.items():
         low = trimmed_mean(values).lower(rates.alpha)
         if low > max(verdict.high, 0.0):

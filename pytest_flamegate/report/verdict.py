@@ -281,7 +281,8 @@ def describe_sureness(verdict: Verdict) -> list[str]:
         pairs = f"{text.plural(verdict.pairs, 'pair')} of processes{against}"
         how = _PAIR_METHODS[verdict.pair_method] if verdict.pair_method else ""
         if verdict.current_processes > verdict.pairs:
-            line = f"Decided after {pairs}{how}; {verdict.current_processes} were measured in all."
+            timed = f"in all {verdict.current_processes} processes of each side were timed."
+            line = f"Decided after {pairs}{how}; {timed}"
         else:
             line = f"Measured in {pairs}{how}."
         lines.append(line)

@@ -294,6 +294,23 @@ def test_clocks_that_disagree_are_named(
     assert all(f"The {clock} clock shows head at least" in reason.message for reason in reasons)
 
 
+@pytest.mark.parametrize(
+    ("whole", "shared", "is_doubted"),
+    [(-0.05, True, False), (0.05, True, True), (-0.05, False, True), (None, True, True)],
+)
+def test_a_program_that_starts_faster_may_decode_beside_the_other_ones_start(
+    whole: float | None, shared: bool, is_doubted: bool
+) -> None:
+    quiet = RateVerdict("pass", -0.02, 0.01, slower=False, faster=False, detectable=0.02)
+    found = [
+        PairDifference(0.0, 0.0, 0.2 + each, None, None, whole_wall=whole)
+        for each in (-0.001, 0.0, 0.001, 0.002, -0.002)
+    ]
+    _, head = sides(SPREAD)
+    head = replace(head, runs=tuple(replace(run, shares_core=shared) for run in head.runs))
+    assert bool(find_disagreement(found, quiet, RATES, head)) == is_doubted
+
+
 @pytest.mark.parametrize("clock", ["whole_cpu", "whole_quiet"])
 @pytest.mark.parametrize(
     ("whole", "decision", "how", "doubted"),

@@ -183,7 +183,8 @@ def test_pairs_add_their_phases_on_the_wall_clock() -> None:
     more = replace(verdicts.in_pairs(), pairs=3, current_processes=5)
     assert (
         "Decided after 3 pairs of processes against 4f2c91a0c2d1, both sides at the same time "
-        "on one core; 5 were measured in all." in " ".join(describe_sureness(more))
+        "on one core; in all 5 processes of each side were timed."
+        in " ".join(describe_sureness(more))
     )
     assert "  80 % of the change is explained by rms_norm and quantize.\n" in text
     phases = text.partition("  Phases (not gated)")[2].splitlines()[1:3]
