@@ -63,8 +63,8 @@ class Interval(Struct, frozen=True, gc=False):
     def with_lost_delay(self, ended_ns: int) -> Interval:
         """Return the interval with the run delay of threads and children that have ended.
 
-        ``ended_ns`` is their CPU time. The kernel does not tell how long they waited for it, but
-        beside a few others it is no more than ``_LONGEST_WAIT`` times as long.
+        ``ended_ns`` is their CPU time. The kernel does not tell how long they waited for it: taken
+        is the time that the process did not run otherwise, up to ``_LONGEST_WAIT`` times as long.
         """
         if self.run_delay_ns is None:
             return self
@@ -102,10 +102,9 @@ class ClockReading:
     """One reading of a process: monotonic time, its CPU time and its run delay, all in ns.
 
     ``ended_ns`` is the CPU time of its threads and children that have ended. Their run delay is
-    lost: in an interval in which they did much of the work of a single-threaded workload, the rest
-    of the time counts as their wait, as far as that is possible. ``threads`` has the CPU time and
-    the run delay of each thread that lives. ``sleeps`` is what ``count_sleeps`` counted before, if
-    it was asked.
+    lost, so an interval in which they did much of the work of a single-threaded workload counts CPU
+    time alone. ``threads`` has the CPU time and the run delay of each thread that lives. ``sleeps``
+    is what ``count_sleeps`` counted before, if it was asked.
     """
 
     at_ns: int
@@ -147,8 +146,9 @@ class ClockReading:
         if delay is not None:
             delay = min(delay, self._plausible_delay_ns(later, wall_ns, cpu_ns))
             delay = max(delay, min(delay + idle_ns, wall_ns - cpu_ns))
-        found = Interval(wall_ns, cpu_ns, delay)
-        return found.with_lost_delay(ended_ns) if _is_lost(ended_ns, cpu_ns) else found
+        if delay is not None and _is_lost(ended_ns, cpu_ns):
+            delay = max(delay, wall_ns - cpu_ns)
+        return Interval(wall_ns, cpu_ns, delay)
 
     def _used(self, later: ClockReading) -> list[tuple[int, int]]:
         """Return CPU time and run delay, up to a later reading, of each thread that lives then."""

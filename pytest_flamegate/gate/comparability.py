@@ -33,8 +33,8 @@ REFERENCE_LIMIT = 0.3
 """A larger change of the reference kernel's log time means another state of the machine."""
 
 _OUTPUT_AT_ONCE = (
-    "One side prints its tokens as they come, the other one all at once: flush the output alike on "
-    "both, after each token if the decode is to be judged."
+    "The tokens of one side were read one by one, those of the other all at once, in one run at "
+    "least: flush the output alike on both, and let the decode take longer than 2 ms."
 )
 _PAIRED_REMEDY = "Both sides must do the same work in the same way; only the code may differ."
 _PAIRED_TOKENS = (

@@ -22,7 +22,9 @@ from pytest_flamegate.gate.pairs import (
     phase_changes,
 )
 from pytest_flamegate.gate.rule import (
+    FAVOURABLE,
     RateVerdict,
+    Reason,
     ReportedRates,
     Signal,
     log_time_of_drop,
@@ -98,12 +100,18 @@ def judge_paired_rate(
         head.workload, drop_pct, base.analyses, shares_core=shares_core
     )
     verdict = analysis.verdict
-    doubts = find_disagreement(analysed, verdict, rates, head)
-    # Pairs may have been added for the whole of a program: they decide nothing about the rate.
     threshold = log_time_of_drop(drop_pct)
-    whole = judge_whole(differences, analysis.pairs, verdict, head, threshold)
-    if whole is not None and whole.leaves_open and not doubts:
-        doubts = (whole,)
+
+    def find_doubts(verdict: RateVerdict) -> tuple[tuple[Reason, ...], tuple[Reason, ...]]:
+        """Return what leaves a verdict open, and what only warns."""
+        doubts = find_disagreement(analysed, verdict, rates, head)
+        # Pairs may have been added for the whole of a program: they decide nothing about the rate.
+        whole = judge_whole(differences, analysis.pairs, verdict, head, threshold)
+        if whole is None:
+            return doubts, ()
+        return (doubts or (whole,), ()) if whole.leaves_open else (doubts, (whole,))
+
+    doubts, warnings = find_doubts(verdict)
     doubts += find_busy_cores(base.evidence, head)
     known = () if doubts else tuple(pair.quiet for pair in analysed)
     word = "inconclusive" if doubts else verdict.decision
@@ -115,6 +123,9 @@ def judge_paired_rate(
         change_pct = rate_change_pct(analysis.estimate.mean_diff)
         signal = rate_signal(old, new, verdict, change_pct, drop_pct)
     else:
+        if verdict.decision not in FAVOURABLE:
+            more, warnings = find_doubts(pooled.verdict)
+            doubts += more
         verdict, pairs, change_pct = pooled.verdict, pooled.pairs, rate_change_pct(pooled.change)
         signal = rate_signal(old, new, verdict, change_pct, drop_pct, (pooled.reason,))
         # Of several attempts only the change is pooled: the second rate follows from it.
@@ -122,8 +133,8 @@ def judge_paired_rate(
         signal = replace(signal, baseline=pooled.base_rate, current=after)
     if verdict.decision != "regressed":
         doubts += find_open_attempts(base.earlier)
-    if whole is not None and not whole.leaves_open:
-        signal = replace(signal, reasons=(*signal.reasons, whole))
+    if warnings:
+        signal = replace(signal, reasons=(*signal.reasons, *warnings))
     if doubts:
         verdict = replace(verdict, decision="inconclusive")
         reasons = (*doubts, *signal.reasons)

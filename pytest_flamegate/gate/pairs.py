@@ -159,7 +159,7 @@ def find_disagreement(
     if any(run.shares_core for run in head.runs):
         clocks["CPU"] = [pair.cpu for pair in pairs]
         whole = [pair.whole_wall for pair in pairs if pair.whole_wall is not None]
-        if len(whole) == len(pairs) and trimmed_mean(whole).mean_diff <= 0.0:
+        if len(whole) == len(pairs) and trimmed_mean(whole).upper(FALSE_ALARM_RATE) < 0.0:
             del clocks["wall"]
     for name, values in clocks.items():
         low = trimmed_mean(values).lower(rates.alpha)
@@ -189,22 +189,25 @@ def judge_whole(
     is_parallel = any(run.cpu is None and (run.threads or 1) > 1 for run in head.timed)
     if verdict.decision not in FAVOURABLE or is_parallel:
         return None
-    # A program that mostly waits may compute a little more: its quiet time has that, too.
-    waits = not any(run.shares_core for run in head.timed)
+    # Most of those that run in turn mostly wait. They may compute a little more: their quiet time
+    # has that, too.
+    in_turn = not any(run.shares_core for run in head.timed)
     least = max(verdict.high, threshold)
-    reason = _look_at_whole(pairs[:decided], least, waits=waits)
+    reason = _look_at_whole(pairs[:decided], least, in_turn=in_turn)
     if decided < len(pairs) and (reason is None or not reason.leaves_open):
-        reason = _look_at_whole(pairs, least, waits=waits)
+        reason = _look_at_whole(pairs, least, in_turn=in_turn)
     return reason
 
 
-def _look_at_whole(pairs: Sequence[PairDifference], least: float, *, waits: bool) -> Reason | None:
+def _look_at_whole(
+    pairs: Sequence[PairDifference], least: float, *, in_turn: bool
+) -> Reason | None:
     warning = None
     looks = [
         ("CPU time", [pair.whole_cpu for pair in pairs], least),
         ("quiet clock", [pair.whole_quiet for pair in pairs], max(least, SLEEP_OUTSIDE)),
     ]
-    for clock, each, limit in looks[waits:]:
+    for clock, each, limit in looks[in_turn:]:
         known = [value for value in each if value is not None]
         if not known or len(known) < len(pairs):
             continue

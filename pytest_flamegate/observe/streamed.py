@@ -13,7 +13,7 @@ from pytest_flamegate.core import clocks, process
 from pytest_flamegate.core.clocks import ClockReading, Interval, add_late_work
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.process import OUTPUT_LIMIT_BYTES
-from pytest_flamegate.core.process_system import find_tree, read_children, wait_readable
+from pytest_flamegate.core.process_system import read_children, wait_readable
 from pytest_flamegate.engines import base, figure_sources, figures
 from pytest_flamegate.engines.base import Streamed
 from pytest_flamegate.engines.figures import ProgramOutput, Report
@@ -28,7 +28,8 @@ _READ_BYTES = 65536
 _MIN_DECODE_PIECES = 3
 _MIN_DECODE_NS = 2_000_000
 _MAX_LAST_OUTPUT_NS = 10_000_000
-"""How long the output of a program that has ended may take to be read; later, another writes it."""
+"""How long the output of a program that has ended may take to be read. Later, a child that it left
+behind writes it, and that the program does not sleep says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +285,7 @@ class _OutputStream:
         if not self._children and (sleeps is None or not self.reader.begun):
             # A program that sleeps may wait for a child. A tree takes twice as long to read.
             self._children = read_children(self.pid)
-        elif not self._children and has_ended:
-            # Its output may come from a child that it left behind.
-            self._children = find_tree(self.pid, self._marker) - {self.pid}
+        if has_ended:
             now_ns = time.monotonic_ns()
             self._gone_ns = self._gone_ns or now_ns
             if now_ns - self._gone_ns > _MAX_LAST_OUTPUT_NS:

@@ -149,7 +149,8 @@ def step_summary(rows: Sequence[RunReport], accepted: Collection[str] = ()) -> s
     """
     parts = ["## flamegate", *map(_render_block, summary_section(rows, accepted).blocks)]
     warnings = [(sections.Code(row.name), f" {each}") for row in rows for each in row.warnings]
-    parts += [_render_block(sections.Items(tuple(warnings)))] * bool(warnings)
+    if warnings:
+        parts += ["Warnings:", _render_block(sections.Items(tuple(warnings)))]
     families = variant_sections(rows)
     families += [brick_summary_section(row.name, row.bricks) for row in rows if row.bricks]
     return "\n\n".join([*parts, *(render_section(section, 3) for section in families)]) + "\n"

@@ -102,7 +102,7 @@ def view_of(outcome: Outcome, node: str, hints: Hints) -> ResultView:
         hints.adapt(headline(verdict)),
         outcome.receipt,
         slim,
-        outcome.warnings,
+        tuple(map(hints.adapt, outcome.warnings)),
         workload.family,
         workload.variant,
         bricks=outcome.pictures.bricks,

@@ -128,7 +128,7 @@ def test_an_output_that_comes_at_once_on_one_side_is_named() -> None:
     found = compare(old, metric(formula="tokens/total"), paired=True)
     (reason,) = difference_reasons(found, paired=True)
     assert reason.code == "E_FORMULA_DIFFERS"
-    assert "the other one all at once: flush the output alike on both" in reason.message
+    assert "those of the other all at once, in one run at least: flush" in reason.message
 
 
 def test_values_of_both_sides_are_shown() -> None:

@@ -21,7 +21,7 @@ from pytest_flamegate.gate.analyses import (
     pair_rates,
     plan_analyses,
 )
-from pytest_flamegate.gate.attempts import attempt_of
+from pytest_flamegate.gate.attempts import Attempt, attempt_of
 from pytest_flamegate.gate.measurement import read_measurement
 from pytest_flamegate.gate.paired_rate import PairedBase, judge_paired_rate
 from pytest_flamegate.gate.pairs import (
@@ -296,15 +296,21 @@ def test_clocks_that_disagree_are_named(
 
 @pytest.mark.parametrize(
     ("whole", "shared", "is_doubted"),
-    [(-0.05, True, False), (0.05, True, True), (-0.05, False, True), (None, True, True)],
+    [
+        ([-0.05] * 5, True, False),
+        ([-0.2, 0.15, -0.2, 0.15, -0.2], True, True),  # not certainly faster
+        ([0.05] * 5, True, True),
+        ([-0.05] * 5, False, True),
+        ([None] * 5, True, True),
+    ],
 )
 def test_a_program_that_starts_faster_may_decode_beside_the_other_ones_start(
-    whole: float | None, shared: bool, is_doubted: bool
+    whole: list[float | None], shared: bool, is_doubted: bool
 ) -> None:
     quiet = RateVerdict("pass", -0.02, 0.01, slower=False, faster=False, detectable=0.02)
     found = [
-        PairDifference(0.0, 0.0, 0.2 + each, None, None, whole_wall=whole)
-        for each in (-0.001, 0.0, 0.001, 0.002, -0.002)
+        PairDifference(0.0, 0.0, 0.2 + each, None, None, whole_wall=of_pair)
+        for each, of_pair in zip((-0.001, 0.0, 0.001, 0.002, -0.002), whole, strict=True)
     ]
     _, head = sides(SPREAD)
     head = replace(head, runs=tuple(replace(run, shares_core=shared) for run in head.runs))
@@ -354,7 +360,7 @@ def test_a_program_may_sleep_a_little_outside_of_its_decode_and_not_work_more() 
         assert bool(reason) == is_doubted
 
 
-def programs(longer: Sequence[float]) -> tuple[Evidence, Evidence]:
+def programs(longer: Sequence[float], decode: Sequence[float] = ()) -> tuple[Evidence, Evidence]:
     """Two sides with an equal decode, of which head takes longer from its start to its end."""
 
     def with_start(each: Block, by: float) -> Block:
@@ -375,7 +381,7 @@ def programs(longer: Sequence[float]) -> tuple[Evidence, Evidence]:
         ]
         return replace(side, runs=tuple(runs), clock_scope="process")
 
-    decode = shifted(0.0, len(longer))
+    decode = decode or shifted(0.0, len(longer))
     base, head = sides(decode)
     longer = [by - already for by, already in zip(longer, decode, strict=True)]
     return program(base, [0.0] * len(longer)), program(head, longer)
@@ -460,6 +466,18 @@ def test_pairs_that_were_added_for_the_whole_decide_about_it_and_not_about_the_r
     assert (few_judged.verdict, judged.verdict) == ("pass", "inconclusive")
     assert judged.pairs == few_judged.pairs
     assert "E_WHOLE_SLOWER" in {reason.code for reason in judged.reasons}
+
+
+def test_attempts_that_pass_together_are_compared_as_a_whole() -> None:
+    """Each alone is undecided, so that its whole was of no interest."""
+    wide = around(0.0, 0.12, 28)
+    wide[0] += 0.001
+    base, head = programs(around(0.4, 0.01, 28), wide)
+    alone = judge_paired(base, head)
+    assert "E_NOISE" in {reason.code for reason in alone.reasons}
+    earlier = Attempt("2026", "inconclusive", "inconclusive", tuple(wide) * 20, 1000.0)
+    again = judge_paired(base, head, earlier=(earlier,))
+    assert "E_WHOLE_SLOWER" in {reason.code for reason in again.reasons}
 
 
 def test_another_attempt_does_not_answer_a_whole_that_was_slower() -> None:

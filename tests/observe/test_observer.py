@@ -255,6 +255,30 @@ def test_a_program_that_never_sleeps_is_charged_for_its_cpu_time(
     assert block.decode.run_delay_ns == (0 if sleeps else idle_ns)
 
 
+LEAVES = """
+import os, time
+sum(range(300_000))
+for i in range(20):
+    if i == {at} and os.fork():
+        os._exit(0)
+    os.write(1, b"%d " % i)
+    sum(range(100_000))
+    if i > 6:
+        time.sleep(0.01)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("at", [0, 5])
+def test_tokens_of_a_child_that_is_left_behind_are_no_work_of_none(at: int, tmp_path: Path) -> None:
+    code = LEAVES.format(at=at)
+    watched = observer(command_workload(tmp_path, code, token_unit="word", max_tokens=20))
+    (block,) = watched.run_timed(1).blocks
+    assert block.judged.quiet_ns > 100_000_000  # what the child slept, after the program had ended
+    if block.decode is not None:
+        assert block.decode.cpu_ns <= 1.05 * block.decode.wall_ns
+
+
 def test_the_decode_is_separated_in_all_runs_or_in_none(tmp_path: Path) -> None:
     code = AWAIT_READER + (
         "import pathlib\n"
