@@ -378,7 +378,9 @@ OUTSIDE_OF_DECODE = {
         "    print(work(9_000) + token, flush=True)",
         "    print(done[token] + token, flush=True)\n    time.sleep(1e-4)",
     ).format(
-        before=f"import time\n\ndone = [work(9_000) for _ in range(TOKENS)]\n{_WASTE}", after=""
+        before=f"import time\n\ndone = [work(9_000) for _ in range(TOKENS)]\n"
+        f"for _ in range(3):\n    {_WASTE}",
+        after="",
     ),
     "child-of-a-program": _PROGRAM_WITH_WORK.format(before=_CHILD, after="os.waitpid(child, 0)"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -505,7 +506,9 @@ _ADDS = "does its added work"
 _COMMAND = workload("toy", max_tokens="800").replace(
     'target = "toy:generate"', 'engine = "command"'
 )
-_COMMAND += 'command = ["python3", "toy.py", "{max_tokens}", "7"]\ntoken_unit = "line"\n'
+# Not "python3", which may be a script that starts others: what these wait for passes for sleep.
+_COMMAND += f'command = ["{sys.executable}", "toy.py", "{{max_tokens}}", "7"]\n'
+_COMMAND += 'token_unit = "line"\n'
 
 MEASURED = (
     *(
