@@ -19,7 +19,6 @@ import warnings
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import repeat
 from threading import get_ident
 from types import CodeType, FunctionType, ModuleType
@@ -159,17 +158,19 @@ def add_work(function: FunctionType, clocks: CallClocks, share: float, overhead_
     work.__qualname__ = function.__qualname__
     clocked = _copy_name(_make_clocked(clocks, share, overhead_ns), original)
     if original.co_flags & inspect.CO_GENERATOR:
-        wrapper = _copy_name(_wrap_generator(work, clocked), original)
+        forward, constants = _forward, {"the wrapper": _wrap_generator(work, clocked)}
+        _copy_name(constants["the wrapper"], original)
     else:
-        wrapper = partial(clocked, work)
-    forward = _forward.__code__
+        forward, constants = _forward_clocked, {"the wrapper": clocked, "the work": work}
     # Code may be replaced only by code with as many free variables; this one reads none of them.
     with warnings.catch_warnings():
         # From CPython 3.13 on: a generator is about to become a function that returns one.
         warnings.simplefilter("ignore", DeprecationWarning)
-        function.__code__ = forward.replace(
+        code = forward.__code__
+        function.__code__ = code.replace(
             co_consts=tuple(
-                wrapper if each == "the wrapper" else each for each in forward.co_consts
+                constants.get(each, each) if isinstance(each, str) else each
+                for each in code.co_consts
             ),
             co_freevars=original.co_freevars,
             **_identity(original),
@@ -180,6 +181,13 @@ def add_work(function: FunctionType, clocks: CallClocks, share: float, overhead_
 def _forward(*args: Any, **kwargs: Any) -> Any:
     wrapper: Any = "the wrapper"  # replaced in a copy of this code
     return wrapper(*args, **kwargs)
+
+
+def _forward_clocked(*args: Any, **kwargs: Any) -> Any:
+    # A partial object would call from C, and CPython 3.12 allows no deep recursion there.
+    clocked: Any = "the wrapper"
+    work: Any = "the work"
+    return clocked(work, *args, **kwargs)
 
 
 def _identity(code: CodeType) -> dict[str, Any]:
