@@ -384,11 +384,14 @@ def test_one_thread_fewer_is_slower(tmp_path: Path) -> None:
     calls = [lambda _, tokens, parts=parts: in_threads(parts, tokens) for parts in (2, 1)]
     base, head = (forked(tmp_path, call, threads=2, max_tokens=16) for call in calls)
     made = pair_of(base, head)
-    made.pair()
+    for _ in range(3):
+        made.pair()
     found = pair_differences(base.observation(), head.observation())
     # The CPU time is the same, and under load so is the wall time.
     assert max(abs(each.cpu) for each in found) < 0.3
-    assert mean(each.quiet for each in found) > 0.4
+    # While other work takes both cores a second thread gains little, so not every pair shows it.
+    assert max(each.quiet for each in found) > 0.4
+    assert mean(each.quiet for each in found) > mean(each.cpu for each in found) + 0.1
 
 
 @pytest.fixture
