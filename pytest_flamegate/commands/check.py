@@ -91,7 +91,14 @@ class _Tree:
     def read_declarations(self, settings: Settings) -> tuple[Entry, ...]:
         """Return the workloads declared here; none without a workload file."""
         config = settings.config and self.move(settings.config)
-        return common.read_declarations(replace(settings, root=self.root, config=config))[1]
+        try:
+            return common.read_declarations(replace(settings, root=self.root, config=config))[1]
+        except UsageError as error:
+            if self.checkout is None:
+                raise
+            # As git names a file of a commit; the checkout is gone when this is read.
+            problem = error.problem.replace(f"{self.checkout.root}/", f"{self.revision[:12]}:")
+            raise UsageError(error.code, problem, error.remedy) from None
 
     @property
     def values(self) -> dict[str, Any]:

@@ -74,7 +74,9 @@ def test_a_policy_that_does_not_parse_fails(repo: Repository) -> None:
     for first, second in (("[workloads.toy\n", workload("toy")), (workload("toy"), "[x\n")):
         repo.declare(first)
         repo.declare(second)
-        assert "E_BAD_TOML" in repo.check(2).err
+        is_of_the_base = second != "[x\n"
+        place = repo.git("rev-parse", "HEAD~1")[:12] + ":" if is_of_the_base else f"{repo.path}/"
+        assert f"E_BAD_TOML: {place}flamegate.toml is not valid TOML" in repo.check(2).err
 
 
 def test_runs_of_another_repository_are_rejected(repo: Repository) -> None:
