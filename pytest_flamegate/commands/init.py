@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 import tomllib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
@@ -198,7 +199,7 @@ def _keys(max_tokens: str = "32") -> tuple[str, ...]:
 
 def find_generators(root: Path) -> Iterator[_Generator]:
     """Yield the functions of the project that the engine ``python`` can call."""
-    for name in _list_files(root, ".py"):
+    for name in _list_sources(root):
         parts = Path(name).with_suffix("").parts
         if _NO_ENGINES.intersection(parts) or parts[-1].startswith("test_"):
             continue
@@ -209,7 +210,8 @@ def find_generators(root: Path) -> Iterator[_Generator]:
         if not all(part.isidentifier() for part in module.split(".")):
             continue
         try:
-            tree = ast.parse(read_bounded(root / name, _MAX_BYTES))
+            with warnings.catch_warnings(action="ignore"):
+                tree = ast.parse(read_bounded(root / name, _MAX_BYTES))
         except (FlamegateError, SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         found = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
@@ -231,15 +233,18 @@ def _yields_tokens(function: ast.FunctionDef) -> bool:
         and names[1] in _COUNTS
         and None not in arguments.kw_defaults
     )
-    return is_callable and any(map(_holds_yield, function.body))
+    return is_callable and _holds_yield(function)
 
 
-def _holds_yield(node: ast.AST) -> bool:
-    if isinstance(node, ast.Yield | ast.YieldFrom):
-        return True
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-        return False
-    return any(map(_holds_yield, ast.iter_child_nodes(node)))
+def _holds_yield(function: ast.FunctionDef) -> bool:
+    nodes: list[ast.AST] = [*function.body]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            nodes += ast.iter_child_nodes(node)
+    return False
 
 
 def _imported_modules(tree: ast.Module) -> Iterator[str]:
@@ -299,15 +304,15 @@ def _read_makefile(text: str) -> _BuildSystem:
     return _BuildSystem("Makefile", ("make",), f"./{program}")
 
 
-def _list_files(root: Path, suffix: str) -> list[str]:
-    """Return the files of the project that git does not ignore, or all without a repository."""
-    listed = git.query(root, "ls-files", "-co", "--exclude-standard", "-z", "--", f"*{suffix}")
+def _list_sources(root: Path) -> list[str]:
+    """Return the Python files that git does not ignore, or all without a repository."""
+    listed = git.query(root, "ls-files", "-co", "--exclude-standard", "-z", "--", "*.py")
     if listed is not None:
         return sorted(filter(None, listed.split("\0")))[:_MAX_FILES]
     found: list[str] = []
     for place, directories, files in os.walk(root):
         directories[:] = [each for each in directories if each[0] != "." and each != "node_modules"]
-        found += (relative(Path(place, each), root) for each in files if each.endswith(suffix))
+        found += (relative(Path(place, each), root) for each in files if each.endswith(".py"))
         if len(found) > _MAX_FILES:
             break
     return sorted(found)
@@ -327,7 +332,7 @@ def _write_workflows(root: Path, steps: list[str]) -> list[str]:
     if has_gitlab:
         own = f".gitlab/{PIPELINE}"
         include = f"include:\n  - local: {own}\n"
-        if (root / GITLAB).exists() and own not in (root / GITLAB).read_text("utf-8", "replace"):
+        if is_file(root / GITLAB) and own not in (root / GITLAB).read_text("utf-8", "replace"):
             steps.append(f"add to {GITLAB}:  include: [{{local: {own}}}]")
         files |= {own: _read_template("gitlab", PIPELINE), GITLAB: include}
     package = find_installed()

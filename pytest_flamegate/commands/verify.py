@@ -205,11 +205,8 @@ def _replay_all(
         model=parsed.model,
         untrusted=parsed.replay_untrusted,
     )
-    try:
-        for path in parsed.paths:
-            yield _verify(path, verify, replaying)
-    finally:
-        progress.stop()
+    for path in parsed.paths:
+        yield _verify(path, verify, replaying)
 
 
 def _verify(

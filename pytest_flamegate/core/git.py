@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import re
@@ -130,8 +131,9 @@ def find_top(directory: Path) -> Path | None:
 
 def resolve(directory: Path, rev: str) -> str | None:
     """Return the commit that ``rev`` names; None if it names none."""
-    # No name begins with a dash: git would read it as an option.
-    return query(directory, "rev-parse", "-q", "--verify", f"{rev.lstrip('-')}^{{commit}}")
+    if rev.startswith("-"):  # git would read it as an option
+        return None
+    return query(directory, "rev-parse", "-q", "--verify", f"{rev}^{{commit}}")
 
 
 def digest_files(directory: Path) -> dict[Path, str]:
@@ -227,6 +229,7 @@ def read_file(directory: Path, commit: str, path: str, limit: int) -> bytes:
 
 
 _MOST_TEXT_BYTES, _MOST_REMOVED = 1 << 20, 50_000
+_FILE = re.compile(r"(---|\+\+\+|rename from|rename to) (.*)")
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 
 
@@ -279,7 +282,7 @@ def _read_lines(directory: Path, name: str) -> tuple[str, ...]:
 
 
 def _parse_diff(text: str) -> Iterator[FileChange]:
-    base_file, head_file, hunks = "", "", list[Hunk]()
+    files, hunks = ["", ""], list[Hunk]()
     base_lines: dict[int, str] = {}
     # The text of a line may look like a header; "@@" tells how many lines of text follow.
     skipped = 0
@@ -295,15 +298,22 @@ def _parse_diff(text: str) -> Iterator[FileChange]:
             hunks.append(Hunk(*numbers))
             skipped = numbers[1] + numbers[3]
         elif line.startswith("diff --git "):
-            if hunks or base_file != head_file:
-                yield FileChange(base_file, head_file, tuple(hunks), base_lines)
-            base_file, head_file, hunks, base_lines = "", "", [], {}
-        elif line.startswith(("--- a/", "rename from ")):
-            base_file = line.partition(" a/" if line[0] == "-" else "from ")[2].rstrip("\t")
-        elif line.startswith(("+++ b/", "rename to ")):
-            head_file = line.partition(" b/" if line[0] == "+" else "to ")[2].rstrip("\t")
-    if hunks or base_file != head_file:
-        yield FileChange(base_file, head_file, tuple(hunks), base_lines)
+            if hunks or files[0] != files[1]:
+                yield FileChange(*files, tuple(hunks), base_lines)
+            files, hunks, base_lines = ["", ""], [], {}
+        elif found := _FILE.match(line):
+            files[found[1] in ("+++", "rename to")] = _read_name(found)
+    if hunks or files[0] != files[1]:
+        yield FileChange(*files, tuple(hunks), base_lines)
+
+
+def _read_name(header: re.Match[str]) -> str:
+    # Git writes a name with a quotation mark, a backslash or a tab as a text of C.
+    name = header[2]
+    name = str(ast.literal_eval(name)) if name.startswith('"') else name.rstrip("\t")
+    if header[1].startswith("rename"):
+        return name
+    return "" if name == os.devnull else name[2:]  # without a/ or b/
 
 
 def run(directory: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> CompletedCommand:

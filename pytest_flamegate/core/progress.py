@@ -72,10 +72,10 @@ class TerminalProgress(Progress):
     _shown = ""
 
     def begin(self, workload: str) -> None:
-        """Start the clock and an empty bar."""
+        """Start the clock and an empty bar, below the one of a measurement that failed."""
+        self.stop()
         super().begin(workload)
         self._part = 0.0
-        self._shown = ""
 
     def update(self, phase: str, detail: str = "", remaining_s: float | None = None) -> None:
         """Rewrite the line."""

@@ -19,13 +19,20 @@ from pytest_flamegate.core.git import FileChange
 from pytest_flamegate.profile.model import SourceLine
 
 _WORDS = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[A-Za-z_]\w*|[\d.]\w*|[^\s\w]"""
+_PLAIN = re.compile(_WORDS)
 _HASHED = re.compile(rf"#.*|{_WORDS}")
 _SLASHED = re.compile(rf"//.*|/\*.*?\*/|{_WORDS}")
-_INDENTED = (".py", ".pyx")
+_INDENTED = (".mojo", ".pxd", ".pxi", ".py", ".pyi", ".pyx")
 """Files whose indentation is part of the code, and whose comments begin with ``#``."""
+_SLASHES = re.compile(
+    r".*\.(?:c|cc|cl|comp|cpp|cs|cu|cuh|cxx|d|glsl|go|h|hh|hpp|hxx|inl|java|jsx?|kt|metal|mjs|mm?|rs"
+    r"|scala|swift|tsx?|zig)"
+)
+"""Files whose comments begin with ``//``. It divides in others, whose comments count as code."""
 _NO_TYPES = re.compile(
-    r"and|assert|await|case|default|defer|del|do|elif|else|from|go|if|import|in|is|new|not|or|print"
-    r"|raise|return|sizeof|then|throw|while|yield"
+    r"and|assert|await|case|catch|co_await|co_return|co_yield|default|defer|del|do|elif|else|elsif"
+    r"|except|exec|from|go|if|import|in|is|match|new|not|or|print|raise|range|return|select|sizeof"
+    r"|switch|then|throw|try|typeof|unless|until|when|while|with|yield"
 )
 """Words before a name that is used; any other word before a name declares it."""
 _TYPES = re.compile(r"char|double|float|int|long|short|signed|unsigned|void|\w+_t")
@@ -210,7 +217,11 @@ def _tokenize(line: str, file: str) -> _Tokens:
     if len(line) > _LONGEST:
         return tuple(filter(None, [line.strip()]))
     is_indented = file.endswith(_INDENTED)
-    pattern, comment = (_HASHED, ("#",)) if is_indented else (_SLASHED, ("//", "/*"))
+    pattern, comment = _PLAIN, tuple[str, ...]()
+    if is_indented:
+        pattern, comment = _HASHED, ("#",)
+    elif _SLASHES.fullmatch(file):
+        pattern, comment = _SLASHED, ("//", "/*")
     tokens = tuple(each for each in pattern.findall(line) if not each.startswith(comment))
     if tokens and is_indented:
         return (f" {len(line) - len(line.lstrip())}", *tokens)
@@ -263,8 +274,9 @@ def _is_declaration(tokens: _Tokens, index: int) -> bool:
     if behind and (behind[0] in "*&<" or _is_name(behind[0])):
         return False  # a type
     if before == "*":
-        word = tokens[index - 2]
-        return _TYPES.fullmatch(word) is not None or "const" in tokens[max(index - 3, 0) : index]
+        *_, earlier, word = (" ", " ", *tokens[: index - 1])
+        is_first = earlier[0] in " (,;" or _is_name(earlier)
+        return is_first and (_TYPES.fullmatch(word) is not None or "const" in (earlier, word))
     if before in ("(", ","):
         return any(word in ("def", "fn") for word in tokens[:3])
     return _is_name(before)

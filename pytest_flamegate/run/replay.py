@@ -83,8 +83,11 @@ class Replaying:
                 side = prepare_side(bare, read_identity(), None)
                 self.progress.begin(workload.name)
                 prepared = Prepared((side,), self.settings.budget_of(workload))
-                found = compare(measure(prepared, until, self.progress))
-                self.progress.end()
+                try:
+                    found = compare(measure(prepared, until, self.progress))
+                    self.progress.end()
+                finally:
+                    self.progress.stop()
                 return found
 
     def _workload(self, evidence: Evidence) -> tuple[Workload, Path | None]:

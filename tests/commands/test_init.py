@@ -97,6 +97,18 @@ def test_an_engine_is_found_before_there_is_a_repository(empty: Path, command: C
     assert declared(empty) == ["decode"]
 
 
+def test_sources_that_are_odd_or_no_files_stop_nothing(empty: Path, command: Command) -> None:
+    write_toy(empty)
+    # An expression as deep as Python may call itself, and an escape that newer versions warn of.
+    deep = " + ".join(["prompt"] * 600)
+    odd = f"def stream(prompt, max_tokens):\n    x = {deep}\n    yield '\\d'\n"
+    (empty / "odd.py").write_text(odd)
+    (empty / ".gitlab-ci.yml").mkdir()
+    printed = command(0, "init")
+    assert "odd:stream (odd.py:1)" in printed.out
+    assert "SyntaxWarning" not in printed.err
+
+
 def test_nothing_that_exists_is_changed(empty: Path, command: Command) -> None:
     write_toy(empty)
     (empty / ".github/workflows").mkdir(parents=True)

@@ -138,6 +138,8 @@ def test_changes_of_files_are_read_from_git(project: Path) -> None:
     lines = [f"line {number}" for number in range(1, 31)]
     write(project, {"a.c": "\n".join(lines), "gone.c": "1\n", "old name.c": "\n".join(lines)})
     write(project, {"two wörds.c": "1\n2\n", ".git/info/attributes": "*.c diff=twice\n"})
+    quoted = 'a "\\\t\n\x07ä".c'
+    write(project, {quoted: "1\n", f"{quoted}1": "2\n"})
     git(project, "add", "-A")
     git(project, "commit", "-qm", "base")
     lines[4:6] = ["-- a/x", "++ b/x", "@@ -1 +1 @@"]
@@ -148,6 +150,8 @@ def test_changes_of_files_are_read_from_git(project: Path) -> None:
         git(project, "config", key, value)
     write(project, {".git/info/attributes": "*.c -diff\n"})
     git(project, "mv", "old name.c", "name.c")
+    git(project, "mv", f"{quoted}1", f"{quoted}2")
+    write(project, {quoted: "3\n"})
     (project / "gone.c").unlink()
     changes = read_changes(project, "HEAD")
     assert changes is not None
@@ -157,14 +161,17 @@ def test_changes_of_files_are_read_from_git(project: Path) -> None:
         ("gone.c", ""): (Hunk(1, 1, 0, 0),),
         ("two wörds.c", "two wörds.c"): (Hunk(2, 0, 3, 1),),
         ("old name.c", "name.c"): (),
+        (quoted, quoted): (Hunk(1, 1, 1, 1),),
+        (f"{quoted}1", f"{quoted}2"): (),
         ("", "new.c"): (Hunk(0, 0, 1, 999_999_999),),
         ("", "sub/deep.c"): (Hunk(0, 0, 1, 999_999_999),),
     }
-    assert (changes[0].base_lines, changes[0].head_lines) == (
+    by_base = {each.base_file: each for each in changes}
+    assert (by_base["a.c"].base_lines, by_base["a.c"].head_lines) == (
         {5: "line 5", 6: "line 6", 20: "line 20"},
         tuple(lines),
     )
-    assert changes[1].base_lines == {1: "1"}
+    assert by_base["gone.c"].base_lines == {1: "1"}
     assert read_changes(project, "HEAD", "HEAD") == ()
     below = read_changes(project / "sub", "HEAD")
     assert [each.head_file for each in below or ()] == ["deep.c"]

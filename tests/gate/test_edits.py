@@ -156,6 +156,39 @@ def test_only_lines_that_do_something_else_are_changed(
     assert [line for line in found if line[0] not in "#{"] == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "is_changed"),
+    [
+        ("a.py", "with fast(n) as f:", True),
+        ("a.py", "match fast(n):", True),
+        ("a.py", "x = size_t * fast(n)", True),
+        ("a.rs", "match fast(n) {", True),
+        ("a.go", "for range fast(n) {", True),
+        ("a.cc", "co_await fast(n);", True),
+        ("a.swift", "try fast(n)", True),
+        ("a.c", "x = a_t * fast(n);", True),
+        ("a.c", "*fast(n) = 3;", True),
+        ("a.c", "static size_t *fast(int n) {", False),
+        ("a.py", "def fast(n):", False),
+        ("a.pyx", "cdef float *fast(int n):", False),
+        # Two slashes divide, or begin a comment.
+        ("a.lua", "return n // fast(n)", True),
+        ("a.pxd", "return n // fast(n)", True),
+        ("a.rs", "x += 1 // fast(n)", False),
+    ],
+)
+def test_a_function_that_is_called_instead_is_no_other_name(
+    name: str, line: str, tmp_path: Path, *, is_changed: bool
+) -> None:
+    call = "y = fast(x)\n"
+    texts = [f"# A.\n{each}\n" for each in (line, line.replace("fast", "slow"))]
+    base, head = ({name: text, "hot.py": call} for text in texts)
+    head["hot.py"] = call.replace("fast", "slow")
+    found = changed_lines(mapped(tmp_path, base, head), head)
+    assert bool(found[name]) is is_changed
+    assert bool(found["hot.py"]) is is_changed or "//" in line
+
+
 @pytest.mark.parametrize(("called", "is_same"), [("blend(found)", True), ("mix(hits)", False)])
 def test_a_function_has_one_name_in_all_files_and_a_variable_in_its_own(
     called: str, tmp_path: Path, *, is_same: bool

@@ -61,6 +61,17 @@ def test_a_bar_is_not_full_while_anything_runs_and_does_not_move_backwards(clock
     assert "0:05 of about 1:40" in bar.lines[1]
 
 
+def test_the_bar_of_a_measurement_that_failed_stays(clock: Clock) -> None:
+    written: list[str] = []
+    bar = TerminalProgress(written.append)
+    for name in ("one", "two"):
+        bar.begin(name)
+        bar.update("timing", "1 process", 1.0)
+    bar.stop()
+    lines = [line.rpartition("\x1b[K")[2].split() for line in "".join(written).split("\n")]
+    assert [line[:1] for line in lines] == [["one"], ["two"], []]
+
+
 def test_each_workload_has_a_line_and_an_announcement_its_own(clock: Clock) -> None:
     written: list[str] = []
     bar = TerminalProgress(written.append)
