@@ -30,7 +30,7 @@ from typing import Any
 
 from pytest_flamegate.core import PACKAGE
 from pytest_flamegate.core.errors import ToolError
-from pytest_flamegate.core.files import real_path
+from pytest_flamegate.core.files import MOST_COPIED, real_path
 
 _PACKAGES = frozenset({"site-packages", "dist-packages"})
 _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
@@ -39,8 +39,6 @@ UNDER_TEST = _TOOL / "child/embedded"
 """The only part of this package that is measured; the rest is the same on both sides."""
 _LAYOUTS = ("", "src", "python", "lib")
 """The directories in which a repository keeps its packages."""
-_MOST_COPIED = 200_000_000
-"""Bytes of a library that is copied for each process."""
 _LINKS = "/build/__editable__."
 
 
@@ -167,7 +165,7 @@ def copy_libraries(top: Path, home: str) -> None:
             return name
         is_installed = not _PACKAGES.isdisjoint(file.relative_to(top).parts)
         about = file.stat()
-        if is_installed or about.st_size > _MOST_COPIED:
+        if is_installed or about.st_size > MOST_COPIED:
             return name
         version = file, about.st_ino, about.st_mtime_ns
         if version not in copies:

@@ -22,6 +22,8 @@ from pytest_flamegate.core.errors import (
 
 MAX_BYTES = 64 << 20
 """The largest file that is read, unless less is expected: evidence of many runs."""
+MOST_COPIED = 200_000_000
+"""Bytes of a library that is copied for each process."""
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})

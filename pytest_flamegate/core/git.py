@@ -299,12 +299,12 @@ def _parse_diff(text: str) -> Iterator[FileChange]:
             skipped = numbers[1] + numbers[3]
         elif line.startswith("diff --git "):
             if hunks or files[0] != files[1]:
-                yield FileChange(*files, tuple(hunks), base_lines)
+                yield FileChange(files[0], files[1], tuple(hunks), base_lines)
             files, hunks, base_lines = ["", ""], [], {}
         elif found := _FILE.match(line):
             files[found[1] in ("+++", "rename to")] = _read_name(found)
     if hunks or files[0] != files[1]:
-        yield FileChange(*files, tuple(hunks), base_lines)
+        yield FileChange(files[0], files[1], tuple(hunks), base_lines)
 
 
 def _read_name(header: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from pytest_flamegate.core.errors import UndecidedError
 from pytest_flamegate.gate.rule import (
@@ -23,6 +23,7 @@ from pytest_flamegate.gate.rule import (
 )
 from pytest_flamegate.gate.statistics import mean, trimmed_mean
 from pytest_flamegate.observe.observation import Block, Observation
+from pytest_flamegate.profile.calls import Phase
 from pytest_flamegate.receipt.types import Evidence
 
 MOST_DELAYED = 0.05
@@ -298,9 +299,6 @@ def find_busy_cores(base: PairedSide, head: Evidence) -> tuple[Reason, ...]:
     return (Reason.advise("E_CORES_BUSY", message),)
 
 
-PhaseName = Literal["prefill", "decode"]
-
-
 @dataclass(frozen=True, slots=True)
 class PhaseChange:
     """One phase, without the other side's time: ms to the first token or between further ones.
@@ -309,7 +307,7 @@ class PhaseChange:
     interval errs with the false-alarm rate of one analysis. ``certain`` says that it excludes 0.
     """
 
-    name: PhaseName
+    name: Phase
     baseline_ms: float
     current_ms: float
     change_pct: float
@@ -323,7 +321,7 @@ def phase_changes(
 ) -> tuple[PhaseChange, ...]:
     """Return the phases that every pair separates, prefill first."""
     changes = []
-    phases: tuple[tuple[PhaseName, Callable[[Block], float | None]], ...] = (
+    phases: tuple[tuple[Phase, Callable[[Block], float | None]], ...] = (
         ("prefill", first_gap_ns),
         ("decode", further_gap_ns),
     )

@@ -278,11 +278,6 @@ class Observation:
         """The runs that no profiler touched."""
         return tuple(run for run in self.runs if run.role == "timed")
 
-    @property
-    def profiled(self) -> tuple[Run, ...]:
-        """The sampled runs; they never supply tokens per second."""
-        return tuple(run for run in self.runs if run.role == "profiled")
-
 
 def uses_running_server(recipe: Mapping[str, object]) -> bool:
     """Return whether the recipe measures one server for all runs, not one process for each."""

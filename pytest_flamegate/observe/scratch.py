@@ -13,10 +13,9 @@ from pathlib import Path
 import psutil
 
 from pytest_flamegate.core import clocks
-from pytest_flamegate.core.files import real_path
+from pytest_flamegate.core.files import MOST_COPIED, real_path
 
 _LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
-_MOST_COPIED = 200_000_000
 _HOME = re.compile(r"flamegate-([0-9a-f]{8})-(\d+)-(\d+)-[a-z0-9_]+")
 
 
@@ -68,7 +67,7 @@ def _copy_or_link(entry: Path, made: Path) -> None:
     """Copy a library of at most 200 MB; link all other files, and libraries by another name."""
     if entry.is_symlink() and os.sep not in (target := str(entry.readlink())):
         made.symlink_to(target)
-    elif _is_library(entry) and entry.stat().st_size <= _MOST_COPIED:
+    elif _is_library(entry) and entry.stat().st_size <= MOST_COPIED:
         shutil.copy2(entry, made)
     else:
         made.symlink_to(entry)

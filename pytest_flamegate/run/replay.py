@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from pytest_flamegate.config.options import EMBEDDED
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.thresholds import Thresholds
 from pytest_flamegate.config.workload import Workload
@@ -40,7 +41,6 @@ from pytest_flamegate.run.measure import measure
 from pytest_flamegate.run.prepare import prepare_side
 from pytest_flamegate.run.stages import Measured, Prepared
 
-_EMBEDDED = "embedded"
 _LONGEST_S = 120.0
 """A foreign time-out counts up to here."""
 _LONGEST_SHOWN = 2000
@@ -125,7 +125,7 @@ class Replaying:
         """Return a recipe's own workload as it may run here; raise if it is not trusted."""
         recipe = evidence.workload
         workload = rerun.parse_recipe(recipe, self.settings.root)
-        harmless = workload.engine == _EMBEDDED and not (workload.env or workload.build)
+        harmless = workload.engine == EMBEDDED and not (workload.env or workload.build)
         if not harmless and not self.untrusted:
             raise UndecidedError(
                 "E_REPLAY_UNTRUSTED",
@@ -152,7 +152,7 @@ class Replaying:
         if self.model is None:
             return workload
         named = any("{model}" in part for part in workload.command)
-        if workload.engine != _EMBEDDED and not named:
+        if workload.engine != EMBEDDED and not named:
             raise UsageError(
                 "E_BAD_OPTION",
                 f"The program of {quote(workload.name)} does not take its model from flamegate.",

@@ -59,7 +59,7 @@ def test_calls_are_counted_by_phase_and_tokens() -> None:
     assert recorded.calls[inner.parent or 0] is outer
     assert observer.observation().tokens == ("0", "1", "2")
     assert observer.runs == (run,)
-    assert (observer.observation().timed, observer.observation().profiled) == ((), ())
+    assert not {"timed", "profiled"} & {each.role for each in observer.observation().runs}
 
 
 def test_engine_without_marks() -> None:

@@ -317,7 +317,8 @@ def test_inside_a_wrapper_the_clocks_are_the_programs(tmp_path: Path) -> None:
     assert program.decode.cpu_ns < program.interval.cpu_ns
     assert program.window_ns is not None
     assert program.window_ns[1] - program.window_ns[0] == program.decode.wall_ns
-    assert watched.observation().profiled[0].pid == program.pid
+    assert watched.observation().runs[-1].role == "profiled"
+    assert watched.observation().runs[-1].pid == program.pid
 
 
 @pytest.mark.parametrize(

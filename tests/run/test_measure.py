@@ -192,12 +192,12 @@ def test_both_sides_are_profiled_and_their_bricks_clocked_in_pairs(
     found, (sharing,) = run(paired(thresholds=BRICKS))
     # Bricks of two sides on one core differ by so little that less time is enough.
     assert ("bricks 31 s" in alternating, "bricks 14 s" in sharing) == (True, True)
-    numbers = [
-        [run.pair for run in side.observation.runs if run.role == "profiled"]
-        for side in found.sides
+    profiled = [
+        [run for run in side.observation.runs if run.role == "profiled"] for side in found.sides
     ]
+    numbers = [[run.pair for run in runs] for runs in profiled]
     assert numbers[0] == numbers[1] == [*range(len(numbers[0]))]
-    assert all(run.shares_core for run in found.sides[0].observation.profiled)
+    assert all(run.shares_core for run in profiled[0])
     assert [len(side.bricks) for side in found.sides] == [5, 5]
 
 

@@ -41,10 +41,7 @@ CALL_GRAPH_NATIVE = "dwarf,65528"
 OLD_PYTHON = "Python frames need CPython >= 3.13"
 NO_PYTHON = "no Python frame was resolved"
 NO_KERNEL = "no kernel frames"
-ANSWER_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 60.0
 _FIRST_WITH_JITDUMP = (3, 13)
-_LAST_WORDS_S = 1.0
 _MONOTONIC = "1"
 """The number of the clock that the observer and CPython's jitdump use."""
 
@@ -78,7 +75,7 @@ class Perf:
                 argv += ["-p", str(pid)]
                 child = process.start(argv, env=perf_data.perf_environment(), pass_fds=(fd,))
             if not _send(control, "enable"):
-                raise _silence_error(child, ANSWER_TIMEOUT_S, "starting to sample")
+                raise _silence_error(child, tools.ANSWER_TIMEOUT_S, "starting to sample")
         except BaseException:
             control.close()
             if child is not None:
@@ -190,7 +187,7 @@ def _read_safe_rate() -> int:
 
 
 def _silence_error(child: Child, timeout_s: float, activity: str) -> tools.ProfilerError:
-    status = child.wait(_LAST_WORDS_S)  # its pipes close a moment before it ends
+    status = child.wait(tools.LAST_WORDS_S)  # its pipes close a moment before it ends
     if status is None:
         return tools.timeout_error(perf_data.NAME, timeout_s, activity)
     return tools.failure_error(perf_data.NAME, child.stderr_bytes(), status)
@@ -208,8 +205,8 @@ class _RunningPerf:
             if not all(_send(self.control, word) for word in ("disable", "stop")):
                 self.child.interrupt()
             # perf writes its file on an interrupt too, and then dies of the signal.
-            if self.child.wait(STOP_TIMEOUT_S) not in (0, -signal.SIGINT):
-                raise _silence_error(self.child, STOP_TIMEOUT_S, "writing its file")
+            if self.child.wait(tools.STOP_TIMEOUT_S) not in (0, -signal.SIGINT):
+                raise _silence_error(self.child, tools.STOP_TIMEOUT_S, "writing its file")
         finally:
             self.close()
         return self.recording
@@ -222,7 +219,7 @@ class _RunningPerf:
 
 def _send(control: socket, command: str) -> bool:
     """Send a command to perf and wait for its acknowledgement; False if perf ends or is silent."""
-    control.settimeout(ANSWER_TIMEOUT_S)
+    control.settimeout(tools.ANSWER_TIMEOUT_S)
     answer = b""
     try:
         control.sendall(command.encode() + b"\n")

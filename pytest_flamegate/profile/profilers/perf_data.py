@@ -183,7 +183,6 @@ _RECORD = struct.Struct("=2IQ")
 _CODE_LOAD_FIXED = 16 + 40
 _SAFE = bytes(0x3F if byte < 0x20 or byte == 0x7F else byte for byte in range(256))
 READ_TIMEOUT_S = 300.0
-_LAST_WORDS_S = 1.0
 _NOT_CLOSED = b"data size field is 0"
 _EVENT = re.compile(r"^(\S+): .*?\bsample_freq \}: (\d{1,9}), sample_type: ([A-Z_|]+)")
 _STACK_BYTES = re.compile(r"sample_stack_user: (\d{1,9})")
@@ -252,7 +251,7 @@ def read_script(
                 )
             except tools.ProfilerError as caught:
                 error = caught
-            status = child.wait(_LAST_WORDS_S if error else deadline - time.monotonic())
+            status = child.wait(tools.LAST_WORDS_S if error else deadline - time.monotonic())
             stderr = child.stderr_bytes()
         finally:
             child.end()

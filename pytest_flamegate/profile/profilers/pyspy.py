@@ -34,8 +34,6 @@ CALL_GRAPH = "python"
 NATIVE, NONBLOCKING = "+native", "+nonblocking"
 """Appended to the call graph, so that profiles taken differently are not compared."""
 UNPAUSED = "sampled without pausing"
-ANSWER_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.005
 _STARTED = b"py-spy> Sampling process"
 _CLOSING = re.compile(
@@ -170,13 +168,13 @@ def _start(argv: Sequence[str]) -> Child:
     """Start py-spy; return once it samples. Raises ``ProfilerError``."""
     child = process.start(argv)
     try:
-        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        deadline = time.monotonic() + tools.ANSWER_TIMEOUT_S
         while _STARTED not in child.stdout_bytes():
             status = child.poll()
             if status is not None:
                 raise tools.failure_error(NAME, child.stderr_bytes(), status)
             if time.monotonic() > deadline:
-                raise tools.timeout_error(NAME, ANSWER_TIMEOUT_S, "starting to sample")
+                raise tools.timeout_error(NAME, tools.ANSWER_TIMEOUT_S, "starting to sample")
             time.sleep(_POLL_S)
     except BaseException:
         child.end()
@@ -193,8 +191,8 @@ class _RunningPySpy:
         """Interrupt py-spy: only then does it write its file. Its exit status says nothing."""
         try:
             self.child.interrupt()
-            if self.child.wait(STOP_TIMEOUT_S) is None:
-                raise tools.timeout_error(NAME, STOP_TIMEOUT_S, "writing its file")
+            if self.child.wait(tools.STOP_TIMEOUT_S) is None:
+                raise tools.timeout_error(NAME, tools.STOP_TIMEOUT_S, "writing its file")
             failures = count_failures(self.child.stdout_bytes())
             if failures is None or not self.recording.raw.is_file():
                 raise tools.failure_error(NAME, self.child.stderr_bytes(), self.child.poll())

@@ -32,6 +32,9 @@ _PROGRESS = re.compile(
     rb"^(?:\[ perf record: .*|Events (?:en|dis)abled|py-spy> .*)\n?", re.MULTILINE
 )
 VERSION_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 60.0
+LAST_WORDS_S = 1.0
 _VERSION = re.compile(rb"\d+\.\d+[\w.+-]*")
 
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import product
 
 from pytest_flamegate.core.text import quote
-from pytest_flamegate.engines.figures import Report
+from pytest_flamegate.engines.figures import PHASES, Report
 from pytest_flamegate.receipt.metrics import overhead_pct
 from pytest_flamegate.receipt.reported import MIN_REPORTS, engine_metrics, of_engine
 from pytest_flamegate.receipt.rules.rule import (
@@ -36,7 +36,6 @@ CHECKS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 SHORTFALLS: Rulebook[Submission] = Rulebook(protects=Grade.OBSERVED)
 
 _COMPARED = ("formula", "unit", "direction", "clock", "samples", "provenance")
-_STEPS = ("embed_us", "forward_us", "logits_us", "sample_us")
 _DEPENDS_ON = {
     "prefill_tokens_per_second": "time_to_first_token_ms",
     "decode_tokens_per_second": "time_per_output_token_ms",
@@ -223,7 +222,7 @@ def _join(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def _spent_ms(report: Report) -> float:
     """Return the reported time of computing: the phases, or the steps if their sum is longer."""
     phases = sum(report.figures.get(name, 0.0) for name in ("prefill_ms", "decode_ms"))
-    return max(phases, sum(report.figures.get(name, 0.0) for name in _STEPS) / 1e3)
+    return max(phases, sum(report.figures.get(name, 0.0) for name in PHASES) / 1e3)
 
 
 def _times_ms(report: Report) -> list[tuple[float, float]]:
@@ -233,7 +232,7 @@ def _times_ms(report: Report) -> list[tuple[float, float]]:
         figure(name, 0.0) for name in ("load_ms", "prefill_ms", "decode_ms", "total_ms")
     )
     step = max(_resolution(value) for value in (load, prefill, decode, total))
-    steps = sum(figure(name, 0.0) for name in _STEPS) / 1e3
+    steps = sum(figure(name, 0.0) for name in PHASES) / 1e3
     times = {decode, total, prefill + decode, load + prefill + decode, total - load,
              total - prefill, steps, steps - figure("embed_us", 0.0) / 1e3}  # fmt: skip
     return [(time, step) for time in sorted(times) if time > 0] if decode or total or steps else []
