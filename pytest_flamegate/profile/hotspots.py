@@ -74,6 +74,7 @@ def count_by_name(
     within: Counter[Frame] = Counter()
     inclusive: Counter[str] = Counter()
     for stack, samples in stacks.items():
+        # Not sets, whose order differs from process to process, and with it that of messages.
         within.update(dict.fromkeys(stack, samples))
         inclusive.update(dict.fromkeys((frame.name for frame in stack), samples))
         own.update(dict.fromkeys(stack[-1:], samples))
@@ -109,8 +110,12 @@ def rank_hotspots(profile: Profile, cpu_s_per_token: float | None = None) -> tup
                 cpu_s_per_token=None if cpu_s_per_token is None else self_share * cpu_s_per_token,
             )
         )
-    hotspots.sort(key=lambda spot: (-spot.self_samples, -spot.inclusive_samples, spot.name))
-    return tuple(hotspots)
+    return tuple(sorted(hotspots, key=get_rank))
+
+
+def get_rank(spot: Hotspot) -> tuple[int, int, str]:
+    """Return the key that hotspots are sorted by."""
+    return -spot.self_samples, -spot.inclusive_samples, spot.name
 
 
 def no_samples_error(profiler: str, errors: int, lost: int) -> UndecidedError:

@@ -6,8 +6,10 @@ all three must state the same.
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from pytest_flamegate.core.text import quote
+from pytest_flamegate.profile.hotspots import get_rank
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.reported import engine_kernels
@@ -139,10 +141,11 @@ def _check_nonce(case: Submission) -> Iterator[str]:
 
 @CHECKS.rule(
     "E_PROFILE_CONTRADICTION",
-    "The hotspots are the functions of the folded profile and their samples.",
+    "The hotspots are the functions of the folded profile, their frames and samples, in order.",
 )
 def _check_hotspots(case: Submission) -> Iterator[str]:
-    # A changed count blames or acquits a function.
+    # A changed count blames or acquits a function, and pages show the first ones. The category is
+    # not compared: the table of categories differs between versions.
     profile, folded = case.evidence.profile, case.folded
     if profile is None or folded is None:
         return
@@ -156,12 +159,21 @@ def _check_hotspots(case: Submission) -> Iterator[str]:
                 f"{hotspot.inclusive_samples:,} inclusive samples; the folded profile has {own:,} "
                 f"and {inclusive:,}."
             )
+        frame = folded.frames.get(hotspot.name)
+        if frame is not None and (hotspot.module, hotspot.kind) != (frame.module, frame.kind):
+            yield (
+                f"The hotspot {quote(hotspot.name)} is {hotspot.kind} in {quote(hotspot.module)}; "
+                f"in the folded profile it is {frame.kind} in {quote(frame.module)}."
+            )
         if hotspot.name in listed:
             yield f"The hotspot {quote(hotspot.name)} is listed twice."
         listed.add(hotspot.name)
     for name, inclusive in folded.inclusive_samples.items():
         if name not in listed:
             yield f"{quote(name)} has {inclusive:,} samples, but is not among the hotspots."
+    for before, after in pairwise(profile.hotspots):
+        if get_rank(after) < get_rank(before):
+            yield f"The hotspot {quote(after.name)} ranks above {quote(before.name)}, but follows."
 
 
 @CHECKS.rule(
@@ -189,6 +201,8 @@ def _check_shares(case: Submission) -> Iterator[str]:
         stated_s = hotspot.cpu_s_per_token
         if stated_s is not None and cost_s is None:
             yield f"{quote(hotspot.name)} has a cost, but there is no metric of CPU time."
+        elif stated_s is None and cost_s is not None:
+            yield f"{quote(hotspot.name)} has no cost, but there is a metric of CPU time."
         elif stated_s is not None and cost_s is not None:
             own_s = hotspot.self_share * cost_s
             if abs(stated_s - own_s) > FIGURE_AGREEMENT * cost_s:

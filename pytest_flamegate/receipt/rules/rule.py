@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain, islice
 from typing import Generic, Literal, TypeVar, cast
@@ -16,6 +16,8 @@ from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import computed_once, parse_timestamp
 from pytest_flamegate.core.text import one_line
 from pytest_flamegate.observe.observation import Block, Run, uses_running_server
+from pytest_flamegate.profile.hotspots import count_by_name
+from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.receipt.metrics import Rate, figures, kernel_rates, rate_of, value_of
 from pytest_flamegate.receipt.policies import Policy
 from pytest_flamegate.receipt.reported import of_engine
@@ -270,11 +272,15 @@ def identify_metric(metric: Metric) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Samples in all, by leaf, and by name anywhere in a stack; ``problem`` if it is no profile."""
+    """Samples in all, by leaf, and by name anywhere in a stack; ``problem`` if it is no profile.
+
+    ``frames`` has the heaviest frame of each name.
+    """
 
     samples: int
     self_samples: Mapping[str, int]
     inclusive_samples: Mapping[str, int]
+    frames: Mapping[str, Frame] = field(default_factory=dict)
     problem: str | None = None
 
 
@@ -286,15 +292,7 @@ def read_folded(data: bytes) -> Folded:
     try:
         stacks = parse_folded(data.decode("utf-8"))
     except UnicodeDecodeError as error:
-        return Folded(0, {}, {}, f"The folded profile is not UTF-8 at byte {error.start}.")
+        return Folded(0, {}, {}, problem=f"The folded profile is not UTF-8 at byte {error.start}.")
     except ReceiptError as error:
-        return Folded(0, {}, {}, error.problem)
-    own: dict[str, int] = {}
-    inclusive: dict[str, int] = {}
-    for stack, count in stacks.items():
-        if stack:
-            own[stack[-1].name] = own.get(stack[-1].name, 0) + count
-        # Not a set, whose order differs from process to process, and with it that of breaches.
-        for name in dict.fromkeys(frame.name for frame in stack):
-            inclusive[name] = inclusive.get(name, 0) + count
-    return Folded(sum(stacks.values()), own, inclusive)
+        return Folded(0, {}, {}, problem=error.problem)
+    return Folded(sum(stacks.values()), *count_by_name(stacks))

@@ -126,6 +126,26 @@ def cost_lowered(draft: Draft, source: Random) -> None:
 
 
 @BOOK.refused("E_PROFILE_CONTRADICTION")
+def cost_left_out(draft: Draft, source: Random) -> None:
+    """Leaves out the cost of one function, so that only its share is compared."""
+    source.choice(draft.profile["hotspots"])["cpu_s_per_token"] = None
+
+
+@BOOK.refused("E_PROFILE_CONTRADICTION")
+def hotspot_of_another_file(draft: Draft, source: Random) -> None:
+    """Says that the hot function lies in a library, or runs in the kernel."""
+    name, value = source.choice([("module", "libc.so.6"), ("kind", "system")])
+    draft.profile["hotspots"][0][name] = value
+
+
+@BOOK.refused("E_PROFILE_CONTRADICTION")
+def hotspots_reordered(draft: Draft, source: Random) -> None:
+    """Moves the hot function to the end: pages and terminals show the first three."""
+    spots = draft.profile["hotspots"]
+    spots.append(spots.pop(source.randrange(2)))
+
+
+@BOOK.refused("E_PROFILE_CONTRADICTION")
 def hotspot_left_out(draft: Draft, source: Random) -> None:
     """Leaves the function that got slower out of the hotspots that are gated."""
     spots = draft.profile["hotspots"]

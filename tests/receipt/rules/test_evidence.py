@@ -10,6 +10,7 @@ from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.errors import ReceiptError
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.observe.observation import Block
+from pytest_flamegate.profile.model import Frame
 from pytest_flamegate.receipt import Grade
 from pytest_flamegate.receipt.documents import decode_evidence
 from pytest_flamegate.receipt.rules.rule import Folded, read_folded
@@ -193,6 +194,7 @@ FORGED: list[tuple[str, Make]] = [
     ("E_METRIC_MISMATCH", lambda: with_metric(bundle(), "load_ms", name="tokens_per_second")),
     ("E_METRIC_MISMATCH", lambda: bundle().with_run(0, blocks=())),
     ("E_PROFILE_CONTRADICTION", lambda: with_hotspot(name="rms_norm")),
+    ("E_PROFILE_CONTRADICTION", lambda: with_hotspot(cpu_s_per_token=None)),
     ("E_PROFILE_CONTRADICTION", lambda: bundle().with_evidence(metrics=())),
     ("E_PROFILE_CONTRADICTION", lambda: with_process(pid=4004, started_ticks=None)),
     *gpu.FORGERIES,
@@ -214,7 +216,7 @@ HONEST: dict[str, Make] = {
     "a program with children": lambda: busy(without_cores(program()), 7.0),
     "figures of four digits": lambda: with_metric(bundle(), "load_ms", value=1.00005),
     "a profile of an older version": lambda: bundle().with_profile(nonce=None),
-    "unknown costs": lambda: with_hotspot(cpu_s_per_token=None),
+    "another table of categories": lambda: with_hotspot(category="other"),
     "a sequence that ended late": lambda: differing(4, "47"),
     **dict(gpu.HONEST),
 }
@@ -286,12 +288,15 @@ def test_rules_begin_at_their_limits(
 
 def test_a_folded_profile_is_counted_by_leaf_and_by_name_in_a_stack() -> None:
     found = read_folded(b" 1\nf (a.py);g (a.py);f (a.py) 4\nf (a.py);g (a.py) 2\n")
-    assert found == Folded(7, {"f": 4, "g": 2}, {"f": 6, "g": 6})
+    frames = {name: Frame(name, "a.py", "python") for name in "fg"}
+    assert found == Folded(7, {"f": 4, "g": 2}, {"f": 6, "g": 6}, frames)
     line = b";".join(b"%c (a.py)" % each for each in b"abcdefg") + b" 1\n"
     assert "".join(read_folded(line).inclusive_samples) == "abcdefg"
-    assert read_folded(b"f\xff") == Folded(0, {}, {}, "The folded profile is not UTF-8 at byte 1.")
+    assert read_folded(b"f\xff") == Folded(
+        0, {}, {}, problem="The folded profile is not UTF-8 at byte 1."
+    )
     bad = read_folded(b"f (a.py)\n")
-    assert bad == Folded(0, {}, {}, bad.problem)
+    assert bad == Folded(0, {}, {}, problem=bad.problem)
     assert bad.problem
 
 
