@@ -6,6 +6,7 @@ three small numbers a path keep the page of a hundred thousand stacks small.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, TypeVar
 
 from pytest_flamegate.profile.difference import (
@@ -254,7 +255,11 @@ def flame_data(drawn: Drawn, spots: Sequence[Hotspot], colouring: Colouring) -> 
     profile, difference = drawn.profile, drawn.difference
     paths = list(_walk_profile(profile) if difference is None else _walk_difference(difference))
     frames = _numbered(path.frame for path in paths)
-    names = _numbered(frame.name for frame in frames)
+    listed = [spot.name for spot in spots[:TABLE_ROWS]]
+    if difference is not None:
+        listed += [each.frame.name for each in difference.functions[:TABLE_ROWS]]
+    # A search for a name of the tables needs its samples, also if it is in chains or REST alone.
+    names = _numbered(chain((frame.name for frame in frames), listed))
     modules = _numbered(frame.module for frame in frames)
     lasts = {path.frame: path.last for path in paths}
     kinds = {frame: colouring.kind(lasts[frame]) if frame is not REST else "" for frame in frames}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -249,7 +250,9 @@ def test_chains_recursion_and_small_paths(watched: Watched, tmp_path: Path) -> N
     page.locator("table.functions button.name", has_text="idle").click()
     assert found(page) == "99.5 % of samples match"
     page.locator(".search input").fill("fib")
-    assert found(page) == "59.7 % of samples match"
+    assert found(page) == "at least 59.7 % of samples match"
+    page.locator(".search input").fill("small_7")
+    assert found(page) == "no match in the paths shown"
     named(page, "(paths too small to show)").hover()
     assert "module unknown" in page.locator(".tip").inner_text().splitlines()
 
@@ -382,6 +385,26 @@ def test_search_of_both_sides(difference: Page) -> None:
     ):
         difference.locator(".search input").fill(name)
         assert difference.locator(".found").inner_text() == found
+
+
+def test_a_function_of_the_table_is_counted_in_paths_too_small_to_show(
+    watched: Watched, tmp_path: Path
+) -> None:
+    work = [factory.python(f"work_{number}") for number in range(100)]
+    hot, small = factory.python("hot"), factory.python("small")
+    stacks: dict[Stack, int] = {(hot,): 30_000, (work[0],): 200, (work[0], hot): 60}
+    stacks |= {(each, hot): 1 for each in work[1:]} | {(each, hot, small): 1 for each in work}
+    page = watched.open(write(tmp_path, drawn(stacks)))
+    assert "too small to show" in said(page)
+    for name, samples in (("hot", 30_259), ("small", 100)):
+        row = page.locator("table.functions tbody tr").filter(has_text=re.compile(rf"^\s*{name}"))
+        assert row.locator("td").nth(1).inner_text() == text.share(samples / 30_459)
+        row.get_by_role("button").click()
+        assert found(page) == f"{text.share(samples / 30_459)} of samples match"
+    page.reload()
+    assert found(page) == f"{text.share(100 / 30_459)} of samples match"
+    page.get_by_role("button", name="Inverted").click()
+    assert found(page) == f"{text.share(100 / 30_459)} of samples match"
 
 
 # Much data

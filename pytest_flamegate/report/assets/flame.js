@@ -10,6 +10,7 @@ class Flame {
     this.title = section.dataset.title;
     this.folding = section.dataset.folding;
     this.wanted = null;
+    this.exact = null;
     this.share = null;
     this.category = null;
     this.inverted = false;
@@ -140,7 +141,7 @@ class Flame {
   /** Show the whole of what is chosen. */
   look() {
     this.section.classList.toggle("compared", this.compared);
-    this.find(this.test);
+    this.find(this.test, this.exact);
     if (this.test) this.search.count();
     this.zoom(this.tree.root);
   }
@@ -189,16 +190,21 @@ class Flame {
     return row ? row.querySelector(".head.code").textContent.trim() : "";
   }
 
-  /** Look for the functions whose name passes `test`; null looks for none. */
-  find(test) {
-    const { names, frames, total, difference } = this.data;
+  /** Look for the functions whose name passes `test`; null looks for none. `exact` is the only such name, if known. */
+  find(test, exact = null) {
+    const { names, frames, functions, total, left, difference } = this.data;
     const hits = test && names.map(test);
     this.test = test;
+    this.exact = exact;
     this.wanted = hits && frames.name.map((name) => hits[name]);
     const { paths } = this.tree;
-    this.share = this.wanted && paths.matched(this.wanted, paths.now) / total;
+    // The samples of one function are known, also in paths too small to show. Of two long names cut to one they are not.
+    const known = exact !== null && names.indexOf(exact) === names.lastIndexOf(exact) ? names.indexOf(exact) : -1;
+    this.isLeast = known < 0 && left > 0;
+    const matched = (samples, counted) => (known < 0 ? paths.matched(this.wanted, samples) : counted.all[known]);
+    this.share = this.wanted && matched(paths.now, functions) / total;
     this.shareBefore = this.wanted && this.compared
-      ? paths.matched(this.wanted, paths.before) / difference.total : null;
+      ? matched(paths.before, difference.functions) / difference.total : null;
     this.chart.mark();
   }
 

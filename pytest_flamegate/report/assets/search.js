@@ -85,7 +85,7 @@ class Search {
     this.exact = this.input.value === name;
     // A chain of callers is one box, named by all of them.
     const test = (each) => each.split(" › ").some((part) => part.replace(/ ×[\d,]+$/u, "") === name);
-    this.flame.find(this.exact ? test : null);
+    this.flame.find(this.exact ? test : null, this.exact ? name : null);
     this.count();
     this.flame.store();
   }
@@ -97,12 +97,13 @@ class Search {
 
   count() {
     this.step = -1;
-    const { share, shareBefore } = this.flame;
-    const told = (shareBefore === null ? "" : `${figures.share(shareBefore)} → `)
+    const { share, shareBefore, isLeast } = this.flame;
+    const told = (isLeast ? "at least " : "") + (shareBefore === null ? "" : `${figures.share(shareBefore)} → `)
       + figures.share(share ?? 0);
     this.before.hidden = this.after.hidden = share === null;
     this.found.textContent = share === null ? ""
-      : share || shareBefore ? `${told} of ${this.flame.words.unit}s match` : "no match";
+      : share || shareBefore ? `${told} of ${this.flame.words.unit}s match`
+        : isLeast ? "no match in the paths shown" : "no match";
   }
 
   next(step) {
