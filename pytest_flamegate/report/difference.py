@@ -344,6 +344,7 @@ def difference_layout(
 
 def _weights(difference: ProfileDifference) -> tuple[dict[int, float], set[int]]:
     """Return the width of every path, and the paths that changed or lead to one that did."""
+    old_worth, new_worth = difference.worth_of_sample
     todo = list(difference.roots)
     entered: list[PathChange] = []
     while todo:
@@ -355,9 +356,9 @@ def _weights(difference: ProfileDifference) -> tuple[dict[int, float], set[int]]
     # Later entries are deeper, so that callees come before their callers.
     for path in reversed(entered):
         below = [id(each) for each in path.children]
-        own = difference.change(path.base_self, path.head_self)
+        old, new = path.base_self * old_worth, path.head_self * new_worth
         is_calm = path.state == "unchanged"
-        width = (own.base + own.head) / 2 if is_calm else max(own.base, own.head)
+        width = (old + new) / 2 if is_calm else max(old, new)
         heavy[id(path)] = width + sum(heavy[each] for each in below)
         if not is_calm or not moved.isdisjoint(below):
             moved.add(id(path))

@@ -194,3 +194,25 @@ def test_slivers_are_drawn_only_where_something_changed() -> None:
     drawn = {box.frame.name for box in laid.boxes}
     assert {"hot", "in_hot"} <= drawn
     assert {"calm", "in_calm"}.isdisjoint(drawn)
+
+
+def test_paths_are_compared_and_laid_out_without_an_error_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = 0
+    change = difference.ProfileDifference.change
+
+    def counted(found: difference.ProfileDifference, base: int, head: int) -> difference.Change:
+        nonlocal calls
+        calls += 1
+        return change(found, base, head)
+
+    monkeypatch.setattr(difference.ProfileDifference, "change", counted)
+    # 18 functions on 1,022 paths.
+    stacks: dict[Stack, int] = {
+        tuple(factory.python(f"f{bit}_{number >> bit & 1}") for bit in range(9)): 10
+        for number in range(512)
+    }
+    found = compared(stacks, stacks)
+    difference_layout(found, least_part=0.0, calm_part=0.0)
+    assert calls < 50
